@@ -1,0 +1,19 @@
+# cmake -P cmake/demo.cmake: builds the program, plans one training step and draws it. Runs from any directory.
+cmake_minimum_required(VERSION 3.25)
+include(${CMAKE_CURRENT_LIST_DIR}/bootstrap.cmake)
+
+set(name llama2-7b-4k-p4)
+optpipe_configure(release)
+optpipe_build(release optpipe_program)
+file(MAKE_DIRECTORY ${optpipe_source}/build/demo)
+message(NOTICE "")
+optpipe_run(
+    build/release/bin/optpipe plan examples/data/${name}.json
+    --out build/demo/${name}.schedule.json
+    --svg build/demo/${name}.svg
+    --trace build/demo/${name}.trace.json
+)
+message(NOTICE "
+The picture:   ${optpipe_source}/build/demo/${name}.svg (open it in a browser)
+The trace:     ${optpipe_source}/build/demo/${name}.trace.json (open it in https://ui.perfetto.dev)
+The schedule:  ${optpipe_source}/build/demo/${name}.schedule.json")

@@ -1,0 +1,34 @@
+include(CMakePackageConfigHelpers)
+include(GNUInstallDirs)
+
+get_property(layers DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTY OPTPIPE_LAYERS)
+set(package_dir ${CMAKE_INSTALL_DATADIR}/cmake/optpipe)
+set(packages_of_layers "")
+foreach(layer IN LISTS layers)
+    install(TARGETS optpipe_${layer} EXPORT optpipe_targets FILE_SET HEADERS COMPONENT optpipe_development)
+    get_target_property(packages optpipe_${layer} OPTPIPE_PACKAGES)
+    string(APPEND packages_of_layers "set(_optpipe_packages_${layer} ${packages})\n")
+endforeach()
+
+install(
+    EXPORT optpipe_targets
+    FILE optpipeTargets.cmake
+    NAMESPACE optpipe::
+    DESTINATION ${package_dir}
+    COMPONENT optpipe_development
+)
+configure_package_config_file(
+    ${PROJECT_SOURCE_DIR}/cmake/optpipeConfig.cmake.in
+    ${PROJECT_BINARY_DIR}/optpipeConfig.cmake
+    INSTALL_DESTINATION ${package_dir}
+    NO_SET_AND_CHECK_MACRO
+)
+write_basic_package_version_file(
+    ${PROJECT_BINARY_DIR}/optpipeConfigVersion.cmake COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT
+)
+install(
+    FILES ${PROJECT_BINARY_DIR}/optpipeConfig.cmake ${PROJECT_BINARY_DIR}/optpipeConfigVersion.cmake
+    DESTINATION ${package_dir}
+    COMPONENT optpipe_development
+)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT optpipe_development)

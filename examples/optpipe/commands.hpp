@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+/// What the program can do. Each returns its exit status (spec: bad input is 2, no schedule is 3) or throws an
+/// `optpipe::error`, which is 2 as well.
+namespace program {
+
+inline constexpr int success = 0;
+inline constexpr int invalid_schedule = 1;
+inline constexpr int bad_input = 2;
+inline constexpr int no_schedule = 3;
+
+struct plan_options {
+    std::string problem;
+    std::string method;
+    std::optional<double> time_limit;
+    unsigned threads = 0;
+    std::uint64_t seed = 1;
+    std::string out;
+    std::string svg;
+    std::string trace;
+    bool quiet = false;
+};
+int plan(const plan_options& options);
+
+struct compare_options {
+    std::string problem;
+    std::string json;
+};
+int compare(const compare_options& options);
+
+struct check_options {
+    std::string problem;
+    std::string schedule;
+};
+int check(const check_options& options);
+
+struct draw_options {
+    std::string schedule;
+    std::string problem;
+    std::string svg;
+};
+int draw(const draw_options& options);
+
+/// The names that `--method` takes, separated by commas.
+std::string method_names();
+
+}  // namespace program

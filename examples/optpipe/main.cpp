@@ -1,0 +1,89 @@
+#include "commands.hpp"
+
+#include <exception>
+#include <functional>
+#include <iostream>
+#include <new>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <optpipe/core/error.hpp>
+#include <optpipe/version.hpp>
+
+namespace {
+
+void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand("plan", "Find the schedule that trains a step fastest within each device's memory");
+    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1)")->required();
+    command->add_option("--method", o.method, "best (default), or one of: " + program::method_names());
+    command->add_option("--time-limit", o.time_limit, "Search until nothing improves, but no longer than this many seconds (default: a fixed effort, about half a second)")
+        ->check(CLI::NonNegativeNumber);
+    command->add_option("--threads", o.threads, "Threads for methods that can use several; those so far use one")->check(CLI::NonNegativeNumber);
+    command->add_option("--seed", o.seed, "For methods that draw random numbers; those so far draw none");
+    command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1)");
+    command->add_option("--svg", o.svg, "Write a picture of it");
+    command->add_option("--trace", o.trace, "Write a Chrome trace of it, for Perfetto");
+    command->add_flag("--quiet", o.quiet, "Print nothing but errors");
+    command->callback([&] { chosen = [&] { return program::plan(o); }; });
+}
+
+void add_compare(CLI::App& app, program::compare_options& o, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand("compare", "Plan with every method that applies and list what each reaches");
+    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1)")->required();
+    command->add_option("--json", o.json, "Write the table as JSON");
+    command->callback([&] { chosen = [&] { return program::compare(o); }; });
+}
+
+void add_check(CLI::App& app, program::check_options& o, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand("check", "Say whether a schedule is valid, and if not, all that is wrong with it");
+    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1)")->required();
+    command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1)")->required();
+    command->callback([&] { chosen = [&] { return program::check(o); }; });
+}
+
+void add_draw(CLI::App& app, program::draw_options& o, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand("draw", "Draw a schedule");
+    command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1)")->required();
+    command->add_option("--problem", o.problem, "The problem that it is for")->required();
+    command->add_option("--svg", o.svg, "Where the picture goes")->required();
+    command->callback([&] { chosen = [&] { return program::draw(o); }; });
+}
+
+int run(const std::function<int()>& command) {
+    try {
+        const int status = command();
+        std::cout.flush();
+        if (std::cout) return status;
+        std::cerr << "optpipe: can't write to standard output\n";
+    } catch (const optpipe::error& e) {
+        std::cerr << "optpipe: " << e.what() << '\n';
+    } catch (const std::bad_alloc&) {
+        std::cerr << "optpipe: out of memory\n";
+    }
+    return program::bad_input;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    CLI::App app{"Plans pipeline-parallel training within a memory limit, with a proof.\n"
+                 "Exit status: 0 done, 1 the schedule is invalid (check), 2 bad input, 3 there is no schedule (or the method has none).",
+                 "optpipe"};
+    app.set_version_flag("--version", std::string{"optpipe "} + optpipe::version_string);
+    app.require_subcommand(1);
+    program::plan_options plan;
+    program::compare_options compare;
+    program::check_options check;
+    program::draw_options draw;
+    std::function<int()> chosen;
+    add_plan(app, plan, chosen);
+    add_compare(app, compare, chosen);
+    add_check(app, check, chosen);
+    add_draw(app, draw, chosen);
+    try {
+        app.parse(count, arguments);
+    } catch (const CLI::ParseError& e) {
+        return app.exit(e) == 0 ? program::success : program::bad_input;
+    }
+    return run(chosen);
+}

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <optpipe/io/text.hpp>
+#include <optpipe/schedule.hpp>
+
+namespace program {
+
+/// What a method made of the problem, and how long it took.
+struct attempt {
+    std::string method;
+    optpipe::outcome<optpipe::schedule> result;
+    double seconds = 0.0;
+};
+
+/// Runs one builder. A time limit is only of interest to those that search.
+template <class Builder>
+attempt run(const optpipe::problem& p, Builder builder, std::optional<double> time_limit = {}) {
+    using clock = std::chrono::steady_clock;
+    const auto start = clock::now();
+    const auto elapsed = [&] { return std::chrono::duration<double>(clock::now() - start).count(); };
+    attempt done{std::string{Builder::name}, {}, 0.0};
+    if constexpr (std::is_same_v<Builder, optpipe::adaptive_builder<>>) {
+        if (time_limit) builder.effort = optpipe::dynamic;
+        const auto built = builder(p, [&] { return time_limit && elapsed() >= *time_limit; });
+        done.result = built ? optpipe::time_order(p, *built) : built.why();
+    } else {
+        done.result = optpipe::build_schedule(p, builder);
+    }
+    done.seconds = elapsed();
+    return done;
+}
+
+/// Runs those that `wanted(name)` asks for.
+template <class Wanted>
+std::vector<attempt> run_methods(const optpipe::problem& p, Wanted wanted, std::optional<double> time_limit = {}) {
+    std::vector<attempt> attempts;
+    optpipe::for_each_builder([&](const auto& builder) {
+        if (wanted(std::string_view{builder.name})) attempts.push_back(run(p, builder, time_limit));
+    });
+    return attempts;
+}
+
+inline optpipe::comparison_row row_of(const optpipe::problem& p, const attempt& a) {
+    if (!a.result) return optpipe::make_comparison_row(a.method, a.result.why(), a.seconds);
+    return optpipe::make_comparison_row(optpipe::make_report(p, a.method, *a.result), a.seconds);
+}
+
+}  // namespace program

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/extent.hpp"
+#include "optpipe/core/index.hpp"
+
+namespace optpipe {
+
+/// A sequence of at most `Capacity` elements that lives in place, or a vector where the capacity is dynamic.
+/// With a static capacity it can be a constexpr variable.
+template <class T, std::size_t Capacity>
+class bounded_vector {
+public:
+    using value_type = T;
+
+    constexpr bounded_vector() = default;
+
+    constexpr void push_back(const T& item) {
+        OPTPIPE_EXPECT(size_ < Capacity, "bounded_vector: more elements than its capacity");
+        items_[size_++] = item;
+    }
+    constexpr void reserve(std::size_t) {}
+    constexpr void clear() { size_ = 0; }
+    constexpr void resize(std::size_t count) {
+        OPTPIPE_EXPECT(count <= Capacity, "bounded_vector: more elements than its capacity");
+        for (std::size_t i = size_; i < count; ++i) items_[i] = T{};
+        size_ = count;
+    }
+    [[nodiscard]] constexpr std::size_t size() const { return size_; }
+    [[nodiscard]] constexpr bool empty() const { return size_ == 0; }
+    constexpr T& operator[](std::size_t i) { return items_[i]; }
+    constexpr const T& operator[](std::size_t i) const { return items_[i]; }
+    constexpr T* begin() { return items_.data(); }
+    constexpr T* end() { return items_.data() + size_; }
+    constexpr const T* begin() const { return items_.data(); }
+    constexpr const T* end() const { return items_.data() + size_; }
+    constexpr const T& back() const { return items_[size_ - 1]; }
+
+    friend constexpr bool operator==(const bounded_vector& a, const bounded_vector& b) {
+        if (a.size_ != b.size_) return false;
+        for (std::size_t i = 0; i < a.size_; ++i)
+            if (!(a.items_[i] == b.items_[i])) return false;
+        return true;
+    }
+
+private:
+    std::array<T, Capacity> items_{};
+    std::size_t size_ = 0;
+};
+
+template <class T>
+class bounded_vector<T, dynamic> : public std::vector<T> {
+public:
+    using std::vector<T>::vector;
+};
+
+/// One `T` per index of one kind; subscripted with that index and with nothing else.
+template <class Index, class T, std::size_t Count = dynamic>
+class table {
+public:
+    constexpr table() = default;
+    constexpr explicit table(std::size_t count, const T& value = T{}) {
+        OPTPIPE_EXPECT(count == Count, "table: another number of entries than its static extent");
+        for (auto& item : items_) item = value;
+    }
+
+    constexpr T& operator[](Index i) { return items_[i.position()]; }
+    constexpr const T& operator[](Index i) const { return items_[i.position()]; }
+    [[nodiscard]] static constexpr std::size_t size() { return Count; }
+    [[nodiscard]] constexpr index_range<Index> indices() const { return index_range<Index>{size()}; }
+    constexpr auto begin() { return items_.begin(); }
+    constexpr auto end() { return items_.end(); }
+    constexpr auto begin() const { return items_.begin(); }
+    constexpr auto end() const { return items_.end(); }
+    friend constexpr bool operator==(const table&, const table&) = default;
+
+private:
+    std::array<T, Count> items_{};
+};
+
+template <class Index, class T>
+class table<Index, T, dynamic> {
+public:
+    constexpr table() = default;
+    constexpr explicit table(std::size_t count, const T& value = T{}) : items_(count, value) {}
+
+    constexpr decltype(auto) operator[](Index i) { return items_[i.position()]; }
+    constexpr decltype(auto) operator[](Index i) const { return items_[i.position()]; }
+    [[nodiscard]] constexpr std::size_t size() const { return items_.size(); }
+    [[nodiscard]] constexpr index_range<Index> indices() const { return index_range<Index>{size()}; }
+    constexpr auto begin() { return items_.begin(); }
+    constexpr auto end() { return items_.end(); }
+    constexpr auto begin() const { return items_.begin(); }
+    constexpr auto end() const { return items_.end(); }
+    friend constexpr bool operator==(const table&, const table&) = default;
+
+private:
+    std::vector<T> items_;
+};
+
+template <class T, std::size_t Count = dynamic>
+using per_rank = table<rank, T, Count>;
+template <class T, std::size_t Count = dynamic>
+using per_stage = table<stage, T, Count>;
+
+}  // namespace optpipe

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// Root of everything that this library throws.
+class error : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+/// Something that is wrong in data from outside: where, and why.
+struct violation {
+    std::string place;
+    std::string reason;
+
+    [[nodiscard]] std::string text() const { return place.empty() ? reason : place + ": " + reason; }
+    friend bool operator==(const violation&, const violation&) = default;
+};
+
+/// Data from outside that can't be used. Carries every violation that was found; `what()` names the source and the
+/// first few of them.
+class input_error : public error {
+public:
+    input_error(std::string source, std::vector<violation> violations)
+        : error{describe(source, violations)}, source_{std::move(source)}, violations_{std::move(violations)} {}
+
+    [[nodiscard]] const std::string& source() const { return source_; }
+    [[nodiscard]] const std::vector<violation>& violations() const { return violations_; }
+
+private:
+    static std::string describe(const std::string& source, const std::vector<violation>& violations) {
+        constexpr std::size_t shown = 5;
+        std::string text = source;
+        for (std::size_t i = 0; i < violations.size() && i < shown; ++i)
+            text += (i == 0 ? ": " : "; ") + violations[i].text();
+        if (violations.size() > shown) text += "; and " + std::to_string(violations.size() - shown) + " more";
+        return text;
+    }
+
+    std::string source_;
+    std::vector<violation> violations_;
+};
+
+/// The file system said no.
+class file_error : public error {
+public:
+    using error::error;
+};
+
+}  // namespace optpipe

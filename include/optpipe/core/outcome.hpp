@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/format.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/core/quantity.hpp"
+
+namespace optpipe {
+
+enum class refusal_reason {
+    does_not_apply,    ///< the method isn't made for such a problem
+    over_memory,       ///< needs more device memory than a rank has
+    over_host_memory,  ///< needs more host memory than a rank has
+    not_executable,    ///< an order whose operations wait for each other, or which lacks some
+};
+
+/// Why there is no schedule. An outcome, not an error.
+struct refusal {
+    refusal_reason reason = refusal_reason::does_not_apply;
+    /// What is missing, as a sentence without a full stop. A literal.
+    std::string_view sentence;
+    optpipe::rank rank{};
+    /// For the two memory reasons: what the rank would need at least, and what it has.
+    memory_size needed{};
+    memory_size limit{};
+    /// For an order: the position of the operation that can't come there.
+    std::size_t position = 0;
+};
+
+inline std::string describe(const refusal& why) {
+    std::string text{why.sentence};
+    if (why.reason != refusal_reason::over_memory && why.reason != refusal_reason::over_host_memory) return text;
+    const std::string which = why.reason == refusal_reason::over_memory ? "memory" : "host memory";
+    if (!text.empty()) text += ": ";
+    return text + "rank " + std::to_string(why.rank.value()) + " needs " + format_number(why.needed) + " of " + which +
+           ", its limit is " + format_number(why.limit);
+}
+
+/// A value, or why there is none. Usable in constant expressions, where `std::variant` isn't with clang 14.
+template <class T>
+class outcome {
+public:
+    constexpr outcome() = default;
+    constexpr outcome(T value) : value_{static_cast<T&&>(value)}, has_value_{true} {}  // NOLINT(google-explicit-constructor)
+    constexpr outcome(const refusal& why) : why_{why} {}                               // NOLINT(google-explicit-constructor)
+
+    [[nodiscard]] constexpr bool has_value() const { return has_value_; }
+    constexpr explicit operator bool() const { return has_value_; }
+    constexpr const T& operator*() const& {
+        OPTPIPE_EXPECT(has_value_, "outcome: there is no value");
+        return value_;
+    }
+    constexpr T&& operator*() && {
+        OPTPIPE_EXPECT(has_value_, "outcome: there is no value");
+        return static_cast<T&&>(value_);
+    }
+    constexpr const T* operator->() const { return &**this; }
+    [[nodiscard]] constexpr const refusal& why() const { return why_; }
+
+private:
+    T value_{};
+    refusal why_{};
+    bool has_value_ = false;
+};
+
+}  // namespace optpipe

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "optpipe/io/chrome_trace.hpp"
+#include "optpipe/io/file.hpp"
+#if defined(OPTPIPE_HAS_JSON)
+#include "optpipe/io/json.hpp"
+#endif
+#include "optpipe/io/schedule_document.hpp"
+#include "optpipe/io/svg.hpp"
+#include "optpipe/io/text.hpp"
+#include "optpipe/io/write_json.hpp"

@@ -1,0 +1,172 @@
+#pragma once
+
+#include "optpipe/io/escape.hpp"
+#include "optpipe/io/timeline.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/report.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+[[nodiscard]] inline double microseconds_per(std::string_view time_unit) {
+    if (time_unit == "ns") return 1e-3;
+    if (time_unit == "us" || time_unit == "µs" || time_unit == "μs") return 1.0;
+    if (time_unit == "s") return 1e6;
+    return 1e3;
+}
+
+class chrome_trace {
+public:
+    chrome_trace(const problem& p, const schedule_report& report)
+        : p_{&p}, report_{&report}, timeline_{timeline_of(p, report.schedule)},
+          microseconds_{microseconds_per(p.time_unit)}, numbering_{p.graph}, timed_(numbering_.size()) {
+        for (const auto& lists : timeline_.ranks)
+            for (const auto* list : {&lists.compute, &lists.offloads, &lists.reloads})
+                for (const auto& timed : *list)
+                    timed_[numbering_(timed.op)] = timed;
+    }
+
+    std::string write() && {
+        for (const rank r : p_->graph.all_ranks())
+            rank_events(r);
+        for (const microbatch m : p_->graph.all_microbatches())
+            for (const stage s : p_->graph.all_stages())
+                flows_of(s, m);
+        return "{\"displayTimeUnit\": \"ms\",\n \"otherData\": {\"problem\": " + json_quoted(p_->name) +
+               ", \"method\": " + json_quoted(report_->method) + "},\n \"traceEvents\": [" + events_ + "\n]}\n";
+    }
+
+private:
+    enum class lane { compute = 1, offload = 2, reload = 3 };
+
+    static lane lane_of(operation_kind kind) {
+        switch (kind) {
+        case operation_kind::offload: return lane::offload;
+        case operation_kind::reload: return lane::reload;
+        case operation_kind::forward:
+        case operation_kind::backward_input:
+        case operation_kind::backward_weight:
+        case operation_kind::backward: return lane::compute;
+        }
+        return lane::compute;
+    }
+
+    void event(const std::string& text) {
+        if (!events_.empty()) events_ += ',';
+        events_ += "\n  {" + text + "}";
+    }
+
+    /// Viewers keep process 0 for themselves, and some want the numbers of threads to differ across processes.
+    static std::size_t process_of(rank r) { return r.position() + 1; }
+    static std::string where(rank r, lane l) {
+        const auto process = process_of(r);
+        return "\"pid\": " + std::to_string(process) +
+               ", \"tid\": " + std::to_string(10 * process + static_cast<std::size_t>(l));
+    }
+    [[nodiscard]] std::string at(duration t) const { return "\"ts\": " + exact_number(t.value() * microseconds_); }
+
+    void rank_events(rank r) {
+        const auto& lists = timeline_.ranks[r];
+        const auto process = "\"ph\": \"M\", \"pid\": " + std::to_string(process_of(r));
+        event(process + ", \"name\": \"process_name\", \"args\": {\"name\": \"rank " + std::to_string(r.value()) +
+              "\"}");
+        event(process + ", \"name\": \"process_sort_index\", \"args\": {\"sort_index\": " + std::to_string(r.value()) +
+              "}");
+        name_lane(r, lane::compute, "compute");
+        if (timeline_.has_transfers()) {
+            name_lane(r, lane::offload, "offload");
+            name_lane(r, lane::reload, "reload");
+        }
+        for (const auto* list : {&lists.compute, &lists.offloads, &lists.reloads})
+            for (const auto& timed : *list)
+                slice(r, timed);
+        counter(r, "device memory", lists.device_memory);
+        counter(r, "host memory", lists.host_memory);
+    }
+
+    void name_lane(rank r, lane l, const char* name) {
+        const auto head = "\"ph\": \"M\", " + where(r, l);
+        event(head + ", \"name\": \"thread_name\", \"args\": {\"name\": \"" + name + "\"}");
+        event(head + ", \"name\": \"thread_sort_index\", \"args\": {\"sort_index\": " +
+              std::to_string(static_cast<int>(l)) + "}");
+    }
+
+    void slice(rank r, const timed_operation& timed) {
+        const auto& op = timed.op;
+        const auto length = exact_number((timed.end - timed.start).value() * microseconds_);
+        event("\"ph\": \"X\", \"name\": \"PP:" + to_string(op) + "\", \"cat\": \"" + std::string{spelling(op.kind)} +
+              "\", " + where(r, lane_of(op.kind)) + ", " + at(timed.start) + ", \"dur\": " + length +
+              ", \"args\": {\"stage\": " + std::to_string(op.stage.value()) + ", \"microbatch\": " +
+              std::to_string(op.microbatch.value()) + ", \"kind\": \"" + std::string{spelling(op.kind)} + "\"}");
+    }
+
+    void counter(rank r, const std::string& name, const std::vector<memory_point>& curve) {
+        const auto title = json_quoted(name + in_brackets(p_->memory_unit));
+        for (const auto& point : curve)
+            event("\"ph\": \"C\", \"name\": " + title + ", \"pid\": " + std::to_string(process_of(r)) + ", " +
+                  at(point.time) + ", \"args\": {\"in use\": " + exact_number(point.level.value()) + "}");
+    }
+
+    [[nodiscard]] const std::optional<timed_operation>& find(const operation& op) const {
+        return timed_[numbering_(op)];
+    }
+    [[nodiscard]] const std::optional<timed_operation>& gradient(stage s, microbatch m) const {
+        const auto& whole = find(backward(s, m));
+        return whole ? whole : find(backward_input(s, m));
+    }
+
+    void flows_of(stage s, microbatch m) {
+        if (!p_->is_last(s) && p_->rank_of(s) != p_->rank_of(s.next())) {
+            flow("forward", find(forward(s, m)), find(forward(s.next(), m)));
+            flow("gradient", gradient(s.next(), m), gradient(s, m));
+        }
+        flow("offload", find(forward(s, m)), find(offload_of(s, m)));
+        flow("offload", find(offload_of(s, m)), find(reload_of(s, m)));
+        flow("offload", find(reload_of(s, m)), gradient(s, m));
+    }
+
+    void flow(const char* name, const std::optional<timed_operation>& from, const std::optional<timed_operation>& to) {
+        if (!from || !to || from->end <= from->start || to->end <= to->start) return;
+        // An arrow belongs to the slice that its time lies in, and the ends of a slice may lie in two.
+        constexpr double margin = 1.0 / 16.0;
+        const auto leaves = from->end - margin * (from->end - from->start);
+        const auto arrives = to->start + margin * (to->end - to->start);
+        const auto head =
+            "\"name\": \"" + std::string{name} + "\", \"cat\": \"flow\", \"id\": " + std::to_string(++flows_);
+        event("\"ph\": \"s\", " + head + ", " + place_of(*from) + ", " + at(leaves));
+        event("\"ph\": \"f\", \"bp\": \"e\", " + head + ", " + place_of(*to) + ", " + at(arrives));
+    }
+
+    [[nodiscard]] std::string place_of(const timed_operation& timed) const {
+        return where(p_->rank_of(timed.op.stage), lane_of(timed.op.kind));
+    }
+
+    const problem* p_;
+    const schedule_report* report_;
+    timeline timeline_;
+    double microseconds_;
+    operation_numbering<any_graph> numbering_;
+    std::vector<std::optional<timed_operation>> timed_;
+    std::string events_;
+    std::size_t flows_ = 0;
+};
+
+} // namespace detail
+
+/// The schedule as Chrome trace events, for Perfetto and chrome://tracing: a process per rank with threads for compute,
+/// offloads and reloads, arrows along each microbatch and from each stash to its host and back, and counters of device
+/// and host memory. A problem whose time unit isn't known is shown as if it were in milliseconds.
+[[nodiscard]] inline std::string schedule_to_chrome_trace(const problem& p, const schedule_report& report) {
+    return detail::chrome_trace{p, report}.write();
+}
+
+} // namespace optpipe

@@ -1,0 +1,6 @@
+#pragma once
+
+#include "optpipe/io/json_problem.hpp"
+#include "optpipe/io/json_schedule.hpp"
+#include "optpipe/io/schedule_document.hpp"
+#include "optpipe/io/write_json.hpp"

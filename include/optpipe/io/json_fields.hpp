@@ -1,0 +1,162 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/core/format.hpp"
+#include "optpipe/io/escape.hpp"
+#include "optpipe/io/json_tree.hpp"
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// Collects what is wrong; a file that is wrong all over isn't worth more than so many lines.
+class violation_list {
+public:
+    void add(std::string place, std::string reason) {
+        constexpr std::size_t most = 1000;
+        if (found_.size() < most) found_.push_back({std::move(place), std::move(reason)});
+    }
+    [[nodiscard]] bool empty() const { return found_.empty(); }
+    [[nodiscard]] const std::vector<violation>& found() const { return found_; }
+
+private:
+    std::vector<violation> found_;
+};
+
+inline std::string shown(const json& value) {
+    switch (value.type()) {
+    case json::value_t::null: return "null";
+    case json::value_t::boolean: return value.get<bool>() ? "true" : "false";
+    case json::value_t::number_integer:
+    case json::value_t::number_unsigned:
+    case json::value_t::number_float: return format_number(value.get<double>(), 10);
+    case json::value_t::string: return "\"" + printable(value.get_ref<const std::string&>(), 60) + "\"";
+    case json::value_t::array: return "a list";
+    case json::value_t::object: return "an object";
+    case json::value_t::binary:
+    case json::value_t::discarded: break;
+    }
+    return "no value";
+}
+
+inline std::string element_of(const std::string& list, std::size_t at) { return list + "[" + std::to_string(at) + "]"; }
+
+inline void refuse_type(violation_list& found, const std::string& place, const char* wanted, const json& value) {
+    found.add(place, "must be " + std::string{wanted} + ", is " + shown(value));
+}
+
+inline std::optional<double> read_number(const json& value, const std::string& place, violation_list& found) {
+    if (value.is_number()) return value.get<double>();
+    refuse_type(found, place, "a number", value);
+    return std::nullopt;
+}
+
+/// A whole number from 0 to `most`.
+inline std::optional<std::size_t> read_count(const json& value, const std::string& place, std::size_t most,
+                                             violation_list& found) {
+    if (!value.is_number()) {
+        refuse_type(found, place, "a whole number", value);
+        return std::nullopt;
+    }
+    const auto number = value.get<double>();
+    if (number != std::floor(number)) {
+        refuse_type(found, place, "a whole number", value);
+    } else if (number < 0) {
+        found.add(place, "must not be negative, is " + shown(value));
+    } else if (number > static_cast<double>(most)) {
+        found.add(place, "must be at most " + std::to_string(most) + ", is " + shown(value));
+    } else {
+        return static_cast<std::size_t>(number);
+    }
+    return std::nullopt;
+}
+
+/// The fields of one object. What is missing or of another type is collected, and a harmless value stands in for it.
+class fields {
+public:
+    fields(const json& object, std::string prefix, violation_list& found)
+        : object_{&object}, prefix_{std::move(prefix)}, found_{&found} {}
+
+    [[nodiscard]] std::string place(const char* name) const { return prefix_ + name; }
+    [[nodiscard]] const json* find(const char* name) const {
+        const auto at = object_->find(name);
+        return at == object_->end() ? nullptr : &*at;
+    }
+    [[nodiscard]] const json* required(const char* name) const {
+        const auto* value = find(name);
+        if (!value) found_->add(place(name), "is missing");
+        return value;
+    }
+
+    [[nodiscard]] double number(const char* name, double stand_in) const {
+        const auto* value = required(name);
+        return value ? read_number(*value, place(name), *found_).value_or(stand_in) : stand_in;
+    }
+    [[nodiscard]] double number_or(const char* name, double fallback) const {
+        const auto* value = find(name);
+        return value ? read_number(*value, place(name), *found_).value_or(fallback) : fallback;
+    }
+    /// Empty if it is missing or null.
+    [[nodiscard]] std::optional<double> number_if_any(const char* name) const {
+        const auto* value = find(name);
+        return value && !value->is_null() ? read_number(*value, place(name), *found_) : std::nullopt;
+    }
+    [[nodiscard]] std::optional<std::size_t> count(const char* name, std::size_t most) const {
+        const auto* value = required(name);
+        return value ? read_count(*value, place(name), most, *found_) : std::nullopt;
+    }
+    [[nodiscard]] std::string string_or(const char* name, std::string fallback) const {
+        const auto* value = find(name);
+        if (!value) return fallback;
+        if (value->is_string()) return value->get<std::string>();
+        refuse_type(*found_, place(name), "a string", *value);
+        return fallback;
+    }
+    [[nodiscard]] bool bool_or(const char* name, bool fallback) const {
+        const auto* value = find(name);
+        if (!value) return fallback;
+        if (value->is_boolean()) return value->get<bool>();
+        refuse_type(*found_, place(name), "true or false", *value);
+        return fallback;
+    }
+    /// The first of the two choices where the field is missing.
+    template <class Choice>
+    [[nodiscard]] Choice choice(const char* name, const std::array<std::pair<const char*, Choice>, 2>& choices) const {
+        const auto* value = find(name);
+        if (!value) return choices[0].second;
+        for (const auto& [text, chosen] : choices)
+            if (*value == text) return chosen;
+        const auto wanted = std::string{"\""} + choices[0].first + "\" or \"" + choices[1].first + "\"";
+        refuse_type(*found_, place(name), wanted.c_str(), *value);
+        return choices[0].second;
+    }
+    /// The list; null if it is missing or something else.
+    [[nodiscard]] const json* list(const char* name) const {
+        const auto* value = required(name);
+        if (!value || value->is_array()) return value;
+        refuse_type(*found_, place(name), "a list", *value);
+        return nullptr;
+    }
+
+private:
+    const json* object_;
+    std::string prefix_;
+    violation_list* found_;
+};
+
+/// Whether the document says that it has this format. A missing format is reported, but worth reading on.
+inline bool has_format(const fields& top, const std::string& wanted, violation_list& found) {
+    const auto* value = top.find("format");
+    if (value && *value == wanted) return true;
+    found.add("format", (value ? "is " + shown(*value) : std::string{"is missing"}) + ", must be \"" + wanted + "\"");
+    return !value;
+}
+
+} // namespace optpipe::detail

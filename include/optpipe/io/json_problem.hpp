@@ -1,0 +1,248 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/io/file.hpp"
+#include "optpipe/io/json_fields.hpp"
+#include "optpipe/io/json_tree.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/validate_problem.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+// Generous, and small enough that what is planned with them fits into memory.
+inline constexpr std::size_t most_ranks = std::size_t{1} << 13U;
+inline constexpr std::size_t most_stages = std::size_t{1} << 13U;
+inline constexpr std::size_t most_stage_microbatches = std::size_t{1} << 24U;
+inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
+
+/// The parts of a problem as they are read. Some may be missing.
+struct problem_parts {
+    std::optional<std::size_t> ranks;
+    std::optional<std::size_t> microbatches;
+    std::vector<stage_costs> costs;
+    std::vector<std::optional<std::size_t>> rank_of;
+};
+
+inline std::optional<transfer_times> read_transfer_times(const fields& at, violation_list& found) {
+    const auto offload = at.number_if_any("offload");
+    const auto reload = at.number_if_any("reload");
+    if (offload && reload) return transfer_times{duration{*offload}, duration{*reload}};
+    const auto given = [&](const char* name) { return at.find(name) && !at.find(name)->is_null(); };
+    if (given("offload") && !given("reload")) found.add(at.place("reload"), "is missing, but offload is given");
+    if (given("reload") && !given("offload")) found.add(at.place("offload"), "is missing, but reload is given");
+    return std::nullopt;
+}
+
+inline stage_costs read_stage_costs(const fields& at, violation_list& found) {
+    stage_costs c;
+    c.forward = duration{at.number("forward", 1.0)};
+    c.backward_input = duration{at.number("backward_input", 1.0)};
+    c.backward_weight = duration{at.number("backward_weight", 1.0)};
+    c.activation = memory_size{at.number("activation", 0.0)};
+    c.weight_stash = memory_size{at.number_or("weight_stash", 0.5 * c.activation.value())};
+    c.transfer = read_transfer_times(at, found);
+    return c;
+}
+
+inline void read_stages(const fields& top, problem_parts& parts, violation_list& found) {
+    const auto* list = top.list("stages");
+    if (!list) return;
+    if (list->size() > most_stages) {
+        found.add("stages", "holds " + std::to_string(list->size()) + ", at most " + std::to_string(most_stages) +
+                                " are possible");
+        return;
+    }
+    for (std::size_t s = 0; s < list->size(); ++s) {
+        const auto place = element_of("stages", s);
+        if (!(*list)[s].is_object()) {
+            refuse_type(found, place, "an object", (*list)[s]);
+            parts.costs.emplace_back();
+            parts.rank_of.emplace_back();
+            continue;
+        }
+        const fields at{(*list)[s], place + ".", found};
+        parts.costs.push_back(read_stage_costs(at, found));
+        parts.rank_of.push_back(at.count("rank", std::numeric_limits<std::uint32_t>::max()));
+    }
+}
+
+inline memory_size read_limit(const json& value, const std::string& place, violation_list& found) {
+    if (value.is_null()) return memory_size::unlimited();
+    const auto number = read_number(value, place, found);
+    if (number && *number >= 0.0) return memory_size{*number};
+    if (number) found.add(place, "must not be negative, is " + shown(value));
+    return memory_size::unlimited();
+}
+
+/// Whether `list` is a list with one entry per rank.
+inline bool has_entry_per_rank(const json& list, std::size_t ranks, const std::string& place, violation_list& found) {
+    if (!list.is_array())
+        refuse_type(found, place, "a list", list);
+    else if (list.size() != ranks)
+        found.add(place,
+                  "has " + std::to_string(list.size()) + " entries, there are " + std::to_string(ranks) + " ranks");
+    return list.is_array() && list.size() == ranks;
+}
+
+inline void read_limits(const fields& top, const char* name, per_rank<memory_size>& limits, violation_list& found) {
+    const auto* value = top.find(name);
+    if (!value) return;
+    if (!value->is_array()) {
+        const auto all = read_limit(*value, name, found);
+        for (auto& limit : limits)
+            limit = all;
+        return;
+    }
+    if (!has_entry_per_rank(*value, limits.size(), name, found)) return;
+    for (const rank r : limits.indices())
+        limits[r] = read_limit((*value)[r.position()], element_of(name, r.position()), found);
+}
+
+inline hop_times<> read_hops(const fields& top, std::size_t ranks, violation_list& found) {
+    const auto* value = top.find("p2p");
+    if (!value) return {};
+    if (!value->is_array()) {
+        const auto number = read_number(*value, "p2p", found);
+        return hop_times<>{duration{number.value_or(0.0)}};
+    }
+    if (!has_entry_per_rank(*value, ranks, "p2p", found)) return {};
+    bounded_vector<duration, dynamic> matrix;
+    for (std::size_t a = 0; a < ranks; ++a) {
+        const auto row = element_of("p2p", a);
+        if (!has_entry_per_rank((*value)[a], ranks, row, found)) return {};
+        for (std::size_t b = 0; b < ranks; ++b)
+            matrix.push_back(duration{read_number((*value)[a][b], element_of(row, b), found).value_or(0.0)});
+    }
+    return {ranks, std::move(matrix)};
+}
+
+inline void read_link(const json& group, const std::string& place, std::vector<bool>& named, transfer_rules<>& rules,
+                      violation_list& found) {
+    if (!group.is_array()) return refuse_type(found, place, "a list", group);
+    std::optional<rank> first;
+    for (std::size_t i = 0; i < group.size(); ++i) {
+        const auto at = element_of(place, i);
+        const auto number = read_count(group[i], at, std::numeric_limits<std::uint32_t>::max(), found);
+        if (!number) continue;
+        const auto who = "rank " + std::to_string(*number);
+        if (*number >= named.size()) {
+            found.add(at, "is " + std::to_string(*number) + ", there are " + std::to_string(named.size()) + " ranks");
+        } else if (named[*number]) {
+            found.add(at, who + " is already on a link");
+        } else {
+            named[*number] = true;
+            if (!first) first = rank{*number};
+            rules.share_link(*first, rank{*number});
+        }
+    }
+}
+
+inline transfer_rules<> read_transfer(const fields& top, std::size_t ranks, violation_list& found) {
+    transfer_rules<> rules{ranks};
+    const auto* value = top.find("transfer");
+    if (!value) return rules;
+    if (!value->is_object()) {
+        refuse_type(found, "transfer", "an object", *value);
+        return rules;
+    }
+    const fields at{*value, "transfer.", found};
+    if (at.find("engines"))
+        // What isn't 1 or 2 is for `validate` to refuse.
+        rules.engines = static_cast<int>(at.count("engines", std::size_t{1} << 30U).value_or(1));
+    rules.duplex = at.choice<duplex_kind>("duplex", {{{"full", duplex_kind::full}, {"half", duplex_kind::half}}});
+    if (!at.find("links")) return rules;
+    const auto* links = at.list("links");
+    std::vector<bool> named(ranks, false);
+    for (std::size_t i = 0; links && i < links->size(); ++i)
+        read_link((*links)[i], element_of("transfer.links", i), named, rules, found);
+    return rules;
+}
+
+/// The graph, if the parts make one that is small enough.
+inline std::optional<any_graph> read_graph(const problem_parts& parts, violation_list& found) {
+    const bool placed = std::all_of(parts.rank_of.begin(), parts.rank_of.end(), [](auto r) { return r.has_value(); });
+    if (!parts.ranks || !parts.microbatches || !placed || parts.costs.empty()) return std::nullopt;
+    if (*parts.microbatches > most_stage_microbatches / parts.costs.size()) {
+        found.add("microbatches", "times stages must be at most " + std::to_string(most_stage_microbatches));
+        return std::nullopt;
+    }
+    per_stage<rank> ranks(parts.costs.size());
+    for (const stage s : ranks.indices())
+        ranks[s] = rank{*parts.rank_of[s.position()]};
+    return any_graph{*parts.ranks, *parts.microbatches, placement::map<>{std::move(ranks)}};
+}
+
+/// The problem, which is only to be used if nothing was found.
+inline problem read_problem_tree(const json& root, const std::string& default_name, violation_list& found) {
+    if (!root.is_object()) return refuse_type(found, "", "an object", root), problem{};
+    const fields top{root, "", found};
+    if (!has_format(top, "optpipe.problem/1", found)) return {};
+    problem_parts parts;
+    parts.ranks = top.count("ranks", most_ranks);
+    parts.microbatches = top.count("microbatches", most_stage_microbatches);
+    read_stages(top, parts, found);
+    if (parts.costs.empty() && found.empty()) found.add("stages", "must hold at least one stage");
+
+    const auto graph = read_graph(parts, found);
+    problem p;
+    if (graph) {
+        per_stage<stage_costs> costs(parts.costs.size());
+        for (const stage s : costs.indices())
+            costs[s] = parts.costs[s.position()];
+        p = problem{*graph, std::move(costs)};
+    }
+    if (parts.ranks) {
+        p.p2p = read_hops(top, *parts.ranks, found);
+        p.transfer = read_transfer(top, *parts.ranks, found);
+        p.memory_limit = per_rank<memory_size>(*parts.ranks, memory_size::unlimited());
+        p.host_memory_limit = p.memory_limit;
+        read_limits(top, "memory_limit", p.memory_limit, found);
+        read_limits(top, "host_memory_limit", p.host_memory_limit, found);
+    }
+    p.split_backward = top.bool_or("split_backward", true);
+    p.objective = top.choice<objective_kind>(
+        "objective", {{{"makespan", objective_kind::makespan}, {"span", objective_kind::span}}});
+    p.name = top.string_or("name", default_name);
+    p.time_unit = top.string_or("time_unit", "ms");
+    p.memory_unit = top.string_or("memory_unit", "GB");
+    if (!graph) return p;
+    for (const auto& v : validate(p))
+        found.add(v.place, v.reason);
+    return p;
+}
+
+/// "llama" of "models/llama.json".
+inline std::string stem_of(std::string_view source) {
+    source.remove_prefix(source.find_last_of('/') + 1);
+    return std::string{source.substr(0, source.rfind(".json"))};
+}
+
+} // namespace detail
+
+/// Reads `optpipe.problem/1`. Throws `input_error` with everything that is wrong with the text, each with its field,
+/// or with the line and column where it stops to be JSON. A problem without a name is called after its source;
+/// times are in ms and sizes in GB where it names no units.
+[[nodiscard]] inline problem parse_problem(std::string_view text, const std::string& source_name) {
+    detail::violation_list found;
+    auto p = detail::read_problem_tree(detail::parse_json(text, source_name), detail::stem_of(source_name), found);
+    if (!found.empty()) throw input_error{source_name, found.found()};
+    return p;
+}
+
+/// As `parse_problem`. Throws `file_error` if the file can't be read or is larger than 64 MiB.
+[[nodiscard]] inline problem read_problem(const std::string& path) {
+    return parse_problem(read_file(path, detail::most_problem_bytes), printable(path, 400));
+}
+
+} // namespace optpipe

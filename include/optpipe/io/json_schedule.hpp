@@ -1,0 +1,111 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/io/file.hpp"
+#include "optpipe/io/json_fields.hpp"
+#include "optpipe/io/json_tree.hpp"
+#include "optpipe/io/schedule_document.hpp"
+#include "optpipe/schedule/operation.hpp"
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+inline constexpr std::size_t most_schedule_bytes = std::size_t{1} << 30U;
+
+/// Takes the operations one by one: a tree of all of them would be many times as large as the file.
+class operation_reader {
+public:
+    operation_reader(schedule_document& document, violation_list& found) : document_{&document}, found_{&found} {}
+
+    void begin() {
+        *found_ = {};
+        unreadable_ = {};
+        document_->operations.clear();
+        position_ = 0;
+    }
+
+    void element(const json& value) {
+        const auto place = element_of("operations", position_++);
+        if (!value.is_object()) return refuse_type(*found_, place, "an object", value);
+        const fields at{value, place + ".", *found_};
+        const auto* spelling = at.required("op");
+        const duration start{at.number("start", 0.0)};
+        const duration end{at.number("end", 0.0)};
+        if (!spelling) return;
+        if (!spelling->is_string()) return refuse_type(*found_, at.place("op"), "a string", *spelling);
+        if (const auto op = parse_operation(spelling->get_ref<const std::string&>()))
+            document_->operations.push_back({*op, start, end});
+        else
+            unreadable_.add(at.place("op"), shown(*spelling) + " is no operation, as 2F0 is");
+    }
+
+    [[nodiscard]] const std::vector<violation>& unreadable() const { return unreadable_.found(); }
+
+private:
+    schedule_document* document_;
+    violation_list* found_;
+    violation_list unreadable_;
+    std::size_t position_ = 0;
+};
+
+inline std::optional<duration> read_duration(const fields& top, const char* name) {
+    const auto number = top.number_if_any(name);
+    return number ? std::optional{duration{*number}} : std::nullopt;
+}
+
+inline std::optional<std::vector<memory_size>> read_peaks(const fields& top, violation_list& found) {
+    const auto* value = top.find("peak_memory");
+    if (!value || value->is_null()) return std::nullopt;
+    if (!value->is_array()) return refuse_type(found, "peak_memory", "a list", *value), std::nullopt;
+    std::vector<memory_size> peaks;
+    for (std::size_t r = 0; r < value->size(); ++r)
+        peaks.emplace_back(read_number((*value)[r], element_of("peak_memory", r), found).value_or(0.0));
+    return peaks;
+}
+
+inline void read_claims(const json& root, schedule_document& document, violation_list& found) {
+    if (!root.is_object()) return refuse_type(found, "", "an object", root);
+    const fields top{root, "", found};
+    if (!has_format(top, "optpipe.schedule/1", found)) return;
+    document.problem_name = top.string_or("problem", "");
+    document.method = top.string_or("method", "");
+    document.objective = read_duration(top, "objective");
+    document.bound = read_duration(top, "bound");
+    document.gap = top.number_if_any("gap");
+    document.bubble_rate = top.number_if_any("bubble_rate");
+    document.peak_memory = read_peaks(top, found);
+    static_cast<void>(top.list("operations"));
+}
+
+} // namespace detail
+
+/// Reads `optpipe.schedule/1`. Throws `input_error` with everything by which the text departs from the format; an
+/// operation that can't be read is no such thing, it is listed in the document.
+[[nodiscard]] inline schedule_document parse_schedule(std::string_view text, const std::string& source_name) {
+    schedule_document document;
+    detail::violation_list of_operations;
+    detail::operation_reader reader{document, of_operations};
+    const detail::streamed_list operations{"operations", [&] { reader.begin(); },
+                                           [&](const detail::json& value) { reader.element(value); }};
+    const auto root = detail::parse_json(text, source_name, &operations);
+    detail::violation_list found;
+    detail::read_claims(root, document, found);
+    for (const auto& v : of_operations.found())
+        found.add(v.place, v.reason);
+    if (!found.empty()) throw input_error{source_name, found.found()};
+    document.unreadable = reader.unreadable();
+    return document;
+}
+
+/// As `parse_schedule`. Throws `file_error` if the file can't be read or is larger than 1 GiB.
+[[nodiscard]] inline schedule_document read_schedule(const std::string& path) {
+    return parse_schedule(read_file(path, detail::most_schedule_bytes), printable(path, 400));
+}
+
+} // namespace optpipe

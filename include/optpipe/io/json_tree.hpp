@@ -1,0 +1,159 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/io/escape.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+using json = nlohmann::json;
+
+/// What a text may ask for before it is refused; far above what any problem needs.
+struct json_limits {
+    std::size_t depth = 64;
+    std::size_t values = std::size_t{1} << 22U;
+};
+
+/// A list of the outermost object whose elements are handed over one by one and not kept.
+struct streamed_list {
+    std::string name;
+    std::function<void()> begin;
+    std::function<void(const json&)> element;
+};
+
+/// Builds the tree of a JSON text, within limits.
+class tree_builder final : public nlohmann::json_sax<json> {
+public:
+    tree_builder(const json_limits& limits, const streamed_list* streamed) : limits_{limits}, streamed_{streamed} {}
+
+    bool null() override { return scalar(nullptr); }
+    bool boolean(bool value) override { return scalar(value); }
+    bool number_integer(std::int64_t value) override { return scalar(value); }
+    bool number_unsigned(std::uint64_t value) override { return scalar(value); }
+    bool number_float(double value, const std::string&) override { return scalar(value); }
+    bool string(std::string& value) override { return scalar(std::move(value)); }
+    bool binary(json::binary_t&) override { return false; }
+    bool start_object(std::size_t) override { return start(json::object()); }
+    bool end_object() override { return end(); }
+    bool end_array() override { return end(); }
+    bool start_array(std::size_t) override {
+        if (!start(json::array())) return false;
+        if (in_streamed_list()) streamed_->begin();
+        return true;
+    }
+    bool key(std::string& name) override {
+        key_ = std::move(name);
+        if (open_.size() == 1) outer_key_ = key_;
+        return true;
+    }
+    bool parse_error(std::size_t position, const std::string&, const json::exception& why) override {
+        failed_at_ = position;
+        failure_ = reason_of(why.what());
+        return false;
+    }
+
+    [[nodiscard]] json& root() { return root_; }
+    [[nodiscard]] const std::string& failure() const { return failure_; }
+    /// How many bytes had been read when it failed; unknown if a limit was exceeded.
+    [[nodiscard]] std::optional<std::size_t> failed_at() const { return failed_at_; }
+
+private:
+    static std::string reason_of(std::string_view what) {
+        if (const auto bracket = what.find("] "); bracket != std::string_view::npos) what.remove_prefix(bracket + 2);
+        constexpr std::string_view introduction = "syntax error while parsing ";
+        if (const auto at = what.find(introduction); at < 80) what.remove_prefix(at + introduction.size());
+        if (const auto dash = what.find(" - "); dash < 20) what.remove_prefix(dash + 3);
+        return "isn't JSON: " + printable(what, 160);
+    }
+
+    [[nodiscard]] bool in_streamed_list() const {
+        return streamed_ && open_.size() == 2 && open_.back()->is_array() && outer_key_ == streamed_->name;
+    }
+
+    json* put(json value) {
+        if (open_.empty()) return &(root_ = std::move(value));
+        json& parent = *open_.back();
+        if (parent.is_object()) return &(parent[key_] = std::move(value));
+        parent.push_back(std::move(value));
+        return &parent.back();
+    }
+
+    bool count() {
+        if (++values_ <= limits_.values) return true;
+        failure_ = "holds more than " + std::to_string(limits_.values) + " values";
+        return false;
+    }
+
+    bool scalar(json value) {
+        if (!count()) return false;
+        put(std::move(value));
+        finish_element();
+        return true;
+    }
+
+    bool start(json container) {
+        if (!count()) return false;
+        if (open_.size() == limits_.depth) {
+            failure_ = "is nested more than " + std::to_string(limits_.depth) + " levels deep";
+            return false;
+        }
+        open_.push_back(put(std::move(container)));
+        return true;
+    }
+
+    bool end() {
+        open_.pop_back();
+        finish_element();
+        return true;
+    }
+
+    void finish_element() {
+        if (!in_streamed_list() || open_.back()->empty()) return;
+        streamed_->element(open_.back()->back());
+        open_.back()->clear();
+        values_ = 0;
+    }
+
+    json_limits limits_;
+    const streamed_list* streamed_;
+    json root_;
+    std::vector<json*> open_;
+    std::string key_;
+    std::string outer_key_;
+    std::size_t values_ = 0;
+    std::string failure_;
+    std::optional<std::size_t> failed_at_;
+};
+
+inline std::string line_and_column(std::string_view text, std::size_t bytes_read) {
+    const auto before = text.substr(0, std::min(bytes_read, text.size()));
+    const auto last_break = before.substr(0, before.empty() ? 0 : before.size() - 1).rfind('\n');
+    const auto line = 1 + std::count(before.begin(), before.end() - (before.empty() ? 0 : 1), '\n');
+    const auto column = last_break == std::string_view::npos ? before.size() : before.size() - last_break - 1;
+    return "line " + std::to_string(line) + ", column " + std::to_string(column);
+}
+
+/// Throws `input_error` with one violation, whose place is the line and column, if the text isn't JSON.
+inline json parse_json(std::string_view text, const std::string& source, const streamed_list* streamed = nullptr) {
+    const auto refuse = [&](std::string place, std::string why) {
+        throw input_error{source, {{std::move(place), std::move(why)}}};
+    };
+    if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) refuse("", "is empty, not JSON");
+    tree_builder builder{json_limits{}, streamed};
+    if (!json::sax_parse(text.begin(), text.end(), &builder))
+        refuse(builder.failed_at() ? line_and_column(text, *builder.failed_at()) : "", builder.failure());
+    return std::move(builder.root());
+}
+
+} // namespace optpipe::detail

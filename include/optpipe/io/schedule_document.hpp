@@ -1,0 +1,105 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/core/format.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/measure.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <cmath>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace optpipe {
+
+/// A schedule as a file tells it (spec: `optpipe.schedule/1`), before it is held against a problem: an operation need
+/// not be possible, and what is claimed need not be true.
+struct schedule_document {
+    std::string problem_name;
+    std::string method;
+    std::vector<timed_operation> operations;
+    /// Entries of `operations` whose spelling means nothing; they are not among the operations.
+    std::vector<violation> unreadable;
+    std::optional<duration> objective;
+    std::optional<duration> bound;
+    std::optional<double> gap;
+    std::optional<double> bubble_rate;
+    std::optional<std::vector<memory_size>> peak_memory;
+};
+
+/// The operations of a document, as a schedule of this problem. They may be out of its range: `validate` says so.
+[[nodiscard]] inline schedule to_schedule(const problem& p, const schedule_document& document) {
+    schedule result{p.graph, {}};
+    result.operations.assign(document.operations.begin(), document.operations.end());
+    return result;
+}
+
+/// How far what a file claims may lie from what its operations give.
+struct claim_slacks {
+    duration time{};
+    memory_size memory{};
+    double rate = 0.0;
+};
+
+[[nodiscard]] inline claim_slacks claim_slacks_of(const problem& p, const schedule& s, tolerance t = {}) {
+    return {time_slack(s, t), t.at(p.memory_scale()), t.at(1.0)};
+}
+
+namespace detail {
+
+/// Written so that a claim that isn't a number differs from everything.
+inline bool near(double a, double b, double slack) { return std::abs(a - b) <= slack; }
+
+inline void check_claim(std::vector<violation>& found, std::string place, double claimed, double true_value,
+                        double slack) {
+    if (near(claimed, true_value, slack)) return;
+    constexpr int digits = 10;
+    found.push_back({std::move(place), "the file says " + format_number(claimed, digits) + ", its operations give " +
+                                           format_number(true_value, digits)});
+}
+
+inline void check_bound(std::vector<violation>& found, const schedule_document& document, const measures& m,
+                        const claim_slacks& slacks) {
+    if (!document.bound) {
+        if (document.gap) found.push_back({"gap", "there is no bound that it could be the distance to"});
+        return;
+    }
+    if (!(*document.bound <= m.objective + slacks.time))
+        found.push_back({"bound", format_number(*document.bound, 10) + " is above the objective " +
+                                      format_number(m.objective, 10)});
+    if (document.gap && m.objective > duration{})
+        check_claim(found, "gap", *document.gap, (m.objective - *document.bound) / m.objective,
+                    slacks.rate + slacks.time / m.objective);
+}
+
+inline void check_peaks(std::vector<violation>& found, const std::vector<memory_size>& claimed, const measures& m,
+                        memory_size slack) {
+    if (claimed.size() != m.peak_memory.size()) {
+        found.push_back({"peak_memory", "has " + std::to_string(claimed.size()) + " entries, there are " +
+                                            std::to_string(m.peak_memory.size()) + " ranks"});
+        return;
+    }
+    for (const rank r : m.peak_memory.indices())
+        check_claim(found, "peak_memory[" + std::to_string(r.value()) + "]", claimed[r.position()].value(),
+                    m.peak_memory[r].value(), slack.value());
+}
+
+} // namespace detail
+
+/// Where a document's derived fields disagree with the measures of its operations.
+[[nodiscard]] inline std::vector<violation> claims_violations(const schedule_document& document, const measures& m,
+                                                              const claim_slacks& slacks) {
+    std::vector<violation> found;
+    if (document.objective)
+        detail::check_claim(found, "objective", document.objective->value(), m.objective.value(), slacks.time.value());
+    if (document.bubble_rate)
+        detail::check_claim(found, "bubble_rate", *document.bubble_rate, m.bubble_rate, slacks.rate);
+    if (document.peak_memory) detail::check_peaks(found, *document.peak_memory, m, slacks.memory);
+    detail::check_bound(found, document, m, slacks);
+    return found;
+}
+
+} // namespace optpipe

@@ -1,0 +1,138 @@
+#pragma once
+
+#include "optpipe/io/svg_canvas.hpp"
+#include "optpipe/io/timeline.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace optpipe {
+
+struct svg_options {
+    /// Of the whole figure, in pixels; 0: as wide as the number of operations asks for.
+    double width = 0.0;
+    bool labels = true;
+    bool transfers = true;
+    bool memory = true;
+};
+
+namespace detail {
+
+/// Where everything goes, in pixels.
+struct svg_layout {
+    double left = 96.0;
+    double right = 84.0;
+    double top = 96.0;
+    double plot_width = 0.0;
+    double pixels_per_time = 1.0;
+    double compute_height = 0.0;
+    double transfer_height = 0.0; ///< 0: not shown
+    double memory_height = 0.0;   ///< 0: not shown
+    double gap = 0.0;
+    double rank_gap = 0.0;
+    std::size_t ranks = 0;
+
+    [[nodiscard]] double x(duration t) const { return left + t.value() * pixels_per_time; }
+    [[nodiscard]] double width_of(duration d) const { return d.value() * pixels_per_time; }
+    [[nodiscard]] double rank_height() const {
+        return compute_height + (transfer_height > 0 ? gap + transfer_height : 0) +
+               (memory_height > 0 ? gap + memory_height : 0);
+    }
+    [[nodiscard]] double compute_y(rank r) const {
+        return top + static_cast<double>(r.position()) * (rank_height() + rank_gap);
+    }
+    [[nodiscard]] double transfer_y(rank r) const { return compute_y(r) + compute_height + gap; }
+    [[nodiscard]] double memory_y(rank r) const { return compute_y(r) + rank_height() - memory_height; }
+    [[nodiscard]] double bottom() const {
+        return top + static_cast<double>(ranks) * (rank_height() + rank_gap) - rank_gap + 6.0;
+    }
+    [[nodiscard]] double page_width() const { return left + plot_width + right; }
+    [[nodiscard]] double page_height() const { return bottom() + 44.0; }
+    [[nodiscard]] double most_label_size() const { return std::min(10.0, 0.55 * compute_height); }
+    [[nodiscard]] double small_size() const { return ranks <= 16 ? 9.5 : 8.5; }
+};
+
+inline svg_layout layout_of(const problem& p, const timeline& t, const svg_options& options) {
+    struct heights {
+        std::size_t most_ranks;
+        double compute, transfer, memory, gap, rank_gap;
+    };
+    constexpr std::array rows{heights{4, 26, 13, 46, 3, 16}, heights{8, 22, 11, 32, 3, 13},
+                              heights{16, 16, 8, 22, 2, 10}, heights{32, 12, 6, 15, 2, 8},
+                              heights{64, 9, 4, 9, 1.5, 5}};
+    const auto fits = [&](const heights& h) { return p.graph.ranks() <= h.most_ranks; };
+    auto row = std::find_if(rows.begin(), rows.end(), fits);
+    if (row == rows.end()) --row;
+
+    svg_layout layout;
+    layout.ranks = p.graph.ranks();
+    layout.compute_height = row->compute;
+    layout.transfer_height = options.transfers && t.has_transfers() ? row->transfer : 0.0;
+    layout.memory_height = options.memory ? row->memory : 0.0;
+    layout.gap = row->gap;
+    layout.rank_gap = row->rank_gap;
+
+    std::size_t operations = 0;
+    for (const auto& lists : t.ranks)
+        operations = std::max(operations, lists.compute.size());
+    constexpr double pixels_per_operation = 24.0;
+    const double wanted = std::clamp(pixels_per_operation * static_cast<double>(operations), 720.0, 1800.0);
+    layout.plot_width = options.width > 0.0 ? std::max(100.0, options.width - layout.left - layout.right) : wanted;
+    if (t.end > duration{}) layout.pixels_per_time = layout.plot_width / t.end.value();
+    return layout;
+}
+
+/// Operations of one lane that are drawn as one box: one, or a run of such as are too narrow to be seen.
+struct svg_box {
+    duration start{};
+    duration end{};
+    operation first{};
+    operation last{};
+    std::size_t count = 1;
+};
+
+inline std::vector<svg_box> boxes_of(const std::vector<timed_operation>& operations, const svg_layout& layout) {
+    constexpr double least_width = 0.5;
+    std::vector<svg_box> boxes;
+    const auto narrow = [&](duration d) { return layout.width_of(d) < least_width; };
+    for (const auto& timed : operations) {
+        // A run may grow to a pixel; then the next begins, so that colours and bubbles stay where they belong.
+        if (!boxes.empty() && narrow(timed.end - timed.start) && narrow(boxes.back().end - boxes.back().start) &&
+            narrow(timed.start - boxes.back().end)) {
+            auto& run = boxes.back();
+            run.end = std::max(run.end, timed.end);
+            run.last = timed.op;
+            ++run.count;
+        } else {
+            boxes.push_back({timed.start, timed.end, timed.op, timed.op, 1});
+        }
+    }
+    return boxes;
+}
+
+/// The curve with at most one point per `step`, holding the highest level of its step.
+inline std::vector<memory_point> thinned(const std::vector<memory_point>& curve, duration step) {
+    std::vector<memory_point> result;
+    memory_size after{};
+    const auto settle = [&](duration before) {
+        if (result.empty() || after == result.back().level) return;
+        result.push_back({std::min(result.back().time + step, before), after});
+    };
+    for (const auto& point : curve) {
+        if (result.empty() || point.time - result.back().time >= step) {
+            settle(point.time);
+            result.push_back(point);
+        }
+        result.back().level = std::max(result.back().level, point.level);
+        after = point.level;
+    }
+    if (!curve.empty()) settle(duration::unlimited());
+    return result;
+}
+
+} // namespace detail
+} // namespace optpipe

@@ -1,0 +1,187 @@
+#pragma once
+
+#include "optpipe/core/format.hpp"
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/io/escape.hpp"
+#include "optpipe/io/text_grid.hpp"
+#include "optpipe/io/timeline.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/report.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// What one method made of a problem: its measures, or why there is no schedule.
+struct comparison_row {
+    std::string method;
+    std::optional<measures> result;
+    std::string reason;
+    std::optional<double> planning_seconds;
+};
+
+[[nodiscard]] inline comparison_row make_comparison_row(const schedule_report& report,
+                                                        std::optional<double> planning_seconds = {}) {
+    return {report.method, report.measures, "", planning_seconds};
+}
+
+[[nodiscard]] inline comparison_row make_comparison_row(std::string method, const refusal& why,
+                                                        std::optional<double> planning_seconds = {}) {
+    return {std::move(method), std::nullopt, describe(why), planning_seconds};
+}
+
+/// How another method did, for the verdict: "+11.0 %", or why it has no schedule.
+struct baseline {
+    std::string method;
+    std::string outcome;
+};
+
+namespace detail {
+
+inline std::string decimal(double value, int digits) {
+    std::array<char, 400> text{};
+    return {text.data(),
+            std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, digits).ptr};
+}
+
+inline std::string percent(double share) { return decimal(100.0 * share, 1) + " %"; }
+
+inline std::string signed_percent(double share) {
+    const auto text = percent(share);
+    return text.front() == '-' ? text : "+" + text;
+}
+
+inline std::string bound_text(const schedule_report& report) {
+    if (!report.bound) return "no lower bound";
+    const auto objective = report.measures.objective;
+    const auto excess = objective - *report.bound;
+    const auto number = format_number(*report.bound);
+    if (excess <= tolerance{}.at(objective)) return "equal to the lower bound, so optimal";
+    if (*report.bound <= duration{}) return "lower bound " + number;
+    constexpr double least_shown = 0.0005;
+    const double share = excess / *report.bound;
+    return (share < least_shown ? "under 0.1 %" : percent(share)) + " above the lower bound " + number;
+}
+
+/// The rank that comes closest to its limit; without limits, the one that holds most.
+inline rank tightest_rank(const problem& p, const measures& m) {
+    rank tightest{};
+    const auto use = [&](rank r) {
+        const auto limit = p.memory_limit[r];
+        const bool limited = !limit.is_unlimited() && limit > memory_size{};
+        return std::pair{limited ? m.peak_memory[r] / limit : 0.0, m.peak_memory[r]};
+    };
+    for (const rank r : p.graph.all_ranks())
+        if (use(r) > use(tightest)) tightest = r;
+    return tightest;
+}
+
+inline std::string peak_text(const problem& p, const measures& m) {
+    if (m.peak_memory.size() == 0) return "";
+    constexpr int digits = 4;
+    const rank r = tightest_rank(p, m);
+    const auto unit = with_space(printable(p.memory_unit));
+    const auto peak = "; peak " + format_number(m.peak_memory[r], digits);
+    if (p.memory_limit[r].is_unlimited()) return peak + unit;
+    return peak + " of " + format_number(p.memory_limit[r], digits) + unit;
+}
+
+inline std::string offloads_text(std::size_t count) {
+    if (count == 0) return "";
+    return "; " + std::to_string(count) + (count == 1 ? " offload" : " offloads");
+}
+
+} // namespace detail
+
+/// What the verdict says of another method beside an objective.
+[[nodiscard]] inline baseline make_baseline(const comparison_row& row, duration objective) {
+    if (!row.result) return {row.method, row.reason};
+    if (objective <= duration{}) return {row.method, format_number(row.result->objective)};
+    return {row.method, detail::signed_percent((row.result->objective - objective) / objective)};
+}
+
+/// One line: the objective, how far it is from the bound, bubbles, memory, offloads, and how other methods did.
+[[nodiscard]] inline std::string verdict(const problem& p, const schedule_report& report,
+                                         const std::vector<baseline>& others = {}) {
+    const auto& m = report.measures;
+    std::string text = printable(p.name.empty() ? "problem" : p.name) + ": " + format_number(m.objective) +
+                       detail::with_space(printable(p.time_unit)) + ", " + detail::bound_text(report) + "; bubble " +
+                       detail::percent(m.bubble_rate) + detail::peak_text(p, m) + detail::offloads_text(m.offloads);
+    for (const auto& other : others)
+        text += "; " + printable(other.method) + ": " + printable(other.outcome, 400);
+    return text;
+}
+
+namespace detail {
+
+using table_row = std::vector<std::string>;
+
+inline std::size_t display_width(std::string_view text) {
+    return static_cast<std::size_t>(std::count_if(
+        text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+inline std::string padded(const std::string& text, std::size_t width, bool left) {
+    const std::string space(width - std::min(width, display_width(text)), ' ');
+    return left ? text + space : space + text;
+}
+
+inline std::optional<duration> best_objective(const std::vector<comparison_row>& rows) {
+    std::optional<duration> best;
+    for (const auto& row : rows)
+        if (row.result && (!best || row.result->objective < *best)) best = row.result->objective;
+    return best;
+}
+
+inline table_row result_cells(const comparison_row& row, const problem& p, duration best) {
+    const auto& m = *row.result;
+    const bool is_best = m.objective <= best + tolerance{}.at(best);
+    constexpr int digits = 4;
+    const auto peak = m.peak_memory.size() == 0 ? memory_size{} : m.peak_memory[tightest_rank(p, m)];
+    return {printable(row.method),
+            format_number(m.objective),
+            is_best             ? "best"
+            : best > duration{} ? signed_percent((m.objective - best) / best)
+                                : "",
+            percent(m.bubble_rate),
+            format_number(peak, digits),
+            std::to_string(m.offloads),
+            row.planning_seconds ? decimal(*row.planning_seconds, 2) : "-"};
+}
+
+} // namespace detail
+
+/// A table of methods, in the order given. Peak memory is that of the rank which comes closest to its limit.
+inline void write_comparison(std::ostream& out, const problem& p, const std::vector<comparison_row>& rows) {
+    const auto best = detail::best_objective(rows).value_or(duration{});
+    std::vector<detail::table_row> lines{
+        {"method", "objective" + detail::in_brackets(printable(p.time_unit)), "above best", "bubble rate",
+         "peak memory" + detail::in_brackets(printable(p.memory_unit)), "offloads", "planning [s]"}};
+    for (const auto& row : rows)
+        lines.push_back(row.result ? detail::result_cells(row, p, best)
+                                   : detail::table_row{printable(row.method), printable(row.reason, 400)});
+    std::vector<std::size_t> widths(lines.front().size(), 0);
+    for (const auto& line : lines) {
+        const bool is_reason = line.size() < widths.size();
+        for (std::size_t i = 0; i < (is_reason ? 1 : line.size()); ++i)
+            widths[i] = std::max(widths[i], detail::display_width(line[i]));
+    }
+    for (const auto& line : lines) {
+        const bool is_reason = line.size() < widths.size();
+        for (std::size_t i = 0; i < line.size(); ++i)
+            out << (i == 0 ? "" : "  ") << detail::padded(line[i], is_reason && i > 0 ? 0 : widths[i], i == 0);
+        out << '\n';
+    }
+}
+
+} // namespace optpipe

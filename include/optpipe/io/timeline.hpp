@@ -1,0 +1,85 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/measure.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// What one rank does, each list by start.
+struct rank_timeline {
+    std::vector<timed_operation> compute;
+    std::vector<timed_operation> offloads;
+    std::vector<timed_operation> reloads;
+    std::vector<memory_point> device_memory;
+    std::vector<memory_point> host_memory;
+
+    [[nodiscard]] bool has_transfers() const { return !offloads.empty() || !reloads.empty(); }
+};
+
+/// A schedule as the figures show it. Operations that the problem doesn't have are left out.
+struct timeline {
+    per_rank<rank_timeline> ranks;
+    /// The last end of anything, transfers included.
+    duration end{};
+
+    [[nodiscard]] bool has_transfers() const {
+        return std::any_of(ranks.begin(), ranks.end(), [](const auto& r) { return r.has_transfers(); });
+    }
+};
+
+inline std::vector<timed_operation>& list_for(rank_timeline& lists, operation_kind kind) {
+    switch (kind) {
+    case operation_kind::offload: return lists.offloads;
+    case operation_kind::reload: return lists.reloads;
+    case operation_kind::forward:
+    case operation_kind::backward_input:
+    case operation_kind::backward_weight:
+    case operation_kind::backward: break;
+    }
+    return lists.compute;
+}
+
+inline timeline timeline_of(const problem& p, const schedule& s) {
+    timeline result{per_rank<rank_timeline>(p.graph.ranks()), {}};
+    per_rank<schedule> of_rank(p.graph.ranks());
+    auto sorted = s.operations;
+    std::sort(sorted.begin(), sorted.end(), starts_before);
+    const operation_numbering<any_graph> possible{p.graph};
+    for (const auto& timed : sorted) {
+        if (!possible.contains(timed.op)) continue;
+        const rank r = p.rank_of(timed.op.stage);
+        list_for(result.ranks[r], timed.op.kind).push_back(timed);
+        of_rank[r].operations.push_back(timed);
+        result.end = std::max(result.end, timed.end);
+    }
+    const auto slack = time_slack(s);
+    for (const rank r : p.graph.all_ranks()) {
+        result.ranks[r].device_memory = memory_curve(p, of_rank[r], r, memory_kind::device, slack);
+        result.ranks[r].host_memory = memory_curve(p, of_rank[r], r, memory_kind::host, slack);
+    }
+    return result;
+}
+
+/// The least of 1, 2, 5, 10, 20, 50, … (and 0.5, 0.2, …) that is not below `least`, a number above 0.
+inline double round_step(double least) {
+    const double power = std::pow(10.0, std::floor(std::log10(least)));
+    for (const double factor : {1.0, 2.0, 5.0})
+        if (factor * power >= least) return factor * power;
+    return 10.0 * power;
+}
+
+/// " ms" where the problem names a unit.
+inline std::string with_space(const std::string& unit) { return unit.empty() ? "" : " " + unit; }
+/// " [ms]" where the problem names a unit.
+inline std::string in_brackets(const std::string& unit) { return unit.empty() ? "" : " [" + unit + "]"; }
+
+} // namespace optpipe::detail

@@ -1,0 +1,164 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/io/escape.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/report.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+/// JSON knows no infinity: what is unlimited or unknown is null.
+inline std::string json_number(double value) { return std::isfinite(value) ? exact_number(value) : "null"; }
+
+template <class Tag> std::string json_number(const std::optional<quantity<Tag>>& value) {
+    return value ? json_number(value->value()) : "null";
+}
+
+inline std::string joined(const std::vector<std::string>& pieces, std::string_view separator) {
+    std::string text;
+    for (std::size_t i = 0; i < pieces.size(); ++i)
+        text.append(i == 0 ? "" : separator).append(pieces[i]);
+    return text;
+}
+
+template <class Sizes> std::string json_sizes(const Sizes& sizes) {
+    std::vector<std::string> texts;
+    for (const auto size : sizes)
+        texts.push_back(json_number(size.value()));
+    return "[" + joined(texts, ", ") + "]";
+}
+
+inline std::string json_stage(const problem& p, stage s) {
+    const auto& c = p.costs[s];
+    const auto field = [](const char* name, const std::string& value) {
+        return ", \"" + std::string{name} + "\": " + value;
+    };
+    return "{ \"rank\": " + std::to_string(p.rank_of(s).value()) + field("forward", json_number(c.forward.value())) +
+           field("backward_input", json_number(c.backward_input.value())) +
+           field("backward_weight", json_number(c.backward_weight.value())) +
+           field("activation", json_number(c.activation.value())) +
+           field("weight_stash", json_number(c.weight_stash.value())) +
+           field("offload", c.transfer ? json_number(c.transfer->offload.value()) : "null") +
+           field("reload", c.transfer ? json_number(c.transfer->reload.value()) : "null") + " }";
+}
+
+inline std::string json_hops(const problem& p) {
+    if (p.p2p.is_uniform()) return json_number(p.p2p(rank{0}, rank{1}).value());
+    std::vector<std::string> rows;
+    for (const rank a : p.graph.all_ranks()) {
+        std::vector<duration> row;
+        for (const rank b : p.graph.all_ranks())
+            row.push_back(p.p2p(a, b));
+        rows.push_back(json_sizes(row));
+    }
+    return "[\n    " + joined(rows, ",\n    ") + " ]";
+}
+
+/// The groups of ranks that share a link, in the order of their first ranks.
+inline std::vector<std::vector<rank>> shared_links(const problem& p) {
+    std::vector<std::vector<rank>> of_link(p.graph.ranks());
+    for (const rank r : p.graph.all_ranks()) {
+        const auto& link = p.transfer.link;
+        const auto first = std::find(link.begin(), link.end(), link[r]) - link.begin();
+        of_link[static_cast<std::size_t>(first)].push_back(r);
+    }
+    std::erase_if(of_link, [](const auto& group) { return group.size() < 2; });
+    return of_link;
+}
+
+inline std::string json_links(const problem& p) {
+    std::vector<std::string> groups;
+    for (const auto& group : shared_links(p)) {
+        std::vector<std::string> ranks;
+        for (const rank r : group)
+            ranks.push_back(std::to_string(r.value()));
+        groups.push_back("[" + joined(ranks, ", ") + "]");
+    }
+    return "[" + joined(groups, ", ") + "]";
+}
+
+[[nodiscard]] constexpr std::string_view spelling(duplex_kind kind) {
+    switch (kind) {
+    case duplex_kind::full: return "full";
+    case duplex_kind::half: return "half";
+    }
+    return "?";
+}
+
+[[nodiscard]] constexpr std::string_view spelling(objective_kind kind) {
+    switch (kind) {
+    case objective_kind::makespan: return "makespan";
+    case objective_kind::span: return "span";
+    }
+    return "?";
+}
+
+inline std::string json_object(const std::vector<std::pair<std::string, std::string>>& fields) {
+    std::vector<std::string> lines;
+    for (const auto& [name, value] : fields)
+        lines.push_back("\"" + name + "\": " + value);
+    return "{ " + joined(lines, ",\n  ") + " }\n";
+}
+
+inline std::string json_operations(const schedule& s) {
+    auto sorted = s.operations;
+    std::sort(sorted.begin(), sorted.end(), starts_before);
+    std::string text = "[";
+    for (const auto& timed : sorted) {
+        text += text.size() == 1 ? "\n    " : ",\n    ";
+        text += "{ \"op\": \"" + to_string(timed.op) + "\", \"start\": " + json_number(timed.start.value()) +
+                ", \"end\": " + json_number(timed.end.value()) + " }";
+    }
+    return text + " ]";
+}
+
+} // namespace detail
+
+/// The problem as `optpipe.problem/1`, one stage per line. Reads back as the same problem, bit by bit.
+[[nodiscard]] inline std::string problem_to_json(const problem& p) {
+    std::vector<std::string> stages;
+    for (const stage s : p.graph.all_stages())
+        stages.push_back(detail::json_stage(p, s));
+    const std::string transfer = "{ \"engines\": " + std::to_string(p.transfer.engines) +
+                                 ", \"links\": " + detail::json_links(p) + ", \"duplex\": \"" +
+                                 std::string{detail::spelling(p.transfer.duplex)} + "\" }";
+    return detail::json_object({{"format", "\"optpipe.problem/1\""},
+                                {"name", json_quoted(p.name)},
+                                {"time_unit", json_quoted(p.time_unit)},
+                                {"memory_unit", json_quoted(p.memory_unit)},
+                                {"ranks", std::to_string(p.graph.ranks())},
+                                {"microbatches", std::to_string(p.graph.microbatches())},
+                                {"stages", "[\n    " + detail::joined(stages, ",\n    ") + " ]"},
+                                {"split_backward", p.split_backward ? "true" : "false"},
+                                {"p2p", detail::json_hops(p)},
+                                {"memory_limit", detail::json_sizes(p.memory_limit)},
+                                {"host_memory_limit", detail::json_sizes(p.host_memory_limit)},
+                                {"transfer", transfer},
+                                {"objective", json_quoted(detail::spelling(p.objective))}});
+}
+
+/// The schedule as `optpipe.schedule/1`, one operation per line, by start.
+[[nodiscard]] inline std::string schedule_to_json(const problem& p, const schedule_report& report) {
+    const auto gap = report.gap();
+    return detail::json_object({{"format", "\"optpipe.schedule/1\""},
+                                {"problem", json_quoted(p.name)},
+                                {"method", json_quoted(report.method)},
+                                {"objective", detail::json_number(report.measures.objective.value())},
+                                {"bound", detail::json_number(report.bound)},
+                                {"gap", gap ? detail::json_number(*gap) : "null"},
+                                {"bubble_rate", detail::json_number(report.measures.bubble_rate)},
+                                {"peak_memory", detail::json_sizes(report.measures.peak_memory)},
+                                {"operations", detail::json_operations(report.schedule)}});
+}
+
+} // namespace optpipe

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <optional>
+
+#include "optpipe/core/quantity.hpp"
+
+namespace optpipe {
+
+/// Durations of the transfer of a whole stash to the host and back.
+struct transfer_times {
+    duration offload{};
+    duration reload{};
+    friend constexpr bool operator==(const transfer_times&, const transfer_times&) = default;
+};
+
+/// What one microbatch costs on one stage.
+struct stage_costs {
+    duration forward{};
+    duration backward_input{};
+    duration backward_weight{};
+    /// Device memory stashed by the forward, until the input gradient is done.
+    memory_size activation{};
+    /// The part of it that the weight gradient still needs.
+    memory_size weight_stash{};
+    /// Empty: this stage can't be offloaded.
+    std::optional<transfer_times> transfer{};
+
+    [[nodiscard]] constexpr duration backward() const { return backward_input + backward_weight; }
+    [[nodiscard]] constexpr duration work() const { return forward + backward(); }
+    [[nodiscard]] constexpr bool can_offload() const { return transfer.has_value(); }
+    friend constexpr bool operator==(const stage_costs&, const stage_costs&) = default;
+};
+
+}  // namespace optpipe

@@ -1,0 +1,147 @@
+#pragma once
+
+#include "optpipe/core/index.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// What a rank needs for one microbatch at a time.
+struct least_memory_result {
+    /// Enough, when the stashes of `offloaded` are on the host from their forward to their gradient.
+    memory_size needed{};
+    std::vector<stage> offloaded{};
+    /// No valid schedule does with less. Below `needed` only where the host is small: stashes might take turns there.
+    memory_size lower_bound{};
+};
+
+namespace detail {
+
+/// Walks through the forwards of one microbatch on one rank and remembers, for every sum of stashes on the host, the
+/// lowest peak that leads to it.
+template <pipeline_graph Graph>
+class host_choices {
+public:
+    constexpr host_choices(const basic_problem<Graph>& p, rank r, std::size_t most_states)
+        : p_{p}, rank_{r}, slack_{tolerance{}.at(p.memory_scale())}, most_states_{most_states} {
+        for (const stage s : p.graph.all_stages())
+            if (p.rank_of(s) == r) stages_.push_back(s);
+        for (std::size_t i = 0; i < stages_.size(); ++i) step(i);
+    }
+
+    [[nodiscard]] constexpr least_memory_result result() const {
+        least_memory_result result;
+        if (stages_.empty()) return result;
+        const auto& last = layers_.back();
+        result.lower_bound = lower_bound_;
+        result.needed = std::min_element(last.begin(), last.end(), [](const state& a, const state& b) {
+                            return a.peak < b.peak;
+                        })->peak;
+        // Among those that fit, the least travel; else the lowest peak.
+        const auto best = std::min_element(last.begin(), last.end(), [&](const state& a, const state& b) {
+            if (fits(a) != fits(b)) return fits(a);
+            return fits(a) ? a.on_host < b.on_host : a.peak < b.peak;
+        });
+        const state* at = &*best;
+        for (std::size_t i = stages_.size(); i-- > 0;) {
+            if (at->offloaded) result.offloaded.push_back(stages_[i]);
+            at = &layers_[i][at->parent];
+        }
+        return result;
+    }
+
+private:
+    struct state {
+        memory_size on_host{};
+        memory_size peak{};
+        std::size_t parent = 0;
+        bool offloaded = false;
+    };
+
+    constexpr bool fits(const state& s) const { return s.peak <= p_.memory_limit[rank_] + slack_; }
+
+    constexpr void step(std::size_t i) {
+        const auto& costs = p_.costs[stages_[i]];
+        const auto& from = layers_.back();
+        const auto host_limit = p_.host_memory_limit[rank_] + slack_;
+        raise_lower_bound(costs.activation, host_limit);
+        std::vector<state> next;
+        for (std::size_t k = 0; k < from.size(); ++k) {
+            const auto peak = std::max(from[k].peak, before_ - from[k].on_host + costs.activation);
+            next.push_back({from[k].on_host, peak, k, false});
+            const auto on_host = from[k].on_host + costs.activation;
+            // The last stage of a rank never gains by leaving.
+            if (costs.can_offload() && i + 1 < stages_.size() && on_host <= host_limit)
+                next.push_back({on_host, peak, k, true});
+        }
+        before_ += costs.activation;
+        if (costs.can_offload()) could_leave_ += costs.activation;
+        keep_best(next);
+        layers_.push_back(std::move(next));
+    }
+    constexpr void raise_lower_bound(memory_size activation, memory_size host_limit) {
+        const auto& from = layers_.back();
+        auto most_on_host = std::min(could_leave_, host_limit);
+        if (!cut_)
+            most_on_host = std::max_element(from.begin(), from.end(), [](const state& a, const state& b) {
+                               return a.on_host < b.on_host;
+                           })->on_host;
+        lower_bound_ = std::max(lower_bound_, before_ - most_on_host + activation);
+    }
+    constexpr void keep_best(std::vector<state>& next) {
+        std::sort(next.begin(), next.end(), [](const state& a, const state& b) {
+            return a.on_host != b.on_host ? a.on_host < b.on_host : a.peak < b.peak;
+        });
+        const auto same_sum = [](const state& a, const state& b) { return a.on_host == b.on_host; };
+        next.erase(std::unique(next.begin(), next.end(), same_sum), next.end());
+        if (next.size() <= most_states_) return;
+        cut_ = true;
+        // Of equal peaks, what has freed the most: so a host without limit costs no exactness.
+        std::sort(next.begin(), next.end(), [](const state& a, const state& b) {
+            return a.peak != b.peak ? a.peak < b.peak : a.on_host > b.on_host;
+        });
+        next.resize(most_states_);
+    }
+
+    const basic_problem<Graph>& p_;
+    rank rank_;
+    memory_size slack_;
+    std::size_t most_states_;
+    std::vector<stage> stages_{};
+    std::vector<std::vector<state>> layers_{{state{}}};
+    memory_size before_{};
+    memory_size could_leave_{};
+    memory_size lower_bound_{};
+    bool cut_ = false;
+};
+
+} // namespace detail
+
+/// The least device memory with which `r` can do one microbatch after the other.
+///
+/// While F of a stage runs, the stashes of the rank's earlier stages are on the device unless they were offloaded; on
+/// the way back it is the same. So with offloaded set O the need is max over the rank's stages i of
+/// Σ_{j<i, j∉O} a_j + a_i, and Σ_O a_j must fit the host. `needed` is the best over all O (up to `most_states` different
+/// sums per stage; beyond that the best of them are kept); the lower bound takes another O for every i.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr least_memory_result least_memory(const basic_problem<Graph>& p, rank r,
+                                                         std::size_t most_states = 4096) {
+    return detail::host_choices<Graph>{p, r, most_states}.result();
+}
+
+/// Whether one microbatch at a time fits into the memory of every rank.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr bool fits_one_at_a_time(const basic_problem<Graph>& p) {
+    const auto slack = tolerance{}.at(p.memory_scale());
+    for (const rank r : p.graph.all_ranks())
+        if (least_memory(p, r).needed > p.memory_limit[r] + slack) return false;
+    return true;
+}
+
+} // namespace optpipe

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <utility>
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/contract.hpp"
+#include "optpipe/pipeline/costs.hpp"
+#include "optpipe/pipeline/graph.hpp"
+
+namespace optpipe {
+
+template <class M>
+concept has_costs = requires(const M& model, stage s, std::size_t stages) {
+    { model.costs(s, stages) } -> std::same_as<stage_costs>;
+};
+
+/// Says what one microbatch costs on every stage: durations, stashes and transfers.
+///
+/// Semantics: `costs(s, S)` are the costs of stage s of S; durations are above 0, sizes are not negative; the same
+/// arguments give the same costs.
+template <class M>
+concept memory_model = std::copyable<M> && has_costs<M>;
+
+/// The sentence that a type lacks to be a memory model.
+template <class M>
+consteval bool check_memory_model() {
+    static_assert(std::copyable<M>, "memory model: must be copyable");
+    static_assert(has_costs<M>, "memory model: needs `stage_costs costs(stage, std::size_t stages) const`");
+    return memory_model<M>;
+}
+
+/// The costs of every stage of a graph.
+template <class Model, pipeline_graph Graph>
+[[nodiscard]] constexpr per_stage<stage_costs, Graph::stage_extent> costs_of(const Model& model, const Graph& g) {
+    static_assert(check_memory_model<Model>());
+    per_stage<stage_costs, Graph::stage_extent> costs(g.stages());
+    for (const stage s : g.all_stages()) costs[s] = model.costs(s, g.stages());
+    return costs;
+}
+
+/// The same costs on every stage.
+struct uniform_memory {
+    stage_costs each{};
+    [[nodiscard]] constexpr stage_costs costs(stage, std::size_t) const { return each; }
+};
+
+/// F = I = W = 1 and a stash of 1, half of which W still needs: the unit problems of the papers.
+struct unit_memory {
+    double weight_share = 0.5;
+    [[nodiscard]] constexpr stage_costs costs(stage, std::size_t) const {
+        return {duration{1}, duration{1}, duration{1}, memory_size{1}, memory_size{weight_share}, {}};
+    }
+};
+
+/// Measured or guessed, stage by stage.
+template <std::size_t Stages = dynamic>
+struct memory_per_stage {
+    per_stage<stage_costs, Stages> each{};
+    [[nodiscard]] constexpr stage_costs costs(stage s, std::size_t stages) const {
+        OPTPIPE_EXPECT(each.size() == stages, "memory_per_stage: one entry per stage");
+        return each[s];
+    }
+};
+
+static_assert(memory_model<uniform_memory> && memory_model<unit_memory> && memory_model<memory_per_stage<>> &&
+              memory_model<memory_per_stage<4>>);
+
+}  // namespace optpipe

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+namespace optpipe {
+
+/// Where one microbatch alone could be at the earliest, and what must still come after it. A gradient is I, or B where
+/// the backward isn't split.
+template <std::size_t Stages = dynamic>
+struct microbatch_paths {
+    per_stage<duration, Stages> forward_start{};
+    per_stage<duration, Stages> gradient_start{};
+    /// The least time from the end of the gradient of a stage to the end of all work of this microbatch.
+    per_stage<duration, Stages> after_gradient{};
+    /// The least time from the start of F to the end of the gradient of the same stage.
+    per_stage<duration, Stages> lifespan{};
+};
+
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr microbatch_paths<Graph::stage_extent> paths_of(const basic_problem<Graph>& p) {
+    using times = per_stage<duration, Graph::stage_extent>;
+    const auto count = p.graph.stages();
+    microbatch_paths<Graph::stage_extent> paths{times(count), times(count), times(count), times(count)};
+    duration at{};
+    for (const stage s : p.graph.all_stages()) {
+        if (!p.is_first(s)) at += p.hop(s.previous(), s);
+        paths.forward_start[s] = at;
+        at += p.costs[s].forward;
+    }
+    for (std::size_t i = count; i-- > 0;) {
+        const stage s{i};
+        if (!p.is_last(s)) at += p.hop(s.next(), s);
+        paths.gradient_start[s] = at;
+        at += p.gradient_time(s);
+        paths.lifespan[s] = at - paths.forward_start[s];
+    }
+    for (const stage s : p.graph.all_stages()) {
+        const duration own_weight = p.split_backward ? p.costs[s].backward_weight : duration{};
+        paths.after_gradient[s] = own_weight;
+        if (!p.is_first(s))
+            paths.after_gradient[s] = std::max(own_weight, p.hop(s, s.previous()) + p.gradient_time(s.previous()) +
+                                                               paths.after_gradient[s.previous()]);
+    }
+    return paths;
+}
+
+/// The place of every stage among those of its rank, longest lifespan first, earlier stages first among equals.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr per_stage<std::size_t, Graph::stage_extent> lifespan_places(
+    const basic_problem<Graph>& p, const microbatch_paths<Graph::stage_extent>& paths) {
+    per_stage<std::size_t, Graph::stage_extent> places(p.graph.stages());
+    for (const auto& stages : stages_by_rank(p.graph))
+        for (const stage s : stages)
+            for (const stage other : stages)
+                if (paths.lifespan[other] > paths.lifespan[s] || (paths.lifespan[other] == paths.lifespan[s] && other < s))
+                    ++places[s];
+    return places;
+}
+
+}  // namespace optpipe

@@ -1,0 +1,168 @@
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/costs.hpp"
+#include "optpipe/pipeline/graph.hpp"
+
+namespace optpipe {
+
+/// What is to be as short as possible.
+enum class objective_kind {
+    makespan,  ///< the last end
+    span,      ///< the longest time that any rank is engaged, from its first start to its last end
+};
+
+enum class duplex_kind {
+    full,  ///< a link carries one transfer per direction at a time
+    half,  ///< a link carries one transfer at a time
+};
+
+/// The time from the end of an operation on one rank until a dependent one on another rank may start: the same between
+/// all ranks, or one number per ordered pair.
+template <std::size_t Ranks = dynamic>
+class hop_times {
+public:
+    constexpr hop_times() = default;
+    constexpr explicit hop_times(duration uniform) : uniform_{uniform} {}
+    /// `matrix` in row-major order, R×R; [a·R + b] from rank a to rank b.
+    constexpr hop_times(std::size_t ranks, bounded_vector<duration, extent_product(Ranks, Ranks)> matrix)
+        : ranks_{ranks}, matrix_{std::move(matrix)} {
+        OPTPIPE_EXPECT(matrix_.size() == ranks * ranks, "hop_times: the matrix must have one entry per pair of ranks");
+    }
+
+    [[nodiscard]] constexpr duration operator()(rank from, rank to) const {
+        if (from == to) return duration{};
+        return is_uniform() ? uniform_ : matrix_[from.position() * ranks_ + to.position()];
+    }
+    [[nodiscard]] constexpr bool is_uniform() const { return matrix_.empty(); }
+
+private:
+    duration uniform_{};
+    std::size_t ranks_ = 0;
+    bounded_vector<duration, extent_product(Ranks, Ranks)> matrix_{};
+};
+
+/// Who may copy what at the same time.
+template <std::size_t Ranks = dynamic>
+struct transfer_rules {
+    /// Transfers that one rank may have under way at once: 1, or 2 (one per direction).
+    int engines = 1;
+    duplex_kind duplex = duplex_kind::full;
+    /// Ranks with equal numbers share one host link.
+    per_rank<std::uint32_t, Ranks> link{};
+
+    constexpr transfer_rules() = default;
+    /// Every rank with a link of its own.
+    constexpr explicit transfer_rules(std::size_t ranks) : link(ranks) {
+        for (const rank r : link.indices()) link[r] = r.value();
+    }
+    /// Puts both ranks on one link.
+    constexpr void share_link(rank a, rank b) {
+        const auto from = link[b];
+        const auto to = link[a];
+        for (auto& l : link)
+            if (l == from) l = to;
+    }
+};
+
+/// A pipeline with its costs and limits (spec: `optpipe.problem/1`). All numbers are in the units that it names.
+template <pipeline_graph Graph>
+struct basic_problem {
+    using graph_type = Graph;
+    static constexpr std::size_t ranks_extent = Graph::rank_extent;
+    static constexpr std::size_t stages_extent = Graph::stage_extent;
+    using label = std::conditional_t<Graph::is_static, std::string_view, std::string>;
+
+    Graph graph{};
+    per_stage<stage_costs, stages_extent> costs{};
+    hop_times<ranks_extent> p2p{};
+    /// false: only full backwards may be used.
+    bool split_backward = true;
+    per_rank<memory_size, ranks_extent> memory_limit{};
+    per_rank<memory_size, ranks_extent> host_memory_limit{};
+    transfer_rules<ranks_extent> transfer{};
+    objective_kind objective = objective_kind::makespan;
+    label name{};
+    label time_unit{};
+    label memory_unit{};
+
+    constexpr basic_problem() = default;
+    /// Unlimited memory, no communication time, a host link per rank.
+    constexpr basic_problem(Graph shape, per_stage<stage_costs, stages_extent> stage_costs)
+        : graph{std::move(shape)},
+          costs{std::move(stage_costs)},
+          memory_limit(graph.ranks(), memory_size::unlimited()),
+          host_memory_limit(graph.ranks(), memory_size::unlimited()),
+          transfer(graph.ranks()) {
+        OPTPIPE_EXPECT(costs.size() == graph.stages(), "problem: one entry of costs per stage");
+    }
+
+    [[nodiscard]] constexpr rank rank_of(stage s) const { return graph.rank_of(s); }
+    /// Time from the end of an operation of stage `from` until a dependent one of stage `to` may start.
+    [[nodiscard]] constexpr duration hop(stage from, stage to) const { return p2p(rank_of(from), rank_of(to)); }
+    [[nodiscard]] constexpr bool is_first(stage s) const { return s.value() == 0; }
+    [[nodiscard]] constexpr bool is_last(stage s) const { return s.position() + 1 == graph.stages(); }
+    /// The duration of the operation that hands the gradient on to the stage before.
+    [[nodiscard]] constexpr duration gradient_time(stage s) const {
+        return split_backward ? costs[s].backward_input : costs[s].backward();
+    }
+    /// The work of one rank in a step.
+    [[nodiscard]] constexpr duration load(rank r) const {
+        duration work{};
+        for (const stage s : graph.all_stages())
+            if (rank_of(s) == r) work += costs[s].work();
+        return static_cast<double>(graph.microbatches()) * work;
+    }
+    /// The largest amount of device memory that the problem mentions; comparisons of memory are relative to it.
+    [[nodiscard]] constexpr memory_size memory_scale() const {
+        memory_size largest{};
+        for (const auto& c : costs) largest = std::max({largest, c.activation, c.weight_stash});
+        for (const auto limit : memory_limit)
+            if (!limit.is_unlimited()) largest = std::max(largest, limit);
+        return largest;
+    }
+};
+
+/// A problem whose extents come from a file.
+using problem = basic_problem<any_graph>;
+
+/// The same problem with all extents dynamic.
+template <pipeline_graph Graph>
+[[nodiscard]] problem to_problem(const basic_problem<Graph>& p) {
+    per_stage<stage_costs> costs(p.graph.stages());
+    for (const stage s : p.graph.all_stages()) costs[s] = p.costs[s];
+    problem result{to_any_graph(p.graph), std::move(costs)};
+    if (p.p2p.is_uniform()) {
+        result.p2p = hop_times<>{p.p2p(rank{0}, rank{1})};
+    } else {
+        bounded_vector<duration, dynamic> matrix;
+        for (const rank a : p.graph.all_ranks())
+            for (const rank b : p.graph.all_ranks()) matrix.push_back(p.p2p(a, b));
+        result.p2p = hop_times<>{p.graph.ranks(), std::move(matrix)};
+    }
+    result.split_backward = p.split_backward;
+    for (const rank r : p.graph.all_ranks()) {
+        result.memory_limit[r] = p.memory_limit[r];
+        result.host_memory_limit[r] = p.host_memory_limit[r];
+        result.transfer.link[r] = p.transfer.link[r];
+    }
+    result.transfer.engines = p.transfer.engines;
+    result.transfer.duplex = p.transfer.duplex;
+    result.objective = p.objective;
+    result.name = p.name;
+    result.time_unit = p.time_unit;
+    result.memory_unit = p.memory_unit;
+    return result;
+}
+
+}  // namespace optpipe

@@ -1,0 +1,174 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/costs.hpp"
+#include "optpipe/pipeline/memory_model.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <limits>
+#include <optional>
+
+namespace optpipe {
+
+template <class S> concept has_layers_of = requires(const S& split, stage s, std::size_t stages) {
+    { split.layers_of(s, stages) } -> std::same_as<std::size_t>;
+};
+
+/// Says how many layers of a model each stage holds.
+///
+/// Semantics: `layers_of(s, S)` is at least 1 for every stage s of S; over all s they add up to the layers of the
+/// model.
+template <class S> concept layer_split = std::copyable<S> && has_layers_of<S>;
+
+/// The sentence that a type lacks to be a layer split.
+template <class S> consteval bool check_layer_split() {
+    static_assert(std::copyable<S>, "layer split: must be copyable");
+    static_assert(has_layers_of<S>, "layer split: needs `std::size_t layers_of(stage, std::size_t stages) const`");
+    return layer_split<S>;
+}
+
+/// As many layers on each stage as on any other; what is left over goes to the first stages, one each.
+struct even_layers {
+    std::size_t total = 0;
+    /// Layers less on the first stage, and on the last: the papers leave out 1, for the embedding and the output layer.
+    std::size_t fewer_at_ends = 0;
+
+    [[nodiscard]] constexpr std::size_t layers_of(stage s, std::size_t stages) const {
+        const std::size_t dealt = total + 2 * fewer_at_ends;
+        const std::size_t here = dealt / stages + (s.position() < dealt % stages ? 1 : 0);
+        const std::size_t ends = (s.position() == 0 ? 1 : 0) + (s.position() + 1 == stages ? 1 : 0);
+        OPTPIPE_EXPECT(here >= ends * fewer_at_ends,
+                       "even_layers: the first or the last stage has no layers to leave out");
+        return here - ends * fewer_at_ends;
+    }
+};
+
+/// As listed, stage by stage.
+template <std::size_t Stages = dynamic> struct listed_layers {
+    per_stage<std::size_t, Stages> each{};
+
+    [[nodiscard]] constexpr std::size_t layers_of(stage s, std::size_t stages) const {
+        OPTPIPE_EXPECT(each.size() == stages, "listed_layers: one entry per stage");
+        return each[s];
+    }
+};
+
+static_assert(layer_split<even_layers> && layer_split<listed_layers<>> && layer_split<listed_layers<4>>);
+
+/// What a transformer costs by arithmetic, in milliseconds and gigabytes (10^9 bytes): a first guess, until there is a
+/// measured profile. Written b (microbatch size), s (sequence), h (hidden), a (heads), V (vocabulary), each layer takes
+/// sbh(24h + 4s) FLOP for F, sbh(24h + 8s) for I and 24sbh·h for W (Zero Bubble, table 1). Embeddings cost nothing.
+///
+/// A plain aggregate, for designated initializers; `hidden`, `sequence`, `layers` and `compute_rate` have to be given.
+template <class Split = even_layers> struct transformer {
+    static_assert(check_layer_split<Split>());
+
+    Split layers{};
+    std::size_t hidden = 0;
+    /// Counts only without `recompute_cheap_layers`.
+    std::size_t heads = 0;
+    std::size_t sequence = 0;
+    std::size_t microbatch_size = 1;
+    /// Divides all work, all memory and what travels between ranks.
+    std::size_t tensor_parallel = 1;
+    /// The output layer on the last stage. 0: without it.
+    std::size_t vocabulary = 0;
+    double bytes_per_element = 2.0;
+    /// Weights, gradients and the state of the optimizer: Adam with mixed precision.
+    double bytes_per_parameter = 18.0;
+    /// Parameters of a layer, as a multiple of h². More than 12 where the feed-forward part is wider than 4h.
+    double parameters_per_layer = 12.0;
+    /// LayerNorm, GeLU and the dropout mask are computed again instead of stashed.
+    bool recompute_cheap_layers = true;
+    /// TFLOP/s that a rank reaches.
+    double compute_rate = 0.0;
+    /// GB/s between a rank and its host. 0: no stage can be offloaded.
+    double host_link_rate = 0.0;
+    /// GB/s between two ranks.
+    double rank_link_rate = std::numeric_limits<double>::infinity();
+
+    [[nodiscard]] constexpr stage_costs costs(stage s, std::size_t stages) const {
+        const auto count = static_cast<double>(layers.layers_of(s, stages));
+        const bool has_output = s.position() + 1 == stages;
+        const double output_work = has_output ? 2.0 * elements() * static_cast<double>(vocabulary) : 0.0;
+        const double output_stash = has_output && vocabulary > 0 ? bytes_per_element * elements() : 0.0;
+
+        stage_costs result;
+        result.forward = compute_time(count * forward_work() + output_work);
+        result.backward_input = compute_time(count * backward_input_work() + output_work);
+        result.backward_weight = compute_time(count * backward_weight_work() + output_work);
+        result.activation = device_memory(count * stash_bytes() + output_stash);
+        result.weight_stash = device_memory(count * weight_stash_bytes());
+        if (host_link_rate > 0.0) {
+            const duration one_way = transfer_time(result.activation, host_link_rate);
+            result.transfer = transfer_times{one_way, one_way};
+        }
+        return result;
+    }
+
+    /// Weights, gradients and optimizer state of a stage: what is gone from the device's memory before any activation.
+    /// Of the layers alone, without embedding and output layer.
+    [[nodiscard]] constexpr memory_size static_memory(stage s, std::size_t stages) const {
+        const auto h = static_cast<double>(hidden);
+        const auto count = static_cast<double>(layers.layers_of(s, stages));
+        return device_memory(bytes_per_parameter * count * parameters_per_layer * h * h);
+    }
+
+    /// One activation tensor of sbh elements, from one rank to another.
+    [[nodiscard]] constexpr duration p2p() const {
+        return transfer_time(device_memory(bytes_per_element * elements()), rank_link_rate);
+    }
+
+    /// PipeOffload's k: the round trip of a layer's stash to the host and back, as a multiple of the layer's F + I + W.
+    /// Everything can be offloaded for free only if it is at most 1. With the defaults this is formula 1 of the paper,
+    /// k = 10 / (3(6h + s)) · compute rate / host link rate. Needs a host link.
+    [[nodiscard]] constexpr double round_trip_ratio() const {
+        const duration layer = compute_time(forward_work() + backward_input_work() + backward_weight_work());
+        return 2.0 * transfer_time(device_memory(stash_bytes()), host_link_rate) / layer;
+    }
+
+private:
+    [[nodiscard]] constexpr double elements() const {
+        return static_cast<double>(sequence) * static_cast<double>(microbatch_size) * static_cast<double>(hidden);
+    }
+    /// 2 FLOP per parameter and token; 24sbh·h with 12h² parameters.
+    [[nodiscard]] constexpr double backward_weight_work() const {
+        return 2.0 * parameters_per_layer * elements() * static_cast<double>(hidden);
+    }
+    [[nodiscard]] constexpr double forward_work() const {
+        return backward_weight_work() + 4.0 * elements() * static_cast<double>(sequence);
+    }
+    [[nodiscard]] constexpr double backward_input_work() const {
+        return backward_weight_work() + 8.0 * elements() * static_cast<double>(sequence);
+    }
+    /// At 2 bytes per element 20sbh (PipeOffload, section 2), or sb(34h + 5as) where nothing is computed again (Zero
+    /// Bubble, table 1). The masks of dropout take one byte per element whatever the others take.
+    [[nodiscard]] constexpr double stash_bytes() const {
+        if (recompute_cheap_layers) return 10.0 * bytes_per_element * elements();
+        const double attention =
+            static_cast<double>(heads) * static_cast<double>(sequence) / static_cast<double>(hidden);
+        return elements() * (16.0 * bytes_per_element + 2.0 + attention * (2.0 * bytes_per_element + 1.0));
+    }
+    /// At 2 bytes per element 16sbh, or 32sbh where nothing is computed again.
+    [[nodiscard]] constexpr double weight_stash_bytes() const {
+        return (recompute_cheap_layers ? 8.0 : 16.0) * bytes_per_element * elements();
+    }
+
+    [[nodiscard]] constexpr duration compute_time(double work) const {
+        return duration{work / static_cast<double>(tensor_parallel) / compute_rate * 1e-9};
+    }
+    [[nodiscard]] constexpr memory_size device_memory(double bytes) const {
+        return memory_size{bytes / static_cast<double>(tensor_parallel) * 1e-9};
+    }
+    [[nodiscard]] static constexpr duration transfer_time(memory_size size, double rate) {
+        return duration{size.value() / rate * 1e3};
+    }
+};
+
+static_assert(memory_model<transformer<>> && memory_model<transformer<listed_layers<>>> &&
+              memory_model<transformer<listed_layers<4>>>);
+
+} // namespace optpipe

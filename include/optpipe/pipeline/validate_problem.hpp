@@ -1,0 +1,118 @@
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/core/format.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/least_memory.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+namespace optpipe {
+namespace detail {
+
+inline std::string place(const char* list, std::size_t at, const char* field = nullptr) {
+    std::string text = std::string{list} + "[" + std::to_string(at) + "]";
+    return field ? text + "." + field : text;
+}
+
+class number_checks {
+public:
+    explicit number_checks(std::vector<violation>& found) : found_{&found} {}
+
+    void positive(const std::string& where, double value) { check(where, value, value > 0.0, "must be above 0"); }
+    void not_negative(const std::string& where, double value) { check(where, value, value >= 0.0, "must not be negative"); }
+
+private:
+    void check(const std::string& where, double value, bool holds, const char* rule) {
+        if (!std::isfinite(value))
+            found_->push_back({where, "is not a finite number"});
+        else if (!holds)
+            found_->push_back({where, std::string{rule} + ", is " + format_number(value)});
+    }
+    std::vector<violation>* found_;
+};
+
+template <pipeline_graph Graph>
+void validate_costs(const basic_problem<Graph>& p, std::vector<violation>& found) {
+    number_checks numbers{found};
+    for (const stage s : p.graph.all_stages()) {
+        const auto& c = p.costs[s];
+        const auto at = s.position();
+        numbers.positive(place("stages", at, "forward"), c.forward.value());
+        numbers.positive(place("stages", at, "backward_input"), c.backward_input.value());
+        numbers.positive(place("stages", at, "backward_weight"), c.backward_weight.value());
+        numbers.not_negative(place("stages", at, "activation"), c.activation.value());
+        numbers.not_negative(place("stages", at, "weight_stash"), c.weight_stash.value());
+        if (!c.transfer) continue;
+        numbers.not_negative(place("stages", at, "offload"), c.transfer->offload.value());
+        numbers.not_negative(place("stages", at, "reload"), c.transfer->reload.value());
+    }
+    if (p.p2p.is_uniform()) {
+        numbers.not_negative("p2p", p.p2p(rank{0}, rank{1}).value());
+        return;
+    }
+    for (const rank a : p.graph.all_ranks())
+        for (const rank b : p.graph.all_ranks())
+            numbers.not_negative(place("p2p", a.position()) + "[" + std::to_string(b.value()) + "]", p.p2p(a, b).value());
+}
+
+template <pipeline_graph Graph>
+void validate_limits(const basic_problem<Graph>& p, std::vector<violation>& found) {
+    number_checks numbers{found};
+    for (const rank r : p.graph.all_ranks()) {
+        if (!p.memory_limit[r].is_unlimited())
+            numbers.not_negative(place("memory_limit", r.position()), p.memory_limit[r].value());
+        if (!p.host_memory_limit[r].is_unlimited())
+            numbers.not_negative(place("host_memory_limit", r.position()), p.host_memory_limit[r].value());
+    }
+    if (!found.empty()) return;
+    // A small host is no contradiction: whether it leaves a schedule is the planner's answer.
+    auto with_large_host = p;
+    for (auto& limit : with_large_host.host_memory_limit) limit = memory_size::unlimited();
+    const auto slack = tolerance{}.at(p.memory_scale());
+    for (const rank r : p.graph.all_ranks()) {
+        if (p.memory_limit[r].is_unlimited()) continue;
+        const auto needed = least_memory(with_large_host, r).needed;
+        if (needed > p.memory_limit[r] + slack)
+            found.push_back({place("memory_limit", r.position()),
+                             format_number(p.memory_limit[r]) + " is below " + format_number(needed) +
+                                 ", what a single microbatch needs on rank " + std::to_string(r.value())});
+    }
+}
+
+}  // namespace detail
+
+/// Everything that contradicts spec.md in the problem, each with the field and the reason. Empty: it can be planned.
+template <pipeline_graph Graph>
+[[nodiscard]] std::vector<violation> validate(const basic_problem<Graph>& p) {
+    std::vector<violation> found;
+    if (p.graph.ranks() == 0) found.push_back({"ranks", "must be at least 1"});
+    if (p.graph.microbatches() == 0) found.push_back({"microbatches", "must be at least 1"});
+    if (p.graph.stages() == 0) found.push_back({"stages", "must hold at least one stage"});
+    if (p.transfer.engines != 1 && p.transfer.engines != 2)
+        found.push_back({"transfer.engines", "must be 1 or 2, is " + std::to_string(p.transfer.engines)});
+
+    bool in_range = true;
+    per_rank<bool> used(p.graph.ranks(), false);
+    for (const stage s : p.graph.all_stages()) {
+        const rank r = p.rank_of(s);
+        if (r.position() >= p.graph.ranks()) {
+            in_range = false;
+            found.push_back({detail::place("stages", s.position(), "rank"),
+                             "is " + std::to_string(r.value()) + ", there are " + std::to_string(p.graph.ranks()) + " ranks"});
+        } else {
+            used[r] = true;
+        }
+    }
+    if (in_range && p.graph.stages() > 0)
+        for (const rank r : p.graph.all_ranks())
+            if (!used[r]) found.push_back({"stages", "rank " + std::to_string(r.value()) + " holds no stage"});
+    detail::validate_costs(p, found);
+    detail::validate_limits(p, found);
+    return found;
+}
+
+}  // namespace optpipe

@@ -1,0 +1,209 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/paths.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/bounds/time_windows.hpp"
+
+namespace optpipe {
+
+namespace detail {
+
+/// The largest sum of sizes[from…], each any number of times, that is at most `room`.
+constexpr memory_size fill(const std::vector<memory_size>& sizes, std::size_t from, memory_size room, memory_size slack) {
+    const auto size = sizes[from];
+    const auto most = static_cast<std::size_t>((room + slack) / size);
+    if (from + 1 == sizes.size()) return static_cast<double>(most) * size;
+    memory_size best{};
+    for (std::size_t n = 0; n <= most && best + slack < room; ++n) {
+        const auto taken = static_cast<double>(n) * size;
+        best = std::max(best, taken + fill(sizes, from + 1, room - taken, slack));
+    }
+    return best;
+}
+
+}  // namespace detail
+
+/// The largest sum of the given sizes, each any number of times, that is at most `limit`: memory in use is such a sum,
+/// so what lies above it is never used. `limit` itself where there would be too many sums to look at.
+[[nodiscard]] constexpr memory_size reachable_level(std::vector<memory_size> sizes, memory_size limit, memory_size slack) {
+    std::erase_if(sizes, [&](memory_size a) { return a <= slack; });
+    std::sort(sizes.begin(), sizes.end(), [](memory_size a, memory_size b) { return a > b; });
+    sizes.erase(std::unique(sizes.begin(), sizes.end(), [](memory_size a, memory_size b) { return a == b; }), sizes.end());
+    if (sizes.empty()) return {};
+    constexpr double most_sums = 1e4;
+    double sums = 1.0;
+    for (std::size_t i = 0; i + 1 < sizes.size(); ++i) sums *= 1.0 + limit / sizes[i];
+    constexpr double rounding = 1.0 + 1e-12;
+    return sums > most_sums ? limit : std::min(limit, rounding * detail::fill(sizes, 0, limit, slack));
+}
+
+namespace detail {
+
+/// Memory × time: every stash occupies its rank for at least its lifespan, or, when it travels, for the time before it
+/// has left and after it begins to return; all of that must fit under the limit within the window of the rank.
+///
+/// `fits(T)` is false only if no schedule has objective T or less.
+template <pipeline_graph Graph>
+class memory_area_test {
+public:
+    constexpr memory_area_test(const basic_problem<Graph>& p, bool with_links) : p_{&p}, with_links_{with_links} {
+        const bool span = p.objective == objective_kind::span;
+        const auto step = time_windows<Graph>::step(p);
+        // Every transfer lies between the first forward and the last gradient of stage 0, so within the span of its rank.
+        const auto outer = span ? time_windows<Graph>::of_rank(p, p.rank_of(stage{0})) : step;
+        for (const rank r : p.graph.all_ranks())
+            ranks_.push_back(describe(r, span ? time_windows<Graph>::of_rank(p, r) : step, outer));
+    }
+
+    [[nodiscard]] constexpr bool bounds_anything() const {
+        return std::any_of(ranks_.begin(), ranks_.end(), [](const rank_area& a) { return a.limited; });
+    }
+
+    [[nodiscard]] constexpr bool fits(duration objective) const {
+        std::vector<double> link_out(p_->graph.ranks(), 0.0);
+        std::vector<double> link_in(p_->graph.ranks(), 0.0);
+        std::vector<double> link_window(p_->graph.ranks(), 0.0);
+        for (const rank r : p_->graph.all_ranks()) {
+            const auto& a = ranks_[r.position()];
+            const auto needed = a.needed_saving(objective.value());
+            if (needed <= 0.0) continue;
+            const double window = (objective - a.transfer_head - a.transfer_tail).value();
+            if (p_->transfer.engines == 1 && least_time(a, needed, [](const way_out& w) { return w.out + w.in; }) > window) return false;
+            const double out = least_time(a, needed, [](const way_out& w) { return w.out; });
+            const double in = least_time(a, needed, [](const way_out& w) { return w.in; });
+            if (std::max(out, in) > window) return false;
+            if (!with_links_) continue;
+            const auto l = p_->transfer.link[r];
+            link_out[l] += out;
+            link_in[l] += in;
+            link_window[l] = std::max(link_window[l], (objective - a.link_head - a.link_tail).value());
+        }
+        const bool half = p_->transfer.duplex == duplex_kind::half;
+        for (std::size_t l = 0; l < link_out.size(); ++l) {
+            const double used = half ? link_out[l] + link_in[l] : std::max(link_out[l], link_in[l]);
+            if (used > link_window[l]) return false;
+        }
+        return true;
+    }
+
+private:
+    /// What offloading one stash of a stage wins, and what it costs on the way.
+    struct way_out {
+        double saving;
+        double out;
+        double in;
+    };
+    struct rank_area {
+        bool limited = false;
+        /// Memory × time until the gradients end, and until the weight gradients end; and the levels it must fit under.
+        double until_gradient = 0.0;
+        double until_weight = 0.0;
+        double gradient_level = 0.0;
+        double weight_level = 0.0;
+        double head = 0.0;
+        double gradient_tail = 0.0;
+        double last_tail = 0.0;
+        double count = 0.0;
+        std::vector<way_out> ways{};
+        duration transfer_head{};
+        duration transfer_tail{};
+        duration link_head{};
+        duration link_tail{};
+
+        constexpr double needed_saving(double objective) const {
+            if (!limited) return 0.0;
+            return std::max(until_gradient - gradient_level * (objective - head - gradient_tail),
+                            until_weight - weight_level * (objective - head - last_tail));
+        }
+    };
+
+    /// The least time on a resource that wins `needed`; unlimited if nothing does. Fractional, so never too long.
+    template <class TimeOf>
+    static constexpr double least_time(const rank_area& a, double needed, TimeOf time_of) {
+        auto ways = a.ways;
+        std::sort(ways.begin(), ways.end(),
+                  [&](const way_out& x, const way_out& y) { return x.saving * time_of(y) > y.saving * time_of(x); });
+        double time = 0.0;
+        for (const auto& w : ways) {
+            const double some = std::min(a.count, needed / w.saving);
+            time += some * time_of(w);
+            needed -= some * w.saving;
+            if (some < a.count) return time;
+        }
+        return needed <= 1e-12 * (a.until_gradient + a.until_weight) ? time : duration::unlimited().value();
+    }
+
+    constexpr rank_area describe(rank r, const time_windows<Graph>& windows, const time_windows<Graph>& outer) const {
+        const auto& p = *p_;
+        rank_area a;
+        a.count = static_cast<double>(p.graph.microbatches());
+        const auto last = p.graph.microbatches() - 1;
+        const auto slack = tolerance{}.at(p.memory_scale());
+        const auto paths = paths_of(p);
+        std::vector<memory_size> stashes;
+        std::vector<memory_size> all_stashes;
+        bool first = true;
+        a.transfer_head = a.transfer_tail = a.link_head = a.link_tail = duration::unlimited();
+        for (const stage s : p.graph.all_stages()) {
+            if (p.rank_of(s) != r) continue;
+            const auto& c = p.costs[s];
+            const auto gradient = p.gradient_time(s);
+            if (first) {
+                a.head = windows.forward(s).head[0].value();
+                a.gradient_tail = windows.gradient(s).tail[last].value();
+                a.last_tail = p.split_backward ? 0.0 : a.gradient_tail;
+                first = false;
+            }
+            const auto kept = std::min(c.activation, c.weight_stash);
+            stashes.push_back(c.activation);
+            all_stashes.push_back(c.activation);
+            all_stashes.push_back(kept);
+            a.until_gradient += a.count * c.activation.value() * paths.lifespan[s].value();
+            if (p.split_backward) a.until_weight += a.count * kept.value() * c.backward_weight.value();
+            if (!c.transfer) continue;
+            const auto present = c.forward + c.transfer->offload + c.transfer->reload + gradient;
+            if (const auto won = paths.lifespan[s] - present; won > duration{} && c.activation > memory_size{})
+                a.ways.push_back({c.activation.value() * won.value(), c.transfer->offload.value(), c.transfer->reload.value()});
+            a.transfer_head = std::min(a.transfer_head, windows.forward(s).head[0] + c.forward);
+            a.transfer_tail = std::min(a.transfer_tail, gradient + windows.gradient(s).tail[last]);
+            a.link_head = std::min(a.link_head, outer.forward(s).head[0] + c.forward);
+            a.link_tail = std::min(a.link_tail, gradient + outer.gradient(s).tail[last]);
+        }
+        a.until_weight += a.until_gradient;
+        if (first || p.memory_limit[r].is_unlimited() || a.until_gradient <= 0.0) return a;
+        a.limited = true;
+        a.gradient_level = reachable_level(stashes, p.memory_limit[r] + slack, slack).value();
+        a.weight_level = reachable_level(all_stashes, p.memory_limit[r] + slack, slack).value();
+        return a;
+    }
+
+    const basic_problem<Graph>* p_;
+    bool with_links_;
+    std::vector<rank_area> ranks_{};
+};
+
+}  // namespace detail
+
+/// The largest objective that memory × time refutes, to `precision`; 0 where no memory is limited.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr duration memory_area_bound(const basic_problem<Graph>& p, bool with_links, double precision = 1e-10) {
+    const detail::memory_area_test<Graph> test{p, with_links};
+    if (!test.bounds_anything()) return {};
+    duration refuted{};
+    duration open = p.load(rank{0});
+    for (; !test.fits(open); open = 2.0 * open) refuted = open;
+    while (open - refuted > precision * open) {
+        const auto middle = 0.5 * (open + refuted);
+        (test.fits(middle) ? open : refuted) = middle;
+    }
+    return refuted;
+}
+
+}  // namespace optpipe

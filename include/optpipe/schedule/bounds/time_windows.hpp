@@ -1,0 +1,125 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+namespace optpipe {
+
+/// For one kind of operation of one stage: the least time before the start of its m-th and after the end of its m-th,
+/// in the order in which that stage runs them.
+struct time_window {
+    std::vector<duration> head{};
+    std::vector<duration> tail{};
+};
+
+/// What surrounds each operation in any schedule, memory and transfers left aside.
+///
+/// Microbatches are alike, so a schedule without transfers can be renumbered such that every stage runs each kind in
+/// the order of the microbatches: the k-th forward of a stage can't end before the k-th forward of the stage before. So
+/// heads and tails may be chained over stages and over microbatches. A full backward is seen as I followed at once by
+/// W where the split is allowed, which only loosens it.
+///
+/// `step`: heads from the start of the step, tails to the last end of all. `of_rank(r)`: heads from the first start on r,
+/// tails to the last end on r; only stages from r's first on are filled.
+template <pipeline_graph Graph>
+class time_windows {
+public:
+    [[nodiscard]] static constexpr time_windows step(const basic_problem<Graph>& p) { return {p, stage{0}, nullptr}; }
+    [[nodiscard]] static constexpr time_windows of_rank(const basic_problem<Graph>& p, rank r) {
+        for (const stage s : p.graph.all_stages())
+            if (p.rank_of(s) == r) return {p, s, &r};
+        return {p, stage{0}, nullptr};
+    }
+
+    [[nodiscard]] constexpr const time_window& forward(stage s) const { return forward_[s]; }
+    [[nodiscard]] constexpr const time_window& gradient(stage s) const { return gradient_[s]; }
+    /// Filled where the backward is split.
+    [[nodiscard]] constexpr const time_window& weight(stage s) const { return weight_[s]; }
+
+private:
+    using windows = per_stage<time_window, Graph::stage_extent>;
+
+    constexpr time_windows(const basic_problem<Graph>& p, stage first, const rank* only)
+        : p_{&p}, first_{first.position()}, count_{p.graph.microbatches()}, forward_(p.graph.stages()),
+          gradient_(p.graph.stages()), weight_(p.graph.stages()) {
+        for (auto* all : {&forward_, &gradient_, &weight_})
+            for (auto& w : *all) {
+                w.head.resize(count_);
+                w.tail.resize(count_);
+            }
+        fill_heads();
+        fill_tails(only);
+        p_ = nullptr;
+    }
+
+    static constexpr void raise(duration& bound, duration other) { bound = std::max(bound, other); }
+
+    constexpr void fill_heads() {
+        const auto stages = p_->graph.stages();
+        for (std::size_t i = first_; i < stages; ++i) {
+            const stage s{i};
+            const auto& c = p_->costs[s];
+            auto& f = forward_[s].head;
+            for (std::size_t m = 0; m < count_; ++m) {
+                if (m > 0) raise(f[m], f[m - 1] + c.forward);
+                if (i > first_) raise(f[m], forward_[s.previous()].head[m] + p_->costs[s.previous()].forward + p_->hop(s.previous(), s));
+            }
+        }
+        for (std::size_t i = stages; i-- > first_;) {
+            const stage s{i};
+            const auto& c = p_->costs[s];
+            auto& g = gradient_[s].head;
+            auto& w = weight_[s].head;
+            for (std::size_t m = 0; m < count_; ++m) {
+                g[m] = forward_[s].head[m] + c.forward;
+                if (m > 0) raise(g[m], g[m - 1] + p_->gradient_time(s));
+                if (!p_->is_last(s)) raise(g[m], gradient_[s.next()].head[m] + p_->gradient_time(s.next()) + p_->hop(s.next(), s));
+                w[m] = g[m] + c.backward_input;
+                if (m > 0) raise(w[m], w[m - 1] + c.backward_weight);
+            }
+        }
+    }
+
+    /// `only`: a tail ends with the last operation on that rank.
+    constexpr void fill_tails(const rank* only) {
+        const auto stages = p_->graph.stages();
+        for (std::size_t i = first_; i < stages; ++i) {
+            const stage s{i};
+            const auto& c = p_->costs[s];
+            const bool counts = only == nullptr || p_->rank_of(s) == *only;
+            auto& g = gradient_[s].tail;
+            auto& w = weight_[s].tail;
+            for (std::size_t m = count_; m-- > 0;) {
+                if (p_->split_backward && counts) {
+                    if (m + 1 < count_) w[m] = w[m + 1] + c.backward_weight;
+                    g[m] = c.backward_weight + w[m];
+                }
+                if (m + 1 < count_) raise(g[m], g[m + 1] + p_->gradient_time(s));
+                if (i > first_) raise(g[m], p_->hop(s, s.previous()) + p_->gradient_time(s.previous()) + gradient_[s.previous()].tail[m]);
+            }
+        }
+        for (std::size_t i = stages; i-- > first_;) {
+            const stage s{i};
+            auto& f = forward_[s].tail;
+            for (std::size_t m = count_; m-- > 0;) {
+                f[m] = p_->gradient_time(s) + gradient_[s].tail[m];
+                if (m + 1 < count_) raise(f[m], f[m + 1] + p_->costs[s].forward);
+                if (!p_->is_last(s)) raise(f[m], p_->hop(s, s.next()) + p_->costs[s.next()].forward + forward_[s.next()].tail[m]);
+            }
+        }
+    }
+
+    const basic_problem<Graph>* p_;
+    std::size_t first_;
+    std::size_t count_;
+    windows forward_;
+    windows gradient_;
+    windows weight_;
+};
+
+}  // namespace optpipe

@@ -1,0 +1,542 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/dispatch_facts.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+namespace optpipe {
+
+/// Which forward comes first on a rank that could run those of several stages.
+enum class forward_preference { deepest_stage, shallowest_stage, oldest_microbatch };
+
+/// The knobs of a dispatcher: each leaves the schedule valid and changes what it is worth.
+struct dispatch_options {
+    /// Microbatches under way on a stage at once, in units of its lifespan over the cycle time. 1 is just enough to
+    /// keep the busiest rank busy; more fills the time before the first gradient.
+    double depth = 1.0;
+    /// Share of the device memory that may be used, between what one microbatch needs (0) and the limit (1).
+    double memory_share = 1.0;
+    /// A weight gradient starts only if this share of it fits before the next operation is known to arrive.
+    double weight_fit = 1.0;
+    /// A forward waits for a gradient that is known to arrive within this share of its duration.
+    double forward_wait = 0.0;
+    forward_preference forwards = forward_preference::deepest_stage;
+    /// Share of each rank's stages whose stashes always travel, longest lifespan first.
+    double offload_share = 0.0;
+    /// Stashes of room that are kept free for transit by sending away what would take it; negative: no such rule.
+    double staging = -1.0;
+    /// How early a reload may start before its gradient is expected, in reloads.
+    double lead = 2.0;
+
+    friend constexpr bool operator==(const dispatch_options&, const dispatch_options&) = default;
+};
+
+/// Plays a step forward in time and lets every rank start the best of what it can: gradients, then forwards that memory
+/// allows, then weight gradients in what is left. Microbatches are first in, first out on every stage.
+///
+/// Never gets stuck where one microbatch at a time fits: before a stash is taken it checks, in the order of the
+/// microbatches, that each of those under way can still be finished with what its predecessors give back (the banker's
+/// algorithm). O(operations × microbatches under way on a rank).
+template <pipeline_graph Graph>
+class dispatcher {
+public:
+    constexpr dispatcher(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts, const dispatch_options& options)
+        : p_{&p},
+          facts_{&facts},
+          options_{options},
+          count_{p.graph.microbatches()},
+          ranks_(p.graph.ranks()),
+          stages_(p.graph.stages()),
+          forward_front_(count_, 0),
+          gradient_front_(count_, p.graph.stages()),
+          link_busy_(2 * p.graph.ranks(), 0),
+          careful_(p.graph.stages() != p.graph.ranks()) {
+        for (const rank r : p.graph.all_ranks()) {
+            const auto least = facts.least[r];
+            ranks_[r].limit = p.memory_limit[r].is_unlimited()
+                                  ? memory_size::unlimited()
+                                  : least + options.memory_share * (p.memory_limit[r] - least) + facts.slack;
+        }
+        for (const rank r : p.graph.all_ranks()) {
+            ranks_[r].held.resize(count_);
+            ranks_[r].lacking.resize(count_, facts.least[r]);
+        }
+        for (const stage s : p.graph.all_stages()) {
+            stages_[s].cells.resize(count_);
+            stages_[s].cap = static_cast<std::size_t>(
+                std::clamp(options.depth * (facts.paths.lifespan[s] / facts.cycle) + 0.999, 1.0, static_cast<double>(count_)));
+            careful_ = careful_ || facts.decision[s] != offload_decision::forbid;
+        }
+    }
+
+    /// How much was looked at, whatever the machine: operations, ranks that were asked, stages and stashes weighed.
+    [[nodiscard]] constexpr std::size_t work() const { return 8 * started_.size() + work_; }
+
+    /// All operations in the order in which they started; fewer than a step has if it got stuck.
+    [[nodiscard]] constexpr operation_list<Graph> run() {
+        started_.reserve(5 * p_->graph.stages() * count_);
+        for (const rank r : p_->graph.all_ranks()) touch(r);
+        serve();
+        while (!events_.empty()) {
+            now_ = events_.front().time;
+            const auto slack = 1e-9 * now_;
+            while (!events_.empty() && events_.front().time <= now_ + slack) apply(pop());
+            serve();
+        }
+        return started_;
+    }
+
+private:
+    enum class stash : std::uint8_t { none, on_device, leaving, on_the_way_out, on_host, coming, gone };
+    struct cell {
+        duration forward_end = duration::unlimited();
+        duration gradient_end = duration::unlimited();
+        stash where = stash::none;
+    };
+    struct stage_state {
+        std::vector<cell> cells{};
+        std::size_t next_forward = 0;
+        std::size_t next_gradient = 0;
+        std::size_t cap = 1;
+    };
+    struct rank_state {
+        memory_size limit{};
+        memory_size used{};
+        memory_size host_reserved{};
+        bool computing = false;
+        bool engine_busy[2]{};
+        bool touched = false;
+        duration gate = duration::unlimited();
+        std::vector<operation> weights{};
+        std::size_t next_weight = 0;
+        std::vector<operation> leaving{};
+        std::vector<operation> away{};
+        /// Per microbatch: what it keeps on the device, and what it still needs beyond that, at worst.
+        std::vector<memory_size> held{};
+        std::vector<memory_size> lacking{};
+        memory_size held_in_all{};
+    };
+    struct event {
+        duration time{};
+        std::size_t number = 0;
+        bool is_end = false;
+        rank where{};
+        operation op{};
+        friend constexpr bool operator<(const event& a, const event& b) {
+            return a.time != b.time ? a.time > b.time : a.number > b.number;  // for a heap with the earliest on top
+        }
+    };
+
+    constexpr const stage_costs& costs(stage s) const { return p_->costs[s]; }
+    constexpr cell& at(const operation& op) { return stages_[op.stage].cells[op.microbatch.position()]; }
+    constexpr const cell& at(stage s, std::size_t m) const { return stages_[s].cells[m]; }
+
+    constexpr void touch(rank r) {
+        if (ranks_[r].touched) return;
+        ranks_[r].touched = true;
+        touched_.push_back(r);
+    }
+    constexpr void push(event e) {
+        e.number = pushed_++;
+        events_.push_back(e);
+        std::push_heap(events_.begin(), events_.end());
+    }
+    constexpr event pop() {
+        std::pop_heap(events_.begin(), events_.end());
+        const auto e = events_.back();
+        events_.pop_back();
+        return e;
+    }
+    constexpr void wake(rank r, duration time) {
+        if (time <= now_)
+            touch(r);
+        else
+            push({time, 0, false, r, {}});
+    }
+
+    constexpr void serve() {
+        for (std::size_t i = 0; i < touched_.size(); ++i) {
+            const rank r = touched_[i];
+            ranks_[r].touched = false;
+            work_ += 4 * facts_->stages[r].size() + ranks_[r].away.size();
+            start_transfers(r);
+            start_compute(r);
+        }
+        touched_.clear();
+    }
+
+    // What ends.
+
+    constexpr void apply(const event& e) {
+        now_ = std::max(now_, e.time);
+        touch(e.where);
+        if (!e.is_end) return;
+        const auto& op = e.op;
+        auto& r = ranks_[e.where];
+        r.used -= memory_effect_of(costs(op.stage), op.kind).released_at_end;
+        if (is_transfer(op.kind)) {
+            end_transfer(op, e.where);
+            return;
+        }
+        r.computing = false;
+        if (op.kind == operation_kind::forward) {
+            if (at(op).where == stash::leaving) r.leaving.push_back(offload_of(op.stage, op.microbatch));
+            if (!p_->is_last(op.stage)) arrive(op.stage, op.stage.next());
+        } else if (is_gradient(op.kind)) {
+            if (op.kind == operation_kind::backward_input) r.weights.push_back(backward_weight(op.stage, op.microbatch));
+            move(op, stash::gone);
+            if (!p_->is_first(op.stage)) arrive(op.stage, op.stage.previous());
+        }
+    }
+    constexpr void arrive(stage from, stage to) { wake(p_->rank_of(to), now_ + p_->hop(from, to)); }
+
+    constexpr void end_transfer(const operation& op, rank where) {
+        auto& r = ranks_[where];
+        r.engine_busy[engine_of(op)] = false;
+        link_busy_[link_of(op, where)] = 0;
+        for (const rank mate : facts_->link_mates[where]) touch(mate);
+        if (op.kind == operation_kind::offload) {
+            move(op, stash::on_host);
+            r.away.push_back(reload_of(op.stage, op.microbatch));
+        } else {
+            move(op, stash::on_device);
+            r.host_reserved -= costs(op.stage).activation;
+        }
+    }
+
+    // What starts.
+
+    constexpr void start(const operation& op, rank where) {
+        started_.push_back(op);
+        ranks_[where].used += memory_effect_of(costs(op.stage), op.kind).acquired_at_start;
+        const auto end = now_ + duration_of(*p_, op);
+        if (op.kind == operation_kind::forward) at(op).forward_end = end;
+        if (is_gradient(op.kind)) at(op).gradient_end = end;
+        push({end, 0, true, where, op});
+    }
+
+    constexpr bool fits(rank r, memory_size amount) const { return ranks_[r].used + amount <= ranks_[r].limit; }
+
+    constexpr void start_compute(rank r) {
+        if (ranks_[r].computing) return;
+        duration next_arrival = duration::unlimited();
+        operation op;
+        bool memory_blocks = false;
+        bool found = choose_gradient(r, op, next_arrival);
+        if (!found && choose_forward(r, op, next_arrival, memory_blocks)) {
+            found = true;
+            auto& s = stages_[op.stage];
+            forward_front_[op.microbatch.position()] = op.stage.position();
+            ++s.next_forward;
+        } else if (!found) {
+            found = choose_weight(r, op, next_arrival, memory_blocks);
+        }
+        if (!found) return;
+        ranks_[r].computing = true;
+        start(op, r);
+    }
+
+    constexpr duration gradient_arrival(stage s, std::size_t m) const {
+        const auto& own = at(s, m);
+        if (p_->is_last(s)) return own.forward_end;
+        return std::max(own.forward_end, at(s.next(), m).gradient_end + p_->hop(s.next(), s));
+    }
+
+    constexpr bool choose_gradient(rank r, operation& best, duration& next_arrival) {
+        bool found = false;
+        for (const stage s : facts_->stages[r]) {
+            const auto m = stages_[s].next_gradient;
+            if (m >= stages_[s].next_forward) continue;
+            const auto arrival = gradient_arrival(s, m);
+            if (arrival > now_) {
+                next_arrival = std::min(next_arrival, arrival);
+                continue;
+            }
+            const auto where = at(s, m).where;
+            if (where != stash::on_device && where != stash::leaving) continue;
+            if (found && best.microbatch.position() < m) continue;
+            best = {s, gradient_kind(r, s), microbatch{m}};
+            found = true;
+        }
+        if (!found) return false;
+        if (at(best).where == stash::leaving) keep(r, best);
+        ++stages_[best.stage].next_gradient;
+        gradient_front_[best.microbatch.position()] = best.stage.position();
+        return true;
+    }
+    constexpr operation_kind gradient_kind(rank r, stage s) const {
+        const auto& c = costs(s);
+        const bool split = p_->split_backward && (c.weight_stash <= c.activation || fits(r, c.weight_stash - c.activation));
+        return split ? operation_kind::backward_input : operation_kind::backward;
+    }
+    /// A gradient came before the copy engine did: the stash stays.
+    constexpr void keep(rank r, const operation& gradient) {
+        auto& queue = ranks_[r].leaving;
+        queue.erase(std::find(queue.begin(), queue.end(), offload_of(gradient.stage, gradient.microbatch)));
+        ranks_[r].host_reserved -= costs(gradient.stage).activation;
+        move(gradient, stash::on_device);
+    }
+
+    constexpr bool choose_forward(rank r, operation& best, duration& next_arrival, bool& memory_blocks) {
+        const auto next_gradient = next_arrival;
+        bool found = false;
+        bool best_leaves = false;
+        for (const stage s : facts_->stages[r]) {
+            const auto m = stages_[s].next_forward;
+            if (m >= count_ || m - stages_[s].next_gradient >= stages_[s].cap) continue;
+            const auto arrival =
+                p_->is_first(s) ? duration{} : at(s.previous(), m).forward_end + p_->hop(s.previous(), s);
+            if (arrival > now_) {
+                if (fits(r, costs(s).activation)) next_arrival = std::min(next_arrival, arrival);
+                continue;
+            }
+            if (found && !preferred(s, m, best)) continue;
+            bool leaves = false;
+            if (!admit(r, s, m, leaves)) {
+                memory_blocks = true;
+                continue;
+            }
+            best = forward(s, microbatch{m});
+            best_leaves = leaves;
+            found = true;
+        }
+        if (!found || next_gradient < now_ + options_.forward_wait * costs(best.stage).forward) return false;
+        move(best, best_leaves ? stash::leaving : stash::on_device);
+        if (best_leaves) ranks_[r].host_reserved += costs(best.stage).activation;
+        return true;
+    }
+    constexpr bool preferred(stage s, std::size_t m, const operation& other) const {
+        switch (options_.forwards) {
+        case forward_preference::deepest_stage: return s > other.stage;
+        case forward_preference::shallowest_stage: return s < other.stage;
+        case forward_preference::oldest_microbatch: return m <= other.microbatch.position();
+        }
+        return false;
+    }
+
+    constexpr bool choose_weight(rank r, operation& op, duration next_arrival, bool memory_blocks) {
+        auto& state = ranks_[r];
+        if (state.next_weight == state.weights.size()) return false;
+        op = state.weights[state.next_weight];
+        if (!memory_blocks && next_arrival < now_ + options_.weight_fit * costs(op.stage).backward_weight) return false;
+        ++state.next_weight;
+        return true;
+    }
+
+    // What may take memory.
+
+    /// Whether the forward may start now, and whether its stash shall leave for the host.
+    constexpr bool admit(rank r, stage s, std::size_t m, bool& leaves) {
+        if (!fits(r, costs(s).activation)) return false;
+        if (!careful_) return true;
+        leaves = wants_to_leave(r, s, m) && host_has_room(r, s, m);
+        if (safe_with(r, s, m, leaves ? stash::leaving : stash::on_device)) return !must_but_cannot(s, leaves);
+        if (leaves || facts_->decision[s] != offload_decision::permit || !host_has_room(r, s, m)) return false;
+        leaves = true;
+        return safe_with(r, s, m, stash::leaving);
+    }
+    constexpr bool must_but_cannot(stage s, bool leaves) const { return facts_->must_leave[s] && !leaves; }
+
+    constexpr bool wants_to_leave(rank r, stage s, std::size_t m) const {
+        if (facts_->must_leave[s]) return true;
+        const auto& c = costs(s);
+        if (facts_->decision[s] == offload_decision::forbid) return false;
+        if (facts_->decision[s] == offload_decision::require) return true;
+        const double place = static_cast<double>(facts_->lifespan_place[s]);
+        const double share = options_.offload_share * static_cast<double>(facts_->stages[r].size()) - place;
+        const auto whole = [&](std::size_t k) { return static_cast<std::size_t>(share * static_cast<double>(k) + 1e-9); };
+        bool wants = share >= 1.0 || (share > 0.0 && whole(m + 1) > whole(m));
+        if (!wants && options_.staging >= 0.0 && !ranks_[r].limit.is_unlimited())
+            wants = ranks_[r].held_in_all + c.activation > ranks_[r].limit - options_.staging * facts_->largest_stash[r];
+        if (!wants) return false;
+        const auto queue = static_cast<double>(ranks_[r].leaving.size()) * c.transfer->offload;
+        return expected_gradient(s, m) - now_ > queue + c.forward + c.transfer->offload + c.transfer->reload;
+    }
+    constexpr bool host_has_room(rank r, stage s, std::size_t m) const {
+        auto reserve = facts_->host_for_must[r];
+        if (facts_->must_leave[s] && m == oldest(r)) reserve = memory_size{};
+        return ranks_[r].host_reserved + costs(s).activation + reserve <= p_->host_memory_limit[r] + facts_->slack;
+    }
+
+    /// A guess at when the gradient of (s, m) starts.
+    constexpr duration expected_gradient(stage s, std::size_t m) const {
+        return std::max(queued_gradient(s, m), reachable_gradient(s, m));
+    }
+    /// By the gradients of its stage that come before it.
+    constexpr duration queued_gradient(stage s, std::size_t m) const {
+        return now_ + static_cast<double>(m - std::min(m, stages_[s].next_gradient)) * facts_->cycle;
+    }
+    /// A lower bound, from how far the microbatch has come.
+    constexpr duration reachable_gradient(stage s, std::size_t m) const {
+        const auto& paths = facts_->paths;
+        duration chain = now_ + paths.lifespan[s] - p_->gradient_time(s);
+        if (const auto front = gradient_front_[m]; front < p_->graph.stages()) {
+            const stage reached{front};
+            chain = at(reached, m).gradient_end + paths.gradient_start[s] - paths.gradient_start[reached] - p_->gradient_time(reached);
+        } else if (const stage reached{forward_front_[m]}; !at(reached, m).forward_end.is_unlimited()) {
+            chain = at(reached, m).forward_end + paths.gradient_start[s] - paths.forward_start[reached] - costs(reached).forward;
+        }
+        return chain;
+    }
+
+    constexpr std::size_t oldest(rank r) const {
+        std::size_t m = count_;
+        for (const stage s : facts_->stages[r]) m = std::min(m, stages_[s].next_gradient);
+        return m;
+    }
+    static constexpr bool stays(stash where) { return where == stash::on_device || where == stash::coming; }
+
+    constexpr void move(const operation& op, stash to) {
+        auto& where = at(op).where;
+        const bool settles = stays(where) != stays(to) || where == stash::none || to == stash::gone;
+        where = to;
+        if (!careful_ || !settles) return;
+        const rank at_rank = p_->rank_of(op.stage);
+        auto& r = ranks_[at_rank];
+        const auto m = op.microbatch.position();
+        r.held_in_all -= r.held[m];
+        r.held[m] = held_by(at_rank, m);
+        r.lacking[m] = lacking_for(at_rank, m);
+        r.held_in_all += r.held[m];
+    }
+    /// What stays on the device unless its gradient is done.
+    constexpr memory_size held_by(rank r, std::size_t m) const {
+        memory_size total{};
+        for (const stage s : facts_->stages[r])
+            if (stays(at(s, m).where)) total += costs(s).activation;
+        return total;
+    }
+    /// What the microbatch needs beyond what it holds, at worst, until it is finished on this rank.
+    constexpr memory_size lacking_for(rank r, std::size_t m) const {
+        const auto& stages = facts_->stages[r];
+        memory_size level{};
+        memory_size peak{};
+        for (const stage s : stages)
+            if (at(s, m).where == stash::none) {
+                peak = std::max(peak, level + costs(s).activation);
+                if (!facts_->must_leave[s]) level += costs(s).activation;
+            }
+        for (std::size_t i = stages.size(); i-- > 0;) {
+            const stage s = stages[i];
+            const auto where = at(s, m).where;
+            if (where == stash::gone) continue;
+            const bool absent = where == stash::none ? facts_->must_leave[s] != 0 : !stays(where);
+            if (absent)
+                peak = std::max(peak, level + costs(s).activation);
+            else
+                level -= costs(s).activation;
+        }
+        return peak;
+    }
+    /// Whether all microbatches under way can still be finished, one after the other, if this stash comes to be there.
+    constexpr bool safe_with(rank r, stage s, std::size_t m, stash then) {
+        const auto& state = ranks_[r];
+        if (state.limit.is_unlimited()) return true;
+        auto& where = stages_[s].cells[m].where;
+        const auto before = where;
+        where = then;
+        const auto held = held_by(r, m);
+        const auto lacking = lacking_for(r, m);
+        where = before;
+        auto room = state.limit - state.held_in_all + state.held[m] - held;
+        const auto last = std::max(m + 1, stages_[facts_->stages[r][0]].next_forward);
+        for (auto k = oldest(r); k < last; ++k) {
+            ++work_;
+            if ((k == m ? lacking : state.lacking[k]) > room) return false;
+            room += k == m ? held : state.held[k];
+        }
+        return true;
+    }
+
+    // Transfers.
+
+    constexpr std::size_t engine_of(const operation& op) const {
+        return p_->transfer.engines == 2 && op.kind == operation_kind::reload ? 1 : 0;
+    }
+    constexpr std::size_t link_of(const operation& op, rank r) const {
+        const bool second = p_->transfer.duplex == duplex_kind::full && op.kind == operation_kind::reload;
+        return 2 * p_->transfer.link[r] + (second ? 1 : 0);
+    }
+    constexpr bool can_start_transfer(const operation& op, rank r) const {
+        return !ranks_[r].engine_busy[engine_of(op)] && link_busy_[link_of(op, r)] == 0;
+    }
+    constexpr void start_transfer(const operation& op, rank r, stash then) {
+        ranks_[r].engine_busy[engine_of(op)] = true;
+        link_busy_[link_of(op, r)] = 1;
+        move(op, then);
+        start(op, r);
+    }
+
+    constexpr void start_transfers(rank r) {
+        auto& state = ranks_[r];
+        start_reload(r);
+        if (state.leaving.empty() || !can_start_transfer(state.leaving.front(), r)) return;
+        const auto op = state.leaving.front();
+        state.leaving.erase(state.leaving.begin());
+        start_transfer(op, r, stash::on_the_way_out);
+    }
+    constexpr void start_reload(rank r) {
+        auto& away = ranks_[r].away;
+        if (away.empty() || !can_start_transfer(away.front(), r)) return;
+        std::size_t soonest = 0;
+        std::size_t oldest = 0;
+        auto soonest_time = duration::unlimited();
+        const auto is_older = [&](std::size_t i, std::size_t than) {
+            const auto& a = away[i];
+            const auto& b = away[than];
+            return a.microbatch != b.microbatch ? a.microbatch < b.microbatch : a.stage > b.stage;
+        };
+        for (std::size_t i = 0; i < away.size(); ++i) {
+            const auto expected = expected_gradient(away[i].stage, away[i].microbatch.position());
+            if (expected < soonest_time || (expected == soonest_time && is_older(i, soonest))) {
+                soonest_time = expected;
+                soonest = i;
+            }
+            if (is_older(i, oldest)) oldest = i;
+        }
+        // The oldest is the one that can always return, whatever else is in the way.
+        if (!try_reload(r, soonest) && oldest != soonest) try_reload(r, oldest);
+    }
+    constexpr bool try_reload(rank r, std::size_t i) {
+        auto& away = ranks_[r].away;
+        const auto op = away[i];
+        const auto m = op.microbatch.position();
+        const auto ahead = (1.0 + options_.lead) * costs(op.stage).transfer->reload;
+        if (expected_gradient(op.stage, m) - ahead > now_ + 1e-9 * now_) {
+            // What waits for other gradients is looked at again when they end.
+            const auto gate = reachable_gradient(op.stage, m) - ahead;
+            if (gate > now_ && (ranks_[r].gate <= now_ || gate < ranks_[r].gate)) wake(r, ranks_[r].gate = gate);
+            return false;
+        }
+        if (!fits(r, costs(op.stage).activation) || !safe_with(r, op.stage, m, stash::coming)) return false;
+        away.erase(away.begin() + static_cast<std::ptrdiff_t>(i));
+        start_transfer(op, r, stash::coming);
+        return true;
+    }
+
+    const basic_problem<Graph>* p_;
+    const dispatch_facts<Graph>* facts_;
+    dispatch_options options_;
+    std::size_t count_;
+    per_rank<rank_state, Graph::rank_extent> ranks_;
+    per_stage<stage_state, Graph::stage_extent> stages_;
+    std::vector<std::size_t> forward_front_;
+    std::vector<std::size_t> gradient_front_;
+    std::vector<unsigned char> link_busy_;
+    bool careful_;
+    duration now_{};
+    std::size_t pushed_ = 0;
+    std::size_t work_ = 0;
+    std::vector<event> events_{};
+    std::vector<rank> touched_{};
+    operation_list<Graph> started_{};
+};
+
+}  // namespace optpipe

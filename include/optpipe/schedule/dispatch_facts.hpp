@@ -1,0 +1,75 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/pipeline/least_memory.hpp"
+#include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/pipeline/offload_policy.hpp"
+#include "optpipe/pipeline/paths.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+namespace optpipe {
+
+/// What a dispatcher needs to know of a problem and that no run changes.
+template <pipeline_graph Graph>
+struct dispatch_facts {
+    static constexpr std::size_t stages_extent = Graph::stage_extent;
+    static constexpr std::size_t ranks_extent = Graph::rank_extent;
+
+    microbatch_paths<stages_extent> paths;
+    per_rank<bounded_vector<stage, stages_extent>, ranks_extent> stages;
+    /// Ranks that share a host link with each rank, itself included.
+    per_rank<std::vector<rank>, ranks_extent> link_mates;
+    per_stage<offload_decision, stages_extent> decision;
+    /// Place among the stages of the rank, longest lifespan first.
+    per_stage<std::size_t, stages_extent> lifespan_place;
+    /// Stages that must travel even for one microbatch alone, and what of each rank's host memory that takes.
+    per_stage<unsigned char, stages_extent> must_leave;
+    per_rank<memory_size, ranks_extent> host_for_must;
+    per_rank<memory_size, ranks_extent> least;
+    per_rank<memory_size, ranks_extent> largest_stash;
+    /// The work per microbatch of the busiest rank: no steady state is faster.
+    duration cycle{};
+    memory_size slack{};
+};
+
+template <pipeline_graph Graph, offload_policy Policy>
+[[nodiscard]] constexpr dispatch_facts<Graph> make_dispatch_facts(const basic_problem<Graph>& p, const Policy& policy) {
+    const auto stages = p.graph.stages();
+    const auto ranks = p.graph.ranks();
+    const auto paths = paths_of(p);
+    dispatch_facts<Graph> f{paths,
+                            stages_by_rank(p.graph),
+                            per_rank<std::vector<rank>, Graph::rank_extent>(ranks),
+                            decisions_of(p, policy),
+                            lifespan_places(p, paths),
+                            per_stage<unsigned char, Graph::stage_extent>(stages),
+                            per_rank<memory_size, Graph::rank_extent>(ranks),
+                            per_rank<memory_size, Graph::rank_extent>(ranks),
+                            per_rank<memory_size, Graph::rank_extent>(ranks),
+                            {},
+                            tolerance{}.at(p.memory_scale())};
+    for (const rank r : p.graph.all_ranks()) {
+        for (const rank other : p.graph.all_ranks())
+            if (p.transfer.link[r] == p.transfer.link[other]) f.link_mates[r].push_back(other);
+        const auto least = least_memory(p, r);
+        f.least[r] = least.needed;
+        for (const stage s : least.offloaded) {
+            f.must_leave[s] = 1;
+            f.host_for_must[r] += p.costs[s].activation;
+        }
+        duration work{};
+        for (const stage s : f.stages[r]) {
+            f.largest_stash[r] = std::max(f.largest_stash[r], p.costs[s].activation);
+            work += p.costs[s].work();
+        }
+        f.cycle = std::max(f.cycle, work);
+    }
+    return f;
+}
+
+}  // namespace optpipe

@@ -1,0 +1,155 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+namespace optpipe {
+
+/// Memory in use from `time` on, until the next point.
+struct memory_point {
+    duration time{};
+    memory_size level{};
+    friend constexpr bool operator==(const memory_point&, const memory_point&) = default;
+};
+
+enum class memory_kind { device, host };
+
+/// How the memory of one rank rises and falls. At one instant (within `slack`) what is freed comes before what is added;
+/// there the curve holds the highest level of that instant.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr std::vector<memory_point> memory_curve(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
+                                                               rank r, memory_kind which = memory_kind::device,
+                                                               duration slack = {}) {
+    struct change {
+        duration time;
+        memory_size amount;
+    };
+    std::vector<change> changes;
+    const auto add = [&](duration time, memory_size amount) {
+        if (amount != memory_size{}) changes.push_back({time, amount});
+    };
+    for (const auto& timed : s.operations) {
+        if (p.rank_of(timed.op.stage) != r) continue;
+        const auto effect = memory_effect_of(p.costs[timed.op.stage], timed.op.kind);
+        const bool device = which == memory_kind::device;
+        add(timed.start, device ? effect.acquired_at_start : effect.host_acquired_at_start);
+        add(timed.end, -(device ? effect.released_at_end : effect.host_released_at_end));
+    }
+    std::sort(changes.begin(), changes.end(), [](const change& a, const change& b) {
+        return a.time != b.time ? a.time < b.time : a.amount < b.amount;
+    });
+    std::vector<memory_point> curve;
+    memory_size level{};
+    for (std::size_t i = 0; i < changes.size();) {
+        const auto now = changes[i].time;
+        std::size_t after = i;
+        while (after < changes.size() && changes[after].time <= now + slack) level += changes[after++].amount;
+        curve.push_back({now, level});
+        i = after;
+    }
+    return curve;
+}
+
+[[nodiscard]] constexpr memory_size peak_of(const std::vector<memory_point>& curve) {
+    memory_size peak{};
+    for (const auto& point : curve) peak = std::max(peak, point.level);
+    return peak;
+}
+
+/// What a schedule is worth (spec, measures).
+template <std::size_t Ranks = dynamic>
+struct basic_measures {
+    duration objective{};
+    duration makespan{};
+    /// The longest time that any rank is engaged.
+    duration span{};
+    double bubble_rate = 0.0;
+    per_rank<duration, Ranks> busy{};
+    per_rank<memory_size, Ranks> peak_memory{};
+    per_rank<memory_size, Ranks> peak_host_memory{};
+    std::size_t offloads = 0;
+};
+using measures = basic_measures<>;
+
+/// The objective alone, in one pass.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr duration objective_of(const basic_problem<Graph>& p, const basic_schedule<Graph>& s) {
+    per_rank<duration, Graph::rank_extent> first(p.graph.ranks(), duration::unlimited());
+    duration makespan{};
+    for (const auto& timed : s.operations) {
+        if (is_transfer(timed.op.kind)) continue;
+        auto& start = first[p.rank_of(timed.op.stage)];
+        start = std::min(start, timed.start);
+        makespan = std::max(makespan, timed.end);
+    }
+    if (p.objective == objective_kind::makespan) return makespan;
+    duration span{};
+    for (const auto& timed : s.operations)
+        if (!is_transfer(timed.op.kind)) span = std::max(span, timed.end - first[p.rank_of(timed.op.stage)]);
+    return span;
+}
+
+/// The slack for times of a schedule.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr duration time_slack(const basic_schedule<Graph>& s, tolerance t = {}) {
+    duration latest{};
+    for (const auto& timed : s.operations) latest = std::max(latest, timed.end);
+    return t.at(latest);
+}
+
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr basic_measures<Graph::rank_extent> measure(const basic_problem<Graph>& p,
+                                                                   const basic_schedule<Graph>& s, tolerance t = {}) {
+    const auto ranks = p.graph.ranks();
+    basic_measures<Graph::rank_extent> m;
+    m.busy = per_rank<duration, Graph::rank_extent>(ranks);
+    m.peak_memory = per_rank<memory_size, Graph::rank_extent>(ranks);
+    m.peak_host_memory = m.peak_memory;
+    per_rank<duration, Graph::rank_extent> first(ranks, duration::unlimited());
+    per_rank<duration, Graph::rank_extent> last(ranks);
+    // One pass per quantity would read the operations R times: the operations are dealt out to the ranks first.
+    per_rank<basic_schedule<Graph>, Graph::rank_extent> of_rank(ranks);
+    for (const auto& timed : s.operations) {
+        const rank r = p.rank_of(timed.op.stage);
+        of_rank[r].operations.push_back(timed);
+        if (timed.op.kind == operation_kind::offload) ++m.offloads;
+        if (is_transfer(timed.op.kind)) continue;
+        m.busy[r] += timed.end - timed.start;
+        first[r] = std::min(first[r], timed.start);
+        last[r] = std::max(last[r], timed.end);
+        m.makespan = std::max(m.makespan, timed.end);
+    }
+    duration busiest{};
+    const auto slack = time_slack(s, t);
+    for (const rank r : p.graph.all_ranks()) {
+        busiest = std::max(busiest, m.busy[r]);
+        if (!first[r].is_unlimited()) m.span = std::max(m.span, last[r] - first[r]);
+        m.peak_memory[r] = peak_of(memory_curve(p, of_rank[r], r, memory_kind::device, slack));
+        m.peak_host_memory[r] = peak_of(memory_curve(p, of_rank[r], r, memory_kind::host, slack));
+    }
+    m.objective = p.objective == objective_kind::span ? m.span : m.makespan;
+    m.bubble_rate = m.objective > duration{} ? (m.objective - busiest) / m.objective : 0.0;
+    return m;
+}
+
+/// The most forwards of a rank's stages that await their (last) backward at once, in the order alone: the peak in
+/// stashes of one stage and microbatch, the largest over the ranks. Transfers are not looked at.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr std::size_t peak_stash(const basic_order<Graph>& given) {
+    per_rank<std::size_t, Graph::rank_extent> held(given.graph.ranks());
+    std::size_t peak = 0;
+    for (const auto& op : given.operations) {
+        auto& now = held[given.graph.rank_of(op.stage)];
+        if (op.kind == operation_kind::forward) peak = std::max(peak, ++now);
+        if (op.kind == operation_kind::backward || op.kind == operation_kind::backward_weight) --now;
+    }
+    return peak;
+}
+
+}  // namespace optpipe

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/graph.hpp"
+#include "optpipe/schedule/operation.hpp"
+
+namespace optpipe {
+
+/// The most operations that a schedule of this graph can hold: F, I, W and two transfers per stage and microbatch.
+template <pipeline_graph Graph>
+inline constexpr std::size_t operation_extent =
+    extent_product(std::size_t{5}, Graph::stage_extent, Graph::microbatch_extent);
+
+template <pipeline_graph Graph>
+using operation_list = bounded_vector<operation, operation_extent<Graph>>;
+
+/// One sequence of all operations. Its restriction to a rank's compute, to a copy engine, to a link and to the memory of
+/// a rank is the order there; nothing else in it counts. Times follow from it (`simulate`).
+template <pipeline_graph Graph>
+struct basic_order {
+    using graph_type = Graph;
+    Graph graph{};
+    operation_list<Graph> operations{};
+};
+
+struct timed_operation {
+    operation op{};
+    duration start{};
+    duration end{};
+    friend constexpr bool operator==(const timed_operation&, const timed_operation&) = default;
+};
+
+/// Every operation once, with its times.
+template <pipeline_graph Graph>
+struct basic_schedule {
+    using graph_type = Graph;
+    Graph graph{};
+    bounded_vector<timed_operation, operation_extent<Graph>> operations{};
+};
+
+using order = basic_order<any_graph>;
+using schedule = basic_schedule<any_graph>;
+
+/// By start; what is shorter, then what comes earlier in a microbatch's life, first.
+[[nodiscard]] constexpr bool starts_before(const timed_operation& a, const timed_operation& b) {
+    if (a.start != b.start) return a.start < b.start;
+    if (a.end != b.end) return a.end < b.end;
+    return a.op.kind != b.op.kind ? a.op.kind < b.op.kind : a.op < b.op;
+}
+
+/// The order in which a schedule starts its operations. For a valid schedule, `simulate` of it is valid and starts
+/// nothing later than the schedule does.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr basic_order<Graph> order_of(const basic_schedule<Graph>& s) {
+    auto sorted = s.operations;
+    std::sort(sorted.begin(), sorted.end(), starts_before);
+    basic_order<Graph> result{s.graph, {}};
+    result.operations.reserve(sorted.size());
+    for (const auto& timed : sorted) result.operations.push_back(timed.op);
+    return result;
+}
+
+/// A dense number for each possible operation of a graph, for tables.
+template <pipeline_graph Graph>
+class operation_numbering {
+public:
+    static constexpr std::size_t extent = extent_product(all_operation_kinds.size(), Graph::stage_extent, Graph::microbatch_extent);
+
+    constexpr explicit operation_numbering(const Graph& g) : stages_{g.stages()}, microbatches_{g.microbatches()} {}
+    [[nodiscard]] constexpr std::size_t size() const { return all_operation_kinds.size() * stages_ * microbatches_; }
+    [[nodiscard]] constexpr bool contains(const operation& op) const {
+        return op.stage.position() < stages_ && op.microbatch.position() < microbatches_;
+    }
+    [[nodiscard]] constexpr std::size_t operator()(const operation& op) const {
+        return (static_cast<std::size_t>(op.kind) * stages_ + op.stage.position()) * microbatches_ + op.microbatch.position();
+    }
+
+private:
+    std::size_t stages_;
+    std::size_t microbatches_;
+};
+
+}  // namespace optpipe

@@ -1,0 +1,10 @@
+// expect: memory model: needs `stage_costs costs\(stage, std::size_t stages\) const`
+#include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/testing.hpp"
+
+#ifdef OPTPIPE_CONTROL
+using model = optpipe::testing::archetype::memory;
+#else
+using model = optpipe::testing::mutant::memory_with_mutable_costs;
+#endif
+const auto problem = make_problem(optpipe::graph<2, 2>{}, model{});

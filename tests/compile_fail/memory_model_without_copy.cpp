@@ -1,0 +1,10 @@
+// expect: memory model: must be copyable
+#include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/testing.hpp"
+
+#ifdef OPTPIPE_CONTROL
+using model = optpipe::testing::archetype::memory;
+#else
+using model = optpipe::testing::mutant::memory_without_copy;
+#endif
+const auto problem = make_problem(optpipe::graph<2, 2>{}, model{});

@@ -1,0 +1,10 @@
+// expect: offload policy: must be copyable
+#include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/testing.hpp"
+
+#ifdef OPTPIPE_CONTROL
+using policy = optpipe::testing::archetype::offload;
+#else
+using policy = optpipe::testing::mutant::offload_without_copy;
+#endif
+const auto problem = make_problem(optpipe::graph<2, 2>{}, optpipe::unit_memory{}, optpipe::memory_size{1}, policy{});

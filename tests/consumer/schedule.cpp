@@ -1,0 +1,1 @@
+#include <optpipe/schedule.hpp>

@@ -1,0 +1,48 @@
+#include "optpipe/core/contract.hpp"
+
+#include "optpipe/core/container.hpp"
+
+#include <doctest/doctest.h>
+
+#include <type_traits>
+
+namespace {
+
+constexpr int half(int even) {
+    OPTPIPE_EXPECT(even % 2 == 0, "half: only of even numbers");
+    return even / 2;
+}
+static_assert(half(4) == 2, "a contract that holds doesn't keep a function from being a constant");
+static_assert(std::is_void_v<decltype(OPTPIPE_EXPECT(true, ""))>);
+
+} // namespace
+
+TEST_CASE("a contract is checked once, in every build") {
+    int evaluated = 0;
+    OPTPIPE_EXPECT(++evaluated > 0, "evaluated");
+    CHECK(evaluated == 1);
+    OPTPIPE_EXPECT((++evaluated, true), "evaluated");
+    CHECK(evaluated == 2);
+    CHECK(half(evaluated) == 1);
+}
+
+TEST_CASE("a contract is one statement") {
+    bool reached = false;
+    if (reached)
+        OPTPIPE_EXPECT(reached, "not reached");
+    else
+        reached = true;
+    CHECK(reached);
+}
+
+TEST_CASE("a bounded vector may be filled to its capacity") {
+    optpipe::bounded_vector<int, 3> numbers;
+    for (int i = 0; i < 3; ++i)
+        numbers.push_back(i);
+    CHECK(numbers.size() == 3);
+    CHECK(numbers.back() == 2);
+    numbers.clear();
+    CHECK(numbers.empty());
+    numbers.resize(3);
+    CHECK(numbers.back() == 0);
+}

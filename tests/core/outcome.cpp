@@ -1,0 +1,51 @@
+#include "optpipe/core/outcome.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+using optpipe::describe;
+using optpipe::outcome;
+using optpipe::refusal;
+using optpipe::refusal_reason;
+
+TEST_CASE("an outcome is a value, or why there is none") {
+    const outcome<std::string> answer{std::string{"42"}};
+    CHECK(answer.has_value());
+    CHECK(static_cast<bool>(answer));
+    CHECK(*answer == "42");
+    CHECK(answer->size() == 2);
+
+    const outcome<std::string> none{refusal{.sentence = "needs an even number of ranks"}};
+    CHECK_FALSE(none.has_value());
+    CHECK_FALSE(static_cast<bool>(none));
+    CHECK(none.why().reason == refusal_reason::does_not_apply);
+    CHECK(none.why().sentence == "needs an even number of ranks");
+    CHECK_FALSE(outcome<int>{}.has_value());
+}
+
+TEST_CASE("the value of an outcome can be moved out") {
+    outcome<std::vector<int>> numbers{std::vector<int>{1, 2, 3}};
+    const auto* before = numbers->data();
+    const std::vector<int> taken = *std::move(numbers);
+    CHECK(taken.data() == before);
+}
+
+TEST_CASE("a refusal for memory says which rank needs how much") {
+    refusal why{refusal_reason::over_memory, "too many stashes", optpipe::rank{3}, optpipe::memory_size{8.5},
+                optpipe::memory_size{4}};
+    CHECK(describe(why) == "too many stashes: rank 3 needs 8.5 of memory, its limit is 4");
+    why.sentence = "";
+    CHECK(describe(why) == "rank 3 needs 8.5 of memory, its limit is 4");
+    why.reason = refusal_reason::over_host_memory;
+    CHECK(describe(why) == "rank 3 needs 8.5 of host memory, its limit is 4");
+}
+
+TEST_CASE("any other refusal is its sentence") {
+    refusal why{.reason = refusal_reason::does_not_apply, .sentence = "is for the v placement"};
+    CHECK(describe(why) == "is for the v placement");
+    why.reason = refusal_reason::not_executable;
+    CHECK(describe(why) == "is for the v placement");
+}

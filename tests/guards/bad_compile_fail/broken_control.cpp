@@ -1,0 +1,2 @@
+// expect: a sentence
+static_assert(false, "a sentence");

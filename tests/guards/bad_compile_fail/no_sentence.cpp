@@ -1,0 +1,3 @@
+#ifndef OPTPIPE_CONTROL
+static_assert(false, "a sentence");
+#endif

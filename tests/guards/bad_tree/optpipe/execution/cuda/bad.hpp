@@ -1,0 +1,2 @@
+#include <cuda_runtime.h>
+#include <nccl.h> // expect: execution/cuda may not include NCCL

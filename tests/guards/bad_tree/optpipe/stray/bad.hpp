@@ -1,0 +1,1 @@
+// the file // expect: stray is not a layer

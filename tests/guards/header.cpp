@@ -1,0 +1,2 @@
+#include OPTPIPE_HEADER
+#include OPTPIPE_HEADER

@@ -1,0 +1,33 @@
+# cmake -DCOMPILER=... -P umbrella.cmake -- <include directory> <header>
+# The header compiles, and what it includes is the standard library and ourselves.
+cmake_minimum_required(VERSION 3.25)
+include(${CMAKE_CURRENT_LIST_DIR}/arguments.cmake)
+list(GET arguments 0 include_dir)
+list(GET arguments 1 header)
+set(own_headers ${include_dir}/optpipe)
+
+# -H and not -M: for clang a file that __has_include found is a dependency, and the standard library asks for TBB.
+execute_process(
+    COMMAND ${COMPILER} -std=c++20 -I${include_dir} -fsyntax-only -H -DOPTPIPE_HEADER=<${header}>
+            ${CMAKE_CURRENT_LIST_DIR}/header.cpp
+    RESULT_VARIABLE status
+    ERROR_VARIABLE output
+)
+if(NOT status EQUAL 0)
+    message(FATAL_ERROR "${header} doesn't compile:\n${output}")
+endif()
+string(REGEX MATCHALL "\n\\.+ [^\n]+" includes "\n${output}")
+list(TRANSFORM includes REPLACE "^\n\\.+ " "")
+if(NOT includes MATCHES "${header}")
+    message(FATAL_ERROR "the compiler lists no include of ${header}")
+endif()
+set(strangers "")
+foreach(path IN LISTS includes)
+    cmake_path(IS_PREFIX own_headers ${path} NORMALIZE is_ours)
+    if(NOT is_ours AND path MATCHES "/(Eigen|unsupported|tbb|oneapi|nlohmann|CLI|boost|cuda[^/]*|nccl[^/]*|mpi[^/]*)(/|\\.h)")
+        string(APPEND strangers " ${path}")
+    endif()
+endforeach()
+if(strangers)
+    message(FATAL_ERROR "${header} pulls in${strangers}")
+endif()

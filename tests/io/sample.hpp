@@ -1,0 +1,63 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/measure.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/report.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+namespace sample {
+
+using namespace optpipe;
+
+/// Two ranks with a stage each and two microbatches; F and I last 2, W and transfers 1, a hop 1.
+inline problem two_ranks() {
+    stage_costs c{duration{2}, duration{2}, duration{1}, memory_size{2}, memory_size{1}, {}};
+    c.transfer = transfer_times{duration{1}, duration{1}};
+    per_stage<rank> where(2);
+    where[stage{1}] = rank{1};
+    problem p{any_graph{2, 2, placement::map<>{where}}, per_stage<stage_costs>(2, c)};
+    p.p2p = hop_times<>{duration{1}};
+    p.memory_limit[rank{0}] = memory_size{5};
+    p.name = "sample";
+    p.time_unit = "ms";
+    p.memory_unit = "GB";
+    return p;
+}
+
+inline timed_operation at(const operation& op, double start, double end) { return {op, duration{start}, duration{end}}; }
+
+/// A valid schedule with one offload, where microbatch 1 has full backwards. Not in the order of its starts.
+inline schedule by_hand(const problem& p) {
+    const stage s0{0};
+    const stage s1{1};
+    const microbatch m0{0};
+    const microbatch m1{1};
+    schedule s{p.graph, {}};
+    s.operations = {at(forward(s1, m0), 3, 5),          at(backward_input(s1, m0), 5, 7), at(forward(s1, m1), 7, 9),
+                    at(backward_weight(s1, m0), 9, 10), at(backward(s1, m1), 10, 13),     at(forward(s0, m0), 0, 2),
+                    at(forward(s0, m1), 2, 4),          at(offload_of(s0, m0), 2, 3),     at(reload_of(s0, m0), 6, 7),
+                    at(backward_input(s0, m0), 8, 10),  at(backward_weight(s0, m0), 10, 11),
+                    at(backward(s0, m1), 14, 17)};
+    return s;
+}
+
+inline schedule_report report_of(const problem& p, std::optional<duration> bound = duration{13.6}) {
+    const auto s = by_hand(p);
+    return {"by hand", s, measure(p, s), bound};
+}
+
+inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+inline std::size_t count(const std::string& text, const std::string& part) {
+    std::size_t found = 0;
+    for (auto i = text.find(part); i != std::string::npos; i = text.find(part, i + 1)) ++found;
+    return found;
+}
+
+}  // namespace sample

@@ -1,0 +1,139 @@
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "io/sample.hpp"
+#include "optpipe/io/text.hpp"
+
+using namespace optpipe;
+
+namespace {
+
+std::string grid_of(const problem& p, const schedule_report& report, const grid_options& options = {}) {
+    std::ostringstream out;
+    write_grid(out, p, report, options);
+    return out.str();
+}
+
+std::string grid(const grid_options& options = {}) {
+    return grid_of(sample::two_ranks(), sample::report_of(sample::two_ranks()), options);
+}
+
+}  // namespace
+
+TEST_CASE("the grid") {
+    CHECK(grid() == "sample, by hand: one column is 0.5 ms\n"
+                    "time [ms]  |0        |5        |10       |15\n"
+                    "rank 0     0F0-0F1-........0I0-W-......0B1---\n"
+                    "  host         O-      R-\n"
+                    "rank 1     ......1F0-1I0-1F1-W-1B1---........\n"
+                    "  host\n");
+}
+
+TEST_CASE("a grid that is too wide goes on below") {
+    CHECK(grid({.width = 34}) == "sample, by hand: one column is 0.5 ms; shown in 2 parts\n"
+                                 "time [ms]  |0        |5        |10\n"
+                                 "rank 0     0F0-0F1-........0I0-W-.\n"
+                                 "  host         O-      R-\n"
+                                 "rank 1     ......1F0-1I0-1F1-W-B1-\n"
+                                 "  host\n"
+                                 "\n"
+                                 "time [ms]         |15\n"
+                                 "rank 0     .....0B1---\n"
+                                 "  host\n"
+                                 "rank 1     ---........\n"
+                                 "  host\n");
+    // A spelling is never broken in two.
+    CHECK(sample::contains(grid({.width = 33}), "rank 1     ......1F0-1I0-1F1-W-B-\n"));
+}
+
+TEST_CASE("a grid that is far too long loses its labels") {
+    CHECK(grid({.width = 45, .most_bands = 0}) ==
+          "sample, by hand: one column is 0.5 ms; too long for labels, each letter is a kind of operation\n"
+          "time [ms]  |0        |5        |10       |15\n"
+          "rank 0     FFFFFFFF........IIIIWW......BBBBBB\n"
+          "  host         OO      RR\n"
+          "rank 1     ......FFFFIIIIFFFFWWBBBBBB........\n"
+          "  host\n");
+}
+
+TEST_CASE("two engines have a line each, transfers can be left out") {
+    auto p = sample::two_ranks();
+    p.transfer.engines = 2;
+    const auto report = sample::report_of(p);
+    const auto text = grid_of(p, report);
+    CHECK(sample::contains(text, "\n  offload      O-\n  reload               R-\n"));
+    const auto without = grid_of(p, report, {.transfers = false});
+    CHECK(!sample::contains(without, "load"));
+    CHECK(sample::contains(without, "rank 1 "));
+}
+
+TEST_CASE("an empty schedule, and one that the problem doesn't know, have a grid") {
+    const auto p = sample::two_ranks();
+    schedule_report report{"none", {p.graph, {}}, measure(p, {p.graph, {}}), {}};
+    CHECK(sample::contains(grid_of(p, report), "rank 1     .\n"));
+    report.schedule.operations.push_back(sample::at(forward(stage{9}, microbatch{0}), 0, 4));
+    CHECK(!sample::contains(grid_of(p, report), "9F0"));
+}
+
+TEST_CASE("names can't write to the terminal") {
+    auto p = sample::two_ranks();
+    p.name = "\x1b[2J";
+    p.time_unit = "\x1b";
+    for (const char c : grid_of(p, sample::report_of(p)) + verdict(p, sample::report_of(p)))
+        CHECK((c == '\n' || static_cast<unsigned char>(c) >= 0x20));
+}
+
+TEST_CASE("the verdict") {
+    auto p = sample::two_ranks();
+    auto report = sample::report_of(p);
+    CHECK(verdict(p, report, {{"1F1B", "needs 6 on rank 0 (limit 5)"}, {"GPipe", "+11.0 %"}}) ==
+          "sample: 17 ms, 25.0 % above the lower bound 13.6; bubble 41.2 %; peak 4 of 5 GB; 1 offload; "
+          "1F1B: needs 6 on rank 0 (limit 5); GPipe: +11.0 %");
+    report.bound.reset();
+    CHECK(sample::contains(verdict(p, report), "17 ms, no lower bound; bubble"));
+    report.bound = duration{17};
+    CHECK(sample::contains(verdict(p, report), "17 ms, equal to the lower bound, so optimal; bubble"));
+    report.bound = duration{16.9999};
+    CHECK(sample::contains(verdict(p, report), "under 0.1 % above the lower bound 16.9999"));
+    report.bound = duration{0};
+    CHECK(sample::contains(verdict(p, report), "17 ms, lower bound 0; "));
+    p.memory_limit[rank{0}] = memory_size::unlimited();
+    p.memory_unit = "";
+    CHECK(sample::contains(verdict(p, report), "; peak 4; "));
+    p.memory_limit[rank{1}] = memory_size{30};
+    CHECK(sample::contains(verdict(p, report), "; peak 3 of 30; "));
+    report.measures.offloads = 0;
+    CHECK(!sample::contains(verdict(p, report), "offload"));
+}
+
+TEST_CASE("the comparison") {
+    const auto p = sample::two_ranks();
+    auto better = sample::report_of(p);
+    better.method = "better";
+    better.measures.objective = duration{16};
+    better.measures.offloads = 120;
+    refusal why;
+    why.reason = refusal_reason::over_memory;
+    why.needed = memory_size{6};
+    why.limit = memory_size{5};
+    const std::vector rows{make_comparison_row(sample::report_of(p), 0.001), make_comparison_row("1f1b", why),
+                           make_comparison_row(better, 12.345), make_comparison_row(better)};
+    std::ostringstream out;
+    write_comparison(out, p, rows);
+    CHECK(out.str() == "method   objective [ms]  above best  bubble rate  peak memory [GB]  offloads  planning [s]\n"
+                       "by hand              17      +6.2 %       41.2 %                 4         1          0.00\n"
+                       "1f1b     rank 0 needs 6 of memory, its limit is 5\n"
+                       "better               16        best       41.2 %                 4       120         12.35\n"
+                       "better               16        best       41.2 %                 4       120             -\n");
+    CHECK(make_baseline(rows[0], duration{16}).outcome == "+6.2 %");
+    CHECK(make_baseline(rows[1], duration{16}).outcome == "rank 0 needs 6 of memory, its limit is 5");
+    CHECK(make_baseline(rows[2], duration{17}).outcome == "-5.9 %");
+}
+
+TEST_CASE("round steps") {
+    for (const auto& [least, step] : {std::pair{1.0, 1.0}, {1.1, 2.0}, {2.5, 5.0}, {5.1, 10.0}, {0.03, 0.05}, {700.0, 1000.0}})
+        CHECK(detail::round_step(least) == doctest::Approx(step));
+}

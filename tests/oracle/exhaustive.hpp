@@ -1,0 +1,429 @@
+#pragma once
+
+#include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace oracle {
+
+struct optimum {
+    /// Empty: no schedule is valid, or none was found before the search stopped.
+    std::optional<double> objective;
+    optpipe::schedule schedule;
+    /// false: it stopped at its limit, and a better one may exist.
+    bool proven = true;
+    std::size_t nodes = 0;
+};
+
+namespace detail {
+
+/// The best schedule of a tiny problem, by looking at all that could be best. Shares nothing with the library but the
+/// data types. Times are whole ticks, so nothing is rounded.
+///
+/// Operations are chosen in nondecreasing order of their starts, each at the earliest instant that those chosen before
+/// allow. For makespan this is exact. Let S be an optimal schedule whose starts have the least sum. Choosing its
+/// operations in order of their starts places none later than S does: inputs and lanes end no later, and every memory
+/// has taken the same and given back no less. So it places all of them exactly as S does, in that order, and a child
+/// that would start before its parent never needs to be looked at.
+///
+/// What else is left out:
+/// - Microbatches cost the same, so F(0,0), F(0,1), … may start in this order. On one rank, W(s,a) and W(s,b) may change
+///   places where both could run, so they follow the order of I(s,a) and I(s,b). Neither changes the sum of starts.
+/// - B where it may be split and `weight_stash` is at most `activation`: I and at once W instead ends when B does and
+///   never holds more. Transfers of a rank without a memory limit: without them the rest stays valid.
+/// - A node that has placed the same operations as one that was looked at before, each at the same time or later: what
+///   completes it to S would complete the other one to a schedule as good, and with starts of a smaller sum, unless both
+///   are the same.
+///
+/// For span a rank may gain by starting later, so the first operation of each rank is tried at every tick. That is exact
+/// if ticks are fine enough: with the order of everything in an optimal schedule fixed, the best times solve linear
+/// inequalities x_j − x_i ≥ w and x_last − x_first + d ≤ T, so T is the greatest (sum of w) / (number of T) over the
+/// circles in them, which pass each rank at most once. If all times are multiples of g, T and some optimal x are
+/// multiples of g / k with k ≤ ranks. With the first starts given, all other operations are placed early as above.
+class exhaustive_search {
+public:
+    using ticks = std::int32_t;
+
+    exhaustive_search(const optpipe::problem& p, double tick, std::size_t node_limit)
+        : p_{p},
+          tick_{tick},
+          limit_{node_limit},
+          span_{p.objective == optpipe::objective_kind::span},
+          stages_{p.graph.stages()},
+          count_{p.graph.microbatches()},
+          ranks_{p.graph.ranks()} {
+        if (kinds * stages_ * count_ > 64) std::abort();
+        for (std::size_t s = 0; s < stages_; ++s) rank_.push_back(p.rank_of(optpipe::stage{s}).position());
+        for (const auto& c : p.costs) lengths_.push_back(lengths_of(c));
+        for (const auto& c : p.costs) memory_eps_ = std::max({memory_eps_, 1e-9 * c.activation.value(), 1e-9 * c.weight_stash.value()});
+        hops_.resize(ranks_ * ranks_);
+        for (std::size_t a = 0; a < ranks_; ++a)
+            for (std::size_t b = 0; b < ranks_; ++b)
+                if (a != b) hops_[a * ranks_ + b] = in_ticks(p.p2p(optpipe::rank{a}, optpipe::rank{b}));
+        for (const optpipe::rank r : p.graph.all_ranks()) full_stash_.push_back(everything_stashed(r));
+    }
+
+    optimum run(std::optional<double> known) {
+        best_ = known ? static_cast<ticks>(std::llround(*known / tick_)) : one_after_the_other() + 1;
+        state root;
+        root.start.fill(unplaced);
+        root.compute_free.resize(ranks_);
+        root.first.assign(ranks_, unplaced);
+        root.engine_free.resize(2 * ranks_);
+        root.link_free.resize(2 * ranks_);
+        root.work_left.resize(ranks_);
+        for (std::size_t s = 0; s < stages_; ++s) {
+            const auto& d = lengths_[s];
+            root.work_left[rank_[s]] += static_cast<ticks>(count_) * (d[forward] + d[input] + d[weight]);
+        }
+        expand(root);
+        optimum result;
+        result.nodes = nodes_;
+        result.proven = nodes_ < limit_;
+        if (found_) result.schedule = schedule_of(*found_);
+        if (found_) result.objective = tick_ * best_;
+        if (!found_) result.objective = known;
+        return result;
+    }
+
+private:
+    enum kind : std::size_t { forward, input, weight, full, offload, reload, kinds };
+    static constexpr ticks unplaced = -1;
+    static constexpr ticks never = std::numeric_limits<ticks>::max() / 4;
+
+    struct placed_operation {
+        std::uint8_t id;
+        std::uint8_t rank;
+        ticks start, end;
+    };
+    struct state {
+        std::array<ticks, 64> start;
+        std::uint64_t mask = 0;
+        ticks last_start = 0;
+        std::vector<ticks> compute_free, first, engine_free, link_free, work_left;
+        std::vector<placed_operation> placed;
+    };
+
+    [[nodiscard]] ticks in_ticks(optpipe::duration d) const {
+        const double exact = d.value() / tick_;
+        if (std::abs(exact - std::round(exact)) > 1e-6) std::abort();
+        return static_cast<ticks>(std::llround(exact));
+    }
+    /// If any schedule is valid, one is that waits only for what runs or is on its way, and so isn't longer than this.
+    [[nodiscard]] ticks one_after_the_other() const {
+        ticks total = 0;
+        for (const auto& d : lengths_) total += d[forward] + d[full] + d[offload] + d[reload];
+        for (std::size_t s = 1; s < stages_; ++s) total += hop(s - 1, s) + hop(s, s - 1);
+        return static_cast<ticks>(count_) * total;
+    }
+    [[nodiscard]] std::array<ticks, kinds> lengths_of(const optpipe::stage_costs& c) const {
+        const ticks out = c.transfer ? in_ticks(c.transfer->offload) : 0;
+        const ticks in = c.transfer ? in_ticks(c.transfer->reload) : 0;
+        const ticks i = in_ticks(c.backward_input);
+        const ticks w = in_ticks(c.backward_weight);
+        return {in_ticks(c.forward), i, w, i + w, out, in};
+    }
+    [[nodiscard]] double everything_stashed(optpipe::rank r) const {
+        double total = 0.0;
+        for (const optpipe::stage s : p_.graph.all_stages())
+            if (p_.rank_of(s) == r) total += std::max(p_.costs[s].activation.value(), p_.costs[s].weight_stash.value());
+        return total * static_cast<double>(count_);
+    }
+
+    [[nodiscard]] std::size_t id(kind k, std::size_t s, std::size_t m) const { return (k * stages_ + s) * count_ + m; }
+    [[nodiscard]] kind kind_of(std::size_t op) const { return static_cast<kind>(op / (stages_ * count_)); }
+    [[nodiscard]] std::size_t stage_of(std::size_t op) const { return op / count_ % stages_; }
+    [[nodiscard]] std::size_t microbatch_of(std::size_t op) const { return op % count_; }
+    static bool has(const state& n, std::size_t op) { return (n.mask >> op & 1U) != 0; }
+    [[nodiscard]] bool has(const state& n, kind k, std::size_t s, std::size_t m) const { return has(n, id(k, s, m)); }
+    [[nodiscard]] ticks end(const state& n, kind k, std::size_t s, std::size_t m) const { return n.start[id(k, s, m)] + lengths_[s][k]; }
+    [[nodiscard]] bool has_gradient(const state& n, std::size_t s, std::size_t m) const { return has(n, input, s, m) || has(n, full, s, m); }
+    [[nodiscard]] ticks gradient_end(const state& n, std::size_t s, std::size_t m) const {
+        return end(n, has(n, full, s, m) ? full : input, s, m);
+    }
+    [[nodiscard]] ticks hop(std::size_t from, std::size_t to) const { return hops_[rank_[from] * ranks_ + rank_[to]]; }
+    [[nodiscard]] static bool is_transfer(kind k) { return k == offload || k == reload; }
+
+    // Which operations may be chosen, and when their inputs are there. `never`: not now, or not at all.
+
+    [[nodiscard]] ticks ready(const state& n, kind k, std::size_t s, std::size_t m) const {
+        if (has(n, k, s, m)) return never;
+        switch (k) {
+        case forward: return ready_forward(n, s, m);
+        case input: return p_.split_backward ? ready_gradient(n, s, m) : never;
+        case full: return !p_.split_backward || more_weight_than_activation(s) ? ready_gradient(n, s, m) : never;
+        case weight: return has(n, input, s, m) && next_weight(n, s, m) ? end(n, input, s, m) : never;
+        case offload: return may_leave(s) && has(n, forward, s, m) && !has_gradient(n, s, m) ? end(n, forward, s, m) : never;
+        case reload: return has(n, offload, s, m) ? end(n, offload, s, m) : never;
+        case kinds: break;
+        }
+        return never;
+    }
+    [[nodiscard]] ticks ready_forward(const state& n, std::size_t s, std::size_t m) const {
+        if (s == 0) return m == 0 || has(n, forward, 0, m - 1) ? 0 : never;
+        return has(n, forward, s - 1, m) ? end(n, forward, s - 1, m) + hop(s - 1, s) : never;
+    }
+    [[nodiscard]] ticks ready_gradient(const state& n, std::size_t s, std::size_t m) const {
+        if (has_gradient(n, s, m) || !has(n, forward, s, m)) return never;
+        ticks t = end(n, forward, s, m);
+        if (s + 1 < stages_) {
+            if (!has_gradient(n, s + 1, m)) return never;
+            t = std::max(t, gradient_end(n, s + 1, m) + hop(s + 1, s));
+        }
+        if (!has(n, offload, s, m)) return t;
+        return has(n, reload, s, m) ? std::max(t, end(n, reload, s, m)) : never;
+    }
+    [[nodiscard]] bool more_weight_than_activation(std::size_t s) const {
+        const auto& c = p_.costs[optpipe::stage{s}];
+        return c.weight_stash > c.activation;
+    }
+    [[nodiscard]] bool next_weight(const state& n, std::size_t s, std::size_t m) const {
+        for (std::size_t other = 0; other < count_; ++other)
+            if (has(n, input, s, other) && !has(n, weight, s, other) && n.start[id(input, s, other)] < n.start[id(input, s, m)])
+                return false;
+        return true;
+    }
+    [[nodiscard]] bool may_leave(std::size_t s) const {
+        const bool limited = p_.memory_limit[optpipe::rank{rank_[s]}].value() < full_stash_[rank_[s]];
+        return limited && p_.costs[optpipe::stage{s}].transfer.has_value();
+    }
+
+    // Memory.
+
+    struct amounts {
+        double at_start = 0.0, at_end = 0.0;
+    };
+    [[nodiscard]] amounts device(std::size_t op) const {
+        const auto& c = p_.costs[optpipe::stage{stage_of(op)}];
+        const double a = c.activation.value();
+        const double w = c.weight_stash.value();
+        switch (kind_of(op)) {
+        case forward: return {a, 0.0};
+        case input: return w > a ? amounts{w - a, 0.0} : amounts{0.0, w - a};
+        case weight: return {0.0, -w};
+        case full: return {0.0, -a};
+        case offload: return {0.0, -a};
+        case reload: return {a, 0.0};
+        case kinds: break;
+        }
+        return {};
+    }
+    [[nodiscard]] amounts host(std::size_t op) const {
+        const double a = p_.costs[optpipe::stage{stage_of(op)}].activation.value();
+        if (kind_of(op) == offload) return {a, 0.0};
+        return kind_of(op) == reload ? amounts{0.0, -a} : amounts{};
+    }
+    /// The earliest instant from t on at which `op` fits; it isn't before what was added last.
+    template <class Amounts>
+    [[nodiscard]] ticks fit(const state& n, std::size_t op, ticks t, double limit, Amounts of) const {
+        const double wanted = of(op).at_start;
+        const std::size_t r = rank_[stage_of(op)];
+        if (wanted <= 0.0 || limit == std::numeric_limits<double>::infinity()) return t;
+        for (const auto& other : n.placed)
+            if (other.rank == r && of(other.id).at_start > 0.0) t = std::max(t, other.start);
+        for (;;) {
+            double level = wanted;
+            ticks next = never;
+            for (const auto& other : n.placed) {
+                if (other.rank != r) continue;
+                const auto a = of(other.id);
+                level += a.at_start + (other.end <= t ? a.at_end : 0.0);
+                if (other.end > t && a.at_end < 0.0) next = std::min(next, other.end);
+            }
+            if (level <= limit + memory_eps_ || next == never) return level <= limit + memory_eps_ ? t : never;
+            t = next;
+        }
+    }
+
+    [[nodiscard]] std::array<std::size_t, 2> transfer_lanes(std::size_t op) const {
+        const std::size_t r = rank_[stage_of(op)];
+        const bool in = kind_of(op) == reload;
+        const std::size_t link = p_.transfer.link[optpipe::rank{r}];
+        return {2 * r + (p_.transfer.engines == 2 && in ? 1 : 0),
+                2 * link + (p_.transfer.duplex == optpipe::duplex_kind::full && in ? 1 : 0)};
+    }
+    /// `never` if it can't be chosen, or had to start before what was chosen last.
+    [[nodiscard]] ticks earliest(const state& n, std::size_t op) const {
+        ticks t = ready(n, kind_of(op), stage_of(op), microbatch_of(op));
+        if (t == never) return never;
+        const std::size_t r = rank_[stage_of(op)];
+        if (is_transfer(kind_of(op))) {
+            const auto [engine, link] = transfer_lanes(op);
+            t = std::max({t, n.engine_free[engine], n.link_free[link]});
+        } else {
+            t = std::max(t, n.compute_free[r]);
+        }
+        if (delayed(n, op)) t = std::max(t, n.last_start);
+        t = fit(n, op, t, p_.host_memory_limit[optpipe::rank{r}].value(), [this](std::size_t o) { return host(o); });
+        if (t != never) t = fit(n, op, t, p_.memory_limit[optpipe::rank{r}].value(), [this](std::size_t o) { return device(o); });
+        return t < n.last_start ? never : t;
+    }
+    /// Whether it may start later than it must. All starts count from that of F(0,0).
+    [[nodiscard]] bool delayed(const state& n, std::size_t op) const {
+        return span_ && n.first[rank_[stage_of(op)]] == unplaced && n.mask != 0;
+    }
+
+    // The search.
+
+    void expand(const state& n) {
+        if (nodes_ >= limit_) return;
+        ++nodes_;
+        if (complete(n)) {
+            best_ = bound(n);
+            found_ = n;
+            return;
+        }
+        std::vector<std::pair<ticks, std::size_t>> children;
+        for (std::size_t op = 0; op < kinds * stages_ * count_; ++op)
+            if (const ticks t = earliest(n, op); t != never) children.emplace_back(t, op);
+        std::sort(children.begin(), children.end());
+        for (const auto& [t, op] : children) {
+            if (!delayed(n, op)) {
+                visit(n, op, t);
+                continue;
+            }
+            for (ticks later = t; visit(n, op, later); ++later) {}
+        }
+    }
+    /// false: this child can't be better than the best.
+    bool visit(const state& parent, std::size_t op, ticks t) {
+        const state child = with(parent, op, t);
+        if (bound(child) >= best_ || nodes_ >= limit_) return false;
+        if (!dominated(child)) expand(child);
+        return true;
+    }
+    [[nodiscard]] state with(const state& parent, std::size_t op, ticks t) const {
+        state n = parent;
+        const std::size_t r = rank_[stage_of(op)];
+        const ticks done = t + lengths_[stage_of(op)][kind_of(op)];
+        n.start[op] = t;
+        n.mask |= std::uint64_t{1} << op;
+        n.last_start = t;
+        n.placed.push_back({static_cast<std::uint8_t>(op), static_cast<std::uint8_t>(r), t, done});
+        if (is_transfer(kind_of(op))) {
+            const auto [engine, link] = transfer_lanes(op);
+            n.engine_free[engine] = n.link_free[link] = done;
+            return n;
+        }
+        if (n.first[r] == unplaced) n.first[r] = t;
+        n.compute_free[r] = done;
+        n.work_left[r] -= done - t;
+        return n;
+    }
+    [[nodiscard]] bool complete(const state& n) const {
+        for (std::size_t s = 0; s < stages_; ++s)
+            for (std::size_t m = 0; m < count_; ++m)
+                if (!has(n, full, s, m) && !has(n, weight, s, m)) return false;
+        return true;
+    }
+
+    [[nodiscard]] ticks value(const state& n, std::size_t r, ticks t) const {
+        if (!span_) return t;
+        return n.first[r] == unplaced ? 0 : t - n.first[r];
+    }
+    /// What no completion can go below: the work that each rank has left, and the way that each microbatch has left.
+    [[nodiscard]] ticks bound(const state& n) const {
+        ticks most = 0;
+        for (std::size_t r = 0; r < ranks_; ++r) {
+            const bool waits = n.work_left[r] > 0 && n.first[r] != unplaced;
+            const ticks busy_until = waits ? std::max(n.compute_free[r], n.last_start) : n.compute_free[r];
+            most = std::max({most, n.work_left[r], value(n, r, busy_until + n.work_left[r])});
+        }
+        for (std::size_t m = 0; m < count_; ++m) most = std::max(most, way_left(n, m));
+        return most;
+    }
+    [[nodiscard]] ticks way_left(const state& n, std::size_t m) const {
+        ticks t = 0;
+        ticks most = 0;
+        for (std::size_t s = 0; s < stages_; ++s) {
+            if (s > 0) t += hop(s - 1, s);
+            t = has(n, forward, s, m) ? end(n, forward, s, m) : std::max(t, n.last_start) + lengths_[s][forward];
+        }
+        for (std::size_t s = stages_; s-- > 0;) {
+            if (s + 1 < stages_) t += hop(s + 1, s);
+            const auto& d = lengths_[s];
+            ticks after = d[weight];
+            if (has_gradient(n, s, m)) {
+                t = gradient_end(n, s, m);
+                after = has(n, full, s, m) ? 0 : d[weight];
+            } else {
+                t = std::max(t, n.last_start) + (p_.split_backward ? d[input] : d[full]);
+                after = p_.split_backward ? d[weight] : 0;
+            }
+            most = std::max(most, value(n, rank_[s], t + after));
+        }
+        return most;
+    }
+
+    struct seen_state {
+        std::array<ticks, 64> start;
+        std::vector<ticks> first;
+    };
+    bool dominated(const state& n) {
+        auto& seen = seen_[n.mask];
+        const auto no_later = [&](const seen_state& a) {
+            if (span_ && a.first != n.first) return false;
+            for (const auto& op : n.placed)
+                if (a.start[op.id] > op.start) return false;
+            return true;
+        };
+        if (std::any_of(seen.begin(), seen.end(), no_later)) return true;
+        seen.push_back({n.start, n.first});
+        return false;
+    }
+
+    [[nodiscard]] optpipe::schedule schedule_of(const state& n) const {
+        using optpipe::operation_kind;
+        constexpr operation_kind names[] = {operation_kind::forward,  operation_kind::backward_input, operation_kind::backward_weight,
+                                            operation_kind::backward, operation_kind::offload,        operation_kind::reload};
+        optpipe::schedule s;
+        s.graph = p_.graph;
+        for (const auto& op : n.placed)
+            s.operations.push_back({{optpipe::stage{stage_of(op.id)}, names[kind_of(op.id)], optpipe::microbatch{microbatch_of(op.id)}},
+                                    optpipe::duration{tick_ * op.start},
+                                    optpipe::duration{tick_ * op.end}});
+        return s;
+    }
+
+    const optpipe::problem& p_;
+    double tick_;
+    std::size_t limit_;
+    bool span_;
+    std::size_t stages_, count_, ranks_;
+    std::vector<std::size_t> rank_;
+    std::vector<std::array<ticks, kinds>> lengths_;
+    std::vector<ticks> hops_;
+    std::vector<double> full_stash_;
+    double memory_eps_ = 0.0;
+    ticks best_ = never;
+    std::optional<state> found_;
+    std::size_t nodes_ = 0;
+    std::unordered_map<std::uint64_t, std::vector<seen_state>> seen_;
+};
+
+} // namespace detail
+
+/// The optimum of a tiny problem whose times are whole multiples of `grid`; at most 10 stages × microbatches.
+inline optimum exhaustive_optimum(const optpipe::problem& p, double grid, std::size_t node_limit = 200'000) {
+    const std::size_t finest = p.objective == optpipe::objective_kind::span ? p.graph.ranks() : 1;
+    optimum best = detail::exhaustive_search{p, grid, node_limit}.run({});
+    for (std::size_t k = 2; k <= finest && best.proven && best.objective; ++k) {
+        auto finer = detail::exhaustive_search{p, grid / static_cast<double>(k), node_limit}.run(best.objective);
+        if (finer.schedule.operations.empty()) finer.schedule = best.schedule;
+        finer.nodes += best.nodes;
+        best = std::move(finer);
+    }
+    return best;
+}
+
+} // namespace oracle

@@ -1,0 +1,122 @@
+#pragma once
+
+#include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/schedule/builders/gpipe.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/simulate.hpp"
+#include "oracle/random_problem.hpp"
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace oracle {
+
+namespace detail {
+
+/// Draws operations that may come next until none is left, or until it is stuck for want of memory.
+class order_drawer {
+public:
+    order_drawer(random_numbers& random, const optpipe::problem& p)
+        : random_{&random}, p_{&p}, device_(p.graph.ranks()), host_(p.graph.ranks()), cells_(p.graph.stages() * p.graph.microbatches()) {}
+
+    std::optional<optpipe::order> draw() {
+        optpipe::order result{p_->graph, {}};
+        for (;;) {
+            std::vector<optpipe::operation> candidates;
+            for (const optpipe::stage s : p_->graph.all_stages())
+                for (const optpipe::microbatch m : p_->graph.all_microbatches()) add_candidates(s, m, candidates);
+            if (candidates.empty()) break;
+            const auto op = candidates[random_->below(candidates.size())];
+            take(op);
+            result.operations.push_back(op);
+        }
+        for (const auto& c : cells_)
+            if (!c.done) return std::nullopt;
+        return result;
+    }
+
+private:
+    struct cell {
+        bool begun = false, left = false, back = false, gradient = false, done = false;
+    };
+    cell& at(optpipe::stage s, optpipe::microbatch m) { return cells_[s.position() * p_->graph.microbatches() + m.position()]; }
+
+    void add_candidates(optpipe::stage s, optpipe::microbatch m, std::vector<optpipe::operation>& list) {
+        const auto offer = [&](optpipe::operation_kind k) {
+            if (fits({s, k, m})) list.push_back({s, k, m});
+        };
+        using optpipe::operation_kind;
+        auto& c = at(s, m);
+        if (!c.begun && (p_->is_first(s) || at(s.previous(), m).begun)) offer(operation_kind::forward);
+        if (c.gradient && !c.done) offer(operation_kind::backward_weight);
+        if (!c.begun || c.gradient) return;
+        if (!c.left && p_->costs[s].can_offload() && random_->chance(50)) offer(operation_kind::offload);
+        if (c.left && !c.back) offer(operation_kind::reload);
+        if (c.left != c.back || (!p_->is_last(s) && !at(s.next(), m).gradient)) return;
+        offer(operation_kind::backward);
+        if (p_->split_backward) offer(operation_kind::backward_input);
+    }
+    bool fits(const optpipe::operation& op) const {
+        const auto r = p_->rank_of(op.stage);
+        const auto effect = memory_effect_of(p_->costs[op.stage], op.kind);
+        return device_[r] + effect.acquired_at_start <= p_->memory_limit[r] &&
+               host_[r] + effect.host_acquired_at_start <= p_->host_memory_limit[r];
+    }
+    void take(const optpipe::operation& op) {
+        const auto r = p_->rank_of(op.stage);
+        const auto effect = memory_effect_of(p_->costs[op.stage], op.kind);
+        device_[r] += effect.acquired_at_start - effect.released_at_end;
+        host_[r] += effect.host_acquired_at_start - effect.host_released_at_end;
+        auto& c = at(op.stage, op.microbatch);
+        switch (op.kind) {
+        case optpipe::operation_kind::forward: c.begun = true; break;
+        case optpipe::operation_kind::backward_input: c.gradient = true; break;
+        case optpipe::operation_kind::backward_weight: c.done = true; break;
+        case optpipe::operation_kind::backward: c.gradient = c.done = true; break;
+        case optpipe::operation_kind::offload: c.left = true; break;
+        case optpipe::operation_kind::reload: c.back = true; break;
+        }
+    }
+
+    random_numbers* random_;
+    const optpipe::problem* p_;
+    optpipe::per_rank<optpipe::memory_size> device_, host_;
+    std::vector<cell> cells_;
+};
+
+} // namespace detail
+
+/// An order that respects what depends on what and fits the memory, with no sense in it.
+inline optpipe::order random_order(random_numbers& random, const optpipe::problem& p) {
+    constexpr int attempts = 20;
+    for (int i = 0; i < attempts; ++i)
+        if (auto drawn = detail::order_drawer{random, p}.draw()) return *std::move(drawn);
+    return one_at_a_time(p);
+}
+
+/// Puts everything that starts from some instant on off by a while, a few times. What was valid stays valid.
+inline void loosen(random_numbers& random, optpipe::schedule& s, double grid) {
+    for (std::size_t i = random.below(4); i > 0; --i) {
+        const auto from = s.operations[random.below(s.operations.size())].start;
+        const optpipe::duration by{grid * static_cast<double>(random.between(1, 5)) / 2.0};
+        for (auto& timed : s.operations)
+            if (timed.start >= from) {
+                timed.start += by;
+                timed.end += by;
+            }
+    }
+}
+
+/// A valid schedule of any kind: built, drawn at random, with or without needless waiting.
+inline optpipe::schedule random_schedule(random_numbers& random, const random_problem& given) {
+    const auto& p = given.problem;
+    const optpipe::adaptive_builder<> quick{{}, 1};
+    auto order = random.chance(30) ? *quick(p) : random_order(random, p);
+    if (random.chance(10) && simulate(p, optpipe::gpipe(p.graph))) order = optpipe::gpipe(p.graph);
+    auto s = *simulate(p, order);
+    if (random.chance(50)) loosen(random, s, given.grid);
+    return s;
+}
+
+} // namespace oracle

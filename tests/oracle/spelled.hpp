@@ -1,0 +1,51 @@
+#pragma once
+
+#include "optpipe/core/format.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace oracle {
+
+inline optpipe::operation spelled(const std::string& text) {
+    const auto op = optpipe::parse_operation(text);
+    if (!op) throw std::invalid_argument{"no operation: " + text};
+    return *op;
+}
+
+/// An order, written "0F0 1F0 1B0 0B0".
+inline optpipe::order spelled_order(const optpipe::problem& p, const std::string& text) {
+    optpipe::order result{p.graph, {}};
+    std::istringstream words{text};
+    for (std::string word; words >> word;) result.operations.push_back(spelled(word));
+    return result;
+}
+
+/// A schedule, written "0F0@0 0B0@1.5": with the starts; all last as long as they should.
+inline optpipe::schedule spelled_schedule(const optpipe::problem& p, const std::string& text) {
+    optpipe::schedule result{p.graph, {}};
+    std::istringstream words{text};
+    for (std::string word; words >> word;) {
+        const auto at = word.find('@');
+        const auto op = spelled(word.substr(0, at));
+        const optpipe::duration start{std::strtod(word.c_str() + at + 1, nullptr)};
+        result.operations.push_back({op, start, start + duration_of(p, op)});
+    }
+    return result;
+}
+
+/// The inverse of `spelled_schedule`, in order of the starts.
+inline std::string spell(optpipe::schedule s) {
+    std::sort(s.operations.begin(), s.operations.end(), optpipe::starts_before);
+    std::string text;
+    for (const auto& timed : s.operations)
+        text += (text.empty() ? "" : " ") + to_string(timed.op) + "@" + optpipe::format_number(timed.start);
+    return text;
+}
+
+} // namespace oracle

@@ -1,0 +1,218 @@
+#include "optpipe/pipeline/least_memory.hpp"
+
+#include "optpipe/pipeline/make_problem.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace {
+
+using optpipe::duration;
+using optpipe::memory_size;
+using optpipe::per_stage;
+using optpipe::rank;
+using optpipe::stage;
+using optpipe::transfer_times;
+
+optpipe::problem on_one_rank(const std::vector<double>& activations) {
+    const optpipe::any_graph g{1, 1, optpipe::placement::map<>{per_stage<rank>(activations.size())}};
+    auto p = make_problem(g, optpipe::unit_memory{});
+    for (const stage s : g.all_stages()) {
+        p.costs[s].activation = memory_size{activations[s.position()]};
+        p.costs[s].weight_stash = memory_size{};
+        p.costs[s].transfer = transfer_times{duration{1}, duration{1}};
+    }
+    return p;
+}
+
+/// What is needed if exactly `offloaded` leave, by walking through the forwards.
+memory_size peak_without(const optpipe::problem& p, rank r, const std::vector<stage>& offloaded) {
+    memory_size held{};
+    memory_size peak{};
+    for (const stage s : p.graph.all_stages()) {
+        if (p.rank_of(s) != r) continue;
+        held += p.costs[s].activation;
+        peak = std::max(peak, held);
+        if (std::find(offloaded.begin(), offloaded.end(), s) != offloaded.end()) held -= p.costs[s].activation;
+    }
+    return peak;
+}
+
+memory_size on_host(const optpipe::problem& p, const std::vector<stage>& offloaded) {
+    memory_size sum{};
+    for (const stage s : offloaded)
+        sum += p.costs[s].activation;
+    return sum;
+}
+
+struct best_subset {
+    memory_size needed = memory_size::unlimited();
+    /// The least that has to leave so that the rest fits into the limit of the rank; unlimited where it never fits.
+    memory_size least_on_host = memory_size::unlimited();
+};
+
+/// Tries every subset of the stages that can be offloaded.
+best_subset best_of_all_subsets(const optpipe::problem& p, rank r) {
+    std::vector<stage> candidates;
+    for (const stage s : p.graph.all_stages())
+        if (p.rank_of(s) == r && p.costs[s].can_offload()) candidates.push_back(s);
+    best_subset best;
+    for (std::uint32_t mask = 0; mask < (1U << candidates.size()); ++mask) {
+        std::vector<stage> offloaded;
+        for (std::size_t i = 0; i < candidates.size(); ++i)
+            if ((mask >> i & 1U) != 0) offloaded.push_back(candidates[i]);
+        if (on_host(p, offloaded) > p.host_memory_limit[r]) continue;
+        const auto peak = peak_without(p, r, offloaded);
+        best.needed = std::min(best.needed, peak);
+        if (peak <= p.memory_limit[r]) best.least_on_host = std::min(best.least_on_host, on_host(p, offloaded));
+    }
+    return best;
+}
+
+class random_problems {
+public:
+    explicit random_problems(unsigned seed) : random_{seed} {}
+
+    /// Whole sizes, so that sums are exact and ties are common.
+    optpipe::problem next() {
+        const auto ranks = static_cast<std::size_t>(between(1, 3));
+        const auto stages = static_cast<std::size_t>(between(1, 12));
+        per_stage<rank> where(stages);
+        for (auto& r : where)
+            r = rank{between(0, static_cast<int>(ranks) - 1)};
+        const optpipe::any_graph g{ranks, 1, optpipe::placement::map<>{where}};
+        auto p = make_problem(g, optpipe::unit_memory{});
+        for (auto& c : p.costs) {
+            c.activation = memory_size{static_cast<double>(between(0, 20))};
+            c.weight_stash = memory_size{static_cast<double>(between(0, 20))};
+            if (between(0, 3) > 0) c.transfer = transfer_times{duration{1}, duration{1}};
+        }
+        for (const rank r : g.all_ranks()) {
+            if (between(0, 3) > 0) p.host_memory_limit[r] = memory_size{static_cast<double>(between(0, 60))};
+            if (between(0, 3) > 0) p.memory_limit[r] = memory_size{static_cast<double>(between(1, 60))};
+        }
+        return p;
+    }
+
+private:
+    int between(int low, int high) { return std::uniform_int_distribution<int>{low, high}(random_); }
+    std::mt19937 random_;
+};
+
+} // namespace
+
+TEST_CASE("stashes pile up on a rank, unless they leave") {
+    auto p = on_one_rank({4, 3, 2});
+    CHECK(least_memory(p, rank{0}).needed == memory_size{4});
+    for (auto& c : p.costs)
+        c.transfer.reset();
+    CHECK(least_memory(p, rank{0}).needed == memory_size{9});
+    CHECK(least_memory(p, rank{0}).offloaded.empty());
+    p.costs[stage{0}].transfer = transfer_times{};
+    CHECK(least_memory(p, rank{0}).needed == memory_size{5});
+    CHECK(least_memory(p, rank{0}).offloaded.empty());
+    p.memory_limit[rank{0}] = memory_size{5};
+    CHECK(least_memory(p, rank{0}).offloaded == std::vector<stage>{stage{0}});
+}
+
+TEST_CASE("what the last stage of a rank stashes stays, and what W needs doesn't count") {
+    auto p = on_one_rank({1, 7});
+    p.costs[stage{1}].weight_stash = memory_size{100};
+    p.memory_limit[rank{0}] = memory_size{7};
+    CHECK(least_memory(p, rank{0}).needed == memory_size{7});
+    CHECK(least_memory(p, rank{0}).offloaded == std::vector<stage>{stage{0}});
+}
+
+TEST_CASE("a rank without a stage needs nothing") {
+    const optpipe::any_graph g{2, 1, optpipe::placement::map<>{per_stage<rank>(1)}};
+    const auto p = make_problem(g, optpipe::unit_memory{});
+    CHECK(least_memory(p, rank{1}).needed == memory_size{0});
+    CHECK(least_memory(p, rank{1}).offloaded.empty());
+}
+
+TEST_CASE("the host limits what may leave") {
+    auto p = on_one_rank({4, 3, 2, 1});
+    p.host_memory_limit[rank{0}] = memory_size{4};
+    CHECK(least_memory(p, rank{0}).needed == memory_size{6});
+    p.host_memory_limit[rank{0}] = memory_size{5};
+    // 4 and then 3 doesn't fit the host; 3 and 2 do, but 4 + 3 are there together then.
+    CHECK(least_memory(p, rank{0}).needed == memory_size{6});
+    p.host_memory_limit[rank{0}] = memory_size{0};
+    CHECK(least_memory(p, rank{0}).needed == memory_size{10});
+}
+
+TEST_CASE("limits hold up to the tolerance") {
+    auto p = on_one_rank({4, 3});
+    p.memory_limit[rank{0}] = memory_size{4};
+    p.host_memory_limit[rank{0}] = memory_size{4.0 - 1e-9};
+    CHECK(least_memory(p, rank{0}).needed == memory_size{4});
+    p.memory_limit[rank{0}] = memory_size{4.0 - 1e-9};
+    CHECK(fits_one_at_a_time(p));
+    p.memory_limit[rank{0}] = memory_size{3.99};
+    CHECK_FALSE(fits_one_at_a_time(p));
+    p.memory_limit[rank{0}] = memory_size{4};
+    p.host_memory_limit[rank{0}] = memory_size{3.99};
+    CHECK_FALSE(fits_one_at_a_time(p));
+}
+
+TEST_CASE("the best of all subsets") {
+    constexpr unsigned seed = 71;
+    random_problems problems{seed};
+    int tight = 0;
+    for (int i = 0; i < 2000; ++i) {
+        INFO("seed ", seed, ", problem ", i);
+        const auto p = problems.next();
+        bool all_fit = true;
+        for (const rank r : p.graph.all_ranks()) {
+            const auto best = best_of_all_subsets(p, r);
+            const auto found = least_memory(p, r);
+            CHECK(found.needed == best.needed);
+            CHECK(on_host(p, found.offloaded) <= p.host_memory_limit[r]);
+            for (const stage s : found.offloaded)
+                CHECK((p.rank_of(s) == r && p.costs[s].can_offload()));
+
+            const bool fits = best.needed <= p.memory_limit[r];
+            all_fit = all_fit && fits;
+            if (fits) {
+                CHECK(peak_without(p, r, found.offloaded) <= p.memory_limit[r]);
+                CHECK(on_host(p, found.offloaded) == best.least_on_host);
+            } else {
+                CHECK(peak_without(p, r, found.offloaded) == best.needed);
+            }
+            tight += fits && !found.offloaded.empty() ? 1 : 0;
+        }
+        CHECK(fits_one_at_a_time(p) == all_fit);
+    }
+    CHECK(tight > 100);
+}
+
+TEST_CASE("few states are enough where the host has no limit") {
+    // After the first stage all subsets have the same peak: which of them are kept decides whether the last one fits.
+    std::vector<double> activations{100};
+    for (int i = 0; i < 12; ++i)
+        activations.push_back(1.0 + 0.01 * (1 << i));
+    activations.push_back(95);
+    const auto p = on_one_rank(activations);
+    CHECK(least_memory(p, rank{0}, 8).needed == memory_size{100});
+    CHECK(least_memory(p, rank{0}, 1).needed == memory_size{100});
+}
+
+TEST_CASE("few states never promise too little") {
+    constexpr unsigned seed = 72;
+    random_problems problems{seed};
+    for (int i = 0; i < 300; ++i) {
+        INFO("seed ", seed, ", problem ", i);
+        const auto p = problems.next();
+        for (const rank r : p.graph.all_ranks()) {
+            const auto few = least_memory(p, r, 2);
+            CHECK(few.needed >= least_memory(p, r).needed);
+            CHECK(on_host(p, few.offloaded) <= p.host_memory_limit[r]);
+        }
+    }
+}

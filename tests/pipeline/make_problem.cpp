@@ -1,0 +1,168 @@
+#include "optpipe/pipeline/make_problem.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace {
+
+using optpipe::duration;
+using optpipe::graph;
+using optpipe::memory_size;
+using optpipe::offload_candidate;
+using optpipe::offload_decision;
+using optpipe::rank;
+using optpipe::stage;
+using optpipe::transfer_times;
+namespace offload = optpipe::offload;
+namespace placement = optpipe::placement;
+
+/// F = 1, I = 2, W = 3; stage s stashes s + 1 and travels in 10 + s and back in 20 + s.
+struct numbered {
+    static constexpr optpipe::stage_costs costs(stage s, std::size_t) {
+        const double at = s.value();
+        return {duration{1},         duration{2},    duration{3},
+                memory_size{1 + at}, memory_size{1}, transfer_times{duration{10 + at}, duration{20 + at}}};
+    }
+};
+
+/// Writes down what it is asked.
+struct note_taking {
+    std::vector<offload_candidate>* asked;
+    offload_decision decide(const offload_candidate& candidate) const {
+        asked->push_back(candidate);
+        return offload_decision::permit;
+    }
+};
+
+struct only_large {
+    static constexpr offload_decision decide(const offload_candidate& candidate) {
+        return candidate.activation > memory_size{2} ? offload_decision::permit : offload_decision::forbid;
+    }
+};
+
+template <class Decisions> std::string listed(const Decisions& decisions) {
+    std::string text;
+    for (const auto decision : decisions) {
+        if (!text.empty()) text += ' ';
+        switch (decision) {
+        case offload_decision::forbid: text += "forbid"; break;
+        case offload_decision::permit: text += "permit"; break;
+        case offload_decision::require: text += "require"; break;
+        }
+    }
+    return text;
+}
+
+} // namespace
+
+TEST_CASE("a problem has the shape, the costs and the limit it is made from, and defaults") {
+    const auto p = make_problem(graph<optpipe::dynamic, 8, placement::v>{2, 8}, numbered{}, memory_size{9});
+    CHECK(p.graph.ranks() == 2);
+    CHECK(p.graph.microbatches() == 8);
+    for (const stage s : p.graph.all_stages())
+        CHECK(p.costs[s] == numbered::costs(s, 4));
+    for (const rank r : p.graph.all_ranks()) {
+        CHECK(p.memory_limit[r] == memory_size{9});
+        CHECK(p.host_memory_limit[r].is_unlimited());
+    }
+    CHECK(p.transfer.link[rank{0}] != p.transfer.link[rank{1}]);
+    CHECK(p.p2p(rank{0}, rank{1}) == duration{0});
+    CHECK(p.split_backward);
+    CHECK(p.transfer.engines == 1);
+    CHECK(p.transfer.duplex == optpipe::duplex_kind::full);
+    CHECK(p.objective == optpipe::objective_kind::makespan);
+}
+
+TEST_CASE("a policy sees each stage that can be offloaded, longest lifespan first on its rank") {
+    auto p = make_problem(graph<2, 1, placement::v>{}, numbered{});
+    std::vector<offload_candidate> asked;
+    CHECK(listed(decisions_of(p, note_taking{&asked})) == "permit permit permit permit");
+    REQUIRE(asked.size() == 4);
+    // Rank 0 holds stages 0 and 3, rank 1 holds 1 and 2; F = 1 and I = 2 of all stages behind, and one's own.
+    for (std::size_t i = 0; i < 4; ++i) {
+        const std::size_t s = std::vector<std::size_t>{0, 3, 1, 2}[i];
+        CAPTURE(s);
+        CHECK(asked[i].stage == stage{s});
+        CHECK(asked[i].lifespan == duration{3.0 * static_cast<double>(4 - s)});
+        CHECK(asked[i].round_trip == duration{30.0 + 2.0 * static_cast<double>(s)});
+        CHECK(asked[i].activation == memory_size{1.0 + static_cast<double>(s)});
+        CHECK(asked[i].position == i % 2);
+        CHECK(asked[i].stages_on_rank == 2);
+    }
+}
+
+TEST_CASE("stages without transfer times are forbidden and not asked about, and still count as stages of their rank") {
+    auto p = make_problem(graph<2, 1, placement::v>{}, numbered{});
+    p.costs[stage{0}].transfer.reset();
+    std::vector<offload_candidate> asked;
+    CHECK(listed(decisions_of(p, note_taking{&asked})) == "forbid permit permit permit");
+    REQUIRE(asked.size() == 3);
+    CHECK(asked[0].stage == stage{3});
+    CHECK(asked[0].position == 1);
+    CHECK(asked[0].stages_on_rank == 2);
+    CHECK(listed(decisions_of(p, offload::always{})) == "forbid require require require");
+}
+
+TEST_CASE("longest lifespan first takes a share of the stages of each rank") {
+    const auto p = make_problem(graph<2, 1, placement::loop<4>>{}, numbered{});
+    CHECK(listed(decisions_of(p, offload::longest_lifespan_first{})) ==
+          "require require require require forbid forbid forbid forbid");
+    CHECK(listed(decisions_of(p, offload::longest_lifespan_first{0.25})) ==
+          "require require forbid forbid forbid forbid forbid forbid");
+    CHECK(listed(decisions_of(p, offload::longest_lifespan_first{1.0})) ==
+          "require require require require require require require require");
+    CHECK(listed(decisions_of(p, offload::longest_lifespan_first{0.0})) ==
+          "forbid forbid forbid forbid forbid forbid forbid forbid");
+}
+
+TEST_CASE("equal lifespans: the earlier stage first") {
+    auto p = make_problem(graph<1, 1, placement::loop<2>>{}, numbered{});
+    p.costs[stage{0}].forward = duration{};
+    p.costs[stage{0}].backward_input = duration{};
+    CHECK(listed(decisions_of(p, offload::longest_lifespan_first{})) == "require forbid");
+}
+
+TEST_CASE("lifespans include the weight gradients behind where the backward isn't split") {
+    auto p = make_problem(graph<1, 1>{}, numbered{});
+    std::vector<offload_candidate> asked;
+    p.split_backward = false;
+    CHECK(listed(decisions_of(p, note_taking{&asked})) == "permit");
+    REQUIRE(asked.size() == 1);
+    CHECK(asked[0].lifespan == duration{6});
+}
+
+TEST_CASE("what a policy forbids is taken away, and nothing else") {
+    const auto before = make_problem(graph<2, 1, placement::v>{}, numbered{}, memory_size{9});
+    const auto after = restrict_offloading(before, only_large{});
+    for (const stage s : before.graph.all_stages()) {
+        CAPTURE(s.value());
+        CHECK(after.costs[s].can_offload() == (s.value() >= 2));
+        auto costs = after.costs[s];
+        costs.transfer = before.costs[s].transfer;
+        CHECK(costs == before.costs[s]);
+        if (s.value() >= 2) CHECK(after.costs[s] == before.costs[s]);
+    }
+    CHECK(after.memory_limit == before.memory_limit);
+    CHECK(restrict_offloading(after, only_large{}).costs == after.costs);
+    CHECK(restrict_offloading(before, offload::always{}).costs == before.costs);
+    CHECK(restrict_offloading(before, offload::solver_decides{}).costs == before.costs);
+}
+
+TEST_CASE("making a problem with a policy is restricting one without") {
+    const graph<2, 1, placement::v> shape;
+    CHECK(make_problem(shape, numbered{}, memory_size{9}, only_large{}).costs ==
+          restrict_offloading(make_problem(shape, numbered{}), only_large{}).costs);
+    for (const auto& c : make_problem(shape, numbered{}, memory_size{9}, offload::never{}).costs)
+        CHECK_FALSE(c.can_offload());
+}
+
+TEST_CASE("measured costs, stage by stage") {
+    optpipe::memory_per_stage<> measured{optpipe::per_stage<optpipe::stage_costs>(2, numbered::costs(stage{0}, 2))};
+    measured.each[stage{1}] = numbered::costs(stage{5}, 2);
+    const auto p = make_problem(graph<2, 1>{}, measured);
+    CHECK(p.costs[stage{0}] == numbered::costs(stage{0}, 2));
+    CHECK(p.costs[stage{1}] == numbered::costs(stage{5}, 2));
+}

@@ -1,0 +1,185 @@
+#include "optpipe/pipeline/validate_problem.hpp"
+
+#include "optpipe/pipeline/make_problem.hpp"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace {
+
+using optpipe::duration;
+using optpipe::memory_size;
+using optpipe::per_stage;
+using optpipe::rank;
+using optpipe::stage;
+using optpipe::transfer_times;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+
+/// Three ranks with a stage each, which needs 1 of memory.
+optpipe::problem valid_problem() {
+    auto p = to_problem(make_problem(optpipe::graph<3, 2>{}, optpipe::unit_memory{}, memory_size{2}));
+    for (auto& c : p.costs)
+        c.transfer = transfer_times{duration{1}, duration{1}};
+    return p;
+}
+
+std::string lines(const std::vector<std::string>& each) {
+    std::string text;
+    for (const auto& line : each)
+        text += line + "\n";
+    return text;
+}
+
+std::string texts(const optpipe::problem& p) {
+    std::vector<std::string> each;
+    for (const auto& v : validate(p))
+        each.push_back(v.text());
+    return lines(each);
+}
+
+optpipe::problem with_ranks(std::size_t ranks, std::size_t microbatches, const std::vector<int>& rank_of_stage) {
+    per_stage<rank> where(rank_of_stage.size());
+    for (std::size_t s = 0; s < rank_of_stage.size(); ++s)
+        where[stage{s}] = rank{rank_of_stage[s]};
+    const optpipe::any_graph g{ranks, microbatches, optpipe::placement::map<>{where}};
+    return make_problem(g, optpipe::unit_memory{});
+}
+
+} // namespace
+
+TEST_CASE("a valid problem") {
+    CHECK(texts(valid_problem()) == lines({}));
+    CHECK(texts(with_ranks(2, 1, {0, 1, 1, 0})) == lines({}));
+}
+
+TEST_CASE("what is allowed at its limit") {
+    auto p = valid_problem();
+    p.costs[stage{0}].activation = memory_size{0};
+    p.costs[stage{0}].weight_stash = memory_size{5};
+    p.costs[stage{0}].transfer = transfer_times{duration{0}, duration{0}};
+    p.memory_limit[rank{0}] = memory_size{0};
+    p.memory_limit[rank{1}] = memory_size{1};
+    p.memory_limit[rank{2}] = memory_size::unlimited();
+    p.host_memory_limit[rank{0}] = memory_size{0};
+    p.transfer.engines = 2;
+    CHECK(texts(p) == lines({}));
+}
+
+TEST_CASE("durations are above 0") {
+    auto p = valid_problem();
+    p.costs[stage{0}].forward = duration{0};
+    p.costs[stage{1}].backward_input = duration{-1.5};
+    p.costs[stage{2}].backward_weight = duration{infinity};
+    CHECK(texts(p) ==
+          lines({"stages[0].forward: must be above 0, is 0", "stages[1].backward_input: must be above 0, is -1.5",
+                 "stages[2].backward_weight: is not a finite number"}));
+}
+
+TEST_CASE("sizes and transfers are not negative") {
+    auto p = valid_problem();
+    p.costs[stage{0}].activation = memory_size{-1};
+    p.costs[stage{0}].weight_stash = memory_size{not_a_number};
+    p.costs[stage{1}].transfer = transfer_times{duration{-2}, duration{-infinity}};
+    CHECK(texts(p) ==
+          lines({"stages[0].activation: must not be negative, is -1", "stages[0].weight_stash: is not a finite number",
+                 "stages[1].offload: must not be negative, is -2", "stages[1].reload: is not a finite number"}));
+}
+
+TEST_CASE("times between ranks are not negative") {
+    auto p = valid_problem();
+    p.p2p = optpipe::hop_times<>{duration{-0.5}};
+    CHECK(texts(p) == lines({"p2p: must not be negative, is -0.5"}));
+
+    optpipe::bounded_vector<duration, optpipe::dynamic> matrix(9, duration{1});
+    matrix[1] = duration{not_a_number};
+    matrix[6] = duration{-3};
+    p.p2p = optpipe::hop_times<>{3, matrix};
+    CHECK(texts(p) == lines({"p2p[0][1]: is not a finite number", "p2p[2][0]: must not be negative, is -3"}));
+}
+
+TEST_CASE("one time between all ranks counts even where there is only one rank") {
+    auto p = with_ranks(1, 1, {0});
+    p.p2p = optpipe::hop_times<>{duration{-0.5}};
+    CHECK(texts(p) == lines({"p2p: must not be negative, is -0.5"}));
+}
+
+TEST_CASE("limits are not negative") {
+    auto p = valid_problem();
+    p.memory_limit[rank{0}] = memory_size{-1};
+    p.memory_limit[rank{1}] = memory_size{not_a_number};
+    p.host_memory_limit[rank{2}] = memory_size{-2};
+    CHECK(texts(p) == lines({"memory_limit[0]: must not be negative, is -1", "memory_limit[1]: is not a finite number",
+                             "host_memory_limit[2]: must not be negative, is -2"}));
+}
+
+TEST_CASE("a limit below what a single microbatch needs") {
+    auto p = valid_problem();
+    p.memory_limit[rank{1}] = memory_size{0.5};
+    p.memory_limit[rank{2}] = memory_size{1.0 - 1e-9};
+    CHECK(texts(p) == lines({"memory_limit[1]: 0.5 is below 1, what a single microbatch needs on rank 1"}));
+}
+
+TEST_CASE("a single microbatch needs less where stashes may leave, and a full host contradicts nothing") {
+    auto p = with_ranks(1, 1, {0, 0, 0});
+    p.memory_limit[rank{0}] = memory_size{1};
+    CHECK(texts(p) == lines({"memory_limit[0]: 1 is below 3, what a single microbatch needs on rank 0"}));
+    p.costs[stage{0}].transfer = transfer_times{duration{1}, duration{1}};
+    CHECK(texts(p) == lines({"memory_limit[0]: 1 is below 2, what a single microbatch needs on rank 0"}));
+    p.costs[stage{1}].transfer = transfer_times{duration{1}, duration{1}};
+    CHECK(texts(p) == lines({}));
+    p.host_memory_limit[rank{0}] = memory_size{1};
+    CHECK(texts(p) == lines({}));
+    CHECK_FALSE(fits_one_at_a_time(p));
+}
+
+TEST_CASE("engines are 1 or 2") {
+    auto p = valid_problem();
+    p.transfer.engines = 0;
+    CHECK(texts(p) == lines({"transfer.engines: must be 1 or 2, is 0"}));
+    p.transfer.engines = 3;
+    CHECK(texts(p) == lines({"transfer.engines: must be 1 or 2, is 3"}));
+}
+
+TEST_CASE("ranks, microbatches and stages: at least one of each") {
+    CHECK(texts(with_ranks(0, 0, {})) == lines({"ranks: must be at least 1", "microbatches: must be at least 1",
+                                                "stages: must hold at least one stage"}));
+    CHECK(texts(with_ranks(1, 0, {0})) == lines({"microbatches: must be at least 1"}));
+}
+
+TEST_CASE("every rank holds a stage, and no other rank does") {
+    CHECK(texts(with_ranks(3, 1, {0, 2, 2})) == lines({"stages: rank 1 holds no stage"}));
+    // Built by hand: a problem as a careless reader of files would hand it over.
+    auto p = valid_problem();
+    per_stage<rank> where(3);
+    where[stage{1}] = rank{3};
+    where[stage{2}] = rank{7};
+    p.graph = optpipe::any_graph{3, 2, optpipe::placement::map<>{where}};
+    CHECK(texts(p) == lines({"stages[1].rank: is 3, there are 3 ranks", "stages[2].rank: is 7, there are 3 ranks"}));
+}
+
+TEST_CASE("all violations at once") {
+    auto p = valid_problem();
+    p.transfer.engines = 5;
+    p.costs[stage{1}].forward = duration{-1};
+    p.costs[stage{2}].activation = memory_size{-1};
+    p.p2p = optpipe::hop_times<>{duration{-1}};
+    p.memory_limit[rank{1}] = memory_size{-1};
+    p.host_memory_limit[rank{0}] = memory_size{-1};
+    const auto found = validate(p);
+    std::vector<std::string> places;
+    for (const auto& v : found)
+        places.push_back(v.place);
+    CHECK(lines(places) == lines({"transfer.engines", "stages[1].forward", "stages[2].activation", "p2p",
+                                  "host_memory_limit[0]", "memory_limit[1]"}));
+}
+
+TEST_CASE("problems of static extents are validated alike") {
+    auto p = make_problem(optpipe::graph<2, 2>{}, optpipe::unit_memory{}, memory_size{0.5});
+    REQUIRE(validate(p).size() == 2);
+    CHECK(validate(p) == validate(to_problem(p)));
+}

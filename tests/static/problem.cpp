@@ -1,0 +1,97 @@
+// Problems, paths, least memory and what offload policies decide, in constant expressions.
+#include "optpipe/pipeline/problem.hpp"
+
+#include "optpipe/pipeline/least_memory.hpp"
+#include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/pipeline/paths.hpp"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace {
+
+using optpipe::graph;
+using optpipe::offload_decision;
+using optpipe::rank;
+using optpipe::stage;
+using optpipe::stage_costs;
+using optpipe::transfer_times;
+namespace offload = optpipe::offload;
+namespace placement = optpipe::placement;
+using namespace optpipe::literals;
+
+constexpr stage_costs costs{2_ms, 3_ms, 1_ms, 4_gb, 1_gb, transfer_times{5_ms, 6_ms}};
+static_assert(costs.backward() == 4_ms && costs.work() == 6_ms && costs.can_offload());
+static_assert(costs == stage_costs{2_ms, 3_ms, 1_ms, 4_gb, 1_gb, transfer_times{5_ms, 6_ms}});
+static_assert(costs != stage_costs{2_ms, 3_ms, 1_ms, 4_gb, 1_gb, {}});
+
+// A problem of static extents is a constant; its labels are views.
+constexpr auto problem = make_problem(graph<2, 3>{}, optpipe::uniform_memory{costs}, 9_gb);
+static_assert(problem.memory_limit[rank{1}] == 9_gb && problem.host_memory_limit[rank{1}].is_unlimited());
+static_assert(problem.split_backward && problem.p2p.is_uniform() && problem.hop(stage{0}, stage{1}) == 0_ms);
+static_assert(problem.transfer.engines == 1 && problem.transfer.link[rank{0}] != problem.transfer.link[rank{1}]);
+static_assert(problem.is_first(stage{0}) && !problem.is_first(stage{1}) && problem.is_last(stage{1}));
+static_assert(problem.load(rank{0}) == 18_ms && problem.gradient_time(stage{0}) == 3_ms);
+static_assert(problem.memory_scale() == 9_gb);
+static_assert(std::is_same_v<decltype(problem)::label, std::string_view>);
+static_assert(std::is_same_v<optpipe::problem::label, std::string>);
+static_assert(make_problem(graph<2, 3>{}, optpipe::unit_memory{}).memory_limit[rank{0}].is_unlimited());
+
+template <class Policy> constexpr bool decides(const Policy& policy, offload_decision first, offload_decision second) {
+    const auto v = make_problem(graph<1, 1, placement::v>{}, optpipe::uniform_memory{costs});
+    const auto decisions = decisions_of(v, policy);
+    return decisions[stage{0}] == first && decisions[stage{1}] == second;
+}
+static_assert(decides(offload::never{}, offload_decision::forbid, offload_decision::forbid));
+static_assert(decides(offload::always{}, offload_decision::require, offload_decision::require));
+static_assert(decides(offload::solver_decides{}, offload_decision::permit, offload_decision::permit));
+static_assert(decides(offload::longest_lifespan_first{}, offload_decision::require, offload_decision::forbid));
+static_assert(decides(offload::longest_lifespan_first{0.0}, offload_decision::forbid, offload_decision::forbid));
+static_assert(decides(offload::longest_lifespan_first{1.0}, offload_decision::require, offload_decision::require));
+static_assert(!decides(offload::never{}, offload_decision::permit, offload_decision::forbid));
+
+// Half of three stages is two, of one stage that one.
+static_assert(offload::longest_lifespan_first{}.decide({.position = 1, .stages_on_rank = 3}) ==
+              offload_decision::require);
+static_assert(offload::longest_lifespan_first{}.decide({.position = 2, .stages_on_rank = 3}) ==
+              offload_decision::forbid);
+static_assert(offload::longest_lifespan_first{}.decide({.position = 0, .stages_on_rank = 1}) ==
+              offload_decision::require);
+
+// What a policy forbids is gone from the problem.
+constexpr auto never_offloaded = make_problem(graph<2, 3>{}, optpipe::uniform_memory{costs}, 9_gb, offload::never{});
+static_assert(!never_offloaded.costs[stage{0}].can_offload() && problem.costs[stage{0}].can_offload());
+
+// What never could be offloaded is not asked about.
+static_assert(decisions_of(never_offloaded, offload::always{})[stage{0}] == offload_decision::forbid);
+
+// F F, I I: 2 + 2 + 3 + 3.
+static_assert(paths_of(problem).lifespan[stage{0}] == 10_ms && paths_of(problem).lifespan[stage{1}] == 5_ms);
+static_assert(paths_of(problem).forward_start[stage{1}] == 2_ms && paths_of(problem).gradient_start[stage{1}] == 4_ms);
+
+// Two stages on one rank: both stashes, unless the first may leave.
+constexpr auto both = make_problem(graph<1, 1, placement::v>{}, optpipe::uniform_memory{costs}, 4_gb, offload::never{});
+constexpr auto either = make_problem(graph<1, 1, placement::v>{}, optpipe::uniform_memory{costs}, 4_gb);
+static_assert(least_memory(both, rank{0}).needed == 8_gb && least_memory(both, rank{0}).offloaded.empty());
+static_assert(least_memory(either, rank{0}).needed == 4_gb && least_memory(either, rank{0}).offloaded.size() == 1);
+static_assert(fits_one_at_a_time(either) && !fits_one_at_a_time(both));
+
+// Links.
+constexpr optpipe::transfer_rules<4> shared_links() {
+    optpipe::transfer_rules<4> rules(4);
+    rules.share_link(rank{0}, rank{1});
+    rules.share_link(rank{2}, rank{3});
+    rules.share_link(rank{1}, rank{2});
+    return rules;
+}
+static_assert(shared_links().link == optpipe::per_rank<std::uint32_t, 4>(4, 0));
+
+static_assert(optpipe::transfer_rules<4>(4).link[rank{3}] == 3);
+
+// Times between ranks: none on the same rank.
+constexpr optpipe::hop_times<2> uniform{3_ms};
+static_assert(uniform(rank{0}, rank{1}) == 3_ms && uniform(rank{1}, rank{1}) == 0_ms && uniform.is_uniform());
+
+} // namespace
