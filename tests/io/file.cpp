@@ -5,6 +5,7 @@
 #include <sstream>
 #include <string>
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -182,4 +183,14 @@ TEST_CASE("pipes and inherited descriptors are written, not replaced") {
     CHECK(read_file("/dev/fd/" + std::to_string(ends[0])) == "one two three");
     ::close(ends[0]);
     CHECK(here.entries() == 1);
+}
+
+TEST_CASE("a redirected output goes on where it stands") {
+    const workplace here;
+    const int redirected = ::open((here / "log").c_str(), O_WRONLY | O_CREAT, 0666);
+    REQUIRE(::write(redirected, "one ", 4) == 4);
+    write_file("/dev/fd/" + std::to_string(redirected), "two ");
+    REQUIRE(::write(redirected, "three", 5) == 5);
+    ::close(redirected);
+    CHECK(content_of(here / "log") == "one two three");
 }

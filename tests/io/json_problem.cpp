@@ -250,6 +250,12 @@ TEST_CASE("each field that is missing is named") {
     refuses_without("/stages/0", "reload", "stages[0].reload", "is missing");
 }
 
+TEST_CASE("of a file of another format nothing else is said") {
+    const auto found = violations_of(R"({"format": "optpipe.schedule/1", "operations": []})");
+    REQUIRE(found.size() == 1);
+    CHECK(found[0].place == "format");
+}
+
 TEST_CASE("all that is wrong is said at once") {
     auto changed = json::parse(example);
     changed["stages"][0]["forward"] = "x";

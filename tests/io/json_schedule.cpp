@@ -153,6 +153,12 @@ TEST_CASE("a million operations are no tree") {
     // Four values each: as a tree they would be more than a text may hold.
     CHECK(parse_schedule(text + "]}", "x").operations.size() == 1'100'000);
     CHECK(violations_of(text).size() == 1);
+
+    std::size_t elements = 0;
+    const detail::streamed_list list{"operations", [] {}, [&](const json&) { ++elements; }};
+    const auto root = detail::parse_json(R"({"operations": [1, [2, 3], {"operations": [4]}], "other": [5]})", "x", &list);
+    CHECK(elements == 3);
+    CHECK(root == json{{"operations", json::array()}, {"other", {5}}});
 }
 
 TEST_CASE("claims are held against the operations") {

@@ -39,9 +39,12 @@ inline optpipe::schedule spelled_schedule(const optpipe::problem& p, const std::
     return result;
 }
 
-/// The inverse of `spelled_schedule`, in order of the starts.
+/// The inverse of `spelled_schedule`: in order of the starts, then of stages and kinds.
 inline std::string spell(optpipe::schedule s) {
-    std::sort(s.operations.begin(), s.operations.end(), optpipe::starts_before);
+    using optpipe::timed_operation;
+    std::sort(s.operations.begin(), s.operations.end(), [](const timed_operation& a, const timed_operation& b) {
+        return a.start != b.start ? a.start < b.start : a.op < b.op;
+    });
     std::string text;
     for (const auto& timed : s.operations)
         text += (text.empty() ? "" : " ") + to_string(timed.op) + "@" + optpipe::format_number(timed.start);

@@ -100,13 +100,17 @@ private:
         double x = layout_.left;
         for (const auto kind : all_operation_kinds)
             if (occurs(kind)) legend_entry(x, kind_styles(kind), legend_name(kind));
-        if (shades_ > 1) legend_entry(x, {}, "(light to dark: the stages of a rank, in order)");
         legend_entry(x, {"bubble"}, "bubble");
-        if (layout_.memory_height <= 0) return;
+        if (layout_.memory_height > 0) legend_of_memory(x);
+        if (shades_ > 1) legend_entry(x -= 18.0, {}, "(light to dark: the stages of a rank, in order)");
+    }
+
+    void legend_of_memory(double& x) {
         legend_entry(x, {"memory"}, "device memory" + in_brackets(printable(p_->memory_unit, 20)));
         if (!shows_limit()) return;
         canvas_.line("limit", x, 61.5, x + 22, 61.5);
-        canvas_.text("legend", x + 27, 65.5, "memory limit");
+        x += 8;
+        legend_entry(x, {}, "memory limit");
     }
 
     void legend_entry(double& x, const std::vector<std::string>& styles, std::string_view name) {
@@ -114,7 +118,7 @@ private:
         const double each = width / static_cast<double>(std::max<std::size_t>(styles.size(), 1));
         for (std::size_t i = 0; i < styles.size(); ++i)
             canvas_.rectangle(styles[i], x + static_cast<double>(i) * each, 56, each, 11);
-        x += styles.empty() ? -8.0 : width + 4.0;
+        x += width + 4.0;
         canvas_.text("legend", x, 65.5, name);
         x += 16.0 + 5.9 * static_cast<double>(name.size());
     }

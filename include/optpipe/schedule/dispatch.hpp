@@ -38,6 +38,22 @@ struct dispatch_options {
     friend constexpr bool operator==(const dispatch_options&, const dispatch_options&) = default;
 };
 
+/// Exceptions to the rules of a dispatcher, one per stage and microbatch (or per stage). They too leave the schedule
+/// valid: what memory doesn't allow isn't done.
+template <pipeline_graph Graph>
+struct dispatch_hints {
+    enum class stash : std::uint8_t { by_rule, stays, leaves };
+    enum class weight : std::uint8_t { by_rule, at_once, last };
+
+    std::vector<stash> stashes{};
+    std::vector<weight> weights{};
+    /// Added to the number of microbatches that may be under way.
+    std::vector<int> depth{};
+
+    constexpr explicit dispatch_hints(const Graph& g)
+        : stashes(g.stages() * g.microbatches()), weights(stashes.size()), depth(g.stages()) {}
+};
+
 /// Plays a step forward in time and lets every rank start the best of what it can: gradients, then forwards that memory
 /// allows, then weight gradients in what is left. Microbatches are first in, first out on every stage.
 ///
@@ -47,10 +63,12 @@ struct dispatch_options {
 template <pipeline_graph Graph>
 class dispatcher {
 public:
-    constexpr dispatcher(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts, const dispatch_options& options)
+    constexpr dispatcher(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts, const dispatch_options& options,
+                         const dispatch_hints<Graph>& exceptions)
         : p_{&p},
           facts_{&facts},
           options_{options},
+          hints_{&exceptions},
           count_{p.graph.microbatches()},
           ranks_(p.graph.ranks()),
           stages_(p.graph.stages()),
@@ -70,14 +88,14 @@ public:
         }
         for (const stage s : p.graph.all_stages()) {
             stages_[s].cells.resize(count_);
-            stages_[s].cap = static_cast<std::size_t>(
-                std::clamp(options.depth * (facts.paths.lifespan[s] / facts.cycle) + 0.999, 1.0, static_cast<double>(count_)));
+            const double depth = options.depth * (facts.paths.lifespan[s] / facts.cycle) + 0.999 + exceptions.depth[s.position()];
+            stages_[s].cap = static_cast<std::size_t>(std::clamp(depth, 1.0, static_cast<double>(count_)));
             careful_ = careful_ || facts.decision[s] != offload_decision::forbid;
         }
     }
 
     /// How much was looked at, whatever the machine: operations, ranks that were asked, stages and stashes weighed.
-    [[nodiscard]] constexpr std::size_t work() const { return 8 * started_.size() + work_; }
+    [[nodiscard]] constexpr std::size_t work() const { return 16 * started_.size() + work_; }
 
     /// All operations in the order in which they started; fewer than a step has if it got stuck.
     [[nodiscard]] constexpr operation_list<Graph> run() {
@@ -94,6 +112,7 @@ public:
     }
 
 private:
+    using hints = dispatch_hints<Graph>;
     enum class stash : std::uint8_t { none, on_device, leaving, on_the_way_out, on_host, coming, gone };
     struct cell {
         duration forward_end = duration::unlimited();
@@ -114,8 +133,15 @@ private:
         bool engine_busy[2]{};
         bool touched = false;
         duration gate = duration::unlimited();
-        std::vector<operation> weights{};
-        std::size_t next_weight = 0;
+        /// Weight gradients that may run, by how soon they are wanted.
+        struct queue {
+            std::vector<operation> waiting{};
+            std::size_t next = 0;
+            [[nodiscard]] constexpr bool empty() const { return next == waiting.size(); }
+        };
+        queue weights_at_once{};
+        queue weights{};
+        queue weights_last{};
         std::vector<operation> leaving{};
         std::vector<operation> away{};
         /// Per microbatch: what it keeps on the device, and what it still needs beyond that, at worst.
@@ -190,9 +216,17 @@ private:
             if (at(op).where == stash::leaving) r.leaving.push_back(offload_of(op.stage, op.microbatch));
             if (!p_->is_last(op.stage)) arrive(op.stage, op.stage.next());
         } else if (is_gradient(op.kind)) {
-            if (op.kind == operation_kind::backward_input) r.weights.push_back(backward_weight(op.stage, op.microbatch));
+            if (op.kind == operation_kind::backward_input) want_weight(r, backward_weight(op.stage, op.microbatch));
             move(op, stash::gone);
             if (!p_->is_first(op.stage)) arrive(op.stage, op.stage.previous());
+        }
+    }
+    constexpr std::size_t hint_of(stage s, std::size_t m) const { return s.position() * count_ + m; }
+    constexpr void want_weight(rank_state& r, const operation& op) {
+        switch (hints_->weights[hint_of(op.stage, op.microbatch.position())]) {
+        case hints::weight::by_rule: r.weights.waiting.push_back(op); break;
+        case hints::weight::at_once: r.weights_at_once.waiting.push_back(op); break;
+        case hints::weight::last: r.weights_last.waiting.push_back(op); break;
         }
     }
     constexpr void arrive(stage from, stage to) { wake(p_->rank_of(to), now_ + p_->hop(from, to)); }
@@ -229,7 +263,7 @@ private:
         duration next_arrival = duration::unlimited();
         operation op;
         bool memory_blocks = false;
-        bool found = choose_gradient(r, op, next_arrival);
+        bool found = take(ranks_[r].weights_at_once, op) || choose_gradient(r, op, next_arrival);
         if (!found && choose_forward(r, op, next_arrival, memory_blocks)) {
             found = true;
             auto& s = stages_[op.stage];
@@ -321,13 +355,19 @@ private:
         return false;
     }
 
+    static constexpr bool take(typename rank_state::queue& from, operation& op) {
+        if (from.empty()) return false;
+        op = from.waiting[from.next++];
+        return true;
+    }
     constexpr bool choose_weight(rank r, operation& op, duration next_arrival, bool memory_blocks) {
         auto& state = ranks_[r];
-        if (state.next_weight == state.weights.size()) return false;
-        op = state.weights[state.next_weight];
-        if (!memory_blocks && next_arrival < now_ + options_.weight_fit * costs(op.stage).backward_weight) return false;
-        ++state.next_weight;
-        return true;
+        const auto fits_before = [&](const typename rank_state::queue& q) {
+            const auto length = costs(q.waiting[q.next].stage).backward_weight;
+            return memory_blocks || next_arrival >= now_ + options_.weight_fit * length;
+        };
+        if (!state.weights.empty()) return fits_before(state.weights) && take(state.weights, op);
+        return !state.weights_last.empty() && fits_before(state.weights_last) && take(state.weights_last, op);
     }
 
     // What may take memory.
@@ -349,6 +389,8 @@ private:
         const auto& c = costs(s);
         if (facts_->decision[s] == offload_decision::forbid) return false;
         if (facts_->decision[s] == offload_decision::require) return true;
+        const auto hint = hints_->stashes[hint_of(s, m)];
+        if (hint != hints::stash::by_rule) return hint == hints::stash::leaves;
         const double place = static_cast<double>(facts_->lifespan_place[s]);
         const double share = options_.offload_share * static_cast<double>(facts_->stages[r].size()) - place;
         const auto whole = [&](std::size_t k) { return static_cast<std::size_t>(share * static_cast<double>(k) + 1e-9); };
@@ -524,6 +566,7 @@ private:
     const basic_problem<Graph>* p_;
     const dispatch_facts<Graph>* facts_;
     dispatch_options options_;
+    const hints* hints_;
     std::size_t count_;
     per_rank<rank_state, Graph::rank_extent> ranks_;
     per_stage<stage_state, Graph::stage_extent> stages_;
