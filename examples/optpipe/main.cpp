@@ -1,6 +1,7 @@
 #include "commands.hpp"
 
-#include <exception>
+#include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <new>
@@ -8,18 +9,27 @@
 
 #include <CLI/CLI.hpp>
 #include <optpipe/core/error.hpp>
+#include <optpipe/io/escape.hpp>
 #include <optpipe/version.hpp>
 
 namespace {
+
+/// "nan" and "inf" are numbers to CLI11, and so is "-1" to an unsigned option.
+std::string not_negative(const std::string& text) {
+    const double value = std::strtod(text.c_str(), nullptr);
+    return std::isfinite(value) && value >= 0.0 ? "" : "must be finite and not negative, is " + text;
+}
 
 void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand("plan", "Find the schedule that trains a step fastest within each device's memory");
     command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1)")->required();
     command->add_option("--method", o.method, "best (default), or one of: " + program::method_names());
     command->add_option("--time-limit", o.time_limit, "Search until nothing improves, but no longer than this many seconds (default: a fixed effort, about half a second)")
-        ->check(CLI::NonNegativeNumber);
-    command->add_option("--threads", o.threads, "Threads for methods that can use several; those so far use one")->check(CLI::NonNegativeNumber);
-    command->add_option("--seed", o.seed, "For methods that draw random numbers; those so far draw none");
+        ->check(not_negative);
+    command->add_option("--threads", o.threads, "Threads for methods that can use several; those so far use one")->check(not_negative);
+    command->add_option("--seed", o.seed, "Of the random numbers that a search draws; the same seed gives the same schedule")
+        ->check(not_negative)
+        ->capture_default_str();
     command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1)");
     command->add_option("--svg", o.svg, "Write a picture of it");
     command->add_option("--trace", o.trace, "Write a Chrome trace of it, for Perfetto");
@@ -49,6 +59,16 @@ void add_draw(CLI::App& app, program::draw_options& o, std::function<int()>& cho
     command->callback([&] { chosen = [&] { return program::draw(o); }; });
 }
 
+/// One line, as all messages are.
+std::string usage_message(const CLI::App* app, const CLI::Error& e) {
+    const auto chosen = app->get_subcommands();
+    const auto rest = app->remaining();
+    std::string reason = e.what();
+    if (chosen.empty() && !rest.empty()) reason = (rest.front().starts_with('-') ? "there is no option " : "there is no command ") + rest.front();
+    return "optpipe: " + optpipe::printable(reason, 400) + "; see optpipe " + (chosen.empty() ? "" : chosen.front()->get_name() + " ") +
+           "--help\n";
+}
+
 int run(const std::function<int()>& command) {
     try {
         const int status = command();
@@ -71,6 +91,7 @@ int main(int count, char** arguments) {
                  "optpipe"};
     app.set_version_flag("--version", std::string{"optpipe "} + optpipe::version_string);
     app.require_subcommand(1);
+    app.failure_message(usage_message);
     program::plan_options plan;
     program::compare_options compare;
     program::check_options check;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,16 +21,22 @@ struct attempt {
     double seconds = 0.0;
 };
 
-/// Runs one builder. A time limit is only of interest to those that search.
+/// For the builders that search.
+struct search_options {
+    std::optional<double> time_limit{};
+    std::uint64_t seed = 1;
+};
+
 template <class Builder>
-attempt run(const optpipe::problem& p, Builder builder, std::optional<double> time_limit = {}) {
+attempt run(const optpipe::problem& p, Builder builder, const search_options& options = {}) {
     using clock = std::chrono::steady_clock;
     const auto start = clock::now();
     const auto elapsed = [&] { return std::chrono::duration<double>(clock::now() - start).count(); };
     attempt done{std::string{Builder::name}, {}, 0.0};
     if constexpr (std::is_same_v<Builder, optpipe::adaptive_builder<>>) {
-        if (time_limit) builder.effort = optpipe::dynamic;
-        const auto built = builder(p, [&] { return time_limit && elapsed() >= *time_limit; });
+        builder.seed = options.seed;
+        if (options.time_limit) builder.effort = optpipe::dynamic;
+        const auto built = builder(p, [&] { return options.time_limit && elapsed() >= *options.time_limit; });
         done.result = built ? optpipe::time_order(p, *built) : built.why();
     } else {
         done.result = optpipe::build_schedule(p, builder);
@@ -40,10 +47,10 @@ attempt run(const optpipe::problem& p, Builder builder, std::optional<double> ti
 
 /// Runs those that `wanted(name)` asks for.
 template <class Wanted>
-std::vector<attempt> run_methods(const optpipe::problem& p, Wanted wanted, std::optional<double> time_limit = {}) {
+std::vector<attempt> run_methods(const optpipe::problem& p, Wanted wanted, const search_options& options = {}) {
     std::vector<attempt> attempts;
     optpipe::for_each_builder([&](const auto& builder) {
-        if (wanted(std::string_view{builder.name})) attempts.push_back(run(p, builder, time_limit));
+        if (wanted(std::string_view{builder.name})) attempts.push_back(run(p, builder, options));
     });
     return attempts;
 }

@@ -34,15 +34,15 @@ int plan(const plan_options& options) {
     const auto p = optpipe::read_problem(options.problem);
     const bool all = options.method.empty() || options.method == "best";
     const auto attempts = run_methods(
-        p, [&](std::string_view name) { return all || name == options.method; }, options.time_limit);
+        p, [&](std::string_view name) { return all || name == options.method; }, {options.time_limit, options.seed});
     if (attempts.empty()) {
-        std::cerr << "optpipe: --method: there is no \"" << options.method << "\"; there are best, " << method_names() << '\n';
+        std::cerr << "optpipe: --method: there is no \"" << optpipe::printable(options.method) << "\"; there are best, " << method_names() << '\n';
         return bad_input;
     }
     const auto* best = best_of(attempts, p);
     if (!best) {
         const auto& last = attempts.back();
-        std::cerr << "optpipe: " << options.problem << ": " << last.method << ": " << optpipe::describe(last.result.why()) << '\n';
+        std::cerr << "optpipe: " << optpipe::printable(options.problem, 400) << ": " << last.method << ": " << optpipe::describe(last.result.why()) << '\n';
         return no_schedule;
     }
     const auto report = optpipe::make_report(p, best->method, *best->result, optpipe::bounds_of(p).best());

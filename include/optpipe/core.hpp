@@ -8,5 +8,6 @@
 #include "optpipe/core/index.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/core/quantity.hpp"
+#include "optpipe/core/random.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/version.hpp"

@@ -1,3 +1,4 @@
 #pragma once
 
 #include "optpipe/testing/archetypes.hpp"
+#include "optpipe/testing/builders.hpp"

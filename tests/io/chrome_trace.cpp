@@ -4,15 +4,15 @@
 TEST_CASE("not built: nlohmann-json is missing") {}
 #else
 
+#include "io/sample.hpp"
+#include "optpipe/io/chrome_trace.hpp"
+
+#include <nlohmann/json.hpp>
+
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <nlohmann/json.hpp>
-
-#include "io/sample.hpp"
-#include "optpipe/io/chrome_trace.hpp"
 
 using namespace optpipe;
 using json = nlohmann::json;
@@ -40,14 +40,15 @@ std::string slice_at(const json& trace, const json& event) {
     return name;
 }
 
-}  // namespace
+} // namespace
 
 TEST_CASE("every operation is a slice on the lane of its rank") {
     const auto trace = trace_of(sample::two_ranks());
     const auto slices = of_phase(trace, "X");
     CHECK(slices.size() == 12);
     std::map<std::string, json> by_name;
-    for (const auto& slice : slices) by_name[slice["name"]] = slice;
+    for (const auto& slice : slices)
+        by_name[slice["name"]] = slice;
     REQUIRE(by_name.size() == 12);
     const auto& offload = by_name["PP:0OFFLOAD0"];
     CHECK(offload["ts"] == 2000.0);
@@ -80,7 +81,8 @@ TEST_CASE("processes are ranks, threads are lanes") {
 TEST_CASE("arrows join what hands over") {
     const auto trace = trace_of(sample::two_ranks());
     std::map<int, std::pair<std::string, std::string>> arrows;
-    for (const auto& event : of_phase(trace, "s")) CHECK(arrows.emplace(event["id"], std::pair{slice_at(trace, event), ""}).second);
+    for (const auto& event : of_phase(trace, "s"))
+        CHECK(arrows.emplace(event["id"], std::pair{slice_at(trace, event), ""}).second);
     for (const auto& event : of_phase(trace, "f")) {
         CHECK(event["bp"] == "e");
         REQUIRE(arrows.count(event["id"]) == 1);
@@ -88,10 +90,11 @@ TEST_CASE("arrows join what hands over") {
         arrows[event["id"]].second = slice_at(trace, event);
     }
     std::map<std::pair<std::string, std::string>, int> found;
-    for (const auto& [id, arrow] : arrows) ++found[arrow];
-    const decltype(found) expected{{{"PP:0F0", "PP:1F0"}, 1},           {{"PP:0F1", "PP:1F1"}, 1},
-                                   {{"PP:1I0", "PP:0I0"}, 1},           {{"PP:1B1", "PP:0B1"}, 1},
-                                   {{"PP:0F0", "PP:0OFFLOAD0"}, 1},     {{"PP:0OFFLOAD0", "PP:0RELOAD0"}, 1},
+    for (const auto& [id, arrow] : arrows)
+        ++found[arrow];
+    const decltype(found) expected{{{"PP:0F0", "PP:1F0"}, 1},       {{"PP:0F1", "PP:1F1"}, 1},
+                                   {{"PP:1I0", "PP:0I0"}, 1},       {{"PP:1B1", "PP:0B1"}, 1},
+                                   {{"PP:0F0", "PP:0OFFLOAD0"}, 1}, {{"PP:0OFFLOAD0", "PP:0RELOAD0"}, 1},
                                    {{"PP:0RELOAD0", "PP:0I0"}, 1}};
     CHECK(found == expected);
 }
@@ -113,10 +116,12 @@ TEST_CASE("counters follow the memory of the device and of the host") {
 
 TEST_CASE("times are in microseconds, whatever the unit of the problem") {
     auto p = sample::two_ranks();
-    for (const auto& [unit, factor] : {std::pair{"us", 1.0}, {"µs", 1.0}, {"ms", 1e3}, {"s", 1e6}, {"ns", 1e-3}, {"slots", 1e3}}) {
+    for (const auto& [unit, factor] :
+         {std::pair{"us", 1.0}, {"µs", 1.0}, {"ms", 1e3}, {"s", 1e6}, {"ns", 1e-3}, {"slots", 1e3}}) {
         p.time_unit = unit;
         double last = 0.0;
-        for (const auto& slice : of_phase(trace_of(p), "X")) last = std::max(last, slice["ts"].get<double>() + slice["dur"].get<double>());
+        for (const auto& slice : of_phase(trace_of(p), "X"))
+            last = std::max(last, slice["ts"].get<double>() + slice["dur"].get<double>());
         CHECK(last == doctest::Approx(17.0 * factor));
     }
 }

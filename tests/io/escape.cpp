@@ -1,9 +1,9 @@
-#include <limits>
-#include <string>
+#include "optpipe/io/escape.hpp"
 
 #include <doctest/doctest.h>
 
-#include "optpipe/io/escape.hpp"
+#include <limits>
+#include <string>
 
 using namespace optpipe;
 

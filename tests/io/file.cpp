@@ -1,19 +1,19 @@
+#include "optpipe/io/file.hpp"
+
+#include "io/sample.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
-
-#include <fcntl.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <doctest/doctest.h>
-
-#include "io/sample.hpp"
-#include "optpipe/io/file.hpp"
 
 using namespace optpipe;
 namespace fs = std::filesystem;
@@ -48,8 +48,7 @@ std::string content_of(const std::string& path) {
     return text.str();
 }
 
-template <class Action>
-std::string failure_of(Action action) {
+template <class Action> std::string failure_of(Action action) {
     try {
         action();
     } catch (const file_error& failure) {
@@ -79,7 +78,7 @@ private:
     void (*handler_)(int) = nullptr;
 };
 
-}  // namespace
+} // namespace
 
 TEST_CASE("what is written is read") {
     const workplace here;
@@ -100,7 +99,8 @@ TEST_CASE("a file that can't be read says why") {
     write_file(here / "a", "12345");
     CHECK(read_file(here / "a", 5) == "12345");
     CHECK(sample::contains(failure_of([&] { (void)read_file(here / "a", 4); }), "larger than 4 bytes"));
-    CHECK(sample::contains(failure_of([&] { (void)read_file("/dev/zero", std::size_t{1} << 20U); }), "larger than 1 MiB"));
+    CHECK(sample::contains(failure_of([&] { (void)read_file("/dev/zero", std::size_t{1} << 20U); }),
+                           "larger than 1 MiB"));
 }
 
 TEST_CASE("a file that can't be written says why, and leaves nothing behind") {
@@ -128,7 +128,7 @@ TEST_CASE("an existing file stays as it was where writing fails") {
 }
 
 TEST_CASE("what may not be written is not replaced") {
-    if (::geteuid() == 0) return;  // root may
+    if (::geteuid() == 0) return; // root may
     const workplace here;
     write_file(here / "a", "before");
     fs::permissions(here / "a", fs::perms::owner_read);

@@ -4,12 +4,12 @@
 TEST_CASE("not built: nlohmann-json is missing") {}
 #else
 
+#include "io/sample.hpp"
+#include "optpipe/io/json.hpp"
+
 #include <algorithm>
 #include <string>
 #include <vector>
-
-#include "io/sample.hpp"
-#include "optpipe/io/json.hpp"
 
 using namespace optpipe;
 using json = nlohmann::json;
@@ -37,7 +37,7 @@ void refuses(const char* pointer, const json& value, const std::string& place, c
     CHECK(sample::contains(found[0].reason, reason));
 }
 
-}  // namespace
+} // namespace
 
 TEST_CASE("a schedule is written by start, an operation per line") {
     CHECK(schedule_to_json(sample::two_ranks(), sample::report_of(sample::two_ranks())) ==
@@ -70,7 +70,8 @@ TEST_CASE("a schedule is written by start, an operation per line") {
 TEST_CASE("a schedule reads back as it was") {
     const auto p = sample::two_ranks();
     auto report = sample::report_of(p);
-    for (auto& timed : report.schedule.operations) timed.end += duration{1.0 / 3.0};
+    for (auto& timed : report.schedule.operations)
+        timed.end += duration{1.0 / 3.0};
     const auto document = parse_schedule(schedule_to_json(p, report), "x");
     CHECK(document.problem_name == "sample");
     CHECK(document.method == "by hand");
@@ -85,8 +86,8 @@ TEST_CASE("a schedule reads back as it was") {
 }
 
 TEST_CASE("what is derived may be left out or null") {
-    const auto document = parse_schedule(
-        R"({"format": "optpipe.schedule/1", "bound": null, "gap": null, "operations": []})", "x");
+    const auto document =
+        parse_schedule(R"({"format": "optpipe.schedule/1", "bound": null, "gap": null, "operations": []})", "x");
     CHECK(!document.objective);
     CHECK(!document.bound);
     CHECK(!document.gap);
@@ -156,7 +157,8 @@ TEST_CASE("a million operations are no tree") {
 
     std::size_t elements = 0;
     const detail::streamed_list list{"operations", [] {}, [&](const json&) { ++elements; }};
-    const auto root = detail::parse_json(R"({"operations": [1, [2, 3], {"operations": [4]}], "other": [5]})", "x", &list);
+    const auto root =
+        detail::parse_json(R"({"operations": [1, [2, 3], {"operations": [4]}], "other": [5]})", "x", &list);
     CHECK(elements == 3);
     CHECK(root == json{{"operations", json::array()}, {"other", {5}}});
 }
@@ -184,7 +186,8 @@ TEST_CASE("claims are held against the operations") {
     CHECK(sample::contains(complaint([](auto& d) { d.peak_memory->pop_back(); }), "has 1 entries, there are 2 ranks"));
     CHECK(sample::contains(complaint([](auto& d) { d.gap = 0.21; }), "gap: the file says 0.21"));
     CHECK(complaint([](auto& d) { d.bound.reset(); }) == "gap: there is no bound that it could be the distance to");
-    CHECK(complaint([](auto& d) { d.gap.reset(), d.bound = duration{17.1}; }) == "bound: 17.1 is above the objective 17");
+    CHECK(complaint([](auto& d) { d.gap.reset(), d.bound = duration{17.1}; }) ==
+          "bound: 17.1 is above the objective 17");
     CHECK(complaint([](auto& d) { d.gap.reset(), d.bound = duration{17}; }).empty());
 }
 

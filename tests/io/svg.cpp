@@ -1,11 +1,12 @@
-#include <cctype>
-#include <string>
-#include <vector>
+#include "optpipe/io/svg.hpp"
+
+#include "io/sample.hpp"
 
 #include <doctest/doctest.h>
 
-#include "io/sample.hpp"
-#include "optpipe/io/svg.hpp"
+#include <cctype>
+#include <string>
+#include <vector>
 
 using namespace optpipe;
 
@@ -45,7 +46,8 @@ std::string figure(const problem& p, const svg_options& options = {}) {
 schedule_report sequential(problem& p, std::size_t ranks, std::size_t microbatches) {
     const stage_costs c{duration{2}, duration{2}, duration{1}, memory_size{2}, memory_size{1}, {}};
     per_stage<rank> where(ranks);
-    for (const stage s : where.indices()) where[s] = rank{s.value()};
+    for (const stage s : where.indices())
+        where[s] = rank{s.value()};
     p = problem{any_graph{ranks, microbatches, placement::map<>{where}}, per_stage<stage_costs>(ranks, c)};
     schedule s{p.graph, {}};
     for (const stage at : p.graph.all_stages())
@@ -57,7 +59,7 @@ schedule_report sequential(problem& p, std::size_t ranks, std::size_t microbatch
     return {"sequential", s, measure(p, s), {}};
 }
 
-}  // namespace
+} // namespace
 
 TEST_CASE("the checker of tags knows good from bad") {
     CHECK(malformation("<a><b x=\"1\"/>t &amp; u</a>").empty());
@@ -79,7 +81,7 @@ TEST_CASE("the figure shows what a reader looks for") {
     for (const char* name : {"F forward", "I backward, input", "W backward, weight", "B backward", "offload", "reload",
                              "bubble", "device memory [GB]", "memory limit"})
         CHECK(sample::count(svg, ">" + std::string{name} + "</text>") == 1);
-    CHECK(sample::count(svg, "<line class=\"limit\"") == 2);  // of rank 0, and in the legend
+    CHECK(sample::count(svg, "<line class=\"limit\"") == 2); // of rank 0, and in the legend
     CHECK(sample::count(svg, "<rect class=\"bubble\"") == 3);
     CHECK(sample::count(svg, "<path class=\"memory\"") == 2);
 }
@@ -100,7 +102,7 @@ TEST_CASE("boxes lie where their times are") {
     const auto svg = figure(sample::two_ranks(), {.width = 96 + 84 + 1700});
     CHECK(sample::contains(svg, "x=\"496\" y=\"96\" width=\"100\" height=\"26\"><title>") == false);
     CHECK(sample::contains(svg, "<rect class=\"o F0\" x=\"296\" y=\"96\" width=\"200\""));  // 0F1: 2 – 4
-    CHECK(sample::contains(svg, "<rect class=\"o B0\" x=\"1496\" y=\"96\" width=\"300\""));  // 0B1: 14 – 17
+    CHECK(sample::contains(svg, "<rect class=\"o B0\" x=\"1496\" y=\"96\" width=\"300\"")); // 0B1: 14 – 17
     CHECK(sample::contains(svg, "<line class=\"bound\" x1=\"1456\""));
 }
 
@@ -136,7 +138,7 @@ TEST_CASE("a limit far above doesn't flatten the curve, one that is broken is sh
     CHECK(!sample::contains(figure(p), "<line class=\"limit\""));
     CHECK(sample::contains(figure(p), ">limit 400</text>"));
     p.memory_limit[rank{0}] = memory_size{3};
-    CHECK(sample::contains(figure(p), "<text class=\"over\"") );
+    CHECK(sample::contains(figure(p), "<text class=\"over\""));
     CHECK(sample::count(figure(p), "class=\"over\"") == 2);
 }
 
@@ -182,7 +184,7 @@ TEST_CASE("labels give way as boxes get narrow, and what can't be seen is merged
 
 TEST_CASE("figures of many ranks and of nothing are figures") {
     problem p;
-    for (const std::size_t ranks : {1, 3, 8, 16, 32, 64, 100}) {
+    for (const std::size_t ranks : {1U, 3U, 8U, 16U, 32U, 64U, 100U}) {
         const auto report = sequential(p, ranks, 2);
         const auto svg = schedule_to_svg(p, report);
         CHECK(malformation(svg).empty());

@@ -1,11 +1,12 @@
-#include <sstream>
-#include <string>
-#include <vector>
+#include "optpipe/io/text.hpp"
+
+#include "io/sample.hpp"
 
 #include <doctest/doctest.h>
 
-#include "io/sample.hpp"
-#include "optpipe/io/text.hpp"
+#include <sstream>
+#include <string>
+#include <vector>
 
 using namespace optpipe;
 
@@ -21,7 +22,7 @@ std::string grid(const grid_options& options = {}) {
     return grid_of(sample::two_ranks(), sample::report_of(sample::two_ranks()), options);
 }
 
-}  // namespace
+} // namespace
 
 TEST_CASE("the grid") {
     CHECK(grid() == "sample, by hand: one column is 0.5 ms\n"
@@ -134,6 +135,7 @@ TEST_CASE("the comparison") {
 }
 
 TEST_CASE("round steps") {
-    for (const auto& [least, step] : {std::pair{1.0, 1.0}, {1.1, 2.0}, {2.5, 5.0}, {5.1, 10.0}, {0.03, 0.05}, {700.0, 1000.0}})
+    for (const auto& [least, step] :
+         {std::pair{1.0, 1.0}, {1.1, 2.0}, {2.5, 5.0}, {5.1, 10.0}, {0.03, 0.05}, {700.0, 1000.0}})
         CHECK(detail::round_step(least) == doctest::Approx(step));
 }

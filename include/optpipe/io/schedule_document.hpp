@@ -45,7 +45,7 @@ struct claim_slacks {
 };
 
 [[nodiscard]] inline claim_slacks claim_slacks_of(const problem& p, const schedule& s, tolerance t = {}) {
-    return {time_slack(s, t), t.at(p.memory_scale()), t.at(1.0)};
+    return {time_slack(p, s, t), t.at(p.memory_scale()), t.at(1.0)};
 }
 
 namespace detail {

@@ -61,7 +61,7 @@ inline timeline timeline_of(const problem& p, const schedule& s) {
         of_rank[r].operations.push_back(timed);
         result.end = std::max(result.end, timed.end);
     }
-    const auto slack = time_slack(s);
+    const auto slack = time_slack(p, s);
     for (const rank r : p.graph.all_ranks()) {
         result.ranks[r].device_memory = memory_curve(p, of_rank[r], r, memory_kind::device, slack);
         result.ranks[r].host_memory = memory_curve(p, of_rank[r], r, memory_kind::host, slack);

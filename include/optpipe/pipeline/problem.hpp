@@ -123,6 +123,16 @@ struct basic_problem {
             if (rank_of(s) == r) work += costs[s].work();
         return static_cast<double>(graph.microbatches()) * work;
     }
+    /// How long a step takes when nothing overlaps, all transfers included.
+    [[nodiscard]] constexpr duration serial_time() const {
+        duration total{};
+        for (const stage s : graph.all_stages()) {
+            total += costs[s].work();
+            if (costs[s].transfer) total += costs[s].transfer->offload + costs[s].transfer->reload;
+            if (!is_last(s)) total += hop(s, s.next()) + hop(s.next(), s);
+        }
+        return static_cast<double>(graph.microbatches()) * total;
+    }
     /// The largest amount of device memory that the problem mentions; comparisons of memory are relative to it.
     [[nodiscard]] constexpr memory_size memory_scale() const {
         memory_size largest{};

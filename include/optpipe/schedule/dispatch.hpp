@@ -51,7 +51,8 @@ struct dispatch_hints {
     std::vector<int> depth{};
 
     constexpr explicit dispatch_hints(const Graph& g)
-        : stashes(g.stages() * g.microbatches()), weights(stashes.size()), depth(g.stages()) {}
+        : stashes(g.stages() * g.microbatches(), stash::by_rule), weights(stashes.size(), weight::by_rule),
+          depth(g.stages(), 0) {}
 };
 
 /// Plays a step forward in time and lets every rank start the best of what it can: gradients, then forwards that memory

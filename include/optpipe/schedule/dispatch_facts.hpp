@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <vector>
 
 #include "optpipe/core/container.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
@@ -23,7 +21,7 @@ struct dispatch_facts {
     microbatch_paths<stages_extent> paths;
     per_rank<bounded_vector<stage, stages_extent>, ranks_extent> stages;
     /// Ranks that share a host link with each rank, itself included.
-    per_rank<std::vector<rank>, ranks_extent> link_mates;
+    per_rank<bounded_vector<rank, ranks_extent>, ranks_extent> link_mates;
     per_stage<offload_decision, stages_extent> decision;
     /// Place among the stages of the rank, longest lifespan first.
     per_stage<std::size_t, stages_extent> lifespan_place;
@@ -41,18 +39,18 @@ template <pipeline_graph Graph, offload_policy Policy>
 [[nodiscard]] constexpr dispatch_facts<Graph> make_dispatch_facts(const basic_problem<Graph>& p, const Policy& policy) {
     const auto stages = p.graph.stages();
     const auto ranks = p.graph.ranks();
-    const auto paths = paths_of(p);
-    dispatch_facts<Graph> f{paths,
-                            stages_by_rank(p.graph),
-                            per_rank<std::vector<rank>, Graph::rank_extent>(ranks),
-                            decisions_of(p, policy),
-                            lifespan_places(p, paths),
-                            per_stage<unsigned char, Graph::stage_extent>(stages),
-                            per_rank<memory_size, Graph::rank_extent>(ranks),
-                            per_rank<memory_size, Graph::rank_extent>(ranks),
-                            per_rank<memory_size, Graph::rank_extent>(ranks),
-                            {},
-                            tolerance{}.at(p.memory_scale())};
+    using sizes = per_rank<memory_size, Graph::rank_extent>;
+    dispatch_facts<Graph> f;
+    f.paths = paths_of(p);
+    f.stages = stages_by_rank(p.graph);
+    f.link_mates = per_rank<bounded_vector<rank, Graph::rank_extent>, Graph::rank_extent>(ranks);
+    f.decision = decisions_of(p, policy);
+    f.lifespan_place = lifespan_places(p, f.paths);
+    f.must_leave = per_stage<unsigned char, Graph::stage_extent>(stages);
+    f.host_for_must = sizes(ranks);
+    f.least = sizes(ranks);
+    f.largest_stash = sizes(ranks);
+    f.slack = tolerance{}.at(p.memory_scale());
     for (const rank r : p.graph.all_ranks()) {
         for (const rank other : p.graph.all_ranks())
             if (p.transfer.link[r] == p.transfer.link[other]) f.link_mates[r].push_back(other);

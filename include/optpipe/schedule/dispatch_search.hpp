@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/random.hpp"
 #include "optpipe/pipeline/offload_policy.hpp"
 #include "optpipe/schedule/dispatch.hpp"
 #include "optpipe/schedule/evaluate.hpp"
@@ -37,23 +38,6 @@ private:
     const basic_problem<Graph>* p_;
     std::optional<basic_order<Graph>> best_{};
     duration value_ = duration::unlimited();
-};
-
-/// A small generator of random numbers (SplitMix64, Steele et al., 2014): the same everywhere, and constexpr.
-class random_numbers {
-public:
-    constexpr explicit random_numbers(std::uint64_t seed) : state_{seed} {}
-    /// Below `count`, which is above 0.
-    constexpr std::size_t below(std::size_t count) {
-        state_ += 0x9e3779b97f4a7c15U;
-        auto z = state_;
-        z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
-        z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
-        return static_cast<std::size_t>((z ^ (z >> 31U)) % count);
-    }
-
-private:
-    std::uint64_t state_;
 };
 
 /// Searches for the run of a dispatcher that gives the shortest step: first its knobs, one after the other, as long as

@@ -24,8 +24,9 @@ template <pipeline_graph Graph>
 }
 
 /// The schedule that a builder gets within the memory of the problem, or why there is none.
-template <pipeline_graph Graph, schedule_builder<Graph> Builder>
+template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> build_schedule(const basic_problem<Graph>& p, const Builder& build) {
+    static_assert(check_schedule_builder<Builder, Graph>());
     const auto built = build(p);
     if (!built) return built.why();
     return time_order(p, *built);

@@ -20,12 +20,22 @@ struct memory_point {
 
 enum class memory_kind { device, host };
 
-/// How the memory of one rank rises and falls. At one instant (within `slack`) what is freed comes before what is added;
-/// there the curve holds the highest level of that instant.
+namespace detail {
+
+/// The operations of each rank, in the order of the schedule. Of dynamic extent: gcc 12 can't return an array of vectors
+/// in a constant expression.
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr std::vector<memory_point> memory_curve(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
-                                                               rank r, memory_kind which = memory_kind::device,
-                                                               duration slack = {}) {
+constexpr per_rank<std::vector<timed_operation>> operations_by_rank(const basic_problem<Graph>& p,
+                                                                    const basic_schedule<Graph>& s) {
+    per_rank<std::vector<timed_operation>> own(p.graph.ranks());
+    for (const auto& timed : s.operations) own[p.rank_of(timed.op.stage)].push_back(timed);
+    return own;
+}
+
+/// The curve of the rank that has these operations.
+template <pipeline_graph Graph>
+constexpr std::vector<memory_point> curve_of(const basic_problem<Graph>& p, const std::vector<timed_operation>& own,
+                                             memory_kind which, duration slack) {
     struct change {
         duration time;
         memory_size amount;
@@ -34,10 +44,9 @@ template <pipeline_graph Graph>
     const auto add = [&](duration time, memory_size amount) {
         if (amount != memory_size{}) changes.push_back({time, amount});
     };
-    for (const auto& timed : s.operations) {
-        if (p.rank_of(timed.op.stage) != r) continue;
+    const bool device = which == memory_kind::device;
+    for (const auto& timed : own) {
         const auto effect = memory_effect_of(p.costs[timed.op.stage], timed.op.kind);
-        const bool device = which == memory_kind::device;
         add(timed.start, device ? effect.acquired_at_start : effect.host_acquired_at_start);
         add(timed.end, -(device ? effect.released_at_end : effect.host_released_at_end));
     }
@@ -48,12 +57,23 @@ template <pipeline_graph Graph>
     memory_size level{};
     for (std::size_t i = 0; i < changes.size();) {
         const auto now = changes[i].time;
-        std::size_t after = i;
-        while (after < changes.size() && changes[after].time <= now + slack) level += changes[after++].amount;
+        while (i < changes.size() && changes[i].time <= now + slack) level += changes[i++].amount;
         curve.push_back({now, level});
-        i = after;
     }
     return curve;
+}
+
+}  // namespace detail
+
+/// How the memory of one rank rises and falls. At one instant (within `slack`) what is freed comes before what is added.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr std::vector<memory_point> memory_curve(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
+                                                               rank r, memory_kind which = memory_kind::device,
+                                                               duration slack = {}) {
+    std::vector<timed_operation> own;
+    for (const auto& timed : s.operations)
+        if (p.rank_of(timed.op.stage) == r) own.push_back(timed);
+    return detail::curve_of(p, own, which, slack);
 }
 
 [[nodiscard]] constexpr memory_size peak_of(const std::vector<memory_point>& curve) {
@@ -95,12 +115,13 @@ template <pipeline_graph Graph>
     return span;
 }
 
-/// The slack for times of a schedule.
+/// The slack for times: relative to the last end, but never to more than what doing everything in turn would take, so
+/// that one senseless time doesn't excuse all others.
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr duration time_slack(const basic_schedule<Graph>& s, tolerance t = {}) {
+[[nodiscard]] constexpr duration time_slack(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, tolerance t = {}) {
     duration latest{};
     for (const auto& timed : s.operations) latest = std::max(latest, timed.end);
-    return t.at(latest);
+    return t.at(std::min(latest, p.serial_time()));
 }
 
 template <pipeline_graph Graph>
@@ -113,11 +134,9 @@ template <pipeline_graph Graph>
     m.peak_host_memory = m.peak_memory;
     per_rank<duration, Graph::rank_extent> first(ranks, duration::unlimited());
     per_rank<duration, Graph::rank_extent> last(ranks);
-    // One pass per quantity would read the operations R times: the operations are dealt out to the ranks first.
-    per_rank<basic_schedule<Graph>, Graph::rank_extent> of_rank(ranks);
+    const auto own = detail::operations_by_rank(p, s);
     for (const auto& timed : s.operations) {
         const rank r = p.rank_of(timed.op.stage);
-        of_rank[r].operations.push_back(timed);
         if (timed.op.kind == operation_kind::offload) ++m.offloads;
         if (is_transfer(timed.op.kind)) continue;
         m.busy[r] += timed.end - timed.start;
@@ -126,12 +145,12 @@ template <pipeline_graph Graph>
         m.makespan = std::max(m.makespan, timed.end);
     }
     duration busiest{};
-    const auto slack = time_slack(s, t);
+    const auto slack = time_slack(p, s, t);
     for (const rank r : p.graph.all_ranks()) {
         busiest = std::max(busiest, m.busy[r]);
         if (!first[r].is_unlimited()) m.span = std::max(m.span, last[r] - first[r]);
-        m.peak_memory[r] = peak_of(memory_curve(p, of_rank[r], r, memory_kind::device, slack));
-        m.peak_host_memory[r] = peak_of(memory_curve(p, of_rank[r], r, memory_kind::host, slack));
+        m.peak_memory[r] = peak_of(detail::curve_of(p, own[r], memory_kind::device, slack));
+        m.peak_host_memory[r] = peak_of(detail::curve_of(p, own[r], memory_kind::host, slack));
     }
     m.objective = p.objective == objective_kind::span ? m.span : m.makespan;
     m.bubble_rate = m.objective > duration{} ? (m.objective - busiest) / m.objective : 0.0;

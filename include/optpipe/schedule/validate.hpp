@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "optpipe/core/container.hpp"
@@ -88,7 +89,7 @@ public:
           sink_{sink},
           number_{p.graph},
           index_(number_.size(), nothing),
-          slack_{time_slack(s, t)},
+          slack_{time_slack(p, s, t)},
           memory_slack_{t.at(p.memory_scale())} {}
 
     constexpr void check() {
@@ -96,11 +97,12 @@ public:
         if (!check_each()) return;
         for (const stage s : p_.graph.all_stages())
             for (const microbatch m : p_.graph.all_microbatches()) check_cell(s, m);
-        for (const rank r : p_.graph.all_ranks()) check_compute_lane(r);
+        const auto own = operations_by_rank(p_, s_);
+        for (const rank r : p_.graph.all_ranks()) check_compute_lane(own[r]);
         check_transfer_lanes();
         for (const rank r : p_.graph.all_ranks()) {
-            check_memory(r, memory_kind::device, p_.memory_limit[r]);
-            check_memory(r, memory_kind::host, p_.host_memory_limit[r]);
+            check_memory(r, own[r], memory_kind::device, p_.memory_limit[r]);
+            check_memory(r, own[r], memory_kind::host, p_.host_memory_limit[r]);
         }
     }
 
@@ -176,13 +178,6 @@ private:
     }
 
     using lane = std::vector<const timed_operation*>;
-    template <class Belongs>
-    constexpr lane collect(Belongs belongs) const {
-        lane found;
-        for (const auto& timed : s_.operations)
-            if (belongs(timed.op)) found.push_back(&timed);
-        return found;
-    }
     constexpr void exclusive(broken_rule rule, lane entries) {
         std::sort(entries.begin(), entries.end(),
                   [](const timed_operation* a, const timed_operation* b) { return starts_before(*a, *b); });
@@ -193,11 +188,13 @@ private:
             if (!running || next->end > running->end) running = next;
         }
     }
-    constexpr void check_compute_lane(rank r) {
-        exclusive(broken_rule::compute_overlap,
-                  collect([&](const operation& op) { return !is_transfer(op.kind) && p_.rank_of(op.stage) == r; }));
+    constexpr void check_compute_lane(const std::vector<timed_operation>& own) {
+        lane compute;
+        for (const auto& timed : own)
+            if (!is_transfer(timed.op.kind)) compute.push_back(&timed);
+        exclusive(broken_rule::compute_overlap, std::move(compute));
     }
-    /// `lanes` lists for each transfer the lane it occupies.
+    /// `lane_of` says which lane a transfer occupies.
     template <class LaneOf>
     constexpr void exclusive_transfers(broken_rule rule, const lane& transfers, LaneOf lane_of) {
         std::vector<lane> lanes(2 * p_.graph.ranks());
@@ -205,7 +202,9 @@ private:
         for (auto& l : lanes) exclusive(rule, std::move(l));
     }
     constexpr void check_transfer_lanes() {
-        const auto transfers = collect([](const operation& op) { return is_transfer(op.kind); });
+        lane transfers;
+        for (const auto& timed : s_.operations)
+            if (is_transfer(timed.op.kind)) transfers.push_back(&timed);
         const auto& rules = p_.transfer;
         const auto inward = [](const operation& op) { return op.kind == operation_kind::reload ? std::size_t{1} : 0; };
         exclusive_transfers(broken_rule::engine_overlap, transfers, [&](const operation& op) {
@@ -225,16 +224,16 @@ private:
         });
     }
 
-    constexpr void check_memory(rank r, memory_kind which, memory_size limit) {
+    constexpr void check_memory(rank r, const std::vector<timed_operation>& own, memory_kind which, memory_size limit) {
         if (limit.is_unlimited()) return;
-        const auto curve = memory_curve(p_, s_, r, which, slack_);
+        const auto curve = curve_of(p_, own, which, slack_);
         const auto peak = peak_of(curve);
         if (peak <= limit + memory_slack_) return;
         const auto at = std::find_if(curve.begin(), curve.end(), [&](const memory_point& m) { return m.level == peak; })->time;
         const bool device = which == memory_kind::device;
         operation culprit{};
-        for (const auto& timed : s_.operations) {
-            if (p_.rank_of(timed.op.stage) != r || timed.start < at || timed.start > at + slack_) continue;
+        for (const auto& timed : own) {
+            if (timed.start < at || timed.start > at + slack_) continue;
             const auto effect = memory_effect_of(p_.costs[timed.op.stage], timed.op.kind);
             if ((device ? effect.acquired_at_start : effect.host_acquired_at_start) > memory_size{}) culprit = timed.op;
         }

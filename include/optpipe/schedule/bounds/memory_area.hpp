@@ -55,11 +55,13 @@ class memory_area_test {
 public:
     constexpr memory_area_test(const basic_problem<Graph>& p, bool with_links) : p_{&p}, with_links_{with_links} {
         const bool span = p.objective == objective_kind::span;
-        const auto step = time_windows<Graph>::step(p);
         // Every transfer lies between the first forward and the last gradient of stage 0, so within the span of its rank.
-        const auto outer = span ? time_windows<Graph>::of_rank(p, p.rank_of(stage{0})) : step;
+        const auto outer = windows_for(p.rank_of(stage{0}));
         for (const rank r : p.graph.all_ranks())
-            ranks_.push_back(describe(r, span ? time_windows<Graph>::of_rank(p, r) : step, outer));
+            if (span)
+                ranks_.push_back(describe(r, windows_for(r), outer));
+            else
+                ranks_.push_back(describe(r, outer, outer));
     }
 
     [[nodiscard]] constexpr bool bounds_anything() const {
@@ -138,6 +140,11 @@ private:
             if (some < a.count) return time;
         }
         return needed <= 1e-12 * (a.until_gradient + a.until_weight) ? time : duration::unlimited().value();
+    }
+
+    constexpr time_windows<Graph> windows_for(rank r) const {
+        if (p_->objective == objective_kind::span) return time_windows<Graph>::of_rank(*p_, r);
+        return time_windows<Graph>::step(*p_);
     }
 
     constexpr rank_area describe(rank r, const time_windows<Graph>& windows, const time_windows<Graph>& outer) const {

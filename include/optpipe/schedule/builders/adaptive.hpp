@@ -54,7 +54,7 @@ struct adaptive_builder {
 
     Policy policy{};
     /// Dispatcher work to spend on the search; a first few trials are always made.
-    std::size_t effort = 40'000'000;
+    std::size_t effort = 30'000'000;
     std::uint64_t seed = 1;
 
     template <pipeline_graph Graph>

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace optpipe {
+
+/// Random numbers that are the same from the same seed with every compiler and library, in constant expressions too
+/// (SplitMix64; Steele, Lea and Flood, 2014). For searches and tests, not for secrets.
+class random_numbers {
+public:
+    constexpr explicit random_numbers(std::uint64_t seed) : state_{seed} {}
+
+    constexpr std::uint64_t next() {
+        state_ += 0x9e3779b97f4a7c15U;
+        auto z = state_;
+        z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
+        z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
+        return z ^ (z >> 31U);
+    }
+    /// Below `count`, which is above 0.
+    constexpr std::size_t below(std::size_t count) { return static_cast<std::size_t>(next() % count); }
+    /// From `low` to `high`, both included.
+    constexpr std::size_t between(std::size_t low, std::size_t high) { return low + below(high - low + 1); }
+    constexpr bool chance(std::size_t percent) { return below(100) < percent; }
+
+private:
+    std::uint64_t state_;
+};
+
+} // namespace optpipe

@@ -1,0 +1,82 @@
+// Every problem file of the project, with every builder that applies: valid by two independent readings of the rules,
+// never below the bound, and as good as before.
+#include "optpipe/io/json.hpp"
+#include "optpipe/schedule.hpp"
+#include "oracle/reference_checker.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+
+namespace {
+
+using namespace optpipe;
+
+const std::string data = OPTPIPE_SOURCE_DIR "/tests/data/";
+
+std::map<std::string, double> best_known_objectives() {
+    std::map<std::string, double> best;
+    std::ifstream file{data + "reference_objectives.csv"};
+    std::string line;
+    std::getline(file, line);
+    while (std::getline(file, line)) {
+        std::istringstream fields{line};
+        std::string name, busy, method, published, known;
+        std::getline(fields, name, ',');
+        std::getline(fields, busy, ',');
+        std::getline(fields, method, ',');
+        std::getline(fields, published, ',');
+        std::getline(fields, known, ',');
+        best[name] = known.empty() ? std::stod(published) : std::min(std::stod(known), std::stod(published));
+    }
+    return best;
+}
+
+/// Of a schedule that a builder gave; unlimited where it gave none.
+template <class Builder>
+duration checked_objective(const problem& p, const Builder& builder, duration bound) {
+    CAPTURE(builder.name);
+    const auto built = build_schedule(p, builder);
+    if (!built) {
+        CHECK(built.why().reason != refusal_reason::not_executable);
+        return duration::unlimited();
+    }
+    CHECK(validate(p, *built).empty());
+    const auto verdict = oracle::judge(p, *built);
+    CHECK(verdict.valid());
+    const auto m = measure(p, *built);
+    CHECK(m.objective.value() == doctest::Approx(verdict.objective));
+    CHECK(m.objective >= (1.0 - 1e-9) * bound);
+    return m.objective;
+}
+
+}  // namespace
+
+TEST_CASE("every problem file, every builder") {
+    const auto best_known = best_known_objectives();
+    std::size_t files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator{data + "problems"}) {
+        const auto p = read_problem(entry.path().string());
+        CAPTURE(p.name);
+        ++files;
+        const auto bound = bounds_of(p).best();
+        const auto with_gpipe = checked_objective(p, gpipe, bound);
+        const auto with_1f1b = checked_objective(p, one_forward_one_backward, bound);
+        const auto planned = checked_objective(p, adaptive_builder<>{.effort = 6'000'000}, bound);
+        CHECK(!planned.is_unlimited());
+        CHECK(planned <= with_gpipe);
+        CHECK(planned <= with_1f1b);
+
+        const auto known = best_known.find(p.name);
+        REQUIRE(known != best_known.end());
+        CHECK(bound.value() <= known->second * (1.0 + 1e-6));
+        // Never far from the best that anyone is known to reach, with a fifth of the usual effort.
+        CHECK(planned.value() <= 1.05 * known->second);
+    }
+    CHECK(files == best_known.size());
+}

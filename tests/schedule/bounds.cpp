@@ -1,0 +1,225 @@
+#include "optpipe/schedule/bounds.hpp"
+
+#include "optpipe/pipeline/make_problem.hpp"
+#include "oracle/exhaustive.hpp"
+#include "oracle/random_problem.hpp"
+#include "oracle/random_schedule.hpp"
+#include "oracle/reference_checker.hpp"
+#include "oracle/spelled.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace {
+
+using optpipe::duration;
+using optpipe::memory_size;
+using optpipe::objective_kind;
+using optpipe::rank;
+using optpipe::stage;
+using optpipe::structural_bounds;
+using optpipe::transfer_times;
+using namespace optpipe::literals;
+
+struct named_bound {
+    const char* name;
+    duration structural_bounds::* member;
+};
+constexpr std::array members{named_bound{"critical_path", &structural_bounds::critical_path},
+                             named_bound{"device_load", &structural_bounds::device_load},
+                             named_bound{"warm_up", &structural_bounds::warm_up},
+                             named_bound{"memory_area", &structural_bounds::memory_area},
+                             named_bound{"link_capacity", &structural_bounds::link_capacity},
+                             named_bound{"v_placement", &structural_bounds::v_placement}};
+
+/// How often each bound was met by the optimum, and how often it alone was.
+struct tally {
+    std::array<int, members.size()> tight{};
+    int proven = 0;
+
+    void compare(const optpipe::problem& p, double optimum) {
+        const auto bounds = bounds_of(p);
+        ++proven;
+        for (std::size_t k = 0; k < members.size(); ++k) {
+            const auto bound = (bounds.*members[k].member).value();
+            CAPTURE(members[k].name);
+            CHECK(bound >= 0.0);
+            CHECK(bound <= optimum * (1.0 + 1e-9));
+            CHECK(bound <= bounds.best().value());
+            tight[k] += bound >= optimum * (1.0 - 1e-9) ? 1 : 0;
+        }
+    }
+};
+
+tally compare_with_all_schedules(std::uint64_t seed, std::uint64_t count, const oracle::problem_ranges& ranges) {
+    tally result;
+    for (std::uint64_t i = 0; i < count; ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        oracle::random_numbers random{seed * 1'000'003 + i};
+        const auto given = oracle::make_random_problem(random, ranges);
+        const auto best = oracle::exhaustive_optimum(given.problem, given.grid, 20'000);
+        if (!best.proven) continue;
+        REQUIRE(best.objective.has_value());
+        INFO(oracle::spell(best.schedule));
+        CHECK(oracle::judge(given.problem, best.schedule).text() == "");
+        result.compare(given.problem, *best.objective);
+    }
+    return result;
+}
+
+optpipe::problem unit(std::size_t ranks, std::size_t microbatches) {
+    const optpipe::graph<optpipe::dynamic, optpipe::dynamic> g{ranks, microbatches};
+    return make_problem(to_any_graph(g), optpipe::unit_memory{});
+}
+
+} // namespace
+
+TEST_CASE("no schedule of a small problem is shorter than any bound") {
+    const auto t = compare_with_all_schedules(61, 900, {.cells = 6, .offloading_percent = 0});
+    CHECK(t.proven > 850);
+    CHECK(t.tight[0] > 50);
+    CHECK(t.tight[1] > 300);
+    CHECK(t.tight[2] > 10);
+    CHECK(t.tight[3] > 10);
+}
+
+TEST_CASE("nor with offloading") {
+    const auto t = compare_with_all_schedules(62, 900, {.cells = 6, .offloading_percent = 100});
+    CHECK(t.proven > 850);
+    CHECK(t.tight[0] > 50);
+    CHECK(t.tight[1] > 300);
+    CHECK(t.tight[3] > 10);
+    CHECK(t.tight[4] > 10);
+}
+
+TEST_CASE("nor with more microbatches on fewer stages") {
+    const auto t = compare_with_all_schedules(63, 500, {.ranks = 2, .stages = 2, .microbatches = 8, .cells = 8});
+    CHECK(t.proven > 350);
+    CHECK(t.tight[2] > 5);
+    CHECK(t.tight[3] > 5);
+}
+
+TEST_CASE("nor any that is drawn of a larger one") {
+    constexpr std::uint64_t seed = 64;
+    for (std::uint64_t i = 0; i < 600; ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        oracle::random_numbers random{seed * 1'000'003 + i};
+        const auto given = oracle::make_random_problem(random, {.ranks = 6, .stages = 12, .microbatches = 12, .cells = 72});
+        const auto& p = given.problem;
+        auto best = duration::unlimited();
+        const auto offer = [&](const optpipe::order& order) {
+            auto s = *simulate(p, order);
+            if (p.objective == objective_kind::span) postpone_warm_up(p, s);
+            best = std::min(best, objective_of(p, s));
+        };
+        offer(*optpipe::adaptive_builder<>{{}, 1}(p));
+        for (int k = 0; k < 5; ++k) offer(oracle::random_order(random, p));
+        const auto bounds = bounds_of(p);
+        for (const auto& bound : members) {
+            CAPTURE(bound.name);
+            CHECK((bounds.*bound.member).value() <= best.value() * (1.0 + 1e-9));
+        }
+    }
+}
+
+TEST_CASE("v placements with unit passes") {
+    // 6m + 6p − 3k − 1, whenever fewer than 2m stashes fit.
+    for (const auto& [count, stashes, expected] : {std::array{2, 2, 17}, std::array{2, 3, 14}}) {
+        CAPTURE(count);
+        CAPTURE(stashes);
+        const optpipe::graph<2, optpipe::dynamic, optpipe::placement::v> g{2, static_cast<std::size_t>(count)};
+        const optpipe::stage_costs each{1_ms, 1_ms, 1_ms, 1_gb, 1_gb, {}};
+        auto p = make_problem(to_any_graph(g), optpipe::uniform_memory{each}, memory_size{static_cast<double>(stashes)});
+        const auto bounds = bounds_of(p);
+        CHECK(bounds.v_placement.value() == doctest::Approx(expected));
+        const auto best = oracle::exhaustive_optimum(p, 1.0, 2'000'000);
+        REQUIRE(best.proven);
+        CHECK(bounds.best().value() <= *best.objective + 1e-9);
+        // Anything else that it isn't made for: it says nothing.
+        auto other = p;
+        other.memory_limit = optpipe::per_rank<memory_size>(2, 4_gb);
+        CHECK(bounds_of(other).v_placement == 0_ms);
+        other = p;
+        other.costs[stage{1}].forward = 2_ms;
+        CHECK(bounds_of(other).v_placement == 0_ms);
+        other = p;
+        other.p2p = optpipe::hop_times<>{1_ms};
+        CHECK(bounds_of(other).v_placement == 0_ms);
+        other = p;
+        other.costs[stage{0}].transfer = transfer_times{1_ms, 1_ms};
+        CHECK(bounds_of(other).v_placement == 0_ms);
+        other = p;
+        other.split_backward = false;
+        CHECK(bounds_of(other).v_placement == 0_ms);
+    }
+}
+
+TEST_CASE("bounds that are known") {
+    // Rank 3 starts at 3, and then has 8 microbatches of 3 to do.
+    auto p = unit(4, 8);
+    CHECK(bounds_of(p).device_load.value() == doctest::Approx(27.0));
+    CHECK(bounds_of(p).critical_path.value() >= 9.0 - 1e-9);
+    CHECK(bounds_of(p).best().value() == doctest::Approx(27.0));
+    CHECK(bounds_of(p).memory_area == 0_ms);
+    CHECK(bounds_of(p).warm_up == 0_ms);
+    // Without split rank 3 is followed by three full backwards, and what 1F1B does can't be bettered.
+    p.split_backward = false;
+    CHECK(bounds_of(p).best().value() == doctest::Approx(33.0));
+    // One stash per rank: rank 0 is idle from the end of its forward until the gradient comes back, each time.
+    auto q = unit(4, 8);
+    for (auto& limit : q.memory_limit) limit = 1_gb;
+    for (auto& c : q.costs) c.weight_stash = 1_gb;
+    CHECK(bounds_of(q).memory_area.value() >= 8.0 * 9.0 - 1e-6);
+    // For span what comes before a rank's first start doesn't count.
+    p = unit(4, 8);
+    p.objective = objective_kind::span;
+    CHECK(bounds_of(p).best().value() >= 24.0 - 1e-9);
+    CHECK(bounds_of(p).best().value() <= 33.0 + 1e-9);
+}
+
+TEST_CASE("memory × lifetime with offloading") {
+    const optpipe::stage_costs each{18.5_ms, 18.1_ms, 9.3_ms, 1_gb, 0.5_gb, transfer_times{11.475_ms, 11.475_ms}};
+    auto p = make_problem(to_any_graph(optpipe::graph<3, 6>{}), optpipe::uniform_memory{each}, 1.5_gb);
+    p.p2p = optpipe::hop_times<>{0.6_ms};
+    const auto bounds = bounds_of(p);
+    CHECK(bounds.best() == bounds.memory_area);
+    CHECK(bounds.best().value() == doctest::Approx(404.4).epsilon(0.001));
+    for (auto& c : p.costs) c.transfer.reset();
+    CHECK(bounds_of(p).memory_area > bounds.memory_area);
+}
+
+TEST_CASE("a bound falls with every limit that is lifted") {
+    constexpr std::uint64_t seed = 65;
+    for (std::uint64_t i = 0; i < 300; ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        oracle::random_numbers random{seed * 1'000'003 + i};
+        const auto p = oracle::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 8, .cells = 32}).problem;
+        const auto before = bounds_of(p);
+        auto lifted = p;
+        for (auto& limit : lifted.memory_limit) limit += 1_gb;
+        const auto after = bounds_of(lifted);
+        // The published bound for v placements ends where memory does.
+        CHECK(after.memory_area.value() <= before.memory_area.value() * (1.0 + 1e-6));
+        CHECK(after.link_capacity.value() <= before.link_capacity.value() * (1.0 + 1e-6));
+        CHECK(after.warm_up.value() <= before.warm_up.value() * (1.0 + 1e-6));
+        CHECK(before.link_capacity.value() >= before.memory_area.value() * (1.0 - 1e-6));
+        lifted = p;
+        for (auto& limit : lifted.memory_limit) limit = memory_size::unlimited();
+        const auto free = bounds_of(lifted);
+        CHECK(free.memory_area == 0_ms);
+        CHECK(free.link_capacity == 0_ms);
+        CHECK(free.device_load == before.device_load);
+        CHECK(free.critical_path == before.critical_path);
+        lifted = p;
+        lifted.p2p = optpipe::hop_times<>{0_ms};
+        CHECK(bounds_of(lifted).best().value() <= before.best().value() * (1.0 + 1e-6));
+    }
+}
