@@ -1,7 +1,7 @@
 // What planning costs: each step on the same problem in the same run, per operation and as a multiple of `simulate`.
-#include <benchmark/benchmark.h>
-
 #include <optpipe/schedule.hpp>
+
+#include <benchmark/benchmark.h>
 
 #include <chrono>
 #include <cstddef>
@@ -14,22 +14,23 @@ using namespace optpipe;
 /// Unit passes on R ranks, a v placement, and half of the memory that a zero bubble takes, with offloading if asked.
 problem make(std::size_t ranks, std::size_t microbatches, bool offloading) {
     auto p = to_problem(make_problem(graph<dynamic, dynamic, placement::v>{ranks, microbatches}, unit_memory{1.0}));
-    for (auto& limit : p.memory_limit) limit = memory_size{static_cast<double>(ranks)};
+    for (auto& limit : p.memory_limit)
+        limit = memory_size{static_cast<double>(ranks)};
     if (offloading)
-        for (auto& c : p.costs) c.transfer = transfer_times{duration{0.75}, duration{0.75}};
+        for (auto& c : p.costs)
+            c.transfer = transfer_times{duration{0.75}, duration{0.75}};
     return p;
 }
 
-template <class Work>
-double seconds_of(Work work) {
+template <class Work> double seconds_of(Work work) {
     const auto start = std::chrono::steady_clock::now();
     work();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-template <class Work>
-void measure_against_simulate(benchmark::State& state, Work work) {
-    const auto p = make(static_cast<std::size_t>(state.range(0)), static_cast<std::size_t>(state.range(1)), state.range(2) != 0);
+template <class Work> void measure_against_simulate(benchmark::State& state, Work work) {
+    const auto p =
+        make(static_cast<std::size_t>(state.range(0)), static_cast<std::size_t>(state.range(1)), state.range(2) != 0);
     const auto built = *adaptive_builder<>{.effort = 1}(p);
     const auto timed = *simulate(p, built);
     double own = 0.0;
@@ -41,7 +42,8 @@ void measure_against_simulate(benchmark::State& state, Work work) {
         state.SetIterationTime(seconds);
     }
     state.counters["operations"] = static_cast<double>(timed.operations.size());
-    state.counters["ns/operation"] = 1e9 * own / static_cast<double>(state.iterations()) / static_cast<double>(timed.operations.size());
+    state.counters["ns/operation"] =
+        1e9 * own / static_cast<double>(state.iterations()) / static_cast<double>(timed.operations.size());
     state.counters["x simulate"] = own / reference;
 }
 
@@ -53,19 +55,24 @@ void sizes(benchmark::internal::Benchmark* b) {
 }
 
 void bench_simulate(benchmark::State& s) {
-    measure_against_simulate(s, [](const problem& p, const order& o, const schedule&) { benchmark::DoNotOptimize(simulate(p, o)); });
+    measure_against_simulate(
+        s, [](const problem& p, const order& o, const schedule&) { benchmark::DoNotOptimize(simulate(p, o)); });
 }
 void bench_validate(benchmark::State& s) {
-    measure_against_simulate(s, [](const problem& p, const order&, const schedule& t) { benchmark::DoNotOptimize(is_valid(p, t)); });
+    measure_against_simulate(
+        s, [](const problem& p, const order&, const schedule& t) { benchmark::DoNotOptimize(is_valid(p, t)); });
 }
 void bench_measure(benchmark::State& s) {
-    measure_against_simulate(s, [](const problem& p, const order&, const schedule& t) { benchmark::DoNotOptimize(measure(p, t)); });
+    measure_against_simulate(
+        s, [](const problem& p, const order&, const schedule& t) { benchmark::DoNotOptimize(measure(p, t)); });
 }
 void bench_bounds(benchmark::State& s) {
-    measure_against_simulate(s, [](const problem& p, const order&, const schedule&) { benchmark::DoNotOptimize(bounds_of(p)); });
+    measure_against_simulate(
+        s, [](const problem& p, const order&, const schedule&) { benchmark::DoNotOptimize(bounds_of(p)); });
 }
 void bench_gpipe(benchmark::State& s) {
-    measure_against_simulate(s, [](const problem& p, const order&, const schedule&) { benchmark::DoNotOptimize(gpipe(p)); });
+    measure_against_simulate(
+        s, [](const problem& p, const order&, const schedule&) { benchmark::DoNotOptimize(gpipe(p)); });
 }
 void bench_dispatch(benchmark::State& s) {
     measure_against_simulate(s, [](const problem& p, const order&, const schedule&) {
@@ -74,7 +81,8 @@ void bench_dispatch(benchmark::State& s) {
     });
 }
 void bench_adaptive(benchmark::State& s) {
-    measure_against_simulate(s, [](const problem& p, const order&, const schedule&) { benchmark::DoNotOptimize(adaptive(p)); });
+    measure_against_simulate(
+        s, [](const problem& p, const order&, const schedule&) { benchmark::DoNotOptimize(adaptive(p)); });
 }
 
 BENCHMARK(bench_simulate)->Apply(sizes);
@@ -85,6 +93,6 @@ BENCHMARK(bench_gpipe)->Apply(sizes);
 BENCHMARK(bench_dispatch)->Apply(sizes);
 BENCHMARK(bench_adaptive)->Apply(sizes)->Iterations(1);
 
-}  // namespace
+} // namespace
 
 BENCHMARK_MAIN();

@@ -45,17 +45,19 @@ std::map<std::string, reference> read_references(const std::string& path) {
     return references;
 }
 
-template <class Builder>
-std::string objective_text(const problem& p, const Builder& builder) {
+template <class Builder> std::string objective_text(const problem& p, const Builder& builder) {
     const auto built = build_schedule(p, builder);
-    return built ? format_number(objective_of(p, *built)) : built.why().reason == refusal_reason::does_not_apply ? "" : "memory";
+    return built                                                  ? format_number(objective_of(p, *built))
+           : built.why().reason == refusal_reason::does_not_apply ? ""
+                                                                  : "memory";
 }
 
 void print_row(const problem& p, const reference* published) {
     const auto start = std::chrono::steady_clock::now();
     const auto planned = build_schedule(p, adaptive);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    std::printf("| %s | %s | %s |", p.name.c_str(), objective_text(p, gpipe).c_str(), objective_text(p, one_forward_one_backward).c_str());
+    std::printf("| %s | %s | %s |", p.name.c_str(), objective_text(p, gpipe).c_str(),
+                objective_text(p, one_forward_one_backward).c_str());
     if (!planned) {
         std::printf(" %s | | | | | |\n", describe(planned.why()).c_str());
         return;
@@ -71,16 +73,18 @@ void print_row(const problem& p, const reference* published) {
         std::printf(" | |\n");
 }
 
-}  // namespace
+} // namespace
 
 int main(int count, char** arguments) try {
     const std::string folder = count > 1 ? arguments[1] : OPTPIPE_SOURCE_DIR "/tests/data/problems";
-    const auto references = read_references(count > 2 ? arguments[2] : OPTPIPE_SOURCE_DIR "/tests/data/reference_objectives.csv");
+    const auto references =
+        read_references(count > 2 ? arguments[2] : OPTPIPE_SOURCE_DIR "/tests/data/reference_objectives.csv");
     std::vector<std::filesystem::path> files;
     for (const auto& entry : std::filesystem::directory_iterator{folder})
         if (entry.path().extension() == ".json") files.push_back(entry.path());
     std::sort(files.begin(), files.end());
-    std::puts("| problem | gpipe | 1f1b | adaptive | bound | gap | planning [s] | best published | adaptive / published |");
+    std::puts(
+        "| problem | gpipe | 1f1b | adaptive | bound | gap | planning [s] | best published | adaptive / published |");
     std::puts("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     for (const auto& file : files) {
         const auto p = read_problem(file.string());

@@ -31,7 +31,8 @@ using oracle::spelled_schedule;
 using namespace optpipe::literals;
 
 template <class Placement = optpipe::placement::linear>
-optpipe::problem unit(std::size_t ranks, std::size_t microbatches, memory_size limit = memory_size::unlimited(), Placement where = {}) {
+optpipe::problem unit(std::size_t ranks, std::size_t microbatches, memory_size limit = memory_size::unlimited(),
+                      Placement where = {}) {
     const optpipe::graph<optpipe::dynamic, optpipe::dynamic, Placement> g{ranks, microbatches, where};
     const optpipe::stage_costs each{1_ms, 1_ms, 1_ms, 1_gb, 1_gb, {}};
     return make_problem(to_any_graph(g), optpipe::uniform_memory{each}, limit);
@@ -139,7 +140,9 @@ TEST_CASE("what is drawn is a problem, of every kind") {
         kinds.insert(p.transfer.engines == 2 ? "two engines" : "one engine");
         kinds.insert(p.transfer.duplex == optpipe::duplex_kind::half ? "half duplex" : "full duplex");
         for (const rank r : p.graph.all_ranks()) {
-            kinds.insert(p.memory_limit[r].is_unlimited() ? "unlimited" : p.memory_limit[r] == least_memory(p, r).needed ? "least" : "limited");
+            kinds.insert(p.memory_limit[r].is_unlimited()                 ? "unlimited"
+                         : p.memory_limit[r] == least_memory(p, r).needed ? "least"
+                                                                          : "limited");
             if (!p.host_memory_limit[r].is_unlimited()) kinds.insert("limited host");
             if (p.transfer.link[r] != r.value()) kinds.insert("shared link");
         }
@@ -154,7 +157,8 @@ TEST_CASE("what is drawn is a problem, of every kind") {
 
 TEST_CASE("the reference checker refuses what it should") {
     auto p = unit(2, 2, 2_gb);
-    for (auto& c : p.costs) c.transfer = transfer_times{1_ms, 1_ms};
+    for (auto& c : p.costs)
+        c.transfer = transfer_times{1_ms, 1_ms};
     const auto broken = [&](const std::string& text) { return judge(p, spelled_schedule(p, text)).broken.size(); };
     CHECK(broken("0F0@0 0F1@1 1F0@1 1F1@2 1B0@3 1B1@5 0B0@5 0B1@7") == 0);
     CHECK(broken("0F0@0 0F1@1 1F0@1 1F1@2 1B0@3 1B1@5 0B0@5") == 1);

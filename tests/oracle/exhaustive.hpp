@@ -37,40 +37,40 @@ namespace detail {
 /// that would start before its parent never needs to be looked at.
 ///
 /// What else is left out:
-/// - Microbatches cost the same, so F(0,0), F(0,1), … may start in this order. On one rank, W(s,a) and W(s,b) may change
+/// - Microbatches cost the same, so F(0,0), F(0,1), … may start in this order. On one rank, W(s,a) and W(s,b) may
+/// change
 ///   places where both could run, so they follow the order of I(s,a) and I(s,b). Neither changes the sum of starts.
 /// - B where it may be split and `weight_stash` is at most `activation`: I and at once W instead ends when B does and
 ///   never holds more. Transfers of a rank without a memory limit: without them the rest stays valid.
 /// - A node that has placed the same operations as one that was looked at before, each at the same time or later: what
-///   completes it to S would complete the other one to a schedule as good, and with starts of a smaller sum, unless both
-///   are the same.
+///   completes it to S would complete the other one to a schedule as good, and with starts of a smaller sum, unless
+///   both are the same.
 ///
-/// For span a rank may gain by starting later, so the first operation of each rank is tried at every tick. That is exact
-/// if ticks are fine enough: with the order of everything in an optimal schedule fixed, the best times solve linear
-/// inequalities x_j − x_i ≥ w and x_last − x_first + d ≤ T, so T is the greatest (sum of w) / (number of T) over the
-/// circles in them, which pass each rank at most once. If all times are multiples of g, T and some optimal x are
+/// For span a rank may gain by starting later, so the first operation of each rank is tried at every tick. That is
+/// exact if ticks are fine enough: with the order of everything in an optimal schedule fixed, the best times solve
+/// linear inequalities x_j − x_i ≥ w and x_last − x_first + d ≤ T, so T is the greatest (sum of w) / (number of T) over
+/// the circles in them, which pass each rank at most once. If all times are multiples of g, T and some optimal x are
 /// multiples of g / k with k ≤ ranks. With the first starts given, all other operations are placed early as above.
 class exhaustive_search {
 public:
     using ticks = std::int32_t;
 
     exhaustive_search(const optpipe::problem& p, double tick, std::size_t node_limit)
-        : p_{p},
-          tick_{tick},
-          limit_{node_limit},
-          span_{p.objective == optpipe::objective_kind::span},
-          stages_{p.graph.stages()},
-          count_{p.graph.microbatches()},
-          ranks_{p.graph.ranks()} {
+        : p_{p}, tick_{tick}, limit_{node_limit}, span_{p.objective == optpipe::objective_kind::span},
+          stages_{p.graph.stages()}, count_{p.graph.microbatches()}, ranks_{p.graph.ranks()} {
         if (kinds * stages_ * count_ > 64) std::abort();
-        for (std::size_t s = 0; s < stages_; ++s) rank_.push_back(p.rank_of(optpipe::stage{s}).position());
-        for (const auto& c : p.costs) lengths_.push_back(lengths_of(c));
-        for (const auto& c : p.costs) memory_eps_ = std::max({memory_eps_, 1e-9 * c.activation.value(), 1e-9 * c.weight_stash.value()});
+        for (std::size_t s = 0; s < stages_; ++s)
+            rank_.push_back(p.rank_of(optpipe::stage{s}).position());
+        for (const auto& c : p.costs)
+            lengths_.push_back(lengths_of(c));
+        for (const auto& c : p.costs)
+            memory_eps_ = std::max({memory_eps_, 1e-9 * c.activation.value(), 1e-9 * c.weight_stash.value()});
         hops_.resize(ranks_ * ranks_);
         for (std::size_t a = 0; a < ranks_; ++a)
             for (std::size_t b = 0; b < ranks_; ++b)
                 if (a != b) hops_[a * ranks_ + b] = in_ticks(p.p2p(optpipe::rank{a}, optpipe::rank{b}));
-        for (const optpipe::rank r : p.graph.all_ranks()) full_stash_.push_back(everything_stashed(r));
+        for (const optpipe::rank r : p.graph.all_ranks())
+            full_stash_.push_back(everything_stashed(r));
     }
 
     optimum run(std::optional<double> known) {
@@ -122,8 +122,10 @@ private:
     /// If any schedule is valid, one is that waits only for what runs or is on its way, and so isn't longer than this.
     [[nodiscard]] ticks one_after_the_other() const {
         ticks total = 0;
-        for (const auto& d : lengths_) total += d[forward] + d[full] + d[offload] + d[reload];
-        for (std::size_t s = 1; s < stages_; ++s) total += hop(s - 1, s) + hop(s, s - 1);
+        for (const auto& d : lengths_)
+            total += d[forward] + d[full] + d[offload] + d[reload];
+        for (std::size_t s = 1; s < stages_; ++s)
+            total += hop(s - 1, s) + hop(s, s - 1);
         return static_cast<ticks>(count_) * total;
     }
     [[nodiscard]] std::array<ticks, kinds> lengths_of(const optpipe::stage_costs& c) const {
@@ -146,8 +148,12 @@ private:
     [[nodiscard]] std::size_t microbatch_of(std::size_t op) const { return op % count_; }
     static bool has(const state& n, std::size_t op) { return (n.mask >> op & 1U) != 0; }
     [[nodiscard]] bool has(const state& n, kind k, std::size_t s, std::size_t m) const { return has(n, id(k, s, m)); }
-    [[nodiscard]] ticks end(const state& n, kind k, std::size_t s, std::size_t m) const { return n.start[id(k, s, m)] + lengths_[s][k]; }
-    [[nodiscard]] bool has_gradient(const state& n, std::size_t s, std::size_t m) const { return has(n, input, s, m) || has(n, full, s, m); }
+    [[nodiscard]] ticks end(const state& n, kind k, std::size_t s, std::size_t m) const {
+        return n.start[id(k, s, m)] + lengths_[s][k];
+    }
+    [[nodiscard]] bool has_gradient(const state& n, std::size_t s, std::size_t m) const {
+        return has(n, input, s, m) || has(n, full, s, m);
+    }
     [[nodiscard]] ticks gradient_end(const state& n, std::size_t s, std::size_t m) const {
         return end(n, has(n, full, s, m) ? full : input, s, m);
     }
@@ -163,7 +169,8 @@ private:
         case input: return p_.split_backward ? ready_gradient(n, s, m) : never;
         case full: return !p_.split_backward || more_weight_than_activation(s) ? ready_gradient(n, s, m) : never;
         case weight: return has(n, input, s, m) && next_weight(n, s, m) ? end(n, input, s, m) : never;
-        case offload: return may_leave(s) && has(n, forward, s, m) && !has_gradient(n, s, m) ? end(n, forward, s, m) : never;
+        case offload:
+            return may_leave(s) && has(n, forward, s, m) && !has_gradient(n, s, m) ? end(n, forward, s, m) : never;
         case reload: return has(n, offload, s, m) ? end(n, offload, s, m) : never;
         case kinds: break;
         }
@@ -189,7 +196,8 @@ private:
     }
     [[nodiscard]] bool next_weight(const state& n, std::size_t s, std::size_t m) const {
         for (std::size_t other = 0; other < count_; ++other)
-            if (has(n, input, s, other) && !has(n, weight, s, other) && n.start[id(input, s, other)] < n.start[id(input, s, m)])
+            if (has(n, input, s, other) && !has(n, weight, s, other) &&
+                n.start[id(input, s, other)] < n.start[id(input, s, m)])
                 return false;
         return true;
     }
@@ -265,7 +273,8 @@ private:
         }
         if (delayed(n, op)) t = std::max(t, n.last_start);
         t = fit(n, op, t, p_.host_memory_limit[optpipe::rank{r}].value(), [this](std::size_t o) { return host(o); });
-        if (t != never) t = fit(n, op, t, p_.memory_limit[optpipe::rank{r}].value(), [this](std::size_t o) { return device(o); });
+        if (t != never)
+            t = fit(n, op, t, p_.memory_limit[optpipe::rank{r}].value(), [this](std::size_t o) { return device(o); });
         return t < n.last_start ? never : t;
     }
     /// Whether it may start later than it must. All starts count from that of F(0,0).
@@ -292,7 +301,8 @@ private:
                 visit(n, op, t);
                 continue;
             }
-            for (ticks later = t; visit(n, op, later); ++later) {}
+            for (ticks later = t; visit(n, op, later); ++later) {
+            }
         }
     }
     /// false: this child can't be better than the best.
@@ -339,7 +349,8 @@ private:
             const ticks busy_until = waits ? std::max(n.compute_free[r], n.last_start) : n.compute_free[r];
             most = std::max({most, n.work_left[r], value(n, r, busy_until + n.work_left[r])});
         }
-        for (std::size_t m = 0; m < count_; ++m) most = std::max(most, way_left(n, m));
+        for (std::size_t m = 0; m < count_; ++m)
+            most = std::max(most, way_left(n, m));
         return most;
     }
     [[nodiscard]] ticks way_left(const state& n, std::size_t m) const {
@@ -384,14 +395,16 @@ private:
 
     [[nodiscard]] optpipe::schedule schedule_of(const state& n) const {
         using optpipe::operation_kind;
-        constexpr operation_kind names[] = {operation_kind::forward,  operation_kind::backward_input, operation_kind::backward_weight,
-                                            operation_kind::backward, operation_kind::offload,        operation_kind::reload};
+        constexpr operation_kind names[] = {operation_kind::forward,         operation_kind::backward_input,
+                                            operation_kind::backward_weight, operation_kind::backward,
+                                            operation_kind::offload,         operation_kind::reload};
         optpipe::schedule s;
         s.graph = p_.graph;
         for (const auto& op : n.placed)
-            s.operations.push_back({{optpipe::stage{stage_of(op.id)}, names[kind_of(op.id)], optpipe::microbatch{microbatch_of(op.id)}},
-                                    optpipe::duration{tick_ * op.start},
-                                    optpipe::duration{tick_ * op.end}});
+            s.operations.push_back(
+                {{optpipe::stage{stage_of(op.id)}, names[kind_of(op.id)], optpipe::microbatch{microbatch_of(op.id)}},
+                 optpipe::duration{tick_ * op.start},
+                 optpipe::duration{tick_ * op.end}});
         return s;
     }
 

@@ -98,10 +98,10 @@ private:
             std::swap(map[optpipe::stage{i - 1}], map[optpipe::stage{random_->below(i)}]);
         return map;
     }
-    template <class Placement>
-    static per_stage_rank placed(const Placement& where, std::size_t ranks) {
+    template <class Placement> static per_stage_rank placed(const Placement& where, std::size_t ranks) {
         per_stage_rank map(where.stages(ranks));
-        for (const optpipe::stage s : map.indices()) map[s] = where.rank_of(s, ranks);
+        for (const optpipe::stage s : map.indices())
+            map[s] = where.rank_of(s, ranks);
         return map;
     }
 
@@ -130,7 +130,8 @@ private:
         const auto common = some_costs(units);
         optpipe::per_stage<optpipe::stage_costs> costs(g.stages(), common);
         if (!equal)
-            for (auto& c : costs) c = some_costs(false);
+            for (auto& c : costs)
+                c = some_costs(false);
         return costs;
     }
 
@@ -142,7 +143,8 @@ private:
         default: break;
         }
         optpipe::bounded_vector<optpipe::duration, optpipe::dynamic> matrix;
-        for (std::size_t i = 0; i < ranks * ranks; ++i) matrix.push_back(steps(0, 3));
+        for (std::size_t i = 0; i < ranks * ranks; ++i)
+            matrix.push_back(steps(0, 3));
         p.p2p = optpipe::hop_times<>{ranks, std::move(matrix)};
     }
 

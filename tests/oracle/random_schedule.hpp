@@ -18,14 +18,16 @@ namespace detail {
 class order_drawer {
 public:
     order_drawer(random_numbers& random, const optpipe::problem& p)
-        : random_{&random}, p_{&p}, device_(p.graph.ranks()), host_(p.graph.ranks()), cells_(p.graph.stages() * p.graph.microbatches()) {}
+        : random_{&random}, p_{&p}, device_(p.graph.ranks()), host_(p.graph.ranks()),
+          cells_(p.graph.stages() * p.graph.microbatches()) {}
 
     std::optional<optpipe::order> draw() {
         optpipe::order result{p_->graph, {}};
         for (;;) {
             std::vector<optpipe::operation> candidates;
             for (const optpipe::stage s : p_->graph.all_stages())
-                for (const optpipe::microbatch m : p_->graph.all_microbatches()) add_candidates(s, m, candidates);
+                for (const optpipe::microbatch m : p_->graph.all_microbatches())
+                    add_candidates(s, m, candidates);
             if (candidates.empty()) break;
             const auto op = candidates[random_->below(candidates.size())];
             take(op);
@@ -40,7 +42,9 @@ private:
     struct cell {
         bool begun = false, left = false, back = false, gradient = false, done = false;
     };
-    cell& at(optpipe::stage s, optpipe::microbatch m) { return cells_[s.position() * p_->graph.microbatches() + m.position()]; }
+    cell& at(optpipe::stage s, optpipe::microbatch m) {
+        return cells_[s.position() * p_->graph.microbatches() + m.position()];
+    }
 
     void add_candidates(optpipe::stage s, optpipe::microbatch m, std::vector<optpipe::operation>& list) {
         const auto offer = [&](optpipe::operation_kind k) {

@@ -22,7 +22,8 @@ struct verdict {
     [[nodiscard]] bool valid() const { return broken.empty(); }
     [[nodiscard]] std::string text() const {
         std::string all;
-        for (const auto& rule : broken) all += rule + "; ";
+        for (const auto& rule : broken)
+            all += rule + "; ";
         return all;
     }
 };
@@ -56,7 +57,9 @@ private:
     using kind = optpipe::operation_kind;
     using timed = optpipe::timed_operation;
 
-    void broken(const std::string& rule, const optpipe::operation& op) { result_.broken.push_back(rule + " " + to_string(op)); }
+    void broken(const std::string& rule, const optpipe::operation& op) {
+        result_.broken.push_back(rule + " " + to_string(op));
+    }
     [[nodiscard]] std::size_t rank_of(const timed& t) const { return p_.rank_of(t.op.stage).position(); }
     static bool transfers(const timed& t) { return t.op.kind == kind::offload || t.op.kind == kind::reload; }
     static bool is_gradient_of(const timed& t, std::size_t s, std::size_t m) {
@@ -67,19 +70,22 @@ private:
     }
     [[nodiscard]] std::size_t count(kind k, std::size_t s, std::size_t m) const {
         std::size_t n = 0;
-        for (const auto& t : ops_) n += is(t, k, s, m) ? 1 : 0;
+        for (const auto& t : ops_)
+            n += is(t, k, s, m) ? 1 : 0;
         return n;
     }
 
     bool each_exists() {
         for (const auto& t : ops_) {
-            const bool known = t.op.stage.position() < p_.graph.stages() && t.op.microbatch.position() < p_.graph.microbatches();
+            const bool known =
+                t.op.stage.position() < p_.graph.stages() && t.op.microbatch.position() < p_.graph.microbatches();
             if (!known || (transfers(t) && !p_.costs[t.op.stage].transfer)) broken("doesn't exist:", t.op);
         }
         if (!result_.valid()) return false;
         for (const auto& t : ops_) {
             const bool finite = std::isfinite(t.start.value()) && std::isfinite(t.end.value());
-            if (!finite || std::abs(t.end.value() - t.start.value() - length(t.op)) > time_slack_) broken("rule 1, duration:", t.op);
+            if (!finite || std::abs(t.end.value() - t.start.value() - length(t.op)) > time_slack_)
+                broken("rule 1, duration:", t.op);
             if (t.start.value() < -time_slack_) broken("rule 1, before 0:", t.op);
         }
         return true;
@@ -110,7 +116,8 @@ private:
     }
 
     void starts_after(const timed& later, const timed& earlier, double lag = 0.0) {
-        if (later.start.value() < earlier.end.value() + lag - time_slack_) broken("rules 2, 3, 5, too early:", later.op);
+        if (later.start.value() < earlier.end.value() + lag - time_slack_)
+            broken("rules 2, 3, 5, too early:", later.op);
     }
     void dependencies() {
         for (const auto& a : ops_)
@@ -144,7 +151,8 @@ private:
                 const auto& a = ops_[i];
                 const auto& b = ops_[j];
                 const bool disjoint = a.start >= b.end - slack() || b.start >= a.end - slack();
-                if (!disjoint && exclude_each_other(a, b)) broken("rules 4, 6, at once with " + to_string(b.op) + ":", a.op);
+                if (!disjoint && exclude_each_other(a, b))
+                    broken("rules 4, 6, at once with " + to_string(b.op) + ":", a.op);
             }
     }
     [[nodiscard]] optpipe::duration slack() const { return optpipe::duration{time_slack_}; }
@@ -196,8 +204,10 @@ private:
             result_.peak_memory.push_back(peak(device));
             result_.peak_host_memory.push_back(peak(host));
             const std::string rank = " on rank " + std::to_string(r);
-            if (peak(device) > p_.memory_limit[optpipe::rank{r}].value() + memory_slack_) result_.broken.push_back("rule 7, memory" + rank);
-            if (peak(host) > p_.host_memory_limit[optpipe::rank{r}].value() + memory_slack_) result_.broken.push_back("rule 8, host" + rank);
+            if (peak(device) > p_.memory_limit[optpipe::rank{r}].value() + memory_slack_)
+                result_.broken.push_back("rule 7, memory" + rank);
+            if (peak(host) > p_.host_memory_limit[optpipe::rank{r}].value() + memory_slack_)
+                result_.broken.push_back("rule 8, host" + rank);
         }
     }
 

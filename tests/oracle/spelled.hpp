@@ -22,7 +22,8 @@ inline optpipe::operation spelled(const std::string& text) {
 inline optpipe::order spelled_order(const optpipe::problem& p, const std::string& text) {
     optpipe::order result{p.graph, {}};
     std::istringstream words{text};
-    for (std::string word; words >> word;) result.operations.push_back(spelled(word));
+    for (std::string word; words >> word;)
+        result.operations.push_back(spelled(word));
     return result;
 }
 

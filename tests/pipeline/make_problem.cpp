@@ -76,21 +76,20 @@ TEST_CASE("a problem has the shape, the costs and the limit it is made from, and
     CHECK(p.objective == optpipe::objective_kind::makespan);
 }
 
-TEST_CASE("a policy sees each stage that can be offloaded, longest lifespan first on its rank") {
+TEST_CASE("a policy sees each stage that can be offloaded, and its place by lifespan on its rank") {
     auto p = make_problem(graph<2, 1, placement::v>{}, numbered{});
     std::vector<offload_candidate> asked;
     CHECK(listed(decisions_of(p, note_taking{&asked})) == "permit permit permit permit");
     REQUIRE(asked.size() == 4);
     // Rank 0 holds stages 0 and 3, rank 1 holds 1 and 2; F = 1 and I = 2 of all stages behind, and one's own.
-    for (std::size_t i = 0; i < 4; ++i) {
-        const std::size_t s = std::vector<std::size_t>{0, 3, 1, 2}[i];
+    for (std::size_t s = 0; s < 4; ++s) {
         CAPTURE(s);
-        CHECK(asked[i].stage == stage{s});
-        CHECK(asked[i].lifespan == duration{3.0 * static_cast<double>(4 - s)});
-        CHECK(asked[i].round_trip == duration{30.0 + 2.0 * static_cast<double>(s)});
-        CHECK(asked[i].activation == memory_size{1.0 + static_cast<double>(s)});
-        CHECK(asked[i].position == i % 2);
-        CHECK(asked[i].stages_on_rank == 2);
+        CHECK(asked[s].stage == stage{s});
+        CHECK(asked[s].lifespan == duration{3.0 * static_cast<double>(4 - s)});
+        CHECK(asked[s].round_trip == duration{30.0 + 2.0 * static_cast<double>(s)});
+        CHECK(asked[s].activation == memory_size{1.0 + static_cast<double>(s)});
+        CHECK(asked[s].position == (s < 2 ? 0 : 1));
+        CHECK(asked[s].stages_on_rank == 2);
     }
 }
 

@@ -1,6 +1,8 @@
 #include "optpipe/schedule/bounds.hpp"
 
 #include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/schedule/evaluate.hpp"
 #include "oracle/exhaustive.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/random_schedule.hpp"
@@ -28,7 +30,7 @@ using namespace optpipe::literals;
 
 struct named_bound {
     const char* name;
-    duration structural_bounds::* member;
+    duration structural_bounds::*member;
 };
 constexpr std::array members{named_bound{"critical_path", &structural_bounds::critical_path},
                              named_bound{"device_load", &structural_bounds::device_load},
@@ -78,6 +80,26 @@ optpipe::problem unit(std::size_t ranks, std::size_t microbatches) {
     return make_problem(to_any_graph(g), optpipe::unit_memory{});
 }
 
+/// Little memory and a long way to the last rank: without transfers nothing but waiting is left.
+optpipe::problem in_need_of_transfers(oracle::random_numbers& random, std::size_t ranks, std::size_t microbatches) {
+    const auto steps = [&](std::size_t low, std::size_t high) {
+        return duration{static_cast<double>(random.between(low, high))};
+    };
+    auto p = unit(ranks, microbatches);
+    for (auto& c : p.costs)
+        c = {steps(1, 3), steps(1, 3), steps(1, 3), 1_gb, 0.25_gb, transfer_times{steps(1, 4), steps(1, 4)}};
+    p.p2p = optpipe::hop_times<>{steps(0, 6)};
+    p.split_backward = random.chance(70);
+    for (auto& limit : p.memory_limit)
+        limit = memory_size{1.0 + 0.25 * static_cast<double>(random.between(0, 5))};
+    p.transfer.engines = random.chance(50) ? 2 : 1;
+    p.transfer.duplex = random.chance(50) ? optpipe::duplex_kind::half : optpipe::duplex_kind::full;
+    for (std::size_t r = 1; r < ranks; ++r)
+        if (random.chance(50)) p.transfer.share_link(rank{r - 1}, rank{r});
+    if (random.chance(50)) p.objective = objective_kind::span;
+    return p;
+}
+
 } // namespace
 
 TEST_CASE("no schedule of a small problem is shorter than any bound") {
@@ -105,13 +127,50 @@ TEST_CASE("nor with more microbatches on fewer stages") {
     CHECK(t.tight[3] > 5);
 }
 
+TEST_CASE("nor where transfers are what matters") {
+    constexpr std::uint64_t seed = 66;
+    tally t;
+    for (std::uint64_t i = 0; i < 200; ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        oracle::random_numbers random{seed * 1'000'003 + i};
+        const auto p = in_need_of_transfers(random, 2, 2);
+        const auto best = oracle::exhaustive_optimum(p, 1.0, 20'000);
+        if (best.proven) t.compare(p, *best.objective);
+    }
+    CHECK(t.proven > 100);
+    CHECK(t.tight[3] > 10);
+
+    int linked = 0;
+    int slower = 0;
+    for (std::uint64_t i = 0; i < 200; ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        oracle::random_numbers random{seed * 1'000'003 + i};
+        const auto p = in_need_of_transfers(random, random.between(2, 3), random.between(6, 16));
+        const auto s = *time_order(p, *optpipe::adaptive_builder<>{{}, 20'000}(p));
+        t.compare(p, objective_of(p, s).value());
+        linked += bounds_of(p).link_capacity > bounds_of(p).memory_area * (1.0 + 1e-6) ? 1 : 0;
+        auto full = p;
+        full.transfer.duplex = optpipe::duplex_kind::full;
+        auto half = p;
+        half.transfer.duplex = optpipe::duplex_kind::half;
+        const double ratio = bounds_of(half).link_capacity / bounds_of(full).link_capacity;
+        CHECK(ratio >= 1.0 - 1e-6);
+        slower += ratio > 1.0 + 1e-6 ? 1 : 0;
+    }
+    CHECK(linked > 5);
+    CHECK(slower > 5);
+}
+
 TEST_CASE("nor any that is drawn of a larger one") {
     constexpr std::uint64_t seed = 64;
     for (std::uint64_t i = 0; i < 600; ++i) {
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
-        const auto given = oracle::make_random_problem(random, {.ranks = 6, .stages = 12, .microbatches = 12, .cells = 72});
+        const auto given =
+            oracle::make_random_problem(random, {.ranks = 6, .stages = 12, .microbatches = 12, .cells = 72});
         const auto& p = given.problem;
         auto best = duration::unlimited();
         const auto offer = [&](const optpipe::order& order) {
@@ -120,7 +179,8 @@ TEST_CASE("nor any that is drawn of a larger one") {
             best = std::min(best, objective_of(p, s));
         };
         offer(*optpipe::adaptive_builder<>{{}, 1}(p));
-        for (int k = 0; k < 5; ++k) offer(oracle::random_order(random, p));
+        for (int k = 0; k < 5; ++k)
+            offer(oracle::random_order(random, p));
         const auto bounds = bounds_of(p);
         for (const auto& bound : members) {
             CAPTURE(bound.name);
@@ -136,7 +196,8 @@ TEST_CASE("v placements with unit passes") {
         CAPTURE(stashes);
         const optpipe::graph<2, optpipe::dynamic, optpipe::placement::v> g{2, static_cast<std::size_t>(count)};
         const optpipe::stage_costs each{1_ms, 1_ms, 1_ms, 1_gb, 1_gb, {}};
-        auto p = make_problem(to_any_graph(g), optpipe::uniform_memory{each}, memory_size{static_cast<double>(stashes)});
+        auto p =
+            make_problem(to_any_graph(g), optpipe::uniform_memory{each}, memory_size{static_cast<double>(stashes)});
         const auto bounds = bounds_of(p);
         CHECK(bounds.v_placement.value() == doctest::Approx(expected));
         const auto best = oracle::exhaustive_optimum(p, 1.0, 2'000'000);
@@ -174,8 +235,10 @@ TEST_CASE("bounds that are known") {
     CHECK(bounds_of(p).best().value() == doctest::Approx(33.0));
     // One stash per rank: rank 0 is idle from the end of its forward until the gradient comes back, each time.
     auto q = unit(4, 8);
-    for (auto& limit : q.memory_limit) limit = 1_gb;
-    for (auto& c : q.costs) c.weight_stash = 1_gb;
+    for (auto& limit : q.memory_limit)
+        limit = 1_gb;
+    for (auto& c : q.costs)
+        c.weight_stash = 1_gb;
     CHECK(bounds_of(q).memory_area.value() >= 8.0 * 9.0 - 1e-6);
     // For span what comes before a rank's first start doesn't count.
     p = unit(4, 8);
@@ -191,7 +254,8 @@ TEST_CASE("memory × lifetime with offloading") {
     const auto bounds = bounds_of(p);
     CHECK(bounds.best() == bounds.memory_area);
     CHECK(bounds.best().value() == doctest::Approx(404.4).epsilon(0.001));
-    for (auto& c : p.costs) c.transfer.reset();
+    for (auto& c : p.costs)
+        c.transfer.reset();
     CHECK(bounds_of(p).memory_area > bounds.memory_area);
 }
 
@@ -201,10 +265,12 @@ TEST_CASE("a bound falls with every limit that is lifted") {
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
-        const auto p = oracle::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 8, .cells = 32}).problem;
+        const auto p =
+            oracle::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 8, .cells = 32}).problem;
         const auto before = bounds_of(p);
         auto lifted = p;
-        for (auto& limit : lifted.memory_limit) limit += 1_gb;
+        for (auto& limit : lifted.memory_limit)
+            limit += 1_gb;
         const auto after = bounds_of(lifted);
         // The published bound for v placements ends where memory does.
         CHECK(after.memory_area.value() <= before.memory_area.value() * (1.0 + 1e-6));
@@ -212,7 +278,8 @@ TEST_CASE("a bound falls with every limit that is lifted") {
         CHECK(after.warm_up.value() <= before.warm_up.value() * (1.0 + 1e-6));
         CHECK(before.link_capacity.value() >= before.memory_area.value() * (1.0 - 1e-6));
         lifted = p;
-        for (auto& limit : lifted.memory_limit) limit = memory_size::unlimited();
+        for (auto& limit : lifted.memory_limit)
+            limit = memory_size::unlimited();
         const auto free = bounds_of(lifted);
         CHECK(free.memory_area == 0_ms);
         CHECK(free.link_capacity == 0_ms);

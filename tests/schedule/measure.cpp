@@ -33,10 +33,12 @@ optpipe::problem linear(std::size_t ranks, std::size_t microbatches) {
 }
 
 /// "0:1 2:0.5" for a level of 1 from time 0 on, and of 0.5 from 2 on.
-std::string curve(const optpipe::problem& p, const std::string& text, rank r = rank{0}, memory_kind which = memory_kind::device) {
+std::string curve(const optpipe::problem& p, const std::string& text, rank r = rank{0},
+                  memory_kind which = memory_kind::device) {
     std::string all;
     for (const auto& point : memory_curve(p, spelled_schedule(p, text), r, which))
-        all += (all.empty() ? "" : " ") + optpipe::format_number(point.time) + ":" + optpipe::format_number(point.level);
+        all +=
+            (all.empty() ? "" : " ") + optpipe::format_number(point.time) + ":" + optpipe::format_number(point.level);
     return all;
 }
 
@@ -44,7 +46,8 @@ std::string curve(const optpipe::problem& p, const std::string& text, rank r = r
 
 TEST_CASE("how memory rises and falls") {
     auto p = linear(2, 2);
-    for (auto& c : p.costs) c.transfer = transfer_times{2_ms, 3_ms};
+    for (auto& c : p.costs)
+        c.transfer = transfer_times{2_ms, 3_ms};
     CHECK(curve(p, "0F0@0 0B0@5") == "0:1 7:0");
     CHECK(curve(p, "0F0@0 0I0@5 0W0@8") == "0:1 6:0.5 9:0");
     CHECK(curve(p, "0F0@0 0OFFLOAD0@1.5 0RELOAD0@4 0B0@7") == "0:1 3.5:0 4:1 9:0");
@@ -69,7 +72,8 @@ TEST_CASE("at one instant what is freed comes before what is added") {
 
 TEST_CASE("what W needs beyond the activation is held from the start of I") {
     auto p = linear(1, 1);
-    for (auto& c : p.costs) c.weight_stash = 1.5_gb;
+    for (auto& c : p.costs)
+        c.weight_stash = 1.5_gb;
     CHECK(curve(p, "0F0@0 0I0@5 0W0@8") == "0:1 5:1.5 9:0");
     CHECK(curve(p, "0F0@0 0B0@5") == "0:1 7:0");
 }
@@ -130,7 +134,8 @@ TEST_CASE("an independent reading of the measures agrees") {
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
-        const auto given = oracle::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 6, .cells = 20});
+        const auto given =
+            oracle::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 6, .cells = 20});
         const auto& p = given.problem;
         const auto s = oracle::random_schedule(random, given);
         const auto expected = oracle::judge(p, s);

@@ -51,10 +51,38 @@ TEST_CASE("what an operation is called reads back") {
 }
 
 TEST_CASE("what isn't an operation is refused") {
-    for (const std::string text :
-         {"", "F", "0", "00", "0F", "F0", "0X0", "0f0", "0FF0", "0 F0", "0F 0", " 0F0", "0F0 ", "-1F0", "0F-1", "+0F0", "0F+1", "0F0x",
-          "0F0F0", "0F1.0", "1e1F0", "4294967296F0", "0F4294967296", "99999999999999999999F0", "0OFF0", "0OFFLOADRELOAD0", "0offload0",
-          "0OFFLOA0", "0RELOADS0", "0x1F0", "0F0\n", "\t0F0"}) {
+    for (const std::string text : {"",
+                                   "F",
+                                   "0",
+                                   "00",
+                                   "0F",
+                                   "F0",
+                                   "0X0",
+                                   "0f0",
+                                   "0FF0",
+                                   "0 F0",
+                                   "0F 0",
+                                   " 0F0",
+                                   "0F0 ",
+                                   "-1F0",
+                                   "0F-1",
+                                   "+0F0",
+                                   "0F+1",
+                                   "0F0x",
+                                   "0F0F0",
+                                   "0F1.0",
+                                   "1e1F0",
+                                   "4294967296F0",
+                                   "0F4294967296",
+                                   "99999999999999999999F0",
+                                   "0OFF0",
+                                   "0OFFLOADRELOAD0",
+                                   "0offload0",
+                                   "0OFFLOA0",
+                                   "0RELOADS0",
+                                   "0x1F0",
+                                   "0F0\n",
+                                   "\t0F0"}) {
         CAPTURE(text);
         CHECK_FALSE(parse_operation(text).has_value());
     }
@@ -66,7 +94,8 @@ TEST_CASE("what operations do to memory") {
     using optpipe::memory_effect_of;
     const auto net = [&](const optpipe::stage_costs& c, operation_kind kind) {
         const auto e = memory_effect_of(c, kind);
-        for (const auto amount : {e.acquired_at_start, e.released_at_end, e.host_acquired_at_start, e.host_released_at_end})
+        for (const auto amount :
+             {e.acquired_at_start, e.released_at_end, e.host_acquired_at_start, e.host_released_at_end})
             CHECK(amount >= memory_size{});
         return e.acquired_at_start - e.released_at_end;
     };

@@ -38,7 +38,8 @@ optpipe::problem linear(std::size_t ranks, std::size_t microbatches) {
 }
 optpipe::problem with_transfers(std::size_t ranks, std::size_t microbatches, duration out, duration in) {
     auto p = linear(ranks, microbatches);
-    for (auto& c : p.costs) c.transfer = transfer_times{out, in};
+    for (auto& c : p.costs)
+        c.transfer = transfer_times{out, in};
     return p;
 }
 
@@ -63,7 +64,8 @@ TEST_CASE("between ranks it takes p2p") {
     p.p2p = optpipe::hop_times<>{0.5_ms};
     CHECK(times(p, "0F0 1F0 1B0 0B0") == "0F0@0 1F0@1.5 1B0@2.5 0B0@5");
     optpipe::bounded_vector<duration, optpipe::dynamic> matrix;
-    for (const duration d : {9_ms, 0.25_ms, 2_ms, 9_ms}) matrix.push_back(d);
+    for (const duration d : {9_ms, 0.25_ms, 2_ms, 9_ms})
+        matrix.push_back(d);
     p.p2p = optpipe::hop_times<>{2, matrix};
     CHECK(times(p, "0F0 1F0 1B0 0B0") == "0F0@0 1F0@1.25 1B0@2.25 0B0@6.25");
     // I hands on as soon as it ends; W keeps nobody waiting.
@@ -116,10 +118,12 @@ TEST_CASE("I frees what W doesn't need, W the rest") {
 
 TEST_CASE("what W needs beyond the activation is taken when I starts") {
     auto p = linear(2, 2);
-    for (auto& c : p.costs) c.weight_stash = 1.5_gb;
+    for (auto& c : p.costs)
+        c.weight_stash = 1.5_gb;
     p.memory_limit[rank{1}] = 2.5_gb;
     // Rank 1 holds 2 when I wants another 0.5; the next I would need 0.5 more, and waits for W.
-    CHECK(times(p, "0F0 0F1 1F0 1F1 1I0 1W0 1I1 1W1 0B0 0B1") == "0F0@0 0F1@1 1F0@1 1F1@2 1I0@3 0B0@4 1W0@4 1I1@5 0B1@6 1W1@6");
+    CHECK(times(p, "0F0 0F1 1F0 1F1 1I0 1W0 1I1 1W1 0B0 0B1") ==
+          "0F0@0 0F1@1 1F0@1 1F1@2 1I0@3 0B0@4 1W0@4 1I1@5 0B1@6 1W1@6");
     CHECK(times(p, "0F0 0F1 1F0 1F1 1I0 1I1 1W0 1W1 0B0 0B1") == "rank 1 needs 3 of memory, its limit is 2.5");
     p.memory_limit[rank{1}] = 2_gb;
     CHECK(times(p, "0F0 0F1 1F0 1F1 1B0 1I1 1W1 0B0 0B1") == "0F0@0 0F1@1 1F0@1 1F1@2 1B0@3 0B0@5 1I1@5 1W1@6 0B1@7");
@@ -129,9 +133,11 @@ TEST_CASE("memory is waited for beyond the compute lane") {
     // RELOAD of microbatch 0 takes its place when B of 1 has ended, though the copy engine is free at 3.
     auto p = with_transfers(1, 3, 1_ms, 1_ms);
     p.memory_limit[rank{0}] = 2_gb;
-    CHECK(times(p, "0F0 0OFFLOAD0 0F1 0F2 0B1 0RELOAD0 0B2 0B0") == "0F0@0 0F1@1 0OFFLOAD0@1 0F2@2 0B1@3 0B2@5 0RELOAD0@5 0B0@7");
+    CHECK(times(p, "0F0 0OFFLOAD0 0F1 0F2 0B1 0RELOAD0 0B2 0B0") ==
+          "0F0@0 0F1@1 0OFFLOAD0@1 0F2@2 0B1@3 0B2@5 0RELOAD0@5 0B0@7");
     p.memory_limit[rank{0}] = memory_size::unlimited();
-    CHECK(times(p, "0F0 0OFFLOAD0 0F1 0F2 0B1 0RELOAD0 0B2 0B0") == "0F0@0 0F1@1 0OFFLOAD0@1 0F2@2 0RELOAD0@2 0B1@3 0B2@5 0B0@7");
+    CHECK(times(p, "0F0 0OFFLOAD0 0F1 0F2 0B1 0RELOAD0 0B2 0B0") ==
+          "0F0@0 0F1@1 0OFFLOAD0@1 0F2@2 0RELOAD0@2 0B1@3 0B2@5 0B0@7");
 }
 
 TEST_CASE("the host holds a stash from the start of OFFLOAD to the end of RELOAD") {
@@ -141,12 +147,14 @@ TEST_CASE("the host holds a stash from the start of OFFLOAD to the end of RELOAD
     CHECK(times(p, order) == "0F0@0 0F1@1 0OFFLOAD0@1 0OFFLOAD1@3 0RELOAD0@3 0B0@5 0RELOAD1@5 0B1@7");
     p.host_memory_limit[rank{0}] = 1_gb;
     CHECK(times(p, order) == "0F0@0 0F1@1 0OFFLOAD0@1 0RELOAD0@3 0B0@5 0OFFLOAD1@5 0RELOAD1@7 0B1@9");
-    CHECK(times(p, "0F0 0OFFLOAD0 0F1 0OFFLOAD1 0RELOAD0 0B0 0RELOAD1 0B1") == "rank 0 needs 2 of host memory, its limit is 1");
+    CHECK(times(p, "0F0 0OFFLOAD0 0F1 0OFFLOAD1 0RELOAD0 0B0 0RELOAD1 0B1") ==
+          "rank 0 needs 2 of host memory, its limit is 1");
 }
 
 TEST_CASE("a refusal names the rank that lacks most, what it needs, and what it has") {
     auto p = linear(3, 4);
-    for (const rank r : p.graph.all_ranks()) p.memory_limit[r] = 3.5_gb;
+    for (const rank r : p.graph.all_ranks())
+        p.memory_limit[r] = 3.5_gb;
     p.memory_limit[rank{1}] = 1.25_gb;
     const auto refused = simulate(p, optpipe::gpipe(p.graph));
     REQUIRE_FALSE(refused.has_value());
@@ -230,7 +238,8 @@ TEST_CASE("the order of a valid schedule gives a valid schedule that starts noth
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
-        const auto given = oracle::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 6, .cells = 20});
+        const auto given =
+            oracle::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 6, .cells = 20});
         const auto& p = given.problem;
         const auto s = oracle::random_schedule(random, given);
         INFO(spell(s));
@@ -242,7 +251,8 @@ TEST_CASE("the order of a valid schedule gives a valid schedule that starts noth
         CHECK(oracle::judge(p, *again).text() == "");
         REQUIRE(again->operations.size() == s.operations.size());
         std::map<operation, duration> start;
-        for (const auto& timed : s.operations) start[timed.op] = timed.start;
+        for (const auto& timed : s.operations)
+            start[timed.op] = timed.start;
         bool moved = false;
         for (const auto& timed : again->operations) {
             CHECK(timed.start <= start.at(timed.op) + 1e-9_ms);
@@ -296,7 +306,8 @@ TEST_CASE("putting off the warm-up keeps a schedule valid and no rank engaged fo
         const auto after = oracle::judge(p, late);
         CHECK(after.text() == "");
         CHECK(after.objective <= before.objective + 1e-9);
-        for (std::size_t r = 0; r < p.graph.ranks(); ++r) CHECK(after.peak_memory[r] <= before.peak_memory[r] + 1e-9);
+        for (std::size_t r = 0; r < p.graph.ranks(); ++r)
+            CHECK(after.peak_memory[r] <= before.peak_memory[r] + 1e-9);
         shorter += after.objective < before.objective - 1e-9 ? 1 : 0;
         for (const auto& timed : late.operations)
             CHECK((timed.start > 0_ms || timed.op.kind == optpipe::operation_kind::forward));

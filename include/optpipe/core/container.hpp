@@ -1,19 +1,18 @@
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <vector>
-
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/extent.hpp"
 #include "optpipe/core/index.hpp"
+
+#include <array>
+#include <cstddef>
+#include <vector>
 
 namespace optpipe {
 
 /// A sequence of at most `Capacity` elements that lives in place, or a vector where the capacity is dynamic.
 /// With a static capacity it can be a constexpr variable.
-template <class T, std::size_t Capacity>
-class bounded_vector {
+template <class T, std::size_t Capacity> class bounded_vector {
 public:
     using value_type = T;
 
@@ -27,7 +26,8 @@ public:
     constexpr void clear() { size_ = 0; }
     constexpr void resize(std::size_t count) {
         OPTPIPE_EXPECT(count <= Capacity, "bounded_vector: more elements than its capacity");
-        for (std::size_t i = size_; i < count; ++i) items_[i] = T{};
+        for (std::size_t i = size_; i < count; ++i)
+            items_[i] = T{};
         size_ = count;
     }
     [[nodiscard]] constexpr std::size_t size() const { return size_; }
@@ -52,20 +52,19 @@ private:
     std::size_t size_ = 0;
 };
 
-template <class T>
-class bounded_vector<T, dynamic> : public std::vector<T> {
+template <class T> class bounded_vector<T, dynamic> : public std::vector<T> {
 public:
     using std::vector<T>::vector;
 };
 
 /// One `T` per index of one kind; subscripted with that index and with nothing else.
-template <class Index, class T, std::size_t Count = dynamic>
-class table {
+template <class Index, class T, std::size_t Count = dynamic> class table {
 public:
     constexpr table() = default;
     constexpr explicit table(std::size_t count, const T& value = T{}) {
         OPTPIPE_EXPECT(count == Count, "table: another number of entries than its static extent");
-        for (auto& item : items_) item = value;
+        for (auto& item : items_)
+            item = value;
     }
 
     constexpr T& operator[](Index i) { return items_[i.position()]; }
@@ -82,8 +81,7 @@ private:
     std::array<T, Count> items_{};
 };
 
-template <class Index, class T>
-class table<Index, T, dynamic> {
+template <class Index, class T> class table<Index, T, dynamic> {
 public:
     constexpr table() = default;
     constexpr explicit table(std::size_t count, const T& value = T{}) : items_(count, value) {}
@@ -102,9 +100,7 @@ private:
     std::vector<T> items_;
 };
 
-template <class T, std::size_t Count = dynamic>
-using per_rank = table<rank, T, Count>;
-template <class T, std::size_t Count = dynamic>
-using per_stage = table<stage, T, Count>;
+template <class T, std::size_t Count = dynamic> using per_rank = table<rank, T, Count>;
+template <class T, std::size_t Count = dynamic> using per_stage = table<stage, T, Count>;
 
-}  // namespace optpipe
+} // namespace optpipe

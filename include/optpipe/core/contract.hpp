@@ -11,8 +11,8 @@ namespace optpipe::detail {
     std::abort();
 }
 
-}  // namespace optpipe::detail
+} // namespace optpipe::detail
 
 /// A caller's bug ends the program with a sentence. What users' data can cause is never checked with this.
-#define OPTPIPE_EXPECT(condition, sentence) \
+#define OPTPIPE_EXPECT(condition, sentence)                                                                            \
     ((condition) ? static_cast<void>(0) : ::optpipe::detail::contract_violated((sentence), __FILE__, __LINE__))

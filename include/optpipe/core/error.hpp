@@ -52,4 +52,4 @@ public:
     using error::error;
 };
 
-}  // namespace optpipe
+} // namespace optpipe

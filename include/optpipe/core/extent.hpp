@@ -9,8 +9,7 @@ namespace optpipe {
 inline constexpr std::size_t dynamic = std::numeric_limits<std::size_t>::max();
 
 /// The product of extents; `dynamic` if any of them is.
-template <class... Extents>
-[[nodiscard]] constexpr std::size_t extent_product(Extents... extents) {
+template <class... Extents> [[nodiscard]] constexpr std::size_t extent_product(Extents... extents) {
     std::size_t product = 1;
     bool known = true;
     ((known = known && extents != dynamic, product *= known ? extents : 1), ...);
@@ -18,16 +17,14 @@ template <class... Extents>
 }
 
 /// A count that costs nothing where it is static.
-template <std::size_t Count>
-struct extent {
+template <std::size_t Count> struct extent {
     constexpr extent() = default;
     constexpr explicit extent(std::size_t) {}
     [[nodiscard]] static constexpr std::size_t size() { return Count; }
     friend constexpr bool operator==(extent, extent) = default;
 };
 
-template <>
-struct extent<dynamic> {
+template <> struct extent<dynamic> {
     constexpr extent() = default;
     constexpr explicit extent(std::size_t count) : count_{count} {}
     [[nodiscard]] constexpr std::size_t size() const { return count_; }
@@ -37,4 +34,4 @@ private:
     std::size_t count_ = 0;
 };
 
-}  // namespace optpipe
+} // namespace optpipe

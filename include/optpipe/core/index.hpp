@@ -8,8 +8,7 @@
 namespace optpipe {
 
 /// An index that only means one thing: a rank can't be passed where a stage is wanted. Counts from 0.
-template <class Tag>
-class index {
+template <class Tag> class index {
 public:
     constexpr index() = default;
     template <std::integral Integer>
@@ -41,8 +40,7 @@ using stage = index<struct stage_tag>;
 using microbatch = index<struct microbatch_tag>;
 
 /// The half-open range of indices [0, count), for range-based for loops.
-template <class Index>
-class index_range {
+template <class Index> class index_range {
 public:
     class iterator {
     public:
@@ -67,4 +65,4 @@ private:
     std::size_t count_;
 };
 
-}  // namespace optpipe
+} // namespace optpipe

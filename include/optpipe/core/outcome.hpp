@@ -1,21 +1,21 @@
 #pragma once
 
-#include <cstddef>
-#include <string>
-#include <string_view>
-
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/format.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/core/quantity.hpp"
 
+#include <cstddef>
+#include <string>
+#include <string_view>
+
 namespace optpipe {
 
 enum class refusal_reason {
-    does_not_apply,    ///< the method isn't made for such a problem
-    over_memory,       ///< needs more device memory than a rank has
-    over_host_memory,  ///< needs more host memory than a rank has
-    not_executable,    ///< an order whose operations wait for each other, or which lacks some
+    does_not_apply,   ///< the method isn't made for such a problem
+    over_memory,      ///< needs more device memory than a rank has
+    over_host_memory, ///< needs more host memory than a rank has
+    not_executable,   ///< an order whose operations wait for each other, or which lacks some
 };
 
 /// Why there is no schedule. An outcome, not an error.
@@ -41,12 +41,12 @@ inline std::string describe(const refusal& why) {
 }
 
 /// A value, or why there is none. Usable in constant expressions, where `std::variant` isn't with clang 14.
-template <class T>
-class outcome {
+template <class T> class outcome {
 public:
     constexpr outcome() = default;
-    constexpr outcome(T value) : value_{static_cast<T&&>(value)}, has_value_{true} {}  // NOLINT(google-explicit-constructor)
-    constexpr outcome(const refusal& why) : why_{why} {}                               // NOLINT(google-explicit-constructor)
+    constexpr outcome(T value)
+        : value_{static_cast<T&&>(value)}, has_value_{true} {} // NOLINT(google-explicit-constructor)
+    constexpr outcome(const refusal& why) : why_{why} {}       // NOLINT(google-explicit-constructor)
 
     [[nodiscard]] constexpr bool has_value() const { return has_value_; }
     constexpr explicit operator bool() const { return has_value_; }
@@ -67,4 +67,4 @@ private:
     bool has_value_ = false;
 };
 
-}  // namespace optpipe
+} // namespace optpipe

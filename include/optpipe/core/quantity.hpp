@@ -8,8 +8,7 @@ namespace optpipe {
 
 /// A number with a dimension. Its unit is the one that the problem at hand names (`time_unit`, `memory_unit`).
 /// Only what keeps the dimension compiles: sums, differences, multiples, and ratios of equals.
-template <class Tag>
-class quantity {
+template <class Tag> class quantity {
 public:
     constexpr quantity() = default;
     constexpr explicit quantity(double value) : value_{value} {}
@@ -54,6 +53,6 @@ constexpr memory_size operator""_mb(long double v) { return memory_size{static_c
 constexpr memory_size operator""_mb(unsigned long long v) { return memory_size{static_cast<double>(v) * 1e-3}; }
 constexpr memory_size operator""_gb(long double v) { return memory_size{static_cast<double>(v)}; }
 constexpr memory_size operator""_gb(unsigned long long v) { return memory_size{static_cast<double>(v)}; }
-}  // namespace literals
+} // namespace literals
 
-}  // namespace optpipe
+} // namespace optpipe

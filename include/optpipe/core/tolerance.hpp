@@ -9,10 +9,9 @@ struct tolerance {
     double relative = 1e-6;
 
     [[nodiscard]] constexpr double at(double scale) const { return relative * scale; }
-    template <class Tag>
-    [[nodiscard]] constexpr quantity<Tag> at(quantity<Tag> scale) const {
+    template <class Tag> [[nodiscard]] constexpr quantity<Tag> at(quantity<Tag> scale) const {
         return relative * scale;
     }
 };
 
-}  // namespace optpipe
+} // namespace optpipe

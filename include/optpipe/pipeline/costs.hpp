@@ -1,8 +1,8 @@
 #pragma once
 
-#include <optional>
-
 #include "optpipe/core/quantity.hpp"
+
+#include <optional>
 
 namespace optpipe {
 
@@ -31,4 +31,4 @@ struct stage_costs {
     friend constexpr bool operator==(const stage_costs&, const stage_costs&) = default;
 };
 
-}  // namespace optpipe
+} // namespace optpipe

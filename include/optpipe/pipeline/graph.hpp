@@ -1,20 +1,19 @@
 #pragma once
 
-#include <concepts>
-#include <cstddef>
-#include <utility>
-
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/extent.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/pipeline/placement.hpp"
 
+#include <concepts>
+#include <cstddef>
+#include <utility>
+
 namespace optpipe {
 
 /// The shape of a pipeline: how many ranks and microbatches, and which rank holds which stage. Each extent is static or
 /// `dynamic`; `graph<4, 8>{}` and `graph<dynamic, dynamic>{4, 8}` are used alike.
-template <std::size_t Ranks, std::size_t Microbatches, class Placement = placement::linear>
-class graph {
+template <std::size_t Ranks, std::size_t Microbatches, class Placement = placement::linear> class graph {
     static_assert(check_placement<Placement>());
 
 public:
@@ -30,8 +29,7 @@ public:
         const bool as_declared = ranks_.size() == ranks && microbatches_.size() == microbatches;
         OPTPIPE_EXPECT(as_declared, "graph: another count than its static extent");
     }
-    constexpr explicit graph(Placement where)
-        requires(Ranks != dynamic && Microbatches != dynamic)
+    constexpr explicit graph(Placement where) requires(Ranks != dynamic && Microbatches != dynamic)
         : placement_{std::move(where)} {}
 
     [[nodiscard]] constexpr std::size_t ranks() const { return ranks_.size(); }
@@ -54,39 +52,36 @@ private:
     [[no_unique_address]] Placement placement_{};
 };
 
-template <class G>
-inline constexpr bool is_graph = false;
+template <class G> inline constexpr bool is_graph = false;
 template <std::size_t Ranks, std::size_t Microbatches, class Placement>
 inline constexpr bool is_graph<graph<Ranks, Microbatches, Placement>> = true;
-template <class G>
-concept pipeline_graph = is_graph<G>;
+template <class G> concept pipeline_graph = is_graph<G>;
 
 /// The graph of a problem that comes from a file.
 using any_graph = graph<dynamic, dynamic, placement::map<>>;
 
 /// The same pipeline with all extents dynamic.
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr any_graph to_any_graph(const Graph& g) {
+template <pipeline_graph Graph> [[nodiscard]] constexpr any_graph to_any_graph(const Graph& g) {
     per_stage<rank> ranks(g.stages());
-    for (const stage s : g.all_stages()) ranks[s] = g.rank_of(s);
+    for (const stage s : g.all_stages())
+        ranks[s] = g.rank_of(s);
     return {g.ranks(), g.microbatches(), placement::map<>{std::move(ranks)}};
 }
 
 /// The stages of each rank, in model order.
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr auto stages_by_rank(const Graph& g) {
+template <pipeline_graph Graph> [[nodiscard]] constexpr auto stages_by_rank(const Graph& g) {
     per_rank<bounded_vector<stage, Graph::stage_extent>, Graph::rank_extent> stages(g.ranks());
-    for (const stage s : g.all_stages()) stages[g.rank_of(s)].push_back(s);
+    for (const stage s : g.all_stages())
+        stages[g.rank_of(s)].push_back(s);
     return stages;
 }
 
 /// Whether each rank holds exactly one stage.
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr bool one_stage_per_rank(const Graph& g) {
+template <pipeline_graph Graph> [[nodiscard]] constexpr bool one_stage_per_rank(const Graph& g) {
     if (g.stages() != g.ranks()) return false;
     for (const auto& stages : stages_by_rank(g))
         if (stages.size() != 1) return false;
     return true;
 }
 
-}  // namespace optpipe
+} // namespace optpipe

@@ -14,9 +14,12 @@ namespace optpipe {
 
 /// What a rank needs for one microbatch at a time.
 struct least_memory_result {
-    /// Enough, when the stashes of `offloaded` are on the host from their forward to their gradient.
+    /// The least that is enough when some stashes are on the host from their forward to their gradient.
     memory_size needed{};
+    /// The fewest (by size) that must be there for the rank's limit, or, where none fit, for `needed`; and the device
+    /// memory that it takes with them.
     std::vector<stage> offloaded{};
+    memory_size with_offloaded{};
     /// No valid schedule does with less. Below `needed` only where the host is small: stashes might take turns there.
     memory_size lower_bound{};
 };
@@ -25,14 +28,14 @@ namespace detail {
 
 /// Walks through the forwards of one microbatch on one rank and remembers, for every sum of stashes on the host, the
 /// lowest peak that leads to it.
-template <pipeline_graph Graph>
-class host_choices {
+template <pipeline_graph Graph> class host_choices {
 public:
     constexpr host_choices(const basic_problem<Graph>& p, rank r, std::size_t most_states)
         : p_{p}, rank_{r}, slack_{tolerance{}.at(p.memory_scale())}, most_states_{most_states} {
         for (const stage s : p.graph.all_stages())
             if (p.rank_of(s) == r) stages_.push_back(s);
-        for (std::size_t i = 0; i < stages_.size(); ++i) step(i);
+        for (std::size_t i = 0; i < stages_.size(); ++i)
+            step(i);
     }
 
     [[nodiscard]] constexpr least_memory_result result() const {
@@ -48,6 +51,7 @@ public:
             if (fits(a) != fits(b)) return fits(a);
             return fits(a) ? a.on_host < b.on_host : a.peak < b.peak;
         });
+        result.with_offloaded = best->peak;
         const state* at = &*best;
         for (std::size_t i = stages_.size(); i-- > 0;) {
             if (at->offloaded) result.offloaded.push_back(stages_[i]);
@@ -127,17 +131,16 @@ private:
 ///
 /// While F of a stage runs, the stashes of the rank's earlier stages are on the device unless they were offloaded; on
 /// the way back it is the same. So with offloaded set O the need is max over the rank's stages i of
-/// Σ_{j<i, j∉O} a_j + a_i, and Σ_O a_j must fit the host. `needed` is the best over all O (up to `most_states` different
-/// sums per stage; beyond that the best of them are kept); the lower bound takes another O for every i.
+/// Σ_{j<i, j∉O} a_j + a_i, and Σ_O a_j must fit the host. `needed` is the best over all O (up to `most_states`
+/// different sums per stage; beyond that the best of them are kept); the lower bound takes another O for every i.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr least_memory_result least_memory(const basic_problem<Graph>& p, rank r,
-                                                         std::size_t most_states = 4096) {
+                                                         std::size_t most_states = 1024) {
     return detail::host_choices<Graph>{p, r, most_states}.result();
 }
 
 /// Whether one microbatch at a time fits into the memory of every rank.
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr bool fits_one_at_a_time(const basic_problem<Graph>& p) {
+template <pipeline_graph Graph> [[nodiscard]] constexpr bool fits_one_at_a_time(const basic_problem<Graph>& p) {
     const auto slack = tolerance{}.at(p.memory_scale());
     for (const rank r : p.graph.all_ranks())
         if (least_memory(p, r).needed > p.memory_limit[r] + slack) return false;

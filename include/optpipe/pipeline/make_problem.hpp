@@ -1,21 +1,21 @@
 #pragma once
 
-#include <cstddef>
-#include <optional>
-#include <utility>
-
 #include "optpipe/core/container.hpp"
 #include "optpipe/pipeline/memory_model.hpp"
 #include "optpipe/pipeline/offload_policy.hpp"
 #include "optpipe/pipeline/paths.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
+#include <cstddef>
+#include <optional>
+#include <utility>
+
 namespace optpipe {
 
 /// What a policy says of every stage. Stages that can't be offloaded are forbidden.
 template <pipeline_graph Graph, class Policy>
 [[nodiscard]] constexpr per_stage<offload_decision, Graph::stage_extent> decisions_of(const basic_problem<Graph>& p,
-                                                                                     const Policy& policy) {
+                                                                                      const Policy& policy) {
     static_assert(check_offload_policy<Policy>());
     per_stage<offload_decision, Graph::stage_extent> decisions(p.graph.stages(), offload_decision::forbid);
     const auto paths = paths_of(p);
@@ -40,16 +40,17 @@ template <pipeline_graph Graph, class Policy>
     return p;
 }
 
-/// A problem from its three descriptions: the shape, what a microbatch costs, and what may be offloaded. Every rank gets
-/// `limit`; other fields keep their defaults and are public.
+/// A problem from its three descriptions: the shape, what a microbatch costs, and what may be offloaded. Every rank
+/// gets `limit`; other fields keep their defaults and are public.
 template <pipeline_graph Graph, class Model, class Policy = offload::solver_decides>
 [[nodiscard]] constexpr basic_problem<Graph> make_problem(const Graph& g, const Model& model,
                                                           memory_size limit = memory_size::unlimited(),
                                                           const Policy& policy = {}) {
     static_assert(check_memory_model<Model>() && check_offload_policy<Policy>());
     basic_problem<Graph> p{g, costs_of(model, g)};
-    for (auto& l : p.memory_limit) l = limit;
+    for (auto& l : p.memory_limit)
+        l = limit;
     return restrict_offloading(std::move(p), policy);
 }
 
-}  // namespace optpipe
+} // namespace optpipe

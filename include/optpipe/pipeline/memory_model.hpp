@@ -1,18 +1,17 @@
 #pragma once
 
-#include <concepts>
-#include <cstddef>
-#include <utility>
-
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/contract.hpp"
 #include "optpipe/pipeline/costs.hpp"
 #include "optpipe/pipeline/graph.hpp"
 
+#include <concepts>
+#include <cstddef>
+#include <utility>
+
 namespace optpipe {
 
-template <class M>
-concept has_costs = requires(const M& model, stage s, std::size_t stages) {
+template <class M> concept has_costs = requires(const M& model, stage s, std::size_t stages) {
     { model.costs(s, stages) } -> std::same_as<stage_costs>;
 };
 
@@ -20,12 +19,10 @@ concept has_costs = requires(const M& model, stage s, std::size_t stages) {
 ///
 /// Semantics: `costs(s, S)` are the costs of stage s of S; durations are above 0, sizes are not negative; the same
 /// arguments give the same costs.
-template <class M>
-concept memory_model = std::copyable<M> && has_costs<M>;
+template <class M> concept memory_model = std::copyable<M> && has_costs<M>;
 
 /// The sentence that a type lacks to be a memory model.
-template <class M>
-consteval bool check_memory_model() {
+template <class M> consteval bool check_memory_model() {
     static_assert(std::copyable<M>, "memory model: must be copyable");
     static_assert(has_costs<M>, "memory model: needs `stage_costs costs(stage, std::size_t stages) const`");
     return memory_model<M>;
@@ -36,7 +33,8 @@ template <class Model, pipeline_graph Graph>
 [[nodiscard]] constexpr per_stage<stage_costs, Graph::stage_extent> costs_of(const Model& model, const Graph& g) {
     static_assert(check_memory_model<Model>());
     per_stage<stage_costs, Graph::stage_extent> costs(g.stages());
-    for (const stage s : g.all_stages()) costs[s] = model.costs(s, g.stages());
+    for (const stage s : g.all_stages())
+        costs[s] = model.costs(s, g.stages());
     return costs;
 }
 
@@ -55,8 +53,7 @@ struct unit_memory {
 };
 
 /// Measured or guessed, stage by stage.
-template <std::size_t Stages = dynamic>
-struct memory_per_stage {
+template <std::size_t Stages = dynamic> struct memory_per_stage {
     per_stage<stage_costs, Stages> each{};
     [[nodiscard]] constexpr stage_costs costs(stage s, std::size_t stages) const {
         OPTPIPE_EXPECT(each.size() == stages, "memory_per_stage: one entry per stage");
@@ -67,4 +64,4 @@ struct memory_per_stage {
 static_assert(memory_model<uniform_memory> && memory_model<unit_memory> && memory_model<memory_per_stage<>> &&
               memory_model<memory_per_stage<4>>);
 
-}  // namespace optpipe
+} // namespace optpipe

@@ -1,18 +1,18 @@
 #pragma once
 
-#include <concepts>
-#include <cstddef>
-
 #include "optpipe/core/index.hpp"
 #include "optpipe/core/quantity.hpp"
+
+#include <concepts>
+#include <cstddef>
 
 namespace optpipe {
 
 /// What a policy may say of the stashes of one stage.
 enum class offload_decision {
-    forbid,   ///< they stay on the device
-    permit,   ///< the planner decides
-    require,  ///< each of them travels
+    forbid,  ///< they stay on the device
+    permit,  ///< the planner decides
+    require, ///< each of them travels
 };
 
 /// A stage that could be offloaded, as a policy sees it.
@@ -27,20 +27,17 @@ struct offload_candidate {
     std::size_t stages_on_rank = 1;
 };
 
-template <class P>
-concept has_decide = requires(const P& policy, const offload_candidate& candidate) {
+template <class P> concept has_decide = requires(const P& policy, const offload_candidate& candidate) {
     { policy.decide(candidate) } -> std::same_as<offload_decision>;
 };
 
 /// Says which stages may, must, or must not be offloaded. Stages without transfer times are never asked about.
 ///
 /// Semantics: the decision depends on the candidate alone.
-template <class P>
-concept offload_policy = std::copyable<P> && has_decide<P>;
+template <class P> concept offload_policy = std::copyable<P> && has_decide<P>;
 
 /// The sentence that a type lacks to be an offload policy.
-template <class P>
-consteval bool check_offload_policy() {
+template <class P> consteval bool check_offload_policy() {
     static_assert(std::copyable<P>, "offload policy: must be copyable");
     static_assert(has_decide<P>, "offload policy: needs `offload_decision decide(const offload_candidate&) const`");
     return offload_policy<P>;
@@ -53,7 +50,9 @@ struct never {
 };
 
 struct always {
-    [[nodiscard]] constexpr offload_decision decide(const offload_candidate&) const { return offload_decision::require; }
+    [[nodiscard]] constexpr offload_decision decide(const offload_candidate&) const {
+        return offload_decision::require;
+    }
 };
 
 /// On each rank, the stages with the longest lifespans, up to a share of its stages (PipeOffload, section on selective
@@ -74,5 +73,5 @@ struct solver_decides {
 static_assert(offload_policy<never> && offload_policy<always> && offload_policy<longest_lifespan_first> &&
               offload_policy<solver_decides>);
 
-}  // namespace offload
-}  // namespace optpipe
+} // namespace offload
+} // namespace optpipe

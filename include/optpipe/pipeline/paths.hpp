@@ -1,18 +1,17 @@
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
+
+#include <algorithm>
+#include <cstddef>
 
 namespace optpipe {
 
 /// Where one microbatch alone could be at the earliest, and what must still come after it. A gradient is I, or B where
 /// the backward isn't split.
-template <std::size_t Stages = dynamic>
-struct microbatch_paths {
+template <std::size_t Stages = dynamic> struct microbatch_paths {
     per_stage<duration, Stages> forward_start{};
     per_stage<duration, Stages> gradient_start{};
     /// The least time from the end of the gradient of a stage to the end of all work of this microbatch.
@@ -51,15 +50,16 @@ template <pipeline_graph Graph>
 
 /// The place of every stage among those of its rank, longest lifespan first, earlier stages first among equals.
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr per_stage<std::size_t, Graph::stage_extent> lifespan_places(
-    const basic_problem<Graph>& p, const microbatch_paths<Graph::stage_extent>& paths) {
+[[nodiscard]] constexpr per_stage<std::size_t, Graph::stage_extent>
+lifespan_places(const basic_problem<Graph>& p, const microbatch_paths<Graph::stage_extent>& paths) {
     per_stage<std::size_t, Graph::stage_extent> places(p.graph.stages());
     for (const auto& stages : stages_by_rank(p.graph))
         for (const stage s : stages)
             for (const stage other : stages)
-                if (paths.lifespan[other] > paths.lifespan[s] || (paths.lifespan[other] == paths.lifespan[s] && other < s))
+                if (paths.lifespan[other] > paths.lifespan[s] ||
+                    (paths.lifespan[other] == paths.lifespan[s] && other < s))
                     ++places[s];
     return places;
 }
 
-}  // namespace optpipe
+} // namespace optpipe

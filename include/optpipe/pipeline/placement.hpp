@@ -1,27 +1,24 @@
 #pragma once
 
-#include <concepts>
-#include <cstddef>
-#include <utility>
-
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/extent.hpp"
 #include "optpipe/core/index.hpp"
 
+#include <concepts>
+#include <cstddef>
+#include <utility>
+
 namespace optpipe {
 
-template <class P>
-concept has_stage_extent = requires(std::size_t ranks) {
+template <class P> concept has_stage_extent = requires(std::size_t ranks) {
     { P::stage_extent(ranks) } -> std::same_as<std::size_t>;
     typename extent<P::stage_extent(1)>;
 };
-template <class P>
-concept has_stages = requires(const P& p, std::size_t ranks) {
+template <class P> concept has_stages = requires(const P& p, std::size_t ranks) {
     { p.stages(ranks) } -> std::same_as<std::size_t>;
 };
-template <class P>
-concept has_rank_of = requires(const P& p, stage s, std::size_t ranks) {
+template <class P> concept has_rank_of = requires(const P& p, stage s, std::size_t ranks) {
     { p.rank_of(s, ranks) } -> std::same_as<rank>;
 };
 
@@ -30,14 +27,13 @@ concept has_rank_of = requires(const P& p, stage s, std::size_t ranks) {
 /// Semantics: `stages(R)` is the number of stages on R ranks; `rank_of(s, R)` is below R for every s below it, and
 /// always the same; `stage_extent(R)` is `stages(R)` as a type-level extent, or `dynamic` where it can't be known
 /// (always for R = `dynamic`).
-template <class P>
-concept placement_policy = std::regular<P> && has_stage_extent<P> && has_stages<P> && has_rank_of<P>;
+template <class P> concept placement_policy = std::regular<P> && has_stage_extent<P> && has_stages<P> && has_rank_of<P>;
 
 /// The sentence that a type lacks to be a placement.
-template <class P>
-consteval bool check_placement() {
+template <class P> consteval bool check_placement() {
     static_assert(std::regular<P>, "placement: must be default constructible, copyable and equality comparable");
-    static_assert(has_stage_extent<P>, "placement: needs `static constexpr std::size_t stage_extent(std::size_t ranks)`");
+    static_assert(has_stage_extent<P>,
+                  "placement: needs `static constexpr std::size_t stage_extent(std::size_t ranks)`");
     static_assert(has_stages<P>, "placement: needs `std::size_t stages(std::size_t ranks) const`");
     static_assert(has_rank_of<P>, "placement: needs `rank rank_of(stage, std::size_t ranks) const`");
     return placement_policy<P>;
@@ -54,8 +50,7 @@ struct linear {
 };
 
 /// Stage s on rank s mod R, `Chunks` stages per rank (interleaved 1F1B, PipeOffload).
-template <std::size_t Chunks = dynamic>
-struct loop {
+template <std::size_t Chunks = dynamic> struct loop {
     extent<Chunks> chunks{};
 
     constexpr loop() = default;
@@ -69,7 +64,9 @@ struct loop {
 /// Two stages per rank, 0 … R-1 and back (ZB-V and Controllable Memory), so that the longest lifespan shares a rank
 /// with the shortest.
 struct v {
-    [[nodiscard]] static constexpr std::size_t stage_extent(std::size_t ranks) { return extent_product(ranks, std::size_t{2}); }
+    [[nodiscard]] static constexpr std::size_t stage_extent(std::size_t ranks) {
+        return extent_product(ranks, std::size_t{2});
+    }
     [[nodiscard]] constexpr std::size_t stages(std::size_t ranks) const { return 2 * ranks; }
     [[nodiscard]] constexpr rank rank_of(stage s, std::size_t ranks) const {
         return rank{s.position() < ranks ? s.position() : 2 * ranks - 1 - s.position()};
@@ -78,8 +75,7 @@ struct v {
 };
 
 /// Any map.
-template <std::size_t Stages = dynamic>
-struct map {
+template <std::size_t Stages = dynamic> struct map {
     per_stage<rank, Stages> ranks{};
 
     constexpr map() = default;
@@ -90,8 +86,8 @@ struct map {
     friend constexpr bool operator==(const map&, const map&) = default;
 };
 
-static_assert(placement_policy<linear> && placement_policy<loop<>> && placement_policy<loop<2>> && placement_policy<v> &&
-              placement_policy<map<>> && placement_policy<map<8>>);
+static_assert(placement_policy<linear> && placement_policy<loop<>> && placement_policy<loop<2>> &&
+              placement_policy<v> && placement_policy<map<>> && placement_policy<map<8>>);
 
-}  // namespace placement
-}  // namespace optpipe
+} // namespace placement
+} // namespace optpipe

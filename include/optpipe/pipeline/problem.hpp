@@ -1,5 +1,10 @@
 #pragma once
 
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/costs.hpp"
+#include "optpipe/pipeline/graph.hpp"
+
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
@@ -9,28 +14,22 @@
 #include <type_traits>
 #include <utility>
 
-#include "optpipe/core/container.hpp"
-#include "optpipe/core/quantity.hpp"
-#include "optpipe/pipeline/costs.hpp"
-#include "optpipe/pipeline/graph.hpp"
-
 namespace optpipe {
 
 /// What is to be as short as possible.
 enum class objective_kind {
-    makespan,  ///< the last end
-    span,      ///< the longest time that any rank is engaged, from its first start to its last end
+    makespan, ///< the last end
+    span,     ///< the longest time that any rank is engaged, from its first start to its last end
 };
 
 enum class duplex_kind {
-    full,  ///< a link carries one transfer per direction at a time
-    half,  ///< a link carries one transfer at a time
+    full, ///< a link carries one transfer per direction at a time
+    half, ///< a link carries one transfer at a time
 };
 
 /// The time from the end of an operation on one rank until a dependent one on another rank may start: the same between
 /// all ranks, or one number per ordered pair.
-template <std::size_t Ranks = dynamic>
-class hop_times {
+template <std::size_t Ranks = dynamic> class hop_times {
 public:
     constexpr hop_times() = default;
     constexpr explicit hop_times(duration uniform) : uniform_{uniform} {}
@@ -53,8 +52,7 @@ private:
 };
 
 /// Who may copy what at the same time.
-template <std::size_t Ranks = dynamic>
-struct transfer_rules {
+template <std::size_t Ranks = dynamic> struct transfer_rules {
     /// Transfers that one rank may have under way at once: 1, or 2 (one per direction).
     int engines = 1;
     duplex_kind duplex = duplex_kind::full;
@@ -64,7 +62,8 @@ struct transfer_rules {
     constexpr transfer_rules() = default;
     /// Every rank with a link of its own.
     constexpr explicit transfer_rules(std::size_t ranks) : link(ranks) {
-        for (const rank r : link.indices()) link[r] = r.value();
+        for (const rank r : link.indices())
+            link[r] = r.value();
     }
     /// Puts both ranks on one link.
     constexpr void share_link(rank a, rank b) {
@@ -76,8 +75,7 @@ struct transfer_rules {
 };
 
 /// A pipeline with its costs and limits (spec: `optpipe.problem/1`). All numbers are in the units that it names.
-template <pipeline_graph Graph>
-struct basic_problem {
+template <pipeline_graph Graph> struct basic_problem {
     using graph_type = Graph;
     static constexpr std::size_t ranks_extent = Graph::rank_extent;
     static constexpr std::size_t stages_extent = Graph::stage_extent;
@@ -99,11 +97,8 @@ struct basic_problem {
     constexpr basic_problem() = default;
     /// Unlimited memory, no communication time, a host link per rank.
     constexpr basic_problem(Graph shape, per_stage<stage_costs, stages_extent> stage_costs)
-        : graph{std::move(shape)},
-          costs{std::move(stage_costs)},
-          memory_limit(graph.ranks(), memory_size::unlimited()),
-          host_memory_limit(graph.ranks(), memory_size::unlimited()),
-          transfer(graph.ranks()) {
+        : graph{std::move(shape)}, costs{std::move(stage_costs)}, memory_limit(graph.ranks(), memory_size::unlimited()),
+          host_memory_limit(graph.ranks(), memory_size::unlimited()), transfer(graph.ranks()) {
         OPTPIPE_EXPECT(costs.size() == graph.stages(), "problem: one entry of costs per stage");
     }
 
@@ -136,7 +131,8 @@ struct basic_problem {
     /// The largest amount of device memory that the problem mentions; comparisons of memory are relative to it.
     [[nodiscard]] constexpr memory_size memory_scale() const {
         memory_size largest{};
-        for (const auto& c : costs) largest = std::max({largest, c.activation, c.weight_stash});
+        for (const auto& c : costs)
+            largest = std::max({largest, c.activation, c.weight_stash});
         for (const auto limit : memory_limit)
             if (!limit.is_unlimited()) largest = std::max(largest, limit);
         return largest;
@@ -147,17 +143,18 @@ struct basic_problem {
 using problem = basic_problem<any_graph>;
 
 /// The same problem with all extents dynamic.
-template <pipeline_graph Graph>
-[[nodiscard]] problem to_problem(const basic_problem<Graph>& p) {
+template <pipeline_graph Graph> [[nodiscard]] problem to_problem(const basic_problem<Graph>& p) {
     per_stage<stage_costs> costs(p.graph.stages());
-    for (const stage s : p.graph.all_stages()) costs[s] = p.costs[s];
+    for (const stage s : p.graph.all_stages())
+        costs[s] = p.costs[s];
     problem result{to_any_graph(p.graph), std::move(costs)};
     if (p.p2p.is_uniform()) {
         result.p2p = hop_times<>{p.p2p(rank{0}, rank{1})};
     } else {
         bounded_vector<duration, dynamic> matrix;
         for (const rank a : p.graph.all_ranks())
-            for (const rank b : p.graph.all_ranks()) matrix.push_back(p.p2p(a, b));
+            for (const rank b : p.graph.all_ranks())
+                matrix.push_back(p.p2p(a, b));
         result.p2p = hop_times<>{p.graph.ranks(), std::move(matrix)};
     }
     result.split_backward = p.split_backward;
@@ -175,4 +172,4 @@ template <pipeline_graph Graph>
     return result;
 }
 
-}  // namespace optpipe
+} // namespace optpipe

@@ -1,14 +1,14 @@
 #pragma once
 
-#include <cmath>
-#include <string>
-#include <vector>
-
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/format.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/problem.hpp"
+
+#include <cmath>
+#include <string>
+#include <vector>
 
 namespace optpipe {
 namespace detail {
@@ -23,7 +23,9 @@ public:
     explicit number_checks(std::vector<violation>& found) : found_{&found} {}
 
     void positive(const std::string& where, double value) { check(where, value, value > 0.0, "must be above 0"); }
-    void not_negative(const std::string& where, double value) { check(where, value, value >= 0.0, "must not be negative"); }
+    void not_negative(const std::string& where, double value) {
+        check(where, value, value >= 0.0, "must not be negative");
+    }
 
 private:
     void check(const std::string& where, double value, bool holds, const char* rule) {
@@ -35,8 +37,7 @@ private:
     std::vector<violation>* found_;
 };
 
-template <pipeline_graph Graph>
-void validate_costs(const basic_problem<Graph>& p, std::vector<violation>& found) {
+template <pipeline_graph Graph> void validate_costs(const basic_problem<Graph>& p, std::vector<violation>& found) {
     number_checks numbers{found};
     for (const stage s : p.graph.all_stages()) {
         const auto& c = p.costs[s];
@@ -56,11 +57,11 @@ void validate_costs(const basic_problem<Graph>& p, std::vector<violation>& found
     }
     for (const rank a : p.graph.all_ranks())
         for (const rank b : p.graph.all_ranks())
-            numbers.not_negative(place("p2p", a.position()) + "[" + std::to_string(b.value()) + "]", p.p2p(a, b).value());
+            numbers.not_negative(place("p2p", a.position()) + "[" + std::to_string(b.value()) + "]",
+                                 p.p2p(a, b).value());
 }
 
-template <pipeline_graph Graph>
-void validate_limits(const basic_problem<Graph>& p, std::vector<violation>& found) {
+template <pipeline_graph Graph> void validate_limits(const basic_problem<Graph>& p, std::vector<violation>& found) {
     number_checks numbers{found};
     for (const rank r : p.graph.all_ranks()) {
         if (!p.memory_limit[r].is_unlimited())
@@ -71,7 +72,8 @@ void validate_limits(const basic_problem<Graph>& p, std::vector<violation>& foun
     if (!found.empty()) return;
     // A small host is no contradiction: whether it leaves a schedule is the planner's answer.
     auto with_large_host = p;
-    for (auto& limit : with_large_host.host_memory_limit) limit = memory_size::unlimited();
+    for (auto& limit : with_large_host.host_memory_limit)
+        limit = memory_size::unlimited();
     const auto slack = tolerance{}.at(p.memory_scale());
     for (const rank r : p.graph.all_ranks()) {
         if (p.memory_limit[r].is_unlimited()) continue;
@@ -83,11 +85,10 @@ void validate_limits(const basic_problem<Graph>& p, std::vector<violation>& foun
     }
 }
 
-}  // namespace detail
+} // namespace detail
 
 /// Everything that contradicts spec.md in the problem, each with the field and the reason. Empty: it can be planned.
-template <pipeline_graph Graph>
-[[nodiscard]] std::vector<violation> validate(const basic_problem<Graph>& p) {
+template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate(const basic_problem<Graph>& p) {
     std::vector<violation> found;
     if (p.graph.ranks() == 0) found.push_back({"ranks", "must be at least 1"});
     if (p.graph.microbatches() == 0) found.push_back({"microbatches", "must be at least 1"});
@@ -101,8 +102,9 @@ template <pipeline_graph Graph>
         const rank r = p.rank_of(s);
         if (r.position() >= p.graph.ranks()) {
             in_range = false;
-            found.push_back({detail::place("stages", s.position(), "rank"),
-                             "is " + std::to_string(r.value()) + ", there are " + std::to_string(p.graph.ranks()) + " ranks"});
+            found.push_back(
+                {detail::place("stages", s.position(), "rank"),
+                 "is " + std::to_string(r.value()) + ", there are " + std::to_string(p.graph.ranks()) + " ranks"});
         } else {
             used[r] = true;
         }
@@ -115,4 +117,4 @@ template <pipeline_graph Graph>
     return found;
 }
 
-}  // namespace optpipe
+} // namespace optpipe

@@ -1,9 +1,5 @@
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <vector>
-
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/tolerance.hpp"
@@ -12,10 +8,14 @@
 #include "optpipe/schedule/bounds/one_machine.hpp"
 #include "optpipe/schedule/bounds/time_windows.hpp"
 
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
 namespace optpipe {
 
-/// Lower bounds on the objective of every valid schedule, each from the structure of the problem alone. 0 where one says
-/// nothing.
+/// Lower bounds on the objective of every valid schedule, each from the structure of the problem alone. 0 where one
+/// says nothing.
 struct structural_bounds {
     /// One microbatch through the whole pipeline.
     duration critical_path{};
@@ -60,7 +60,8 @@ constexpr duration device_load_bound(const basic_problem<Graph>& p, rank r, cons
         for (std::size_t m = 0; m < p.graph.microbatches(); ++m) {
             jobs.push_back({windows.forward(s).head[m], c.forward, windows.forward(s).tail[m]});
             jobs.push_back({windows.gradient(s).head[m], p.gradient_time(s), windows.gradient(s).tail[m]});
-            if (p.split_backward) jobs.push_back({windows.weight(s).head[m], c.backward_weight, windows.weight(s).tail[m]});
+            if (p.split_backward)
+                jobs.push_back({windows.weight(s).head[m], c.backward_weight, windows.weight(s).tail[m]});
         }
     }
     return one_machine_bound(std::move(jobs));
@@ -98,18 +99,20 @@ constexpr duration warm_up_bound(const basic_problem<Graph>& p, rank r, const ti
     return first_gradient + p.load(r) - done + last_tail;
 }
 
-template <pipeline_graph Graph>
-constexpr duration v_placement_bound(const basic_problem<Graph>& p) {
+template <pipeline_graph Graph> constexpr duration v_placement_bound(const basic_problem<Graph>& p) {
     const auto ranks = p.graph.ranks();
     if (ranks < 2 || p.graph.stages() != 2 * ranks || !p.split_backward) return {};
     const auto& unit = p.costs[stage{0}];
     memory_size limit{};
-    for (const rank r : p.graph.all_ranks()) limit = std::max(limit, p.memory_limit[r]);
+    for (const rank r : p.graph.all_ranks())
+        limit = std::max(limit, p.memory_limit[r]);
     if (limit.is_unlimited() || unit.activation <= memory_size{}) return {};
     for (const stage s : p.graph.all_stages()) {
         const auto& c = p.costs[s];
         if (p.rank_of(s) != placement::v{}.rank_of(s, ranks) || c != unit) return {};
-        if (c.forward != c.backward_input || c.forward != c.backward_weight || c.weight_stash != c.activation || c.transfer) return {};
+        if (c.forward != c.backward_input || c.forward != c.backward_weight || c.weight_stash != c.activation ||
+            c.transfer)
+            return {};
         if (!p.is_last(s) && (p.hop(s, s.next()) > duration{} || p.hop(s.next(), s) > duration{})) return {};
     }
     const auto k = static_cast<std::size_t>((limit + tolerance{}.at(p.memory_scale())) / unit.activation);
@@ -118,11 +121,10 @@ constexpr duration v_placement_bound(const basic_problem<Graph>& p) {
     return static_cast<double>(6 * m + 6 * ranks - 3 * k - 1) * unit.forward;
 }
 
-}  // namespace detail
+} // namespace detail
 
 /// O(ranks × stages × microbatches) for `span`, O(stages × microbatches) times a logarithm for `makespan`.
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p) {
+template <pipeline_graph Graph> [[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p) {
     structural_bounds bounds;
     const bool span = p.objective == objective_kind::span;
     const auto add = [&](rank r, const time_windows<Graph>& windows) {
@@ -131,10 +133,12 @@ template <pipeline_graph Graph>
         bounds.warm_up = std::max(bounds.warm_up, detail::warm_up_bound(p, r, windows));
     };
     if (span) {
-        for (const rank r : p.graph.all_ranks()) add(r, time_windows<Graph>::of_rank(p, r));
+        for (const rank r : p.graph.all_ranks())
+            add(r, time_windows<Graph>::of_rank(p, r));
     } else {
         const auto windows = time_windows<Graph>::step(p);
-        for (const rank r : p.graph.all_ranks()) add(r, windows);
+        for (const rank r : p.graph.all_ranks())
+            add(r, windows);
     }
     bounds.memory_area = memory_area_bound(p, false);
     bounds.link_capacity = memory_area_bound(p, true);
@@ -142,4 +146,4 @@ template <pipeline_graph Graph>
     return bounds;
 }
 
-}  // namespace optpipe
+} // namespace optpipe

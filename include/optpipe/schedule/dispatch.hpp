@@ -1,59 +1,18 @@
 #pragma once
 
+#include "optpipe/core/container.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/dispatch_facts.hpp"
+#include "optpipe/schedule/dispatch_options.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "optpipe/core/container.hpp"
-#include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/dispatch_facts.hpp"
-#include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/schedule.hpp"
-
 namespace optpipe {
-
-/// Which forward comes first on a rank that could run those of several stages.
-enum class forward_preference { deepest_stage, shallowest_stage, oldest_microbatch };
-
-/// The knobs of a dispatcher: each leaves the schedule valid and changes what it is worth.
-struct dispatch_options {
-    /// Microbatches under way on a stage at once, in units of its lifespan over the cycle time. 1 is just enough to
-    /// keep the busiest rank busy; more fills the time before the first gradient.
-    double depth = 1.0;
-    /// Share of the device memory that may be used, between what one microbatch needs (0) and the limit (1).
-    double memory_share = 1.0;
-    /// A weight gradient starts only if this share of it fits before the next operation is known to arrive.
-    double weight_fit = 1.0;
-    /// A forward waits for a gradient that is known to arrive within this share of its duration.
-    double forward_wait = 0.0;
-    forward_preference forwards = forward_preference::deepest_stage;
-    /// Share of each rank's stages whose stashes always travel, longest lifespan first.
-    double offload_share = 0.0;
-    /// Stashes of room that are kept free for transit by sending away what would take it; negative: no such rule.
-    double staging = -1.0;
-    /// How early a reload may start before its gradient is expected, in reloads.
-    double lead = 2.0;
-
-    friend constexpr bool operator==(const dispatch_options&, const dispatch_options&) = default;
-};
-
-/// Exceptions to the rules of a dispatcher, one per stage and microbatch (or per stage). They too leave the schedule
-/// valid: what memory doesn't allow isn't done.
-template <pipeline_graph Graph>
-struct dispatch_hints {
-    enum class stash : std::uint8_t { by_rule, stays, leaves };
-    enum class weight : std::uint8_t { by_rule, at_once, last };
-
-    std::vector<stash> stashes{};
-    std::vector<weight> weights{};
-    /// Added to the number of microbatches that may be under way.
-    std::vector<int> depth{};
-
-    constexpr explicit dispatch_hints(const Graph& g)
-        : stashes(g.stages() * g.microbatches(), stash::by_rule), weights(stashes.size(), weight::by_rule),
-          depth(g.stages(), 0) {}
-};
 
 /// Plays a step forward in time and lets every rank start the best of what it can: gradients, then forwards that memory
 /// allows, then weight gradients in what is left. Microbatches are first in, first out on every stage.
@@ -61,21 +20,13 @@ struct dispatch_hints {
 /// Never gets stuck where one microbatch at a time fits: before a stash is taken it checks, in the order of the
 /// microbatches, that each of those under way can still be finished with what its predecessors give back (the banker's
 /// algorithm). O(operations × microbatches under way on a rank).
-template <pipeline_graph Graph>
-class dispatcher {
+template <pipeline_graph Graph> class dispatcher {
 public:
-    constexpr dispatcher(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts, const dispatch_options& options,
-                         const dispatch_hints<Graph>& exceptions)
-        : p_{&p},
-          facts_{&facts},
-          options_{options},
-          hints_{&exceptions},
-          count_{p.graph.microbatches()},
-          ranks_(p.graph.ranks()),
-          stages_(p.graph.stages()),
-          forward_front_(count_, 0),
-          gradient_front_(count_, p.graph.stages()),
-          link_busy_(2 * p.graph.ranks(), 0),
+    constexpr dispatcher(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts,
+                         const dispatch_options& options, const dispatch_hints<Graph>& exceptions)
+        : p_{&p}, facts_{&facts}, options_{options}, hints_{&exceptions}, count_{p.graph.microbatches()},
+          ranks_(p.graph.ranks()), stages_(p.graph.stages()), forward_front_(count_, 0),
+          gradient_front_(count_, p.graph.stages()), link_busy_(2 * p.graph.ranks(), 0),
           careful_(p.graph.stages() != p.graph.ranks()) {
         for (const rank r : p.graph.all_ranks()) {
             const auto least = facts.least[r];
@@ -89,7 +40,8 @@ public:
         }
         for (const stage s : p.graph.all_stages()) {
             stages_[s].cells.resize(count_);
-            const double depth = options.depth * (facts.paths.lifespan[s] / facts.cycle) + 0.999 + exceptions.depth[s.position()];
+            const double depth =
+                options.depth * (facts.paths.lifespan[s] / facts.cycle) + 0.999 + exceptions.depth[s.position()];
             stages_[s].cap = static_cast<std::size_t>(std::clamp(depth, 1.0, static_cast<double>(count_)));
             careful_ = careful_ || facts.decision[s] != offload_decision::forbid;
         }
@@ -101,12 +53,14 @@ public:
     /// All operations in the order in which they started; fewer than a step has if it got stuck.
     [[nodiscard]] constexpr operation_list<Graph> run() {
         started_.reserve(5 * p_->graph.stages() * count_);
-        for (const rank r : p_->graph.all_ranks()) touch(r);
+        for (const rank r : p_->graph.all_ranks())
+            touch(r);
         serve();
         while (!events_.empty()) {
             now_ = events_.front().time;
             const auto slack = 1e-9 * now_;
-            while (!events_.empty() && events_.front().time <= now_ + slack) apply(pop());
+            while (!events_.empty() && events_.front().time <= now_ + slack)
+                apply(pop());
             serve();
         }
         return started_;
@@ -157,7 +111,7 @@ private:
         rank where{};
         operation op{};
         friend constexpr bool operator<(const event& a, const event& b) {
-            return a.time != b.time ? a.time > b.time : a.number > b.number;  // for a heap with the earliest on top
+            return a.time != b.time ? a.time > b.time : a.number > b.number; // for a heap with the earliest on top
         }
     };
 
@@ -236,7 +190,8 @@ private:
         auto& r = ranks_[where];
         r.engine_busy[engine_of(op)] = false;
         link_busy_[link_of(op, where)] = 0;
-        for (const rank mate : facts_->link_mates[where]) touch(mate);
+        for (const rank mate : facts_->link_mates[where])
+            touch(mate);
         if (op.kind == operation_kind::offload) {
             move(op, stash::on_host);
             r.away.push_back(reload_of(op.stage, op.microbatch));
@@ -308,7 +263,8 @@ private:
     }
     constexpr operation_kind gradient_kind(rank r, stage s) const {
         const auto& c = costs(s);
-        const bool split = p_->split_backward && (c.weight_stash <= c.activation || fits(r, c.weight_stash - c.activation));
+        const bool split =
+            p_->split_backward && (c.weight_stash <= c.activation || fits(r, c.weight_stash - c.activation));
         return split ? operation_kind::backward_input : operation_kind::backward;
     }
     /// A gradient came before the copy engine did: the stash stays.
@@ -394,10 +350,13 @@ private:
         if (hint != hints::stash::by_rule) return hint == hints::stash::leaves;
         const double place = static_cast<double>(facts_->lifespan_place[s]);
         const double share = options_.offload_share * static_cast<double>(facts_->stages[r].size()) - place;
-        const auto whole = [&](std::size_t k) { return static_cast<std::size_t>(share * static_cast<double>(k) + 1e-9); };
+        const auto whole = [&](std::size_t k) {
+            return static_cast<std::size_t>(share * static_cast<double>(k) + 1e-9);
+        };
         bool wants = share >= 1.0 || (share > 0.0 && whole(m + 1) > whole(m));
         if (!wants && options_.staging >= 0.0 && !ranks_[r].limit.is_unlimited())
-            wants = ranks_[r].held_in_all + c.activation > ranks_[r].limit - options_.staging * facts_->largest_stash[r];
+            wants =
+                ranks_[r].held_in_all + c.activation > ranks_[r].limit - options_.staging * facts_->largest_stash[r];
         if (!wants) return false;
         const auto queue = static_cast<double>(ranks_[r].leaving.size()) * c.transfer->offload;
         return expected_gradient(s, m) - now_ > queue + c.forward + c.transfer->offload + c.transfer->reload;
@@ -422,16 +381,19 @@ private:
         duration chain = now_ + paths.lifespan[s] - p_->gradient_time(s);
         if (const auto front = gradient_front_[m]; front < p_->graph.stages()) {
             const stage reached{front};
-            chain = at(reached, m).gradient_end + paths.gradient_start[s] - paths.gradient_start[reached] - p_->gradient_time(reached);
+            chain = at(reached, m).gradient_end + paths.gradient_start[s] - paths.gradient_start[reached] -
+                    p_->gradient_time(reached);
         } else if (const stage reached{forward_front_[m]}; !at(reached, m).forward_end.is_unlimited()) {
-            chain = at(reached, m).forward_end + paths.gradient_start[s] - paths.forward_start[reached] - costs(reached).forward;
+            chain = at(reached, m).forward_end + paths.gradient_start[s] - paths.forward_start[reached] -
+                    costs(reached).forward;
         }
         return chain;
     }
 
     constexpr std::size_t oldest(rank r) const {
         std::size_t m = count_;
-        for (const stage s : facts_->stages[r]) m = std::min(m, stages_[s].next_gradient);
+        for (const stage s : facts_->stages[r])
+            m = std::min(m, stages_[s].next_gradient);
         return m;
     }
     static constexpr bool stays(stash where) { return where == stash::on_device || where == stash::coming; }
@@ -583,4 +545,4 @@ private:
     operation_list<Graph> started_{};
 };
 
-}  // namespace optpipe
+} // namespace optpipe

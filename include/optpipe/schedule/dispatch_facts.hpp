@@ -1,8 +1,5 @@
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-
 #include "optpipe/core/container.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
@@ -10,11 +7,13 @@
 #include "optpipe/pipeline/paths.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
+#include <algorithm>
+#include <cstddef>
+
 namespace optpipe {
 
 /// What a dispatcher needs to know of a problem and that no run changes.
-template <pipeline_graph Graph>
-struct dispatch_facts {
+template <pipeline_graph Graph> struct dispatch_facts {
     static constexpr std::size_t stages_extent = Graph::stage_extent;
     static constexpr std::size_t ranks_extent = Graph::rank_extent;
 
@@ -55,7 +54,7 @@ template <pipeline_graph Graph, offload_policy Policy>
         for (const rank other : p.graph.all_ranks())
             if (p.transfer.link[r] == p.transfer.link[other]) f.link_mates[r].push_back(other);
         const auto least = least_memory(p, r);
-        f.least[r] = least.needed;
+        f.least[r] = least.with_offloaded;
         for (const stage s : least.offloaded) {
             f.must_leave[s] = 1;
             f.host_for_must[r] += p.costs[s].activation;
@@ -70,4 +69,4 @@ template <pipeline_graph Graph, offload_policy Policy>
     return f;
 }
 
-}  // namespace optpipe
+} // namespace optpipe

@@ -14,8 +14,7 @@
 namespace optpipe {
 
 /// Keeps the best order that it is shown.
-template <pipeline_graph Graph>
-class best_order {
+template <pipeline_graph Graph> class best_order {
 public:
     constexpr explicit best_order(const basic_problem<Graph>& p) : p_{&p} {}
 
@@ -42,19 +41,20 @@ private:
 
 /// Searches for the run of a dispatcher that gives the shortest step: first its knobs, one after the other, as long as
 /// that helps; then random exceptions to its rules, kept when they do no harm. `Stop` is asked between runs.
-template <pipeline_graph Graph, class Stop>
-class dispatch_search {
+template <pipeline_graph Graph, class Stop> class dispatch_search {
 public:
-    constexpr dispatch_search(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts, best_order<Graph>& best,
-                              const Stop& stop, std::size_t effort, std::uint64_t seed)
+    constexpr dispatch_search(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts,
+                              best_order<Graph>& best, const Stop& stop, std::size_t effort, std::uint64_t seed)
         : p_{p}, facts_{facts}, best_{best}, stop_{stop}, effort_{effort}, random_{seed}, hints_{p.graph} {
-        for (const auto decision : facts.decision) offloads_ = offloads_ || decision != offload_decision::forbid;
+        for (const auto decision : facts.decision)
+            offloads_ = offloads_ || decision != offload_decision::forbid;
     }
 
     constexpr void run() {
         value_ = trial(options_, hints_);
         scan();
-        while (!exhausted() && turn_knobs()) {}
+        while (!exhausted() && turn_knobs()) {
+        }
         const auto knobs = options_;
         const auto settled = value_;
         // Exceptions lead into dead ends: after long without luck the walk starts anew from the knobs.
@@ -99,8 +99,7 @@ private:
         return true;
     }
 
-    template <class Value, class... Values>
-    constexpr bool turn(Value dispatch_options::*knob, Values... values) {
+    template <class Value, class... Values> constexpr bool turn(Value dispatch_options::*knob, Values... values) {
         bool better = false;
         const auto attempt = [&](Value value) {
             auto options = options_;
@@ -132,7 +131,8 @@ private:
         for (std::size_t unlucky = 0; unlucky < patience && !exhausted(); ++unlucky) {
             auto options = options_;
             auto exceptions = hints_;
-            for (auto changes = 1 + random_.below(3); changes > 0; --changes) change(options, exceptions);
+            for (auto changes = 1 + random_.below(3); changes > 0; --changes)
+                change(options, exceptions);
             const auto value = trial(options, exceptions);
             if (value > value_) continue;
             if (value < value_) unlucky = 0;
@@ -178,4 +178,4 @@ private:
     std::size_t trials_ = 0;
 };
 
-}  // namespace optpipe
+} // namespace optpipe

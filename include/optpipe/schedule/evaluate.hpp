@@ -1,9 +1,5 @@
 #pragma once
 
-#include <algorithm>
-#include <string>
-#include <utility>
-
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/builder.hpp"
@@ -11,11 +7,16 @@
 #include "optpipe/schedule/report.hpp"
 #include "optpipe/schedule/simulate.hpp"
 
+#include <algorithm>
+#include <string>
+#include <utility>
+
 namespace optpipe {
 
 /// The times that an order gets in the end: its earliest ones, and for `span` a warm-up that is put off.
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr outcome<basic_schedule<Graph>> time_order(const basic_problem<Graph>& p, const basic_order<Graph>& given) {
+[[nodiscard]] constexpr outcome<basic_schedule<Graph>> time_order(const basic_problem<Graph>& p,
+                                                                  const basic_order<Graph>& given) {
     auto timed = simulate(p, given);
     if (!timed || p.objective == objective_kind::makespan) return timed;
     auto result = *std::move(timed);
@@ -25,7 +26,8 @@ template <pipeline_graph Graph>
 
 /// The schedule that a builder gets within the memory of the problem, or why there is none.
 template <pipeline_graph Graph, class Builder>
-[[nodiscard]] constexpr outcome<basic_schedule<Graph>> build_schedule(const basic_problem<Graph>& p, const Builder& build) {
+[[nodiscard]] constexpr outcome<basic_schedule<Graph>> build_schedule(const basic_problem<Graph>& p,
+                                                                      const Builder& build) {
     static_assert(check_schedule_builder<Builder, Graph>());
     const auto built = build(p);
     if (!built) return built.why();
@@ -34,11 +36,12 @@ template <pipeline_graph Graph, class Builder>
 
 /// A schedule with its measures. `bound`: proven for the problem, 0 where nothing is; what rounding puts above the
 /// objective counts as equal to it.
-[[nodiscard]] inline schedule_report make_report(const problem& p, std::string method, schedule timed, duration bound = {}) {
+[[nodiscard]] inline schedule_report make_report(const problem& p, std::string method, schedule timed,
+                                                 duration bound = {}) {
     schedule_report report{std::move(method), std::move(timed), {}, {}};
     report.measures = measure(p, report.schedule);
     if (bound > duration{}) report.bound = std::min(bound, report.measures.objective);
     return report;
 }
 
-}  // namespace optpipe
+} // namespace optpipe

@@ -1,24 +1,22 @@
 #pragma once
 
-#include <cstddef>
-#include <vector>
-
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/pipeline/graph.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
+#include <cstddef>
+#include <vector>
+
 namespace optpipe {
 
 /// The compute operations of each rank, in the order in which it runs them.
-template <pipeline_graph Graph>
-using compute_lanes = per_rank<std::vector<operation>, Graph::rank_extent>;
+template <pipeline_graph Graph> using compute_lanes = per_rank<std::vector<operation>, Graph::rank_extent>;
 
 namespace detail {
 
 /// Which operations have been done, and so which may come next. Knows dependencies, no times.
-template <pipeline_graph Graph>
-class dependency_tracker {
+template <pipeline_graph Graph> class dependency_tracker {
 public:
     constexpr explicit dependency_tracker(const Graph& g) : stages_{g.stages()}, number_{g}, done_(number_.size(), 0) {}
 
@@ -28,7 +26,8 @@ public:
         case operation_kind::forward: return s.value() == 0 || done(forward(s.previous(), op.microbatch));
         case operation_kind::backward_input:
         case operation_kind::backward:
-            return done(forward(s, op.microbatch)) && (s.position() + 1 == stages_ || gradient_done(s.next(), op.microbatch));
+            return done(forward(s, op.microbatch)) &&
+                   (s.position() + 1 == stages_ || gradient_done(s.next(), op.microbatch));
         case operation_kind::backward_weight: return done(backward_input(s, op.microbatch));
         case operation_kind::offload: return done(forward(s, op.microbatch));
         case operation_kind::reload: return done(offload_of(s, op.microbatch));
@@ -39,17 +38,19 @@ public:
 
 private:
     constexpr bool done(const operation& op) const { return done_[number_(op)] != 0; }
-    constexpr bool gradient_done(stage s, microbatch m) const { return done(backward_input(s, m)) || done(backward(s, m)); }
+    constexpr bool gradient_done(stage s, microbatch m) const {
+        return done(backward_input(s, m)) || done(backward(s, m));
+    }
 
     std::size_t stages_;
     operation_numbering<Graph> number_;
-    std::vector<unsigned char> done_;  // clang 14 has no constexpr std::vector<bool>
+    std::vector<unsigned char> done_; // clang 14 has no constexpr std::vector<bool>
 };
 
-}  // namespace detail
+} // namespace detail
 
-/// Merges the lanes of all ranks into one order that respects every dependency. Where the lanes wait for each other in a
-/// circle, `not_executable`, with the rank of one of them and how many of its operations were done.
+/// Merges the lanes of all ranks into one order that respects every dependency. Where the lanes wait for each other in
+/// a circle, `not_executable`, with the rank of one of them and how many of its operations were done.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>> interleave(const Graph& g, const compute_lanes<Graph>& lanes) {
     basic_order<Graph> merged{g, {}};
@@ -76,4 +77,4 @@ template <pipeline_graph Graph>
     return merged;
 }
 
-}  // namespace optpipe
+} // namespace optpipe

@@ -1,13 +1,13 @@
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <vector>
-
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
 
 namespace optpipe {
 
@@ -22,13 +22,14 @@ enum class memory_kind { device, host };
 
 namespace detail {
 
-/// The operations of each rank, in the order of the schedule. Of dynamic extent: gcc 12 can't return an array of vectors
-/// in a constant expression.
+/// The operations of each rank, in the order of the schedule. Of dynamic extent: gcc 12 can't return an array of
+/// vectors in a constant expression.
 template <pipeline_graph Graph>
 constexpr per_rank<std::vector<timed_operation>> operations_by_rank(const basic_problem<Graph>& p,
                                                                     const basic_schedule<Graph>& s) {
     per_rank<std::vector<timed_operation>> own(p.graph.ranks());
-    for (const auto& timed : s.operations) own[p.rank_of(timed.op.stage)].push_back(timed);
+    for (const auto& timed : s.operations)
+        own[p.rank_of(timed.op.stage)].push_back(timed);
     return own;
 }
 
@@ -57,19 +58,21 @@ constexpr std::vector<memory_point> curve_of(const basic_problem<Graph>& p, cons
     memory_size level{};
     for (std::size_t i = 0; i < changes.size();) {
         const auto now = changes[i].time;
-        while (i < changes.size() && changes[i].time <= now + slack) level += changes[i++].amount;
+        while (i < changes.size() && changes[i].time <= now + slack)
+            level += changes[i++].amount;
         curve.push_back({now, level});
     }
     return curve;
 }
 
-}  // namespace detail
+} // namespace detail
 
-/// How the memory of one rank rises and falls. At one instant (within `slack`) what is freed comes before what is added.
+/// How the memory of one rank rises and falls. At one instant (within `slack`) what is freed comes before what is
+/// added.
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr std::vector<memory_point> memory_curve(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
-                                                               rank r, memory_kind which = memory_kind::device,
-                                                               duration slack = {}) {
+[[nodiscard]] constexpr std::vector<memory_point>
+memory_curve(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, rank r,
+             memory_kind which = memory_kind::device, duration slack = {}) {
     std::vector<timed_operation> own;
     for (const auto& timed : s.operations)
         if (p.rank_of(timed.op.stage) == r) own.push_back(timed);
@@ -78,13 +81,13 @@ template <pipeline_graph Graph>
 
 [[nodiscard]] constexpr memory_size peak_of(const std::vector<memory_point>& curve) {
     memory_size peak{};
-    for (const auto& point : curve) peak = std::max(peak, point.level);
+    for (const auto& point : curve)
+        peak = std::max(peak, point.level);
     return peak;
 }
 
 /// What a schedule is worth (spec, measures).
-template <std::size_t Ranks = dynamic>
-struct basic_measures {
+template <std::size_t Ranks = dynamic> struct basic_measures {
     duration objective{};
     duration makespan{};
     /// The longest time that any rank is engaged.
@@ -118,9 +121,11 @@ template <pipeline_graph Graph>
 /// The slack for times: relative to the last end, but never to more than what doing everything in turn would take, so
 /// that one senseless time doesn't excuse all others.
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr duration time_slack(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, tolerance t = {}) {
+[[nodiscard]] constexpr duration time_slack(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
+                                            tolerance t = {}) {
     duration latest{};
-    for (const auto& timed : s.operations) latest = std::max(latest, timed.end);
+    for (const auto& timed : s.operations)
+        latest = std::max(latest, timed.end);
     return t.at(std::min(latest, p.serial_time()));
 }
 
@@ -159,8 +164,7 @@ template <pipeline_graph Graph>
 
 /// The most forwards of a rank's stages that await their (last) backward at once, in the order alone: the peak in
 /// stashes of one stage and microbatch, the largest over the ranks. Transfers are not looked at.
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr std::size_t peak_stash(const basic_order<Graph>& given) {
+template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t peak_stash(const basic_order<Graph>& given) {
     per_rank<std::size_t, Graph::rank_extent> held(given.graph.ranks());
     std::size_t peak = 0;
     for (const auto& op : given.operations) {
@@ -171,4 +175,4 @@ template <pipeline_graph Graph>
     return peak;
 }
 
-}  // namespace optpipe
+} // namespace optpipe

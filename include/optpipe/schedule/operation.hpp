@@ -1,5 +1,9 @@
 #pragma once
 
+#include "optpipe/core/index.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
 #include <array>
 #include <charconv>
 #include <compare>
@@ -9,19 +13,15 @@
 #include <string>
 #include <string_view>
 
-#include "optpipe/core/index.hpp"
-#include "optpipe/core/quantity.hpp"
-#include "optpipe/pipeline/problem.hpp"
-
 namespace optpipe {
 
 enum class operation_kind : std::uint8_t {
-    forward,          ///< F
-    backward_input,   ///< I
-    backward_weight,  ///< W
-    backward,         ///< B: I and W in one operation
-    offload,          ///< OFFLOAD: the stash goes to the host
-    reload,           ///< RELOAD: it comes back
+    forward,         ///< F
+    backward_input,  ///< I
+    backward_weight, ///< W
+    backward,        ///< B: I and W in one operation
+    offload,         ///< OFFLOAD: the stash goes to the host
+    reload,          ///< RELOAD: it comes back
 };
 
 inline constexpr std::array all_operation_kinds{operation_kind::forward,         operation_kind::backward_input,
@@ -86,7 +86,8 @@ constexpr operation reload_of(stage s, microbatch m) { return {s, operation_kind
     if (after_stage.ec != std::errc{}) return std::nullopt;
     const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
     const auto* letter_end = after_stage.ptr;
-    while (letter_end != end && !is_digit(*letter_end)) ++letter_end;
+    while (letter_end != end && !is_digit(*letter_end))
+        ++letter_end;
     const auto after_microbatch = std::from_chars(letter_end, end, m);
     if (after_microbatch.ec != std::errc{} || after_microbatch.ptr != end) return std::nullopt;
     const std::string_view letters(after_stage.ptr, static_cast<std::size_t>(letter_end - after_stage.ptr));
@@ -137,4 +138,4 @@ struct memory_effect {
     return {};
 }
 
-}  // namespace optpipe
+} // namespace optpipe

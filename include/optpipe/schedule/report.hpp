@@ -1,12 +1,12 @@
 #pragma once
 
-#include <optional>
-#include <string>
-
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/measure.hpp"
 #include "optpipe/schedule/schedule.hpp"
+
+#include <optional>
+#include <string>
 
 namespace optpipe {
 
@@ -25,4 +25,4 @@ struct schedule_report {
     }
 };
 
-}  // namespace optpipe
+} // namespace optpipe

@@ -1,27 +1,25 @@
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/graph.hpp"
 #include "optpipe/schedule/operation.hpp"
 
+#include <algorithm>
+#include <cstddef>
+
 namespace optpipe {
 
 /// The most operations that a schedule of this graph can hold: F, I, W and two transfers per stage and microbatch.
 template <pipeline_graph Graph>
-inline constexpr std::size_t operation_extent =
-    extent_product(std::size_t{5}, Graph::stage_extent, Graph::microbatch_extent);
+inline constexpr std::size_t operation_extent = extent_product(std::size_t{5}, Graph::stage_extent,
+                                                               Graph::microbatch_extent);
 
-template <pipeline_graph Graph>
-using operation_list = bounded_vector<operation, operation_extent<Graph>>;
+template <pipeline_graph Graph> using operation_list = bounded_vector<operation, operation_extent<Graph>>;
 
-/// One sequence of all operations. Its restriction to a rank's compute, to a copy engine, to a link and to the memory of
-/// a rank is the order there; nothing else in it counts. Times follow from it (`simulate`).
-template <pipeline_graph Graph>
-struct basic_order {
+/// One sequence of all operations. Its restriction to a rank's compute, to a copy engine, to a link and to the memory
+/// of a rank is the order there; nothing else in it counts. Times follow from it (`simulate`).
+template <pipeline_graph Graph> struct basic_order {
     using graph_type = Graph;
     Graph graph{};
     operation_list<Graph> operations{};
@@ -35,8 +33,7 @@ struct timed_operation {
 };
 
 /// Every operation once, with its times.
-template <pipeline_graph Graph>
-struct basic_schedule {
+template <pipeline_graph Graph> struct basic_schedule {
     using graph_type = Graph;
     Graph graph{};
     bounded_vector<timed_operation, operation_extent<Graph>> operations{};
@@ -54,21 +51,21 @@ using schedule = basic_schedule<any_graph>;
 
 /// The order in which a schedule starts its operations. For a valid schedule, `simulate` of it is valid and starts
 /// nothing later than the schedule does.
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr basic_order<Graph> order_of(const basic_schedule<Graph>& s) {
+template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> order_of(const basic_schedule<Graph>& s) {
     auto sorted = s.operations;
     std::sort(sorted.begin(), sorted.end(), starts_before);
     basic_order<Graph> result{s.graph, {}};
     result.operations.reserve(sorted.size());
-    for (const auto& timed : sorted) result.operations.push_back(timed.op);
+    for (const auto& timed : sorted)
+        result.operations.push_back(timed.op);
     return result;
 }
 
 /// A dense number for each possible operation of a graph, for tables.
-template <pipeline_graph Graph>
-class operation_numbering {
+template <pipeline_graph Graph> class operation_numbering {
 public:
-    static constexpr std::size_t extent = extent_product(all_operation_kinds.size(), Graph::stage_extent, Graph::microbatch_extent);
+    static constexpr std::size_t extent =
+        extent_product(all_operation_kinds.size(), Graph::stage_extent, Graph::microbatch_extent);
 
     constexpr explicit operation_numbering(const Graph& g) : stages_{g.stages()}, microbatches_{g.microbatches()} {}
     [[nodiscard]] constexpr std::size_t size() const { return all_operation_kinds.size() * stages_ * microbatches_; }
@@ -76,7 +73,8 @@ public:
         return op.stage.position() < stages_ && op.microbatch.position() < microbatches_;
     }
     [[nodiscard]] constexpr std::size_t operator()(const operation& op) const {
-        return (static_cast<std::size_t>(op.kind) * stages_ + op.stage.position()) * microbatches_ + op.microbatch.position();
+        return (static_cast<std::size_t>(op.kind) * stages_ + op.stage.position()) * microbatches_ +
+               op.microbatch.position();
     }
 
 private:
@@ -84,4 +82,4 @@ private:
     std::size_t microbatches_;
 };
 
-}  // namespace optpipe
+} // namespace optpipe

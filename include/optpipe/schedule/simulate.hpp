@@ -1,10 +1,5 @@
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <string_view>
-#include <vector>
-
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/core/tolerance.hpp"
@@ -12,6 +7,11 @@
 #include "optpipe/schedule/measure.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <vector>
 
 namespace optpipe {
 namespace detail {
@@ -40,7 +40,9 @@ public:
         level_ += amount;
         last_ = t;
     }
-    constexpr void promise(std::size_t which, memory_size amount, duration t) { lanes_[which].queue.push_back({t, amount}); }
+    constexpr void promise(std::size_t which, memory_size amount, duration t) {
+        lanes_[which].queue.push_back({t, amount});
+    }
 
 private:
     struct release {
@@ -73,21 +75,16 @@ private:
     lane lanes_[2]{};
 };
 
-}  // namespace detail
+} // namespace detail
 
 /// Places operations one after the other, each as early as the rules of spec.md and all that was placed before allow:
 /// inputs, its compute lane, copy engine and link, device and host memory. On every lane, link and memory the order of
 /// the calls is kept. O(1) amortized per operation.
-template <pipeline_graph Graph>
-class placer {
+template <pipeline_graph Graph> class placer {
 public:
     constexpr explicit placer(const basic_problem<Graph>& p, tolerance t = {})
-        : problem_{&p},
-          number_{p.graph},
-          ends_(number_.size(), duration::unlimited()),
-          compute_free_(p.graph.ranks()),
-          engine_free_(2 * p.graph.ranks()),
-          link_free_(2 * p.graph.ranks()) {
+        : problem_{&p}, number_{p.graph}, ends_(number_.size(), duration::unlimited()), compute_free_(p.graph.ranks()),
+          engine_free_(2 * p.graph.ranks()), link_free_(2 * p.graph.ranks()) {
         const auto slack = t.at(p.memory_scale());
         for (const rank r : p.graph.all_ranks()) {
             device_.push_back(detail::memory_ledger{p.memory_limit[r] + slack});
@@ -102,7 +99,8 @@ public:
 
     constexpr obstacle place(const operation& op) {
         const auto& p = *problem_;
-        if (!number_.contains(op) || (is_transfer(op.kind) && !p.costs[op.stage].can_offload())) return obstacle::unknown;
+        if (!number_.contains(op) || (is_transfer(op.kind) && !p.costs[op.stage].can_offload()))
+            return obstacle::unknown;
         if (done(op)) return obstacle::twice;
         const auto ready = input_time(op);
         if (ready.is_unlimited()) return obstacle::input_missing;
@@ -124,7 +122,9 @@ public:
 
     [[nodiscard]] constexpr bool done(const operation& op) const { return !ends_[number_(op)].is_unlimited(); }
     [[nodiscard]] constexpr const basic_schedule<Graph>& result() const& { return result_; }
-    [[nodiscard]] constexpr basic_schedule<Graph>&& result() && { return static_cast<basic_schedule<Graph>&&>(result_); }
+    [[nodiscard]] constexpr basic_schedule<Graph>&& result() && {
+        return static_cast<basic_schedule<Graph>&&>(result_);
+    }
 
 private:
     constexpr duration end_of(stage s, operation_kind kind, microbatch m) const { return ends_[number_({s, kind, m})]; }
@@ -141,10 +141,12 @@ private:
         constexpr auto never = duration::unlimited();
         switch (op.kind) {
         case operation_kind::forward:
-            return p.is_first(s) ? duration{} : end_of(s.previous(), operation_kind::forward, m) + p.hop(s.previous(), s);
+            return p.is_first(s) ? duration{}
+                                 : end_of(s.previous(), operation_kind::forward, m) + p.hop(s.previous(), s);
         case operation_kind::backward_input:
         case operation_kind::backward: {
-            if (!gradient_end(s, m).is_unlimited() || (op.kind == operation_kind::backward_input && !p.split_backward)) return never;
+            if (!gradient_end(s, m).is_unlimited() || (op.kind == operation_kind::backward_input && !p.split_backward))
+                return never;
             const bool away = has(s, operation_kind::offload, m);
             const auto stash = end_of(s, away ? operation_kind::reload : operation_kind::forward, m);
             return p.is_last(s) ? stash : std::max(stash, gradient_end(s.next(), m) + p.hop(s.next(), s));
@@ -162,7 +164,8 @@ private:
         return engine_free_[2 * r.position() + (problem_->transfer.engines == 2 && inward(op) ? 1 : 0)];
     }
     constexpr duration& link(const operation& op, rank r) {
-        return link_free_[2 * problem_->transfer.link[r] + (problem_->transfer.duplex == duplex_kind::full && inward(op) ? 1 : 0)];
+        return link_free_[2 * problem_->transfer.link[r] +
+                          (problem_->transfer.duplex == duplex_kind::full && inward(op) ? 1 : 0)];
     }
     constexpr duration lane_free(const operation& op, rank r) {
         return is_transfer(op.kind) ? std::max(engine(op, r), link(op, r)) : compute_free_[r];
@@ -199,9 +202,8 @@ private:
 /// The most that each rank must hold when nothing is waited for but what the order itself puts earlier: the least
 /// limits with which `simulate` can give the order times.
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr per_rank<memory_size, Graph::rank_extent> memory_needed(const basic_problem<Graph>& p,
-                                                                               const basic_order<Graph>& given,
-                                                                               memory_kind which = memory_kind::device) {
+[[nodiscard]] constexpr per_rank<memory_size, Graph::rank_extent>
+memory_needed(const basic_problem<Graph>& p, const basic_order<Graph>& given, memory_kind which = memory_kind::device) {
     per_rank<memory_size, Graph::rank_extent> level(p.graph.ranks());
     auto peak = level;
     for (const auto& op : given.operations) {
@@ -242,7 +244,7 @@ constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_orde
     return why;
 }
 
-}  // namespace detail
+} // namespace detail
 
 /// Gives an order its earliest times: every operation as early as the rules of spec.md allow when each lane, link and
 /// memory keeps the order. Waits for memory where the order says what will free it.
@@ -251,7 +253,8 @@ constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_orde
 /// one twice, or lets one come before what it needs is `not_executable`; one that needs more memory than there is says
 /// which rank lacks how much. O(number of operations).
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr outcome<basic_schedule<Graph>> simulate(const basic_problem<Graph>& p, const basic_order<Graph>& given) {
+[[nodiscard]] constexpr outcome<basic_schedule<Graph>> simulate(const basic_problem<Graph>& p,
+                                                                const basic_order<Graph>& given) {
     using obstacle = typename placer<Graph>::obstacle;
     placer<Graph> place{p};
     std::size_t begun = 0;
@@ -262,8 +265,10 @@ template <pipeline_graph Graph>
         switch (place.place(op)) {
         case obstacle::none: break;
         case obstacle::unknown:
-            return detail::not_executable("an operation that the problem doesn't have: no such stage or microbatch, or a "
-                                          "stage that can't be offloaded", i);
+            return detail::not_executable(
+                "an operation that the problem doesn't have: no such stage or microbatch, or a "
+                "stage that can't be offloaded",
+                i);
         case obstacle::twice: return detail::not_executable("an operation stands twice", i);
         case obstacle::input_missing: return detail::not_executable("an operation comes before what it needs", i);
         case obstacle::memory: return detail::memory_refusal(p, given, memory_kind::device);
@@ -291,7 +296,8 @@ constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Gr
     for (const auto& timed : s.operations) {
         start_of[number(timed.op)] = timed.start;
         auto& first = first_backward[p.rank_of(timed.op.stage)];
-        if (!is_transfer(timed.op.kind) && timed.op.kind != operation_kind::forward) first = std::min(first, timed.start);
+        if (!is_transfer(timed.op.kind) && timed.op.kind != operation_kind::forward)
+            first = std::min(first, timed.start);
     }
     std::sort(s.operations.begin(), s.operations.end(), starts_before);
     auto next_on_lane = first_backward;
@@ -314,4 +320,4 @@ constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Gr
     }
 }
 
-}  // namespace optpipe
+} // namespace optpipe

@@ -1,11 +1,5 @@
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/format.hpp"
@@ -14,6 +8,12 @@
 #include "optpipe/schedule/measure.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace optpipe {
 
@@ -53,7 +53,8 @@ struct fault {
     const auto is = format_number(f.is, 9);
     const auto needed = format_number(f.needed, 9);
     const auto until = to_string(f.other) + " runs until " + needed;
-    const auto cell = "stage " + std::to_string(f.subject.stage.value()) + ", microbatch " + std::to_string(f.subject.microbatch.value());
+    const auto cell = "stage " + std::to_string(f.subject.stage.value()) + ", microbatch " +
+                      std::to_string(f.subject.microbatch.value());
     switch (f.rule) {
     case broken_rule::unknown_operation: return op + ": no such stage or microbatch";
     case broken_rule::cannot_offload: return op + ": this stage can't be offloaded";
@@ -73,32 +74,29 @@ struct fault {
     case broken_rule::device_memory:
         return "holds " + is + " when " + op + " starts at " + format_number(f.time, 9) + ", its limit is " + needed;
     case broken_rule::host_memory:
-        return "keeps " + is + " on the host when " + op + " starts at " + format_number(f.time, 9) + ", its limit is " + needed;
+        return "keeps " + is + " on the host when " + op + " starts at " + format_number(f.time, 9) +
+               ", its limit is " + needed;
     }
     return {};
 }
 
 namespace detail {
 
-template <pipeline_graph Graph, class Sink>
-class schedule_checker {
+template <pipeline_graph Graph, class Sink> class schedule_checker {
 public:
     constexpr schedule_checker(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, tolerance t, Sink& sink)
-        : p_{p},
-          s_{s},
-          sink_{sink},
-          number_{p.graph},
-          index_(number_.size(), nothing),
-          slack_{time_slack(p, s, t)},
-          memory_slack_{t.at(p.memory_scale())} {}
+        : p_{p}, s_{s}, sink_{sink}, number_{p.graph},
+          index_(number_.size(), nothing), slack_{time_slack(p, s, t)}, memory_slack_{t.at(p.memory_scale())} {}
 
     constexpr void check() {
         // What follows reads the times of each operation: they must be there, once.
         if (!check_each()) return;
         for (const stage s : p_.graph.all_stages())
-            for (const microbatch m : p_.graph.all_microbatches()) check_cell(s, m);
+            for (const microbatch m : p_.graph.all_microbatches())
+                check_cell(s, m);
         const auto own = operations_by_rank(p_, s_);
-        for (const rank r : p_.graph.all_ranks()) check_compute_lane(own[r]);
+        for (const rank r : p_.graph.all_ranks())
+            check_compute_lane(own[r]);
         check_transfer_lanes();
         for (const rank r : p_.graph.all_ranks()) {
             check_memory(r, own[r], memory_kind::device, p_.memory_limit[r]);
@@ -159,7 +157,8 @@ private:
         const auto* in = find(s, operation_kind::reload, m);
         const auto any = forward(s, m);
         if (!f) report(broken_rule::missing_forward, any);
-        if ((b != nullptr) == (i != nullptr) || (i != nullptr) != (w != nullptr)) report(broken_rule::wrong_backward, any);
+        if ((b != nullptr) == (i != nullptr) || (i != nullptr) != (w != nullptr))
+            report(broken_rule::wrong_backward, any);
         if (!p_.split_backward && !b) report(broken_rule::split_forbidden, any);
         if ((out != nullptr) != (in != nullptr)) report(broken_rule::lone_transfer, any);
 
@@ -198,8 +197,10 @@ private:
     template <class LaneOf>
     constexpr void exclusive_transfers(broken_rule rule, const lane& transfers, LaneOf lane_of) {
         std::vector<lane> lanes(2 * p_.graph.ranks());
-        for (const auto* t : transfers) lanes[lane_of(t->op)].push_back(t);
-        for (auto& l : lanes) exclusive(rule, std::move(l));
+        for (const auto* t : transfers)
+            lanes[lane_of(t->op)].push_back(t);
+        for (auto& l : lanes)
+            exclusive(rule, std::move(l));
     }
     constexpr void check_transfer_lanes() {
         lane transfers;
@@ -212,15 +213,18 @@ private:
         });
         // A lane that only one rank uses was judged as its copy engine, where that is as strict.
         std::vector<std::size_t> sharers(p_.graph.ranks(), 0);
-        for (const auto l : rules.link) ++sharers[l];
+        for (const auto l : rules.link)
+            ++sharers[l];
         const auto on_link = [&](const timed_operation* t) {
-            return sharers[rules.link[p_.rank_of(t->op.stage)]] > 1 || (rules.engines == 2 && rules.duplex == duplex_kind::half);
+            return sharers[rules.link[p_.rank_of(t->op.stage)]] > 1 ||
+                   (rules.engines == 2 && rules.duplex == duplex_kind::half);
         };
         lane shared;
         for (const auto* t : transfers)
             if (on_link(t)) shared.push_back(t);
         exclusive_transfers(broken_rule::link_overlap, shared, [&](const operation& op) {
-            return 2 * std::size_t{rules.link[p_.rank_of(op.stage)]} + (rules.duplex == duplex_kind::full ? inward(op) : 0);
+            return 2 * std::size_t{rules.link[p_.rank_of(op.stage)]} +
+                   (rules.duplex == duplex_kind::full ? inward(op) : 0);
         });
     }
 
@@ -229,7 +233,8 @@ private:
         const auto curve = curve_of(p_, own, which, slack_);
         const auto peak = peak_of(curve);
         if (peak <= limit + memory_slack_) return;
-        const auto at = std::find_if(curve.begin(), curve.end(), [&](const memory_point& m) { return m.level == peak; })->time;
+        const auto at =
+            std::find_if(curve.begin(), curve.end(), [&](const memory_point& m) { return m.level == peak; })->time;
         const bool device = which == memory_kind::device;
         operation culprit{};
         for (const auto& timed : own) {
@@ -237,8 +242,14 @@ private:
             const auto effect = memory_effect_of(p_.costs[timed.op.stage], timed.op.kind);
             if ((device ? effect.acquired_at_start : effect.host_acquired_at_start) > memory_size{}) culprit = timed.op;
         }
-        sink_(fault{device ? broken_rule::device_memory : broken_rule::host_memory, r, culprit, {}, peak.value(),
-                    limit.value(), 0.0, at.value()});
+        sink_(fault{device ? broken_rule::device_memory : broken_rule::host_memory,
+                    r,
+                    culprit,
+                    {},
+                    peak.value(),
+                    limit.value(),
+                    0.0,
+                    at.value()});
     }
 
     const basic_problem<Graph>& p_;
@@ -250,18 +261,20 @@ private:
     memory_size memory_slack_;
 };
 
-}  // namespace detail
+} // namespace detail
 
-/// Calls `sink(const fault&)` for everything that breaks a rule of spec.md. Operations that the problem doesn't have, or
-/// that stand twice, hide what else may be wrong.
+/// Calls `sink(const fault&)` for everything that breaks a rule of spec.md. Operations that the problem doesn't have,
+/// or that stand twice, hide what else may be wrong.
 template <pipeline_graph Graph, class Sink>
-constexpr void for_each_fault(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, Sink sink, tolerance t = {}) {
+constexpr void for_each_fault(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, Sink sink,
+                              tolerance t = {}) {
     detail::schedule_checker<Graph, Sink>{p, s, t, sink}.check();
 }
 
 /// Everything that is wrong with a schedule; each names the rank, the operation and the times. Empty: it is valid.
 template <pipeline_graph Graph>
-[[nodiscard]] std::vector<violation> validate(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, tolerance t = {}) {
+[[nodiscard]] std::vector<violation> validate(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
+                                              tolerance t = {}) {
     std::vector<violation> found;
     for_each_fault(
         p, s,
@@ -276,8 +289,9 @@ template <pipeline_graph Graph>
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool is_valid(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, tolerance t = {}) {
     bool sound = true;
-    for_each_fault(p, s, [&](const fault&) { sound = false; }, t);
+    for_each_fault(
+        p, s, [&](const fault&) { sound = false; }, t);
     return sound;
 }
 
-}  // namespace optpipe
+} // namespace optpipe

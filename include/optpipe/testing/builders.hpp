@@ -44,16 +44,14 @@ struct builder_without_call {
 };
 struct builder_with_mutable_call {
     static constexpr std::string_view name = "mutant";
-    template <pipeline_graph Graph>
-    constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) {
+    template <pipeline_graph Graph> constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) {
         return gpipe(p);
     }
 };
 /// A builder that can't refuse.
 struct builder_with_bare_order {
     static constexpr std::string_view name = "mutant";
-    template <pipeline_graph Graph>
-    constexpr basic_order<Graph> operator()(const basic_problem<Graph>& p) const {
+    template <pipeline_graph Graph> constexpr basic_order<Graph> operator()(const basic_problem<Graph>& p) const {
         return gpipe(p.graph);
     }
 };

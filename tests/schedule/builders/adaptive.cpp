@@ -1,8 +1,8 @@
 #include "optpipe/schedule/builders/adaptive.hpp"
 
 #include "optpipe/pipeline/make_problem.hpp"
-#include "optpipe/schedule/measure.hpp"
 #include "optpipe/schedule/evaluate.hpp"
+#include "optpipe/schedule/measure.hpp"
 #include "optpipe/schedule/simulate.hpp"
 #include "optpipe/schedule/validate.hpp"
 #include "oracle/exhaustive.hpp"
@@ -59,7 +59,8 @@ TEST_CASE("whatever the problem: valid, no worse than 1F1B or GPipe, and the sam
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
-        const auto p = oracle::make_random_problem(random, {.ranks = 8, .stages = 16, .microbatches = 16, .cells = 96}).problem;
+        const auto p =
+            oracle::make_random_problem(random, {.ranks = 8, .stages = 16, .microbatches = 16, .cells = 96}).problem;
         const auto built = quick(p);
         REQUIRE_MESSAGE(built.has_value(), describe(built.why()));
         const auto s = timed(p, *built);
@@ -108,19 +109,22 @@ TEST_CASE("a refusal is right") {
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
-        auto given = oracle::make_random_problem(random, {.stages = 6, .microbatches = 2, .cells = 6, .offloading_percent = 80});
+        auto given =
+            oracle::make_random_problem(random, {.stages = 6, .microbatches = 2, .cells = 6, .offloading_percent = 80});
         auto& p = given.problem;
         // Somewhere near what one microbatch needs, on either side of it.
         for (const rank r : p.graph.all_ranks()) {
             p.memory_limit[r] = (0.25 * static_cast<double>(random.between(2, 6))) * least_memory(p, r).needed;
-            if (random.chance(30)) p.host_memory_limit[r] = memory_size{0.25 * static_cast<double>(random.between(0, 12))};
+            if (random.chance(30))
+                p.host_memory_limit[r] = memory_size{0.25 * static_cast<double>(random.between(0, 12))};
         }
         const auto built = quick(p);
         const auto best = oracle::exhaustive_optimum(p, given.grid, 20'000);
         if (!best.proven) continue;
         CHECK(built.has_value() == best.objective.has_value());
         bool enough = true;
-        for (const rank r : p.graph.all_ranks()) enough = enough && least_memory(p, r).lower_bound <= p.memory_limit[r];
+        for (const rank r : p.graph.all_ranks())
+            enough = enough && least_memory(p, r).lower_bound <= p.memory_limit[r];
         if (best.objective) CHECK(enough);
         (built ? planned : refused) += 1;
         if (built) continue;
@@ -157,7 +161,8 @@ TEST_CASE("stashes that take turns on a small host are never called impossible")
 
 TEST_CASE("what the policy says is done") {
     auto p = to_problem(make_problem(optpipe::graph<2, 4>{}, optpipe::unit_memory{}));
-    for (auto& c : p.costs) c.transfer = transfer_times{0.25_ms, 0.25_ms};
+    for (auto& c : p.costs)
+        c.transfer = transfer_times{0.25_ms, 0.25_ms};
     const auto offloads = [&](const auto& policy) {
         const auto built = optpipe::adaptive_builder{policy, 20'000}(p);
         REQUIRE(built.has_value());
@@ -166,7 +171,8 @@ TEST_CASE("what the policy says is done") {
         return measure(p, s).offloads;
     };
     CHECK(offloads(optpipe::offload::never{}) == 0);
-    for (auto& limit : p.memory_limit) limit = 1_gb;
+    for (auto& limit : p.memory_limit)
+        limit = 1_gb;
     CHECK(offloads(optpipe::offload::never{}) == 0);
     CHECK(offloads(optpipe::offload::solver_decides{}) > 0);
 }
@@ -177,8 +183,10 @@ TEST_CASE("one at a time fits what one microbatch needs") {
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
-        auto p = oracle::make_random_problem(random, {.ranks = 4, .stages = 10, .microbatches = 6, .cells = 40}).problem;
-        for (const rank r : p.graph.all_ranks()) p.memory_limit[r] = least_memory(p, r).needed;
+        auto p =
+            oracle::make_random_problem(random, {.ranks = 4, .stages = 10, .microbatches = 6, .cells = 40}).problem;
+        for (const rank r : p.graph.all_ranks())
+            p.memory_limit[r] = least_memory(p, r).needed;
         const auto s = timed(p, one_at_a_time(p));
         CHECK(validate(p, s).empty());
         CHECK(oracle::judge(p, s).text() == "");

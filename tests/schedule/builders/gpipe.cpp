@@ -48,20 +48,23 @@ TEST_CASE("valid whenever all stashes fit, refused by the simulator otherwise") 
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
-        auto p = oracle::make_random_problem(random, {.ranks = 6, .stages = 12, .microbatches = 8, .cells = 60}).problem;
+        auto p =
+            oracle::make_random_problem(random, {.ranks = 6, .stages = 12, .microbatches = 8, .cells = 60}).problem;
         const auto order = *gpipe(p);
         optpipe::per_rank<memory_size> held(p.graph.ranks());
         for (const optpipe::stage s : p.graph.all_stages())
             held[p.rank_of(s)] += static_cast<double>(p.graph.microbatches()) * p.costs[s].activation;
         bool all_fit = true;
-        for (const rank r : p.graph.all_ranks()) all_fit = all_fit && held[r] <= p.memory_limit[r];
+        for (const rank r : p.graph.all_ranks())
+            all_fit = all_fit && held[r] <= p.memory_limit[r];
         const auto timed = simulate(p, order);
         CHECK(timed.has_value() == all_fit);
         if (!timed) continue;
         ++fits;
         CHECK(validate(p, *timed).empty());
         CHECK(oracle::judge(p, *timed).text() == "");
-        for (const rank r : p.graph.all_ranks()) CHECK(measure(p, *timed).peak_memory[r] == held[r]);
+        for (const rank r : p.graph.all_ranks())
+            CHECK(measure(p, *timed).peak_memory[r] == held[r]);
     }
     CHECK(fits > 50);
 }

@@ -47,7 +47,8 @@ TEST_CASE("only one stage per rank, but in any order of the ranks") {
     CHECK(refused.why().sentence == "1F1B is for one stage per rank");
 
     optpipe::per_stage<rank> turned(3);
-    for (const stage s : turned.indices()) turned[s] = rank{2 - s.position()};
+    for (const stage s : turned.indices())
+        turned[s] = rank{2 - s.position()};
     const optpipe::any_graph g{3, 4, optpipe::placement::map<>{turned}};
     const auto p = make_problem(g, optpipe::unit_memory{});
     const auto m = measure(p, *simulate(p, *one_forward_one_backward(p)));

@@ -1,9 +1,5 @@
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <vector>
-
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/tolerance.hpp"
@@ -11,12 +7,17 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/bounds/time_windows.hpp"
 
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
 namespace optpipe {
 
 namespace detail {
 
 /// The largest sum of sizes[from…], each any number of times, that is at most `room`.
-constexpr memory_size fill(const std::vector<memory_size>& sizes, std::size_t from, memory_size room, memory_size slack) {
+constexpr memory_size fill(const std::vector<memory_size>& sizes, std::size_t from, memory_size room,
+                           memory_size slack) {
     const auto size = sizes[from];
     const auto most = static_cast<std::size_t>((room + slack) / size);
     if (from + 1 == sizes.size()) return static_cast<double>(most) * size;
@@ -28,18 +29,21 @@ constexpr memory_size fill(const std::vector<memory_size>& sizes, std::size_t fr
     return best;
 }
 
-}  // namespace detail
+} // namespace detail
 
 /// The largest sum of the given sizes, each any number of times, that is at most `limit`: memory in use is such a sum,
 /// so what lies above it is never used. `limit` itself where there would be too many sums to look at.
-[[nodiscard]] constexpr memory_size reachable_level(std::vector<memory_size> sizes, memory_size limit, memory_size slack) {
+[[nodiscard]] constexpr memory_size reachable_level(std::vector<memory_size> sizes, memory_size limit,
+                                                    memory_size slack) {
     std::erase_if(sizes, [&](memory_size a) { return a <= slack; });
     std::sort(sizes.begin(), sizes.end(), [](memory_size a, memory_size b) { return a > b; });
-    sizes.erase(std::unique(sizes.begin(), sizes.end(), [](memory_size a, memory_size b) { return a == b; }), sizes.end());
+    sizes.erase(std::unique(sizes.begin(), sizes.end(), [](memory_size a, memory_size b) { return a == b; }),
+                sizes.end());
     if (sizes.empty()) return {};
     constexpr double most_sums = 1e4;
     double sums = 1.0;
-    for (std::size_t i = 0; i + 1 < sizes.size(); ++i) sums *= 1.0 + limit / sizes[i];
+    for (std::size_t i = 0; i + 1 < sizes.size(); ++i)
+        sums *= 1.0 + limit / sizes[i];
     constexpr double rounding = 1.0 + 1e-12;
     return sums > most_sums ? limit : std::min(limit, rounding * detail::fill(sizes, 0, limit, slack));
 }
@@ -50,12 +54,12 @@ namespace detail {
 /// has left and after it begins to return; all of that must fit under the limit within the window of the rank.
 ///
 /// `fits(T)` is false only if no schedule has objective T or less.
-template <pipeline_graph Graph>
-class memory_area_test {
+template <pipeline_graph Graph> class memory_area_test {
 public:
     constexpr memory_area_test(const basic_problem<Graph>& p, bool with_links) : p_{&p}, with_links_{with_links} {
         const bool span = p.objective == objective_kind::span;
-        // Every transfer lies between the first forward and the last gradient of stage 0, so within the span of its rank.
+        // Every transfer lies between the first forward and the last gradient of stage 0, so within the span of its
+        // rank.
         const auto outer = windows_for(p.rank_of(stage{0}));
         for (const rank r : p.graph.all_ranks())
             if (span)
@@ -77,7 +81,9 @@ public:
             const auto needed = a.needed_saving(objective.value());
             if (needed <= 0.0) continue;
             const double window = (objective - a.transfer_head - a.transfer_tail).value();
-            if (p_->transfer.engines == 1 && least_time(a, needed, [](const way_out& w) { return w.out + w.in; }) > window) return false;
+            if (p_->transfer.engines == 1 &&
+                least_time(a, needed, [](const way_out& w) { return w.out + w.in; }) > window)
+                return false;
             const double out = least_time(a, needed, [](const way_out& w) { return w.out; });
             const double in = least_time(a, needed, [](const way_out& w) { return w.in; });
             if (std::max(out, in) > window) return false;
@@ -127,8 +133,7 @@ private:
     };
 
     /// The least time on a resource that wins `needed`; unlimited if nothing does. Fractional, so never too long.
-    template <class TimeOf>
-    static constexpr double least_time(const rank_area& a, double needed, TimeOf time_of) {
+    template <class TimeOf> static constexpr double least_time(const rank_area& a, double needed, TimeOf time_of) {
         auto ways = a.ways;
         std::sort(ways.begin(), ways.end(),
                   [&](const way_out& x, const way_out& y) { return x.saving * time_of(y) > y.saving * time_of(x); });
@@ -177,7 +182,8 @@ private:
             if (!c.transfer) continue;
             const auto present = c.forward + c.transfer->offload + c.transfer->reload + gradient;
             if (const auto won = paths.lifespan[s] - present; won > duration{} && c.activation > memory_size{})
-                a.ways.push_back({c.activation.value() * won.value(), c.transfer->offload.value(), c.transfer->reload.value()});
+                a.ways.push_back(
+                    {c.activation.value() * won.value(), c.transfer->offload.value(), c.transfer->reload.value()});
             a.transfer_head = std::min(a.transfer_head, windows.forward(s).head[0] + c.forward);
             a.transfer_tail = std::min(a.transfer_tail, gradient + windows.gradient(s).tail[last]);
             a.link_head = std::min(a.link_head, outer.forward(s).head[0] + c.forward);
@@ -196,16 +202,18 @@ private:
     std::vector<rank_area> ranks_{};
 };
 
-}  // namespace detail
+} // namespace detail
 
 /// The largest objective that memory × time refutes, to `precision`; 0 where no memory is limited.
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr duration memory_area_bound(const basic_problem<Graph>& p, bool with_links, double precision = 1e-10) {
+[[nodiscard]] constexpr duration memory_area_bound(const basic_problem<Graph>& p, bool with_links,
+                                                   double precision = 1e-10) {
     const detail::memory_area_test<Graph> test{p, with_links};
     if (!test.bounds_anything()) return {};
     duration refuted{};
     duration open = p.load(rank{0});
-    for (; !test.fits(open); open = 2.0 * open) refuted = open;
+    for (; !test.fits(open); open = 2.0 * open)
+        refuted = open;
     while (open - refuted > precision * open) {
         const auto middle = 0.5 * (open + refuted);
         (test.fits(middle) ? open : refuted) = middle;
@@ -213,4 +221,4 @@ template <pipeline_graph Graph>
     return refuted;
 }
 
-}  // namespace optpipe
+} // namespace optpipe

@@ -1,10 +1,10 @@
 #pragma once
 
+#include "optpipe/core/quantity.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <vector>
-
-#include "optpipe/core/quantity.hpp"
 
 namespace optpipe {
 
@@ -46,4 +46,4 @@ struct machine_job {
     return bound;
 }
 
-}  // namespace optpipe
+} // namespace optpipe

@@ -1,12 +1,12 @@
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <vector>
-
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
 
 namespace optpipe {
 
@@ -24,10 +24,9 @@ struct time_window {
 /// heads and tails may be chained over stages and over microbatches. A full backward is seen as I followed at once by
 /// W where the split is allowed, which only loosens it.
 ///
-/// `step`: heads from the start of the step, tails to the last end of all. `of_rank(r)`: heads from the first start on r,
-/// tails to the last end on r; only stages from r's first on are filled.
-template <pipeline_graph Graph>
-class time_windows {
+/// `step`: heads from the start of the step, tails to the last end of all. `of_rank(r)`: heads from the first start on
+/// r, tails to the last end on r; only stages from r's first on are filled.
+template <pipeline_graph Graph> class time_windows {
 public:
     [[nodiscard]] static constexpr time_windows step(const basic_problem<Graph>& p) { return {p, stage{0}, nullptr}; }
     [[nodiscard]] static constexpr time_windows of_rank(const basic_problem<Graph>& p, rank r) {
@@ -67,7 +66,9 @@ private:
             auto& f = forward_[s].head;
             for (std::size_t m = 0; m < count_; ++m) {
                 if (m > 0) raise(f[m], f[m - 1] + c.forward);
-                if (i > first_) raise(f[m], forward_[s.previous()].head[m] + p_->costs[s.previous()].forward + p_->hop(s.previous(), s));
+                if (i > first_)
+                    raise(f[m],
+                          forward_[s.previous()].head[m] + p_->costs[s.previous()].forward + p_->hop(s.previous(), s));
             }
         }
         for (std::size_t i = stages; i-- > first_;) {
@@ -78,7 +79,8 @@ private:
             for (std::size_t m = 0; m < count_; ++m) {
                 g[m] = forward_[s].head[m] + c.forward;
                 if (m > 0) raise(g[m], g[m - 1] + p_->gradient_time(s));
-                if (!p_->is_last(s)) raise(g[m], gradient_[s.next()].head[m] + p_->gradient_time(s.next()) + p_->hop(s.next(), s));
+                if (!p_->is_last(s))
+                    raise(g[m], gradient_[s.next()].head[m] + p_->gradient_time(s.next()) + p_->hop(s.next(), s));
                 w[m] = g[m] + c.backward_input;
                 if (m > 0) raise(w[m], w[m - 1] + c.backward_weight);
             }
@@ -100,7 +102,9 @@ private:
                     g[m] = c.backward_weight + w[m];
                 }
                 if (m + 1 < count_) raise(g[m], g[m + 1] + p_->gradient_time(s));
-                if (i > first_) raise(g[m], p_->hop(s, s.previous()) + p_->gradient_time(s.previous()) + gradient_[s.previous()].tail[m]);
+                if (i > first_)
+                    raise(g[m],
+                          p_->hop(s, s.previous()) + p_->gradient_time(s.previous()) + gradient_[s.previous()].tail[m]);
             }
         }
         for (std::size_t i = stages; i-- > first_;) {
@@ -109,7 +113,8 @@ private:
             for (std::size_t m = count_; m-- > 0;) {
                 f[m] = p_->gradient_time(s) + gradient_[s].tail[m];
                 if (m + 1 < count_) raise(f[m], f[m + 1] + p_->costs[s].forward);
-                if (!p_->is_last(s)) raise(f[m], p_->hop(s, s.next()) + p_->costs[s.next()].forward + forward_[s.next()].tail[m]);
+                if (!p_->is_last(s))
+                    raise(f[m], p_->hop(s, s.next()) + p_->costs[s.next()].forward + forward_[s.next()].tail[m]);
             }
         }
     }
@@ -122,4 +127,4 @@ private:
     windows weight_;
 };
 
-}  // namespace optpipe
+} // namespace optpipe

@@ -1,5 +1,13 @@
 #pragma once
 
+#include "optpipe/pipeline/least_memory.hpp"
+#include "optpipe/pipeline/offload_policy.hpp"
+#include "optpipe/schedule/bounds.hpp"
+#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builders/gpipe.hpp"
+#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+#include "optpipe/schedule/dispatch_search.hpp"
+
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -7,22 +15,16 @@
 #include <string_view>
 #include <utility>
 
-#include "optpipe/pipeline/least_memory.hpp"
-#include "optpipe/pipeline/offload_policy.hpp"
-#include "optpipe/schedule/builder.hpp"
-#include "optpipe/schedule/builders/gpipe.hpp"
-#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
-#include "optpipe/schedule/bounds.hpp"
-#include "optpipe/schedule/dispatch_search.hpp"
-
 namespace optpipe {
 
-/// One microbatch after the other, each stash that must leave the device leaving at once. Valid whenever any schedule is.
+/// One microbatch after the other, each stash that must leave the device leaving at once. Valid whenever any schedule
+/// is.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p) {
     per_stage<unsigned char, Graph::stage_extent> leaves(p.graph.stages());
     for (const rank r : p.graph.all_ranks())
-        for (const stage s : least_memory(p, r).offloaded) leaves[s] = 1;
+        for (const stage s : least_memory(p, r).offloaded)
+            leaves[s] = 1;
     basic_order<Graph> result{p.graph, {}};
     auto& operations = result.operations;
     for (const microbatch m : p.graph.all_microbatches()) {
@@ -48,8 +50,7 @@ template <pipeline_graph Graph>
 ///
 /// Has a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`), and is never worse than 1F1B or GPipe
 /// where they fit. `Policy` says which stages may or must travel.
-template <offload_policy Policy = offload::solver_decides>
-struct adaptive_builder {
+template <offload_policy Policy = offload::solver_decides> struct adaptive_builder {
     static constexpr std::string_view name = "adaptive";
 
     Policy policy{};
@@ -83,8 +84,8 @@ struct adaptive_builder {
 private:
     /// The rank that lacks most of what `need` says; no refusal where every rank has it.
     template <pipeline_graph Graph>
-    static constexpr std::optional<refusal> lacking(const basic_problem<Graph>& p, memory_size least_memory_result::*need,
-                                                    std::string_view sentence) {
+    static constexpr std::optional<refusal> lacking(const basic_problem<Graph>& p,
+                                                    memory_size least_memory_result::*need, std::string_view sentence) {
         const auto slack = tolerance{}.at(p.memory_scale());
         std::optional<refusal> why;
         for (const rank r : p.graph.all_ranks()) {
@@ -105,4 +106,4 @@ inline constexpr adaptive_builder<> adaptive{};
 
 static_assert(schedule_builder<adaptive_builder<>> && schedule_builder<adaptive_builder<>, graph<2, 2>>);
 
-}  // namespace optpipe
+} // namespace optpipe

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <tuple>
-
 #include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+
+#include <tuple>
 
 namespace optpipe {
 
@@ -12,9 +12,8 @@ namespace optpipe {
 inline constexpr std::tuple all_builders{gpipe, one_forward_one_backward, adaptive};
 
 /// Calls `visit(builder)` for each of them, in that order.
-template <class Visitor>
-constexpr void for_each_builder(Visitor visit) {
+template <class Visitor> constexpr void for_each_builder(Visitor visit) {
     std::apply([&](const auto&... builders) { (visit(builders), ...); }, all_builders);
 }
 
-}  // namespace optpipe
+} // namespace optpipe

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "optpipe/schedule/builder.hpp"
+
 #include <cstddef>
 #include <string_view>
-
-#include "optpipe/schedule/builder.hpp"
 
 namespace optpipe {
 
@@ -12,13 +12,14 @@ namespace optpipe {
 struct gpipe_builder {
     static constexpr std::string_view name = "gpipe";
 
-    template <pipeline_graph Graph>
-    [[nodiscard]] constexpr basic_order<Graph> operator()(const Graph& g) const {
+    template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> operator()(const Graph& g) const {
         basic_order<Graph> result{g, {}};
         for (const stage s : g.all_stages())
-            for (const microbatch m : g.all_microbatches()) result.operations.push_back(forward(s, m));
+            for (const microbatch m : g.all_microbatches())
+                result.operations.push_back(forward(s, m));
         for (std::size_t i = g.stages(); i-- > 0;)
-            for (const microbatch m : g.all_microbatches()) result.operations.push_back(backward(stage{i}, m));
+            for (const microbatch m : g.all_microbatches())
+                result.operations.push_back(backward(stage{i}, m));
         return result;
     }
     template <pipeline_graph Graph>
@@ -30,4 +31,4 @@ inline constexpr gpipe_builder gpipe{};
 
 static_assert(schedule_builder<gpipe_builder> && schedule_builder<gpipe_builder, graph<2, 2>>);
 
-}  // namespace optpipe
+} // namespace optpipe

@@ -1,30 +1,30 @@
 #pragma once
 
+#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/interleave.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <string_view>
 
-#include "optpipe/schedule/builder.hpp"
-#include "optpipe/schedule/interleave.hpp"
-
 namespace optpipe {
 
-/// 1F1B (PipeDream-flush, Narayanan et al., 2021): as many forwards as there are stages behind, then one forward and one
-/// full backward in turn, then the remaining backwards. One stage per rank, in any order of the ranks. The rank of stage
-/// s holds min(S − s, M) stashes.
+/// 1F1B (PipeDream-flush, Narayanan et al., 2021): as many forwards as there are stages behind, then one forward and
+/// one full backward in turn, then the remaining backwards. One stage per rank, in any order of the ranks. The rank of
+/// stage s holds min(S − s, M) stashes.
 struct one_forward_one_backward_builder {
     static constexpr std::string_view name = "1f1b";
 
     /// Contract: one stage per rank.
-    template <pipeline_graph Graph>
-    [[nodiscard]] constexpr basic_order<Graph> operator()(const Graph& g) const {
+    template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> operator()(const Graph& g) const {
         OPTPIPE_EXPECT(one_stage_per_rank(g), "1F1B: needs one stage per rank");
         compute_lanes<Graph> lanes(g.ranks());
         const auto count = g.microbatches();
         for (const stage s : g.all_stages()) {
             auto& lane = lanes[g.rank_of(s)];
             const auto warm_up = std::min(g.stages() - 1 - s.position(), count);
-            for (std::size_t m = 0; m < warm_up; ++m) lane.push_back(forward(s, microbatch{m}));
+            for (std::size_t m = 0; m < warm_up; ++m)
+                lane.push_back(forward(s, microbatch{m}));
             for (std::size_t m = 0; m < count; ++m) {
                 if (warm_up + m < count) lane.push_back(forward(s, microbatch{warm_up + m}));
                 lane.push_back(backward(s, microbatch{m}));
@@ -47,4 +47,4 @@ inline constexpr one_forward_one_backward_builder one_forward_one_backward{};
 static_assert(schedule_builder<one_forward_one_backward_builder> &&
               schedule_builder<one_forward_one_backward_builder, graph<2, 2>>);
 
-}  // namespace optpipe
+} // namespace optpipe

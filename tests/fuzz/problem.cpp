@@ -1,0 +1,114 @@
+#include <doctest/doctest.h>
+
+#if !defined(OPTPIPE_HAS_JSON)
+TEST_CASE("not built: nlohmann-json is missing") {}
+#else
+
+#include "fuzz/mutate.hpp"
+#include "optpipe/io.hpp"
+#include "optpipe/schedule.hpp"
+
+#include <optional>
+#include <sstream>
+#include <string>
+
+using namespace optpipe;
+
+namespace {
+
+/// Beyond this many stages times microbatches a problem is read, but not planned.
+constexpr std::size_t most_cells = 160;
+
+std::optional<problem> parsed(const std::string& text) {
+    try {
+        return parse_problem(text, "mutated");
+    } catch (const input_error& e) {
+        CHECK(!e.violations().empty());
+        CHECK(std::string{e.what()}.find('\n') == std::string::npos);
+        return std::nullopt;
+    }
+}
+
+void check_round_trip(const problem& p) {
+    const auto text = problem_to_json(p);
+    CHECK(problem_to_json(parse_problem(text, "again")) == text);
+}
+
+void check_schedule(const problem& p, const schedule_report& report, duration bound) {
+    const auto violations = validate(p, report.schedule);
+    CHECK_MESSAGE(violations.empty(), report.method << ": " << violations.front().text());
+    const auto objective = report.measures.objective;
+    CHECK_MESSAGE(bound <= (1.0 + 1e-6) * objective, report.method << ": " << bound.value() << " > " << objective.value());
+
+    const auto document = parse_schedule(schedule_to_json(p, report), "again");
+    CHECK(document.unreadable.empty());
+    CHECK(document.operations.size() == report.schedule.operations.size());
+    CHECK(claims_violations(document, report.measures, claim_slacks_of(p, report.schedule)).empty());
+}
+
+void draw(const problem& p, const schedule_report& report) {
+    CHECK(!schedule_to_svg(p, report).empty());
+    CHECK(!schedule_to_chrome_trace(p, report).empty());
+    std::ostringstream out;
+    write_grid(out, p, report);
+    CHECK(!verdict(p, report).empty());
+}
+
+/// Whether there was a schedule.
+template <class Builder> bool check_builder(const problem& p, const Builder& build, duration bound) {
+    const auto timed = build_schedule(p, build);
+    if (!timed) {
+        CHECK(!describe(timed.why()).empty());
+        return false;
+    }
+    const auto report = make_report(p, std::string{Builder::name}, *timed);
+    check_schedule(p, report, bound);
+    draw(p, report);
+    return true;
+}
+
+struct tally {
+    std::size_t accepted = 0;
+    std::size_t planned = 0;
+};
+
+void check_text(const std::string& text, tally& seen) {
+    const auto p = parsed(text);
+    if (!p) return;
+    ++seen.accepted;
+    CHECK(validate(*p).empty());
+    check_round_trip(*p);
+    if (p->graph.stages() * p->graph.microbatches() > most_cells) return;
+    const auto bound = bounds_of(*p).best();
+    CHECK(bound >= duration{});
+    CHECK(!bound.is_unlimited());
+    check_builder(*p, gpipe, bound);
+    check_builder(*p, one_forward_one_backward, bound);
+    const bool planned = check_builder(*p, adaptive_builder<>{{}, 1}, bound);
+    CHECK((planned || !fits_one_at_a_time(*p)));
+    seen.planned += planned ? 1 : 0;
+}
+
+} // namespace
+
+TEST_CASE("a mutated problem is refused, or planned like any other") {
+    const auto texts = fuzz::problem_texts();
+    REQUIRE(texts.size() >= 5);
+    tally seen;
+    const auto count = fuzz::iterations(4000);
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto seed = fuzz::first_seed() + i;
+        fuzz::mutator mutator{seed};
+        const auto text = mutator.mutate(texts[seed % texts.size()]);
+        INFO("seed " << seed << ", text:\n" << text);
+        check_text(text, seen);
+    }
+    MESSAGE(seen.accepted << " of " << count << " were accepted, " << seen.planned << " planned");
+    // Were nothing accepted, nothing would be tested but the parser.
+    if (count < 100) return;
+    CHECK(seen.accepted > count / 10);
+    CHECK(seen.accepted < count);
+    CHECK(seen.planned > count / 20);
+}
+
+#endif

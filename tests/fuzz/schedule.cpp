@@ -1,0 +1,100 @@
+#include <doctest/doctest.h>
+
+#if !defined(OPTPIPE_HAS_JSON)
+TEST_CASE("not built: nlohmann-json is missing") {}
+#else
+
+#include "fuzz/mutate.hpp"
+#include "optpipe/io.hpp"
+#include "optpipe/schedule.hpp"
+#include "oracle/reference_checker.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+using namespace optpipe;
+
+namespace {
+
+struct planned {
+    problem given;
+    std::string text;
+};
+
+/// Small problems, each with a schedule as text.
+std::vector<planned> plans() {
+    std::vector<planned> all;
+    for (const auto& text : fuzz::problem_texts()) {
+        auto p = parse_problem(text, "given");
+        const auto order = adaptive_builder<>{{}, 1}(p);
+        if (!order || p.graph.stages() * p.graph.microbatches() > 64) continue;
+        auto schedule_text = schedule_to_json(p, make_report(p, "adaptive", *time_order(p, *order), bounds_of(p).best()));
+        all.push_back({std::move(p), std::move(schedule_text)});
+    }
+    return all;
+}
+
+std::optional<schedule_document> parsed(const std::string& text) {
+    try {
+        return parse_schedule(text, "mutated");
+    } catch (const input_error& e) {
+        CHECK(!e.violations().empty());
+        CHECK(std::string{e.what()}.find('\n') == std::string::npos);
+        return std::nullopt;
+    }
+}
+
+struct tally {
+    std::size_t read = 0;
+    std::size_t valid = 0;
+};
+
+/// What `optpipe check` and `optpipe draw` do with a file.
+void check_text(const problem& p, const std::string& text, tally& seen) {
+    const auto document = parsed(text);
+    if (!document) return;
+    ++seen.read;
+    const auto timed = to_schedule(p, *document);
+    const bool sound = validate(p, timed).empty();
+    CHECK(sound == is_valid(p, timed));
+    const operation_numbering number{p.graph};
+    const auto exists = [&](const timed_operation& t) { return number.contains(t.op); };
+    if (!std::all_of(timed.operations.begin(), timed.operations.end(), exists)) {
+        CHECK(!sound);
+        return;
+    }
+    const auto m = measure(p, timed);
+    const auto claims = claims_violations(*document, m, claim_slacks_of(p, timed));
+    CHECK(!schedule_to_svg(p, make_report(p, document->method, timed, document->bound.value_or(duration{}))).empty());
+    if (!sound || !document->unreadable.empty() || !claims.empty()) return;
+    ++seen.valid;
+    const auto judged = oracle::judge(p, timed);
+    CHECK_MESSAGE(judged.valid(), judged.text());
+}
+
+} // namespace
+
+TEST_CASE("a mutated schedule is refused, or found valid by an independent reading of the rules too") {
+    const auto given = plans();
+    REQUIRE(given.size() >= 4);
+    tally seen;
+    const auto count = fuzz::iterations(4000);
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto seed = fuzz::first_seed() + i;
+        const auto& plan = given[seed % given.size()];
+        fuzz::mutator mutator{seed};
+        const auto text = mutator.mutate(plan.text);
+        INFO("seed " << seed << ", text:\n" << text);
+        check_text(plan.given, text, seen);
+    }
+    MESSAGE(seen.read << " of " << count << " were read, " << seen.valid << " are valid");
+    if (count < 100) return;
+    CHECK(seen.read > count / 10);
+    CHECK(seen.read < count);
+    CHECK(seen.valid > count / 100);
+    CHECK(seen.valid < seen.read);
+}
+
+#endif
