@@ -2,3 +2,5 @@
 
 #include "optpipe/testing/archetypes.hpp"
 #include "optpipe/testing/builders.hpp"
+#include "optpipe/testing/check_builder.hpp"
+#include "optpipe/testing/random_problem.hpp"

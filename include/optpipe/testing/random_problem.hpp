@@ -1,0 +1,173 @@
+#pragma once
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/pipeline/least_memory.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace optpipe::testing {
+
+/// What random problems may be like. The counts are the most there will be.
+struct problem_ranges {
+    std::size_t ranks = 3;
+    std::size_t stages = 6;
+    std::size_t microbatches = 4;
+    /// Stages times microbatches.
+    std::size_t cells = 8;
+    std::size_t offloading_percent = 50;
+    std::size_t span_percent = 40;
+    std::size_t split_percent = 70;
+    /// Times are 1 to this many grid steps.
+    std::size_t steps = 4;
+};
+
+struct random_problem {
+    optpipe::problem problem;
+    /// All times of the problem are whole multiples of it.
+    double grid = 1.0;
+};
+
+namespace detail {
+
+class problem_maker {
+public:
+    problem_maker(random_numbers& random, const problem_ranges& ranges) : random_{&random}, ranges_{ranges} {}
+
+    random_problem make() {
+        constexpr double grids[] = {1.0, 0.5, 0.1, 2.3};
+        grid_ = grids[random_->below(4)];
+        auto g = shape();
+        auto costs = all_costs(g);
+        optpipe::problem p{std::move(g), std::move(costs)};
+        p.split_backward = random_->chance(ranges_.split_percent);
+        const bool span = random_->chance(ranges_.span_percent);
+        p.objective = span ? optpipe::objective_kind::span : optpipe::objective_kind::makespan;
+        set_hops(p);
+        if (random_->chance(ranges_.offloading_percent)) set_transfers(p);
+        set_limits(p);
+        p.name = "random";
+        return {std::move(p), grid_};
+    }
+
+private:
+    using per_stage_rank = optpipe::per_stage<optpipe::rank>;
+
+    optpipe::any_graph shape() {
+        for (;;) {
+            const auto ranks = random_->between(1, ranges_.ranks);
+            auto map = some_placement(ranks);
+            const auto stages = map.size();
+            const auto most = std::min(ranges_.microbatches, ranges_.cells / stages);
+            if (stages > ranges_.stages || most == 0) continue;
+            return {ranks, random_->between(1, most), optpipe::placement::map<>{std::move(map)}};
+        }
+    }
+    per_stage_rank some_placement(std::size_t ranks) {
+        switch (random_->below(4)) {
+        case 0: return placed(optpipe::placement::linear{}, ranks);
+        case 1: return placed(optpipe::placement::v{}, ranks);
+        case 2: return placed(optpipe::placement::loop<>{random_->between(1, 3)}, ranks);
+        default: break;
+        }
+        per_stage_rank map(random_->between(ranks, std::max(ranks, ranges_.stages)));
+        for (const optpipe::stage s : map.indices())
+            map[s] = optpipe::rank{s.position() < ranks ? s.position() : random_->below(ranks)};
+        for (std::size_t i = map.size(); i > 1; --i)
+            std::swap(map[optpipe::stage{i - 1}], map[optpipe::stage{random_->below(i)}]);
+        return map;
+    }
+    template <class Placement> static per_stage_rank placed(const Placement& where, std::size_t ranks) {
+        per_stage_rank map(where.stages(ranks));
+        for (const optpipe::stage s : map.indices())
+            map[s] = where.rank_of(s, ranks);
+        return map;
+    }
+
+    optpipe::duration steps(std::size_t low, std::size_t high) {
+        return optpipe::duration{grid_ * static_cast<double>(random_->between(low, high))};
+    }
+    static optpipe::memory_size quarters(std::size_t count) {
+        return optpipe::memory_size{0.25 * static_cast<double>(count)};
+    }
+
+    optpipe::stage_costs some_costs(bool units) {
+        optpipe::stage_costs c;
+        const auto most = units ? 1 : ranges_.steps;
+        c.forward = steps(1, most);
+        c.backward_input = steps(1, most);
+        c.backward_weight = steps(1, most);
+        const auto activation = units ? 4 : random_->chance(5) ? 0 : random_->between(1, 12);
+        const std::size_t shares[] = {0, activation / 2, activation / 2, activation / 2, activation, activation + 3};
+        c.activation = quarters(activation);
+        c.weight_stash = quarters(shares[random_->below(6)]);
+        return c;
+    }
+    optpipe::per_stage<optpipe::stage_costs> all_costs(const optpipe::any_graph& g) {
+        const bool units = random_->chance(25);
+        const bool equal = units || random_->chance(30);
+        const auto common = some_costs(units);
+        optpipe::per_stage<optpipe::stage_costs> costs(g.stages(), common);
+        if (!equal)
+            for (auto& c : costs)
+                c = some_costs(false);
+        return costs;
+    }
+
+    void set_hops(optpipe::problem& p) {
+        const auto ranks = p.graph.ranks();
+        switch (random_->below(3)) {
+        case 0: return;
+        case 1: p.p2p = optpipe::hop_times<>{steps(1, 2)}; return;
+        default: break;
+        }
+        optpipe::bounded_vector<optpipe::duration, optpipe::dynamic> matrix;
+        for (std::size_t i = 0; i < ranks * ranks; ++i)
+            matrix.push_back(steps(0, 3));
+        p.p2p = optpipe::hop_times<>{ranks, std::move(matrix)};
+    }
+
+    void set_transfers(optpipe::problem& p) {
+        const bool host_limited = random_->chance(30);
+        // An instant that is both the start and the end of a transfer lets two ranks' worth of memory change places at
+        // once, which no order of the two transfers can: not together with host limits.
+        const std::size_t shortest = host_limited || random_->chance(85) ? 1 : 0;
+        const bool all = random_->chance(60);
+        for (auto& c : p.costs)
+            if (all || random_->chance(50))
+                c.transfer = optpipe::transfer_times{steps(shortest, ranges_.steps), steps(shortest, ranges_.steps)};
+        p.transfer.engines = random_->chance(50) ? 2 : 1;
+        p.transfer.duplex = random_->chance(50) ? optpipe::duplex_kind::half : optpipe::duplex_kind::full;
+        for (std::size_t r = 1; r < p.graph.ranks(); ++r)
+            if (random_->chance(50)) p.transfer.share_link(optpipe::rank{random_->below(r)}, optpipe::rank{r});
+        if (!host_limited) return;
+        for (auto& limit : p.host_memory_limit)
+            if (random_->chance(70)) limit = quarters(random_->between(0, 24));
+    }
+
+    void set_limits(optpipe::problem& p) {
+        const auto how = random_->below(4);
+        for (const optpipe::rank r : p.graph.all_ranks()) {
+            const auto least = least_memory(p, r).needed;
+            const auto generous = random_->between(0, 8);
+            if (how == 0 || (how == 1 && random_->chance(30))) continue;
+            p.memory_limit[r] = least + quarters(how == 3 ? 0 : generous);
+        }
+    }
+
+    random_numbers* random_;
+    problem_ranges ranges_;
+    double grid_ = 1.0;
+};
+
+} // namespace detail
+
+/// A small problem of any kind. At least one schedule is valid: one microbatch after the other.
+inline random_problem make_random_problem(random_numbers& random, const problem_ranges& ranges = {}) {
+    return detail::problem_maker{random, ranges}.make();
+}
+
+} // namespace optpipe::testing
