@@ -1,8 +1,7 @@
 #include "commands.hpp"
+#include <optpipe/optpipe.hpp>
 
 #include <iostream>
-
-#include <optpipe/optpipe.hpp>
 
 namespace program {
 
@@ -16,11 +15,13 @@ int draw(const draw_options& options) {
             violations.push_back({"operations", to_string(op.op) + ": no such stage or microbatch"});
     if (!violations.empty()) throw optpipe::input_error{options.schedule, std::move(violations)};
     if (const auto broken = optpipe::validate(p, timed); !broken.empty())
-        std::cerr << "optpipe: note: the schedule breaks " << broken.size() << " rules, the first: " << broken.front().text() << '\n';
+        std::cerr << "optpipe: note: the schedule breaks " << broken.size()
+                  << " rules, the first: " << broken.front().text() << '\n';
+    auto report = optpipe::make_report(p, document.method, timed);
     // A bound that the file claims is drawn as its author's; nothing is proven here.
-    const auto report = optpipe::make_report(p, document.method, timed, document.bound.value_or(optpipe::duration{}));
+    if (document.bound && *document.bound <= report.measures.objective) report.bound = document.bound;
     optpipe::write_file(options.svg, optpipe::schedule_to_svg(p, report));
     return success;
 }
 
-}  // namespace program
+} // namespace program

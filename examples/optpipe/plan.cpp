@@ -16,6 +16,12 @@ const attempt* best_of(const std::vector<attempt>& attempts, const optpipe::prob
     return best;
 }
 
+/// The adaptive planner gives up only where nothing fits; others say what they lack themselves.
+const attempt& most_telling(const std::vector<attempt>& attempts) {
+    const auto found = std::find_if(attempts.begin(), attempts.end(), [](const attempt& a) { return a.method == optpipe::adaptive.name; });
+    return found == attempts.end() ? attempts.back() : *found;
+}
+
 void write_files(const plan_options& options, const optpipe::problem& p, const optpipe::schedule_report& report) {
     if (!options.out.empty()) optpipe::write_file(options.out, optpipe::schedule_to_json(p, report));
     if (!options.svg.empty()) optpipe::write_file(options.svg, optpipe::schedule_to_svg(p, report));
@@ -41,7 +47,7 @@ int plan(const plan_options& options) {
     }
     const auto* best = best_of(attempts, p);
     if (!best) {
-        const auto& last = attempts.back();
+        const auto& last = most_telling(attempts);
         std::cerr << "optpipe: " << optpipe::printable(options.problem, 400) << ": " << last.method << ": " << optpipe::describe(last.result.why()) << '\n';
         return no_schedule;
     }

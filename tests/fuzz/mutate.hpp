@@ -18,7 +18,8 @@
 /// Mutates texts at random, with the same numbers from the same seed everywhere. Needs no fuzzing engine.
 namespace fuzz {
 
-/// How many texts to try: `usual`, unless OPTPIPE_FUZZ_ITERATIONS says otherwise.
+/// How many texts to try: `usual`, unless OPTPIPE_FUZZ_ITERATIONS says otherwise. OPTPIPE_FUZZ_SEED continues
+/// elsewhere.
 inline std::size_t iterations(std::size_t usual) {
     const char* wanted = std::getenv("OPTPIPE_FUZZ_ITERATIONS");
     return wanted ? std::strtoul(wanted, nullptr, 10) : usual;
@@ -26,6 +27,12 @@ inline std::size_t iterations(std::size_t usual) {
 inline std::uint64_t first_seed() {
     const char* wanted = std::getenv("OPTPIPE_FUZZ_SEED");
     return wanted ? std::strtoull(wanted, nullptr, 10) : 1;
+}
+
+inline std::string content_of(const std::filesystem::path& path) {
+    std::ostringstream text;
+    text << std::ifstream{path}.rdbuf();
+    return std::move(text).str();
 }
 
 /// Every problem among the sources.
@@ -36,11 +43,8 @@ inline std::vector<std::string> problem_texts() {
             if (entry.path().extension() == ".json") paths.push_back(entry.path());
     std::sort(paths.begin(), paths.end());
     std::vector<std::string> texts;
-    for (const auto& path : paths) {
-        std::ostringstream text;
-        text << std::ifstream{path}.rdbuf();
-        texts.push_back(std::move(text).str());
-    }
+    for (const auto& path : paths)
+        texts.push_back(content_of(path));
     return texts;
 }
 
@@ -51,9 +55,9 @@ public:
 
     explicit mutator(std::uint64_t seed) : random_{seed} {}
 
-    /// One to three changes, most of them to the tree, so that much of what comes out is JSON of almost the right form.
+    /// One change or a few, most of them to the tree, so that much of what comes out is JSON of almost the right form.
     std::string mutate(std::string text) {
-        for (auto changes = random_.between(1, 3); changes > 0; --changes)
+        for (auto changes = random_.chance(60) ? 1 : random_.between(2, 3); changes > 0; --changes)
             text = random_.chance(65) ? change_tree(text) : change_text(std::move(text));
         return text;
     }
@@ -63,13 +67,23 @@ public:
 private:
     template <class List> const auto& one_of(const List& list) { return list[random_.below(std::size(list))]; }
 
-    static constexpr const char* numbers_[] = {"-1",     "0",       "-0.0",      "1e308",      "-1e308",    "1e-308",
-                                               "5e-324", "1e999",   "1e-999",    "4294967295", "4294967296", "18446744073709551616",
-                                               "1e15",   "1.5",     "2147483648", "1e-7",       "NaN",       "-Infinity",
-                                               "010",    "1e",      "0x10",      "123456789012345678901234567890", "3", "16777217"};
-    static constexpr double extremes_[] = {-1.0,  0.0,  1e308,  1.7976931348623157e308, -1e308, 1e-308, 5e-324, 1e15,
-                                           1e-7,  1e7,  0.5,    1.5,                    2.0,    3.0,    4.0,    8.0,
-                                           1e100, 1e-100, 1e12, 1e5};
+    static constexpr const char* numbers_[] = {"-1",         "0",
+                                               "-0.0",       "1e308",
+                                               "-1e308",     "1e-308",
+                                               "5e-324",     "1e999",
+                                               "1e-999",     "4294967295",
+                                               "4294967296", "18446744073709551616",
+                                               "1e15",       "1.5",
+                                               "2147483648", "1e-7",
+                                               "NaN",        "-Infinity",
+                                               "010",        "1e",
+                                               "0x10",       "123456789012345678901234567890",
+                                               "3",          "16777217"};
+    static constexpr double extremes_[] = {-1.0,   0.0,    1e308,  1.7976931348623157e308,
+                                           -1e308, 1e-308, 5e-324, 1e15,
+                                           1e-7,   1e7,    0.5,    1.5,
+                                           2.0,    3.0,    4.0,    8.0,
+                                           1e100,  1e-100, 1e12,   1e5};
 
     // The text, as bytes.
 

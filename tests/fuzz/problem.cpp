@@ -38,7 +38,8 @@ void check_schedule(const problem& p, const schedule_report& report, duration bo
     const auto violations = validate(p, report.schedule);
     CHECK_MESSAGE(violations.empty(), report.method << ": " << violations.front().text());
     const auto objective = report.measures.objective;
-    CHECK_MESSAGE(bound <= (1.0 + 1e-6) * objective, report.method << ": " << bound.value() << " > " << objective.value());
+    CHECK_MESSAGE(bound <= (1.0 + 1e-6) * objective,
+                  report.method << ": " << bound.value() << " > " << objective.value());
 
     const auto document = parse_schedule(schedule_to_json(p, report), "again");
     CHECK(document.unreadable.empty());
@@ -109,6 +110,28 @@ TEST_CASE("a mutated problem is refused, or planned like any other") {
     CHECK(seen.accepted > count / 10);
     CHECK(seen.accepted < count);
     CHECK(seen.planned > count / 20);
+}
+
+TEST_CASE("what mutation once found: numbers so extreme that sums, areas or counts leave their range") {
+    const auto with = [](const std::string& field, const std::string& number) {
+        auto text = fuzz::content_of(OPTPIPE_SOURCE_DIR "/tests/data/v-three-ranks.json");
+        const auto at = text.rfind("\"" + field + "\": ") + field.size() + 4;
+        return text.replace(at, text.find_first_of(",} ", at) - at, number);
+    };
+    tally seen;
+    // A limit beside which the tolerance is larger than any stash; one beyond what a count can hold.
+    for (const auto* limit : {"999999", "1100000", "1e30", "1e60"})
+        check_text(with("memory_limit", limit), seen);
+    CHECK(seen.planned == 4);
+    // Refused: what makes the length of a step, or its inverse, infinite.
+    for (const auto* number : {"1.7976931348623157e308", "1e61", "1e-61", "5e-324"})
+        for (const auto* field : {"forward", "backward_input", "backward_weight"})
+            check_text(with(field, number), seen);
+    CHECK(seen.accepted == 4);
+    check_text(with("forward", "1e60"), seen);
+    check_text(with("backward_weight", "1e-60"), seen);
+    check_text(with("memory_limit", "4, \"p2p\": -0.0"), seen);
+    CHECK(seen.planned == 7);
 }
 
 #endif

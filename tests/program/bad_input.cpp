@@ -20,9 +20,10 @@ namespace {
 finished refusal_of(const workplace& place, const std::string& problem) {
     const auto before = place.files();
     const auto first = run({"plan", problem, "--out", place / "out.json", "--svg", place / "out.svg"});
-    const std::vector<std::string> others[] = {{"compare", problem, "--json", place / "out.json"},
-                                               {"check", problem, data("two-ranks.json")},
-                                               {"draw", data("two-ranks.json"), "--problem", problem, "--svg", place / "out.svg"}};
+    const std::vector<std::string> others[] = {
+        {"compare", problem, "--json", place / "out.json"},
+        {"check", problem, data("two-ranks.json")},
+        {"draw", data("two-ranks.json"), "--problem", problem, "--svg", place / "out.svg"}};
     for (const auto& arguments : others) {
         const auto other = run(arguments);
         CHECK_MESSAGE((other.status == 2 && other.out.empty() && other.err == first.err), other);
@@ -78,15 +79,33 @@ TEST_CASE("a problem with a bad field is refused with one line that names the fi
         {"stages[0].offload: must not be negative", [](json& p) { p["stages"][0]["offload"] = -8; }},
         {"split_backward: must be true or false", [](json& p) { p["split_backward"] = 1; }},
         {"p2p: must not be negative", [](json& p) { p["p2p"] = -0.1; }},
-        {"p2p: has 1 entries, there are 2 ranks", [](json& p) { p["p2p"] = {{0, 1}}; }},
-        {"memory_limit: has 3 entries, there are 2 ranks", [](json& p) { p["memory_limit"] = {1, 1, 1}; }},
-        {"memory_limit[1]: must not be negative", [](json& p) { p["memory_limit"] = {1, -1}; }},
-        {"memory_limit[0]: 0.5 is below 1, what a single microbatch needs on rank 0", [](json& p) { p["memory_limit"] = {0.5, 1}; }},
+        {"p2p: has 1 entries, there are 2 ranks",
+         [](json& p) {
+             p["p2p"] = {{0, 1}};
+         }},
+        {"memory_limit: has 3 entries, there are 2 ranks",
+         [](json& p) {
+             p["memory_limit"] = {1, 1, 1};
+         }},
+        {"memory_limit[1]: must not be negative",
+         [](json& p) {
+             p["memory_limit"] = {1, -1};
+         }},
+        {"memory_limit[0]: 0.5 is below 1, what a single microbatch needs on rank 0",
+         [](json& p) {
+             p["memory_limit"] = {0.5, 1};
+         }},
         {"host_memory_limit: must be a number", [](json& p) { p["host_memory_limit"] = "much"; }},
         {"transfer.engines: must be 1 or 2", [](json& p) { p["transfer"]["engines"] = 3; }},
         {"transfer.duplex: must be \"full\" or \"half\"", [](json& p) { p["transfer"]["duplex"] = "both"; }},
-        {"transfer.links[0][1]: is 5", [](json& p) { p["transfer"]["links"] = {{0, 5}}; }},
-        {"transfer.links[1][0]: rank 0 is already", [](json& p) { p["transfer"]["links"] = {{0}, {0}}; }},
+        {"transfer.links[0][1]: is 5",
+         [](json& p) {
+             p["transfer"]["links"] = {{0, 5}};
+         }},
+        {"transfer.links[1][0]: rank 0 is already",
+         [](json& p) {
+             p["transfer"]["links"] = {{0}, {0}};
+         }},
         {"objective: must be \"makespan\" or \"span\"", [](json& p) { p["objective"] = "cost"; }},
     };
     for (const auto& [field, spoil] : cases) {
@@ -94,7 +113,8 @@ TEST_CASE("a problem with a bad field is refused with one line that names the fi
         auto problem = valid_problem();
         spoil(problem);
         const auto result = refusal_of(place, place.write("bad.json", problem.dump()));
-        CHECK_MESSAGE((result.status == 2 && result.out.empty() && result.says({"bad.json", field})), field << '\n' << result);
+        CHECK_MESSAGE((result.status == 2 && result.out.empty() && result.says({"bad.json", field})), field << '\n'
+                                                                                                            << result);
     }
 }
 
@@ -138,7 +158,9 @@ TEST_CASE("100 MB of garbage are refused at once") {
         const workplace place;
         const auto large = place.write("large.json", text);
         const auto as_problem = run({"plan", large, "--out", place / "out.json"});
-        CHECK_MESSAGE((as_problem.status == 2 && as_problem.says({"large.json", "larger than 64 MiB"})), kind << '\n' << as_problem);
+        CHECK_MESSAGE((as_problem.status == 2 && as_problem.says({"large.json", "larger than 64 MiB"})),
+                      kind << '\n'
+                           << as_problem);
         const auto as_schedule = run({"check", data("two-ranks.json"), large});
         CHECK_MESSAGE((as_schedule.status == 2 && as_schedule.says({"large.json"})), kind << '\n' << as_schedule);
         fs::resize_file(large, 50 * megabyte);
@@ -175,9 +197,12 @@ TEST_CASE("a schedule that departs from its format is refused with its field") {
         {R"({"format": "optpipe.schedule/1"})", "operations: is missing"},
         {R"({"format": "optpipe.schedule/1", "operations": 3})", "operations: must be a list"},
         {R"({"format": "optpipe.schedule/1", "operations": [3]})", "operations[0]: must be an object"},
-        {R"({"format": "optpipe.schedule/1", "operations": [{"op": "0F0", "end": 1}]})", "operations[0].start: is missing"},
-        {R"({"format": "optpipe.schedule/1", "operations": [{"op": 1, "start": 0, "end": 1}]})", "operations[0].op: must be a string"},
-        {R"({"format": "optpipe.schedule/1", "operations": [{"op": "0F0", "start": NaN, "end": 1}]})", "line 1, column"},
+        {R"({"format": "optpipe.schedule/1", "operations": [{"op": "0F0", "end": 1}]})",
+         "operations[0].start: is missing"},
+        {R"({"format": "optpipe.schedule/1", "operations": [{"op": 1, "start": 0, "end": 1}]})",
+         "operations[0].op: must be a string"},
+        {R"({"format": "optpipe.schedule/1", "operations": [{"op": "0F0", "start": NaN, "end": 1}]})",
+         "line 1, column"},
         {R"({"format": "optpipe.schedule/1", "objective": "short", "operations": []})", "objective: must be a number"},
         {R"({"format": "optpipe.schedule/1", "operations": [{"op": "0F0")", "line 1, column"},
     };
@@ -194,8 +219,8 @@ TEST_CASE("where a file can't be written, none is left half written") {
         place.write("file", "as before");
         fs::create_directory(place / "folder");
         const auto before = place.files();
-        const std::string targets[] = {"/dev/full", place / "none/s.json", place / "folder", place / "file/s.json",
-                                       place / "new/", place / std::string(300, 'x')};
+        const std::string targets[] = {"/dev/full",           place / "none/s.json", place / "folder",
+                                       place / "file/s.json", place / "new/",        place / std::string(300, 'x')};
         for (const auto& target : targets) {
             const auto result = run({"plan", data("two-ranks.json"), option, target});
             CHECK_MESSAGE((result.status == 2 && result.out.empty() && result.says({"cannot write"})), result);

@@ -61,7 +61,8 @@ TEST_CASE("an invalid schedule has status 1, and the operation is named") {
     const plan p{data("two-ranks.json")};
     const auto refused = [&](const json& document, const std::string& part) {
         const auto result = p.check(document);
-        CHECK_MESSAGE((result.status == 1 && result.out.starts_with("INVALID: ") && contains(result.out, part)), result);
+        CHECK_MESSAGE((result.status == 1 && result.out.starts_with("INVALID: ") && contains(result.out, part)),
+                      result);
     };
     auto shifted = p.document();
     find(shifted, "0F2")["start"] = 0.0;
@@ -91,8 +92,8 @@ TEST_CASE("an invalid schedule has status 1, and the operation is named") {
 
 TEST_CASE("a false claim is refused, and named") {
     const plan p{data("two-ranks.json")};
-    const std::pair<const char*, json> lies[] = {{"objective", 151.0},   {"bound", 153.0},
-                                                 {"bubble_rate", 0.2},   {"gap", 0.5},
+    const std::pair<const char*, json> lies[] = {{"objective", 151.0},    {"bound", 153.0},
+                                                 {"bubble_rate", 0.2},    {"gap", 0.5},
                                                  {"peak_memory", {1, 1}}, {"peak_memory", json::array({1.5})}};
     for (const auto& [field, lie] : lies) {
         auto document = p.document();

@@ -13,20 +13,30 @@ TEST_CASE("not built: the program is missing") {}
 using namespace program;
 using nlohmann::json;
 
+namespace {
+
+json row_of(const json& table, const std::string& method) {
+    for (const auto& row : table["methods"])
+        if (row["method"] == method) return row;
+    return {};
+}
+
+} // namespace
+
 TEST_CASE("compare lists every method; those that don't fit say why") {
     const workplace place;
     const auto result = run({"compare", data("two-ranks.json"), "--json", place / "table.json"});
     CHECK_MESSAGE((result.status == 0 && result.err.empty()), result);
-    for (const auto* part : {"objective [ms]", "bubble rate", "peak memory [GB]", "offloads", "planning [s]",
-                             "gpipe     rank 0 needs 4 of memory, its limit is 1.5", "adaptive", "best", "better than"})
+    for (const auto* part :
+         {"objective [ms]", "bubble rate", "peak memory [GB]", "offloads", "planning [s]",
+          "rank 0 needs 4 of memory, its limit is 1.5", "gpipe", "1f1b", "adaptive", "best", "better than"})
         CHECK_MESSAGE(contains(result.out, part), part << '\n' << result);
 
     const auto table = json::parse(place.read("table.json"));
     CHECK(table["problem"] == "two-ranks");
-    REQUIRE(table["methods"].size() == 3);
-    CHECK(contains(table["methods"][1]["reason"].get<std::string>(), "rank 0"));
-    const auto& best = table["methods"][2];
-    CHECK(best["method"] == "adaptive");
+    REQUIRE(table["methods"].size() >= 3);
+    CHECK(contains(row_of(table, "1f1b")["reason"].get<std::string>(), "rank 0"));
+    const auto best = row_of(table, "adaptive");
     CHECK(best["objective"].get<double>() >= table["bound"].get<double>() * (1.0 - 1e-6));
     CHECK(best["peak_memory"].size() == 2);
     CHECK(best["planning_seconds"].get<double>() >= 0.0);
@@ -36,7 +46,8 @@ TEST_CASE("compare agrees with plan") {
     const workplace place;
     REQUIRE(run({"compare", data("whole-backward.json"), "--json", place / "table.json"}).status == 0);
     for (const auto& row : json::parse(place.read("table.json"))["methods"]) {
-        const auto planned = run({"plan", data("whole-backward.json"), "--method", row["method"], "--out", place / "s.json"});
+        const auto planned =
+            run({"plan", data("whole-backward.json"), "--method", row["method"], "--out", place / "s.json"});
         CHECK_MESSAGE((planned.status == 0) == row.contains("objective"), planned);
         if (planned.status == 0) CHECK(json::parse(place.read("s.json"))["objective"] == row["objective"]);
     }

@@ -40,7 +40,9 @@ public:
         case 4: ops.erase(ops.begin() + (&one - ops.data())); return "drop " + name;
         case 5: ops.push_back(timed_operation{one}); return "duplicate " + name;
         case 6: retarget(one.op); return "retarget " + name + " to " + to_string(one.op);
-        case 7: one.op.kind = all_operation_kinds[random_.below(6)]; return "change " + name + " to " + to_string(one.op);
+        case 7:
+            one.op.kind = all_operation_kinds[random_.below(6)];
+            return "change " + name + " to " + to_string(one.op);
         default: return misstate(report);
         }
     }
@@ -91,7 +93,8 @@ bool library_accepts(const problem& p, const std::string& text) {
     const auto document = parse_schedule(text, "corrupted");
     if (!document.unreadable.empty()) return false;
     const auto timed = to_schedule(p, document);
-    return validate(p, timed).empty() && claims_violations(document, measure(p, timed), claim_slacks_of(p, timed)).empty();
+    return validate(p, timed).empty() &&
+           claims_violations(document, measure(p, timed), claim_slacks_of(p, timed)).empty();
 }
 
 /// As the rules are read by the oracle, claims included.
@@ -125,7 +128,8 @@ std::size_t refused(const problem& p, oracle::random_numbers& random, std::size_
         auto report = original;
         const auto what = vandal{random, p}.spoil(report);
         const bool accepted = library_accepts(p, schedule_to_json(p, report));
-        CHECK_MESSAGE(accepted == oracle_accepts(p, report), p.name << ": " << what << ": the library says " << accepted);
+        CHECK_MESSAGE(accepted == oracle_accepts(p, report),
+                      p.name << ": " << what << ": the library says " << accepted);
         count += accepted ? 0 : 1;
     }
     return count;

@@ -64,8 +64,8 @@ TEST_CASE("the default is as good as any method") {
 
 TEST_CASE("a quiet plan only writes its files, and all of them read back") {
     const workplace place;
-    const auto result = run({"plan", data("chunks.json"), "--quiet", "--out", place / "s.json", "--svg", place / "s.svg",
-                             "--trace", place / "s.trace"});
+    const auto result = run({"plan", data("chunks.json"), "--quiet", "--out", place / "s.json", "--svg",
+                             place / "s.svg", "--trace", place / "s.trace"});
     CHECK_MESSAGE((result.status == 0 && result.out.empty() && result.err.empty()), result);
     CHECK(place.files().size() == 3);
     CHECK(optpipe::read_schedule(place / "s.json").problem_name == "chunks");
@@ -87,7 +87,9 @@ TEST_CASE("an existing file is replaced and keeps its permissions") {
 TEST_CASE("the same seed gives the same schedule, to the byte") {
     const workplace place;
     const auto plan = [&](const std::string& file, const std::string& seed) {
-        REQUIRE(run({"plan", example("llama2-7b-4k-p4.json"), "--seed", seed, "--quiet", "--out", place / file}).status == 0);
+        REQUIRE(
+            run({"plan", example("llama2-7b-4k-p4.json"), "--seed", seed, "--quiet", "--out", place / file}).status ==
+            0);
         return place.read(file);
     };
     const auto first = plan("a.json", "7");

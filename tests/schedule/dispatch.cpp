@@ -1,4 +1,5 @@
 #include "optpipe/schedule/dispatch.hpp"
+
 #include "optpipe/schedule/simulate.hpp"
 #include "optpipe/schedule/validate.hpp"
 #include "oracle/random_problem.hpp"
@@ -43,7 +44,8 @@ TEST_CASE("whatever the knobs and exceptions: a dispatcher never gets stuck, and
     for (std::uint64_t seed = 1; seed <= 3000; ++seed) {
         CAPTURE(seed);
         oracle::random_numbers random{seed};
-        const auto p = oracle::make_random_problem(random, {.ranks = 4, .stages = 10, .microbatches = 8, .cells = 60}).problem;
+        const auto p =
+            oracle::make_random_problem(random, {.ranks = 4, .stages = 10, .microbatches = 8, .cells = 60}).problem;
         if (!fits_one_at_a_time(p)) continue;
         const auto facts = make_dispatch_facts(p, offload::solver_decides{});
         const auto hints = random_hints(random, p.graph);
@@ -62,7 +64,8 @@ TEST_CASE("whatever the knobs and exceptions: a dispatcher never gets stuck, and
 
 TEST_CASE("the same options give the same run") {
     oracle::random_numbers random{7};
-    const auto p = oracle::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 8, .cells = 64}).problem;
+    const auto p =
+        oracle::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 8, .cells = 64}).problem;
     const auto facts = make_dispatch_facts(p, offload::solver_decides{});
     const dispatch_hints<any_graph> none{p.graph};
     dispatcher<any_graph> first{p, facts, {}, none};

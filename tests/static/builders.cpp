@@ -1,6 +1,7 @@
 // The builder concept, and the published builders as constant expressions.
-#include "optpipe/schedule.hpp"
 #include "optpipe/testing/builders.hpp"
+
+#include "optpipe/schedule.hpp"
 
 namespace {
 

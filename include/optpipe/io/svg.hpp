@@ -145,9 +145,10 @@ private:
         const double bottom = layout_.bottom();
         constexpr double least_pixels = 70.0;
         const double step = round_step(least_pixels / layout_.pixels_per_time);
-        for (std::size_t i = 0;; ++i) {
+        // Of a schedule that was read, times may be so extreme that no step leads from one end to the other.
+        const double steps = std::min(timeline_.end.value() / step * (1.0 + tolerance{}.relative), layout_.plot_width);
+        for (std::size_t i = 0; static_cast<double>(i) <= steps; ++i) {
             const duration at{static_cast<double>(i) * step};
-            if (at > timeline_.end * (1.0 + tolerance{}.relative)) break;
             canvas_.line("grid", layout_.x(at), top, layout_.x(at), bottom);
             canvas_.line("axis", layout_.x(at), bottom, layout_.x(at), bottom + 5);
             canvas_.text("tick", layout_.x(at), bottom + 17, format_number(at));

@@ -82,7 +82,8 @@ inline svg_layout layout_of(const problem& p, const timeline& t, const svg_optio
     constexpr double pixels_per_operation = 24.0;
     const double wanted = std::clamp(pixels_per_operation * static_cast<double>(operations), 720.0, 1800.0);
     layout.plot_width = options.width > 0.0 ? std::max(100.0, options.width - layout.left - layout.right) : wanted;
-    if (t.end > duration{}) layout.pixels_per_time = layout.plot_width / t.end.value();
+    constexpr double shortest = 1e-300; // the inverse of what is below may be infinite
+    if (t.end > duration{shortest}) layout.pixels_per_time = layout.plot_width / t.end.value();
     return layout;
 }
 

@@ -17,8 +17,11 @@
 namespace optpipe {
 namespace detail {
 
-/// JSON knows no infinity: what is unlimited or unknown is null.
-inline std::string json_number(double value) { return std::isfinite(value) ? exact_number(value) : "null"; }
+/// JSON knows no infinity: what is unlimited or unknown is null. Without its point, -0 would be read as the integer.
+inline std::string json_number(double value) {
+    if (value == 0.0 && std::signbit(value)) return "-0.0";
+    return std::isfinite(value) ? exact_number(value) : "null";
+}
 
 template <class Tag> std::string json_number(const std::optional<quantity<Tag>>& value) {
     return value ? json_number(value->value()) : "null";

@@ -22,7 +22,12 @@ class number_checks {
 public:
     explicit number_checks(std::vector<violation>& found) : found_{&found} {}
 
-    void positive(const std::string& where, double value) { check(where, value, value > 0.0, "must be above 0"); }
+    void positive(const std::string& where, double value) {
+        if (value > 0.0 && value < least_)
+            found_->push_back({where, "must be at least " + format_number(least_) + ", is " + format_number(value)});
+        else
+            check(where, value, value > 0.0, "must be above 0");
+    }
     void not_negative(const std::string& where, double value) {
         check(where, value, value >= 0.0, "must not be negative");
     }
@@ -33,7 +38,13 @@ private:
             found_->push_back({where, "is not a finite number"});
         else if (!holds)
             found_->push_back({where, std::string{rule} + ", is " + format_number(value)});
+        else if (value > most_)
+            found_->push_back({where, "must be at most " + format_number(most_) + ", is " + format_number(value)});
     }
+
+    // Beyond these, sums and areas (memory × time) over all microbatches leave the range of a double.
+    static constexpr double least_ = 1e-60;
+    static constexpr double most_ = 1e60;
     std::vector<violation>* found_;
 };
 

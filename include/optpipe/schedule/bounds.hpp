@@ -115,9 +115,11 @@ template <pipeline_graph Graph> constexpr duration v_placement_bound(const basic
             return {};
         if (!p.is_last(s) && (p.hop(s, s.next()) > duration{} || p.hop(s.next(), s) > duration{})) return {};
     }
-    const auto k = static_cast<std::size_t>((limit + tolerance{}.at(p.memory_scale())) / unit.activation);
+    const double stashes = (limit + tolerance{}.at(p.memory_scale())) / unit.activation;
     const auto m = p.graph.microbatches();
-    if (k >= 2 * m || 6 * m + 6 * ranks < 3 * k + 1) return {};
+    if (stashes >= static_cast<double>(2 * m)) return {}; // before it becomes a count, which can't be as large
+    const auto k = static_cast<std::size_t>(stashes);
+    if (6 * m + 6 * ranks < 3 * k + 1) return {};
     return static_cast<double>(6 * m + 6 * ranks - 3 * k - 1) * unit.forward;
 }
 

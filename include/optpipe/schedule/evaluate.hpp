@@ -34,13 +34,17 @@ template <pipeline_graph Graph, class Builder>
     return time_order(p, *built);
 }
 
-/// A schedule with its measures. `bound`: proven for the problem, 0 where nothing is; what rounding puts above the
-/// objective counts as equal to it.
+/// A schedule with its measures. `bound`: for the problem, 0 where nothing is known; what rounding puts above the
+/// objective counts as equal to it. Contract: nothing else does.
 [[nodiscard]] inline schedule_report make_report(const problem& p, std::string method, schedule timed,
                                                  duration bound = {}) {
     schedule_report report{std::move(method), std::move(timed), {}, {}};
     report.measures = measure(p, report.schedule);
-    if (bound > duration{}) report.bound = std::min(bound, report.measures.objective);
+    if (bound <= duration{}) return report;
+    const auto objective = report.measures.objective;
+    const bool holds = bound <= objective + time_slack(p, report.schedule);
+    OPTPIPE_EXPECT(holds, "make_report: the bound is above the objective");
+    report.bound = std::min(bound, objective);
     return report;
 }
 

@@ -50,7 +50,8 @@ using schedule = basic_schedule<any_graph>;
 }
 
 /// The order in which a schedule starts its operations. For a valid schedule, `simulate` of it is valid and starts
-/// nothing later than the schedule does.
+/// nothing later than the schedule does. (Transfers that take no time are an exception where two of them change places
+/// at one instant in a full memory: no order of the two is possible.)
 template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> order_of(const basic_schedule<Graph>& s) {
     auto sorted = s.operations;
     std::sort(sorted.begin(), sorted.end(), starts_before);

@@ -94,7 +94,8 @@ public:
         result_.operations.reserve(5 * p.graph.stages() * p.graph.microbatches());
     }
 
-    /// Why the operation can't come next; no reason if it can.
+    /// Why the operation can't come next; no reason if it can. After an obstacle of memory the placer is spent: what
+    /// would be freed has been looked through.
     enum class obstacle { none, unknown, twice, input_missing, memory, host_memory };
 
     constexpr obstacle place(const operation& op) {

@@ -51,8 +51,8 @@ void check_one(const Builder& build, const problem& p, const std::string& place,
 } // namespace detail
 
 /// Tries a builder on random problems of every kind and says what is wrong: no executable order, an invalid schedule,
-/// another answer on another call, or that it applies to none of them. Empty: it keeps its promises. `place` is the seed
-/// of the problem, for `make_random_problem`.
+/// another answer on another call, or that it applies to none of them. Empty: it keeps its promises. `place` is the
+/// seed of the problem, for `make_random_problem`.
 template <class Builder>
 [[nodiscard]] std::vector<violation> check_builder(const Builder& build, const builder_trials& trials = {}) {
     static_assert(check_schedule_builder<Builder>());

@@ -163,8 +163,8 @@ TEST_CASE("what the policy says is done") {
     auto p = to_problem(make_problem(optpipe::graph<2, 4>{}, optpipe::unit_memory{}));
     for (auto& c : p.costs)
         c.transfer = transfer_times{0.25_ms, 0.25_ms};
-    const auto offloads = [&](const auto& policy) {
-        const auto built = optpipe::adaptive_builder{policy, 20'000}(p);
+    const auto offloads = [&]<class Policy>(const Policy& policy) {
+        const auto built = optpipe::adaptive_builder<Policy>{policy, 20'000}(p);
         REQUIRE(built.has_value());
         const auto s = timed(p, *built);
         CHECK(validate(p, s).empty());

@@ -35,7 +35,9 @@ constexpr memory_size fill(const std::vector<memory_size>& sizes, std::size_t fr
 /// so what lies above it is never used. `limit` itself where there would be too many sums to look at.
 [[nodiscard]] constexpr memory_size reachable_level(std::vector<memory_size> sizes, memory_size limit,
                                                     memory_size slack) {
-    std::erase_if(sizes, [&](memory_size a) { return a <= slack; });
+    std::erase_if(sizes, [](memory_size a) { return a <= memory_size{}; });
+    // What the tolerance swallows one by one may still add up.
+    if (std::any_of(sizes.begin(), sizes.end(), [&](memory_size a) { return a <= slack; })) return limit;
     std::sort(sizes.begin(), sizes.end(), [](memory_size a, memory_size b) { return a > b; });
     sizes.erase(std::unique(sizes.begin(), sizes.end(), [](memory_size a, memory_size b) { return a == b; }),
                 sizes.end());
@@ -204,15 +206,16 @@ private:
 
 } // namespace detail
 
-/// The largest objective that memory × time refutes, to `precision`; 0 where no memory is limited.
+/// The largest objective that memory × time refutes, to `precision`; 0 where no memory is limited. For problems that
+/// `validate` accepts.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration memory_area_bound(const basic_problem<Graph>& p, bool with_links,
                                                    double precision = 1e-10) {
     const detail::memory_area_test<Graph> test{p, with_links};
     if (!test.bounds_anything()) return {};
     duration refuted{};
-    duration open = p.load(rank{0});
-    for (; !test.fits(open); open = 2.0 * open)
+    duration open = p.serial_time();
+    for (; !test.fits(open) && !open.is_unlimited(); open = 2.0 * open)
         refuted = open;
     while (open - refuted > precision * open) {
         const auto middle = 0.5 * (open + refuted);

@@ -49,7 +49,7 @@ template <pipeline_graph Graph>
 /// size of the problem, not from a clock.
 ///
 /// Has a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`), and is never worse than 1F1B or GPipe
-/// where they fit. `Policy` says which stages may or must travel.
+/// where they fit and nothing is required to travel. `Policy` says which stages may or must travel.
 template <offload_policy Policy = offload::solver_decides> struct adaptive_builder {
     static constexpr std::string_view name = "adaptive";
 
@@ -71,9 +71,12 @@ template <offload_policy Policy = offload::solver_decides> struct adaptive_build
             return *why;
         best_order<Graph> best{allowed};
         const auto proven = (1.0 + 1e-9) * bounds_of(allowed).best();
-        best.offer(gpipe(p.graph));
-        if (one_stage_per_rank(p.graph)) best.offer(one_forward_one_backward(p.graph));
         const auto facts = make_dispatch_facts(allowed, policy);
+        bool may_stay = true;
+        for (const auto decision : facts.decision)
+            may_stay = may_stay && decision != offload_decision::require;
+        if (may_stay) best.offer(gpipe(p.graph));
+        if (may_stay && one_stage_per_rank(p.graph)) best.offer(one_forward_one_backward(p.graph));
         const auto halt = [&] { return stop() || best.value() <= proven; };
         dispatch_search<Graph, decltype(halt)>{allowed, facts, best, halt, effort, seed}.run();
         if (!best.found()) best.offer(one_at_a_time(allowed));

@@ -2,14 +2,19 @@
 
 #include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
+#include "optpipe/schedule/builders/interleaved.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+#include "optpipe/schedule/builders/zero_bubble_auto.hpp"
+#include "optpipe/schedule/builders/zero_bubble_h1.hpp"
+#include "optpipe/schedule/builders/zero_bubble_h2.hpp"
 
 #include <tuple>
 
 namespace optpipe {
 
 /// Every builder of this library, as `optpipe compare` lists them.
-inline constexpr std::tuple all_builders{gpipe, one_forward_one_backward, adaptive};
+inline constexpr std::tuple all_builders{gpipe,          one_forward_one_backward, interleaved, zero_bubble_h1,
+                                         zero_bubble_h2, zero_bubble_auto,         adaptive};
 
 /// Calls `visit(builder)` for each of them, in that order.
 template <class Visitor> constexpr void for_each_builder(Visitor visit) {

@@ -1,0 +1,65 @@
+// Rung 1: describe a pipeline, plan it, and look at the plan.
+//
+// A problem is made of three descriptions: the shape of the pipeline, what one microbatch costs on each stage, and how
+// much memory a device has for activations. A builder turns a problem into an order of operations; a simulation gives
+// the order its times.
+
+#include <optpipe/optpipe.hpp>
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+using namespace optpipe::literals;
+
+int main() {
+    // Four devices, eight microbatches, one stage per device in model order. The numbers are part of the type, which
+    // lets them be used in constant expressions (rung 3); graph<dynamic, dynamic>{4, 8} is the same at run time.
+    using shape = optpipe::graph<4, 8>;
+
+    // A transformer with the sizes of Llama-2-7B, by arithmetic. A measured profile is better: rung 5 reads one.
+    constexpr optpipe::transformer<> model{.layers = {.total = 32},
+                                           .hidden = 4096,
+                                           .sequence = 4096,
+                                           .compute_rate = 300.0,  // TFLOP/s
+                                           .host_link_rate = 20.0, // GB/s, to offload activations to the host
+                                           .rank_link_rate = 100.0};
+
+    // 6 GB per device are left for activations. 1F1B needs four stages' worth on the first device:
+    auto typed = optpipe::make_problem(shape{}, model, 6_gb);
+    typed.p2p = optpipe::hop_times<4>{model.p2p()};
+    typed.name = "first plan";
+    typed.time_unit = "ms";
+    typed.memory_unit = "GB";
+    std::cout << "one microbatch stashes " << optpipe::format_number(typed.costs[optpipe::stage{0}].activation)
+              << " GB on the first device, and there are 6 GB\n\n";
+
+    // What is printed and written to files has its extents at run time, whatever the extents of the problem.
+    const auto problem = optpipe::to_problem(typed);
+
+    // `adaptive` plans any problem: it finds a valid schedule whenever one microbatch at a time fits.
+    const auto schedule = optpipe::build_schedule(problem, optpipe::adaptive);
+    if (!schedule) { // an outcome, not an exception: what is missing, on which device
+        std::cerr << optpipe::describe(schedule.why()) << '\n';
+        return 1;
+    }
+
+    // The bound is proven: no schedule of this problem is shorter.
+    const auto bound = optpipe::bounds_of(problem).best();
+    const auto report = optpipe::make_report(problem, "adaptive", *schedule, bound);
+
+    // And how the published schedules would do.
+    std::vector<optpipe::baseline> others;
+    const auto compare = [&](const auto& builder) {
+        const auto other = optpipe::build_schedule(problem, builder);
+        const std::string name{builder.name};
+        const auto row = other ? optpipe::make_comparison_row(optpipe::make_report(problem, name, *other))
+                               : optpipe::make_comparison_row(name, other.why());
+        others.push_back(optpipe::make_baseline(row, report.measures.objective));
+    };
+    compare(optpipe::gpipe);
+    compare(optpipe::one_forward_one_backward);
+
+    optpipe::write_grid(std::cout, problem, report);
+    std::cout << '\n' << optpipe::verdict(problem, report, others) << '\n';
+}

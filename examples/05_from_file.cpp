@@ -1,0 +1,55 @@
+// Rung 5: from a profile in a file to pictures.
+//
+//     05_from_file [PROBLEM.json [FOLDER]]
+//
+// reads a problem (optpipe.problem/1), plans it, and writes the schedule, a picture (SVG) and a trace into the folder,
+// or where the system keeps temporary files; open the trace with https://ui.perfetto.dev. The program `optpipe` is this
+// with options.
+
+#include <optpipe/io/json.hpp>
+#include <optpipe/optpipe.hpp>
+
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <utility>
+
+namespace {
+
+void plan(const std::string& file, const std::string& folder) {
+    // Throws an input_error with everything that is wrong with the file, field by field.
+    const auto problem = optpipe::read_problem(file);
+
+    const auto schedule = optpipe::build_schedule(problem, optpipe::adaptive);
+    if (!schedule) throw optpipe::error{problem.name + ": " + optpipe::describe(schedule.why())};
+    const auto report = optpipe::make_report(problem, "adaptive", *schedule, optpipe::bounds_of(problem).best());
+
+    // Each file appears complete or not at all.
+    const auto base = folder + "/" + problem.name;
+    optpipe::write_file(base + ".schedule.json", optpipe::schedule_to_json(problem, report));
+    optpipe::write_file(base + ".svg", optpipe::schedule_to_svg(problem, report));
+    optpipe::write_file(base + ".trace.json", optpipe::schedule_to_chrome_trace(problem, report));
+
+    // What was written reads back, as a document that claims things. Whoever gets it can check every claim.
+    const auto document = optpipe::read_schedule(base + ".schedule.json");
+    const auto again = optpipe::to_schedule(problem, document);
+    auto wrong = optpipe::validate(problem, again);
+    for (auto& claim : optpipe::claims_violations(document, optpipe::measure(problem, again),
+                                                  optpipe::claim_slacks_of(problem, again)))
+        wrong.push_back(std::move(claim));
+    if (!wrong.empty()) throw optpipe::input_error{base + ".schedule.json", wrong};
+
+    std::cout << optpipe::verdict(problem, report) << '\n' << "see " << base << ".svg\n";
+}
+
+} // namespace
+
+int main(int count, char** arguments) {
+    try {
+        plan(count > 1 ? arguments[1] : "data/llama2-7b-4k-p4.json",
+             count > 2 ? arguments[2] : std::filesystem::temp_directory_path().string());
+    } catch (const optpipe::error& e) { // the root of all that this library throws
+        std::cerr << e.what() << '\n';
+        return 1;
+    }
+}

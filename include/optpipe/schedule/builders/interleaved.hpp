@@ -1,0 +1,78 @@
+#pragma once
+
+#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/interleave.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+namespace optpipe {
+
+/// Whether stage s is on rank s mod R, with as many stages on each rank.
+template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_loop_placed(const Graph& g) {
+    if (g.stages() % g.ranks() != 0) return false;
+    for (const stage s : g.all_stages())
+        if (g.rank_of(s).position() != s.position() % g.ranks()) return false;
+    return true;
+}
+
+/// Interleaved 1F1B (Narayanan et al., 2021, section 2.2): every rank holds v stages, in loop placement. Microbatches
+/// go in groups of R; a group passes a rank's first stage, then its second, and so on, and comes back in the reverse
+/// order. Rank r does 2(R − 1 − r) + (v − 1)R forwards, then one forward and one full backward in turn. With v = 1 it
+/// is 1F1B.
+///
+/// Any number of microbatches: where R doesn't divide M, what is done is what would be done with the next multiple of
+/// R, without the microbatches that don't exist. Leaving them out can't make ranks wait for each other in a circle.
+/// Rank r holds at most 2(R − 1 − r) + (v − 1)R + 1 stashes of a stage.
+struct interleaved_builder {
+    static constexpr std::string_view name = "interleaved";
+
+    /// Contract: stage s on rank s mod R.
+    template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> operator()(const Graph& g) const {
+        OPTPIPE_EXPECT(is_loop_placed(g), "interleaved 1F1B: needs stage s on rank s mod R");
+        compute_lanes<Graph> lanes(g.ranks());
+        for (const rank r : g.all_ranks())
+            fill(g, r, lanes[r]);
+        return *interleave(g, lanes);
+    }
+    template <pipeline_graph Graph>
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
+        if (!is_loop_placed(p.graph)) {
+            refusal why;
+            why.sentence = "interleaved 1F1B is for loop placement: stage s on rank s mod R, as many on each rank";
+            return why;
+        }
+        return (*this)(p.graph);
+    }
+
+private:
+    template <pipeline_graph Graph> static constexpr void fill(const Graph& g, rank r, std::vector<operation>& lane) {
+        const auto ranks = g.ranks();
+        const auto chunks = g.stages() / ranks;
+        const auto behind = ranks - 1 - r.position();
+        const auto all = chunks * ((g.microbatches() + ranks - 1) / ranks) * ranks;
+        const auto warm_up = std::min(chunks == 1 ? behind : 2 * behind + (chunks - 1) * ranks, all);
+        // The k-th forward or backward of the rank, if its microbatch exists.
+        const auto add = [&](std::size_t k, operation_kind kind) {
+            const auto m = k / (ranks * chunks) * ranks + k % ranks;
+            if (m >= g.microbatches()) return;
+            const auto place = k % (ranks * chunks) / ranks;
+            const auto chunk = kind == operation_kind::forward ? place : chunks - 1 - place;
+            lane.push_back({stage{chunk * ranks + r.position()}, kind, microbatch{m}});
+        };
+        for (std::size_t k = 0; k < warm_up; ++k)
+            add(k, operation_kind::forward);
+        for (std::size_t k = 0; k < all; ++k) {
+            if (warm_up + k < all) add(warm_up + k, operation_kind::forward);
+            add(k, operation_kind::backward);
+        }
+    }
+};
+inline constexpr interleaved_builder interleaved{};
+
+static_assert(schedule_builder<interleaved_builder> &&
+              schedule_builder<interleaved_builder, graph<2, 3, placement::loop<2>>>);
+
+} // namespace optpipe

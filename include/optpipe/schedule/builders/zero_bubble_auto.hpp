@@ -1,0 +1,312 @@
+#pragma once
+
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builders/zero_bubble_hand.hpp"
+#include "optpipe/schedule/evaluate.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+/// The three switches of the heuristic; the best of all eight runs counts.
+struct zero_bubble_switches {
+    /// In the warm-up only forwards that don't put off the first gradient.
+    bool keep_first_gradient = false;
+    /// Leave out a forward where the next gradient would have to wait for it.
+    bool prefer_gradients = false;
+    /// Put a weight gradient into a gap that is shorter than it, too.
+    bool fill_greedily = false;
+};
+
+/// One run of the heuristic. Plays the schedule as it makes it: every operation is appended when all that it needs has
+/// been.
+template <pipeline_graph Graph> class zero_bubble_run {
+public:
+    constexpr zero_bubble_run(const basic_problem<Graph>& p, zero_bubble_switches switches)
+        : p_{p}, switches_{switches}, count_{p.graph.microbatches()}, memory_slack_{tolerance{}.at(p.memory_scale())},
+          time_slack_{tolerance{}.at(longest(p))}, own_(p.graph.stages()), forward_end_(p.graph.stages() * count_),
+          gradient_end_(p.graph.stages() * count_) {
+        result_.graph = p.graph;
+        result_.operations.reserve(3 * p.graph.stages() * count_);
+    }
+
+    constexpr basic_order<Graph> run() && {
+        warm_up();
+        for (std::size_t round = 1; round < count_; ++round)
+            steady();
+        for (const stage s : p_.graph.all_stages())
+            while (own_[s].waiting())
+                put_weight(s);
+        return static_cast<basic_order<Graph>&&>(result_);
+    }
+
+private:
+    struct state {
+        duration clock{};
+        /// Since the first forward.
+        duration idle{};
+        memory_size held{};
+        std::size_t forwards = 0;
+        std::size_t gradients = 0;
+        /// Microbatches whose weight gradient is yet to come, from `first` on.
+        std::vector<microbatch> weights{};
+        std::size_t first = 0;
+
+        [[nodiscard]] constexpr std::size_t waiting() const { return weights.size() - first; }
+    };
+
+    static constexpr duration longest(const basic_problem<Graph>& p) {
+        duration most{};
+        for (const auto& c : p.costs)
+            most = std::max({most, c.forward, c.backward_input, c.backward_weight});
+        return most;
+    }
+    constexpr std::size_t cell(stage s, std::size_t m) const { return s.position() * count_ + m; }
+    constexpr memory_size limit(stage s) const { return p_.memory_limit[p_.rank_of(s)] + memory_slack_; }
+    constexpr duration most_idle() const {
+        duration most{};
+        for (const auto& one : own_)
+            most = std::max(most, one.idle);
+        return most;
+    }
+    constexpr duration forward_arrival(stage s) const {
+        if (p_.is_first(s)) return duration{};
+        return forward_end_[cell(s.previous(), own_[s].forwards)] + p_.hop(s.previous(), s);
+    }
+    constexpr duration gradient_arrival(stage s) const {
+        if (p_.is_last(s)) return duration{};
+        return gradient_end_[cell(s.next(), own_[s].gradients)] + p_.hop(s.next(), s);
+    }
+
+    constexpr void put(const operation& op, duration ready) {
+        auto& own = own_[op.stage];
+        const auto start = std::max(own.clock, ready);
+        if (own.forwards > 0) own.idle += start - own.clock;
+        own.clock = start + duration_of(p_, op);
+        const auto effect = memory_effect_of(p_.costs[op.stage], op.kind);
+        own.held += effect.acquired_at_start;
+        own.held -= effect.released_at_end;
+        result_.operations.push_back(op);
+    }
+    constexpr void put_weight(stage s) {
+        auto& own = own_[s];
+        put(backward_weight(s, own.weights[own.first++]), {});
+    }
+    constexpr void put_forward(stage s) {
+        auto& own = own_[s];
+        put(forward(s, microbatch{own.forwards}), forward_arrival(s));
+        forward_end_[cell(s, own.forwards++)] = own.clock;
+    }
+    /// Where what W needs is larger than the whole stash and doesn't fit beside the rest: a full backward.
+    constexpr void put_gradient(stage s) {
+        auto& own = own_[s];
+        const auto& c = p_.costs[s];
+        const microbatch m{own.gradients};
+        if (make_room(s, c.weight_stash - c.activation)) {
+            put(backward_input(s, m), gradient_arrival(s));
+            own.weights.push_back(m);
+        } else {
+            put(backward(s, m), gradient_arrival(s));
+        }
+        gradient_end_[cell(s, own.gradients++)] = own.clock;
+    }
+
+    /// Does weight gradients until there is room; whether there is in the end.
+    constexpr bool make_room(stage s, memory_size amount) {
+        if (amount <= memory_size{}) return true;
+        while (own_[s].held + amount > limit(s) && own_[s].waiting() > 0)
+            put_weight(s);
+        return own_[s].held + amount <= limit(s);
+    }
+    constexpr void fill_gap(stage s, duration until) {
+        auto& own = own_[s];
+        const auto length = p_.costs[s].backward_weight;
+        while (own.waiting() > 0 && own.clock + length <= until + time_slack_)
+            put_weight(s);
+        const auto gap = until - own.clock;
+        if (own.waiting() == 0 || gap <= time_slack_) return;
+        if (switches_.fill_greedily || gap > most_idle() - own.idle + time_slack_) put_weight(s);
+    }
+
+    constexpr void warm_up() {
+        for (const stage s : p_.graph.all_stages())
+            put_forward(s);
+        const auto more = further_forwards();
+        for (const stage s : p_.graph.all_stages())
+            for (std::size_t i = 0; i < more[s]; ++i)
+                put_forward(s);
+        for (std::size_t i = p_.graph.stages(); i-- > 0;)
+            put_gradient(stage{i});
+    }
+    /// How many forwards each stage does before its first gradient, besides the first.
+    constexpr per_stage<std::size_t, Graph::stage_extent> further_forwards() const {
+        per_stage<std::size_t, Graph::stage_extent> more(p_.graph.stages(), 0);
+        const stage last{p_.graph.stages() - 1};
+        auto gradient_end = own_[last].clock + p_.costs[last].backward_input;
+        for (std::size_t i = last.position(); i-- > 0;) {
+            const stage s{i};
+            const auto& c = p_.costs[s];
+            const auto arrival = gradient_end + p_.hop(s.next(), s);
+            auto clock = own_[s].clock;
+            auto held = own_[s].held;
+            const auto in_time = [&] {
+                return switches_.keep_first_gradient ? clock + c.forward <= arrival + time_slack_
+                                                     : clock + time_slack_ < arrival;
+            };
+            for (; more[s] + 1 < count_ && held + c.activation <= limit(s) && in_time(); ++more[s]) {
+                clock += c.forward;
+                held += c.activation;
+            }
+            gradient_end = std::max(clock, arrival) + c.backward_input;
+        }
+        for (std::size_t i = 1; i < p_.graph.stages(); ++i) {
+            const auto before = more[stage{i - 1}];
+            const auto most = before + 1 == count_ || before == 0 ? before : before - 1;
+            more[stage{i}] = std::min(more[stage{i}], most);
+        }
+        return more;
+    }
+
+    /// At most one forward and exactly one gradient on every stage. One that has no stash left for its gradient always
+    /// does a forward: those after it have none either, and all that it holds waits for weight gradients.
+    constexpr void steady() {
+        const auto wanted = wanted_forwards();
+        for (const stage s : p_.graph.all_stages()) {
+            if (!wanted[s.position()] || !can_forward(s)) continue;
+            make_room(s, p_.costs[s].activation);
+            if (!p_.is_first(s)) fill_gap(s, forward_arrival(s));
+            put_forward(s);
+        }
+        for (std::size_t i = p_.graph.stages(); i-- > 0;) {
+            const stage s{i};
+            if (p_.is_first(s) && own_[s].forwards == count_)
+                while (own_[s].waiting() > 0)
+                    put_weight(s);
+            fill_gap(s, gradient_arrival(s));
+            put_gradient(s);
+        }
+    }
+    /// Whether there is an input, and room once all weight gradients that wait are done.
+    constexpr bool can_forward(stage s) const {
+        const auto& own = own_[s];
+        const auto& c = p_.costs[s];
+        if (own.forwards == count_ || (!p_.is_first(s) && own_[s.previous()].forwards == own.forwards)) return false;
+        return own.held - static_cast<double>(own.waiting()) * c.weight_stash + c.activation <= limit(s);
+    }
+    constexpr std::vector<unsigned char> wanted_forwards() const {
+        std::vector<unsigned char> wanted(p_.graph.stages(), 1);
+        const auto most = most_idle();
+        for (std::size_t i = p_.graph.stages(); i-- > 0;) {
+            const stage s{i};
+            const bool last = p_.is_last(s);
+            const bool wants =
+                own_[s].forwards < count_ && (last || !switches_.prefer_gradients || is_worthwhile(s, most));
+            wanted[i] = wants && (last || wanted[i + 1]) ? 1 : 0;
+        }
+        return wanted;
+    }
+    constexpr bool is_worthwhile(stage s, duration most_idle) const {
+        const auto& own = own_[s];
+        const auto& next = own_[s.next()];
+        if (own.forwards < next.forwards + 2) return true;
+        const auto& after = p_.costs[s.next()];
+        const auto arrival = next.clock + after.forward + after.backward_input + p_.hop(s.next(), s);
+        if (own.clock >= arrival + time_slack_) return false;
+        if (own.clock + forward_with_room(s) <= arrival + time_slack_) return true;
+        return arrival - own.clock > most_idle - own.idle + time_slack_;
+    }
+    /// How long a forward takes together with the weight gradients that make room for it.
+    constexpr duration forward_with_room(stage s) const {
+        const auto& c = p_.costs[s];
+        auto held = own_[s].held + c.activation;
+        auto length = c.forward;
+        for (std::size_t i = 0; i < own_[s].waiting() && held > limit(s); ++i) {
+            held -= c.weight_stash;
+            length += c.backward_weight;
+        }
+        return length;
+    }
+
+    const basic_problem<Graph>& p_;
+    zero_bubble_switches switches_;
+    std::size_t count_;
+    memory_size memory_slack_;
+    duration time_slack_;
+    per_stage<state, Graph::stage_extent> own_;
+    std::vector<duration> forward_end_;
+    std::vector<duration> gradient_end_;
+    basic_order<Graph> result_{};
+};
+
+/// The rank whose limit lies furthest below one stash, as a refusal; without a reason if there is none.
+template <pipeline_graph Graph> [[nodiscard]] constexpr refusal lacks_one_stash(const basic_problem<Graph>& p) {
+    refusal why;
+    const auto slack = tolerance{}.at(p.memory_scale());
+    for (const stage s : p.graph.all_stages()) {
+        const rank r = p.rank_of(s);
+        const auto needed = p.costs[s].activation;
+        if (needed <= p.memory_limit[r] + slack || needed - p.memory_limit[r] <= why.needed - why.limit) continue;
+        why.reason = refusal_reason::over_memory;
+        why.rank = r;
+        why.needed = needed;
+        why.limit = p.memory_limit[r];
+    }
+    return why;
+}
+
+} // namespace detail
+
+/// The automatic scheduler of Zero Bubble (Qi et al., 2024, section 3; ZB-1p and ZB-2p are it at limits of p and 2p
+/// stashes): as many forwards before the first gradient as memory and time allow, then in turn one forward and one
+/// input gradient. A weight gradient goes where there is a gap at least as long, or where the gap would make this
+/// rank the one that idles most, or where memory must be freed. The best of eight runs, by the problem's objective,
+/// then by its peak memory.
+///
+/// One stage per rank, in any order of the ranks; costs, limits and communication may all differ; nothing is offloaded.
+/// Keeps every memory limit of at least one stash, and refuses with `over_memory` below. O(S²M).
+struct zero_bubble_auto_builder {
+    static constexpr std::string_view name = "zb-auto";
+
+    template <pipeline_graph Graph>
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
+        refusal why;
+        why.sentence = detail::why_no_zero_bubble(p);
+        if (!why.sentence.empty()) return why;
+        why = detail::lacks_one_stash(p);
+        if (why.reason == refusal_reason::over_memory) return why;
+
+        outcome<basic_order<Graph>> best;
+        auto least = duration::unlimited();
+        auto least_peak = memory_size::unlimited();
+        for (unsigned i = 0; i < 8; ++i) {
+            const detail::zero_bubble_switches switches{(i & 1U) != 0, (i & 2U) != 0, (i & 4U) != 0};
+            auto made = detail::zero_bubble_run<Graph>{p, switches}.run();
+            const auto timed = time_order(p, made);
+            if (!timed) {
+                why = timed.why();
+                continue;
+            }
+            const auto value = objective_of(p, *timed);
+            const auto needed = memory_needed(p, made);
+            const auto peak = *std::max_element(needed.begin(), needed.end());
+            const auto slack = tolerance{}.at(value);
+            if (value > least + slack || (value >= least - slack && peak >= least_peak)) continue;
+            least = std::min(least, value);
+            least_peak = peak;
+            best = std::move(made);
+        }
+        if (!best) return why;
+        return best;
+    }
+};
+inline constexpr zero_bubble_auto_builder zero_bubble_auto{};
+
+static_assert(schedule_builder<zero_bubble_auto_builder> && schedule_builder<zero_bubble_auto_builder, graph<2, 2>>);
+
+} // namespace optpipe

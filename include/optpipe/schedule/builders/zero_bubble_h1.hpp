@@ -1,0 +1,36 @@
+#pragma once
+
+#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builders/zero_bubble_hand.hpp"
+
+#include <string_view>
+
+namespace optpipe {
+
+/// ZB-H1 (Zero Bubble Pipeline Parallelism, Qi et al., 2024): 1F1B with split backwards, whose weight
+/// gradients fill the bubbles at the end. One stage per rank, in any order of the ranks; any number of microbatches.
+///
+/// The rank of stage s holds S − s stashes and s weight stashes, so with equal stages no rank needs more than 1F1B does
+/// on its first. With equal stages, T_W no longer than T_F and T_I, no communication and M ≥ S, the step takes its work
+/// and (S − 1)(T_F + T_I − T_W) more.
+struct zero_bubble_h1_builder {
+    static constexpr std::string_view name = "zb-h1";
+
+    /// Contract: one stage per rank.
+    template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> operator()(const Graph& g) const {
+        OPTPIPE_EXPECT(one_stage_per_rank(g), "ZB-H1: needs one stage per rank");
+        return detail::zero_bubble_by_hand(g, 1);
+    }
+    template <pipeline_graph Graph>
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
+        refusal why;
+        why.sentence = detail::why_no_zero_bubble(p);
+        if (!why.sentence.empty()) return why;
+        return (*this)(p.graph);
+    }
+};
+inline constexpr zero_bubble_h1_builder zero_bubble_h1{};
+
+static_assert(schedule_builder<zero_bubble_h1_builder> && schedule_builder<zero_bubble_h1_builder, graph<2, 2>>);
+
+} // namespace optpipe

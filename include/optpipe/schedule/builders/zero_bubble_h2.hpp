@@ -1,0 +1,37 @@
+#pragma once
+
+#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builders/zero_bubble_hand.hpp"
+
+#include <string_view>
+
+namespace optpipe {
+
+/// ZB-H2 (Zero Bubble Pipeline Parallelism, Qi et al., 2024): twice as many forwards ahead as ZB-H1, so that
+/// the ranks are busy before the first gradient comes, at nearly twice the memory. One stage per rank, in any order of
+/// the ranks; any number of microbatches.
+///
+/// The rank of stage s holds 2(S − s) − 1 stashes and 2s weight stashes. With equal stages, T_W no longer than T_F and
+/// T_I, and M ≥ 2S − 1, no rank is engaged for longer than its work and (S − 1)(T_F + T_I + 2 T_c − 2 T_W) more: what
+/// the objective `span` counts.
+struct zero_bubble_h2_builder {
+    static constexpr std::string_view name = "zb-h2";
+
+    /// Contract: one stage per rank.
+    template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> operator()(const Graph& g) const {
+        OPTPIPE_EXPECT(one_stage_per_rank(g), "ZB-H2: needs one stage per rank");
+        return detail::zero_bubble_by_hand(g, 2);
+    }
+    template <pipeline_graph Graph>
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
+        refusal why;
+        why.sentence = detail::why_no_zero_bubble(p);
+        if (!why.sentence.empty()) return why;
+        return (*this)(p.graph);
+    }
+};
+inline constexpr zero_bubble_h2_builder zero_bubble_h2{};
+
+static_assert(schedule_builder<zero_bubble_h2_builder> && schedule_builder<zero_bubble_h2_builder, graph<2, 2>>);
+
+} // namespace optpipe

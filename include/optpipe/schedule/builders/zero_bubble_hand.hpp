@@ -1,0 +1,47 @@
+#pragma once
+
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/interleave.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+
+namespace optpipe::detail {
+
+/// The hand-made schedules of Zero Bubble (Qi et al., 2024): every stage does `slope` forwards more ahead than the one
+/// behind it, then one forward and one input gradient in turn. It puts off as many weight gradients as the first stage
+/// does more forwards ahead than it: where the first one is busy with forwards, the others are too.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr basic_order<Graph> zero_bubble_by_hand(const Graph& g, std::size_t slope) {
+    compute_lanes<Graph> lanes(g.ranks());
+    const auto count = g.microbatches();
+    const auto put_off = slope * (g.stages() - 1);
+    for (const stage s : g.all_stages()) {
+        auto& lane = lanes[g.rank_of(s)];
+        const auto ahead = slope * (g.stages() - 1 - s.position());
+        std::size_t begun = 0;
+        std::size_t weights = 0;
+        for (; begun < std::min(ahead, count); ++begun)
+            lane.push_back(forward(s, microbatch{begun}));
+        for (std::size_t m = 0; m < count; ++m) {
+            if (begun < count) lane.push_back(forward(s, microbatch{begun++}));
+            lane.push_back(backward_input(s, microbatch{m}));
+            if (ahead + m >= put_off) lane.push_back(backward_weight(s, microbatch{weights++}));
+        }
+        for (; weights < count; ++weights)
+            lane.push_back(backward_weight(s, microbatch{weights}));
+    }
+    return *interleave(g, lanes);
+}
+
+/// For the methods of Zero Bubble; empty where they apply.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr std::string_view why_no_zero_bubble(const basic_problem<Graph>& p) {
+    if (!one_stage_per_rank(p.graph)) return "this Zero Bubble schedule is for one stage per rank";
+    if (!p.split_backward) return "Zero Bubble is for backwards that may be split into I and W";
+    return {};
+}
+
+} // namespace optpipe::detail
