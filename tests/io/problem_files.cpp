@@ -2,15 +2,14 @@
 // never below the bound, and as good as before.
 #include "optpipe/io/json.hpp"
 #include "optpipe/schedule.hpp"
+#include "oracle/golden.hpp"
 #include "oracle/reference_checker.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
 #include <type_traits>
 
@@ -20,20 +19,12 @@ using namespace optpipe;
 
 const std::string data = OPTPIPE_SOURCE_DIR "/tests/data/";
 
+/// problem, busy, published method, published objective, best known objective or nothing
 std::map<std::string, double> best_known_objectives() {
     std::map<std::string, double> best;
-    std::ifstream file{data + "reference_objectives.csv"};
-    std::string line;
-    std::getline(file, line);
-    while (std::getline(file, line)) {
-        std::istringstream fields{line};
-        std::string name, busy, method, published, known;
-        std::getline(fields, name, ',');
-        std::getline(fields, busy, ',');
-        std::getline(fields, method, ',');
-        std::getline(fields, published, ',');
-        std::getline(fields, known, ',');
-        best[name] = known.empty() ? std::stod(published) : std::min(std::stod(known), std::stod(published));
+    for (const auto& row : oracle::rows_of("reference_objectives.csv")) {
+        best[row[0]] = std::stod(row[3]);
+        if (row.size() > 4) best[row[0]] = std::min(best[row[0]], std::stod(row[4]));
     }
     return best;
 }

@@ -6,6 +6,7 @@
 #include "optpipe/schedule/measure.hpp"
 #include "optpipe/schedule/simulate.hpp"
 #include "optpipe/schedule/validate.hpp"
+#include "oracle/golden.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/reference_checker.hpp"
 #include "oracle/spelled.hpp"
@@ -15,8 +16,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -24,6 +23,9 @@ namespace {
 
 using namespace optpipe;
 using namespace optpipe::literals;
+using oracle::profile;
+using oracle::profile_of;
+using oracle::rows_of;
 
 static_assert(interleaved.name == "interleaved");
 static_assert(is_loop_placed(graph<4, 8>{}) && is_loop_placed(graph<4, 8, placement::loop<3>>{}));
@@ -36,29 +38,6 @@ constexpr auto unit_schedule = *build_schedule(unit, interleaved);
 static_assert(is_valid(unit, unit_schedule));
 static_assert(measure(unit, unit_schedule).makespan == 8 * 6_ms + 3 * 3_ms);
 static_assert(measure(unit, unit_schedule).peak_memory[rank{0}] == 11_gb);
-
-/// A table of comma-separated values, without its header.
-std::vector<std::vector<std::string>> rows_of(const std::string& name) {
-    std::ifstream file{OPTPIPE_SOURCE_DIR "/tests/data/golden/" + name};
-    std::vector<std::vector<std::string>> rows;
-    std::string line;
-    for (std::getline(file, line); std::getline(file, line);) {
-        std::istringstream fields{line};
-        rows.emplace_back();
-        for (std::string field; std::getline(fields, field, ',');)
-            rows.back().push_back(field);
-    }
-    return rows;
-}
-
-struct profile {
-    double forward, backward_input, backward_weight, p2p;
-};
-profile profile_of(const std::string& name) {
-    if (name == "unit") return {1, 1, 1, 0};
-    if (name == "p1.5B") return {18.522, 18.086, 9.337, 0.601};
-    return {29.718, 29.444, 19.927, 0.527};
-}
 
 problem loop_problem(std::size_t ranks, std::size_t microbatches, std::size_t chunks, const profile& c) {
     per_stage<rank> map(ranks * chunks);
@@ -129,7 +108,7 @@ TEST_CASE("any number of ranks, chunks and microbatches: no circle, memory as pr
 
 TEST_CASE("as measured with the authors' scheduler, in time and memory") {
     std::size_t compared = 0;
-    for (const auto& row : rows_of("fixed_patterns.csv")) {
+    for (const auto& row : rows_of("golden/fixed_patterns.csv")) {
         if (row[0] != "interleaved") continue;
         CAPTURE(row[1]);
         CAPTURE(row[2]);

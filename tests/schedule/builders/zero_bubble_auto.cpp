@@ -6,6 +6,7 @@
 #include "optpipe/schedule/measure.hpp"
 #include "optpipe/schedule/simulate.hpp"
 #include "optpipe/schedule/validate.hpp"
+#include "oracle/golden.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/reference_checker.hpp"
 
@@ -14,8 +15,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -23,6 +22,11 @@ namespace {
 
 using namespace optpipe;
 using namespace optpipe::literals;
+using oracle::largest_peak;
+using oracle::linear_problem;
+using oracle::profile;
+using oracle::profile_of;
+using oracle::rows_of;
 
 static_assert(zero_bubble_auto.name == "zb-auto");
 constexpr auto tiny = make_problem(graph<2, 3>{}, unit_memory{}, 2_gb);
@@ -34,43 +38,6 @@ static_assert(peak_stash(*zero_bubble_auto(tiny)) <= 3);
 constexpr auto too_small = make_problem(graph<2, 3>{}, unit_memory{}, 0.5_gb);
 static_assert(zero_bubble_auto(too_small).why().reason == refusal_reason::over_memory);
 static_assert(zero_bubble_auto(too_small).why().needed == 1_gb);
-
-/// A table of comma-separated values, without its header.
-std::vector<std::vector<std::string>> rows_of(const std::string& name) {
-    std::ifstream file{OPTPIPE_SOURCE_DIR "/tests/data/golden/" + name};
-    std::vector<std::vector<std::string>> rows;
-    std::string line;
-    for (std::getline(file, line); std::getline(file, line);) {
-        std::istringstream fields{line};
-        rows.emplace_back();
-        for (std::string field; std::getline(fields, field, ',');)
-            rows.back().push_back(field);
-    }
-    return rows;
-}
-
-struct profile {
-    double forward, backward_input, backward_weight, p2p;
-};
-profile profile_of(const std::string& name) {
-    if (name == "unit") return {1, 1, 1, 0};
-    if (name == "p1.5B") return {18.522, 18.086, 9.337, 0.601};
-    return {29.718, 29.444, 19.927, 0.527};
-}
-
-problem linear_problem(std::size_t ranks, std::size_t microbatches, const profile& c, double activation = 1.0,
-                       double weight_stash = 0.5) {
-    per_stage<rank> map(ranks);
-    for (const stage s : map.indices())
-        map[s] = rank{s.position()};
-    const stage_costs each{duration{c.forward},     duration{c.backward_input}, duration{c.backward_weight},
-                           memory_size{activation}, memory_size{weight_stash},  {}};
-    problem p{any_graph{ranks, microbatches, placement::map<>{map}}, per_stage<stage_costs>(ranks, each)};
-    p.p2p = hop_times<>{duration{c.p2p}};
-    return p;
-}
-
-double largest_peak(const measures& m) { return std::max_element(m.peak_memory.begin(), m.peak_memory.end())->value(); }
 
 measures measured(problem p, objective_kind objective, double limit) {
     p.objective = objective;
@@ -122,7 +89,7 @@ TEST_CASE("no worse than as measured with the authors' scheduler") {
     std::size_t compared = 0;
     std::string better;
     std::string larger;
-    for (const auto& row : rows_of("zero_bubble_automatic.csv")) {
+    for (const auto& row : rows_of("golden/zero_bubble_automatic.csv")) {
         INFO(text_of(row));
         const auto ranks = std::stoul(row[2]);
         const auto p = linear_problem(ranks, std::stoul(row[3]), profile_of(row[4]), 1.0, std::stod(row[1]));
@@ -155,7 +122,7 @@ TEST_CASE("no worse than as measured with the authors' scheduler") {
 
 TEST_CASE("the bubble rates of the paper's tables") {
     std::size_t compared = 0;
-    for (const auto& row : rows_of("zero_bubble_tables.csv")) {
+    for (const auto& row : rows_of("golden/zero_bubble_tables.csv")) {
         INFO(text_of(row));
         const auto number = [&](std::size_t i) { return std::stod(row[i]); };
         const auto p = linear_problem(std::stoul(row[1]), std::stoul(row[2]),
@@ -170,7 +137,7 @@ TEST_CASE("the bubble rates of the paper's tables") {
 
 TEST_CASE("bubble rate against memory, as the authors published it") {
     std::size_t compared = 0;
-    for (const auto& row : rows_of("zero_bubble_memory.csv")) {
+    for (const auto& row : rows_of("golden/zero_bubble_memory.csv")) {
         INFO(text_of(row));
         const auto number = [&](std::size_t i) { return std::stod(row[i]); };
         const auto p = linear_problem(std::stoul(row[1]), std::stoul(row[2]),

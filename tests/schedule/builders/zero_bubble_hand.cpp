@@ -5,6 +5,7 @@
 #include "optpipe/schedule/measure.hpp"
 #include "optpipe/schedule/simulate.hpp"
 #include "optpipe/schedule/validate.hpp"
+#include "oracle/golden.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/reference_checker.hpp"
 #include "oracle/spelled.hpp"
@@ -14,8 +15,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -23,6 +22,11 @@ namespace {
 
 using namespace optpipe;
 using namespace optpipe::literals;
+using oracle::largest_peak;
+using oracle::linear_problem;
+using oracle::profile;
+using oracle::profile_of;
+using oracle::rows_of;
 
 static_assert(zero_bubble_h1.name == "zb-h1" && zero_bubble_h2.name == "zb-h2");
 static_assert(peak_stash(zero_bubble_h1(graph<4, 8>{})) == 4);
@@ -39,43 +43,6 @@ static_assert(measure(unit, timed_h1).peak_memory[rank{0}] == 4_gb);
 static_assert(measure(unit, timed_h1).peak_memory[rank{3}] == 1_gb + 3 * 0.5_gb);
 static_assert(measure(unit, timed_h2).peak_memory[rank{0}] == 7_gb);
 static_assert(measure(unit, timed_h2).peak_memory[rank{3}] == 1_gb + 6 * 0.5_gb);
-
-/// A table of comma-separated values, without its header.
-std::vector<std::vector<std::string>> rows_of(const std::string& name) {
-    std::ifstream file{OPTPIPE_SOURCE_DIR "/tests/data/golden/" + name};
-    std::vector<std::vector<std::string>> rows;
-    std::string line;
-    for (std::getline(file, line); std::getline(file, line);) {
-        std::istringstream fields{line};
-        rows.emplace_back();
-        for (std::string field; std::getline(fields, field, ',');)
-            rows.back().push_back(field);
-    }
-    return rows;
-}
-
-struct profile {
-    double forward, backward_input, backward_weight, p2p;
-};
-profile profile_of(const std::string& name) {
-    if (name == "unit") return {1, 1, 1, 0};
-    if (name == "p1.5B") return {18.522, 18.086, 9.337, 0.601};
-    return {29.718, 29.444, 19.927, 0.527};
-}
-
-problem linear_problem(std::size_t ranks, std::size_t microbatches, const profile& c, double activation = 1.0,
-                       double weight_stash = 0.5) {
-    per_stage<rank> map(ranks);
-    for (const stage s : map.indices())
-        map[s] = rank{s.position()};
-    const stage_costs each{duration{c.forward},     duration{c.backward_input}, duration{c.backward_weight},
-                           memory_size{activation}, memory_size{weight_stash},  {}};
-    problem p{any_graph{ranks, microbatches, placement::map<>{map}}, per_stage<stage_costs>(ranks, each)};
-    p.p2p = hop_times<>{duration{c.p2p}};
-    return p;
-}
-
-double largest_peak(const measures& m) { return std::max_element(m.peak_memory.begin(), m.peak_memory.end())->value(); }
 
 template <class Builder> measures measured(problem p, const Builder& build, objective_kind objective) {
     p.objective = objective;
@@ -155,7 +122,7 @@ TEST_CASE("bubbles and peaks of the paper, for every number of ranks") {
 TEST_CASE("no worse than as measured with the authors' scheduler, in time and memory") {
     std::size_t compared = 0;
     std::string better;
-    for (const auto& row : rows_of("fixed_patterns.csv")) {
+    for (const auto& row : rows_of("golden/fixed_patterns.csv")) {
         if (row[0] == "interleaved") continue;
         INFO(text_of(row));
         const auto p = linear_problem(std::stoul(row[2]), std::stoul(row[3]), profile_of(row[4]));
@@ -178,7 +145,7 @@ TEST_CASE("no worse than as measured with the authors' scheduler, in time and me
 
 TEST_CASE("the bubble rates of the paper's tables") {
     std::size_t compared = 0;
-    for (const auto& row : rows_of("zero_bubble_tables.csv")) {
+    for (const auto& row : rows_of("golden/zero_bubble_tables.csv")) {
         INFO(text_of(row));
         const auto number = [&](std::size_t i) { return std::stod(row[i]); };
         const auto p = linear_problem(std::stoul(row[1]), std::stoul(row[2]),
