@@ -190,7 +190,7 @@ TEST_CASE("each field that is wrong is named, with the reason") {
     refuses("/microbatches", -3, "microbatches", "must not be negative, is -3");
     refuses("/microbatches", 2.5, "microbatches", "whole number");
     refuses("/microbatches", 1e300, "microbatches", "must be at most");
-    refuses("/microbatches", (1U << 23U) + 1, "microbatches", "times stages must be at most 16777216");
+    refuses("/microbatches", (1U << 19U) + 1, "microbatches", "times stages must be at most 1048576");
     refuses("/stages", json::array(), "stages", "at least one stage");
     refuses("/stages", 3, "stages", "must be a list, is 3");
     refuses("/stages/1", "x", "stages[1]", "must be an object, is \"x\"");

@@ -23,7 +23,7 @@ namespace detail {
 // Generous, and small enough that what is planned with them fits into memory.
 inline constexpr std::size_t most_ranks = std::size_t{1} << 12U;
 inline constexpr std::size_t most_stages = std::size_t{1} << 12U;
-inline constexpr std::size_t most_stage_microbatches = std::size_t{1} << 24U;
+inline constexpr std::size_t most_stage_microbatches = std::size_t{1} << 20U;
 inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
 
 /// The parts of a problem as they are read. Some may be missing.
