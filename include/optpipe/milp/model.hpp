@@ -1,0 +1,175 @@
+#pragma once
+
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/milp/expression.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp {
+
+/// Binary is integer between 0 and 1.
+enum class domain : unsigned char { continuous, integer };
+enum class sense : unsigned char { minimize, maximize };
+
+/// Variables within bounds, rows `lower <= sum of terms <= upper`, and a linear objective. Bounds may be infinite, and
+/// may exclude each other: then the model is infeasible. Rows can be added but not taken away; what is changed most is
+/// bounds, costs and domains.
+class model {
+public:
+    /// Finite coefficients, no NaN, no lower bound of +infinity and no upper one of -infinity: here and below.
+    variable add_variable(double lower, double upper, domain kind = domain::continuous, std::string name = {}) {
+        columns_.push_back({lower, upper, 0.0, kind, std::move(name)});
+        const variable x{columns_.size() - 1};
+        set_bounds(x, lower, upper);
+        return x;
+    }
+    variable add_binary(std::string name = {}) { return add_variable(0.0, 1.0, domain::integer, std::move(name)); }
+
+    /// The terms are kept by column, those of one column as their sum, and none that is 0.
+    row add_row(double lower, std::span<const term> terms, double upper, std::string name = {}) {
+        const auto first = static_cast<std::ptrdiff_t>(terms_.size());
+        terms_.insert(terms_.end(), terms.begin(), terms.end());
+        for (const auto& t : terms)
+            OPTPIPE_EXPECT(t.column.position() < columns_.size() && std::isfinite(t.coefficient),
+                           "add_row: a term of no variable, or not finite");
+        tidy(first);
+        rows_.push_back({lower, upper, terms_.size(), std::move(name)});
+        const row r{rows_.size() - 1};
+        set_bounds(r, lower, upper);
+        return r;
+    }
+    row add_row(double lower, std::initializer_list<term> terms, double upper, std::string name = {}) {
+        return add_row(lower, std::span<const term>{terms.begin(), terms.size()}, upper, std::move(name));
+    }
+    /// The constant of the body goes to both sides.
+    row add_row(const constraint& c, std::string name = {}) {
+        const double constant = c.body.constant();
+        return add_row(c.lower - constant, c.body.terms(), c.upper - constant, std::move(name));
+    }
+
+    /// Replaces all costs and the offset.
+    void set_objective(const expression& objective, sense direction = sense::minimize) {
+        for (auto& c : columns_)
+            c.cost = 0.0;
+        for (const auto& t : objective.terms())
+            set_cost(t.column, cost(t.column) + t.coefficient);
+        offset_ = objective.constant();
+        direction_ = direction;
+    }
+    void set_cost(variable x, double cost) {
+        OPTPIPE_EXPECT(std::isfinite(cost), "set_cost: not finite");
+        at(x).cost = cost;
+    }
+    void set_offset(double offset) { offset_ = offset; }
+    void set_direction(sense direction) { direction_ = direction; }
+    void set_bounds(variable x, double lower, double upper) {
+        OPTPIPE_EXPECT(are_bounds(lower, upper), "set_bounds: not the bounds of a variable");
+        at(x).lower = lower;
+        at(x).upper = upper;
+    }
+    void set_bounds(row r, double lower, double upper) {
+        OPTPIPE_EXPECT(are_bounds(lower, upper), "set_bounds: not the bounds of a row");
+        at(r).lower = lower;
+        at(r).upper = upper;
+    }
+    void set_domain(variable x, domain kind) { at(x).kind = kind; }
+    void set_name(std::string name) { name_ = std::move(name); }
+    void set_name(variable x, std::string name) { at(x).name = std::move(name); }
+    void set_name(row r, std::string name) { at(r).name = std::move(name); }
+
+    [[nodiscard]] std::size_t variables() const { return columns_.size(); }
+    [[nodiscard]] std::size_t rows() const { return rows_.size(); }
+    [[nodiscard]] std::size_t nonzeros() const { return terms_.size(); }
+    [[nodiscard]] index_range<variable> all_variables() const { return index_range<variable>{variables()}; }
+    [[nodiscard]] index_range<row> all_rows() const { return index_range<row>{rows()}; }
+
+    [[nodiscard]] double lower(variable x) const { return at(x).lower; }
+    [[nodiscard]] double upper(variable x) const { return at(x).upper; }
+    [[nodiscard]] double cost(variable x) const { return at(x).cost; }
+    [[nodiscard]] domain domain_of(variable x) const { return at(x).kind; }
+    [[nodiscard]] bool is_integer(variable x) const { return at(x).kind == domain::integer; }
+    [[nodiscard]] double offset() const { return offset_; }
+    [[nodiscard]] sense direction() const { return direction_; }
+
+    [[nodiscard]] double row_lower(row r) const { return at(r).lower; }
+    [[nodiscard]] double row_upper(row r) const { return at(r).upper; }
+    /// By column, each at most once. Good until the next `add_row`.
+    [[nodiscard]] std::span<const term> terms(row r) const {
+        const auto first = r.position() == 0 ? 0 : at(r.previous()).end;
+        return std::span{terms_}.subspan(first, at(r).end - first);
+    }
+
+    /// Names may be empty, and nothing here makes them unique.
+    [[nodiscard]] const std::string& name() const { return name_; }
+    [[nodiscard]] const std::string& name(variable x) const { return at(x).name; }
+    [[nodiscard]] const std::string& name(row r) const { return at(r).name; }
+
+private:
+    struct column_data {
+        double lower;
+        double upper;
+        double cost;
+        domain kind;
+        std::string name;
+    };
+    struct row_data {
+        double lower;
+        double upper;
+        std::size_t end; ///< of its terms
+        std::string name;
+    };
+
+    static bool are_bounds(double lower, double upper) { return lower < infinity && upper > -infinity; }
+
+    void tidy(std::ptrdiff_t first) {
+        const auto begin = terms_.begin() + first;
+        const auto before = [](const term& a, const term& b) { return a.column < b.column; };
+        if (!std::is_sorted(begin, terms_.end(), before)) std::stable_sort(begin, terms_.end(), before);
+        auto kept = begin;
+        for (auto next = begin; next != terms_.end();) {
+            auto sum = *next;
+            while (++next != terms_.end() && next->column == sum.column)
+                sum.coefficient += next->coefficient;
+            OPTPIPE_EXPECT(std::isfinite(sum.coefficient), "add_row: terms of a column whose sum isn't finite");
+            if (sum.coefficient != 0.0) *kept++ = sum;
+        }
+        terms_.erase(kept, terms_.end());
+    }
+
+    [[nodiscard]] const column_data& at(variable x) const {
+        OPTPIPE_EXPECT(x.position() < columns_.size(), "model: there is no such variable");
+        return columns_[x.position()];
+    }
+    [[nodiscard]] column_data& at(variable x) { return const_cast<column_data&>(std::as_const(*this).at(x)); }
+    [[nodiscard]] const row_data& at(row r) const {
+        OPTPIPE_EXPECT(r.position() < rows_.size(), "model: there is no such row");
+        return rows_[r.position()];
+    }
+    [[nodiscard]] row_data& at(row r) { return const_cast<row_data&>(std::as_const(*this).at(r)); }
+
+    std::vector<column_data> columns_;
+    std::vector<row_data> rows_;
+    std::vector<term> terms_; ///< row after row
+    double offset_ = 0.0;
+    sense direction_ = sense::minimize;
+    std::string name_;
+};
+
+/// Its name, or x7 where it has none.
+[[nodiscard]] inline std::string name_of(const model& m, variable x) {
+    return m.name(x).empty() ? "x" + std::to_string(x.value()) : m.name(x);
+}
+/// Its name, or r3 where it has none.
+[[nodiscard]] inline std::string name_of(const model& m, row r) {
+    return m.name(r).empty() ? "r" + std::to_string(r.value()) : m.name(r);
+}
+
+} // namespace optpipe::milp
