@@ -1,0 +1,175 @@
+#pragma once
+
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builders/interleaved.hpp"
+#include "optpipe/schedule/building_block.hpp"
+#include "optpipe/schedule/interleave.hpp"
+#include "optpipe/schedule/simulate.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <string_view>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+/// How many microbatches it takes to keep the ranks busy while one passes all of them: half of R, or more where
+/// forwards or input gradients take more than half of the work; R at most. Hops count as part of a pass.
+template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t half_group(const basic_problem<Graph>& p) {
+    const auto ranks = p.graph.ranks();
+    duration forward_passes{};
+    duration gradient_passes{};
+    per_rank<duration, Graph::rank_extent> work(ranks);
+    for (const stage s : p.graph.all_stages()) {
+        forward_passes += p.costs[s].forward;
+        gradient_passes += p.costs[s].backward_input;
+        work[p.rank_of(s)] += p.costs[s].work();
+        if (p.is_last(s)) continue;
+        forward_passes += p.hop(s, s.next());
+        gradient_passes += p.hop(s.next(), s);
+    }
+    const auto busiest = *std::max_element(work.begin(), work.end());
+    const auto longest = std::max(forward_passes, gradient_passes);
+    auto group = (ranks + 1) / 2;
+    while (group < ranks && static_cast<double>(group) * busiest < longest - tolerance{}.at(longest))
+        ++group;
+    return group;
+}
+
+/// The block of PipeOffload (Wan et al., 2025, section 4) for groups of `group` microbatches, with F, I and W in three
+/// cells: a microbatch is on each rank's next chunk k groups later, so that k · group microbatches, at least `pace`,
+/// pass in between. Where v and k share factors, what would fall on taken cells goes to the next group's place.
+/// Contract: loop placement, 1 ≤ group ≤ R.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr building_block<Graph> interleaved_block(const Graph& g, std::size_t group, std::size_t pace) {
+    constexpr std::size_t cells_each = 3;
+    const auto ranks = g.ranks();
+    const auto chunks = g.stages() / ranks;
+    const auto round = cells_each * group;
+    const auto rounds_apart = (pace + group - 1) / group;
+    const auto unshared = chunks / std::gcd(chunks, rounds_apart);
+    const auto after = [&](std::size_t chunk) { return round * (rounds_apart * chunk + chunk / unshared); };
+
+    building_block<Graph> block{per_stage<block_cells, Graph::stage_extent>(g.stages()), round * chunks, group,
+                                cells_each};
+    for (const stage s : g.all_stages()) {
+        const auto r = s.position() % ranks;
+        const auto chunk = s.position() / ranks;
+        auto& at = block.cells[s];
+        at.forward = after(chunk) + r;
+        at.backward_input = after(chunks - 1) + r + cells_each * (ranks - 1 - r) + 1 + after(chunks - 1 - chunk);
+        at.backward_weight = at.backward_input + 1;
+    }
+    return block;
+}
+
+/// How many microbatches it takes until a repeated block holds the most that it ever does.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr std::size_t microbatches_to_the_peak(const Graph& g, const building_block<Graph>& block) {
+    const auto first = block.cells[stage{0}].forward;
+    std::size_t longest = 0;
+    for (const auto& at : block.cells)
+        longest = std::max(longest, at.backward_weight - first);
+    const auto groups = longest / block.period + 3;
+    return std::min(g.microbatches(), groups * block.group);
+}
+
+/// What each rank holds at most when it runs its lane.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr per_rank<memory_size, Graph::rank_extent> memory_of_lanes(const basic_problem<Graph>& p,
+                                                                                  const compute_lanes<Graph>& lanes) {
+    per_rank<memory_size, Graph::rank_extent> peaks(p.graph.ranks());
+    for (const rank r : p.graph.all_ranks()) {
+        memory_size level{};
+        for (const auto& op : lanes[r]) {
+            const auto effect = memory_effect_of(p.costs[op.stage], op.kind);
+            level += effect.acquired_at_start;
+            peaks[r] = std::max(peaks[r], level);
+            level -= effect.released_at_end;
+        }
+    }
+    return peaks;
+}
+
+/// What the rank lacks that lacks most; not positive if the limits hold.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr memory_size largest_lack(const basic_problem<Graph>& p,
+                                                 const per_rank<memory_size, Graph::rank_extent>& needed) {
+    auto most = -memory_size::unlimited();
+    for (const rank r : p.graph.all_ranks())
+        most = std::max(most, needed[r] - p.memory_limit[r]);
+    return most;
+}
+
+template <pipeline_graph Graph>
+constexpr void fill_interleaved(const basic_problem<Graph>& p, const building_block<Graph>& block, std::size_t count,
+                                compute_lanes<Graph>& lanes) {
+    fill_lanes(repeat(p.graph, block, count), lanes);
+    if (!p.split_backward) fuse_backwards(lanes);
+}
+
+/// The largest group whose repetition fits the memory; where none does, the one that lacks least.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr std::size_t largest_group_that_fits(const basic_problem<Graph>& p, std::size_t pace) {
+    const auto slack = tolerance{}.at(p.memory_scale());
+    auto best = p.graph.ranks();
+    auto least = memory_size::unlimited();
+    for (auto group = p.graph.ranks(); group > 0; --group) {
+        const auto block = interleaved_block(p.graph, group, pace);
+        const auto count = microbatches_to_the_peak(p.graph, block);
+        compute_lanes<Graph> lanes(p.graph.ranks());
+        fill_interleaved(p, block, count, lanes);
+        const auto lack = largest_lack(p, memory_of_lanes(p, lanes));
+        if (lack <= slack) return group;
+        if (lack >= least) continue;
+        least = lack;
+        best = group;
+    }
+    return best;
+}
+
+/// Why the schedule isn't for this problem; no sentence if it is.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr refusal not_for_interleaving(const basic_problem<Graph>& p, std::size_t group) {
+    refusal why;
+    if (!is_loop_placed(p.graph))
+        why.sentence = "generalized interleaved is for loop placement: stage s on rank s mod R, as many on each rank";
+    else if (group > p.graph.ranks())
+        why.sentence = "generalized interleaved takes groups of at most as many microbatches as there are ranks";
+    return why;
+}
+
+} // namespace detail
+
+/// The generalized interleaved schedule (Wan et al., PipeOffload, 2025, section 4.2): as interleaved 1F1B, but rank r
+/// does only R(v − 1) + R − r forwards before its first gradient, each input gradient followed by its weight gradient,
+/// in groups of `group` microbatches. With R it holds Rv stashes of a stage, with ⌈R/2⌉ ≤ g < R only g(v − 1) + R, for
+/// (R − g)(v − 1) unit passes of idle time. Below that the chunks of a rank are several groups apart.
+///
+/// For loop placement and any number of stages per rank; with one (linear placement) it is 1F1B with split backwards,
+/// whatever the group. Any number of ranks and microbatches, costs and hops. Where backwards can't be split, full ones
+/// stand in their place: that keeps the memory, and costs much time for groups below R.
+struct gis_builder {
+    static constexpr std::string_view name = "gis";
+
+    /// Microbatches in a group, R at most; 0: the largest group that fits the memory.
+    std::size_t group = 0;
+
+    template <pipeline_graph Graph>
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
+        if (const auto why = detail::not_for_interleaving(p, group); !why.sentence.empty()) return why;
+        const auto pace = detail::half_group(p);
+        const auto size = group > 0 ? group : detail::largest_group_that_fits(p, pace);
+        compute_lanes<Graph> lanes(p.graph.ranks());
+        detail::fill_interleaved(p, detail::interleaved_block(p.graph, size, pace), p.graph.microbatches(), lanes);
+        return interleave(p.graph, lanes);
+    }
+};
+inline constexpr gis_builder gis{};
+
+static_assert(schedule_builder<gis_builder> && schedule_builder<gis_builder, graph<2, 3, placement::loop<2>>>);
+
+} // namespace optpipe
