@@ -1,0 +1,135 @@
+#pragma once
+
+#include "optpipe/milp/io/mps_fields.hpp"
+#include "optpipe/milp/model.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace optpipe::milp::detail {
+
+/// The number of each name of one kind.
+class mps_names {
+public:
+    /// Nothing if it has one already.
+    std::optional<std::uint32_t> add(std::string_view name) {
+        const auto number = static_cast<std::uint32_t>(numbers_.size());
+        if (!numbers_.try_emplace(name, number).second) return std::nullopt;
+        return number;
+    }
+    [[nodiscard]] std::optional<std::uint32_t> find(std::string_view name) const {
+        const auto found = numbers_.find(name);
+        return found == numbers_.end() ? std::nullopt : std::optional{found->second};
+    }
+
+private:
+    std::unordered_map<std::string_view, std::uint32_t> numbers_;
+};
+
+enum class mps_row_type : unsigned char { free, at_most, at_least, equal };
+
+struct mps_row {
+    std::string_view name;
+    mps_row_type type = mps_row_type::free;
+    std::optional<double> rhs;
+    std::optional<double> range;
+    std::uint32_t last_column = ~std::uint32_t{0}; ///< that has an entry in it
+
+    [[nodiscard]] double lower() const {
+        const double at = rhs.value_or(0.0);
+        switch (type) {
+        case mps_row_type::free: return -infinity;
+        case mps_row_type::at_most: return range ? at - std::abs(*range) : -infinity;
+        case mps_row_type::at_least: return at;
+        case mps_row_type::equal: return range && *range < 0.0 ? at + *range : at;
+        }
+        return -infinity;
+    }
+    [[nodiscard]] double upper() const {
+        const double at = rhs.value_or(0.0);
+        switch (type) {
+        case mps_row_type::free: return infinity;
+        case mps_row_type::at_most: return at;
+        case mps_row_type::at_least: return range ? at + std::abs(*range) : infinity;
+        case mps_row_type::equal: return range && *range > 0.0 ? at + *range : at;
+        }
+        return infinity;
+    }
+};
+
+struct mps_column {
+    std::string_view name;
+    bool is_integer = false;
+    bool is_bounded = false; ///< the file says something of its bounds
+    bool has_lower = false;  ///< and of the lower one
+    double lower = 0.0;
+    double upper = infinity;
+
+    /// What a file says nothing of lies between 0 and infinity; an integer, as ever since markers, between 0 and 1.
+    [[nodiscard]] double final_upper() const { return is_integer && !is_bounded ? 1.0 : upper; }
+};
+
+struct mps_entry {
+    std::uint32_t row;
+    std::uint32_t column;
+    double value;
+};
+
+/// What an MPS file says, line by line; names are views of its text.
+struct mps_data {
+    std::string_view name;
+    sense direction = sense::minimize;
+    std::optional<std::uint32_t> objective; ///< the first free row
+    std::vector<mps_row> rows;
+    std::vector<mps_column> columns;
+    std::vector<mps_entry> entries;
+
+    [[nodiscard]] model to_model() const {
+        model m;
+        m.set_name(std::string{name});
+        m.set_direction(direction);
+        for (const auto& c : columns)
+            m.add_variable(c.lower, c.final_upper(), c.is_integer ? domain::integer : domain::continuous,
+                           std::string{c.name});
+        const auto starts = row_starts();
+        const auto terms = terms_by_row(starts);
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            const std::span<const term> of_row{terms.data() + starts[i], starts[i + 1] - starts[i]};
+            if (objective == i)
+                set_objective(m, of_row, rows[i].rhs.value_or(0.0));
+            else
+                m.add_row(rows[i].lower(), of_row, rows[i].upper(), std::string{rows[i].name});
+        }
+        return m;
+    }
+
+private:
+    static void set_objective(model& m, std::span<const term> terms, double rhs) {
+        for (const auto& t : terms)
+            m.set_cost(t.column, t.coefficient);
+        m.set_offset(0.0 - rhs);
+    }
+
+    [[nodiscard]] std::vector<std::size_t> row_starts() const {
+        std::vector<std::size_t> starts(rows.size() + 1, 0);
+        for (const auto& e : entries)
+            ++starts[e.row + 1];
+        for (std::size_t i = 0; i < rows.size(); ++i)
+            starts[i + 1] += starts[i];
+        return starts;
+    }
+
+    [[nodiscard]] std::vector<term> terms_by_row(std::vector<std::size_t> next) const {
+        std::vector<term> terms(entries.size());
+        for (const auto& e : entries)
+            terms[next[e.row]++] = {variable{e.column}, e.value};
+        return terms;
+    }
+};
+
+} // namespace optpipe::milp::detail

@@ -1,0 +1,328 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/milp/io/mps_data.hpp"
+#include "optpipe/milp/io/mps_fields.hpp"
+#include "optpipe/milp/io/read_text.hpp"
+#include "optpipe/milp/model.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace optpipe::milp {
+namespace detail {
+
+class mps_reader {
+public:
+    mps_reader(std::string_view text, const std::string& source, bool is_fixed)
+        : text_{text}, place_{&source, 0}, is_fixed_{is_fixed} {}
+
+    mps_data read() && {
+        while (section_ != section::end) {
+            if (text_.empty()) {
+                ++place_.line;
+                place_.refuse("the file ends without ENDATA");
+            }
+            const auto line = next_line();
+            if (trimmed(line).empty() || line.front() == '*') continue;
+            if (is_blank(line.front()))
+                data_line(line);
+            else
+                header(words_of(line));
+        }
+        return std::move(data_);
+    }
+
+private:
+    enum class section : unsigned char {
+        none,
+        objective_sense,
+        objective_name,
+        rows,
+        columns,
+        rhs,
+        ranges,
+        bounds,
+        end
+    };
+
+    std::string_view next_line() {
+        ++place_.line;
+        const auto end = text_.find('\n');
+        const auto line = text_.substr(0, end);
+        text_.remove_prefix(end == std::string_view::npos ? text_.size() : end + 1);
+        return line.ends_with('\r') ? line.substr(0, line.size() - 1) : line;
+    }
+
+    void header(const std::vector<std::string_view>& words) {
+        const auto keyword = words.front();
+        constexpr struct {
+            std::string_view keyword;
+            section next;
+        } sections[] = {{"NAME", section::none},
+                        {"ROWS", section::rows},
+                        {"COLUMNS", section::columns},
+                        {"RHS", section::rhs},
+                        {"RANGES", section::ranges},
+                        {"BOUNDS", section::bounds},
+                        {"OBJSENSE", section::objective_sense},
+                        {"OBJSENS", section::objective_sense},
+                        {"OBJNAME", section::objective_name},
+                        {"ENDATA", section::end}};
+        const auto* const found =
+            std::find_if(std::begin(sections), std::end(sections), [&](const auto& s) { return s.keyword == keyword; });
+        if (found == std::end(sections))
+            place_.refuse("the section " + in_quotes(keyword) +
+                          " is none of those of a linear problem (it must start with a blank if it is data)");
+        section_ = found->next;
+        if (section_ != section::none && section_ <= section::objective_name) {
+            if (words.size() > 1) objective_line(words[1]);
+        } else if (keyword == "NAME" && words.size() > 1) {
+            data_.name = words[1];
+        }
+    }
+
+    void data_line(std::string_view line) {
+        switch (section_) {
+        case section::none: place_.refuse("data before the section ROWS");
+        case section::objective_sense:
+        case section::objective_name: return objective_line(trimmed(line));
+        case section::rows: return row_line(line);
+        case section::columns: return column_line(fields_of(line));
+        case section::rhs: return rhs_line(fields_of(line));
+        case section::ranges: return range_line(fields_of(line));
+        case section::bounds: return bound_line(line);
+        case section::end: return;
+        }
+    }
+
+    [[nodiscard]] mps_fields fields_of(std::string_view line) const {
+        return is_fixed_ ? fixed_fields(line) : free_fields(line, place_);
+    }
+
+    void objective_line(std::string_view word) {
+        if (section_ == section::objective_name) {
+            if (!data_.rows.empty()) place_.refuse("OBJNAME must come before ROWS");
+            objective_name_ = word;
+            return;
+        }
+        std::string upper{word};
+        for (auto& c : upper)
+            c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+        if (upper == "MAX" || upper == "MAXIMIZE" || upper == "MAXIMISE")
+            data_.direction = sense::maximize;
+        else if (upper == "MIN" || upper == "MINIMIZE" || upper == "MINIMISE")
+            data_.direction = sense::minimize;
+        else
+            place_.refuse("OBJSENSE must be MIN or MAX, is " + in_quotes(word));
+    }
+
+    void row_line(std::string_view line) {
+        mps_fields f;
+        if (is_fixed_) {
+            f = fixed_fields(line);
+        } else {
+            const auto words = words_of(line);
+            if (words.size() != 2) place_.refuse("a row has a type and a name");
+            f.code = words[0];
+            f.name = words[1];
+        }
+        mps_row added;
+        added.name = f.name;
+        added.type = row_type(f.code);
+        if (f.name.empty()) place_.refuse("a row has no name");
+        const auto number = row_names_.add(f.name);
+        if (!number) place_.refuse("there are two rows " + in_quotes(f.name));
+        const bool is_objective = added.type == mps_row_type::free && !data_.objective;
+        if (is_objective && (objective_name_.empty() || objective_name_ == f.name)) data_.objective = number;
+        data_.rows.push_back(added);
+    }
+
+    [[nodiscard]] mps_row_type row_type(std::string_view code) const {
+        if (code == "N" || code == "n") return mps_row_type::free;
+        if (code == "L" || code == "l") return mps_row_type::at_most;
+        if (code == "G" || code == "g") return mps_row_type::at_least;
+        if (code == "E" || code == "e") return mps_row_type::equal;
+        place_.refuse("the type of a row must be N, L, G or E, is " + in_quotes(code));
+    }
+
+    void column_line(const mps_fields& f) {
+        if (f.pairs[0].name == "'MARKER'")
+            return marker(f.pairs[0].number.empty() ? f.pairs[1].name : f.pairs[0].number);
+        if (f.name.empty()) place_.refuse("a column has no name");
+        if (data_.columns.empty() || data_.columns.back().name != f.name) {
+            if (!column_names_.add(f.name))
+                place_.refuse("column " + in_quotes(f.name) + " is there already, further up");
+            mps_column added;
+            added.name = f.name;
+            added.is_integer = are_integer_;
+            data_.columns.push_back(added);
+        }
+        const auto column = static_cast<std::uint32_t>(data_.columns.size() - 1);
+        for_each_pair(f, [&](std::uint32_t row, std::string_view number) {
+            if (data_.rows[row].last_column == column)
+                place_.refuse("row " + in_quotes(data_.rows[row].name) + " is there twice in column " +
+                              in_quotes(f.name));
+            data_.rows[row].last_column = column;
+            data_.entries.push_back({row, column, mps_number(number, place_)});
+        });
+    }
+
+    void marker(std::string_view kind) {
+        if (kind != "'INTORG'" && kind != "'INTEND'")
+            place_.refuse("a marker must be 'INTORG' or 'INTEND', is " + in_quotes(kind));
+        are_integer_ = kind == "'INTORG'";
+    }
+
+    void rhs_line(const mps_fields& f) {
+        same_set(rhs_set_, f.name, "right-hand sides");
+        for_each_pair(f, [&](std::uint32_t row, std::string_view number) {
+            auto& rhs = data_.rows[row].rhs;
+            if (rhs) place_.refuse("row " + in_quotes(data_.rows[row].name) + " has a right-hand side already");
+            rhs = mps_number(number, place_, data_.objective != row);
+        });
+    }
+
+    void range_line(const mps_fields& f) {
+        same_set(range_set_, f.name, "ranges");
+        for_each_pair(f, [&](std::uint32_t row, std::string_view number) {
+            auto& r = data_.rows[row];
+            if (r.range) place_.refuse("row " + in_quotes(r.name) + " has a range already");
+            if (r.type == mps_row_type::free)
+                place_.refuse("row " + in_quotes(r.name) + " is free, a range means nothing");
+            r.range = mps_number(number, place_, true);
+        });
+    }
+
+    template <class Visit> void for_each_pair(const mps_fields& f, Visit visit) const {
+        if (f.pairs[0].name.empty()) place_.refuse("names no row");
+        for (const auto& [name, number] : f.pairs) {
+            if (name.empty()) continue;
+            const auto row = row_names_.find(name);
+            if (!row) place_.refuse("there is no row " + in_quotes(name));
+            visit(*row, number);
+        }
+    }
+
+    /// Files may hold several sets of which one is meant. Nothing here could say which.
+    void same_set(std::optional<std::string_view>& first, std::string_view name, const char* what) const {
+        if (!first) first = name;
+        if (*first != name) place_.refuse("there is a second set of " + std::string{what} + ", " + in_quotes(name));
+    }
+
+    struct bound {
+        std::string_view kind;
+        std::string_view set;
+        std::string_view column;
+        std::string_view number;
+    };
+
+    static bool needs_number(std::string_view kind) {
+        return kind != "FR" && kind != "MI" && kind != "PL" && kind != "BV";
+    }
+
+    [[nodiscard]] bound bound_of(std::string_view line) const {
+        if (is_fixed_) {
+            const auto f = fixed_fields(line);
+            return {f.code, f.name, f.pairs[0].name, f.pairs[0].number};
+        }
+        const auto w = words_of(line);
+        const std::size_t most = 4;
+        if (w.size() < 2 || w.size() > most) place_.refuse("a bound has a kind, a set, a column and a number");
+        if (w.size() == most) return {w[0], w[1], w[2], w[3]};
+        if (w.size() == 2) return {w[0], {}, w[1], {}};
+        // The set may be left out, and so may the number where it means nothing.
+        const bool has_number = needs_number(w[0]) || !column_names_.find(w[2]);
+        return has_number ? bound{w[0], {}, w[1], w[2]} : bound{w[0], w[1], w[2], {}};
+    }
+
+    void bound_line(std::string_view line) {
+        const auto b = bound_of(line);
+        if (b.kind == "SC" || b.kind == "SI") place_.refuse("semicontinuous variables can't be solved");
+        const auto number = column_names_.find(b.column);
+        if (!number) place_.refuse("there is no column " + in_quotes(b.column));
+        same_set(bound_set_, b.set, "bounds");
+        auto& c = data_.columns[*number];
+        c.is_bounded = true;
+        set_bound(c, b);
+        if (c.lower == infinity || c.upper == -infinity)
+            place_.refuse("column " + in_quotes(c.name) + " has an infinite bound on the wrong side");
+    }
+
+    void set_bound(mps_column& c, const bound& b) const {
+        const double value = needs_number(b.kind) ? mps_number(b.number, place_, true) : 0.0;
+        if (b.kind == "UP" || b.kind == "UI") {
+            c.upper = value;
+            // As old as MPS: who bounds by a negative number from above only, means no bound of 0 from below.
+            if (value < 0.0 && !c.has_lower) c.lower = -infinity;
+        } else if (b.kind == "PL") {
+            c.upper = infinity;
+        } else if (b.kind == "LO" || b.kind == "LI") {
+            set_lower(c, value);
+        } else if (b.kind == "MI") {
+            set_lower(c, -infinity);
+        } else if (b.kind == "FX" || b.kind == "FR" || b.kind == "BV") {
+            set_lower(c, b.kind == "FR" ? -infinity : value);
+            c.upper = b.kind == "FR" ? infinity : b.kind == "BV" ? 1.0 : value;
+        } else {
+            place_.refuse("there is no kind of bound " + in_quotes(b.kind));
+        }
+        if (b.kind == "BV" || b.kind == "UI" || b.kind == "LI") c.is_integer = true;
+    }
+
+    static void set_lower(mps_column& c, double value) {
+        c.lower = value;
+        c.has_lower = true;
+    }
+
+    std::string_view text_;
+    text_place place_;
+    bool is_fixed_;
+    section section_ = section::none;
+    mps_data data_;
+    mps_names row_names_;
+    mps_names column_names_;
+    std::string_view objective_name_;
+    bool are_integer_ = false;
+    std::optional<std::string_view> rhs_set_;
+    std::optional<std::string_view> range_set_;
+    std::optional<std::string_view> bound_set_;
+};
+
+inline mps_data read_mps_data(std::string_view text, const std::string& source, mps_format format) {
+    if (format != mps_format::automatic) return mps_reader{text, source, format == mps_format::fixed}.read();
+    try {
+        return mps_reader{text, source, false}.read();
+    } catch (const input_error& as_free) {
+        try {
+            return mps_reader{text, source, true}.read();
+        } catch (const input_error&) {
+            throw as_free;
+        }
+    }
+}
+
+} // namespace detail
+
+/// The model in a text of the MPS format: sections NAME, OBJSENSE, OBJNAME, ROWS, COLUMNS with integer markers, RHS
+/// (that of the objective is what is subtracted from it), RANGES and BOUNDS; further N rows are free rows. Throws
+/// `input_error` with the line that is wrong, and where the text has what this library has no model for.
+[[nodiscard]] inline model parse_mps(std::string_view text, const std::string& source,
+                                     mps_format format = mps_format::automatic) {
+    return detail::read_mps_data(text, source, format).to_model();
+}
+
+/// Of a file, which may be compressed with gzip. Throws `file_error` as well.
+[[nodiscard]] inline model read_mps(const std::string& path, mps_format format = mps_format::automatic) {
+    constexpr std::size_t most_shown = 400;
+    return parse_mps(read_text(path), detail::shown(path, most_shown), format);
+}
+
+} // namespace optpipe::milp

@@ -1,0 +1,156 @@
+#pragma once
+
+#include "optpipe/milp/io/written_names.hpp"
+#include "optpipe/milp/model.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp {
+namespace detail {
+
+inline bool is_mps_name(std::string_view name) {
+    const auto is_letter = [](char c) { return c > ' ' && c <= '~'; };
+    return !name.empty() && name.front() != '$' && name.front() != '\'' &&
+           std::all_of(name.begin(), name.end(), is_letter);
+}
+
+/// A row as MPS knows it. One that can't be met, because its bounds exclude each other, is written as two.
+struct mps_written_row {
+    row source;
+    std::string name;
+    char type;
+    double rhs;
+    double range;
+};
+
+class mps_writer {
+public:
+    explicit mps_writer(const model& m) : m_{&m}, names_{names_for(m, is_mps_name)} {
+        objective_ = names_.new_row("COST");
+        for (const row r : m.all_rows())
+            add_row(r);
+    }
+
+    std::string write() && {
+        if (is_mps_name(m_->name()))
+            text_ = "NAME " + m_->name() + "\n";
+        else
+            text_ = "NAME\n";
+        if (m_->direction() == sense::maximize) text_ += "OBJSENSE\n MAX\n";
+        text_ += "ROWS\n N " + objective_ + '\n';
+        for (const auto& r : rows_)
+            text_.append(" ").append(1, r.type).append(" ").append(r.name).append("\n");
+        write_columns();
+        write_row_numbers("RHS", 0.0 - m_->offset(), [](const auto& r) { return r.rhs; });
+        write_row_numbers("RANGES", 0.0, [](const auto& r) { return r.range; });
+        write_bounds();
+        return std::move(text_) + "ENDATA\n";
+    }
+
+private:
+    void add_row(row r) {
+        const double lower = m_->row_lower(r);
+        const double upper = m_->row_upper(r);
+        const auto& name = names_.rows[r.position()];
+        if (lower == -infinity && upper == infinity) {
+            rows_.push_back({r, name, 'N', 0.0, 0.0});
+        } else if (lower == upper) {
+            rows_.push_back({r, name, 'E', lower, 0.0});
+        } else if (lower == -infinity) {
+            rows_.push_back({r, name, 'L', upper, 0.0});
+        } else if (upper == infinity) {
+            rows_.push_back({r, name, 'G', lower, 0.0});
+        } else if (lower > upper) {
+            rows_.push_back({r, name, 'G', lower, 0.0});
+            rows_.push_back({r, names_.new_row(name + "_upper"), 'L', upper, 0.0});
+        } else {
+            // The other end is computed by who reads it: the one for which that rounds to what it is here.
+            const double range = upper - lower;
+            const bool from_below = lower + range == upper;
+            rows_.push_back({r, name, from_below ? 'G' : 'L', from_below ? lower : upper, range});
+        }
+    }
+
+    void line(std::string_view code, std::string_view set, std::string_view name, double value) {
+        text_.append(" ").append(code).append(code.empty() ? "" : " ").append(set).append(" ");
+        text_.append(name).append(" ").append(number_text(value)).append("\n");
+    }
+
+    void write_columns() {
+        struct entry {
+            std::size_t row;
+            double value;
+        };
+        std::vector<std::vector<entry>> entries(m_->variables());
+        for (std::size_t i = 0; i < rows_.size(); ++i)
+            for (const auto& t : m_->terms(rows_[i].source))
+                entries[t.column.position()].push_back({i, t.coefficient});
+        text_ += "COLUMNS\n";
+        bool are_integer = false;
+        for (const variable x : m_->all_variables()) {
+            if (std::exchange(are_integer, m_->is_integer(x)) != are_integer)
+                text_ += are_integer ? " M 'MARKER' 'INTORG'\n" : " M 'MARKER' 'INTEND'\n";
+            const auto& name = names_.columns[x.position()];
+            const auto& own = entries[x.position()];
+            if (m_->cost(x) != 0.0 || own.empty()) line("", name, objective_, m_->cost(x));
+            for (const auto& e : own)
+                line("", name, rows_[e.row].name, e.value);
+        }
+        if (are_integer) text_ += " M 'MARKER' 'INTEND'\n";
+    }
+
+    template <class Number> void write_row_numbers(std::string section, double of_objective, Number number) {
+        const auto before = text_.size();
+        if (of_objective != 0.0) line("", section, objective_, of_objective);
+        for (const auto& r : rows_)
+            if (number(r) != 0.0) line("", section, r.name, number(r));
+        if (text_.size() > before) text_.insert(before, section + "\n");
+    }
+
+    void write_bounds() {
+        const auto before = text_.size();
+        for (const variable x : m_->all_variables())
+            write_bounds_of(x);
+        if (text_.size() > before) text_.insert(before, "BOUNDS\n");
+    }
+
+    void write_bounds_of(variable x) {
+        const double lower = m_->lower(x);
+        const double upper = m_->upper(x);
+        const auto& name = names_.columns[x.position()];
+        const auto bare = [&](std::string_view kind) {
+            text_.append(" ").append(kind).append(" BND ").append(name).append("\n");
+        };
+        if (lower == -infinity && upper == infinity) return bare("FR");
+        if (lower == upper) return line("FX", "BND", name, lower);
+        if (m_->is_integer(x) && lower == 0.0 && upper == 1.0) return bare("BV");
+        if (lower == -infinity)
+            bare("MI");
+        else if (lower != 0.0 || upper < 0.0)
+            line("LO", "BND", name, lower);
+        if (upper != infinity)
+            line("UP", "BND", name, upper);
+        else if (m_->is_integer(x))
+            bare("PL");
+    }
+
+    const model* m_;
+    written_names names_;
+    std::string objective_;
+    std::vector<mps_written_row> rows_;
+    std::string text_;
+};
+
+} // namespace detail
+
+/// In the free MPS format, so that `parse_mps` gives the same model: up to names that the format can't spell, and to
+/// the last digit of the ends of ranged rows.
+[[nodiscard]] inline std::string model_to_mps(const model& m) { return detail::mps_writer{m}.write(); }
+
+} // namespace optpipe::milp
