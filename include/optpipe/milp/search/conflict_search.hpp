@@ -1,0 +1,179 @@
+#pragma once
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/milp/search/activity.hpp"
+#include "optpipe/milp/search/conflict.hpp"
+#include "optpipe/milp/search/propagator.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+enum class search_outcome : unsigned char {
+    refuted,      ///< nothing is left below the cutoff
+    assumed_false, ///< nothing is left below the cutoff under the assumption
+    point,        ///< all integer columns are fixed, and propagation found nothing wrong
+    budget,       ///< of conflicts
+};
+
+/// Depth-first search on the integer columns without any relaxation: decides where conflicts have been, propagates,
+/// learns, restarts (as satisfiability solvers do). Keeps what it learned from run to run.
+class conflict_search {
+public:
+    conflict_search(const problem& p, std::uint64_t seed)
+        : problem_{&p}, engine_{p}, analysis_{p}, order_{p.columns()}, phase_(p.columns(), unknown), random_{seed} {
+        for (std::size_t j = 0; j < p.columns(); ++j)
+            if (p.kind[j] == column_kind::implied) {
+                implied_.push_back(j);
+            } else if (p.is_integer(j)) {
+                order_.set_activity(j, small_share * static_cast<double>(random_.below(1000)));
+                order_.insert(j);
+            }
+    }
+
+    [[nodiscard]] propagator& engine() { return engine_; }
+    [[nodiscard]] std::size_t conflicts() const { return conflicts_; }
+    [[nodiscard]] std::size_t decisions() const { return decisions_; }
+
+    void set_cutoff(double value) {
+        restart();
+        engine_.set_cutoff(value);
+    }
+    /// Where the search tries the columns first.
+    void set_phase(std::size_t j, double value) { phase_[j] = value; }
+    void set_phases(std::span<const double> values) { phase_.assign(values.begin(), values.end()); }
+
+    /// Searches for a point below the cutoff, under an assumption if there is one. After `point` the bounds are those
+    /// of the point, until the next call.
+    search_outcome run(std::size_t conflict_budget, std::optional<literal> assumption = {}) {
+        restart();
+        const auto end = conflicts_ + conflict_budget;
+        std::size_t until_restart = restart_length();
+        while (true) {
+            if (!engine_.propagate()) {
+                ++conflicts_;
+                if (!learn_from_conflict()) return search_outcome::refuted;
+                until_restart -= until_restart > 0 ? 1 : 0;
+                continue;
+            }
+            if (conflicts_ >= end) return leave(search_outcome::budget);
+            if (until_restart == 0) {
+                restart();
+                until_restart = restart_length();
+                continue;
+            }
+            if (engine_.level() == 0 && !open_root()) return search_outcome::refuted;
+            if (engine_.level() == 0 && assumption && !engine_.bounds().is_true(*assumption)) {
+                if (engine_.bounds().is_false(*assumption)) return search_outcome::assumed_false;
+                engine_.decide(*assumption);
+                continue;
+            }
+            const auto next = choose();
+            if (!next) return search_outcome::point;
+            ++decisions_;
+            engine_.decide(*next);
+        }
+    }
+    /// After `point`, when the rest can't be completed to a solution: literals of the point that exclude each other.
+    [[nodiscard]] bool reject(std::span<const literal> conflict) {
+        engine_.set_conflict(conflict);
+        ++conflicts_;
+        return learn_from_conflict();
+    }
+
+private:
+    static constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+    static constexpr double small_share = 1e-6;
+    static constexpr double activity_decay = 0.95;
+    static constexpr std::size_t restart_unit = 100;
+
+    search_outcome leave(search_outcome outcome) {
+        restart();
+        return outcome;
+    }
+    void restart() { retreat(0); }
+    void retreat(std::uint32_t level) {
+        const auto& d = engine_.bounds();
+        if (level >= d.level()) return;
+        for (auto i = d.start_of(level + 1); i < d.moves(); ++i) {
+            const auto j = column_of(d.at(i).bound);
+            if (!problem_->is_integer(j)) continue;
+            if (d.is_fixed(j)) phase_[j] = d.lower(j);
+            order_.insert(j);
+        }
+        engine_.back_to(level);
+    }
+    bool learn_from_conflict() {
+        if (engine_.refuted()) return false;
+        const std::vector<literal> conflict = engine_.conflict();
+        const auto lesson = analysis_.analyze(engine_, conflict);
+        for (const auto j : analysis_.involved())
+            if (problem_->is_integer(j)) order_.bump(j);
+        order_.decay(activity_decay);
+        engine_.learned().decay();
+        retreat(lesson.back_to);
+        return engine_.learn(lesson.statement, true, lesson.levels) || !engine_.refuted();
+    }
+    bool open_root() {
+        if (engine_.learned().learned() > learned_limit_) {
+            engine_.learned().forget_half();
+            learned_limit_ += learned_growth;
+        }
+        return !engine_.refuted();
+    }
+    /// 1, 1, 2, 1, 1, 2, 4, ... times a unit (Luby, Sinclair and Zuckerman, 1993).
+    std::size_t restart_length() {
+        auto i = ++restarts_;
+        std::size_t k = 1;
+        while ((std::size_t{1} << k) - 1 < i)
+            ++k;
+        while ((std::size_t{1} << k) - 1 != i) {
+            i -= (std::size_t{1} << (k - 1)) - 1;
+            k = 1;
+            while ((std::size_t{1} << k) - 1 < i)
+                ++k;
+        }
+        return restart_unit << (k - 1);
+    }
+    std::optional<literal> choose() {
+        const auto& d = engine_.bounds();
+        while (const auto j = order_.pop()) {
+            if (d.is_fixed(*j)) continue;
+            order_.insert(*j); // stays while it isn't fixed
+            return decision(*j);
+        }
+        for (const auto j : implied_)
+            if (!d.is_fixed(j)) return problem_->goes_up[j] != 0 ? at_least(j, d.upper(j)) : at_most(j, d.lower(j));
+        return std::nullopt;
+    }
+    [[nodiscard]] literal decision(std::size_t j) const {
+        const auto& d = engine_.bounds();
+        const double low = d.lower(j), up = d.upper(j);
+        double value = std::isnan(phase_[j]) ? (std::isfinite(low) ? low : up) : phase_[j];
+        if (!std::isfinite(value)) value = 0.0;
+        value = std::clamp(value, low, up);
+        return value < up ? at_most(j, value) : at_least(j, value);
+    }
+
+    static constexpr std::size_t learned_growth = 500;
+
+    const problem* problem_;
+    propagator engine_;
+    conflict_analysis analysis_;
+    activity_order order_;
+    std::vector<double> phase_;
+    std::vector<std::size_t> implied_;
+    random_numbers random_;
+    std::size_t conflicts_ = 0;
+    std::size_t decisions_ = 0;
+    std::size_t restarts_ = 0;
+    std::size_t learned_limit_ = 4000;
+};
+
+} // namespace optpipe::milp::search

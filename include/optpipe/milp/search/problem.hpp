@@ -1,0 +1,126 @@
+#pragma once
+
+#include "optpipe/milp/model.hpp"
+#include "optpipe/milp/search/numbers.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// What a column is to the search.
+enum class column_kind : unsigned char {
+    continuous,
+    integer,
+    /// Continuous in the model; but whatever whole values the integers take, some best point has it whole as well. It
+    /// is propagated and learned from like an integer, and never branched on.
+    implied,
+};
+
+/// One term of a sparse row, packed.
+struct entry {
+    std::uint32_t column = 0;
+    double coefficient = 0.0;
+};
+
+struct sparse_row {
+    std::vector<entry> entries;
+    double lower = -infinity;
+    double upper = infinity;
+};
+
+/// A model as the search sees it: minimized, without names, rows in one array. Columns may be measured in another unit
+/// than in the model (`unit`).
+struct problem {
+    std::vector<double> lower, upper, cost;
+    std::vector<column_kind> kind;
+    /// For implied columns: whether its upper end is the better one wherever rows leave it a choice.
+    std::vector<unsigned char> goes_up;
+    /// Value in the model = unit · value here.
+    std::vector<double> unit;
+
+    std::vector<std::size_t> row_start{0};
+    std::vector<entry> entries;
+    std::vector<double> row_lower, row_upper;
+
+    double offset = 0.0;
+    /// -1 where the model maximizes.
+    double direction = 1.0;
+    /// Objectives of best points lie this far apart or more; 0: nothing known.
+    double objective_step = 0.0;
+    numbers tolerances;
+
+    [[nodiscard]] std::size_t columns() const { return cost.size(); }
+    [[nodiscard]] std::size_t rows() const { return row_lower.size(); }
+    [[nodiscard]] std::span<const entry> row_entries(std::size_t i) const {
+        return std::span{entries}.subspan(row_start[i], row_start[i + 1] - row_start[i]);
+    }
+    [[nodiscard]] bool is_whole(std::size_t j) const { return kind[j] != column_kind::continuous; }
+    [[nodiscard]] bool is_integer(std::size_t j) const { return kind[j] == column_kind::integer; }
+    [[nodiscard]] bool is_binary(std::size_t j) const { return is_integer(j) && lower[j] == 0.0 && upper[j] == 1.0; }
+
+    void add_row(std::span<const entry> terms, double low, double up) {
+        entries.insert(entries.end(), terms.begin(), terms.end());
+        row_start.push_back(entries.size());
+        row_lower.push_back(low);
+        row_upper.push_back(up);
+    }
+
+    /// In the search's own direction, without the offset of the model.
+    [[nodiscard]] double objective_of(std::span<const double> values) const {
+        long double sum = 0.0L;
+        for (std::size_t j = 0; j < columns(); ++j)
+            sum += static_cast<long double>(cost[j]) * static_cast<long double>(values[j]);
+        return static_cast<double>(sum);
+    }
+    [[nodiscard]] double to_model_objective(double value) const { return direction * value + offset; }
+    [[nodiscard]] double from_model_objective(double value) const { return direction * (value - offset); }
+
+    [[nodiscard]] std::vector<double> to_model(std::span<const double> values) const {
+        std::vector<double> result(values.begin(), values.end());
+        for (std::size_t j = 0; j < columns(); ++j)
+            result[j] = unit[j] * (is_integer(j) ? std::round(values[j]) : values[j]);
+        return result;
+    }
+    [[nodiscard]] std::vector<double> from_model(std::span<const double> values) const {
+        std::vector<double> result(values.begin(), values.end());
+        for (std::size_t j = 0; j < columns(); ++j)
+            result[j] = values[j] / unit[j];
+        return result;
+    }
+    [[nodiscard]] double activity(std::size_t i, std::span<const double> values) const {
+        long double sum = 0.0L;
+        for (const auto& e : row_entries(i))
+            sum += static_cast<long double>(e.coefficient) * static_cast<long double>(values[e.column]);
+        return static_cast<double>(sum);
+    }
+};
+
+[[nodiscard]] inline problem problem_of(const model& m, const numbers& tolerances = {}) {
+    problem p;
+    p.tolerances = tolerances;
+    p.direction = m.direction() == sense::maximize ? -1.0 : 1.0;
+    p.offset = m.offset();
+    for (const variable x : m.all_variables()) {
+        const bool whole = m.is_integer(x);
+        p.lower.push_back(whole ? std::ceil(m.lower(x) - tolerances.integrality) : m.lower(x));
+        p.upper.push_back(whole ? std::floor(m.upper(x) + tolerances.integrality) : m.upper(x));
+        p.cost.push_back(p.direction * m.cost(x));
+        p.kind.push_back(whole ? column_kind::integer : column_kind::continuous);
+        p.unit.push_back(1.0);
+        p.goes_up.push_back(0);
+    }
+    std::vector<entry> terms;
+    for (const row r : m.all_rows()) {
+        terms.clear();
+        for (const auto& t : m.terms(r))
+            terms.push_back({t.column.value(), t.coefficient});
+        p.add_row(terms, m.row_lower(r), m.row_upper(r));
+    }
+    return p;
+}
+
+} // namespace optpipe::milp::search
