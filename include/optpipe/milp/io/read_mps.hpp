@@ -95,7 +95,7 @@ private:
         case section::objective_sense:
         case section::objective_name: return objective_line(trimmed(line));
         case section::rows: return row_line(line);
-        case section::columns: return column_line(fields_of(line));
+        case section::columns: return column_line(line);
         case section::rhs: return rhs_line(fields_of(line));
         case section::ranges: return range_line(fields_of(line));
         case section::bounds: return bound_line(line);
@@ -153,10 +153,12 @@ private:
         place_.refuse("the type of a row must be N, L, G or E, is " + in_quotes(code));
     }
 
-    void column_line(const mps_fields& f) {
-        if (f.pairs[0].name == "'MARKER'")
-            return marker(f.pairs[0].number.empty() ? f.pairs[1].name : f.pairs[0].number);
-        if (f.name.empty()) place_.refuse("a column has no name");
+    void column_line(std::string_view line) {
+        // Even in the fixed format nobody agrees on the columns of markers.
+        if (line.find("'MARKER'") != std::string_view::npos)
+            if (const auto words = words_of(line); words.size() == 3 && words[1] == "'MARKER'") return marker(words[2]);
+        const auto f = fields_of(line);
+        if (f.name.empty()) place_.refuse("a column has a name, and then rows with a number each");
         if (data_.columns.empty() || data_.columns.back().name != f.name) {
             if (!column_names_.add(f.name))
                 place_.refuse("column " + in_quotes(f.name) + " is there already, further up");

@@ -102,8 +102,10 @@ private:
 inline std::string inflated(const std::string& path, std::string_view compressed, std::size_t max_bytes) {
     std::string text;
     gunzip source{compressed};
-    while (source.read(text))
+    for (bool more = true; more;) {
+        more = source.read(text);
         if (text.size() > max_bytes) cannot_read(path, "uncompressed " + larger_than(max_bytes));
+    }
     if (!source.is_whole()) cannot_read(path, "its compressed data is damaged or cut");
     return text;
 }

@@ -22,8 +22,9 @@ inline bool is_lp_name(std::string_view name) {
     const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
     const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
     const auto is_allowed = [&](char c) { return is_digit(c) || is_letter(c) || marks.find(c) != marks.npos; };
-    if (name.empty() || is_digit(name.front()) || name.front() == '.' || name.front() == 'e' || name.front() == 'E')
-        return false;
+    if (name.empty() || is_digit(name.front()) || name.front() == '.') return false;
+    const bool is_exponent = (name.front() == 'e' || name.front() == 'E') && (name.size() == 1 || is_digit(name[1]));
+    if (is_exponent) return false;
     return std::all_of(name.begin(), name.end(), is_allowed) &&
            std::find(std::begin(reserved), std::end(reserved), name) == std::end(reserved);
 }
