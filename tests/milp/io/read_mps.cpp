@@ -233,8 +233,8 @@ TEST_CASE("what is wrong is refused with the line and the reason") {
         {with("NAME          SMALL\n", "NAME\nRANGES\n RNG COST 4\n"), "line 4: there is no row 'COST'"},
         {with("RHS\n", "RANGES\n RNG COST 4\nRHS\n"), "line 17: row 'COST' is free, a range means nothing"},
     };
-    for (const auto& [text, message] : cases)
-        CHECK_MESSAGE(refusal(text).starts_with("t.mps: " + message), message << "\n" << refusal(text));
+    for (const auto& c : cases)
+        CHECK_MESSAGE(refusal(c.text).starts_with("t.mps: " + c.message), c.message << "\n" << refusal(c.text));
 }
 
 TEST_CASE("messages show no control characters, and not all of a long name") {
