@@ -1,0 +1,18 @@
+#pragma once
+
+#include <vector>
+
+namespace optpipe::milp {
+
+/// Where a column stands, or the activity of a row: in the basis, or at one of its bounds, or, without bounds, at 0.
+enum class basis_status : unsigned char { basic, at_lower, at_upper, free_at_zero };
+
+/// One status per column and per row; exactly as many are basic as there are rows.
+struct basis {
+    std::vector<basis_status> columns;
+    std::vector<basis_status> rows;
+
+    friend bool operator==(const basis&, const basis&) = default;
+};
+
+} // namespace optpipe::milp

@@ -1,0 +1,107 @@
+#pragma once
+
+#include "optpipe/milp/lp/linear_program.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace optpipe::milp {
+
+namespace lp {
+
+/// The least of coefficient · x over an interval, where the coefficient is known up to `error`. A side without bound
+/// counts only if the coefficient is certainly not 0.
+[[nodiscard]] inline double least_over(double coefficient, double error, double lower, double upper) {
+    const auto least = [&](double c) { return c == 0.0 ? 0.0 : c > 0.0 ? c * lower : c * upper; };
+    if (std::abs(coefficient) <= error) {
+        double worst = 0.0;
+        if (std::isfinite(lower)) worst = std::min(worst, -error * std::abs(lower));
+        if (std::isfinite(upper)) worst = std::min(worst, -error * std::abs(upper));
+        return worst;
+    }
+    return std::min(least(coefficient - error), least(coefficient + error));
+}
+
+} // namespace lp
+
+/// A lower bound of the program's optimum from any multipliers of its rows: the Lagrangian bound, with every rounding
+/// error of its computation on the safe side. A reduced cost that differs from 0 by no more than rounding counts as 0
+/// where its column has no bound. `with_costs` false leaves the costs out.
+[[nodiscard]] inline double safe_dual_bound(const linear_program& program, std::span<const double> multipliers,
+                                            bool with_costs = true) {
+    constexpr double unit = std::numeric_limits<double>::epsilon();
+    double sum = 0.0;
+    double sizes = 0.0;
+    const auto take = [&](double v) {
+        sum += v;
+        sizes += std::abs(v);
+    };
+    for (std::size_t i = 0; i < program.rows(); ++i)
+        if (multipliers[i] != 0.0)
+            take(lp::least_over(multipliers[i], 0.0, program.row_lower[i], program.row_upper[i]));
+    std::size_t terms = program.rows();
+    for (std::size_t j = 0; j < program.columns(); ++j) {
+        double reduced = with_costs ? program.cost[j] : 0.0;
+        double size = std::abs(reduced);
+        std::size_t length = 2;
+        for (Eigen::SparseMatrix<double>::InnerIterator e(program.matrix, static_cast<Eigen::Index>(j)); e; ++e) {
+            const double v = multipliers[static_cast<std::size_t>(e.row())] * e.value();
+            reduced -= v;
+            size += std::abs(v);
+            ++length;
+        }
+        const double error = static_cast<double>(length) * unit * size;
+        take(lp::least_over(reduced, error, program.column_lower[j], program.column_upper[j]));
+    }
+    terms += program.columns();
+    if (std::isnan(sum)) return -std::numeric_limits<double>::infinity();
+    return std::isfinite(sum) ? sum - static_cast<double>(terms) * unit * sizes : sum;
+}
+
+/// Whether the multipliers prove that no x satisfies all rows and bounds: Farkas' lemma. What they prove must exceed
+/// `tolerance` times their largest entry.
+[[nodiscard]] inline bool verify_infeasible(const linear_program& program, std::span<const double> multipliers,
+                                            double tolerance) {
+    if (multipliers.size() != program.rows()) return false;
+    double most = 0.0;
+    for (const double y : multipliers)
+        most = std::max(most, std::abs(y));
+    return std::isfinite(most) && safe_dual_bound(program, multipliers, false) > tolerance * most;
+}
+
+/// Whether the direction leads every feasible point to ever lower cost: no row and no bound ends it. Violations are
+/// compared with `tolerance` times the size of what was added up.
+[[nodiscard]] inline bool verify_unbounded(const linear_program& program, std::span<const double> direction,
+                                           double tolerance) {
+    if (direction.size() != program.columns()) return false;
+    double gain = 0.0;
+    double gains = 0.0;
+    double most = 0.0;
+    std::vector<double> activity(program.rows(), 0.0);
+    std::vector<double> size(program.rows(), 0.0);
+    const auto ends = [](double rate, double lower, double upper, double slack) {
+        return (rate > slack && std::isfinite(upper)) || (rate < -slack && std::isfinite(lower));
+    };
+    for (std::size_t j = 0; j < program.columns(); ++j)
+        most = std::max(most, std::abs(direction[j]));
+    for (std::size_t j = 0; j < program.columns(); ++j) {
+        const double rate = direction[j];
+        if (!std::isfinite(rate) || ends(rate, program.column_lower[j], program.column_upper[j], tolerance * most))
+            return false;
+        gain += program.cost[j] * rate;
+        gains += std::abs(program.cost[j] * rate);
+        for (Eigen::SparseMatrix<double>::InnerIterator e(program.matrix, static_cast<Eigen::Index>(j)); e; ++e) {
+            activity[static_cast<std::size_t>(e.row())] += e.value() * rate;
+            size[static_cast<std::size_t>(e.row())] += std::abs(e.value() * rate);
+        }
+    }
+    for (std::size_t i = 0; i < program.rows(); ++i)
+        if (ends(activity[i], program.row_lower[i], program.row_upper[i], tolerance * size[i])) return false;
+    return gain < -tolerance * gains;
+}
+
+} // namespace optpipe::milp

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <Eigen/SparseCore>
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp {
+
+/// Minimize cost'x with row_lower <= matrix x <= row_upper and column_lower <= x <= column_upper. Bounds may be
+/// infinite; the matrix has one row per row bound and one column per cost.
+struct linear_program {
+    Eigen::SparseMatrix<double> matrix;
+    std::vector<double> cost;
+    std::vector<double> column_lower;
+    std::vector<double> column_upper;
+    std::vector<double> row_lower;
+    std::vector<double> row_upper;
+
+    [[nodiscard]] std::size_t rows() const { return row_lower.size(); }
+    [[nodiscard]] std::size_t columns() const { return cost.size(); }
+};
+
+/// A row to be added to a linear program: lower <= sum of coefficient · column <= upper.
+struct cut_row {
+    std::vector<std::pair<std::size_t, double>> terms;
+    double lower;
+    double upper;
+};
+
+} // namespace optpipe::milp

@@ -1,0 +1,86 @@
+#pragma once
+
+#include "optpipe/milp/lp/options.hpp"
+#include "optpipe/milp/lp/tableau.hpp"
+#include "optpipe/milp/lp/work_vector.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+namespace optpipe::milp::lp {
+
+/// Which row leaves the basis in the dual simplex: the one with the largest violation² / weight. Weights are those of
+/// dual steepest edge (Forrest and Goldfarb, 1992), of devex (Harris, 1973), or 1.
+class dual_pricing {
+public:
+    dual_pricing(tableau& t, pricing_rule rule, double tolerance) : t_{t}, rule_{rule}, tolerance_{tolerance} {}
+
+    /// How far a basic variable is above its upper bound, or, below 0, under its lower bound.
+    [[nodiscard]] double violation(int row) const {
+        const auto j = at(t_.head[at(row)]);
+        if (t_.value[j] > t_.upper[j] + tolerance_) return t_.value[j] - t_.upper[j];
+        if (t_.value[j] < t_.lower[j] - tolerance_) return t_.value[j] - t_.lower[j];
+        return 0.0;
+    }
+    void refresh() {
+        square_.resize(t_.head.size());
+        for (std::size_t i = 0; i < square_.size(); ++i)
+            refresh(static_cast<int>(i));
+    }
+    void refresh(int row) {
+        const double v = violation(row);
+        square_[at(row)] = v * v;
+    }
+    void ban(int row) { square_[at(row)] = 0.0; }
+    /// Below 0 if every basic variable is within its bounds.
+    [[nodiscard]] int choose() const {
+        int best = -1;
+        double most = 0.0;
+        for (std::size_t i = 0; i < square_.size(); ++i)
+            if (square_[i] > most * t_.weight[i]) {
+                most = square_[i] / t_.weight[i];
+                best = static_cast<int>(i);
+            }
+        return best;
+    }
+    /// The true weight is known once the row of the inverse is. False if the stored one was so wrong that another row
+    /// should be chosen.
+    bool correct(int row, const work_vector& rho) {
+        if (rule_ != pricing_rule::steepest_edge) return true;
+        constexpr double acceptable = 0.25;
+        const double stored = t_.weight[at(row)];
+        t_.weight[at(row)] = std::max(rho.square(), least_weight);
+        return stored >= acceptable * t_.weight[at(row)];
+    }
+    [[nodiscard]] bool needs_inverse_of_row() const { return rule_ == pricing_rule::steepest_edge; }
+
+    /// `column` is B^-1 of the entering column and `tau`, for steepest edge alone, B^-1 of the row of the inverse.
+    void update(int row, const work_vector& column, const work_vector& tau) {
+        if (rule_ == pricing_rule::dantzig) return;
+        const double pivot = column[row];
+        const double reference = t_.weight[at(row)];
+        for (const int i : column.index) {
+            if (i == row) continue;
+            const double ratio = column[i] / pivot;
+            double& w = t_.weight[at(i)];
+            if (rule_ == pricing_rule::devex)
+                w = std::max(w, ratio * ratio * reference);
+            else
+                w = std::max(w + ratio * (ratio * reference - 2.0 * tau[i]), least_weight);
+        }
+        const double own = reference / (pivot * pivot);
+        t_.weight[at(row)] = std::max(own, rule_ == pricing_rule::devex ? 1.0 : least_weight);
+    }
+
+private:
+    static constexpr double least_weight = 1e-4;
+
+    tableau& t_;
+    pricing_rule rule_;
+    double tolerance_;
+    std::vector<double> square_;
+};
+
+} // namespace optpipe::milp::lp

@@ -1,0 +1,136 @@
+#pragma once
+
+#include "optpipe/milp/lp/tableau.hpp"
+#include "optpipe/milp/lp/work_vector.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+namespace optpipe::milp::lp {
+
+/// The dual ratio test with bound flipping (the long-step rule) in groups after Harris (1973): breakpoints that lie
+/// within the tolerance of each other form a group, and within a group the largest pivot may be taken.
+class dual_ratio_test {
+public:
+    /// `side` is +1 if the leaving variable is too large, -1 if too small, by `violation`. Afterwards `entering()` is
+    /// the variable to enter, below 0 if nothing can, and `flipped()` are those that change sides first.
+    void run(const tableau& t, const work_vector& row, double side, double violation, double least_pivot,
+             double tolerance) {
+        collect(t, row, side, least_pivot);
+        flipped_.clear();
+        groups_.clear();
+        entering_ = -1;
+        tolerance_ = tolerance;
+        slope_ = violation;
+        std::size_t begin = 0;
+        double theta = 0.0;
+        while (begin < candidates_.size()) {
+            // Groups get coarser, for as long as everything in them flips anyway.
+            constexpr double coarsening = 4.0;
+            theta = std::max(coarsening * theta, harris_bound(begin, candidates_.size()));
+            const auto end = part(begin, candidates_.size(), theta);
+            const double gain = range_of(begin, end);
+            if (gain > slope_) {
+                refine(begin, end);
+                choose();
+                return;
+            }
+            slope_ -= gain;
+            begin = end;
+        }
+    }
+    [[nodiscard]] int entering() const { return entering_; }
+    [[nodiscard]] const std::vector<int>& flipped() const { return flipped_; }
+
+private:
+    struct candidate {
+        int variable;
+        double reduced;
+        double pivot;
+        double range;
+    };
+    struct group {
+        std::size_t begin;
+        std::size_t end;
+    };
+
+    void collect(const tableau& t, const work_vector& row, double side, double least_pivot) {
+        candidates_.clear();
+        for (const int j : row.index) {
+            const double alpha = side * row[j];
+            const double d = t.reduced_cost[at(j)];
+            const double range = t.upper[at(j)] - t.lower[at(j)];
+            switch (t.status[at(j)]) {
+            case basis_status::at_lower:
+                if (alpha > least_pivot) candidates_.push_back({j, std::max(d, 0.0), alpha, range});
+                break;
+            case basis_status::at_upper:
+                if (-alpha > least_pivot) candidates_.push_back({j, std::max(-d, 0.0), -alpha, range});
+                break;
+            case basis_status::free_at_zero:
+                if (std::abs(alpha) > least_pivot) candidates_.push_back({j, 0.0, std::abs(alpha), range});
+                break;
+            case basis_status::basic: break;
+            }
+        }
+    }
+    [[nodiscard]] double harris_bound(std::size_t begin, std::size_t end) const {
+        double least = std::numeric_limits<double>::infinity();
+        for (auto k = begin; k < end; ++k)
+            least = std::min(least, (candidates_[k].reduced + tolerance_) / candidates_[k].pivot);
+        return least;
+    }
+    /// Brings those with ratios up to theta to the front.
+    std::size_t part(std::size_t begin, std::size_t end, double theta) {
+        for (auto k = begin; k < end; ++k)
+            if (candidates_[k].reduced <= theta * candidates_[k].pivot) std::swap(candidates_[k], candidates_[begin++]);
+        return begin;
+    }
+    [[nodiscard]] double range_of(std::size_t begin, std::size_t end) const {
+        double sum = 0.0;
+        for (auto k = begin; k < end; ++k)
+            sum += candidates_[k].range * candidates_[k].pivot;
+        return sum;
+    }
+    void refine(std::size_t begin, std::size_t end) {
+        while (begin < end && slope_ >= 0.0) {
+            const auto next = part(begin, end, harris_bound(begin, end));
+            groups_.push_back({begin, next});
+            slope_ -= range_of(begin, next);
+            begin = next;
+        }
+    }
+    [[nodiscard]] std::size_t largest_pivot(const group& g) const {
+        auto best = g.begin;
+        for (auto k = g.begin; k < g.end; ++k)
+            if (candidates_[k].pivot > candidates_[best].pivot) best = k;
+        return best;
+    }
+    /// The last group whose best pivot isn't much smaller than what earlier groups offer.
+    void choose() {
+        constexpr double share = 0.1;
+        double most = 0.0;
+        for (const auto& g : groups_)
+            most = std::max(most, candidates_[largest_pivot(g)].pivot);
+        for (auto g = groups_.size(); g-- > 0;) {
+            const auto best = largest_pivot(groups_[g]);
+            if (candidates_[best].pivot < std::min(share * most, 1.0)) continue;
+            entering_ = candidates_[best].variable;
+            for (std::size_t k = 0; k < groups_[g].begin; ++k)
+                flipped_.push_back(candidates_[k].variable);
+            return;
+        }
+    }
+
+    std::vector<candidate> candidates_;
+    std::vector<group> groups_;
+    std::vector<int> flipped_;
+    double tolerance_ = 0.0;
+    double slope_ = 0.0;
+    int entering_ = -1;
+};
+
+} // namespace optpipe::milp::lp

@@ -1,0 +1,76 @@
+#pragma once
+
+#include "optpipe/milp/lp/linear_program.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace optpipe::milp::lp {
+
+/// A primal and a dual point of a linear program, in its own (unscaled) terms.
+struct solution {
+    std::vector<double> primal;
+    std::vector<double> row_activity;
+    std::vector<double> duals;
+    std::vector<double> reduced_costs;
+    double objective = 0.0;
+};
+
+/// Activities, reduced costs and objective from `primal` and `duals`.
+inline void complete(const linear_program& program, solution& s) {
+    s.row_activity.assign(program.rows(), 0.0);
+    s.reduced_costs.resize(program.columns());
+    s.objective = 0.0;
+    for (std::size_t j = 0; j < program.columns(); ++j) {
+        double reduced = program.cost[j];
+        const double x = s.primal[j];
+        for (Eigen::SparseMatrix<double>::InnerIterator e(program.matrix, static_cast<Eigen::Index>(j)); e; ++e) {
+            const auto i = static_cast<std::size_t>(e.row());
+            reduced -= s.duals[i] * e.value();
+            s.row_activity[i] += e.value() * x;
+        }
+        s.reduced_costs[j] = reduced;
+        s.objective += program.cost[j] * x;
+    }
+}
+
+[[nodiscard]] inline bool is_within(double v, double lower, double upper, double tolerance) {
+    return v >= lower - tolerance * (1.0 + std::abs(lower)) && v <= upper + tolerance * (1.0 + std::abs(upper));
+}
+
+[[nodiscard]] inline bool is_primal_feasible(const linear_program& program, const solution& s, double tolerance) {
+    for (std::size_t j = 0; j < program.columns(); ++j)
+        if (!is_within(s.primal[j], program.column_lower[j], program.column_upper[j], tolerance)) return false;
+    for (std::size_t i = 0; i < program.rows(); ++i)
+        if (!is_within(s.row_activity[i], program.row_lower[i], program.row_upper[i], tolerance)) return false;
+    return true;
+}
+
+/// Whether a multiplier's sign agrees with where its variable stands: what could still pay is compared with the
+/// tolerance.
+[[nodiscard]] inline bool is_complementary(double reduced, double v, double lower, double upper, double tolerance) {
+    if (std::abs(reduced) <= tolerance) return true;
+    const double bound = reduced > 0.0 ? lower : upper;
+    return std::isfinite(bound) && std::abs(reduced * (v - bound)) <= tolerance * (1.0 + std::abs(reduced * bound));
+}
+
+[[nodiscard]] inline bool is_dual_feasible(const linear_program& program, const solution& s, double tolerance) {
+    double most = 1.0;
+    for (const double c : program.cost)
+        most = std::max(most, std::abs(c));
+    for (std::size_t j = 0; j < program.columns(); ++j)
+        if (!is_complementary(s.reduced_costs[j], s.primal[j], program.column_lower[j], program.column_upper[j],
+                              tolerance * most))
+            return false;
+    for (std::size_t i = 0; i < program.rows(); ++i)
+        if (!is_complementary(s.duals[i], s.row_activity[i], program.row_lower[i], program.row_upper[i],
+                              tolerance * most))
+            return false;
+    return true;
+}
+
+} // namespace optpipe::milp::lp

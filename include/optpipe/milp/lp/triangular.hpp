@@ -1,0 +1,108 @@
+#pragma once
+
+#include "optpipe/milp/lp/compressed.hpp"
+#include "optpipe/milp/lp/growing_lists.hpp"
+#include "optpipe/milp/lp/work_vector.hpp"
+
+#include <cstddef>
+#include <vector>
+
+namespace optpipe::milp::lp {
+
+/// How dense the results of one kind of solve have been lately; decides whether the next one is worth a symbolic pass.
+class density_history {
+public:
+    explicit density_history(double expected = 0.0) : expected_{expected} {}
+    [[nodiscard]] double expected() const { return expected_; }
+    void note(double density) { expected_ = memory * expected_ + (1.0 - memory) * density; }
+
+private:
+    static constexpr double memory = 0.9;
+    double expected_;
+};
+
+/// The symbolic pass of Gilbert and Peierls (1988): what a sparse right-hand side can fill in, by depth-first search.
+class reach {
+public:
+    void resize(std::size_t size) {
+        marked_.assign(size, 0);
+        order_.reserve(size);
+        stack_.reserve(size);
+    }
+    /// Everything reachable from the seeds along the lists; what is last must be eliminated first.
+    const std::vector<int>& from(const std::vector<int>& seeds, const growing_lists& lists) {
+        order_.clear();
+        for (const int s : seeds)
+            if (marked_[at(s)] == 0) visit(s, lists);
+        for (const int i : order_)
+            marked_[at(i)] = 0;
+        return order_;
+    }
+
+private:
+    struct frame {
+        int node;
+        int next;
+    };
+    void visit(int seed, const growing_lists& lists) {
+        marked_[at(seed)] = 1;
+        stack_.push_back({seed, 0});
+        while (!stack_.empty()) {
+            auto& [node, next] = stack_.back();
+            const int size = lists.size(node);
+            const int* const entries = lists.index(node);
+            while (next < size && marked_[at(entries[next])] != 0)
+                ++next;
+            if (next == size) {
+                order_.push_back(node);
+                stack_.pop_back();
+                continue;
+            }
+            const int child = entries[next++];
+            marked_[at(child)] = 1;
+            stack_.push_back({child, 0});
+        }
+    }
+
+    std::vector<char> marked_;
+    std::vector<int> order_;
+    std::vector<frame> stack_;
+};
+
+/// Whether to look first where the nonzeros will be, instead of running through all pivots.
+[[nodiscard]] inline bool is_hyper_sparse(const work_vector& x, double expected) {
+    constexpr double sparse_input = 0.05;
+    constexpr double sparse_result = 0.1;
+    return expected < sparse_result && x.density() < sparse_input;
+}
+
+inline void eliminate(double* x, double pivot_value, int size, const int* index, const double* value) {
+    for (int k = 0; k < size; ++k)
+        x[index[k]] -= pivot_value * value[k];
+}
+
+/// Solves with a triangular matrix of unit diagonal, or of the given pivots. `Order` is a range of rows, each before
+/// those in its list.
+template <class Order>
+void solve_triangular(const growing_lists& lists, const double* pivots, const Order& order, work_vector& x, reach& r,
+                      double expected) {
+    double* const values = x.value.data();
+    const auto step = [&](int p) {
+        if (values[p] == 0.0) return;
+        if (pivots != nullptr) values[p] /= pivots[p];
+        eliminate(values, values[p], lists.size(p), lists.index(p), lists.value(p));
+    };
+    if (is_hyper_sparse(x, expected)) {
+        const auto& reached = r.from(x.index, lists);
+        for (auto i = reached.size(); i-- > 0;)
+            step(reached[i]);
+        x.index.assign(reached.begin(), reached.end());
+        x.drop_tiny();
+        return;
+    }
+    for (const int p : order)
+        if (p >= 0) step(p);
+    x.list_all();
+}
+
+} // namespace optpipe::milp::lp

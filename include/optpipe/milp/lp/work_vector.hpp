@@ -1,0 +1,84 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+namespace optpipe::milp::lp {
+
+/// A dense vector that also lists the places that may be nonzero, each once.
+class work_vector {
+public:
+    std::vector<double> value;
+    std::vector<int> index;
+
+    void resize(std::size_t size) {
+        value.assign(size, 0.0);
+        index.clear();
+        index.reserve(size);
+    }
+    [[nodiscard]] std::size_t size() const { return value.size(); }
+    [[nodiscard]] double operator[](int i) const { return value[static_cast<std::size_t>(i)]; }
+
+    void clear() {
+        if (index.size() * dense_share > value.size())
+            std::fill(value.begin(), value.end(), 0.0);
+        else
+            for (const int i : index)
+                value[static_cast<std::size_t>(i)] = 0.0;
+        index.clear();
+    }
+    /// Only for places that are not listed yet.
+    void insert(int i, double v) {
+        value[static_cast<std::size_t>(i)] = v;
+        index.push_back(i);
+    }
+    void add(int i, double v) {
+        double& place = value[static_cast<std::size_t>(i)];
+        if (place == 0.0) index.push_back(i);
+        place += v;
+        // A listed place keeps a trace, or it would be listed twice when it fills again.
+        if (place == 0.0) place = trace;
+    }
+    void copy(const work_vector& other) {
+        clear();
+        for (const int i : other.index)
+            insert(i, other[i]);
+    }
+    void drop_tiny() {
+        std::size_t kept = 0;
+        for (const int i : index) {
+            double& place = value[static_cast<std::size_t>(i)];
+            if (std::abs(place) > tiny)
+                index[kept++] = i;
+            else
+                place = 0.0;
+        }
+        index.resize(kept);
+    }
+    void list_all() {
+        index.clear();
+        for (std::size_t i = 0; i < value.size(); ++i)
+            if (std::abs(value[i]) > tiny)
+                index.push_back(static_cast<int>(i));
+            else
+                value[i] = 0.0;
+    }
+    [[nodiscard]] double density() const {
+        return value.empty() ? 0.0 : static_cast<double>(index.size()) / static_cast<double>(value.size());
+    }
+    [[nodiscard]] double square() const {
+        double sum = 0.0;
+        for (const int i : index)
+            sum += (*this)[i] * (*this)[i];
+        return sum;
+    }
+
+private:
+    static constexpr std::size_t dense_share = 3;
+    static constexpr double trace = 1e-50;
+    static constexpr double tiny = 1e-14;
+};
+
+} // namespace optpipe::milp::lp
