@@ -19,8 +19,8 @@ struct lesson {
 };
 
 /// Conflict analysis to the first unique implication point (Marques-Silva and Sakallah, 1999), over bounds instead of
-/// Boolean variables: a linear row explains a bound by the weakest bounds of its other columns that suffice (Achterberg,
-/// 2007). Bounds of continuous columns are always traced back to what implied them.
+/// Boolean variables: a linear row explains a bound by the weakest bounds of its other columns that suffice
+/// (Achterberg, 2007). Bounds of continuous columns are always traced back to what implied them.
 class conflict_analysis {
 public:
     explicit conflict_analysis(const problem& p) : seen_(p.columns(), 0) {}

@@ -16,10 +16,10 @@
 namespace optpipe::milp::search {
 
 enum class search_outcome : unsigned char {
-    refuted,      ///< nothing is left below the cutoff
+    refuted,       ///< nothing is left below the cutoff
     assumed_false, ///< nothing is left below the cutoff under the assumption
-    point,        ///< all integer columns are fixed, and propagation found nothing wrong
-    budget,       ///< of conflicts
+    point,         ///< all integer columns are fixed, and propagation found nothing wrong
+    budget,        ///< of conflicts
 };
 
 /// Depth-first search on the integer columns without any relaxation: decides where conflicts have been, propagates,
@@ -51,10 +51,12 @@ public:
 
     /// Searches for a point below the cutoff, under an assumption if there is one. After `point` the bounds are those
     /// of the point, until the next call.
-    search_outcome run(std::size_t conflict_budget, std::optional<literal> assumption = {}) {
+    template <class Stop>
+    search_outcome run(std::size_t conflict_budget, std::optional<literal> assumption, Stop stop) {
         restart();
         const auto end = conflicts_ + conflict_budget;
         std::size_t until_restart = restart_length();
+        std::size_t rounds = 0;
         while (true) {
             if (!engine_.propagate()) {
                 ++conflicts_;
@@ -62,7 +64,7 @@ public:
                 until_restart -= until_restart > 0 ? 1 : 0;
                 continue;
             }
-            if (conflicts_ >= end) return leave(search_outcome::budget);
+            if (conflicts_ >= end || (++rounds % rounds_per_look == 0 && stop())) return leave(search_outcome::budget);
             if (until_restart == 0) {
                 restart();
                 until_restart = restart_length();
@@ -80,35 +82,8 @@ public:
             engine_.decide(*next);
         }
     }
-    /// After `point`, when the rest can't be completed to a solution: literals of the point that exclude each other.
-    [[nodiscard]] bool reject(std::span<const literal> conflict) {
-        engine_.set_conflict(conflict);
-        ++conflicts_;
-        return learn_from_conflict();
-    }
-
-private:
-    static constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
-    static constexpr double small_share = 1e-6;
-    static constexpr double activity_decay = 0.95;
-    static constexpr std::size_t restart_unit = 100;
-
-    search_outcome leave(search_outcome outcome) {
-        restart();
-        return outcome;
-    }
     void restart() { retreat(0); }
-    void retreat(std::uint32_t level) {
-        const auto& d = engine_.bounds();
-        if (level >= d.level()) return;
-        for (auto i = d.start_of(level + 1); i < d.moves(); ++i) {
-            const auto j = column_of(d.at(i).bound);
-            if (!problem_->is_integer(j)) continue;
-            if (d.is_fixed(j)) phase_[j] = d.lower(j);
-            order_.insert(j);
-        }
-        engine_.back_to(level);
-    }
+    /// Of a conflict that the engine holds; false if that refutes the problem.
     bool learn_from_conflict() {
         if (engine_.refuted()) return false;
         const std::vector<literal> conflict = engine_.conflict();
@@ -119,6 +94,29 @@ private:
         engine_.learned().decay();
         retreat(lesson.back_to);
         return engine_.learn(lesson.statement, true, lesson.levels) || !engine_.refuted();
+    }
+
+private:
+    static constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+    static constexpr double small_share = 1e-6;
+    static constexpr double activity_decay = 0.95;
+    static constexpr std::size_t restart_unit = 100;
+    static constexpr std::size_t rounds_per_look = 64;
+
+    search_outcome leave(search_outcome outcome) {
+        restart();
+        return outcome;
+    }
+    void retreat(std::uint32_t level) {
+        const auto& d = engine_.bounds();
+        if (level >= d.level()) return;
+        for (auto i = d.start_of(level + 1); i < d.moves(); ++i) {
+            const auto j = column_of(d.at(i).bound);
+            if (!problem_->is_integer(j)) continue;
+            if (d.is_fixed(j)) phase_[j] = d.lower(j);
+            order_.insert(j);
+        }
+        engine_.back_to(level);
     }
     bool open_root() {
         if (engine_.learned().learned() > learned_limit_) {

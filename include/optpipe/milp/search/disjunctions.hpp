@@ -34,6 +34,9 @@ public:
 
     [[nodiscard]] std::size_t size() const { return items_.size(); }
     [[nodiscard]] std::size_t learned() const { return learned_; }
+    [[nodiscard]] std::size_t bytes() const {
+        return arena_.capacity() * sizeof(literal) + items_.capacity() * (sizeof(disjunction) + 2 * sizeof(watcher));
+    }
     [[nodiscard]] disjunction& operator[](std::size_t i) { return items_[i]; }
     [[nodiscard]] const disjunction& operator[](std::size_t i) const { return items_[i]; }
     [[nodiscard]] std::span<literal> literals(std::size_t i) {
@@ -47,8 +50,8 @@ public:
     /// At least two literals; the first two are watched.
     std::uint32_t add(std::span<const literal> literals, bool learned, std::uint32_t levels) {
         const auto id = static_cast<std::uint32_t>(items_.size());
-        items_.push_back({static_cast<std::uint32_t>(arena_.size()), static_cast<std::uint32_t>(literals.size()), levels,
-                          increment_, learned, false});
+        items_.push_back({static_cast<std::uint32_t>(arena_.size()), static_cast<std::uint32_t>(literals.size()),
+                          levels, increment_, learned, false});
         arena_.insert(arena_.end(), literals.begin(), literals.end());
         watch(id, literals[0], literals[1]);
         watch(id, literals[1], literals[0]);

@@ -39,7 +39,8 @@ struct move {
 /// back. Level 0 holds everywhere.
 class domains {
 public:
-    explicit domains(const problem& p) : values_(2 * p.columns()), last_(2 * p.columns(), no_move), whole_(p.columns()) {
+    explicit domains(const problem& p)
+        : values_(2 * p.columns()), last_(2 * p.columns(), no_move), whole_(p.columns()) {
         for (std::size_t j = 0; j < p.columns(); ++j) {
             values_[lower_of(j)] = p.lower[j];
             values_[upper_of(j)] = -p.upper[j];
@@ -92,8 +93,8 @@ public:
         level_starts_.resize(level);
     }
 
-    /// The last move that isn't hidden disappears from `last_move` and `visible`; the bounds stay. For walking the trail
-    /// backwards; `unhide` ends the walk.
+    /// The last move that isn't hidden disappears from `last_move` and `visible`; the bounds stay. For walking the
+    /// trail backwards; `unhide` ends the walk.
     void hide(move_index i) {
         last_[at(i).bound] = at(i).previous;
         hidden_from_ = i;

@@ -67,12 +67,14 @@ private:
 /// Finds continuous columns that may be taken for whole multiples of a unit, measures them in it and makes their kind
 /// `implied`. Of two sorts, looked for in this order:
 /// - a column that can go one way without cost until a bound stops it, or a row that has no other continuous column;
-/// - columns of connected rows in which continuous columns stand as differences, `c x - c y + (integers) >= right side`,
+/// - columns of connected rows in which continuous columns stand as differences, `c x - c y + (integers) >= right
+/// side`,
 ///   at most two to a row. For fixed integers such rows are a network, whose vertices are whole multiples of what
 ///   measures all other numbers.
 class implied_integers {
 public:
-    explicit implied_integers(problem& p) : problem_{p}, group_(p.columns()), bad_(p.columns(), 0), measures_(p.columns()) {
+    explicit implied_integers(problem& p)
+        : problem_{p}, group_(p.columns()), bad_(p.columns(), 0), measures_(p.columns()) {
         std::iota(group_.begin(), group_.end(), std::size_t{0});
     }
 
@@ -127,7 +129,8 @@ private:
     void push_in_row(std::size_t i, double way, std::vector<detail::common_measure>& stops,
                      std::vector<unsigned char>& free) const {
         const auto entries = problem_.row_entries(i);
-        const auto others = std::count_if(entries.begin(), entries.end(), [&](const entry& e) { return open(e.column); });
+        const auto others =
+            std::count_if(entries.begin(), entries.end(), [&](const entry& e) { return open(e.column); });
         for (const auto& e : entries) {
             if (free[e.column] == 0) continue;
             const double side = way * e.coefficient > 0.0 ? problem_.row_upper[i] : problem_.row_lower[i];

@@ -18,8 +18,7 @@ namespace optpipe::milp::search {
 /// disjunctions. Knows for each move why it was made.
 class propagator {
 public:
-    explicit propagator(const problem& p)
-        : problem_{&p}, domains_{p}, rows_{p.columns()}, disjunctions_{p.columns()} {
+    explicit propagator(const problem& p) : problem_{&p}, domains_{p}, rows_{p.columns()}, disjunctions_{p.columns()} {
         for (std::size_t i = 0; i < p.rows(); ++i)
             add_row(p.row_entries(i), p.row_lower[i], p.row_upper[i]);
         std::vector<entry> costs;
@@ -107,9 +106,7 @@ public:
         return imply(l, keep_list(because));
     }
     /// At level 0.
-    bool imply_at_root(literal l) {
-        return imply(l, reason{});
-    }
+    bool imply_at_root(literal l) { return imply(l, reason{}); }
 
     /// Until nothing moves, or a limit against endless creeping of continuous bounds is met. False: a conflict.
     bool propagate() {
@@ -129,11 +126,44 @@ public:
         return true;
     }
 
+    /// What a row that holds everywhere, but isn't kept, says about the bounds. False: a conflict.
+    bool apply(std::span<const signed_term> terms, double limit) {
+        const row_sum sum{terms, [&](bound_index b) { return domains_[b]; }};
+        if (sum.infinite > 0) return true;
+        const double room = limit - sum.finite;
+        const double slack = problem_->tolerances.slack(limit);
+        row_explanation explanation{domains_, rows_, problem_->tolerances};
+        if (room < -slack) {
+            conflict_.clear();
+            explanation.contradiction(terms, limit, slack, conflict_);
+            if (level() == 0) contradiction_at_root_ = true;
+            return false;
+        }
+        std::vector<literal> because;
+        for (const auto& t : terms) {
+            const auto target = risen(t, room + slack, domains_[t.bound]);
+            if (!target) continue;
+            because.clear();
+            explanation.implied(terms, limit + slack, false, *target, because);
+            if (!imply(*target, because)) return fail();
+        }
+        return true;
+    }
+
+    /// The conflict of a row that the bounds contradict.
+    void contradict(std::span<const signed_term> terms, double limit) {
+        conflict_.clear();
+        row_explanation{domains_, rows_, problem_->tolerances}.contradiction(terms, limit, 0.0, conflict_);
+        if (level() == 0) contradiction_at_root_ = true;
+    }
+
     /// Literals visible before that imply `l` through `why`.
     void explain(literal l, reason why, std::vector<literal>& out) {
         switch (why.from) {
         case reason::source::none: break;
-        case reason::source::row: row_explanation{domains_, rows_, problem_->tolerances}.implied(why.which, l, out); break;
+        case reason::source::row:
+            row_explanation{domains_, rows_, problem_->tolerances}.implied(why.which, l, out);
+            break;
         case reason::source::disjunction:
             disjunctions_.bump(why.which);
             for (const auto& other : disjunctions_.literals(why.which))
@@ -284,19 +314,22 @@ private:
     }
     /// The term may rise by `room` above `least · weight`.
     bool tighten(std::uint32_t row, const signed_term& t, double room, double least) {
+        const auto target = risen(t, room, least);
+        return !target || imply(*target, {reason::source::row, row});
+    }
+    [[nodiscard]] std::optional<literal> risen(const signed_term& t, double room, double least) const {
         const auto target = opposite(t.bound);
-        const auto j = column_of(t.bound);
-        double value = -(least + room / t.weight);
-        if (domains_.is_whole(j)) {
-            value = std::ceil(value - problem_->tolerances.integrality);
-        } else {
-            const double old = domains_[target];
-            const double width = -domains_[t.bound] - old;
-            const double step = problem_->tolerances.least_move *
-                                (width < infinity ? width : std::max(1.0, old == -infinity ? 0.0 : std::abs(old)));
-            if (old != -infinity && value <= old + std::max(step, problem_->tolerances.slack(old))) return true;
+        const double value = -(least + room / t.weight);
+        const double old = domains_[target];
+        if (domains_.is_whole(column_of(target))) {
+            const double whole = std::ceil(value - problem_->tolerances.integrality);
+            return whole > old ? std::optional{literal{target, whole}} : std::nullopt;
         }
-        return imply({target, value}, {reason::source::row, row});
+        if (old == -infinity) return literal{target, value};
+        const double width = -domains_[t.bound] - old;
+        const double step = problem_->tolerances.least_move * (width < infinity ? width : std::max(1.0, std::abs(old)));
+        if (value <= old + std::max(step, problem_->tolerances.slack(old))) return std::nullopt;
+        return literal{target, value};
     }
 
     const problem* problem_;

@@ -43,7 +43,9 @@ public:
     [[nodiscard]] std::span<const std::uint32_t> watchers(bound_index b) const { return watchers_[b]; }
 
     /// sum of terms <= upper
-    std::size_t add(std::span<const entry> entries, double upper, const problem& p) { return add(entries, 1.0, upper, p); }
+    std::size_t add(std::span<const entry> entries, double upper, const problem& p) {
+        return add(entries, 1.0, upper, p);
+    }
     /// sum of terms >= lower
     std::size_t add_lower(std::span<const entry> entries, double lower, const problem& p) {
         return add(entries, -1.0, -lower, p);
@@ -99,25 +101,33 @@ struct row_sum {
 /// itself): what surplus there is goes to the literals that came last.
 class row_explanation {
 public:
-    row_explanation(const domains& d, const signed_rows& rows, const numbers& n) : domains_{d}, rows_{rows}, numbers_{n} {}
+    row_explanation(const domains& d, const signed_rows& rows, const numbers& n)
+        : domains_{d}, rows_{rows}, numbers_{n} {}
 
     void contradiction(std::size_t row, std::vector<literal>& out) {
         const auto& r = rows_[row];
-        collect(row, rows_.terms(row).size());
-        spend(total_ - r.limit - (r.exact ? 1.0 : r.slack), out);
+        contradiction(rows_.terms(row), r.limit, r.exact ? 1.0 : r.slack, out);
+    }
+    /// Of a row that isn't kept anywhere. At least `margin` of what it is violated by must be left.
+    void contradiction(std::span<const signed_term> terms, double limit, double margin, std::vector<literal>& out) {
+        collect(terms, terms.size());
+        spend(total_ - limit - margin, out);
     }
     void implied(std::size_t row, literal target, std::vector<literal>& out) {
         const auto& r = rows_[row];
-        const auto terms = rows_.terms(row);
+        implied(rows_.terms(row), r.limit, r.exact, target, out);
+    }
+    void implied(std::span<const signed_term> terms, double limit, bool exact, literal target,
+                 std::vector<literal>& out) {
         std::size_t k = 0;
         while (opposite(terms[k].bound) != target.bound)
             ++k;
         const double weight = terms[k].weight;
-        collect(row, k);
-        const double given = total_ - r.limit;
+        collect(terms, k);
+        const double given = total_ - limit;
         if (!domains_.is_whole(column_of(target.bound)))
             spend(given - weight * target.value, out);
-        else if (r.exact)
+        else if (exact)
             spend(given - weight * (target.value - 1.0) - 1.0, out);
         else
             spend(given - weight * (target.value - 1.0 + 2.0 * numbers_.integrality), out);
@@ -130,10 +140,9 @@ private:
         literal needed;
     };
 
-    void collect(std::size_t row, std::size_t skipped) {
+    void collect(std::span<const signed_term> terms, std::size_t skipped) {
         total_ = 0.0;
         parts_.clear();
-        const auto terms = rows_.terms(row);
         for (std::size_t k = 0; k < terms.size(); ++k) {
             if (k == skipped) continue;
             const auto b = terms[k].bound;

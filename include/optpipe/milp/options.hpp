@@ -1,0 +1,75 @@
+#pragma once
+
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/milp/result.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <span>
+#include <stop_token>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp {
+
+/// What a search knows at a moment, in the model's direction; infinite where it knows nothing yet.
+struct progress {
+    double incumbent = 0.0;
+    double bound = 0.0;
+    double gap = 0.0;
+    std::size_t nodes = 0;
+    double seconds = 0.0;
+};
+
+/// Takes solutions from a progress callback: one value per variable of the model. They are checked before they count,
+/// and whoever is feasible and better than the incumbent becomes it.
+class solution_sink {
+public:
+    void offer(std::span<const double> values) { offered_.emplace_back(values.begin(), values.end()); }
+    [[nodiscard]] std::vector<std::vector<double>> take() { return std::exchange(offered_, {}); }
+
+private:
+    std::vector<std::vector<double>> offered_;
+};
+
+/// All limits hold at once. Callbacks come one at a time, but from any of the search's threads.
+struct solve_options {
+    std::chrono::duration<double> time_limit{std::numeric_limits<double>::infinity()};
+    std::size_t node_limit = std::numeric_limits<std::size_t>::max();
+    /// Bytes for nodes, cuts and what is learned.
+    std::size_t memory_limit = std::numeric_limits<std::size_t>::max();
+    /// The search stops once objective and bound are this close; at 0 it proves the optimum to the last digits that
+    /// the tolerance leaves.
+    double relative_gap = 0.0;
+    double absolute_gap = 0.0;
+    std::stop_token stop;
+
+    std::size_t threads = 1;
+    std::uint64_t seed = 1;
+    /// Same seed, same result, whatever the number of threads, unless time or a stop request cuts it short.
+    bool deterministic = false;
+
+    bool presolve = true;
+    bool cuts = true;
+    bool heuristics = true;
+    /// The depth-first search that propagates and learns, beside the tree of relaxations.
+    bool conflict_search = true;
+    /// The tree of relaxations.
+    bool tree_search = true;
+    std::size_t restarts = 3;
+    /// For rows, bounds and whole numbers, of incumbents and in all comparisons.
+    optpipe::tolerance tolerance{};
+
+    /// Called at every new incumbent, and about this often.
+    std::function<void(const progress&, solution_sink&)> on_progress;
+    std::chrono::duration<double> progress_interval{1.0};
+    std::function<void(std::string_view)> log;
+    /// Gets every new incumbent, if there is one. Must outlive the call.
+    incumbent_board* board = nullptr;
+};
+
+} // namespace optpipe::milp

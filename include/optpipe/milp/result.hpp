@@ -1,0 +1,132 @@
+#pragma once
+
+#include "optpipe/core/tolerance.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace optpipe::milp {
+
+/// What can end a search before it is through. `numerics`: some part of the tree could neither be searched nor
+/// excluded within the tolerances.
+enum class limit : unsigned char { time, nodes, gap, memory, stop_requested, numerics };
+
+struct optimal {
+    friend bool operator==(optimal, optimal) = default;
+};
+struct infeasible {
+    friend bool operator==(infeasible, infeasible) = default;
+};
+struct unbounded {
+    friend bool operator==(unbounded, unbounded) = default;
+};
+struct stopped {
+    limit why = limit::time;
+    friend bool operator==(stopped, stopped) = default;
+};
+
+/// Why a solver stopped; what it knows by then is told beside it.
+using termination = std::variant<optimal, infeasible, unbounded, stopped>;
+
+struct model_size {
+    std::size_t variables = 0;
+    std::size_t integers = 0;
+    std::size_t rows = 0;
+    std::size_t nonzeros = 0;
+
+    friend bool operator==(const model_size&, const model_size&) = default;
+};
+
+/// What was known at a time, in the model's direction; infinite while nothing was.
+struct gap_sample {
+    double seconds = 0.0;
+    double objective = 0.0;
+    double bound = 0.0;
+};
+
+struct statistics {
+    model_size given;
+    model_size presolved;
+    std::size_t nodes = 0;
+    std::size_t lp_iterations = 0;
+    std::size_t conflicts = 0;
+    std::size_t cuts = 0;
+    std::size_t restarts = 0;
+    std::size_t solutions = 0;
+    /// Of nodes, cuts and what was learned; without the model and the relaxations.
+    std::size_t memory = 0;
+    double seconds = 0.0;
+    std::vector<gap_sample> history;
+};
+
+struct result {
+    termination why = stopped{};
+    /// No point is better: a lower bound where the model minimizes, an upper one where it maximizes.
+    double bound = 0.0;
+    /// Of the incumbent; infinite (the worst) without one.
+    double objective = 0.0;
+    /// One value per variable, feasible by `check`.
+    std::optional<std::vector<double>> incumbent;
+    statistics stats;
+};
+
+[[nodiscard]] inline std::string_view status_of(const termination& why) {
+    struct spelling {
+        std::string_view operator()(optimal) const { return "optimal"; }
+        std::string_view operator()(infeasible) const { return "infeasible"; }
+        std::string_view operator()(unbounded) const { return "unbounded"; }
+        std::string_view operator()(stopped) const { return "stopped"; }
+    };
+    return std::visit(spelling{}, why);
+}
+
+[[nodiscard]] inline std::string_view text_of(limit why) {
+    switch (why) {
+    case limit::time: return "time limit";
+    case limit::nodes: return "node limit";
+    case limit::gap: return "gap limit";
+    case limit::memory: return "memory limit";
+    case limit::stop_requested: return "asked to stop";
+    case limit::numerics: return "numerical trouble";
+    }
+    return {};
+}
+
+/// Distance of objective and bound in shares of the objective; infinite while one of them is.
+[[nodiscard]] inline double relative_gap(double objective, double bound) {
+    if (!std::isfinite(objective) || !std::isfinite(bound)) return std::numeric_limits<double>::infinity();
+    const double distance = std::abs(objective - bound);
+    return distance == 0.0 ? 0.0 : distance / std::max(std::abs(objective), std::numeric_limits<double>::min());
+}
+
+struct solution {
+    double objective = 0.0;
+    std::vector<double> values;
+};
+
+/// The best solution so far, for who wants to look at it while the search goes on. Any thread may read at any time.
+class incumbent_board {
+public:
+    [[nodiscard]] std::optional<solution> read() const {
+        const std::scoped_lock lock{mutex_};
+        return best_;
+    }
+    void write(solution s) {
+        const std::scoped_lock lock{mutex_};
+        best_ = std::move(s);
+    }
+
+private:
+    mutable std::mutex mutex_;
+    std::optional<solution> best_;
+};
+
+} // namespace optpipe::milp

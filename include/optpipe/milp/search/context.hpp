@@ -1,0 +1,89 @@
+#pragma once
+
+#include "optpipe/milp/model.hpp"
+#include "optpipe/milp/options.hpp"
+#include "optpipe/milp/search/control.hpp"
+#include "optpipe/milp/search/domains.hpp"
+#include "optpipe/milp/search/incumbents.hpp"
+#include "optpipe/milp/search/problem.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// What a user gave, in terms of the problem at hand; anything may be missing.
+struct guidance {
+    std::vector<int> priorities;
+    std::function<std::vector<sparse_row>(std::span<const double> point)> cuts_at;
+    /// A solution of the given model.
+    std::function<std::optional<std::vector<double>>(std::span<const double> point)> solution_near;
+    double bound = -infinity;
+};
+
+/// What all parts of one search share. Of its members only those that say so change while it goes on, and those may be
+/// used from any thread.
+struct context {
+    const problem* task = nullptr;
+    const solve_options* options = nullptr;
+    control* limits = nullptr;
+    incumbents* best = nullptr;
+    guidance help;
+    /// From a point of the problem to one of the given model.
+    std::function<std::vector<double>(std::span<const double>)> to_given;
+    /// A known point in the problem's own terms that must stay within the bounds while no incumbent is as good;
+    /// empty: none.
+    std::vector<double> witness_point;
+    double witness_objective = infinity;
+    std::function<void(const char*)> witness_lost;
+    /// Called after each new incumbent.
+    std::function<void()> on_incumbent;
+    /// Added to objectives of the problem, it gives those of `incumbents`.
+    double shift = 0.0;
+
+    /// Solves another model, of a neighbourhood, with a limit of nodes; the best point found.
+    std::function<std::optional<std::vector<double>>(const milp::model&, std::size_t nodes, double cutoff)> solve_sub;
+
+    bool offer_given(std::vector<double> values) const {
+        const bool taken = best->offer(std::move(values));
+        if (taken && on_incumbent) on_incumbent();
+        return taken;
+    }
+    [[nodiscard]] double incumbent_objective() const { return best->objective() - shift; }
+
+    /// What a point has to reach to be worth looking for, an incumbent of `objective` given.
+    [[nodiscard]] double cutoff_below(double objective) const {
+        if (objective == infinity) return infinity;
+        return objective - std::max(least_gain(objective), wanted_gap(objective));
+    }
+    /// Whether the user's gap, rather than the objective's own steps, makes the cutoff.
+    [[nodiscard]] bool gap_decides(double objective) const { return wanted_gap(objective) > least_gain(objective); }
+
+    /// By how much a better point is better at least.
+    [[nodiscard]] double least_gain(double objective) const {
+        constexpr double share = 1e-3;
+        const double step = task->objective_step;
+        const double slack = task->tolerances.slack(objective);
+        return step > slack ? step - 0.5 * slack : share * slack;
+    }
+    [[nodiscard]] double wanted_gap(double objective) const {
+        return std::max(options->absolute_gap, options->relative_gap * std::abs(objective + shift));
+    }
+
+    void watch(const domains& d, double cutoff, const char* place) const {
+        if (witness_point.empty() || cutoff < witness_objective || limits->finished()) return;
+        for (std::size_t j = 0; j < d.columns(); ++j)
+            if (witness_point[j] < d.lower(j) - task->tolerances.slack(d.lower(j)) ||
+                witness_point[j] > d.upper(j) + task->tolerances.slack(d.upper(j)))
+                return witness_lost(place);
+    }
+};
+
+} // namespace optpipe::milp::search

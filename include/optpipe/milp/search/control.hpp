@@ -1,0 +1,115 @@
+#pragma once
+
+#include "optpipe/milp/options.hpp"
+#include "optpipe/milp/result.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <utility>
+
+namespace optpipe::milp::search {
+
+/// Clock, limits and counts of one search. All members may be called from any thread.
+class control {
+public:
+    using clock = std::chrono::steady_clock;
+
+    explicit control(const solve_options& options)
+        : start_{clock::now()}, deadline_{deadline_of(start_, options.time_limit)}, node_limit_{options.node_limit},
+          memory_limit_{options.memory_limit}, counts_matter_{!options.deterministic}, user_stop_{options.stop,
+                                                                                                  forward{&source_,
+                                                                                                          &asked_}} {}
+    control(const control&) = delete;
+    control& operator=(const control&) = delete;
+
+    [[nodiscard]] double seconds() const { return std::chrono::duration<double>(clock::now() - start_).count(); }
+    [[nodiscard]] clock::time_point deadline() const { return deadline_; }
+    /// Fires when the search should end, for whatever reason but the clock.
+    [[nodiscard]] std::stop_token token() const { return source_.get_token(); }
+
+    /// Whether to come to an end. Remembers the limit that was met first.
+    [[nodiscard]] bool over() {
+        if (source_.stop_requested()) {
+            if (asked_.load()) note(limit::stop_requested);
+            return true;
+        }
+        if (clock::now() >= deadline_) return end(limit::time);
+        return counts_matter_ && over_counts();
+    }
+    /// The limits of nodes and memory, which `over` leaves out in deterministic mode: there they are looked at between
+    /// rounds only.
+    [[nodiscard]] bool over_counts() {
+        if (nodes_.load(std::memory_order_relaxed) >= node_limit_) return end(limit::nodes);
+        if (memory_.load(std::memory_order_relaxed) > memory_limit_) return end(limit::memory);
+        return false;
+    }
+    bool end(limit why) {
+        note(why);
+        source_.request_stop();
+        return true;
+    }
+    /// The search is through.
+    void finish() {
+        finished_.store(true);
+        source_.request_stop();
+    }
+    [[nodiscard]] bool finished() const { return finished_.load(); }
+    [[nodiscard]] std::optional<limit> reason() const {
+        const std::scoped_lock lock{mutex_};
+        return reason_;
+    }
+
+    void count_node() { nodes_.fetch_add(1, std::memory_order_relaxed); }
+    void count_iterations(std::size_t n) { iterations_.fetch_add(n, std::memory_order_relaxed); }
+    void count_conflicts(std::size_t n) { conflicts_.fetch_add(n, std::memory_order_relaxed); }
+    void set_memory(std::size_t bytes) { memory_.store(bytes, std::memory_order_relaxed); }
+    [[nodiscard]] std::size_t nodes() const { return nodes_.load(std::memory_order_relaxed); }
+    [[nodiscard]] std::size_t iterations() const { return iterations_.load(std::memory_order_relaxed); }
+    [[nodiscard]] std::size_t conflicts() const { return conflicts_.load(std::memory_order_relaxed); }
+    [[nodiscard]] std::size_t memory() const { return memory_.load(std::memory_order_relaxed); }
+
+private:
+    struct forward {
+        std::stop_source* source;
+        std::atomic<bool>* asked;
+        void operator()() const {
+            asked->store(true);
+            source->request_stop();
+        }
+    };
+
+    static clock::time_point deadline_of(clock::time_point start, std::chrono::duration<double> limit) {
+        constexpr double longest = 1e8; // seconds: three years, which the clock can still add
+        if (!(limit.count() < longest)) return clock::time_point::max();
+        return start + std::chrono::duration_cast<clock::duration>(limit);
+    }
+    void note(limit why) {
+        const std::scoped_lock lock{mutex_};
+        if (!reason_) reason_ = why;
+    }
+
+    clock::time_point start_;
+    clock::time_point deadline_;
+    std::size_t node_limit_;
+    std::size_t memory_limit_;
+    bool counts_matter_;
+    std::stop_source source_;
+    std::atomic<bool> asked_{false};
+    std::atomic<bool> finished_{false};
+    std::atomic<std::size_t> nodes_{0};
+    std::atomic<std::size_t> iterations_{0};
+    std::atomic<std::size_t> conflicts_{0};
+    std::atomic<std::size_t> memory_{0};
+    mutable std::mutex mutex_;
+    std::optional<limit> reason_;
+    std::stop_callback<forward> user_stop_; // last: it may fire at once
+};
+
+} // namespace optpipe::milp::search

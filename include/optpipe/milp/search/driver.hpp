@@ -1,0 +1,194 @@
+#pragma once
+
+#include "optpipe/milp/model.hpp"
+#include "optpipe/milp/options.hpp"
+#include "optpipe/milp/result.hpp"
+#include "optpipe/milp/search/context.hpp"
+#include "optpipe/milp/search/integral.hpp"
+#include "optpipe/milp/search/reporter.hpp"
+#include "optpipe/milp/search/root.hpp"
+#include "optpipe/milp/search/team.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// What a user gave, in terms of the given model; anything may be missing.
+struct given_hooks {
+    std::optional<std::vector<double>> first_solution;
+    std::vector<int> priorities;
+    std::function<std::vector<constraint>(std::span<const double>)> cuts_at;
+    std::function<std::optional<std::vector<double>>(std::span<const double>)> solution_near;
+    std::optional<double> bound;
+    std::vector<double> witness;
+    std::function<void(const char*)> witness_lost;
+};
+
+[[nodiscard]] inline model_size size_of(const model& m) {
+    const auto all = m.all_variables();
+    std::size_t integers = 0;
+    for (const variable x : all)
+        integers += m.is_integer(x) ? 1 : 0;
+    return {m.variables(), integers, m.rows(), m.nonzeros()};
+}
+
+/// One search from beginning to end.
+class driver {
+public:
+    driver(const model& given, const solve_options& options, given_hooks hooks)
+        : given_{&given}, options_{&options}, hooks_{std::move(hooks)}, limits_{options},
+          best_{given, options.tolerance, options.board}, reporter_{given, options, limits_, best_} {
+        result_.stats.given = result_.stats.presolved = size_of(given);
+    }
+
+    result solve() {
+        if (hooks_.first_solution && best_.offer(*hooks_.first_solution)) reporter_.tell(true);
+        search();
+        return conclude();
+    }
+
+private:
+    enum class state : unsigned char { through, unbounded, stopped };
+
+    void search() {
+        if (crossed_bounds()) return limits_.finish();
+        task_ = problem_of(*given_, {options_->tolerance.relative, options_->tolerance.relative});
+        prepare();
+        root_node root{context_};
+        root.report = [this](double bound) { know(bound); };
+        auto outcome = root.process();
+        result_.stats.presolved = size_of(*given_);
+        if (outcome == root_outcome::open && root.has_lp()) outcome = root.run_heuristics();
+        know(root.bound());
+        switch (outcome) {
+        case root_outcome::closed: return limits_.finish();
+        case root_outcome::unbounded: return settle_unbounded();
+        case root_outcome::stopped: return;
+        case root_outcome::open: break;
+        }
+        run_team(root);
+    }
+    void prepare() {
+        if (hooks_.witness.empty()) implied_integers{task_}.apply();
+        make_rows_whole(task_);
+        task_.objective_step = find_objective_step(task_);
+        auto& c = context_;
+        c.task = &task_;
+        c.options = options_;
+        c.limits = &limits_;
+        c.best = &best_;
+        c.to_given = [this](std::span<const double> values) { return task_.to_model(values); };
+        c.on_incumbent = [this] { reporter_.tell(true); };
+        c.help.priorities = hooks_.priorities;
+        c.help.solution_near = hooks_.solution_near;
+        if (hooks_.bound) c.help.bound = task_.from_model_objective(*hooks_.bound);
+        if (!hooks_.witness.empty()) {
+            c.witness_point = task_.from_model(hooks_.witness);
+            c.witness_objective = task_.objective_of(c.witness_point);
+            c.witness_lost = hooks_.witness_lost;
+        }
+    }
+    void run_team(root_node& root) {
+        team t{context_, root.take_prover()};
+        t.report = [this](double bound) {
+            know(bound);
+            reporter_.tell(false);
+        };
+        if (root.has_lp()) t.plant(root.engine(), root.lp(), root.first_node());
+        t.run();
+        know(t.bound());
+    }
+    void know(double bound) { reporter_.raise_bound(bound + context_.shift); }
+
+    [[nodiscard]] bool crossed_bounds() const {
+        for (const variable x : given_->all_variables())
+            if (given_->lower(x) > given_->upper(x)) return true;
+        for (const row r : given_->all_rows())
+            if (given_->row_lower(r) > given_->row_upper(r)) return true;
+        return false;
+    }
+    /// The relaxation is unbounded: so is the model, if it has any solution at all (its numbers being rational).
+    void settle_unbounded() {
+        if (!best_.exists()) {
+            model any = *given_;
+            any.set_objective({});
+            auto options = *options_;
+            options.time_limit =
+                std::chrono::duration<double>{std::max(0.0, options_->time_limit.count() - limits_.seconds())};
+            options.on_progress = {};
+            options.board = nullptr;
+            auto found = driver{any, options, {}}.solve();
+            if (std::holds_alternative<infeasible>(found.why)) return limits_.finish();
+            if (!found.incumbent) {
+                limits_.end(limit::numerics);
+                return;
+            }
+            best_.offer(std::move(*found.incumbent));
+        }
+        unbounded_ = true;
+        limits_.finish();
+    }
+
+    result conclude() {
+        auto& r = result_;
+        r.incumbent = best_.values();
+        r.objective = reporter_.in_model(best_.objective());
+        const double known = std::min(reporter_.bound(), best_.objective());
+        if (unbounded_) {
+            r.why = unbounded{};
+            r.bound = reporter_.in_model(-infinity);
+        } else if (limits_.finished() && !r.incumbent) {
+            r.why = infeasible{};
+            r.bound = reporter_.in_model(infinity);
+        } else if (limits_.finished()) {
+            conclude_finished();
+        } else {
+            r.why = stopped{limits_.reason().value_or(limit::time)};
+            r.bound = reporter_.in_model(known);
+        }
+        r.stats.nodes = limits_.nodes();
+        r.stats.lp_iterations = limits_.iterations();
+        r.stats.conflicts = limits_.conflicts();
+        r.stats.solutions = best_.found();
+        r.stats.memory = limits_.memory();
+        r.stats.seconds = limits_.seconds();
+        r.stats.history = reporter_.history();
+        r.stats.history.push_back({r.stats.seconds, r.objective, r.bound});
+        return std::move(result_);
+    }
+    /// Nothing is left below the cutoff: that is an optimum, unless the user wanted less.
+    void conclude_finished() {
+        const double objective = best_.objective();
+        const double exact = std::min(
+            objective, std::max(reporter_.bound(), context_.cutoff_below(objective - context_.shift) + context_.shift));
+        const bool gap_wanted = options_->absolute_gap > 0.0 || options_->relative_gap > 0.0;
+        const bool is_gap = gap_wanted && context_.gap_decides(objective - context_.shift) && exact < objective;
+        if (is_gap)
+            result_.why = stopped{limit::gap};
+        else
+            result_.why = optimal{};
+        result_.bound = reporter_.in_model(is_gap ? exact : objective);
+    }
+
+    const model* given_;
+    const solve_options* options_;
+    given_hooks hooks_;
+    control limits_;
+    incumbents best_;
+    reporter reporter_;
+    problem task_;
+    context context_;
+    result result_;
+    bool unbounded_ = false;
+};
+
+} // namespace optpipe::milp::search

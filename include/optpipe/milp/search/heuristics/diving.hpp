@@ -1,0 +1,100 @@
+#pragma once
+
+#include "optpipe/milp/search/heuristics/rounding.hpp"
+#include "optpipe/milp/search/tree.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+enum class diving_rule : unsigned char {
+    fractional, ///< what is nearest to whole, to that side
+    pseudocost, ///< where rounding has cost least
+    guided,     ///< towards the incumbent (Danna, Rothberg and Le Pape, 2005)
+    locked,     ///< the way that fewer rows forbid
+};
+
+/// One dive from a node: rounds a column, propagates, solves the relaxation, until a solution or a dead end. One wrong
+/// turn per column is taken back.
+class diving {
+public:
+    diving(const context& c, tree_worker& worker, const locks& l) : context_{c}, worker_{worker}, locks_{l} {}
+
+    /// `incumbent` may be empty, but not for the guided rule.
+    void run(node n, diving_rule rule, std::span<const double> incumbent) {
+        if (!settle(n)) return;
+        for (std::size_t depth = 0; depth < context_.task->columns() && !context_.limits->over(); ++depth) {
+            const auto candidates = fractional_columns(context_, worker_.lp().point());
+            if (candidates.empty()) {
+                static_cast<void>(worker_.offer_rounded());
+                return;
+            }
+            const auto step = choose(candidates, rule, incumbent);
+            n.decisions.push_back(step);
+            if (settle(n)) continue;
+            n.decisions.back() = negation(step);
+            if (!settle(n)) return;
+        }
+    }
+
+private:
+    /// The bounds and the relaxation are those of the node; false at a dead end.
+    bool settle(const node& n) {
+        if (!worker_.enter(n)) return false;
+        double bound = n.bound;
+        bool has_point = false;
+        return worker_.relax(bound, has_point) == tree_worker::verdict::open && has_point &&
+               bound <= worker_.found().cutoff;
+    }
+    [[nodiscard]] literal choose(std::span<const fractional> candidates, diving_rule rule,
+                                 std::span<const double> incumbent) const {
+        const fractional* best = nullptr;
+        double best_score = std::numeric_limits<double>::infinity();
+        bool best_up = false;
+        for (const auto& f : candidates) {
+            const bool up = goes_up(f, rule, incumbent);
+            const double score = price(f, rule, up);
+            if (score >= best_score) continue;
+            best = &f;
+            best_score = score;
+            best_up = up;
+        }
+        if (best == nullptr) best = &candidates.front();
+        return best_up ? at_least(best->column, std::ceil(best->value))
+                       : at_most(best->column, std::floor(best->value));
+    }
+    [[nodiscard]] bool goes_up(const fractional& f, diving_rule rule, std::span<const double> incumbent) const {
+        switch (rule) {
+        case diving_rule::fractional: return f.up() < f.down();
+        case diving_rule::pseudocost:
+            return f.up() * worker_.history().unit(f.column, true) < f.down() * worker_.history().unit(f.column, false);
+        case diving_rule::guided: return incumbent[f.column] > f.value;
+        case diving_rule::locked: {
+            const auto up = locks_.up[f.column], down = locks_.down[f.column];
+            return up != down ? up < down : f.up() < f.down();
+        }
+        }
+        return false;
+    }
+    [[nodiscard]] double price(const fractional& f, diving_rule rule, bool up) const {
+        const double distance = up ? f.up() : f.down();
+        switch (rule) {
+        case diving_rule::fractional:
+        case diving_rule::guided: return distance;
+        case diving_rule::pseudocost: return distance * worker_.history().unit(f.column, up);
+        case diving_rule::locked: return distance * static_cast<double>(1 + (up ? locks_.up : locks_.down)[f.column]);
+        }
+        return distance;
+    }
+
+    const context& context_;
+    tree_worker& worker_;
+    const locks& locks_;
+};
+
+} // namespace optpipe::milp::search

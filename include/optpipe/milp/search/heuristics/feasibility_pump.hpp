@@ -1,0 +1,73 @@
+#pragma once
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/milp/search/tree.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// The feasibility pump (Fischetti, Glover and Lodi, 2005): rounds the relaxation's point, then looks for the point of
+/// the relaxation nearest to that, and so on; what repeats itself is shaken. Distances to whole values between two
+/// bounds don't count.
+class feasibility_pump {
+public:
+    feasibility_pump(const context& c, tree_worker& worker, random_numbers& random)
+        : context_{c}, worker_{worker}, random_{random} {}
+
+    void run(const node& n) {
+        if (!worker_.enter(n)) return;
+        double bound = n.bound;
+        bool has_point = false;
+        if (worker_.relax(bound, has_point) != tree_worker::verdict::open || !has_point) return;
+        auto& lp = worker_.lp();
+        auto target = rounded(lp.point());
+        bool hit = false;
+        for (std::size_t round = 0; round < most_rounds && !hit && !context_.limits->over(); ++round) {
+            aim(target);
+            if (lp.solve(*context_.limits, infinity) != lp_status::optimal) break;
+            auto next = rounded(lp.point());
+            hit = fractional_columns(context_, lp.point()).empty();
+            if (next == target && !hit) shake(next);
+            target = std::move(next);
+        }
+        for (std::size_t j = 0; j < context_.task->columns(); ++j)
+            lp.solver().set_cost(j, context_.task->cost[j]);
+        if (hit) static_cast<void>(worker_.complete(target));
+    }
+
+private:
+    static constexpr std::size_t most_rounds = 30;
+    static constexpr std::size_t shaken_percent = 15;
+
+    [[nodiscard]] std::vector<double> rounded(std::span<const double> point) const {
+        std::vector<double> values(point.begin(), point.end());
+        for (std::size_t j = 0; j < values.size(); ++j)
+            values[j] = context_.task->is_integer(j) ? std::round(values[j]) : 0.0;
+        return values;
+    }
+    void aim(const std::vector<double>& target) {
+        const auto& d = worker_.engine().bounds();
+        for (std::size_t j = 0; j < target.size(); ++j) {
+            double cost = 0.0;
+            if (context_.task->is_integer(j) && target[j] <= d.lower(j)) cost = 1.0;
+            if (context_.task->is_integer(j) && target[j] >= d.upper(j)) cost = -1.0;
+            worker_.lp().solver().set_cost(j, cost);
+        }
+    }
+    void shake(std::vector<double>& target) {
+        const auto& d = worker_.engine().bounds();
+        for (std::size_t j = 0; j < target.size(); ++j)
+            if (context_.task->is_integer(j) && std::isfinite(d.width(j)) && random_.chance(shaken_percent))
+                target[j] = target[j] > d.lower(j) ? target[j] - 1.0 : std::min(target[j] + 1.0, d.upper(j));
+    }
+
+    const context& context_;
+    tree_worker& worker_;
+    random_numbers& random_;
+};
+
+} // namespace optpipe::milp::search

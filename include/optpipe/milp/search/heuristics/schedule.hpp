@@ -1,0 +1,89 @@
+#pragma once
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/milp/search/heuristics/diving.hpp"
+#include "optpipe/milp/search/heuristics/feasibility_pump.hpp"
+#include "optpipe/milp/search/heuristics/local_branching.hpp"
+#include "optpipe/milp/search/heuristics/rins.hpp"
+#include "optpipe/milp/search/tree.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// Which heuristic runs when, for one worker.
+class heuristic_schedule {
+public:
+    heuristic_schedule(const context& c, std::uint64_t seed) : context_{&c}, locks_{*c.task}, random_{seed} {}
+
+    /// Everything once, cheap first; the incumbent's point may be missing.
+    void at_root(tree_worker& w, const node& root) {
+        if (!context_->options->heuristics) return;
+        for (const auto rule : {diving_rule::locked, diving_rule::fractional, diving_rule::pseudocost})
+            diving{*context_, w, locks_}.run(root, rule, {});
+        if (w.found().cutoff == infinity) feasibility_pump{*context_, w, random_}.run(root);
+        neighbourhoods(w, root, root_nodes);
+    }
+    void before_dive(tree_worker& w, const node& n) {
+        if (!context_->options->heuristics) return;
+        ++dives_;
+        users(w, n);
+        if (dives_ % dives_per_diving == 0) dive_once(w, n);
+        if (dives_ % next_neighbourhood_ == 0) {
+            next_neighbourhood_ *= 2;
+            neighbourhoods(w, n, tree_nodes);
+        }
+    }
+
+private:
+    static constexpr std::size_t dives_per_diving = 4;
+    static constexpr std::size_t root_nodes = 200;
+    static constexpr std::size_t tree_nodes = 300;
+    static constexpr std::size_t radius = 10;
+
+    void dive_once(tree_worker& w, const node& n) {
+        constexpr std::array rules{diving_rule::guided, diving_rule::pseudocost, diving_rule::locked,
+                                   diving_rule::fractional};
+        auto rule = rules[next_rule_++ % rules.size()];
+        const auto incumbent = w.found().point;
+        if (rule == diving_rule::guided && !incumbent) rule = diving_rule::fractional;
+        diving{*context_, w, locks_}.run(n, rule,
+                                         incumbent ? std::span<const double>{*incumbent} : std::span<const double>{});
+    }
+    void users(tree_worker& w, const node& n) {
+        if (!context_->help.solution_near || !relaxed(w, n)) return;
+        const std::vector<double> point(w.lp().point().begin(), w.lp().point().end());
+        if (auto found = context_->help.solution_near(point)) w.offer_given(std::move(*found));
+    }
+    void neighbourhoods(tree_worker& w, const node& n, std::size_t nodes) {
+        const auto incumbent = w.found().point;
+        if (!incumbent || !context_->solve_sub) return;
+        if (relaxed(w, n)) {
+            const std::vector<double> point(w.lp().point().begin(), w.lp().point().end());
+            if (const auto found = rins(*context_, w.engine().bounds(), *incumbent, point, nodes, w.found().cutoff))
+                w.offer(*found);
+        }
+        if (const auto found =
+                local_branching(*context_, w.engine().bounds(), *w.found().point, radius, nodes, w.found().cutoff))
+            w.offer(*found);
+    }
+    static bool relaxed(tree_worker& w, const node& n) {
+        double bound = n.bound;
+        bool has_point = false;
+        return w.enter(n) && w.relax(bound, has_point) == tree_worker::verdict::open && has_point;
+    }
+
+    const context* context_;
+    locks locks_;
+    random_numbers random_;
+    std::size_t dives_ = 0;
+    std::size_t next_rule_ = 0;
+    std::size_t next_neighbourhood_ = 4;
+};
+
+} // namespace optpipe::milp::search

@@ -1,0 +1,82 @@
+#pragma once
+
+#include "optpipe/milp/check.hpp"
+#include "optpipe/milp/model.hpp"
+#include "optpipe/milp/options.hpp"
+#include "optpipe/milp/search/problem.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// The best solution of the model as it was given. Nothing gets in that `check` doesn't pass on that model. All members
+/// may be called from any thread.
+class incumbents {
+public:
+    incumbents(const model& given, optpipe::tolerance tolerance, incumbent_board* board)
+        : given_{&given}, tolerance_{tolerance}, board_{board}, sign_{given.direction() == sense::maximize ? -1.0
+                                                                                                           : 1.0} {}
+
+    /// Minimized, without the model's offset; infinite while there is none.
+    [[nodiscard]] double objective() const { return objective_.load(std::memory_order_acquire); }
+    [[nodiscard]] bool exists() const { return objective() < infinity; }
+    [[nodiscard]] std::size_t found() const { return found_.load(std::memory_order_relaxed); }
+    [[nodiscard]] std::optional<std::vector<double>> values() const {
+        const std::scoped_lock lock{mutex_};
+        return values_;
+    }
+
+    /// A solution as `offer` would take it, if it is one, with its objective. One value per variable of the given
+    /// model.
+    [[nodiscard]] std::optional<solution> verified(std::vector<double> values) const {
+        if (values.size() != given_->variables()) return std::nullopt;
+        for (const variable x : given_->all_variables())
+            values[x.position()] = nudged(x, values[x.position()]);
+        if (!check(*given_, values, tolerance_).empty()) return std::nullopt;
+        const double objective = sign_ * (objective_value(*given_, values) - given_->offset());
+        return solution{objective, std::move(values)};
+    }
+    /// Whether it became the incumbent.
+    bool offer(std::vector<double> offered) {
+        auto fine = verified(std::move(offered));
+        if (!fine) return false;
+        auto& [objective, values] = *fine;
+        const std::scoped_lock lock{mutex_};
+        if (objective >= objective_.load(std::memory_order_relaxed)) return false;
+        values_ = std::move(values);
+        if (board_ != nullptr) board_->write({objective_value(*given_, *values_), *values_});
+        objective_.store(objective, std::memory_order_release);
+        found_.fetch_add(1, std::memory_order_relaxed);
+        return true;
+    }
+
+private:
+    /// Whole, and within its bounds, where that is within the tolerance.
+    [[nodiscard]] double nudged(variable x, double value) const {
+        const double slack = tolerance_.at(1.0);
+        if (given_->is_integer(x) && std::abs(value - std::round(value)) <= slack) value = std::round(value);
+        if (value < given_->lower(x) && value >= given_->lower(x) - slack) value = given_->lower(x);
+        if (value > given_->upper(x) && value <= given_->upper(x) + slack) value = given_->upper(x);
+        return value;
+    }
+
+    const model* given_;
+    optpipe::tolerance tolerance_;
+    incumbent_board* board_;
+    double sign_;
+    mutable std::mutex mutex_;
+    std::optional<std::vector<double>> values_;
+    std::atomic<double> objective_{infinity};
+    std::atomic<std::size_t> found_{0};
+};
+
+} // namespace optpipe::milp::search

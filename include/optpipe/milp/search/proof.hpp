@@ -1,0 +1,91 @@
+#pragma once
+
+#include "optpipe/milp/search/domains.hpp"
+#include "optpipe/milp/search/problem.hpp"
+#include "optpipe/milp/search/rows.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// Rows of a relaxation beyond those of the problem: cuts that hold everywhere.
+using extra_rows = std::vector<sparse_row>;
+
+/// The sum of a relaxation's rows with multipliers, and of the objective below its cutoff: one row that holds wherever
+/// those do. If the bounds contradict it, the relaxation has no point there worth looking for, whatever the linear
+/// solver's arithmetic was.
+class proof_row {
+public:
+    proof_row(const problem& p, const extra_rows& extra) : problem_{&p}, extra_{&extra}, sums_(p.columns(), 0.0) {}
+
+    /// `multipliers` one per row, above 0 for lower sides; `share` of the objective.
+    void build(std::span<const double> multipliers, double share, double cutoff) {
+        const auto& p = *problem_;
+        std::fill(sums_.begin(), sums_.end(), 0.0);
+        limit_ = share > 0.0 ? share * cutoff : 0.0;
+        if (share > 0.0)
+            for (std::size_t j = 0; j < p.columns(); ++j)
+                sums_[j] = share * p.cost[j];
+        for (std::size_t i = 0; i < multipliers.size(); ++i) {
+            const bool own = i < p.rows();
+            const auto& more = *extra_;
+            add(multipliers[i], own ? p.row_entries(i) : std::span<const entry>{more[i - p.rows()].entries},
+                own ? p.row_lower[i] : more[i - p.rows()].lower, own ? p.row_upper[i] : more[i - p.rows()].upper);
+        }
+    }
+    /// Leaves out what is too small to count, at the price of what it could be by the bounds of the root.
+    void tidy(const domains& d) {
+        terms_.clear();
+        double largest = 0.0;
+        for (const double s : sums_)
+            largest = std::max(largest, std::abs(s));
+        const double least = problem_->tolerances.zero * std::max(1.0, largest);
+        for (std::size_t j = 0; j < sums_.size(); ++j) {
+            if (sums_[j] == 0.0) continue;
+            const signed_term t{std::abs(sums_[j]), sums_[j] > 0.0 ? lower_of(j) : upper_of(j)};
+            const double root = d.at_root(t.bound);
+            if (t.weight < least && root > -infinity)
+                limit_ -= t.weight * root;
+            else
+                terms_.push_back(t);
+        }
+    }
+
+    [[nodiscard]] std::span<const signed_term> terms() const { return terms_; }
+    [[nodiscard]] double limit() const { return limit_; }
+    /// Whether the bounds contradict it, by more than the arithmetic may have gone wrong.
+    [[nodiscard]] bool contradicts(const domains& d) const {
+        double magnitude = std::abs(limit_);
+        double least = -limit_;
+        for (const auto& t : terms_) {
+            const double part = t.weight * d[t.bound];
+            if (!std::isfinite(part)) return false;
+            least += part;
+            magnitude += std::abs(part);
+        }
+        return least > problem_->tolerances.zero * magnitude + std::numeric_limits<double>::min();
+    }
+
+private:
+    void add(double multiplier, std::span<const entry> entries, double lower, double upper) {
+        const double side = multiplier > 0.0 ? lower : upper;
+        if (multiplier == 0.0 || !std::isfinite(side)) return;
+        for (const auto& e : entries)
+            sums_[e.column] -= multiplier * e.coefficient;
+        limit_ -= multiplier * side;
+    }
+
+    const problem* problem_;
+    const extra_rows* extra_;
+    std::vector<double> sums_;
+    std::vector<signed_term> terms_;
+    double limit_ = 0.0;
+};
+
+} // namespace optpipe::milp::search

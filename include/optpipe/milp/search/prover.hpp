@@ -1,0 +1,206 @@
+#pragma once
+
+#include "optpipe/milp/search/conflict_search.hpp"
+#include "optpipe/milp/search/context.hpp"
+#include "optpipe/milp/search/finds.hpp"
+#include "optpipe/milp/search/relaxation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// A problem with one column more, which is at least the objective in whole units: a lower bound on it says what the
+/// objective can't be, an assumption on it is a literal.
+struct measured_problem {
+    problem task;
+    std::size_t objective = 0;
+    double unit = 0.0; ///< 0: the objective isn't bounded well enough to be measured
+
+    measured_problem(const problem& p, double low, double high) : task{p}, objective{p.columns()} {
+        constexpr double marks = 10000.0;
+        constexpr double widest = 1e9;
+        unit = p.objective_step > 0.0 ? p.objective_step : (high - low) / marks;
+        const double span = std::max(std::abs(low), std::abs(high));
+        if (!(unit > p.tolerances.slack(span)) || !(span < widest * unit)) {
+            if (!(p.objective_step > 0.0 && span < widest * unit)) unit = 0.0;
+        }
+        const bool measured = unit > 0.0;
+        task.lower.push_back(measured ? std::floor(low / unit) - 1.0 : 0.0);
+        task.upper.push_back(measured ? std::ceil(high / unit) + 1.0 : 0.0);
+        task.cost.push_back(0.0);
+        task.kind.push_back(column_kind::implied);
+        task.goes_up.push_back(0);
+        task.unit.push_back(1.0);
+        if (measured) add_row(p);
+    }
+
+private:
+    void add_row(const problem& p) {
+        std::vector<entry> terms;
+        for (std::size_t j = 0; j < p.columns(); ++j)
+            if (p.cost[j] != 0.0) terms.push_back({static_cast<std::uint32_t>(j), whole(p, p.cost[j] / unit)});
+        terms.push_back({static_cast<std::uint32_t>(objective), -1.0});
+        task.add_row(terms, -infinity, 0.0);
+    }
+    static double whole(const problem& p, double value) { return p.objective_step > 0.0 ? std::round(value) : value; }
+};
+
+/// Proves without relaxations: conflict search for better points, and in turn for a proof that none lies within a
+/// stretch above the lower bound, which grows while that is easy (destructive bounds). Strong where rows with big
+/// coefficients make relaxations weak.
+class prover {
+public:
+    prover(const context& c, double low, double high, std::uint64_t seed)
+        : context_{&c}, measured_{std::make_unique<measured_problem>(*c.task, low, high)},
+          search_{measured_->task, seed}, bound_{low} {
+        for (std::size_t j = 0; j < c.task->columns(); ++j)
+            has_continuous_ = has_continuous_ || c.task->kind[j] == column_kind::continuous;
+    }
+
+    [[nodiscard]] finds& found() { return finds_; }
+    /// No point below the cutoff has a lower objective than this.
+    [[nodiscard]] double bound() const { return bound_; }
+    /// Nothing is left below the cutoff.
+    [[nodiscard]] bool done() const { return done_; }
+    /// Conflicts since something new came of them.
+    [[nodiscard]] std::size_t in_vain() const { return search_.conflicts() - last_success_; }
+    [[nodiscard]] std::size_t conflicts() const { return search_.conflicts(); }
+    [[nodiscard]] std::size_t effort() { return search_.engine().row_visits(); }
+    [[nodiscard]] std::size_t learned() { return search_.engine().learned().learned(); }
+
+    void take_cutoff(double cutoff) {
+        if (cutoff >= finds_.cutoff) return;
+        finds_.cutoff = cutoff;
+        search_.set_cutoff(cutoff);
+    }
+    void take_root_facts(std::span<const literal> facts) {
+        search_.restart();
+        for (const auto& f : facts)
+            if (!search_.engine().imply_at_root(f)) return;
+    }
+    void take_bound(double bound) {
+        if (measured_->unit <= 0.0 || bound <= bound_) return;
+        bound_ = bound;
+        search_.restart();
+        const double whole = std::ceil(bound / measured_->unit - context_->task->tolerances.feasibility);
+        static_cast<void>(search_.engine().imply_at_root(at_least(measured_->objective, whole)));
+    }
+    void take_point(std::span<const double> values) {
+        for (std::size_t j = 0; j < values.size(); ++j)
+            search_.set_phase(j, values[j]);
+    }
+
+    /// Works until about so many conflicts and row visits have passed, or it is done or stuck.
+    void work(std::size_t conflicts, std::size_t visits) {
+        const auto last_conflict = search_.conflicts() + conflicts;
+        const auto last_visit = effort() + visits;
+        do {
+            const auto before = search_.conflicts();
+            const auto outcome = run_once(std::min(slice, last_conflict - std::min(before, last_conflict)) + 1);
+            context_->limits->count_conflicts(search_.conflicts() - before);
+            digest(outcome);
+            raise_bound();
+        } while (!done_ && !stuck_ && search_.conflicts() < last_conflict && effort() < last_visit &&
+                 !context_->limits->over());
+    }
+    [[nodiscard]] bool stuck() const { return stuck_; }
+
+private:
+    static constexpr std::size_t slice = 500;
+
+    search_outcome run_once(std::size_t conflicts) {
+        const auto stop = [&] { return context_->limits->over(); };
+        if (!lifting_) return search_.run(conflicts, {}, stop);
+        const auto& d = search_.engine().bounds();
+        search_.restart();
+        const double low = d.lower(measured_->objective);
+        const double target = std::min(low + std::floor(stretch_) - 1.0, d.upper(measured_->objective) - 1.0);
+        return search_.run(conflicts, at_most(measured_->objective, std::max(target, low)), stop);
+    }
+    void digest(search_outcome outcome) {
+        switch (outcome) {
+        case search_outcome::refuted: done_ = true; break;
+        case search_outcome::assumed_false: stretch_ *= 2.0; break;
+        case search_outcome::point: take_result(); break;
+        case search_outcome::budget:
+            if (lifting_) stretch_ = std::max(1.0, 0.5 * stretch_);
+            lifting_ = !lifting_ && measured_->unit > 0.0;
+            break;
+        }
+    }
+    void raise_bound() {
+        if (measured_->unit <= 0.0) return;
+        const double whole = search_.engine().bounds().at_root(lower_of(measured_->objective));
+        const double exact = context_->task->objective_step > 0.0 ? whole : whole - 1.0;
+        const double reached = exact * measured_->unit;
+        if (!(reached > bound_ + context_->task->tolerances.slack(bound_))) return;
+        bound_ = reached;
+        last_success_ = search_.conflicts();
+    }
+
+    void take_result() {
+        const auto& d = search_.engine().bounds();
+        const auto n = context_->task->columns();
+        std::vector<double> values(n);
+        for (std::size_t j = 0; j < n; ++j)
+            values[j] = d.lower(j);
+        if (has_continuous_ ? complete(values) : finds_.offer(*context_, values)) return take_solution(values);
+        if (!has_continuous_) stuck_ = true;
+    }
+    void take_solution(std::span<const double> values) {
+        last_success_ = search_.conflicts();
+        take_point(values);
+        search_.set_cutoff(finds_.cutoff);
+    }
+    /// The integers being fixed, solves for the rest, or learns why that can't be.
+    bool complete(std::vector<double>& values) {
+        if (!lp_) lp_ = std::make_unique<relaxation>(*context_->task, 0);
+        const auto& d = search_.engine().bounds();
+        for (std::size_t j = 0; j < values.size(); ++j)
+            lp_->set_bounds(j, d.lower(j), d.upper(j));
+        const auto status = lp_->solve(*context_->limits, infinity);
+        if (status == lp_status::optimal) {
+            values.assign(lp_->point().begin(), lp_->point().end());
+            if (finds_.offer(*context_, values)) return true;
+        }
+        const bool infeasible = status == lp_status::infeasible;
+        if (status != lp_status::stopped)
+            exclude(infeasible ? lp_->solver().infeasibility_ray() : lp_->solver().duals(), infeasible ? 0.0 : 1.0);
+        return false;
+    }
+    void exclude(std::span<const double> multipliers, double share) {
+        proof_row proof{*context_->task, lp_->cuts()};
+        proof.build(multipliers, share, finds_.cutoff);
+        auto& engine = search_.engine();
+        proof.tidy(engine.bounds());
+        if (!proof.contradicts(engine.bounds())) {
+            stuck_ = true; // neither a point nor a reason why not
+            return;
+        }
+        engine.contradict(proof.terms(), proof.limit());
+        done_ = !search_.learn_from_conflict();
+    }
+
+    const context* context_;
+    std::unique_ptr<measured_problem> measured_;
+    conflict_search search_;
+    std::unique_ptr<relaxation> lp_;
+    finds finds_;
+    double bound_;
+    double stretch_ = 1.0;
+    std::size_t last_success_ = 0;
+    bool has_continuous_ = false;
+    bool lifting_ = false;
+    bool done_ = false;
+    bool stuck_ = false;
+};
+
+} // namespace optpipe::milp::search

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// What rounding a column has cost so far, per unit, down and up (Bénichou et al., 1971).
+class pseudocosts {
+public:
+    /// One observation: the bound rose by `gain` when the column was moved by `distance`.
+    struct observation {
+        std::size_t column;
+        bool up;
+        double distance;
+        double gain;
+    };
+
+    explicit pseudocosts(std::size_t columns)
+        : sides_{{std::vector<side>(columns), {}}, {std::vector<side>(columns), {}}} {}
+
+    void add(const observation& o) {
+        constexpr double least_distance = 1e-6;
+        if (o.distance < least_distance) return;
+        auto& all = sides_[o.up ? 1 : 0];
+        const double unit = std::max(0.0, o.gain) / o.distance;
+        for (auto* s : {&all.of[o.column], &all.sum}) {
+            s->total += unit;
+            ++s->count;
+        }
+    }
+    [[nodiscard]] std::size_t count(std::size_t column, bool up) const { return sides_[up ? 1 : 0].of[column].count; }
+    /// Observations of the rarer direction.
+    [[nodiscard]] std::size_t reliability(std::size_t column) const {
+        return std::min(count(column, false), count(column, true));
+    }
+    /// By the column's own history, or that of all where it has none.
+    [[nodiscard]] double unit(std::size_t column, bool up) const {
+        const auto& all = sides_[up ? 1 : 0];
+        const auto& own = all.of[column];
+        if (own.count > 0) return own.total / static_cast<double>(own.count);
+        return all.sum.count > 0 ? all.sum.total / static_cast<double>(all.sum.count) : 1.0;
+    }
+    /// High if both ways cost.
+    [[nodiscard]] static double score(double down, double up) {
+        constexpr double least = 1e-6;
+        return std::max(down, least) * std::max(up, least);
+    }
+
+private:
+    struct side {
+        double total = 0.0;
+        std::size_t count = 0;
+    };
+    struct direction {
+        std::vector<side> of;
+        side sum;
+    };
+    direction sides_[2];
+};
+
+} // namespace optpipe::milp::search

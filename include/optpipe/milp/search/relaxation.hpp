@@ -1,0 +1,121 @@
+#pragma once
+
+#include "optpipe/milp/lp/simplex.hpp"
+#include "optpipe/milp/search/control.hpp"
+#include "optpipe/milp/search/domains.hpp"
+#include "optpipe/milp/search/problem.hpp"
+#include "optpipe/milp/search/proof.hpp"
+
+#include <Eigen/SparseCore>
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// Rows of the relaxation: those of the problem, and cuts behind them.
+[[nodiscard]] inline linear_program program_of(const problem& p) {
+    linear_program lp;
+    std::vector<Eigen::Triplet<double>> entries;
+    entries.reserve(p.entries.size());
+    for (std::size_t i = 0; i < p.rows(); ++i)
+        for (const auto& e : p.row_entries(i))
+            entries.emplace_back(static_cast<int>(i), static_cast<int>(e.column), e.coefficient);
+    lp.matrix.resize(static_cast<Eigen::Index>(p.rows()), static_cast<Eigen::Index>(p.columns()));
+    lp.matrix.setFromTriplets(entries.begin(), entries.end());
+    lp.cost = p.cost;
+    lp.column_lower = p.lower;
+    lp.column_upper = p.upper;
+    lp.row_lower = p.row_lower;
+    lp.row_upper = p.row_upper;
+    return lp;
+}
+
+/// A linear relaxation that follows the bounds of a search. Copies are independent.
+class relaxation {
+public:
+    relaxation(const problem& p, std::uint64_t seed)
+        : problem_{&p}, lower_{p.lower}, upper_{p.upper}, solver_{program_of(p), options_for(seed)} {}
+
+    [[nodiscard]] simplex& solver() { return solver_; }
+    [[nodiscard]] const simplex& solver() const { return solver_; }
+    [[nodiscard]] const extra_rows& cuts() const { return cuts_; }
+
+    void follow(const domains& d) {
+        for (std::size_t j = 0; j < lower_.size(); ++j)
+            set_bounds(j, d.lower(j), d.upper(j));
+    }
+    void set_bounds(std::size_t j, double low, double up) {
+        if (lower_[j] == low && upper_[j] == up) return;
+        lower_[j] = low;
+        upper_[j] = up;
+        solver_.set_column_bounds(j, low, up);
+    }
+    [[nodiscard]] double lower(std::size_t j) const { return lower_[j]; }
+    [[nodiscard]] double upper(std::size_t j) const { return upper_[j]; }
+
+    lp_status solve(control& c, double cutoff, std::size_t iterations = std::numeric_limits<std::size_t>::max()) {
+        simplex_limits limits;
+        limits.iterations = iterations;
+        limits.cutoff = cutoff;
+        limits.stop = c.token();
+        limits.deadline = c.deadline();
+        const auto before = solver_.iterations();
+        const auto status = solver_.solve(limits);
+        c.count_iterations(solver_.iterations() - before);
+        return status;
+    }
+    /// Starts the next solve from the rows' own activities.
+    void forget_basis() {
+        basis fresh;
+        for (std::size_t j = 0; j < lower_.size(); ++j)
+            fresh.columns.push_back(std::isfinite(lower_[j])   ? basis_status::at_lower
+                                    : std::isfinite(upper_[j]) ? basis_status::at_upper
+                                                               : basis_status::free_at_zero);
+        fresh.rows.assign(problem_->rows() + cuts_.size(), basis_status::basic);
+        solver_.set_basis(fresh);
+    }
+    /// Valid whatever the status.
+    [[nodiscard]] double bound() const { return solver_.dual_bound(); }
+    [[nodiscard]] std::span<const double> point() const { return solver_.primal(); }
+
+    void add_cuts(std::span<const sparse_row> cuts) {
+        std::vector<cut_row> rows;
+        for (const auto& c : cuts) {
+            cut_row r{{}, c.lower, c.upper};
+            for (const auto& e : c.entries)
+                r.terms.emplace_back(e.column, e.coefficient);
+            rows.push_back(std::move(r));
+            cuts_.push_back(c);
+        }
+        solver_.add_rows(rows);
+    }
+    /// Positions among the cuts, rising.
+    void remove_cuts(std::span<const std::size_t> positions) {
+        std::vector<std::size_t> rows;
+        for (const auto k : positions)
+            rows.push_back(problem_->rows() + k);
+        solver_.remove_rows(rows);
+        for (auto k = positions.rbegin(); k != positions.rend(); ++k)
+            cuts_.erase(cuts_.begin() + static_cast<std::ptrdiff_t>(*k));
+    }
+
+private:
+    static simplex_options options_for(std::uint64_t seed) {
+        simplex_options o;
+        o.seed = seed;
+        return o;
+    }
+
+    const problem* problem_;
+    std::vector<double> lower_, upper_;
+    extra_rows cuts_;
+    simplex solver_;
+};
+
+} // namespace optpipe::milp::search

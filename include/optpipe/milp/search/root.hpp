@@ -1,0 +1,154 @@
+#pragma once
+
+#include "optpipe/milp/search/context.hpp"
+#include "optpipe/milp/search/heuristics/schedule.hpp"
+#include "optpipe/milp/search/node.hpp"
+#include "optpipe/milp/search/proof.hpp"
+#include "optpipe/milp/search/propagator.hpp"
+#include "optpipe/milp/search/prover.hpp"
+#include "optpipe/milp/search/relaxation.hpp"
+#include "optpipe/milp/search/tree.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+enum class root_outcome : unsigned char {
+    closed,    ///< nothing is left below the cutoff
+    unbounded, ///< the relaxation is
+    open,
+    stopped,
+};
+
+/// The work before the tree: propagation, a first run of the prover, the relaxation with its cuts, heuristics.
+class root_node {
+public:
+    root_node(const context& c) : context_{&c}, engine_{*c.task} {}
+
+    [[nodiscard]] propagator& engine() { return engine_; }
+    [[nodiscard]] relaxation& lp() { return *lp_; }
+    [[nodiscard]] bool has_lp() const { return lp_ != nullptr; }
+    [[nodiscard]] std::unique_ptr<prover> take_prover() { return std::move(prover_); }
+    [[nodiscard]] double bound() const { return bound_; }
+    std::function<void(double)> report;
+
+    root_outcome process() {
+        engine_.set_cutoff(cutoff());
+        if (!engine_.propagate()) return root_outcome::closed;
+        context_->watch(engine_.bounds(), cutoff(), "propagation at the root");
+        raise(engine_.least_objective());
+        if (run_prover()) return root_outcome::closed;
+        if (context_->limits->over()) return root_outcome::stopped;
+        if (!context_->options->tree_search) return root_outcome::open;
+        lp_ = std::make_unique<relaxation>(*context_->task, context_->options->seed);
+        return solve_relaxation();
+    }
+    /// Dives and neighbourhoods; then what the incumbent says about the bounds.
+    root_outcome run_heuristics() {
+        tree_worker worker{*context_, engine_, *lp_};
+        worker.take_cutoff(cutoff());
+        node root;
+        root.bound = bound_;
+        if (point_) worker.found().point = point_;
+        heuristic_schedule{*context_, context_->options->seed}.at_root(worker, root);
+        worker.found().publish(*context_);
+        if (worker.found().point) point_ = worker.found().point;
+        for (const auto& fact : worker.found().facts)
+            if (!engine_.imply_at_root(fact)) return root_outcome::closed;
+        if (worker.engine().refuted()) return root_outcome::closed;
+        return fix_by_reduced_costs() ? root_outcome::open : root_outcome::closed;
+    }
+    [[nodiscard]] node first_node() const {
+        node n;
+        n.bound = bound_;
+        n.start = std::make_shared<const basis>(lp_->solver().current_basis());
+        return n;
+    }
+    [[nodiscard]] std::shared_ptr<const std::vector<double>> point() const { return point_; }
+
+private:
+    static constexpr std::size_t first_conflicts = 10'000;
+    static constexpr std::size_t first_visits = 20'000'000;
+    static constexpr std::size_t first_conflicts_with_reals = 500;
+
+    [[nodiscard]] double cutoff() const { return context_->cutoff_below(context_->incumbent_objective()); }
+    void raise(double bound) {
+        if (!(bound > bound_)) return;
+        bound_ = bound;
+        if (report) report(bound_);
+    }
+
+    /// Whether that was all.
+    bool run_prover() {
+        const double low = engine_.least_objective();
+        if (!context_->options->conflict_search || low == -infinity) return false;
+        prover_ = std::make_unique<prover>(*context_, low, greatest_objective(), context_->options->seed);
+        prover_->take_cutoff(cutoff());
+        prover_->take_bound(std::max(bound_, context_->help.bound));
+        const auto& kinds = context_->task->kind;
+        const bool reals = std::find(kinds.begin(), kinds.end(), column_kind::continuous) != kinds.end();
+        prover_->work(reals ? first_conflicts_with_reals : first_conflicts, first_visits);
+        prover_->found().publish(*context_);
+        point_ = prover_->found().point;
+        raise(prover_->bound());
+        engine_.set_cutoff(cutoff());
+        return prover_->done();
+    }
+    [[nodiscard]] double greatest_objective() const {
+        double sum = 0.0;
+        const auto& d = engine_.bounds();
+        for (std::size_t j = 0; j < d.columns(); ++j)
+            if (const double cost = context_->task->cost[j]; cost != 0.0)
+                sum += cost * (cost > 0.0 ? d.upper(j) : d.lower(j));
+        return std::min(sum, context_->incumbent_objective());
+    }
+
+    root_outcome solve_relaxation() {
+        lp_->follow(engine_.bounds());
+        auto status = lp_->solve(*context_->limits, infinity);
+        if (status == lp_status::stopped) {
+            raise(lp_->bound());
+            return root_outcome::stopped;
+        }
+        if (status == lp_status::unbounded) return root_outcome::unbounded;
+        if (status == lp_status::infeasible)
+            return proves(lp_->solver().infeasibility_ray()) ? root_outcome::closed : root_outcome::open;
+        raise(lp_->bound());
+        if (status != lp_status::optimal) return root_outcome::open;
+        return fix_by_reduced_costs() ? root_outcome::open : root_outcome::closed;
+    }
+    bool proves(std::span<const double> ray) {
+        proof_row proof{*context_->task, lp_->cuts()};
+        proof.build(ray, 0.0, infinity);
+        proof.tidy(engine_.bounds());
+        return proof.contradicts(engine_.bounds());
+    }
+    /// False if nothing is left.
+    bool fix_by_reduced_costs() {
+        engine_.set_cutoff(cutoff());
+        if (cutoff() < infinity && lp_->solver().duals().size() == context_->task->rows() + lp_->cuts().size()) {
+            proof_row proof{*context_->task, lp_->cuts()};
+            proof.build(lp_->solver().duals(), 1.0, cutoff());
+            proof.tidy(engine_.bounds());
+            if (!engine_.apply(proof.terms(), proof.limit())) return false;
+        }
+        if (!engine_.propagate()) return false;
+        context_->watch(engine_.bounds(), cutoff(), "reduced costs at the root");
+        return true;
+    }
+
+    const context* context_;
+    propagator engine_;
+    std::unique_ptr<prover> prover_;
+    std::unique_ptr<relaxation> lp_;
+    std::shared_ptr<const std::vector<double>> point_;
+    double bound_ = -infinity;
+};
+
+} // namespace optpipe::milp::search

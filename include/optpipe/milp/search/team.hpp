@@ -1,0 +1,305 @@
+#pragma once
+
+#include "optpipe/milp/search/context.hpp"
+#include "optpipe/milp/search/heuristics/schedule.hpp"
+#include "optpipe/milp/search/prover.hpp"
+#include "optpipe/milp/search/queue.hpp"
+#include "optpipe/milp/search/tree.hpp"
+
+#include <oneapi/tbb/parallel_for.h>
+#include <oneapi/tbb/task_group.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// The workers of one search, what they share, and who does what when. Either each thread works on the next best node
+/// as soon as it is free, or (deterministic) in rounds: a fixed number of workers take the best nodes, and what they
+/// found is put together in the order of the workers when all are through.
+class team {
+public:
+    team(const context& c, std::unique_ptr<prover> p)
+        : context_{&c}, prover_{std::move(p)}, shared_{c.task->columns()} {}
+
+    /// The tree starts with the root; without this there is none.
+    void plant(const propagator& engine, const relaxation& lp, node root) {
+        const auto count = deterministic() ? workers_of_rounds : std::max<std::size_t>(1, context_->options->threads);
+        for (std::size_t k = 0; k < count; ++k)
+            workers_.push_back(std::make_unique<tree_worker>(*context_, engine, lp));
+        for (std::size_t k = 0; k < count; ++k)
+            heuristics_.emplace_back(*context_, context_->options->seed + k + 1);
+        busy_bounds_.assign(count, infinity);
+        facts_read_by_.assign(count, 0);
+        root_bound_ = root.bound;
+        queue_.push(std::move(root));
+        has_tree_ = true;
+    }
+    /// Must be called where TBB may start tasks: in the caller's arena.
+    void run() {
+        if (deterministic())
+            run_rounds();
+        else
+            run_freely();
+    }
+
+    /// No point below the cutoff is better.
+    [[nodiscard]] double bound() const {
+        const std::scoped_lock lock{mutex_};
+        return bound_locked();
+    }
+    [[nodiscard]] bool unresolved() const { return unresolved_ < infinity; }
+    [[nodiscard]] bool through() const {
+        const std::scoped_lock lock{mutex_};
+        return through_;
+    }
+    /// Called now and then with the bound, by one thread at a time.
+    std::function<void(double)> report;
+
+private:
+    using clock = std::chrono::steady_clock;
+    static constexpr std::size_t workers_of_rounds = 4;
+    static constexpr std::size_t nodes_per_dive = 60;
+    static constexpr std::size_t conflicts_per_turn = 1500;
+    static constexpr std::size_t visits_per_turn = 3'000'000;
+    /// Conflicts without success after which the prover gets less time.
+    static constexpr std::size_t patience = 60'000;
+    static constexpr std::size_t most_shared_facts = 100'000;
+
+    [[nodiscard]] bool deterministic() const { return context_->options->deterministic; }
+    [[nodiscard]] bool prover_works() const { return prover_ && !prover_->stuck() && !prover_->done(); }
+
+    double bound_locked() const {
+        double tree = std::min(unresolved_, queue_.least_bound());
+        for (const double b : busy_bounds_)
+            tree = std::min(tree, b);
+        if (!has_tree_) tree = -infinity;
+        return std::max({tree, prover_bound_, context_->help.bound, root_bound_});
+    }
+
+    // -- freely ------------------------------------------------------------------------------------------------------
+
+    void run_freely() {
+        const auto threads = std::max<std::size_t>(1, context_->options->threads);
+        if (threads == 1) return work_freely(0);
+        tbb::task_group group;
+        for (std::size_t t = 1; t < threads; ++t)
+            group.run([this, t] { work_freely(t); });
+        work_freely(0);
+        group.wait();
+    }
+    void work_freely(std::size_t t) {
+        bool last_was_proof = false;
+        while (!context_->limits->over() && !finish_if_through()) {
+            if (!last_was_proof && take_prover(t)) {
+                last_was_proof = context_->options->threads == 1 || prover_->in_vain() > patience;
+                turn_of_prover();
+            } else {
+                last_was_proof = false;
+                if (!turn_of_tree(t)) wait_for_work();
+            }
+        }
+        wake_.notify_all();
+    }
+    bool take_prover(std::size_t t) {
+        const std::scoped_lock lock{mutex_};
+        if (!prover_works() || prover_busy_) return false;
+        if (t != 0 && has_tree_ && !queue_.empty()) return false;
+        if (prover_->in_vain() > patience && has_tree_ && ++turns_skipped_ % skipped_when_in_vain != 0) return false;
+        prover_busy_ = true;
+        return true;
+    }
+    void turn_of_prover() {
+        {
+            const std::scoped_lock lock{mutex_};
+            brief_prover();
+        }
+        prover_->work(conflicts_per_turn, visits_per_turn);
+        const std::scoped_lock lock{mutex_};
+        debrief_prover();
+        prover_busy_ = false;
+        report_now();
+    }
+    bool turn_of_tree(std::size_t t) {
+        node n;
+        {
+            const std::scoped_lock lock{mutex_};
+            queue_.prune(cutoff());
+            if (queue_.empty() || t >= workers_.size()) return false;
+            n = queue_.pop();
+            busy_bounds_[t] = n.bound;
+            brief(t);
+        }
+        std::vector<node> open;
+        heuristics_[t].before_dive(*workers_[t], n);
+        workers_[t]->dive(std::move(n), nodes_per_dive, open);
+        const std::scoped_lock lock{mutex_};
+        busy_bounds_[t] = infinity;
+        debrief(t, open);
+        report_now();
+        wake_.notify_all();
+        return true;
+    }
+    void wait_for_work() {
+        std::unique_lock lock{mutex_};
+        wake_.wait_for(lock, std::chrono::milliseconds{5});
+    }
+
+    // -- in rounds ---------------------------------------------------------------------------------------------------
+
+    void run_rounds() {
+        while (!context_->limits->over() && !context_->limits->over_counts() && !finish_if_through()) {
+            std::vector<node> heads;
+            queue_.prune(cutoff());
+            while (!queue_.empty() && heads.size() < workers_.size())
+                heads.push_back(queue_.pop());
+            round(heads);
+            report_now();
+        }
+    }
+    void round(std::vector<node>& heads) {
+        const bool proof = prover_works() && (heads.empty() || prover_->in_vain() <= patience ||
+                                              ++turns_skipped_ % skipped_when_in_vain == 0);
+        std::vector<std::vector<node>> open(heads.size());
+        for (std::size_t k = 0; k < heads.size(); ++k) {
+            busy_bounds_[k] = heads[k].bound;
+            brief(k);
+        }
+        if (proof) brief_prover();
+        const auto work = [&](std::size_t k) {
+            if (k == heads.size()) return prover_->work(conflicts_per_turn, visits_per_turn);
+            heuristics_[k].before_dive(*workers_[k], heads[k]);
+            workers_[k]->dive(std::move(heads[k]), nodes_per_dive, open[k]);
+        };
+        const auto tasks = heads.size() + (proof ? 1 : 0);
+        if (context_->options->threads == 1)
+            for (std::size_t k = 0; k < tasks; ++k)
+                work(k);
+        else
+            tbb::parallel_for(std::size_t{0}, tasks, work, tbb::simple_partitioner{});
+        for (std::size_t k = 0; k < heads.size(); ++k) {
+            busy_bounds_[k] = infinity;
+            debrief(k, open[k]);
+        }
+        if (proof) debrief_prover();
+    }
+
+    // -- what is shared; the caller has the lock
+    // -------------------------------------------------------------------------
+
+    [[nodiscard]] double cutoff() const { return context_->cutoff_below(context_->incumbent_objective()); }
+
+    void brief(std::size_t k) {
+        auto& w = *workers_[k];
+        w.take_root_facts(std::span{facts_}.subspan(facts_read_by_[k]));
+        facts_read_by_[k] = facts_.size();
+        w.take_cutoff(cutoff());
+        w.history() = shared_;
+        if (point_) w.found().point = point_;
+    }
+    void debrief(std::size_t k, std::vector<node>& open) {
+        auto& w = *workers_[k];
+        take_point(w.found());
+        w.found().publish(*context_);
+        for (const auto& seen : std::exchange(w.news(), {}))
+            shared_.add(seen);
+        gather_facts(w.found());
+        for (auto& n : open)
+            queue_.push(std::move(n));
+        unresolved_ = std::min(unresolved_, w.unresolved());
+        if (w.engine().refuted()) through_ = true;
+        account();
+    }
+    void brief_prover() {
+        prover_->take_root_facts(std::span{facts_}.subspan(facts_read_by_prover_));
+        facts_read_by_prover_ = facts_.size();
+        prover_->take_cutoff(cutoff());
+        prover_->take_bound(bound_locked());
+        if (point_) prover_->take_point(*point_);
+    }
+    /// The best point of all, in the problem's own terms.
+    void take_point(const finds& f) {
+        if (!f.point || f.point == point_) return;
+        const double objective = context_->task->objective_of(*f.point);
+        if (objective >= point_objective_) return;
+        point_objective_ = objective;
+        point_ = f.point;
+    }
+    void debrief_prover() {
+        take_point(prover_->found());
+        prover_->found().publish(*context_);
+        gather_facts(prover_->found());
+        prover_bound_ = std::max(prover_bound_, prover_->bound());
+        if (prover_->done()) through_ = true;
+    }
+    void gather_facts(finds& f) {
+        if (facts_.size() < most_shared_facts) facts_.insert(facts_.end(), f.facts.begin(), f.facts.end());
+        f.facts.clear();
+    }
+    void account() {
+        auto bytes = queue_.bytes();
+        for (const auto& w : workers_)
+            bytes += w->engine().learned().bytes();
+        context_->limits->set_memory(bytes);
+    }
+    void report_now() {
+        if (report) report(bound_locked());
+    }
+
+    bool finish_if_through() {
+        const std::scoped_lock lock{mutex_};
+        if (!through_ && has_tree_ && queue_.empty() && nobody_busy() && unresolved_ == infinity) through_ = true;
+        if (!through_ && nothing_left_to_do()) context_->limits->end(limit::numerics);
+        if (!through_ && within_gap()) through_ = true;
+        if (through_) context_->limits->finish();
+        return context_->limits->over();
+    }
+    [[nodiscard]] bool nobody_busy() const {
+        return std::all_of(busy_bounds_.begin(), busy_bounds_.end(), [](double b) { return b == infinity; });
+    }
+    [[nodiscard]] bool nothing_left_to_do() const {
+        return (!has_tree_ || (queue_.empty() && nobody_busy())) && !prover_works() && !prover_busy_;
+    }
+    [[nodiscard]] bool within_gap() const {
+        if (!context_->best->exists()) return false;
+        const double objective = context_->incumbent_objective();
+        const double bound = bound_locked();
+        return bound > cutoff() || objective - bound <= context_->task->tolerances.zero * std::abs(objective);
+    }
+
+    static constexpr std::size_t skipped_when_in_vain = 10;
+
+    const context* context_;
+    std::unique_ptr<prover> prover_;
+    std::vector<std::unique_ptr<tree_worker>> workers_;
+    std::vector<heuristic_schedule> heuristics_;
+
+    mutable std::mutex mutex_;
+    std::condition_variable wake_;
+    node_queue queue_;
+    std::vector<double> busy_bounds_;
+    pseudocosts shared_;
+    std::vector<literal> facts_;
+    std::vector<std::size_t> facts_read_by_;
+    std::size_t facts_read_by_prover_ = 0;
+    std::shared_ptr<const std::vector<double>> point_;
+    double point_objective_ = infinity;
+    double unresolved_ = infinity;
+    double prover_bound_ = -infinity;
+    double root_bound_ = -infinity;
+    std::size_t turns_skipped_ = 0;
+    bool prover_busy_ = false;
+    bool has_tree_ = false;
+    bool through_ = false;
+};
+
+} // namespace optpipe::milp::search

@@ -1,0 +1,287 @@
+#pragma once
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/milp/search/branching.hpp"
+#include "optpipe/milp/search/conflict.hpp"
+#include "optpipe/milp/search/context.hpp"
+#include "optpipe/milp/search/finds.hpp"
+#include "optpipe/milp/search/heuristics/rounding.hpp"
+#include "optpipe/milp/search/node.hpp"
+#include "optpipe/milp/search/proof.hpp"
+#include "optpipe/milp/search/propagator.hpp"
+#include "optpipe/milp/search/pseudocosts.hpp"
+#include "optpipe/milp/search/relaxation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// Branch and bound on relaxations, one thread's part of it: dives from a node, leaving open ones behind. What it finds
+/// for others is kept until it is asked for.
+class tree_worker {
+public:
+    tree_worker(const context& c, const propagator& engine, const relaxation& lp)
+        : context_{&c}, engine_{engine}, lp_{lp}, analysis_{*c.task}, proof_{*c.task, lp_.cuts()},
+          history_{c.task->columns()}, locks_{*c.task} {}
+    tree_worker(const tree_worker&) = delete;
+    tree_worker& operator=(const tree_worker&) = delete;
+
+    /// Takes nodes from `n` on, depth first, at most `budget` of them; what is left is appended to `open`.
+    void dive(node n, std::size_t budget, std::vector<node>& open) {
+        const auto first = open.size();
+        open.push_back(std::move(n));
+        while (open.size() > first && budget-- > 0 && !context_->limits->over()) {
+            node next = std::move(open.back());
+            open.pop_back();
+            if (next.bound > finds_.cutoff) continue;
+            context_->limits->count_node();
+            process(std::move(next), open);
+        }
+    }
+
+    [[nodiscard]] finds& found() { return finds_; }
+    [[nodiscard]] pseudocosts& history() { return history_; }
+    [[nodiscard]] std::vector<pseudocosts::observation>& news() { return news_; }
+    [[nodiscard]] propagator& engine() { return engine_; }
+    [[nodiscard]] relaxation& lp() { return lp_; }
+    /// The least bound among parts that could be neither searched nor excluded; infinite if there are none.
+    [[nodiscard]] double unresolved() const { return unresolved_; }
+
+    void take_cutoff(double cutoff) {
+        if (cutoff >= finds_.cutoff) return;
+        finds_.cutoff = cutoff;
+        engine_.set_cutoff(cutoff);
+    }
+    /// Goes to the root and takes over what others know to hold everywhere.
+    void take_root_facts(std::span<const literal> facts) {
+        retreat(0);
+        for (const auto& f : facts)
+            if (!engine_.imply_at_root(f)) return;
+        static_cast<void>(engine_.propagate());
+        if (engine_.learned().learned() > most_learned) engine_.learned().forget_half();
+    }
+
+    /// Makes the bounds those of a node. False: nothing is left of it, and why has been learned.
+    bool enter(const node& n) {
+        std::size_t common = 0;
+        while (common < path_.size() && common < n.decisions.size() && path_[common].decision == n.decisions[common])
+            ++common;
+        retreat(common < path_.size() ? path_[common].before : engine_.level());
+        path_.resize(std::min(path_.size(), common));
+        if (!engine_.propagate()) return learn_and_fail();
+        for (auto k = path_.size(); k < n.decisions.size(); ++k) {
+            const auto l = n.decisions[k];
+            path_.push_back({l, engine_.level()});
+            if (engine_.bounds().is_true(l)) continue;
+            if (engine_.bounds().is_false(l)) return false;
+            engine_.decide(l);
+            if (!engine_.propagate()) return learn_and_fail();
+        }
+        return true;
+    }
+
+    enum class verdict : unsigned char { closed, open, interrupted };
+
+    /// Solves the relaxation within the bounds at hand, and tightens them by what it says, until that stays as it is.
+    /// `bound` rises. `open`: `lp().point()` is good if `has_point`.
+    verdict relax(double& bound, bool& has_point) {
+        for (std::size_t round = 0; round < most_rounds; ++round) {
+            const auto status = solve_once(bound, has_point);
+            if (status != verdict::open || !has_point || finds_.cutoff == infinity) return status;
+            const auto moves = engine_.bounds().moves();
+            proof_.build(lp_.solver().duals(), 1.0, finds_.cutoff);
+            proof_.tidy(engine_.bounds());
+            if (!engine_.apply(proof_.terms(), proof_.limit()) || !engine_.propagate()) {
+                learn();
+                return verdict::closed;
+            }
+            if (engine_.bounds().moves() == moves || !cuts_off_point(moves)) return verdict::open;
+        }
+        return verdict::open;
+    }
+
+    /// Checks a point; it may become the incumbent.
+    bool offer(std::span<const double> values) {
+        if (!finds_.offer(*context_, values)) return false;
+        engine_.set_cutoff(finds_.cutoff);
+        return true;
+    }
+
+    bool offer_given(std::vector<double> values) {
+        if (!finds_.offer_given(*context_, std::move(values))) return false;
+        engine_.set_cutoff(finds_.cutoff);
+        return true;
+    }
+    /// The relaxation's point has whole integers. False if no solution can be made of it.
+    bool offer_rounded() {
+        std::vector<double> values(lp_.point().begin(), lp_.point().end());
+        for (std::size_t j = 0; j < values.size(); ++j)
+            if (context_->task->is_integer(j)) values[j] = std::round(values[j]);
+        if (!finds_.is_solution(*context_, values)) return complete(values);
+        static_cast<void>(offer(values));
+        return true;
+    }
+    /// Solves for the continuous columns, the integers being fixed where `values` has them. False if that gives no
+    /// solution. The relaxation's point is another one then.
+    bool complete(std::span<const double> values) {
+        for (std::size_t j = 0; j < values.size(); ++j)
+            if (context_->task->is_integer(j)) lp_.set_bounds(j, values[j], values[j]);
+        std::vector<double> completed;
+        if (lp_.solve(*context_->limits, infinity) == lp_status::optimal)
+            completed.assign(lp_.point().begin(), lp_.point().end());
+        lp_.follow(engine_.bounds());
+        if (completed.empty() || !finds_.is_solution(*context_, completed)) return false;
+        static_cast<void>(offer(completed));
+        return true;
+    }
+
+    /// What the conflict at hand teaches; the bounds go back to where it says something.
+    void learn() {
+        context_->limits->count_conflicts(1);
+        if (engine_.refuted()) return;
+        const std::vector<literal> conflict = engine_.conflict();
+        auto lesson = analysis_.analyze(engine_, conflict);
+        retreat(lesson.back_to);
+        if (lesson.statement.size() > longest_statement) return;
+        static_cast<void>(engine_.learn(lesson.statement, true, lesson.levels));
+        if (lesson.statement.size() == 1) finds_.facts.push_back(lesson.statement.front());
+    }
+
+private:
+    static constexpr std::size_t most_rounds = 4;
+    static constexpr std::size_t most_learned = 5000;
+    static constexpr std::size_t longest_statement = 200;
+
+    struct step {
+        literal decision;
+        std::uint32_t before; ///< level at which it was taken
+    };
+
+    void retreat(std::uint32_t level) {
+        engine_.back_to(level);
+        while (!path_.empty() && path_.back().before >= level)
+            path_.pop_back();
+    }
+    bool learn_and_fail() {
+        learn();
+        return false;
+    }
+
+    void process(node n, std::vector<node>& open) {
+        if (!enter(n)) return;
+        context_->watch(engine_.bounds(), finds_.cutoff, "propagation at a node");
+        lp_.follow(engine_.bounds());
+        if (n.start && n.start != start_) lp_.solver().set_basis(*n.start);
+        const double parent = n.bound;
+        bool has_point = false;
+        const auto what = relax(n.bound, has_point);
+        start_.reset();
+        if (what == verdict::interrupted) return open.push_back(std::move(n));
+        if (!n.decisions.empty() && n.rounded > 0.0 && has_point)
+            note({column_of(n.decisions.back().bound), !is_upper(n.decisions.back().bound), n.rounded,
+                  n.bound - parent});
+        if (what == verdict::closed || n.bound > finds_.cutoff) return;
+        if (!has_point) return branch_blindly(n, open);
+        auto candidates = fractional_columns(*context_, lp_.point());
+        if (candidates.empty()) return settle(n, open);
+        if (const auto rounded = round_by_locks(*context_->task, locks_, lp_.point())) offer(*rounded);
+        const auto choice = reliability_branching{*context_, lp_, history_}.choose(std::move(candidates), n.bound,
+                                                                                   finds_.cutoff, news_);
+        start_ = std::make_shared<const basis>(lp_.solver().current_basis());
+        n.start = start_;
+        split(n, choice, open);
+    }
+    void note(const pseudocosts::observation& seen) {
+        history_.add(seen);
+        news_.push_back(seen);
+    }
+
+    verdict solve_once(double& bound, bool& has_point) {
+        has_point = false;
+        lp_.follow(engine_.bounds());
+        auto status = lp_.solve(*context_->limits, finds_.cutoff);
+        if (status == lp_status::numerical_trouble || status == lp_status::iteration_limit) {
+            lp_.forget_basis();
+            status = lp_.solve(*context_->limits, infinity);
+        }
+        if (status == lp_status::stopped) return verdict::interrupted;
+        if (status == lp_status::infeasible)
+            return closes(lp_.solver().infeasibility_ray(), 0.0) ? verdict::closed : verdict::open;
+        bound = std::max(bound, lp_.bound());
+        if (bound > finds_.cutoff && closes(lp_.solver().duals(), 1.0)) return verdict::closed;
+        has_point = status == lp_status::optimal;
+        return verdict::open;
+    }
+    /// Whether multipliers prove, by our own arithmetic, that nothing is left here; then that is learned.
+    bool closes(std::span<const double> multipliers, double share) {
+        proof_.build(multipliers, share, finds_.cutoff);
+        proof_.tidy(engine_.bounds());
+        if (!proof_.contradicts(engine_.bounds())) return false;
+        context_->watch(engine_.bounds(), finds_.cutoff, "relaxation without points");
+        engine_.contradict(proof_.terms(), proof_.limit());
+        learn();
+        return true;
+    }
+    [[nodiscard]] bool cuts_off_point(move_index from) const {
+        const auto& d = engine_.bounds();
+        const auto point = lp_.point();
+        for (auto i = from; i < d.moves(); ++i)
+            if (!holds_at({d.at(i).bound, d[d.at(i).bound]}, point[column_of(d.at(i).bound)],
+                          context_->task->tolerances.integrality))
+                return true;
+        return false;
+    }
+
+    /// A point with whole values: a solution, unless the tolerances say otherwise.
+    void settle(node& n, std::vector<node>& open) {
+        if (!offer_rounded()) branch_blindly(n, open);
+    }
+
+    /// Without a relaxation to say where: halves some open domain.
+    void branch_blindly(node& n, std::vector<node>& open) {
+        const auto& d = engine_.bounds();
+        for (std::size_t j = 0; j < d.columns(); ++j) {
+            if (!context_->task->is_integer(j) || d.is_fixed(j)) continue;
+            const double middle = std::isfinite(d.width(j))   ? 0.5 * (d.lower(j) + d.upper(j))
+                                  : std::isfinite(d.lower(j)) ? 2.0 * std::max(d.lower(j), 1.0)
+                                  : std::isfinite(d.upper(j)) ? 2.0 * std::min(d.upper(j), -1.0)
+                                                              : 0.0;
+            n.start.reset();
+            return split(n, {j, std::floor(middle) + 0.5, false}, open);
+        }
+        unresolved_ = std::min(unresolved_, n.bound);
+    }
+    void split(const node& n, const branching_choice& choice, std::vector<node>& open) {
+        for (const bool up : {!choice.up_first, choice.up_first}) {
+            node child = n;
+            child.decisions.push_back(up ? at_least(choice.column, std::ceil(choice.value))
+                                         : at_most(choice.column, std::floor(choice.value)));
+            child.rounded = up ? std::ceil(choice.value) - choice.value : choice.value - std::floor(choice.value);
+            child.estimate = n.bound + child.rounded * history_.unit(choice.column, up);
+            open.push_back(std::move(child));
+        }
+    }
+
+    const context* context_;
+    propagator engine_;
+    relaxation lp_;
+    conflict_analysis analysis_;
+    proof_row proof_;
+    pseudocosts history_;
+    std::vector<pseudocosts::observation> news_;
+    locks locks_;
+    finds finds_;
+    std::vector<step> path_;
+    std::shared_ptr<const basis> start_;
+    double unresolved_ = infinity;
+};
+
+} // namespace optpipe::milp::search

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "optpipe/core/contract.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp {
+
+/// A known best point that a search must never cut off while it has no incumbent as good: for tests.
+///
+/// *Semantics.* `active()` says whether there is such a point; `point()` gives it, one value per variable; `cut_off`
+/// is called where the search would lose it, with the place.
+template <class W> concept witness = std::copyable<W> && requires(const W& w, const char* place) {
+    { W::active() } -> std::same_as<bool>;
+    { w.point() } -> std::convertible_to<std::span<const double>>;
+    {w.cut_off(place)};
+};
+
+struct no_witness {
+    [[nodiscard]] static constexpr bool active() { return false; }
+    [[nodiscard]] static std::span<const double> point() { return {}; }
+    static void cut_off(const char*) {}
+};
+static_assert(witness<no_witness> && std::is_empty_v<no_witness>);
+
+} // namespace optpipe::milp

@@ -1,0 +1,69 @@
+#pragma once
+
+#include "optpipe/milp/model.hpp"
+#include "optpipe/milp/options.hpp"
+#include "optpipe/milp/result.hpp"
+#include "optpipe/milp/search/driver.hpp"
+#include "optpipe/milp/search/hooks.hpp"
+#include "optpipe/milp/search/witness.hpp"
+#include "optpipe/milp/solver.hpp"
+
+#include <oneapi/tbb/task_arena.h>
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp {
+namespace detail {
+
+template <class Hooks, witness W>
+search::given_hooks collect_hooks(const model& m, const Hooks& hooks, const W& known) {
+    search::given_hooks given;
+    if constexpr (gives_first_solution<Hooks>) given.first_solution = hooks.first_solution();
+    if constexpr (gives_priorities<Hooks>)
+        for (const variable x : m.all_variables())
+            given.priorities.push_back(hooks.branching_priority(x));
+    if constexpr (gives_cuts<Hooks>) given.cuts_at = [&hooks](std::span<const double> x) { return hooks.cuts_at(x); };
+    if constexpr (gives_heuristic<Hooks>)
+        given.solution_near = [&hooks](std::span<const double> x) { return hooks.solution_near(x); };
+    if constexpr (gives_bound<Hooks>) given.bound = hooks.objective_bound();
+    if constexpr (W::active()) {
+        const std::span<const double> point = known.point();
+        given.witness.assign(point.begin(), point.end());
+        given.witness_lost = [&known](const char* place) { known.cut_off(place); };
+    }
+    return given;
+}
+
+} // namespace detail
+
+/// Branch and bound on linear relaxations, and beside it a search that propagates and learns from conflicts. Runs in
+/// the caller's arena, with at most as many threads as that has.
+///
+/// The result's incumbent passes `check` on `m` at the options' tolerance; bounds are valid within it.
+template <class Hooks = no_hooks, witness W = no_witness>
+result solve(oneapi::tbb::task_arena& arena, const model& m, const solve_options& options = {}, const Hooks& hooks = {},
+             const W& known = {}) {
+    search::driver d{m, options, detail::collect_hooks(m, hooks, known)};
+    return arena.execute([&] { return d.solve(); });
+}
+
+/// In an arena of its own, or on the calling thread alone if the options ask for one.
+template <class Hooks = no_hooks, witness W = no_witness>
+result solve(const model& m, const solve_options& options = {}, const Hooks& hooks = {}, const W& known = {}) {
+    if (options.threads <= 1) return search::driver{m, options, detail::collect_hooks(m, hooks, known)}.solve();
+    oneapi::tbb::task_arena arena{static_cast<int>(options.threads)};
+    return solve(arena, m, options, hooks, known);
+}
+
+/// This library's solver as a value.
+struct own_solver {
+    result operator()(const model& m, const solve_options& options) const { return solve(m, options); }
+    [[nodiscard]] static std::string_view name() { return "OptPipe"; }
+};
+static_assert(check_milp_solver<own_solver>());
+
+} // namespace optpipe::milp

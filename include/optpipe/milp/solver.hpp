@@ -1,0 +1,33 @@
+#pragma once
+
+#include "optpipe/milp/model.hpp"
+#include "optpipe/milp/options.hpp"
+#include "optpipe/milp/result.hpp"
+
+#include <concepts>
+
+namespace optpipe::milp {
+
+template <class S> concept has_solve = requires(S& solver, const model& m, const solve_options& options) {
+    { solver(m, options) } -> std::same_as<result>;
+};
+template <class S> concept has_solver_name = requires(const S& solver) {
+    { solver.name() } -> std::convertible_to<std::string_view>;
+};
+
+/// Anything that solves mixed-integer linear models.
+///
+/// *Semantics.* Solving changes neither model nor options. The result says why the solver stopped; its incumbent passes
+/// `check` at the tolerance of the options, its objective is that of the incumbent, and no feasible point is better
+/// than its bound. `optimal` comes with an incumbent, `infeasible` and `unbounded` are proofs. Limits are kept as well
+/// as the solver can, a stop request is answered soon.
+template <class S> concept milp_solver = std::copyable<S> && has_solve<S> && has_solver_name<S>;
+
+template <class S> consteval bool check_milp_solver() {
+    static_assert(std::copyable<S>, "milp_solver: needs to be copyable");
+    static_assert(has_solve<S>, "milp_solver: needs `result operator()(const model&, const solve_options&)`");
+    static_assert(has_solver_name<S>, "milp_solver: needs `std::string_view name() const`");
+    return milp_solver<S>;
+}
+
+} // namespace optpipe::milp
