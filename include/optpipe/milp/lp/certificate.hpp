@@ -14,26 +14,25 @@ namespace optpipe::milp {
 namespace lp {
 
 /// The least of coefficient · x over an interval, where the coefficient is known up to `error`. A side without bound
-/// counts only if the coefficient is certainly not 0.
-[[nodiscard]] inline double least_over(double coefficient, double error, double lower, double upper) {
-    const auto least = [&](double c) { return c == 0.0 ? 0.0 : c > 0.0 ? c * lower : c * upper; };
-    if (std::abs(coefficient) <= error) {
-        double worst = 0.0;
-        if (std::isfinite(lower)) worst = std::min(worst, -error * std::abs(lower));
-        if (std::isfinite(upper)) worst = std::min(worst, -error * std::abs(upper));
-        return worst;
-    }
+/// counts only for coefficients that are not `negligible`.
+[[nodiscard]] inline double least_over(double coefficient, double error, double negligible, double lower,
+                                       double upper) {
+    const auto least = [&](double c) {
+        const double bound = c > 0.0 ? lower : upper;
+        return c == 0.0 || (!std::isfinite(bound) && std::abs(coefficient) <= negligible) ? 0.0 : c * bound;
+    };
     return std::min(least(coefficient - error), least(coefficient + error));
 }
 
 } // namespace lp
 
 /// A lower bound of the program's optimum from any multipliers of its rows: the Lagrangian bound, with every rounding
-/// error of its computation on the safe side. A reduced cost that differs from 0 by no more than rounding counts as 0
-/// where its column has no bound. `with_costs` false leaves the costs out.
+/// error of its computation on the safe side. Where a column has no bound, a reduced cost counts as 0 when it is tiny
+/// beside what it was summed from; all else would need exact arithmetic. `with_costs` false leaves the costs out.
 [[nodiscard]] inline double safe_dual_bound(const linear_program& program, std::span<const double> multipliers,
                                             bool with_costs = true) {
     constexpr double unit = std::numeric_limits<double>::epsilon();
+    constexpr double negligible = 1e-9;
     double sum = 0.0;
     double sizes = 0.0;
     const auto take = [&](double v) {
@@ -42,7 +41,7 @@ namespace lp {
     };
     for (std::size_t i = 0; i < program.rows(); ++i)
         if (multipliers[i] != 0.0)
-            take(lp::least_over(multipliers[i], 0.0, program.row_lower[i], program.row_upper[i]));
+            take(lp::least_over(multipliers[i], 0.0, 0.0, program.row_lower[i], program.row_upper[i]));
     std::size_t terms = program.rows();
     for (std::size_t j = 0; j < program.columns(); ++j) {
         double reduced = with_costs ? program.cost[j] : 0.0;
@@ -55,7 +54,7 @@ namespace lp {
             ++length;
         }
         const double error = static_cast<double>(length) * unit * size;
-        take(lp::least_over(reduced, error, program.column_lower[j], program.column_upper[j]));
+        take(lp::least_over(reduced, error, negligible * size, program.column_lower[j], program.column_upper[j]));
     }
     terms += program.columns();
     if (std::isnan(sum)) return -std::numeric_limits<double>::infinity();
@@ -63,10 +62,14 @@ namespace lp {
 }
 
 /// Whether the multipliers prove that no x satisfies all rows and bounds: Farkas' lemma. What they prove must exceed
-/// `tolerance` times their largest entry.
+/// `tolerance` times their largest entry. Bounds that cross are a proof by themselves.
 [[nodiscard]] inline bool verify_infeasible(const linear_program& program, std::span<const double> multipliers,
                                             double tolerance) {
     if (multipliers.size() != program.rows()) return false;
+    for (std::size_t j = 0; j < program.columns(); ++j)
+        if (program.column_lower[j] > program.column_upper[j]) return true;
+    for (std::size_t i = 0; i < program.rows(); ++i)
+        if (program.row_lower[i] > program.row_upper[i]) return true;
     double most = 0.0;
     for (const double y : multipliers)
         most = std::max(most, std::abs(y));

@@ -123,7 +123,8 @@ private:
         const double violation = pricing_.violation(row);
         side_ = violation > 0.0 ? 1.0 : -1.0;
         t_.pivot_row(rho_, row_);
-        ratio_test_.run(t_, row_, side_, std::abs(violation), least_pivot(), settings_.dual_tolerance);
+        const double beyond = std::abs(violation) - settings_.primal_tolerance;
+        ratio_test_.run(t_, row_, side_, beyond, least_pivot(), settings_.dual_tolerance);
         const int entering = ratio_test_.entering();
         if (entering < 0) return step::ray;
         column_.clear();

@@ -125,6 +125,7 @@ private:
             if (const auto l = limit_of(i); l.pivot > least)
                 relaxed = std::min(relaxed, (std::max(l.room, 0.0) + settings_.primal_tolerance) / l.pivot);
         row_index_ = none;
+        if (!std::isfinite(relaxed)) return;
         double best = 0.0;
         for (const int i : column_.index)
             if (const auto l = limit_of(i); l.pivot > least && l.room <= relaxed * l.pivot && l.pivot > best) {

@@ -15,7 +15,8 @@ namespace optpipe::milp::lp {
 /// within the tolerance of each other form a group, and within a group the largest pivot may be taken.
 class dual_ratio_test {
 public:
-    /// `side` is +1 if the leaving variable is too large, -1 if too small, by `violation`. Afterwards `entering()` is
+    /// `side` is +1 if the leaving variable is too large, -1 if too small, by `violation` and the primal tolerance on
+    /// top. Afterwards `entering()` is
     /// the variable to enter, below 0 if nothing can, and `flipped()` are those that change sides first.
     void run(const tableau& t, const work_vector& row, double side, double violation, double least_pivot,
              double tolerance) {
