@@ -24,13 +24,29 @@ namespace lp {
     return std::min(least(coefficient - error), least(coefficient + error));
 }
 
+/// Any multipliers give a bound, so those that would give none at all, or are nothing but rounding, are 0 instead.
+[[nodiscard]] inline std::vector<double> without_infinite_terms(const linear_program& program,
+                                                                std::span<const double> multipliers) {
+    constexpr double rounding = 1e-14;
+    std::vector<double> kept(multipliers.begin(), multipliers.end());
+    double most = 0.0;
+    for (const double y : kept)
+        most = std::max(most, std::abs(y));
+    for (std::size_t i = 0; i < kept.size(); ++i)
+        if (std::abs(kept[i]) <= rounding * most ||
+            !std::isfinite(kept[i] > 0.0 ? program.row_lower[i] : program.row_upper[i]))
+            kept[i] = 0.0;
+    return kept;
+}
+
 } // namespace lp
 
 /// A lower bound of the program's optimum from any multipliers of its rows: the Lagrangian bound, with every rounding
 /// error of its computation on the safe side. Where a column has no bound, a reduced cost counts as 0 when it is tiny
 /// beside what it was summed from; all else would need exact arithmetic. `with_costs` false leaves the costs out.
-[[nodiscard]] inline double safe_dual_bound(const linear_program& program, std::span<const double> multipliers,
+[[nodiscard]] inline double safe_dual_bound(const linear_program& program, std::span<const double> proposed,
                                             bool with_costs = true) {
+    const auto multipliers = lp::without_infinite_terms(program, proposed);
     constexpr double unit = std::numeric_limits<double>::epsilon();
     constexpr double negligible = 1e-9;
     double sum = 0.0;
