@@ -1,0 +1,171 @@
+#pragma once
+
+#include "optpipe/core/contract.hpp"
+#include "optpipe/milp/model.hpp"
+#include "optpipe/milp/presolve/clique_merging.hpp"
+#include "optpipe/milp/presolve/coefficient_tightening.hpp"
+#include "optpipe/milp/presolve/dominated_columns.hpp"
+#include "optpipe/milp/presolve/doubleton_equations.hpp"
+#include "optpipe/milp/presolve/dual_fixing.hpp"
+#include "optpipe/milp/presolve/duplicate_columns.hpp"
+#include "optpipe/milp/presolve/duplicate_rows.hpp"
+#include "optpipe/milp/presolve/implied_bounds.hpp"
+#include "optpipe/milp/presolve/integer_rows.hpp"
+#include "optpipe/milp/presolve/probing.hpp"
+#include "optpipe/milp/presolve/reducer.hpp"
+#include "optpipe/milp/presolve/reducible.hpp"
+#include "optpipe/milp/presolve/reductions.hpp"
+#include "optpipe/milp/presolve/redundant_rows.hpp"
+#include "optpipe/milp/presolve/singleton_columns.hpp"
+#include "optpipe/milp/presolve/singleton_rows.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace optpipe::milp {
+
+struct presolve_options {
+    /// Reductions that keep an optimal solution, but not all feasible ones. Off for who adds rows later.
+    bool dual_reductions = true;
+    bool probing = true;
+    std::size_t rounds = 30;
+    presolving::margins margins;
+    std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+    std::stop_token stop;
+};
+
+/// unbounded: or without any solution; who wants to know solves it without its costs.
+enum class presolve_status : unsigned char { reduced, infeasible, unbounded };
+
+/// A smaller model with the same optimum, and the way back. Where the status isn't `reduced`, there is no model.
+class presolve_result {
+public:
+    presolve_result(presolve_status status, const presolving::reducer& r, const optpipe::milp::model& original)
+        : status_{status}, undos_{r.undos()}, counts_{r.counts()}, columns_of_original_{original.variables()} {
+        if (status == presolve_status::reduced) build(r.state(), original);
+    }
+
+    [[nodiscard]] presolve_status status() const { return status_; }
+    [[nodiscard]] const optpipe::milp::model& model() const { return model_; }
+    [[nodiscard]] std::span<const presolve_count> counts() const { return counts_; }
+
+    /// Values of the original's variables from those of the reduced model's, with the same objective.
+    [[nodiscard]] std::vector<double> restore(std::span<const double> reduced) const {
+        OPTPIPE_EXPECT(reduced.size() == columns_.size(), "restore: one value per variable of the reduced model");
+        std::vector<double> values(columns_of_original_, 0.0);
+        for (std::size_t j = 0; j < columns_.size(); ++j)
+            values[columns_[j].position()] = reduced[j];
+        for (auto undo = undos_.rbegin(); undo != undos_.rend(); ++undo)
+            std::visit([&](const auto& u) { u(values); }, *undo);
+        return values;
+    }
+
+    /// The reduced model's values of a point of the original. Feasible if that point is one of those that presolve
+    /// keeps; most dual reductions cut some off.
+    [[nodiscard]] std::vector<double> project(std::span<const double> original) const {
+        OPTPIPE_EXPECT(original.size() == columns_of_original_, "project: one value per variable of the original");
+        std::vector<double> values{original.begin(), original.end()};
+        for (const auto& undo : undos_)
+            if (const auto* merge = std::get_if<presolving::merge_columns::undo>(&undo))
+                values[merge->kept.position()] += merge->factor * values[merge->merged.position()];
+        std::vector<double> reduced;
+        for (const variable x : columns_)
+            reduced.push_back(values[x.position()]);
+        return reduced;
+    }
+
+    /// What the variable is called in the reduced model, if it is there and still means the same.
+    [[nodiscard]] std::optional<variable> find(variable original) const {
+        const auto at = reduced_.at(original.position());
+        return at == gone ? std::nullopt : std::optional{variable{at}};
+    }
+
+private:
+    static constexpr std::uint32_t gone = ~std::uint32_t{0};
+
+    void build(const presolving::reducible& m, const optpipe::milp::model& original) {
+        model_.set_name(original.name());
+        model_.set_direction(original.direction());
+        model_.set_offset(m.offset());
+        reduced_.assign(columns_of_original_, gone);
+        for (const variable x : m.all_variables()) {
+            if (!m.has(x)) continue;
+            reduced_[x.position()] = static_cast<std::uint32_t>(columns_.size());
+            columns_.push_back(x);
+            const auto kind = m.is_integer(x) ? domain::integer : domain::continuous;
+            const auto added = model_.add_variable(m.lower(x), m.upper(x), kind, name_of(original, x));
+            model_.set_cost(added, m.own_cost(x));
+        }
+        std::vector<term> terms;
+        for (const row r : m.all_rows()) {
+            if (!m.has(r)) continue;
+            terms.clear();
+            for (const auto& t : m.terms(r))
+                terms.push_back({variable{reduced_[t.column.position()]}, t.coefficient});
+            model_.add_row(m.lower(r), terms, m.upper(r), name_of(original, r));
+        }
+        for (const auto& undo : undos_)
+            if (const auto* merge = std::get_if<presolving::merge_columns::undo>(&undo))
+                reduced_[merge->kept.position()] = gone;
+    }
+
+    presolve_status status_;
+    optpipe::milp::model model_;
+    std::vector<presolving::undo> undos_;
+    std::vector<presolve_count> counts_;
+    std::size_t columns_of_original_;
+    std::vector<variable> columns_; ///< of the reduced model, as the original knows them
+    std::vector<std::uint32_t> reduced_;
+};
+
+namespace presolving {
+
+/// Cheap methods until they find nothing, then the dearer ones, and from the start after each that found something.
+inline verdict reduce(reducer& r, const presolve_options& options) {
+    const auto is_over = [&] {
+        return options.stop.stop_requested() || std::chrono::steady_clock::now() >= options.deadline;
+    };
+    const auto all = [&](auto... method) {
+        verdict worst = verdict::unchanged;
+        const auto run = [&](auto& each) {
+            if (worst != verdict::infeasible && worst != verdict::unbounded && !is_over())
+                if (const auto v = r.run(each); v != verdict::unchanged) worst = v;
+        };
+        (run(method), ...);
+        return worst;
+    };
+    for (std::size_t round = 0; round < options.rounds && !is_over(); ++round) {
+        auto v = all(redundant_rows{}, singleton_rows{}, integer_rows{}, implied_bounds{}, doubleton_equations{},
+                     singleton_columns{options.dual_reductions});
+        if (v == verdict::unchanged && options.dual_reductions) v = all(dual_fixing{});
+        if (v == verdict::unchanged) v = all(duplicate_rows{}, duplicate_columns{}, coefficient_tightening{});
+        if (v == verdict::unchanged && options.dual_reductions) v = all(dominated_columns{});
+        if (v == verdict::unchanged && options.probing) v = all(probing{}, clique_merging{});
+        if (v != verdict::applied) return v;
+    }
+    return verdict::unchanged;
+}
+
+} // namespace presolving
+
+/// Reduces a model, method by method (`presolve/`), until nothing changes or a limit is met. What is left has the same
+/// optimal objective; whatever is feasible in it can be restored.
+[[nodiscard]] inline presolve_result presolve(const model& m, const presolve_options& options = {}) {
+    presolving::reducer r{m, options.margins};
+    const auto v = r.is_infeasible() ? presolving::verdict::infeasible : presolving::reduce(r, options);
+    const auto status = v == presolving::verdict::infeasible  ? presolve_status::infeasible
+                        : v == presolving::verdict::unbounded ? presolve_status::unbounded
+                                                              : presolve_status::reduced;
+    return {status, r, m};
+}
+
+} // namespace optpipe::milp

@@ -1,0 +1,48 @@
+#pragma once
+
+#include "optpipe/milp/presolve/propagation.hpp"
+#include "optpipe/milp/presolve/reducible.hpp"
+#include "optpipe/milp/presolve/reductions.hpp"
+
+#include <cmath>
+
+namespace optpipe::milp::presolving {
+
+/// A binary that switches a row off needs a coefficient no larger than what the row can reach then. `tried` holds what
+/// follows from b = value, which is more than the bounds alone say; where it leaves a gap, the coefficient shrinks by
+/// that.
+struct big_m_tightening {
+    static void propose(const reducible& m, variable b, double value, const propagation& tried, const margins& slack,
+                        proposal_list& found) {
+        for (const auto& e : m.entries(b)) {
+            const bool has_upper = m.upper(e.at) < infinity;
+            if (has_upper == (m.lower(e.at) > -infinity)) continue;
+            const double sign = has_upper ? 1.0 : -1.0;
+            // The value that leaves the other terms more room.
+            if ((sign * e.coefficient > 0.0) == (value == 0.0)) tighten(m, b, e, sign, tried, slack, found);
+        }
+    }
+
+private:
+    /// `sign` times the row is at most a number.
+    static void tighten(const reducible& m, variable b, const column_entry& e, double sign, const propagation& tried,
+                        const margins& slack, proposal_list& found) {
+        constexpr double least_share = 1e-3;
+        const auto range = tried.activity(e.at);
+        const double most = sign > 0.0 ? range.upper() : -range.lower();
+        const double side = sign > 0.0 ? m.upper(e.at) : -m.lower(e.at);
+        if (!std::isfinite(most)) return;
+        const double a = sign * e.coefficient;
+        const double gap = side - most;
+        if (gap <= least_share * std::abs(a) || gap <= slack.excess_at(side)) return;
+        // With b at 1 (where a > 0) and at 0 (where a < 0) the row stays what it is.
+        const double smaller = a > 0.0 ? difference(a, gap) : difference(a, -gap);
+        const double new_side = a > 0.0 ? difference(side, gap) : side;
+        found.add({{set_coefficient{e.at, b, sign * smaller},
+                    sign > 0.0 ? bound_row{e.at, -infinity, new_side} : bound_row{e.at, -new_side, infinity}},
+                   {e.at},
+                   {}});
+    }
+};
+
+} // namespace optpipe::milp::presolving

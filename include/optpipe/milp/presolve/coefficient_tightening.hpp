@@ -1,0 +1,55 @@
+#pragma once
+
+#include "optpipe/milp/presolve/reducible.hpp"
+#include "optpipe/milp/presolve/reductions.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace optpipe::milp::presolving {
+
+/// In a row with one side, an integer that leaves the row redundant as soon as it moves off one of its bounds has a
+/// larger coefficient than it needs. The smaller one admits the same integer points and fewer others (Savelsbergh
+/// 1994).
+struct coefficient_tightening {
+    static constexpr std::string_view name = "coefficient tightening";
+
+    void operator()(const reducible& m, std::uint32_t since, const margins& slack, proposal_list& found) const {
+        for (const row r : m.all_rows()) {
+            if (!m.has(r) || !m.has_changed(r, since)) continue;
+            const bool has_lower = m.lower(r) > -infinity;
+            if (has_lower == (m.upper(r) < infinity)) continue;
+            if (auto p = tightened(m, r, has_lower ? -1.0 : 1.0, slack); !p.steps.empty()) found.add(std::move(p));
+        }
+    }
+
+private:
+    /// `sign` times the row is at most a number.
+    static proposal tightened(const reducible& m, row r, double sign, const margins& slack) {
+        constexpr double least_share = 1e-6;
+        const auto range = m.activity(r);
+        double most = sign > 0.0 ? range.upper() : -range.lower();
+        const double side_before = sign > 0.0 ? m.upper(r) : -m.lower(r);
+        double side = side_before;
+        proposal p{{}, {r}, {}};
+        if (!std::isfinite(most) || most <= side + slack.excess_at(side)) return p;
+        for (const auto& t : m.terms(r)) {
+            if (!m.is_integer(t.column)) continue;
+            const double a = sign * t.coefficient;
+            const double excess = side - (most - std::abs(a));
+            if (excess <= least_share * std::abs(a) || excess <= slack.excess_at(side)) continue;
+            const double end = a > 0.0 ? m.upper(t.column) : m.lower(t.column);
+            const double change = a > 0.0 ? -excess : excess;
+            p.steps.push_back(set_coefficient{r, t.column, sign * difference(a, -change)});
+            side = difference(side, -change * end);
+            most = difference(most, -change * end);
+        }
+        if (side != side_before)
+            p.steps.push_back(sign > 0.0 ? bound_row{r, -infinity, side} : bound_row{r, -side, infinity});
+        return p;
+    }
+};
+
+} // namespace optpipe::milp::presolving

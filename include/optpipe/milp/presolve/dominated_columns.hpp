@@ -1,0 +1,72 @@
+#pragma once
+
+#include "optpipe/milp/presolve/implied_bounds.hpp"
+#include "optpipe/milp/presolve/reducible.hpp"
+#include "optpipe/milp/presolve/reductions.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace optpipe::milp::presolving {
+
+/// x dominates y if a unit more of x and one less of y never costs more and violates no row. Where nothing but rows
+/// bounds x from above, y then goes to its lower bound; where nothing else bounds y from below, x goes to its upper one
+/// (Gamrath et al. 2015).
+class dominated_columns {
+public:
+    static constexpr std::string_view name = "dominated columns";
+
+    void operator()(const reducible& m, std::uint32_t since, const margins& slack, proposal_list& found) const {
+        std::size_t work = 0;
+        for (const variable x : m.all_variables()) {
+            if (!m.has(x) || !m.has_changed(x, since) || work > most_work) continue;
+            if (can_grow(m, x, slack)) look_for_dominated(m, x, work, found);
+        }
+    }
+
+private:
+    static constexpr std::size_t most_work = 2'000'000;
+    static constexpr std::size_t longest_row = 200;
+
+    static bool can_grow(const reducible& m, variable x, const margins& slack) {
+        if (m.upper(x) == infinity) return true;
+        return std::any_of(m.entries(x).begin(), m.entries(x).end(), [&](const column_entry& e) {
+            if (m.terms(e.at).size() > longest_row) return false;
+            const auto implied = implied_by(m, e.at, m.activity(e.at), {x, e.coefficient});
+            return implied.upper <= m.upper(x) + slack.noise_at(m.upper(x));
+        });
+    }
+
+    /// What x dominates is in every row that keeps x from growing: the shortest of them will do.
+    static void look_for_dominated(const reducible& m, variable x, std::size_t& work, proposal_list& found) {
+        const column_entry* shortest = nullptr;
+        for (const auto& e : m.entries(x)) {
+            const bool is_lock = e.coefficient > 0.0 ? m.upper(e.at) < infinity : m.lower(e.at) > -infinity;
+            if (is_lock && (!shortest || m.terms(e.at).size() < m.terms(shortest->at).size())) shortest = &e;
+        }
+        if (!shortest || m.terms(shortest->at).size() > longest_row) return;
+        for (const auto& t : m.terms(shortest->at)) {
+            const variable y = t.column;
+            if (y == x || !std::isfinite(m.lower(y)) || !dominates(m, x, y, work)) continue;
+            found.add({{fix_column{y, m.lower(y)}}, {}, {x, y}});
+        }
+    }
+
+    static bool dominates(const reducible& m, variable x, variable y, std::size_t& work) {
+        work += m.entries(x).size() + m.entries(y).size();
+        if (m.cost(x) > m.cost(y) || (m.is_integer(x) && !m.is_integer(y))) return false;
+        const auto allows = [&](row r, double of_x, double of_y) {
+            return (m.upper(r) == infinity || of_x <= of_y) && (m.lower(r) == -infinity || of_x >= of_y);
+        };
+        for (const auto& e : m.entries(x))
+            if (!allows(e.at, e.coefficient, m.coefficient(e.at, y))) return false;
+        for (const auto& e : m.entries(y))
+            if (!allows(e.at, m.coefficient(e.at, x), e.coefficient)) return false;
+        return true;
+    }
+};
+
+} // namespace optpipe::milp::presolving

@@ -1,0 +1,67 @@
+#pragma once
+
+#include "optpipe/milp/presolve/reducible.hpp"
+#include "optpipe/milp/presolve/reductions.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+
+namespace optpipe::milp::presolving {
+
+/// What a row says about x when its other columns are at their best: [lower, upper].
+struct implied_interval {
+    double lower = -infinity;
+    double upper = infinity;
+};
+
+[[nodiscard]] inline implied_interval implied_by(const reducible& m, row r, const activity_range& range,
+                                                 const term& t) {
+    const double low = m.lower(t.column);
+    const double high = m.upper(t.column);
+    const double at_most = (m.upper(r) - range.lower_without(t.coefficient, low, high)) / t.coefficient;
+    const double at_least = (m.lower(r) - range.upper_without(t.coefficient, low, high)) / t.coefficient;
+    return t.coefficient > 0.0 ? implied_interval{at_least, at_most} : implied_interval{at_most, at_least};
+}
+
+/// Bounds of columns that follow from one row and the bounds of its other columns. Those of continuous columns are only
+/// tightened where the model has integers, and by something that is worth it.
+struct implied_bounds {
+    static constexpr std::string_view name = "implied bounds";
+
+    void operator()(const reducible& m, std::uint32_t since, const margins& slack, proposal_list& found) const {
+        bool has_integers = false;
+        for (const variable x : m.all_variables())
+            has_integers = has_integers || (m.has(x) && m.is_integer(x));
+        if (!has_integers) return;
+        for (const row r : m.all_rows()) {
+            if (!m.has(r) || !m.has_changed(r, since)) continue;
+            const auto range = m.activity(r);
+            if (range.open_below > 1 && range.open_above > 1) continue;
+            for (const auto& t : m.terms(r))
+                tighten(m, t.column, implied_by(m, r, range, t), slack, found);
+        }
+    }
+
+private:
+    static void tighten(const reducible& m, variable x, const implied_interval& implied, const margins& slack,
+                        proposal_list& found) {
+        const double lower = m.is_integer(x) ? slack.rounded_up(implied.lower) : implied.lower;
+        const double upper = m.is_integer(x) ? slack.rounded_down(implied.upper) : implied.upper;
+        const bool better_lower = is_worth(m, x, lower - m.lower(x), lower, slack);
+        const bool better_upper = is_worth(m, x, m.upper(x) - upper, upper, slack);
+        if (!better_lower && !better_upper) return;
+        found.add(bound_column{x, better_lower ? lower : -infinity, better_upper ? upper : infinity});
+    }
+
+    static bool is_worth(const reducible& m, variable x, double gain, double bound, const margins& slack) {
+        constexpr double largest = 1e7;          // beyond, a bound is nothing but bad scaling
+        constexpr double least_share = 1.0 / 50; // of the range that is there
+        if (!(gain > slack.excess_at(bound)) || std::abs(bound) > largest) return false;
+        const double range = m.upper(x) - m.lower(x);
+        return m.is_integer(x) || !std::isfinite(range) || gain > least_share * range;
+    }
+};
+
+} // namespace optpipe::milp::presolving

@@ -1,0 +1,55 @@
+#pragma once
+
+#include "optpipe/milp/presolve/reducible.hpp"
+#include "optpipe/milp/presolve/reductions.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <string_view>
+
+namespace optpipe::milp::presolving {
+
+/// A row of integers whose coefficients have a common divisor takes only multiples of it: its bounds can be rounded.
+struct integer_rows {
+    static constexpr std::string_view name = "integer rows";
+
+    void operator()(const reducible& m, std::uint32_t since, const margins& slack, proposal_list& found) const {
+        for (const row r : m.all_rows()) {
+            if (!m.has(r) || !m.has_changed(r, since) || m.terms(r).empty()) continue;
+            const double divisor = common_divisor(m, r, slack);
+            if (divisor == 0.0) continue;
+            const double lower = divisor * slack.rounded_up(m.lower(r) / divisor);
+            const double upper = divisor * slack.rounded_down(m.upper(r) / divisor);
+            if (lower > upper)
+                found.add({{give_up{verdict::infeasible}}, {r}, {}});
+            else if (lower > m.lower(r) + slack.excess_at(lower) || upper < m.upper(r) - slack.excess_at(upper))
+                found.add({{bound_row{r, lower, upper}}, {r}, {}});
+        }
+    }
+
+private:
+    /// 0 where a column is not an integer, or a coefficient is no whole multiple of anything reasonable.
+    static double common_divisor(const reducible& m, row r, const margins& slack) {
+        constexpr double largest = 1e6;
+        double least = infinity;
+        for (const auto& t : m.terms(r)) {
+            if (!m.is_integer(t.column)) return 0.0;
+            least = std::min(least, std::abs(t.coefficient));
+        }
+        for (const double unit : {1.0, least, least / 2.0, 0.5, 0.1, 0.01}) {
+            std::int64_t divisor = 0;
+            bool is_multiple = true;
+            for (const auto& t : m.terms(r)) {
+                const double multiple = std::abs(t.coefficient) / unit;
+                is_multiple = is_multiple && multiple < largest && slack.is_whole(multiple) && multiple > 0.5;
+                if (!is_multiple) break;
+                divisor = std::gcd(divisor, static_cast<std::int64_t>(std::llround(multiple)));
+            }
+            if (is_multiple) return unit * static_cast<double>(divisor);
+        }
+        return 0.0;
+    }
+};
+
+} // namespace optpipe::milp::presolving

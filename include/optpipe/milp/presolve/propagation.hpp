@@ -1,0 +1,129 @@
+#pragma once
+
+#include "optpipe/milp/presolve/implied_bounds.hpp"
+#include "optpipe/milp/presolve/reducible.hpp"
+#include "optpipe/milp/presolve/reductions.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace optpipe::milp::presolving {
+
+/// Tries bounds on a model that stays as it is: what follows from them row by row, and whether it contradicts itself.
+class propagation {
+public:
+    propagation(const reducible& m, const margins& slack) : m_{&m}, slack_{slack} {
+        for (const variable x : m.all_variables()) {
+            lower_.push_back(m.lower(x));
+            upper_.push_back(m.upper(x));
+        }
+        is_queued_.resize(m.all_rows().size(), false);
+        was_changed_.resize(lower_.size(), false);
+    }
+
+    /// Whether x = value leads to no contradiction, as far as this looks.
+    bool assume(variable x, double value) {
+        narrow(x, value, value);
+        return propagate();
+    }
+    void undo() {
+        for (const variable x : changed_) {
+            lower_[x.position()] = m_->lower(x);
+            upper_[x.position()] = m_->upper(x);
+            was_changed_[x.position()] = false;
+        }
+        changed_.clear();
+    }
+
+    [[nodiscard]] double lower(variable x) const { return lower_[x.position()]; }
+    [[nodiscard]] double upper(variable x) const { return upper_[x.position()]; }
+    [[nodiscard]] std::span<const variable> changed() const { return changed_; }
+    [[nodiscard]] bool has_changed(variable x) const { return was_changed_[x.position()]; }
+    [[nodiscard]] activity_range activity(row r) const {
+        activity_range range;
+        for (const auto& t : m_->terms(r))
+            range.add(t.coefficient, lower(t.column), upper(t.column));
+        return range;
+    }
+    /// Terms that were looked at so far.
+    [[nodiscard]] std::size_t work() const { return work_; }
+
+private:
+    void narrow(variable x, double lower, double upper) {
+        lower_[x.position()] = std::max(lower, lower_[x.position()]);
+        upper_[x.position()] = std::min(upper, upper_[x.position()]);
+        if (!was_changed_[x.position()]) changed_.push_back(x);
+        was_changed_[x.position()] = true;
+        for (const auto& e : m_->entries(x)) {
+            if (is_queued_[e.at.position()]) continue;
+            is_queued_[e.at.position()] = true;
+            queue_.push_back(e.at);
+        }
+    }
+
+    bool propagate() {
+        constexpr std::size_t most_work = 20'000;
+        const auto before = work_;
+        bool is_possible = true;
+        for (std::size_t next = 0; next < queue_.size(); ++next) {
+            const row r = queue_[next];
+            is_queued_[r.position()] = false;
+            if (is_possible && work_ - before < most_work) is_possible = look_at(r);
+        }
+        queue_.clear();
+        return is_possible;
+    }
+
+    bool look_at(row r) {
+        work_ += m_->terms(r).size();
+        const auto range = activity(r);
+        if (range.lower() > m_->upper(r) + slack_.excess_at(m_->upper(r)) ||
+            range.upper() < m_->lower(r) - slack_.excess_at(m_->lower(r)))
+            return false;
+        if (range.open_below > 1 && range.open_above > 1) return true;
+        for (const auto& t : m_->terms(r))
+            if (!tighten(r, range, t)) return false;
+        return true;
+    }
+
+    bool tighten(row r, const activity_range& range, const term& t) {
+        const variable x = t.column;
+        const double low = lower(x);
+        const double high = upper(x);
+        const double at_most = (m_->upper(r) - range.lower_without(t.coefficient, low, high)) / t.coefficient;
+        const double at_least = (m_->lower(r) - range.upper_without(t.coefficient, low, high)) / t.coefficient;
+        double new_lower = t.coefficient > 0.0 ? at_least : at_most;
+        double new_upper = t.coefficient > 0.0 ? at_most : at_least;
+        if (m_->is_integer(x)) {
+            new_lower = slack_.rounded_up(new_lower);
+            new_upper = slack_.rounded_down(new_upper);
+        }
+        if (new_lower > high + slack_.excess_at(high) || new_upper < low - slack_.excess_at(low)) return false;
+        const bool is_higher = is_worth(x, new_lower - low, high - low, new_lower);
+        const bool is_lower = is_worth(x, high - new_upper, high - low, new_upper);
+        if (is_higher || is_lower)
+            narrow(x, is_higher ? std::min(new_lower, high) : low, is_lower ? std::max(new_upper, low) : high);
+        return true;
+    }
+
+    [[nodiscard]] bool is_worth(variable x, double gain, double range, double bound) const {
+        constexpr double largest = 1e7;
+        constexpr double least_share = 1.0 / 50;
+        if (!(gain > slack_.excess_at(bound)) || std::abs(bound) > largest) return false;
+        return m_->is_integer(x) || !std::isfinite(range) || gain > least_share * range;
+    }
+
+    const reducible* m_;
+    margins slack_;
+    std::vector<double> lower_;
+    std::vector<double> upper_;
+    std::vector<variable> changed_;
+    std::vector<bool> was_changed_;
+    std::vector<row> queue_;
+    std::vector<bool> is_queued_;
+    std::size_t work_ = 0;
+};
+
+} // namespace optpipe::milp::presolving

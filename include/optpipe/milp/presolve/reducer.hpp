@@ -1,0 +1,167 @@
+#pragma once
+
+#include "optpipe/milp/model.hpp"
+#include "optpipe/milp/presolve/reducible.hpp"
+#include "optpipe/milp/presolve/reductions.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace optpipe::milp {
+
+/// What one presolve method did.
+struct presolve_count {
+    std::string_view method;
+    std::size_t applied = 0; ///< proposals
+    std::size_t rows = 0;    ///< that went
+    std::size_t columns = 0;
+};
+
+namespace presolving {
+
+/// The one place where reductions are applied: in the order in which they were proposed, those that still hold.
+class reducer {
+public:
+    reducer(const model& m, const margins& slack) : m_{m}, slack_{slack} {
+        for (const variable x : m.all_variables())
+            if (apply(bound_column{x, m.lower(x), m.upper(x)}) == verdict::infeasible) is_infeasible_ = true;
+    }
+
+    [[nodiscard]] const reducible& state() const { return m_; }
+    [[nodiscard]] const std::vector<undo>& undos() const { return undos_; }
+    [[nodiscard]] const std::vector<presolve_count>& counts() const { return counts_; }
+    /// By the bounds of its columns alone.
+    [[nodiscard]] bool is_infeasible() const { return is_infeasible_; }
+
+    template <class Method> verdict run(const Method& method) {
+        auto& progress = progress_of(Method::name);
+        proposal_list found;
+        method(m_, progress.seen, slack_, found);
+        m_.tick();
+        progress.seen = m_.now();
+        auto& count = counts_[progress.count];
+        const auto gone_before = gone_;
+        verdict result = verdict::unchanged;
+        for (const auto& p : found.proposals()) {
+            const auto v = apply(p);
+            if (v == verdict::unchanged) continue;
+            ++count.applied;
+            result = v;
+            if (v != verdict::applied) break;
+        }
+        count.rows += gone_.rows - gone_before.rows;
+        count.columns += gone_.columns - gone_before.columns;
+        return result;
+    }
+
+private:
+    struct method_progress {
+        std::string_view name;
+        std::uint32_t seen = 0; ///< changes since then are new to it
+        std::size_t count = 0;
+    };
+    struct gone_counts {
+        std::size_t rows = 0;
+        std::size_t columns = 0;
+    };
+
+    method_progress& progress_of(std::string_view name) {
+        const auto found =
+            std::find_if(progress_.begin(), progress_.end(), [&](const auto& p) { return p.name == name; });
+        if (found != progress_.end()) return *found;
+        counts_.push_back({name, 0, 0, 0});
+        return progress_.emplace_back(method_progress{name, 0, counts_.size() - 1});
+    }
+
+    verdict apply(const proposal& p) {
+        const auto now = m_.now();
+        const auto is_lost = [&](auto item) { return !m_.has(item) || m_.has_changed(item, now); };
+        if (std::any_of(p.rows.begin(), p.rows.end(), is_lost)) return verdict::unchanged;
+        if (std::any_of(p.columns.begin(), p.columns.end(), is_lost)) return verdict::unchanged;
+        verdict result = verdict::unchanged;
+        for (const auto& step : p.steps) {
+            // An earlier step may have fixed what this one is about.
+            if (!std::visit([&](const auto& r) { return is_possible(r); }, step)) break;
+            const auto v = std::visit([&](const auto& r) { return apply(r); }, step);
+            if (v == verdict::unchanged) continue;
+            result = v;
+            if (v != verdict::applied) break;
+        }
+        return result;
+    }
+
+    [[nodiscard]] bool is_possible(const bound_column& b) const { return m_.has(b.x); }
+    [[nodiscard]] bool is_possible(const bound_row& b) const { return m_.has(b.at); }
+    [[nodiscard]] bool is_possible(const remove_row& r) const { return m_.has(r.at); }
+    [[nodiscard]] bool is_possible(const set_coefficient& c) const { return m_.has(c.at) && m_.has(c.x); }
+    [[nodiscard]] bool is_possible(const fix_column& f) const { return m_.has(f.x); }
+    [[nodiscard]] bool is_possible(const absorb_column& a) const { return m_.has(a.x) && m_.has(a.at); }
+    [[nodiscard]] bool is_possible(const move_cost& c) const { return m_.has(c.x) && m_.has(c.equation); }
+    [[nodiscard]] bool is_possible(const merge_columns& c) const { return m_.has(c.kept) && m_.has(c.merged); }
+    [[nodiscard]] bool is_possible(const release_column& r) const { return m_.has(r.x); }
+    [[nodiscard]] bool is_possible(const substitute_column& s) const {
+        const auto is_there = [&](const term& t) { return m_.has(t.column); };
+        return m_.has(s.x) && std::all_of(s.terms.begin(), s.terms.end(), is_there);
+    }
+    static bool is_possible(const give_up&) { return true; }
+
+    verdict apply(const bound_column& b) {
+        double lower = std::max(m_.lower(b.x), m_.is_integer(b.x) ? slack_.rounded_up(b.lower) : b.lower);
+        double upper = std::min(m_.upper(b.x), m_.is_integer(b.x) ? slack_.rounded_down(b.upper) : b.upper);
+        if (lower > upper + slack_.excess_at(lower)) return verdict::infeasible;
+        if (lower > upper || slack_.same(lower, upper)) return apply(fix_column{b.x, nearest(b.x, lower, upper)});
+        if (lower == m_.lower(b.x) && upper == m_.upper(b.x)) return verdict::unchanged;
+        m_.set_bounds(b.x, lower, upper);
+        return verdict::applied;
+    }
+    [[nodiscard]] double nearest(variable x, double lower, double upper) const {
+        return m_.is_integer(x) ? std::round(lower) : std::clamp(lower, m_.lower(x), std::max(m_.lower(x), upper));
+    }
+
+    verdict apply(const fix_column& f) { return leave(f); }
+    verdict apply(const absorb_column& a) { return leave(a); }
+    verdict apply(const merge_columns& c) { return leave(c); }
+    verdict apply(const substitute_column& s) { return leave(s); }
+    verdict apply(const release_column& r) {
+        gone_.rows += m_.entries(r.x).size();
+        return leave(r);
+    }
+    template <class Reduction> verdict leave(const Reduction& r) {
+        undos_.push_back(r.apply(m_));
+        ++gone_.columns;
+        return verdict::applied;
+    }
+
+    verdict apply(const remove_row& r) {
+        r.apply(m_);
+        ++gone_.rows;
+        return verdict::applied;
+    }
+    verdict apply(const bound_row& b) {
+        if (m_.lower(b.at) == b.lower && m_.upper(b.at) == b.upper) return verdict::unchanged;
+        b.apply(m_);
+        return verdict::applied;
+    }
+    template <class Reduction> verdict apply(const Reduction& r) {
+        r.apply(m_);
+        return verdict::applied;
+    }
+    static verdict apply(const give_up& g) { return g.why; }
+
+    reducible m_;
+    margins slack_;
+    std::vector<undo> undos_;
+    std::vector<presolve_count> counts_;
+    std::vector<method_progress> progress_;
+    gone_counts gone_;
+    bool is_infeasible_ = false;
+};
+
+} // namespace presolving
+} // namespace optpipe::milp

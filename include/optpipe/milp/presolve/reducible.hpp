@@ -1,0 +1,211 @@
+#pragma once
+
+#include "optpipe/milp/expression.hpp"
+#include "optpipe/milp/model.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace optpipe::milp::presolving {
+
+struct column_entry {
+    row at;
+    double coefficient = 0.0;
+};
+
+/// What a row's terms can add up to within the bounds: finite parts, and how many terms have no finite end.
+struct activity_range {
+    double least = 0.0;
+    double greatest = 0.0;
+    std::size_t open_below = 0;
+    std::size_t open_above = 0;
+
+    void add(double coefficient, double lower, double upper) {
+        const double low = coefficient > 0.0 ? lower : upper;
+        const double high = coefficient > 0.0 ? upper : lower;
+        if (std::isfinite(low))
+            least += coefficient * low;
+        else
+            ++open_below;
+        if (std::isfinite(high))
+            greatest += coefficient * high;
+        else
+            ++open_above;
+    }
+    [[nodiscard]] double lower() const { return open_below == 0 ? least : -infinity; }
+    [[nodiscard]] double upper() const { return open_above == 0 ? greatest : infinity; }
+    /// Of the other terms, where this one is among them.
+    [[nodiscard]] double lower_without(double coefficient, double lower, double upper) const {
+        const double low = coefficient > 0.0 ? lower : upper;
+        if (!std::isfinite(low)) return open_below == 1 ? least : -infinity;
+        return open_below == 0 ? least - coefficient * low : -infinity;
+    }
+    [[nodiscard]] double upper_without(double coefficient, double lower, double upper) const {
+        const double high = coefficient > 0.0 ? upper : lower;
+        if (!std::isfinite(high)) return open_above == 1 ? greatest : infinity;
+        return open_above == 0 ? greatest - coefficient * high : infinity;
+    }
+};
+
+template <class Terms> [[nodiscard]] auto find_term(Terms& terms, variable x) {
+    return std::lower_bound(terms.begin(), terms.end(), x,
+                            [](const term& t, variable wanted) { return t.column < wanted; });
+}
+
+/// A model under reduction, to be minimized. Methods read it; only reductions change it. Rows and columns keep their
+/// numbers; what is removed is empty and no longer there. Both know when they were last changed, by a clock that runs
+/// from one batch of reductions to the next: a row also changes with the bounds of its columns, and a column with the
+/// rows that it is in.
+class reducible {
+public:
+    explicit reducible(const model& m) : sign_{m.direction() == sense::minimize ? 1.0 : -1.0} {
+        offset_ = sign_ * m.offset();
+        for (const variable x : m.all_variables())
+            columns_.push_back({m.lower(x), m.upper(x), sign_ * m.cost(x), m.is_integer(x), true, 0, {}});
+        for (const row r : m.all_rows()) {
+            const auto terms = m.terms(r);
+            rows_.push_back({m.row_lower(r), m.row_upper(r), true, 0, {terms.begin(), terms.end()}});
+            for (const auto& t : terms)
+                columns_[t.column.position()].entries.push_back({r, t.coefficient});
+        }
+    }
+
+    [[nodiscard]] index_range<variable> all_variables() const { return index_range<variable>{columns_.size()}; }
+    [[nodiscard]] index_range<row> all_rows() const { return index_range<row>{rows_.size()}; }
+    [[nodiscard]] bool has(variable x) const { return at(x).is_there; }
+    [[nodiscard]] bool has(row r) const { return at(r).is_there; }
+
+    [[nodiscard]] double lower(variable x) const { return at(x).lower; }
+    [[nodiscard]] double upper(variable x) const { return at(x).upper; }
+    [[nodiscard]] double cost(variable x) const { return at(x).cost; }
+    [[nodiscard]] bool is_integer(variable x) const { return at(x).is_integer; }
+    [[nodiscard]] bool is_binary(variable x) const { return is_integer(x) && lower(x) == 0.0 && upper(x) == 1.0; }
+    [[nodiscard]] const std::vector<column_entry>& entries(variable x) const { return at(x).entries; }
+
+    [[nodiscard]] double lower(row r) const { return at(r).lower; }
+    [[nodiscard]] double upper(row r) const { return at(r).upper; }
+    [[nodiscard]] bool is_equation(row r) const { return lower(r) == upper(r); }
+    /// By column.
+    [[nodiscard]] const std::vector<term>& terms(row r) const { return at(r).terms; }
+    [[nodiscard]] double coefficient(row r, variable x) const {
+        const auto found = find_term(at(r).terms, x);
+        return found != at(r).terms.end() && found->column == x ? found->coefficient : 0.0;
+    }
+    [[nodiscard]] activity_range activity(row r) const {
+        activity_range range;
+        for (const auto& t : terms(r))
+            range.add(t.coefficient, lower(t.column), upper(t.column));
+        return range;
+    }
+
+    /// In the model's own direction.
+    [[nodiscard]] double offset() const { return sign_ * offset_; }
+    [[nodiscard]] double own_cost(variable x) const { return sign_ * cost(x); }
+
+    [[nodiscard]] std::uint32_t now() const { return clock_; }
+    void tick() { ++clock_; }
+    [[nodiscard]] bool has_changed(variable x, std::uint32_t since) const { return at(x).changed >= since; }
+    [[nodiscard]] bool has_changed(row r, std::uint32_t since) const { return at(r).changed >= since; }
+
+    void set_bounds(variable x, double lower, double upper) {
+        at(x).lower = lower;
+        at(x).upper = upper;
+        touch(x);
+        for (const auto& e : entries(x))
+            at(e.at).changed = clock_;
+    }
+    void set_bounds(row r, double lower, double upper) {
+        at(r).lower = lower;
+        at(r).upper = upper;
+        touch_with_columns(r);
+    }
+    void set_integer(variable x, bool is_integer) { at(x).is_integer = is_integer; }
+    void set_cost(variable x, double cost) {
+        at(x).cost = cost;
+        touch(x);
+    }
+    void add_to_offset(double amount) { offset_ += amount; }
+
+    /// 0 removes it.
+    void set_coefficient(row r, variable x, double value) {
+        auto& terms = at(r).terms;
+        auto& entries = at(x).entries;
+        const auto in_row = find_term(terms, x);
+        const bool is_new = in_row == terms.end() || in_row->column != x;
+        const auto in_column = std::find_if(entries.begin(), entries.end(), [r](const auto& e) { return e.at == r; });
+        if (is_new && value != 0.0) {
+            terms.insert(in_row, {x, value});
+            entries.push_back({r, value});
+        } else if (!is_new && value != 0.0) {
+            in_row->coefficient = value;
+            in_column->coefficient = value;
+        } else if (!is_new) {
+            terms.erase(in_row);
+            entries.erase(in_column);
+        }
+        touch(x);
+        touch_with_columns(r);
+    }
+
+    void remove(row r) {
+        touch_with_columns(r);
+        for (const auto& t : terms(r)) {
+            auto& entries = at(t.column).entries;
+            entries.erase(std::find_if(entries.begin(), entries.end(), [r](const auto& e) { return e.at == r; }));
+        }
+        at(r).terms.clear();
+        at(r).is_there = false;
+    }
+    /// Out of all rows, whose bounds stay as they are.
+    void remove(variable x) {
+        touch(x);
+        for (const auto& e : entries(x)) {
+            auto& terms = at(e.at).terms;
+            terms.erase(find_term(terms, x));
+            touch_with_columns(e.at);
+        }
+        at(x).entries.clear();
+        at(x).is_there = false;
+    }
+
+private:
+    struct column_data {
+        double lower;
+        double upper;
+        double cost;
+        bool is_integer;
+        bool is_there;
+        std::uint32_t changed;
+        std::vector<column_entry> entries;
+    };
+    struct row_data {
+        double lower;
+        double upper;
+        bool is_there;
+        std::uint32_t changed;
+        std::vector<term> terms;
+    };
+
+    void touch(variable x) { at(x).changed = clock_; }
+    void touch_with_columns(row r) {
+        at(r).changed = clock_;
+        for (const auto& t : terms(r))
+            touch(t.column);
+    }
+
+    [[nodiscard]] const column_data& at(variable x) const { return columns_[x.position()]; }
+    [[nodiscard]] column_data& at(variable x) { return columns_[x.position()]; }
+    [[nodiscard]] const row_data& at(row r) const { return rows_[r.position()]; }
+    [[nodiscard]] row_data& at(row r) { return rows_[r.position()]; }
+
+    double sign_;
+    double offset_ = 0.0;
+    std::uint32_t clock_ = 0;
+    std::vector<column_data> columns_;
+    std::vector<row_data> rows_;
+};
+
+} // namespace optpipe::milp::presolving

@@ -1,0 +1,311 @@
+#pragma once
+
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/milp/check.hpp"
+#include "optpipe/milp/presolve/reducible.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <variant>
+#include <vector>
+
+/// What presolve may do to a model. Each reduction is data and can be applied; those that take a column away leave an
+/// undo, which computes its value from those that are still there.
+namespace optpipe::milp::presolving {
+
+/// How computed numbers are told apart.
+struct margins {
+    tolerance feasibility{1e-6}; ///< a bound that is missed by more proves that there is no solution
+    tolerance equality{1e-9};    ///< numbers that differ by less are the same
+
+    [[nodiscard]] static double scale(double a) { return std::max(1.0, std::abs(a)); }
+    [[nodiscard]] double excess_at(double a) const { return feasibility.at(scale(a)); }
+    [[nodiscard]] double noise_at(double a) const { return equality.at(scale(a)); }
+    [[nodiscard]] bool same(double a, double b) const {
+        const bool are_finite = std::isfinite(a) && std::isfinite(b);
+        return a == b || (are_finite && std::abs(a - b) <= equality.at(std::max(scale(a), scale(b))));
+    }
+    [[nodiscard]] bool is_whole(double a) const { return std::abs(a - std::round(a)) <= noise_at(a); }
+    [[nodiscard]] double rounded_up(double a) const { return std::ceil(a - feasibility.at(1.0)); }
+    [[nodiscard]] double rounded_down(double a) const { return std::floor(a + feasibility.at(1.0)); }
+};
+
+enum class verdict : unsigned char { applied, unchanged, infeasible, unbounded };
+
+/// a - b, and 0 where that is nothing but rounding.
+[[nodiscard]] inline double difference(double a, double b) {
+    constexpr double cancelled = 1e-13;
+    const double result = a - b;
+    return std::isfinite(result) && std::abs(result) <= cancelled * std::max(std::abs(a), std::abs(b)) ? 0.0 : result;
+}
+
+/// x has one value.
+struct fix_column {
+    variable x;
+    double value = 0.0;
+
+    struct undo {
+        variable x;
+        double value;
+        void operator()(std::span<double> values) const { values[x.position()] = value; }
+    };
+
+    [[nodiscard]] undo apply(reducible& m) const {
+        for (const auto& e : std::vector<column_entry>{m.entries(x)}) {
+            const double part = e.coefficient * value;
+            if (part != 0.0) m.set_bounds(e.at, difference(m.lower(e.at), part), difference(m.upper(e.at), part));
+        }
+        m.add_to_offset(m.cost(x) * value);
+        m.remove(x);
+        return {x, value};
+    }
+};
+
+/// x = constant + terms. The bounds of x must be those of the others already.
+struct substitute_column {
+    variable x;
+    std::vector<term> terms;
+    double constant = 0.0;
+
+    struct undo {
+        variable x;
+        std::vector<term> terms;
+        double constant;
+        double lower;
+        double upper;
+        bool is_integer;
+        void operator()(std::span<double> values) const {
+            const double value = activity(terms, values) + constant;
+            const double whole = std::round(value);
+            constexpr double noise = 1e-5;
+            const bool rounds = is_integer && std::abs(value - whole) < noise;
+            values[x.position()] = std::clamp(rounds ? whole : value, lower, upper);
+        }
+    };
+
+    [[nodiscard]] undo apply(reducible& m) const {
+        undo result{x, terms, constant, m.lower(x), m.upper(x), m.is_integer(x)};
+        const auto entries = m.entries(x);
+        const double cost = m.cost(x);
+        m.remove(x);
+        for (const auto& e : entries) {
+            const double part = e.coefficient * constant;
+            if (part != 0.0) m.set_bounds(e.at, difference(m.lower(e.at), part), difference(m.upper(e.at), part));
+            for (const auto& t : terms)
+                m.set_coefficient(e.at, t.column,
+                                  difference(m.coefficient(e.at, t.column), -e.coefficient * t.coefficient));
+        }
+        for (const auto& t : terms)
+            if (cost != 0.0) m.set_cost(t.column, difference(m.cost(t.column), -cost * t.coefficient));
+        m.add_to_offset(cost * constant);
+        return result;
+    }
+};
+
+/// x costs nothing, is continuous, and occurs in this row only, where it is as good as wider bounds.
+struct absorb_column {
+    variable x;
+    row at;
+
+    struct undo {
+        variable x;
+        double lower;
+        double upper;
+        double coefficient;
+        double row_lower;
+        double row_upper;
+        std::vector<term> others;
+
+        void operator()(std::span<double> values) const {
+            const double rest = activity(others, values);
+            double low = (row_lower - rest) / coefficient;
+            double high = (row_upper - rest) / coefficient;
+            if (low > high) std::swap(low, high);
+            low = std::max(low, lower);
+            high = std::min(high, upper);
+            const double value = low <= high ? std::clamp(0.0, low, high) : low + (high - low) / 2.0;
+            values[x.position()] = std::clamp(value, lower, upper);
+        }
+    };
+
+    [[nodiscard]] undo apply(reducible& m) const {
+        const double a = m.coefficient(at, x);
+        undo result{x, m.lower(x), m.upper(x), a, m.lower(at), m.upper(at), {}};
+        const double low = std::min(a * m.lower(x), a * m.upper(x));
+        const double high = std::max(a * m.lower(x), a * m.upper(x));
+        m.remove(x);
+        result.others = m.terms(at);
+        m.set_bounds(at, difference(m.lower(at), high), difference(m.upper(at), low));
+        return result;
+    }
+};
+
+/// The cost of x goes to the other columns of an equation that it is in.
+struct move_cost {
+    variable x;
+    row equation;
+
+    void apply(reducible& m) const {
+        const double ratio = m.cost(x) / m.coefficient(equation, x);
+        for (const auto& t : m.terms(equation))
+            if (t.column != x) m.set_cost(t.column, difference(m.cost(t.column), ratio * t.coefficient));
+        m.add_to_offset(ratio * m.lower(equation));
+        m.set_cost(x, 0.0);
+    }
+};
+
+/// `kept` becomes kept + factor * merged, of which it is the same multiple everywhere.
+struct merge_columns {
+    variable kept;
+    variable merged;
+    double factor = 1.0;
+
+    struct undo {
+        variable kept;
+        variable merged;
+        double factor;
+        double kept_lower;
+        double kept_upper;
+        double lower;
+        double upper;
+        bool is_integer;
+
+        /// The merged column gets the least value (in size) that leaves the kept one within its bounds.
+        void operator()(std::span<double> values) const {
+            const double sum = values[kept.position()];
+            double low = (sum - kept_lower) / factor;
+            double high = (sum - kept_upper) / factor;
+            if (low > high) std::swap(low, high);
+            low = std::max(low, lower);
+            high = std::min(high, upper);
+            double value = low <= high ? std::clamp(0.0, low, high) : low + (high - low) / 2.0;
+            constexpr double noise = 1e-6;
+            if (is_integer) value = value == low ? std::ceil(value - noise) : std::floor(value + noise);
+            values[merged.position()] = value;
+            values[kept.position()] = sum - factor * value;
+        }
+    };
+
+    [[nodiscard]] undo apply(reducible& m) const {
+        const undo result{kept,          merged,          factor,          m.lower(kept),
+                          m.upper(kept), m.lower(merged), m.upper(merged), m.is_integer(merged)};
+        const double low = factor * (factor > 0.0 ? m.lower(merged) : m.upper(merged));
+        const double high = factor * (factor > 0.0 ? m.upper(merged) : m.lower(merged));
+        const double lower = m.lower(kept) + low;
+        const double upper = m.upper(kept) + high;
+        m.set_integer(kept, m.is_integer(kept) && m.is_integer(merged));
+        m.remove(merged);
+        m.set_bounds(kept, lower, upper);
+        return result;
+    }
+};
+
+/// x costs nothing, and all of its rows are satisfied once it is large enough (or small enough).
+struct release_column {
+    variable x;
+    bool upwards = true;
+
+    struct undo {
+        struct freed_row {
+            double lower;
+            double upper;
+            double coefficient;
+            std::vector<term> others;
+        };
+        variable x;
+        bool upwards;
+        bool is_integer;
+        double nearest; ///< the value closest to 0 within its bounds
+        std::vector<freed_row> rows;
+
+        void operator()(std::span<double> values) const {
+            double value = nearest;
+            for (const auto& r : rows) {
+                const bool from_below = upwards == (r.coefficient > 0.0);
+                const double side = from_below ? r.lower : r.upper;
+                if (!std::isfinite(side)) continue;
+                const double needed = (side - activity(r.others, values)) / r.coefficient;
+                value = upwards ? std::max(value, needed) : std::min(value, needed);
+            }
+            values[x.position()] = !is_integer ? value : upwards ? std::ceil(value) : std::floor(value);
+        }
+    };
+
+    [[nodiscard]] undo apply(reducible& m) const {
+        const double least = m.lower(x);
+        const double most = m.upper(x);
+        undo result{x, upwards, m.is_integer(x), least > 0.0 ? least : most < 0.0 ? most : 0.0, {}};
+        const auto entries = m.entries(x);
+        m.remove(x);
+        for (const auto& e : entries) {
+            result.rows.push_back({m.lower(e.at), m.upper(e.at), e.coefficient, m.terms(e.at)});
+            m.remove(e.at);
+        }
+        return result;
+    }
+};
+
+using undo = std::variant<fix_column::undo, substitute_column::undo, absorb_column::undo, merge_columns::undo,
+                          release_column::undo>;
+
+/// x lies between these as well. What leaves a single value fixes it.
+struct bound_column {
+    variable x;
+    double lower = -infinity;
+    double upper = infinity;
+};
+
+/// These bounds replace those of the row.
+struct bound_row {
+    row at;
+    double lower = -infinity;
+    double upper = infinity;
+
+    void apply(reducible& m) const { m.set_bounds(at, lower, upper); }
+};
+
+struct remove_row {
+    row at;
+
+    void apply(reducible& m) const { m.remove(at); }
+};
+
+struct set_coefficient {
+    row at;
+    variable x;
+    double value = 0.0;
+
+    void apply(reducible& m) const { m.set_coefficient(at, x, value); }
+};
+
+/// That there is nothing to look for.
+struct give_up {
+    verdict why = verdict::infeasible;
+};
+
+using reduction = std::variant<bound_column, bound_row, remove_row, set_coefficient, fix_column, substitute_column,
+                               absorb_column, move_cost, merge_columns, release_column, give_up>;
+
+/// Steps that go together. They are applied if none of these rows and columns has changed since they were proposed.
+struct proposal {
+    std::vector<reduction> steps;
+    std::vector<row> rows;
+    std::vector<variable> columns;
+};
+
+/// Where methods put what they find.
+class proposal_list {
+public:
+    void add(proposal p) { proposals_.push_back(std::move(p)); }
+    /// For what stays true whatever else is changed.
+    void add(reduction r) { proposals_.push_back({{std::move(r)}, {}, {}}); }
+    [[nodiscard]] const std::vector<proposal>& proposals() const { return proposals_; }
+
+private:
+    std::vector<proposal> proposals_;
+};
+
+} // namespace optpipe::milp::presolving

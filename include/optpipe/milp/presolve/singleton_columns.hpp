@@ -1,0 +1,59 @@
+#pragma once
+
+#include "optpipe/milp/presolve/implied_bounds.hpp"
+#include "optpipe/milp/presolve/reducible.hpp"
+#include "optpipe/milp/presolve/reductions.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+
+namespace optpipe::milp::presolving {
+
+/// A continuous column that occurs in one row. In an equation, its cost goes to the others; without cost, it is as good
+/// as wider bounds of the row. One that would shrink for its cost, and that only the row keeps from it, makes the row
+/// an equation.
+struct singleton_columns {
+    static constexpr std::string_view name = "singleton columns";
+    bool dual_reductions = true;
+
+    void operator()(const reducible& m, std::uint32_t since, const margins& slack, proposal_list& found) const {
+        for (const variable x : m.all_variables())
+            if (m.has(x) && m.has_changed(x, since) && !m.is_integer(x) && m.entries(x).size() == 1)
+                look_at(m, x, slack, found);
+    }
+
+private:
+    void look_at(const reducible& m, variable x, const margins& slack, proposal_list& found) const {
+        const row r = m.entries(x).front().at;
+        if (!is_pivot(m, r, x)) return;
+        if (m.cost(x) == 0.0)
+            found.add({{absorb_column{x, r}}, {r}, {x}});
+        else if (m.is_equation(r))
+            found.add({{move_cost{x, r}, absorb_column{x, r}}, {r}, {x}});
+        else if (dual_reductions)
+            look_for_equation(m, x, r, slack, found);
+    }
+
+    /// Large enough that dividing by it does no harm.
+    static bool is_pivot(const reducible& m, row r, variable x) {
+        constexpr double least_share = 1e-3;
+        double largest = 0.0;
+        for (const auto& t : m.terms(r))
+            largest = std::max(largest, std::abs(t.coefficient));
+        return std::abs(m.coefficient(r, x)) >= least_share * largest;
+    }
+
+    static void look_for_equation(const reducible& m, variable x, row r, const margins& slack, proposal_list& found) {
+        const double a = m.coefficient(r, x);
+        const bool shrinks = m.cost(x) > 0.0;
+        const double side = shrinks == (a > 0.0) ? m.lower(r) : m.upper(r);
+        if (!std::isfinite(side)) return;
+        const auto implied = implied_by(m, r, m.activity(r), {x, a});
+        const bool is_kept_by_row = shrinks ? implied.lower >= m.lower(x) - slack.noise_at(m.lower(x))
+                                            : implied.upper <= m.upper(x) + slack.noise_at(m.upper(x));
+        if (is_kept_by_row) found.add({{bound_row{r, side, side}}, {r}, {x}});
+    }
+};
+
+} // namespace optpipe::milp::presolving

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+namespace optpipe::milp::presolving {
+
+/// Groups rows by the columns, or columns by the rows, that they have: the hash of a set, whatever its order.
+class support_hash {
+public:
+    void add(std::uint32_t member) {
+        auto mixed = (static_cast<std::uint64_t>(member) + 1) * 0x9e3779b97f4a7c15U;
+        mixed ^= mixed >> 29U;
+        sum_ += mixed * 0xbf58476d1ce4e5b9U;
+    }
+    [[nodiscard]] std::uint64_t value() const { return sum_; }
+
+private:
+    std::uint64_t sum_ = 0;
+};
+
+/// Calls `visit(first, second)` for pairs of the same hash, as long as it returns false; a few for each second.
+template <class Item> class support_groups {
+public:
+    template <class Visit> void add(std::uint64_t hash, Item item, Visit visit) {
+        constexpr std::size_t most_compared = 8;
+        auto& group = groups_[hash];
+        const auto count = group.size();
+        for (std::size_t i = count > most_compared ? count - most_compared : 0; i < count; ++i)
+            if (visit(group[i], item)) return;
+        group.push_back(item);
+    }
+
+private:
+    std::unordered_map<std::uint64_t, std::vector<Item>> groups_;
+};
+
+} // namespace optpipe::milp::presolving
