@@ -31,20 +31,23 @@ public:
 
     /// Solves B x = b in place. `spike`, where given, receives what `update` needs.
     void forward(work_vector& x, density_history& history, work_vector* spike = nullptr) {
-        solve_triangular(lower_columns_, nullptr, lower_order_, x, reach_, history.expected());
+        solve_triangular(lower_columns_, nullptr, lower_order_, x, reach_, history.first());
         apply_updates(x);
         if (spike != nullptr) spike->copy(x);
-        solve_triangular(upper_columns_, pivots_.data(), std::views::reverse(upper_order_), x, reach_,
-                         history.expected());
-        history.note(x.density());
+        history.note_first(x.density());
+        // Slacks that were pivots from the start have nothing above them.
+        const auto order = upper_order_ | std::views::drop(static_cast<std::ptrdiff_t>(slacks_)) | std::views::reverse;
+        solve_triangular(upper_columns_, inverse_pivots_.data(), order, x, reach_, history.second());
+        history.note_second(x.density());
     }
     /// Solves B' x = b in place.
     void backward(work_vector& x, density_history& history, work_vector* partial = nullptr) {
-        solve_triangular(upper_rows_, pivots_.data(), upper_order_, x, reach_, history.expected());
+        solve_triangular(upper_rows_, inverse_pivots_.data(), upper_order_, x, reach_, history.first());
         if (partial != nullptr) partial->copy(x);
         apply_updates_transposed(x);
-        solve_triangular(lower_rows_, nullptr, std::views::reverse(lower_order_), x, reach_, history.expected());
-        history.note(x.density());
+        history.note_first(x.density());
+        solve_triangular(lower_rows_, nullptr, std::views::reverse(lower_order_), x, reach_, history.second());
+        history.note_second(x.density());
     }
 
     /// The variable at `row` of the head is exchanged. `spike` comes from the forward solve with the new column,
@@ -56,7 +59,7 @@ public:
     /// Whether solving has become so much dearer that building anew is worth it.
     [[nodiscard]] bool is_bloated() const {
         constexpr std::size_t growth = 3;
-        return upper_columns_.footprint() + update_index_.size() > growth * (footprint_ + pivots_.size());
+        return upper_columns_.footprint() + update_index_.size() > growth * (footprint_ + inverse_pivots_.size());
     }
 
 private:
@@ -87,7 +90,7 @@ private:
     }
 
     growing_lists lower_columns_, lower_rows_, upper_columns_, upper_rows_;
-    std::vector<double> pivots_;
+    std::vector<double> inverse_pivots_;
     std::vector<int> lower_order_;
     /// Rows in the order of U; -1 where a row has moved to the end.
     std::vector<int> upper_order_;
@@ -95,12 +98,13 @@ private:
     std::vector<int> update_row_, update_start_, update_index_;
     std::vector<double> update_value_;
     int updates_ = 0;
+    std::size_t slacks_ = 0;
     std::size_t footprint_ = 0;
     reach reach_;
 };
 
 inline bool factorization::update(int row, const work_vector& spike, const work_vector& partial, double pivot) {
-    const double old_pivot = pivots_[at(row)];
+    const double old_pivot = 1.0 / inverse_pivots_[at(row)];
     const double new_pivot = old_pivot * pivot;
     remove_row_and_column(row);
 
@@ -123,7 +127,7 @@ inline bool factorization::update(int row, const work_vector& spike, const work_
         upper_columns_.append(row, i, spike[i]);
         upper_rows_.append(i, row, spike[i]);
     }
-    pivots_[at(row)] = new_pivot;
+    inverse_pivots_[at(row)] = 1.0 / new_pivot;
     upper_order_[at(upper_place_[at(row)])] = -1;
     upper_place_[at(row)] = static_cast<int>(upper_order_.size());
     upper_order_.push_back(row);
@@ -139,7 +143,7 @@ inline void factorization::take(const pivot_sequence& sequence, const std::vecto
     lower_columns_ = sequence.lower;
     for (auto* lists : {&lower_rows_, &upper_columns_, &upper_rows_})
         lists->reset(m);
-    pivots_.assign(m, 1.0);
+    inverse_pivots_.assign(m, 1.0);
     std::vector<int> in_row(m, 0);
     std::vector<int> in_column(m, 0);
     for (const auto& e : sequence.upper) {
@@ -152,7 +156,7 @@ inline void factorization::take(const pivot_sequence& sequence, const std::vecto
     upper_place_.assign(m, 0);
     for (std::size_t k = 0; k < m; ++k) {
         const int r = sequence.rows[k];
-        pivots_[at(r)] = sequence.values[k];
+        inverse_pivots_[at(r)] = 1.0 / sequence.values[k];
         upper_place_[at(r)] = static_cast<int>(k);
         upper_columns_.reserve(r, in_column[at(r)]);
         // Room for a few entries of columns to come
@@ -203,6 +207,8 @@ public:
     [[nodiscard]] const pivot_sequence& sequence() const { return out_; }
     /// Of each column of the basis, its pivot row; below 0 where there is none.
     [[nodiscard]] const std::vector<int>& rows() const { return row_of_; }
+    /// How many slacks are pivots; they come first.
+    [[nodiscard]] std::size_t slacks() const { return slacks_; }
     /// The slack of the row takes the place of a column without pivot.
     void stand_in(int row, int column) {
         out_.pivot(row, column, 1.0);
@@ -230,6 +236,7 @@ private:
             else if (const int r = head_[at(c)] - a_.majors(); !is_done(r))
                 finish(r, c, 1.0);
         }
+        slacks_ = out_.rows.size();
     }
     /// The rows of what the slacks leave, and what of its columns lies above.
     void list_rows() {
@@ -348,6 +355,7 @@ private:
     pivot_rules rules_;
     int size_;
     pivot_sequence out_;
+    std::size_t slacks_ = 0;
     std::vector<int> row_of_;
     std::vector<char> row_done_;
     std::vector<int> structurals_;
@@ -373,6 +381,7 @@ inline std::vector<replacement> factorization::build(const compressed& a, std::v
         replaced.push_back({head[c], row});
     }
     take(elimination.sequence(), elimination.rows());
+    slacks_ = elimination.slacks();
     head = std::move(placed);
     return replaced;
 }

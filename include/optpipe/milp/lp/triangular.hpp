@@ -5,20 +5,25 @@
 #include "optpipe/milp/lp/work_vector.hpp"
 
 #include <cstddef>
+#include <ranges>
 #include <vector>
 
 namespace optpipe::milp::lp {
 
-/// How dense the results of one kind of solve have been lately; decides whether the next one is worth a symbolic pass.
+/// How dense the results of one kind of solve have been lately, after its first triangle and in the end; decides
+/// whether the next one is worth a symbolic pass.
 class density_history {
 public:
-    explicit density_history(double expected = 0.0) : expected_{expected} {}
-    [[nodiscard]] double expected() const { return expected_; }
-    void note(double density) { expected_ = memory * expected_ + (1.0 - memory) * density; }
+    explicit density_history(double expected = 0.0) : first_{expected}, second_{expected} {}
+    [[nodiscard]] double first() const { return first_; }
+    [[nodiscard]] double second() const { return second_; }
+    void note_first(double density) { first_ = memory * first_ + (1.0 - memory) * density; }
+    void note_second(double density) { second_ = memory * second_ + (1.0 - memory) * density; }
 
 private:
     static constexpr double memory = 0.9;
-    double expected_;
+    double first_;
+    double second_;
 };
 
 /// The symbolic pass of Gilbert and Peierls (1988): what a sparse right-hand side can fill in, by depth-first search.
@@ -81,16 +86,18 @@ inline void eliminate(double* x, double pivot_value, int size, const int* index,
         x[index[k]] -= pivot_value * value[k];
 }
 
-/// Solves with a triangular matrix of unit diagonal, or of the given pivots. `Order` is a range of rows, each before
-/// those in its list.
+/// Solves with a triangular matrix of unit diagonal, or of the given inverse pivots. `Order` is a range of rows, each
+/// before those in its list; rows with an empty list and unit diagonal may be left out.
 template <class Order>
-void solve_triangular(const growing_lists& lists, const double* pivots, const Order& order, work_vector& x, reach& r,
-                      double expected) {
+void solve_triangular(const growing_lists& lists, const double* inverse_pivots, const Order& order, work_vector& x,
+                      reach& r, double expected) {
+    if (std::ranges::empty(order)) return;
     double* const values = x.value.data();
     const auto step = [&](int p) {
-        if (values[p] == 0.0) return;
-        if (pivots != nullptr) values[p] /= pivots[p];
-        eliminate(values, values[p], lists.size(p), lists.index(p), lists.value(p));
+        double v = values[p];
+        if (v == 0.0) return;
+        if (inverse_pivots != nullptr) values[p] = v *= inverse_pivots[p];
+        eliminate(values, v, lists.size(p), lists.index(p), lists.value(p));
     };
     if (is_hyper_sparse(x, expected)) {
         const auto& reached = r.from(x.index, lists);

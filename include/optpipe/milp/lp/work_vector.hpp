@@ -58,12 +58,15 @@ public:
         index.resize(kept);
     }
     void list_all() {
-        index.clear();
-        for (std::size_t i = 0; i < value.size(); ++i)
-            if (std::abs(value[i]) > tiny)
-                index.push_back(static_cast<int>(i));
-            else
-                value[i] = 0.0;
+        index.resize(value.size());
+        std::size_t listed = 0;
+        for (std::size_t i = 0; i < value.size(); ++i) {
+            const bool counts = std::abs(value[i]) > tiny;
+            value[i] = counts ? value[i] : 0.0;
+            index[listed] = static_cast<int>(i);
+            listed += counts ? 1U : 0U;
+        }
+        index.resize(listed);
     }
     [[nodiscard]] double density() const {
         return value.empty() ? 0.0 : static_cast<double>(index.size()) / static_cast<double>(value.size());
