@@ -1,0 +1,131 @@
+#pragma once
+
+#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builders/gis.hpp"
+#include "optpipe/schedule/interleave.hpp"
+#include "optpipe/schedule/offload_placement.hpp"
+#include "optpipe/schedule/offload_search.hpp"
+#include "optpipe/schedule/simulate.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+/// On each rank, the `chunks` stages with the longest lifespans of those that can be offloaded; with one stage per rank
+/// and `half`, every second microbatch of it.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr cell_flags longest_lived(const basic_problem<Graph>& p, const basic_schedule<Graph>& timed,
+                                                 std::size_t chunks, bool half) {
+    const auto count = p.graph.microbatches();
+    per_stage<duration, Graph::stage_extent> lifespan(p.graph.stages());
+    for (const auto& [op, start, end] : timed.operations) {
+        if (op.kind == operation_kind::forward) lifespan[op.stage] -= end;
+        if (is_gradient(op.kind)) lifespan[op.stage] += start;
+    }
+    cell_flags flags(p.graph.stages() * count, 0);
+    for (const auto& own : stages_by_rank(p.graph)) {
+        std::vector<stage> able;
+        for (const stage s : own)
+            if (p.costs[s].can_offload()) able.push_back(s);
+        std::sort(able.begin(), able.end(),
+                  [&](stage a, stage b) { return lifespan[a] != lifespan[b] ? lifespan[a] > lifespan[b] : a < b; });
+        for (std::size_t i = 0; i < std::min(chunks, able.size()); ++i)
+            for (std::size_t m = 0; m < count; m += half && own.size() == 1 ? 2 : 1)
+                flags[able[i].position() * count + m] = 1;
+    }
+    return flags;
+}
+
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr basic_order<Graph> interleaved_order(const basic_problem<Graph>& p, std::size_t group) {
+    compute_lanes<Graph> lanes(p.graph.ranks());
+    fill_interleaved(p, interleaved_block(p.graph, group, half_group(p)), p.graph.microbatches(), lanes);
+    return *interleave(p.graph, lanes);
+}
+
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr refusal not_for_offloading(const basic_problem<Graph>& p, std::size_t group) {
+    auto why = not_for_interleaving(p, group);
+    for (const auto& c : p.costs)
+        if (c.can_offload()) return why;
+    if (why.sentence.empty()) why.sentence = "PipeOffload is for problems with stages that can be offloaded";
+    return why;
+}
+
+/// What travels: of how many stages of each rank, and whether of one stage alone only every second microbatch.
+struct offload_share {
+    std::size_t chunks = 1;
+    bool half = false;
+};
+
+/// Groups to try, the ones with the least idle time first.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr std::vector<std::size_t> groups_to_try(const basic_problem<Graph>& p, std::size_t group) {
+    if (group > 0) return {group};
+    const bool limited = std::any_of(p.memory_limit.begin(), p.memory_limit.end(),
+                                     [](memory_size limit) { return !limit.is_unlimited(); });
+    if (!limited || p.graph.stages() == p.graph.ranks()) return {1};
+    return {p.graph.ranks(), half_group(p), 1};
+}
+
+/// A base order with the stashes of its longest-lived stages offloaded.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr outcome<basic_order<Graph>> offloaded_order(const basic_problem<Graph>& p,
+                                                                    const offload_share& share, std::size_t group) {
+    if (const auto why = not_for_offloading(p, group); !why.sentence.empty()) return why;
+    const auto free = without_limits(p);
+    std::optional<basic_order<Graph>> best;
+    auto value = duration::unlimited();
+    auto lack = memory_size::unlimited();
+    for (const auto size : groups_to_try(p, group)) {
+        const auto base = interleaved_order(p, size);
+        const auto flags = longest_lived(p, *simulate(free, base), share.chunks, share.half);
+        offload_search<Graph> search{p, flags};
+        search.run(base);
+        if (best && (search.value() > value || (search.value() == value && search.lack() >= lack))) continue;
+        value = search.value();
+        lack = search.lack();
+        best = std::move(search).take();
+    }
+    return *std::move(best);
+}
+
+} // namespace detail
+
+/// PipeOffload (Wan et al., 2025, sections 4 and 5): a generalized interleaved order in which on each rank the stashes
+/// of the `chunks` stages with the longest lifespans travel to the host and back. Uniform repetition, a group of one
+/// microbatch, is the order published for it, where offloading saves more than its share of the peak.
+///
+/// The warm-up is put off, then transfers are placed into alternating slots of the copy engines and links around the
+/// computations; where its transfers take unequal times, or it saves more, without slots. Stashes that couldn't be back
+/// in time stay. Where the limits of device or host ask for more, offloads come earlier, reloads later, stashes of
+/// those stages that would have stayed travel too, and computations wait. Without limits, transfers never delay
+/// anything.
+///
+/// For loop placement, and linear placement as one stage per rank: 1F1B with split backwards and offloading. Any number
+/// of ranks per link, ranks and microbatches, any costs, and stages that can't be offloaded beside ones that can.
+struct pipe_offload_builder {
+    static constexpr std::string_view name = "po";
+
+    /// Stages of each rank whose stashes travel; all that can, where there are fewer.
+    std::size_t chunks = 1;
+    /// Microbatches in a group, R at most; 0: 1, and under a memory limit the best of R, the half group and 1.
+    std::size_t group = 0;
+
+    template <pipeline_graph Graph>
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
+        return detail::offloaded_order(p, {chunks, false}, group);
+    }
+};
+inline constexpr pipe_offload_builder pipe_offload{};
+
+static_assert(schedule_builder<pipe_offload_builder> &&
+              schedule_builder<pipe_offload_builder, graph<2, 3, placement::loop<2>>>);
+
+} // namespace optpipe

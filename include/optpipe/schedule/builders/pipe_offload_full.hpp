@@ -1,0 +1,30 @@
+#pragma once
+
+#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builders/pipe_offload.hpp"
+
+#include <cstddef>
+#include <string_view>
+
+namespace optpipe {
+
+/// PipeOffload with all stages of each rank offloaded: a few stashes, however deep the pipeline, if a round trip takes
+/// no longer than the work on it.
+struct pipe_offload_full_builder {
+    static constexpr std::string_view name = "po-f";
+
+    /// Microbatches in a group, R at most; 0: 1, and under a memory limit the best of R, the half group and 1.
+    std::size_t group = 0;
+
+    template <pipeline_graph Graph>
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
+        const auto chunks = p.graph.stages() / p.graph.ranks();
+        return detail::offloaded_order(p, {chunks, false}, group);
+    }
+};
+inline constexpr pipe_offload_full_builder pipe_offload_full{};
+
+static_assert(schedule_builder<pipe_offload_full_builder> &&
+              schedule_builder<pipe_offload_full_builder, graph<2, 3, placement::loop<2>>>);
+
+} // namespace optpipe

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builders/pipe_offload.hpp"
+
+#include <cstddef>
+#include <string_view>
+
+namespace optpipe {
+
+/// PipeOffload with half of the stages of each rank offloaded, ⌈v/2⌉ of v, those with the longest lifespans: about
+/// (v + 2)/(8v) of the stashes that 1F1B holds. With one stage per rank, every second microbatch of it travels.
+struct pipe_offload_half_builder {
+    static constexpr std::string_view name = "po-h";
+
+    /// Microbatches in a group, R at most; 0: 1, and under a memory limit the best of R, the half group and 1.
+    std::size_t group = 0;
+
+    template <pipeline_graph Graph>
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
+        const auto chunks = p.graph.stages() / p.graph.ranks();
+        return detail::offloaded_order(p, {(chunks + 1) / 2, true}, group);
+    }
+};
+inline constexpr pipe_offload_half_builder pipe_offload_half{};
+
+static_assert(schedule_builder<pipe_offload_half_builder> &&
+              schedule_builder<pipe_offload_half_builder, graph<2, 3, placement::loop<2>>>);
+
+} // namespace optpipe
