@@ -176,7 +176,7 @@ private:
         update_reduced_costs(entering, leaving);
         if (pricing_.needs_inverse_of_row()) {
             tau_.copy(rho_);
-            t_.factors.forward(tau_, t_.weight_density);
+            t_.factors.forward_values(tau_, t_.weight_density);
         }
         pricing_.update(row, column_, tau_);
 

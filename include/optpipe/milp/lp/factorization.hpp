@@ -35,10 +35,19 @@ public:
         apply_updates(x);
         if (spike != nullptr) spike->copy(x);
         history.note_first(x.density());
-        // Slacks that were pivots from the start have nothing above them.
-        const auto order = upper_order_ | std::views::drop(static_cast<std::ptrdiff_t>(slacks_)) | std::views::reverse;
-        solve_triangular(upper_columns_, inverse_pivots_.data(), order, x, reach_, history.second());
+        finish_forward(x, history.second(), true);
         history.note_second(x.density());
+    }
+    /// The same for a result of which single values will be read.
+    void forward_values(work_vector& x, density_history& history) {
+        solve_triangular(lower_columns_, nullptr, lower_order_, x, reach_, history.first());
+        apply_updates(x);
+        history.note_first(x.density());
+        const double expected = history.second();
+        finish_forward(x, expected, false);
+        // Without a list the density isn't known; assuming a little less leads to another look some day.
+        constexpr double doubt = 0.9;
+        history.note_second(x.is_listed() ? x.density() : doubt * expected);
     }
     /// Solves B' x = b in place.
     void backward(work_vector& x, density_history& history, work_vector* partial = nullptr) {
@@ -63,6 +72,11 @@ public:
     }
 
 private:
+    void finish_forward(work_vector& x, double expected, bool listed) {
+        // Slacks that were pivots from the start have nothing above them.
+        const auto order = upper_order_ | std::views::drop(static_cast<std::ptrdiff_t>(slacks_)) | std::views::reverse;
+        solve_triangular(upper_columns_, inverse_pivots_.data(), order, x, reach_, expected, listed);
+    }
     void take(const pivot_sequence& sequence, const std::vector<int>& row_of_column);
     void apply_updates(work_vector& x) const {
         for (std::size_t e = 0; e < update_row_.size(); ++e) {

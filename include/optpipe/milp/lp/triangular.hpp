@@ -87,10 +87,11 @@ inline void eliminate(double* x, double pivot_value, int size, const int* index,
 }
 
 /// Solves with a triangular matrix of unit diagonal, or of the given inverse pivots. `Order` is a range of rows, each
-/// before those in its list; rows with an empty list and unit diagonal may be left out.
+/// before those in its list; rows with an empty list and unit diagonal may be left out. Unless it must be `listed`, the
+/// result may come as values alone.
 template <class Order>
 void solve_triangular(const growing_lists& lists, const double* inverse_pivots, const Order& order, work_vector& x,
-                      reach& r, double expected) {
+                      reach& r, double expected, bool listed = true) {
     if (std::ranges::empty(order)) return;
     double* const values = x.value.data();
     const auto step = [&](int p) {
@@ -109,7 +110,10 @@ void solve_triangular(const growing_lists& lists, const double* inverse_pivots, 
     }
     for (const int p : order)
         if (p >= 0) step(p);
-    x.list_all();
+    if (listed)
+        x.list_all();
+    else
+        x.leave_unlisted();
 }
 
 } // namespace optpipe::milp::lp

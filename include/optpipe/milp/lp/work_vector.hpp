@@ -22,13 +22,17 @@ public:
     [[nodiscard]] double operator[](int i) const { return value[static_cast<std::size_t>(i)]; }
 
     void clear() {
-        if (index.size() * dense_share > value.size())
+        if (!is_listed_ || index.size() * dense_share > value.size())
             std::fill(value.begin(), value.end(), 0.0);
         else
             for (const int i : index)
                 value[static_cast<std::size_t>(i)] = 0.0;
         index.clear();
+        is_listed_ = true;
     }
+    /// From here until `clear`, only values count.
+    void leave_unlisted() { is_listed_ = false; }
+    [[nodiscard]] bool is_listed() const { return is_listed_; }
     /// Only for places that are not listed yet.
     void insert(int i, double v) {
         value[static_cast<std::size_t>(i)] = v;
@@ -79,6 +83,7 @@ public:
     }
 
 private:
+    bool is_listed_ = true;
     static constexpr std::size_t dense_share = 3;
     static constexpr double trace = 1e-50;
     static constexpr double tiny = 1e-14;
