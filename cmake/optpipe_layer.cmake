@@ -1,13 +1,13 @@
 include_guard()
 
 # optpipe_layer(<name> [DEPENDS <layer>...] [HEADERS <file>...]
-#               [PACKAGE <package> TARGETS <target>... [DEFINITIONS <definition>...]])
+#               [PACKAGES <package>... TARGETS <target>... [DEFINITIONS <definition>...]])
 #
 # Adds the header-only target optpipe::<name>: include/optpipe/<name>/**, the umbrella include/optpipe/<name>.hpp,
-# and HEADERS, relative to include/optpipe. PACKAGE is looked up again by find_package(optpipe), for those who ask for
+# and HEADERS, relative to include/optpipe. PACKAGES are looked up again by find_package(optpipe), for those who ask for
 # this layer or for one that depends on it.
 function(optpipe_layer name)
-    cmake_parse_arguments(PARSE_ARGV 1 layer "" "PACKAGE" "DEPENDS;HEADERS;TARGETS;DEFINITIONS")
+    cmake_parse_arguments(PARSE_ARGV 1 layer "" "" "DEPENDS;HEADERS;PACKAGES;TARGETS;DEFINITIONS")
     set(root ${PROJECT_SOURCE_DIR}/include)
     file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${root}/optpipe/${name}/*.hpp)
     file(GLOB umbrella CONFIGURE_DEPENDS ${root}/optpipe/${name}.hpp)
@@ -24,7 +24,7 @@ function(optpipe_layer name)
         INTERFACE FILE_SET HEADERS BASE_DIRS ${root} FILES ${headers} ${umbrella} ${layer_HEADERS}
     )
 
-    set(packages ${layer_PACKAGE})
+    set(packages ${layer_PACKAGES})
     foreach(dependency IN LISTS layer_DEPENDS)
         get_target_property(inherited ${dependency} OPTPIPE_PACKAGES)
         list(APPEND packages ${inherited})
