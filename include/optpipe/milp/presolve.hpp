@@ -50,7 +50,8 @@ enum class presolve_status : unsigned char { reduced, infeasible, unbounded };
 class presolve_result {
 public:
     presolve_result(presolve_status status, const presolving::reducer& r, const optpipe::milp::model& original)
-        : status_{status}, undos_{r.undos()}, counts_{r.counts()}, columns_of_original_{original.variables()} {
+        : status_{status}, undos_{r.undos()}, counts_{r.counts()}, columns_of_original_{original.variables()},
+          reduced_(original.variables(), gone) {
         if (status == presolve_status::reduced) build(r.state(), original);
     }
 
@@ -85,7 +86,8 @@ public:
 
     /// What the variable is called in the reduced model, if it is there and still means the same.
     [[nodiscard]] std::optional<variable> find(variable original) const {
-        const auto at = reduced_.at(original.position());
+        OPTPIPE_EXPECT(original.position() < columns_of_original_, "find: there is no such variable");
+        const auto at = reduced_[original.position()];
         return at == gone ? std::nullopt : std::optional{variable{at}};
     }
 
@@ -96,7 +98,6 @@ private:
         model_.set_name(original.name());
         model_.set_direction(original.direction());
         model_.set_offset(m.offset());
-        reduced_.assign(columns_of_original_, gone);
         for (const variable x : m.all_variables()) {
             if (!m.has(x)) continue;
             reduced_[x.position()] = static_cast<std::uint32_t>(columns_.size());

@@ -42,6 +42,7 @@ public:
     template <class Method> verdict run(const Method& method) {
         auto& progress = progress_of(Method::name);
         proposal_list found;
+        m_.tidy();
         method(m_, progress.seen, slack_, found);
         m_.tick();
         progress.seen = m_.now();
@@ -129,7 +130,8 @@ private:
     verdict apply(const merge_columns& c) { return leave(c); }
     verdict apply(const substitute_column& s) { return leave(s); }
     verdict apply(const release_column& r) {
-        gone_.rows += m_.entries(r.x).size();
+        for (const auto& e : m_.entries(r.x))
+            gone_.rows += m_.has(e.at) ? 1 : 0;
         return leave(r);
     }
     template <class Reduction> verdict leave(const Reduction& r) {

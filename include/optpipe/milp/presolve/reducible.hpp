@@ -64,7 +64,7 @@ public:
     explicit reducible(const model& m) : sign_{m.direction() == sense::minimize ? 1.0 : -1.0} {
         offset_ = sign_ * m.offset();
         for (const variable x : m.all_variables())
-            columns_.push_back({m.lower(x), m.upper(x), sign_ * m.cost(x), m.is_integer(x), true, 0, {}});
+            columns_.push_back({m.lower(x), m.upper(x), sign_ * m.cost(x), m.is_integer(x), true, false, 0, {}});
         for (const row r : m.all_rows()) {
             const auto terms = m.terms(r);
             rows_.push_back({m.row_lower(r), m.row_upper(r), true, 0, {terms.begin(), terms.end()}});
@@ -150,19 +150,29 @@ public:
         touch_with_columns(r);
     }
 
+    /// Until the next `tidy`, its columns still list it.
     void remove(row r) {
         touch_with_columns(r);
         for (const auto& t : terms(r)) {
-            auto& entries = at(t.column).entries;
-            entries.erase(std::find_if(entries.begin(), entries.end(), [r](const auto& e) { return e.at == r; }));
+            if (!at(t.column).has_stale) stale_.push_back(t.column);
+            at(t.column).has_stale = true;
         }
         at(r).terms.clear();
         at(r).is_there = false;
+    }
+    /// Columns forget rows that are gone. All at once, because a column may have very many.
+    void tidy() {
+        for (const variable x : stale_) {
+            at(x).has_stale = false;
+            std::erase_if(at(x).entries, [this](const column_entry& e) { return !has(e.at); });
+        }
+        stale_.clear();
     }
     /// Out of all rows, whose bounds stay as they are.
     void remove(variable x) {
         touch(x);
         for (const auto& e : entries(x)) {
+            if (!has(e.at)) continue;
             auto& terms = at(e.at).terms;
             terms.erase(find_term(terms, x));
             touch_with_columns(e.at);
@@ -178,6 +188,7 @@ private:
         double cost;
         bool is_integer;
         bool is_there;
+        bool has_stale;
         std::uint32_t changed;
         std::vector<column_entry> entries;
     };
@@ -206,6 +217,7 @@ private:
     std::uint32_t clock_ = 0;
     std::vector<column_data> columns_;
     std::vector<row_data> rows_;
+    std::vector<variable> stale_;
 };
 
 } // namespace optpipe::milp::presolving

@@ -55,6 +55,7 @@ struct fix_column {
 
     [[nodiscard]] undo apply(reducible& m) const {
         for (const auto& e : std::vector<column_entry>{m.entries(x)}) {
+            if (!m.has(e.at)) continue;
             const double part = e.coefficient * value;
             if (part != 0.0) m.set_bounds(e.at, difference(m.lower(e.at), part), difference(m.upper(e.at), part));
         }
@@ -92,6 +93,7 @@ struct substitute_column {
         const double cost = m.cost(x);
         m.remove(x);
         for (const auto& e : entries) {
+            if (!m.has(e.at)) continue;
             const double part = e.coefficient * constant;
             if (part != 0.0) m.set_bounds(e.at, difference(m.lower(e.at), part), difference(m.upper(e.at), part));
             for (const auto& t : terms)
@@ -241,6 +243,7 @@ struct release_column {
         const auto entries = m.entries(x);
         m.remove(x);
         for (const auto& e : entries) {
+            if (!m.has(e.at)) continue;
             result.rows.push_back({m.lower(e.at), m.upper(e.at), e.coefficient, m.terms(e.at)});
             m.remove(e.at);
         }
