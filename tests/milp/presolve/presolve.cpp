@@ -81,8 +81,8 @@ TEST_CASE("the presolved model has the optimum of the original, and solutions ar
             applied[std::string{count.method}] += count.applied;
     }
     CHECK(applied.size() == 13);
-    for (const auto& [method, count] : applied)
-        CHECK_MESSAGE(count > 0, method << " was never applied");
+    for (const auto& of_method : applied)
+        CHECK_MESSAGE(of_method.second > 0, of_method.first << " was never applied");
 }
 
 TEST_CASE("without dual reductions no feasible point is lost") {
