@@ -1,6 +1,14 @@
 #pragma once
 
-#include "optpipe/milp/lp/simplex.hpp"
+#include "optpipe/core/random.hpp"
+#include "optpipe/milp/lp/certificate.hpp"
+#include "optpipe/milp/lp/dual.hpp"
+#include "optpipe/milp/lp/linear_program.hpp"
+#include "optpipe/milp/lp/method.hpp"
+#include "optpipe/milp/lp/options.hpp"
+#include "optpipe/milp/lp/primal.hpp"
+#include "optpipe/milp/lp/scaled_tableau.hpp"
+#include "optpipe/milp/lp/solution.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -11,156 +19,196 @@
 #include <utility>
 #include <vector>
 
-namespace optpipe::milp {
+namespace optpipe::milp::lp {
 
-inline bool simplex::has_crossed_bounds() const {
-    for (std::size_t j = 0; j < columns(); ++j)
+/// What is known after a solve, all in terms of the program itself.
+struct findings {
+    solution point;
+    std::vector<double> infeasibility_ray;
+    std::vector<double> unbounded_ray;
+    double objective = -std::numeric_limits<double>::infinity();
+    std::size_t iterations = 0;
+};
+
+/// One solve of a program from the basis at hand: the dual method, the primal method for what shifted costs leave, and
+/// a check of the result against the unscaled program. What does not stand the check is tried again with more care:
+/// newly factorized, with firmer pivots, without scaling from the slack basis.
+class solve_run {
+public:
+    solve_run(const linear_program& program, scaled_tableau& s, const simplex_options& options,
+              const simplex_limits& limits, random_numbers& random, findings& found)
+        : program_{program}, s_{s}, options_{options}, limits_{limits}, random_{random}, found_{found} {}
+
+    lp_status run();
+
+private:
+    [[nodiscard]] bool has_crossed_bounds() const;
+    [[nodiscard]] method_settings settings(int attempt) const;
+    void prepare(int attempt);
+    std::optional<lp_status> attempt(method_settings settings);
+    void start_round();
+    bool run_dual(const method_settings& settings, bool& costs_changed);
+    bool run_primal(const method_settings& settings, bool& bounds_changed);
+    bool is_interrupted();
+    bool proves_cutoff(double objective);
+    void conclude_early();
+    bool claims_infeasible(std::vector<double> multipliers);
+    bool claims_unbounded(std::vector<double> direction);
+    bool claims_optimal();
+    void extract();
+    [[nodiscard]] std::size_t most_iterations() const {
+        constexpr std::size_t least = 50'000;
+        constexpr std::size_t per_variable = 50;
+        return least + per_variable * (program_.columns() + program_.rows());
+    }
+
+    const linear_program& program_;
+    scaled_tableau& s_;
+    const simplex_options& options_;
+    const simplex_limits& limits_;
+    random_numbers& random_;
+    findings& found_;
+    std::optional<lp_status> verdict_{};
+    double next_cutoff_check_ = 0.0;
+    std::size_t spent_ = 0;
+    std::size_t spent_in_attempt_ = 0;
+};
+
+inline lp_status solve_run::run() {
+    found_.objective = -std::numeric_limits<double>::infinity();
+    found_.infeasibility_ray.assign(program_.rows(), 0.0);
+    found_.unbounded_ray.assign(program_.columns(), 0.0);
+    next_cutoff_check_ = limits_.cutoff;
+    if (has_crossed_bounds()) return lp_status::infeasible;
+    constexpr int attempts = 4;
+    const auto rules = s_.t.rules;
+    std::optional<lp_status> result;
+    for (int a = 0; a < attempts && !result; ++a) {
+        prepare(a);
+        result = attempt(settings(a));
+    }
+    s_.t.rules = rules;
+    if (s_.is_scaled() != options_.scaling) s_.load(program_, options_.scaling);
+    return result.value_or(lp_status::numerical_trouble);
+}
+
+inline bool solve_run::has_crossed_bounds() const {
+    for (std::size_t j = 0; j < program_.columns(); ++j)
         if (program_.column_lower[j] > program_.column_upper[j]) return true;
-    for (std::size_t i = 0; i < rows(); ++i)
+    for (std::size_t i = 0; i < program_.rows(); ++i)
         if (program_.row_lower[i] > program_.row_upper[i]) return true;
     return false;
 }
 
-/// What to do differently once a result did not stand its check.
-inline lp::method_settings simplex::settings(int attempt) const {
-    lp::method_settings s{options_.pricing, options_.primal_tolerance, options_.dual_tolerance, options_.updates, true};
+inline method_settings solve_run::settings(int attempt) const {
     constexpr int few_updates = 20;
-    if (attempt >= 1) s.updates = std::min(s.updates, few_updates);
-    if (attempt == 1) s.perturb = false;
+    method_settings s{options_.pricing, options_.primal_tolerance, options_.dual_tolerance, options_.updates, true};
+    if (attempt > 0) s.updates = std::min(s.updates, few_updates);
+    s.perturb = attempt != 1;
     return s;
 }
 
-inline void simplex::prepare(int attempt) {
-    auto& t = tableau_;
+inline void solve_run::prepare(int attempt) {
+    constexpr int firm_pivots = 2;
     constexpr int without_scaling = 3;
-    constexpr double tight_threshold = 0.5;
-    if (attempt > 0) {
-        t.rules.threshold = attempt == 1 ? t.rules.threshold : tight_threshold;
-        is_factorized_ = false;
-    }
+    constexpr double firm_threshold = 0.5;
+    if (attempt > 0) s_.forget_factors();
+    if (attempt >= firm_pivots) s_.t.rules.threshold = firm_threshold;
     if (attempt == without_scaling) {
-        load(false);
-        reset_basis();
+        s_.load(program_, false);
+        s_.reset_basis(program_, false);
     }
-    if (options_.pricing != pricing_rule::steepest_edge) std::fill(t.weight.begin(), t.weight.end(), 1.0);
-    t.restore_bounds();
-    t.restore_costs();
-    t.settle_all();
-    if (!is_factorized_) factorize();
-    attempt_iterations_ = 0;
+    if (options_.pricing != pricing_rule::steepest_edge) std::fill(s_.t.weight.begin(), s_.t.weight.end(), 1.0);
+    start_round();
+    if (!s_.is_factorized()) s_.factorize();
+    spent_in_attempt_ = 0;
 }
 
-inline lp_status simplex::solve(const simplex_limits& limits) {
-    limits_ = limits;
-    first_iteration_ = iterations_;
-    objective_ = -std::numeric_limits<double>::infinity();
-    next_cutoff_check_ = limits.cutoff;
-    infeasibility_ray_.assign(rows(), 0.0);
-    unbounded_ray_.assign(columns(), 0.0);
-    if (has_crossed_bounds()) return lp_status::infeasible;
-    constexpr int attempts = 4;
-    const auto rules = tableau_.rules;
-    std::optional<lp_status> found;
-    for (int a = 0; a < attempts && !found; ++a) {
-        prepare(a);
-        found = attempt(settings(a));
-    }
-    tableau_.rules = rules;
-    if (is_scaled_ != options_.scaling) load(options_.scaling);
-    return found.value_or(lp_status::numerical_trouble);
+inline void solve_run::start_round() {
+    s_.t.restore_bounds();
+    s_.t.restore_costs();
+    s_.t.settle_all();
 }
 
-inline std::optional<lp_status> simplex::attempt(const lp::method_settings& settings) {
-    auto current = settings;
+/// Dual, then primal, as long as one leaves work to the other.
+inline std::optional<lp_status> solve_run::attempt(method_settings settings) {
     constexpr int rounds = 5;
     for (int round = 0; round < rounds; ++round) {
         verdict_ = std::nullopt;
         bool costs_changed = false;
-        if (!run_dual(current, costs_changed)) return verdict_;
+        if (!run_dual(settings, costs_changed)) return verdict_;
         bool bounds_changed = false;
         if (costs_changed) {
-            tableau_.restore_costs();
-            tableau_.compute_reduced_costs();
-            if (!tableau_.is_dual_feasible(current.dual_tolerance) && !run_primal(current, bounds_changed))
+            s_.t.restore_costs();
+            s_.t.compute_reduced_costs();
+            if (!s_.t.is_dual_feasible(settings.dual_tolerance) && !run_primal(settings, bounds_changed))
                 return verdict_;
         }
         if (!bounds_changed && claims_optimal()) return lp_status::optimal;
-        tableau_.restore_bounds();
-        tableau_.restore_costs();
-        tableau_.settle_all();
-        factorize();
-        current.perturb = round % 2 == 1;
+        start_round();
+        s_.factorize();
+        settings.perturb = round % 2 == 1;
     }
     return std::nullopt;
 }
 
-/// True if the working costs' optimum was reached; otherwise `verdict_` says what is known, if anything.
-inline bool simplex::run_dual(const lp::method_settings& settings, bool& costs_changed) {
-    const auto interrupt = [this](double objective) {
-        ++iterations_;
-        return is_interrupted() || proves_cutoff(objective);
-    };
-    lp::dual_method method{tableau_, settings, random_, interrupt};
+/// True if the optimum of the working costs was reached; otherwise `verdict_` says what is known, if anything.
+inline bool solve_run::run_dual(const method_settings& settings, bool& costs_changed) {
+    const auto interrupt = [this](double objective) { return is_interrupted() || proves_cutoff(objective); };
+    dual_method method{s_.t, settings, random_, interrupt};
     const auto end = method.run();
     costs_changed = method.costs_changed();
+    found_.iterations += method.iterations();
     switch (end) {
-    case lp::method_end::optimal: return true;
-    case lp::method_end::ray:
+    case method_end::optimal: return true;
+    case method_end::ray:
         if (claims_infeasible(method.ray())) verdict_ = lp_status::infeasible;
         break;
-    case lp::method_end::interrupted:
-        if (verdict_ != lp_status::cutoff) stop_early();
-        break;
-    case lp::method_end::trouble: break;
+    case method_end::interrupted: conclude_early(); break;
+    case method_end::trouble: break;
     }
     return false;
 }
 
-inline bool simplex::run_primal(const lp::method_settings& settings, bool& bounds_changed) {
-    const auto interrupt = [this] {
-        ++iterations_;
-        return is_interrupted();
-    };
-    lp::primal_method method{tableau_, settings, random_, interrupt};
+inline bool solve_run::run_primal(const method_settings& settings, bool& bounds_changed) {
+    const auto interrupt = [this] { return is_interrupted(); };
+    primal_method method{s_.t, settings, random_, interrupt};
     const auto end = method.run();
     bounds_changed = method.bounds_changed();
+    found_.iterations += method.iterations();
     switch (end) {
-    case lp::method_end::optimal: return true;
-    case lp::method_end::ray:
+    case method_end::optimal: return true;
+    case method_end::ray:
         if (claims_unbounded(method.ray())) verdict_ = lp_status::unbounded;
         break;
-    case lp::method_end::interrupted: stop_early(); break;
-    case lp::method_end::trouble: break;
+    case method_end::interrupted: conclude_early(); break;
+    case method_end::trouble: break;
     }
     return false;
 }
 
-inline bool simplex::is_interrupted() {
+inline bool solve_run::is_interrupted() {
     constexpr std::size_t between_looks_at_the_clock = 16;
-    ++attempt_iterations_;
-    if (iterations_ - first_iteration_ > limits_.iterations)
+    const bool limited = limits_.deadline != std::chrono::steady_clock::time_point::max();
+    if (spent_ >= limits_.iterations)
         verdict_ = lp_status::iteration_limit;
     else if (limits_.stop.stop_requested())
         verdict_ = lp_status::stopped;
-    else if (attempt_iterations_ % between_looks_at_the_clock == 0 &&
-             limits_.deadline != std::chrono::steady_clock::time_point::max() &&
+    else if (limited && spent_ % between_looks_at_the_clock == 0 &&
              std::chrono::steady_clock::now() >= limits_.deadline)
         verdict_ = lp_status::stopped;
+    ++spent_;
     // An attempt that goes round in circles ends without a verdict.
-    return verdict_.has_value() || attempt_iterations_ > most_iterations();
+    return verdict_.has_value() || ++spent_in_attempt_ > most_iterations();
 }
 
 /// The method's objective belongs to shifted costs and may be beyond the cutoff by that alone, so it only says when a
 /// proof is worth trying.
-inline bool simplex::proves_cutoff(double objective) {
+inline bool solve_run::proves_cutoff(double objective) {
     if (objective < next_cutoff_check_) return false;
-    extract_duals();
-    const double bound = safe_dual_bound(program_, solution_.duals);
-    if (bound >= limits_.cutoff) {
-        objective_ = bound;
+    s_.extract_duals(found_.point.duals);
+    if (safe_dual_bound(program_, found_.point.duals) >= limits_.cutoff) {
         verdict_ = lp_status::cutoff;
-        extract_primal();
-        lp::complete(program_, solution_);
         return true;
     }
     constexpr double caution = 1e-4;
@@ -168,59 +216,40 @@ inline bool simplex::proves_cutoff(double objective) {
     return false;
 }
 
-/// What is known when a limit ends the solve.
-inline void simplex::stop_early() {
+inline void solve_run::conclude_early() {
     if (!verdict_) return;
-    extract_duals();
-    extract_primal();
-    lp::complete(program_, solution_);
-    objective_ = dual_bound();
+    extract();
+    found_.objective = safe_dual_bound(program_, found_.point.duals);
 }
 
-inline bool simplex::claims_infeasible(std::vector<double> multipliers) {
-    for (std::size_t i = 0; i < rows(); ++i)
-        multipliers[i] *= scale_.row[i];
+inline bool solve_run::claims_infeasible(std::vector<double> multipliers) {
+    s_.unscale_multipliers(multipliers);
     if (!verify_infeasible(program_, multipliers, options_.primal_tolerance)) return false;
-    infeasibility_ray_ = std::move(multipliers);
+    found_.infeasibility_ray = std::move(multipliers);
     return true;
 }
 
-inline bool simplex::claims_unbounded(const std::vector<double>& direction) {
-    extract_primal();
-    lp::complete(program_, solution_);
-    if (!lp::is_primal_feasible(program_, solution_, options_.accepted_violation)) return false;
-    std::vector<double> ray(columns());
-    for (std::size_t j = 0; j < columns(); ++j)
-        ray[j] = direction[j] * scale_.column[j];
-    if (!verify_unbounded(program_, ray, options_.dual_tolerance)) return false;
-    unbounded_ray_ = std::move(ray);
-    objective_ = -std::numeric_limits<double>::infinity();
+inline bool solve_run::claims_unbounded(std::vector<double> direction) {
+    extract();
+    direction = s_.unscaled_direction(std::move(direction));
+    if (!is_primal_feasible(program_, found_.point, options_.accepted_violation) ||
+        !verify_unbounded(program_, direction, options_.dual_tolerance))
+        return false;
+    found_.unbounded_ray = std::move(direction);
     return true;
 }
 
-inline bool simplex::claims_optimal() {
-    extract_primal();
-    extract_duals();
-    lp::complete(program_, solution_);
-    objective_ = solution_.objective;
-    return lp::is_primal_feasible(program_, solution_, options_.accepted_violation) &&
-           lp::is_dual_feasible(program_, solution_, options_.accepted_violation);
+inline bool solve_run::claims_optimal() {
+    extract();
+    found_.objective = found_.point.objective;
+    return is_primal_feasible(program_, found_.point, options_.accepted_violation) &&
+           is_dual_feasible(program_, found_.point, options_.accepted_violation);
 }
 
-inline void simplex::extract_primal() {
-    for (std::size_t j = 0; j < columns(); ++j)
-        switch (tableau_.status[j]) {
-        case basis_status::basic: solution_.primal[j] = tableau_.value[j] * scale_.column[j]; break;
-        case basis_status::at_lower: solution_.primal[j] = program_.column_lower[j]; break;
-        case basis_status::at_upper: solution_.primal[j] = program_.column_upper[j]; break;
-        case basis_status::free_at_zero: solution_.primal[j] = 0.0; break;
-        }
+inline void solve_run::extract() {
+    s_.extract_primal(program_, found_.point.primal);
+    s_.extract_duals(found_.point.duals);
+    complete(program_, found_.point);
 }
 
-inline void simplex::extract_duals() {
-    tableau_.compute_multipliers(solution_.duals);
-    for (std::size_t i = 0; i < rows(); ++i)
-        solution_.duals[i] *= scale_.row[i];
-}
-
-} // namespace optpipe::milp
+} // namespace optpipe::milp::lp

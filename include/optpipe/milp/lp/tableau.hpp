@@ -3,14 +3,12 @@
 #include "optpipe/milp/lp/basis.hpp"
 #include "optpipe/milp/lp/compressed.hpp"
 #include "optpipe/milp/lp/factorization.hpp"
-#include "optpipe/milp/lp/scaling.hpp"
 #include "optpipe/milp/lp/work_vector.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <limits>
-#include <utility>
 #include <vector>
 
 namespace optpipe::milp::lp {
@@ -55,13 +53,6 @@ public:
                upper[at(j)] == std::numeric_limits<double>::infinity();
     }
 
-    void load(scaled_program p) {
-        program = std::move(p);
-        restore_bounds();
-        restore_costs();
-        value.resize(cost.size());
-        reduced_cost.resize(cost.size());
-    }
     void restore_bounds() {
         lower = program.lower;
         upper = program.upper;
