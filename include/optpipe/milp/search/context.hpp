@@ -47,6 +47,8 @@ struct context {
     std::function<void()> on_incumbent;
     /// Added to objectives of the problem, it gives those of `incumbents`.
     double shift = 0.0;
+    /// In terms of `incumbents`: what is worse isn't looked for.
+    double ceiling = infinity;
 
     /// Solves another model, of a neighbourhood, with a limit of nodes; the best point found.
     std::function<std::optional<std::vector<double>>(const milp::model&, std::size_t nodes, double cutoff)> solve_sub;
@@ -60,15 +62,15 @@ struct context {
 
     /// What a point has to reach to be worth looking for, an incumbent of `objective` given.
     [[nodiscard]] double cutoff_below(double objective) const {
-        if (objective == infinity) return infinity;
-        return objective - std::max(least_gain(objective), wanted_gap(objective));
+        if (objective == infinity) return ceiling - shift;
+        return std::min(ceiling - shift, objective - std::max(least_gain(objective), wanted_gap(objective)));
     }
     /// Whether the user's gap, rather than the objective's own steps, makes the cutoff.
     [[nodiscard]] bool gap_decides(double objective) const { return wanted_gap(objective) > least_gain(objective); }
 
     /// By how much a better point is better at least.
     [[nodiscard]] double least_gain(double objective) const {
-        constexpr double share = 1e-3;
+        constexpr double share = 0.1;
         const double step = task->objective_step;
         const double slack = task->tolerances.slack(objective);
         return step > slack ? step - 0.5 * slack : share * slack;
@@ -77,8 +79,11 @@ struct context {
         return std::max(options->absolute_gap, options->relative_gap * std::abs(objective + shift));
     }
 
-    void watch(const domains& d, double cutoff, const char* place) const {
+    /// The bounds are those of a part of the tree that `decisions` lead to.
+    void watch(const domains& d, std::span<const literal> decisions, double cutoff, const char* place) const {
         if (witness_point.empty() || cutoff < witness_objective || limits->finished()) return;
+        for (const auto& l : decisions)
+            if (!holds_at(l, witness_point[column_of(l.bound)], task->tolerances.integrality)) return;
         for (std::size_t j = 0; j < d.columns(); ++j)
             if (witness_point[j] < d.lower(j) - task->tolerances.slack(d.lower(j)) ||
                 witness_point[j] > d.upper(j) + task->tolerances.slack(d.upper(j)))

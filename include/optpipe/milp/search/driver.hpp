@@ -2,9 +2,11 @@
 
 #include "optpipe/milp/model.hpp"
 #include "optpipe/milp/options.hpp"
+#include "optpipe/milp/presolve.hpp"
 #include "optpipe/milp/result.hpp"
 #include "optpipe/milp/search/context.hpp"
 #include "optpipe/milp/search/integral.hpp"
+#include "optpipe/milp/search/reduction.hpp"
 #include "optpipe/milp/search/reporter.hpp"
 #include "optpipe/milp/search/root.hpp"
 #include "optpipe/milp/search/team.hpp"
@@ -57,28 +59,38 @@ public:
     }
 
 private:
-    enum class state : unsigned char { through, unbounded, stopped };
-
     void search() {
         if (crossed_bounds()) return limits_.finish();
-        task_ = problem_of(*given_, {options_->tolerance.relative, options_->tolerance.relative});
-        prepare();
-        root_node root{context_};
-        root.report = [this](double bound) { know(bound); };
-        auto outcome = root.process();
-        result_.stats.presolved = size_of(*given_);
-        if (outcome == root_outcome::open && root.has_lp()) outcome = root.run_heuristics();
-        know(root.bound());
-        switch (outcome) {
-        case root_outcome::closed: return limits_.finish();
-        case root_outcome::unbounded: return settle_unbounded();
-        case root_outcome::stopped: return;
-        case root_outcome::open: break;
+        reduction_.start(*given_);
+        for (std::size_t restart = 0;; ++restart) {
+            switch (reduction_.reduce(presolve_wanted(), limits_)) {
+            case presolve_status::infeasible: return limits_.finish();
+            case presolve_status::unbounded: return settle_unbounded();
+            case presolve_status::reduced: break;
+            }
+            prepare();
+            if (restart == 0) result_.stats.presolved = size_of(reduction_.model());
+            root_node root{context_};
+            root.report = [this](double bound) { know(bound); };
+            auto outcome = root.process();
+            if (outcome == root_outcome::open && root.has_lp()) outcome = root.run_heuristics();
+            result_.stats.cuts += root.cuts();
+            know(root.bound());
+            if (outcome == root_outcome::closed) return limits_.finish();
+            if (outcome == root_outcome::unbounded) return settle_unbounded();
+            if (outcome == root_outcome::stopped) return;
+            if (restart >= options_->restarts || !root.has_shrunk()) return run_team(root);
+            ++result_.stats.restarts;
+            reduction_.tighten(root.engine().bounds(), task_);
         }
-        run_team(root);
     }
+    /// Cuts of the user are rows in terms of the given model, and may cut off what dual reductions keep.
+    [[nodiscard]] bool presolve_wanted() const { return options_->presolve && !hooks_.cuts_at; }
+
     void prepare() {
-        if (hooks_.witness.empty()) implied_integers{task_}.apply();
+        task_ = problem_of(reduction_.model(), {options_->tolerance.relative, options_->tolerance.relative});
+        set_witness();
+        if (!hooks_.cuts_at) take_implied_integers();
         make_rows_whole(task_);
         task_.objective_step = find_objective_step(task_);
         auto& c = context_;
@@ -86,16 +98,72 @@ private:
         c.options = options_;
         c.limits = &limits_;
         c.best = &best_;
-        c.to_given = [this](std::span<const double> values) { return task_.to_model(values); };
+        c.ceiling = ceiling_;
+        c.shift = task_.direction * (reduction_.model().offset() - given_->offset());
+        c.to_given = [this](std::span<const double> values) { return reduction_.restore(task_.to_model(values)); };
         c.on_incumbent = [this] { reporter_.tell(true); };
-        c.help.priorities = hooks_.priorities;
-        c.help.solution_near = hooks_.solution_near;
-        if (hooks_.bound) c.help.bound = task_.from_model_objective(*hooks_.bound);
-        if (!hooks_.witness.empty()) {
-            c.witness_point = task_.from_model(hooks_.witness);
-            c.witness_objective = task_.objective_of(c.witness_point);
-            c.witness_lost = hooks_.witness_lost;
+        c.solve_sub = [this](const model& m, std::size_t nodes, double cutoff) { return solve_sub(m, nodes, cutoff); };
+        c.help = help();
+        if (!c.witness_point.empty()) c.witness_objective = task_.objective_of(c.witness_point);
+        c.witness_lost = hooks_.witness_lost;
+    }
+    [[nodiscard]] guidance help() {
+        guidance h;
+        if (!hooks_.priorities.empty()) h.priorities = reduction_.pick(hooks_.priorities);
+        if (hooks_.bound) h.bound = task_.direction * (*hooks_.bound - given_->offset()) - context_.shift;
+        if (hooks_.solution_near)
+            h.solution_near = [this](std::span<const double> point) {
+                return hooks_.solution_near(context_.to_given(point));
+            };
+        if (hooks_.cuts_at) h.cuts_at = [this](std::span<const double> point) { return user_cuts(point); };
+        return h;
+    }
+    [[nodiscard]] std::vector<sparse_row> user_cuts(std::span<const double> point) const {
+        std::vector<sparse_row> rows;
+        for (const auto& cut : hooks_.cuts_at(context_.to_given(point))) {
+            sparse_row r{{}, cut.lower - cut.body.constant(), cut.upper - cut.body.constant()};
+            for (const auto& t : cut.body.terms())
+                r.entries.push_back({t.column.value(), t.coefficient});
+            rows.push_back(std::move(r));
         }
+        return rows;
+    }
+    /// Where presolve keeps the witness.
+    void set_witness() {
+        context_.witness_point.clear();
+        if (hooks_.witness.empty()) return;
+        auto point = reduction_.project(hooks_.witness);
+        if (check(reduction_.model(), point, options_->tolerance).empty()) context_.witness_point = std::move(point);
+    }
+    /// Unless the witness is none of the points with whole columns.
+    void take_implied_integers() {
+        auto whole = task_;
+        if (implied_integers{whole}.apply() == 0) return;
+        auto point = context_.witness_point;
+        if (!point.empty()) point = whole.from_model(point);
+        for (std::size_t j = 0; j < point.size(); ++j)
+            if (whole.is_whole(j) && std::abs(point[j] - std::round(point[j])) > options_->tolerance.at(1.0)) return;
+        context_.witness_point = std::move(point);
+        task_ = std::move(whole);
+    }
+    /// A neighbourhood, in terms of the problem at hand, where only points within the cutoff count.
+    std::optional<std::vector<double>> solve_sub(const model& m, std::size_t nodes, double cutoff) {
+        solve_options options;
+        options.node_limit = nodes;
+        options.time_limit =
+            std::chrono::duration<double>{std::max(0.0, options_->time_limit.count() - limits_.seconds())};
+        options.stop = limits_.token();
+        options.seed = options_->seed;
+        options.heuristics = false;
+        options.conflict_search = false;
+        options.cuts = options_->cuts;
+        options.restarts = 0;
+        options.tolerance = options_->tolerance;
+        driver sub{m, options, {}};
+        sub.ceiling_ = cutoff;
+        auto found = sub.solve();
+        limits_.count_iterations(found.stats.lp_iterations);
+        return std::move(found.incumbent);
     }
     void run_team(root_node& root) {
         team t{context_, root.take_prover()};
@@ -185,9 +253,11 @@ private:
     control limits_;
     incumbents best_;
     reporter reporter_;
+    reduction reduction_;
     problem task_;
     context context_;
     result result_;
+    double ceiling_ = infinity;
     bool unbounded_ = false;
 };
 

@@ -138,7 +138,8 @@ private:
             auto& stop = stops[e.column];
             bool fine = others == 1 && stop.add(side / e.coefficient);
             for (const auto& other : entries)
-                fine = fine && (other.column == e.column || stop.add(other.coefficient / e.coefficient));
+                fine = fine && (other.column == e.column ||
+                                stop.add(problem_.unit[other.column] * other.coefficient / e.coefficient));
             free[e.column] = fine ? 1 : 0;
         }
     }
@@ -170,7 +171,7 @@ private:
         add(g, problem_.row_lower[i] / coefficient);
         add(g, problem_.row_upper[i] / coefficient);
         for (const auto& e : problem_.row_entries(i))
-            if (!open(e.column)) add(g, e.coefficient / coefficient);
+            if (!open(e.column)) add(g, problem_.unit[e.column] * e.coefficient / coefficient);
     }
     void measure_bounds(std::size_t j) {
         if (!open(j)) return;

@@ -14,6 +14,8 @@ struct numbers {
     double zero = 1e-9;
     /// A bound of a continuous column moves only by more than this share of the distance to the other bound.
     double least_move = 1e-4;
+    /// Bounds beyond that are not worth having: rows may creep towards them for ever.
+    double huge = 1e10;
 
     [[nodiscard]] double slack(double scale) const { return feasibility * std::max(1.0, std::abs(scale)); }
 };

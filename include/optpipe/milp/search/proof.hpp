@@ -22,16 +22,18 @@ using extra_rows = std::vector<sparse_row>;
 /// solver's arithmetic was.
 class proof_row {
 public:
-    proof_row(const problem& p, const extra_rows& extra) : problem_{&p}, extra_{&extra}, sums_(p.columns(), 0.0) {}
+    proof_row(const problem& p, const extra_rows& extra)
+        : problem_{&p}, extra_{&extra}, sums_(p.columns(), 0.0), sizes_(p.columns(), 0.0) {}
 
     /// `multipliers` one per row, above 0 for lower sides; `share` of the objective.
     void build(std::span<const double> multipliers, double share, double cutoff) {
         const auto& p = *problem_;
         std::fill(sums_.begin(), sums_.end(), 0.0);
+        std::fill(sizes_.begin(), sizes_.end(), 0.0);
         limit_ = share > 0.0 ? share * cutoff : 0.0;
         if (share > 0.0)
             for (std::size_t j = 0; j < p.columns(); ++j)
-                sums_[j] = share * p.cost[j];
+                sizes_[j] = std::abs(sums_[j] = share * p.cost[j]);
         for (std::size_t i = 0; i < multipliers.size(); ++i) {
             const bool own = i < p.rows();
             const auto& more = *extra_;
@@ -47,7 +49,7 @@ public:
             largest = std::max(largest, std::abs(s));
         const double least = problem_->tolerances.zero * std::max(1.0, largest);
         for (std::size_t j = 0; j < sums_.size(); ++j) {
-            if (sums_[j] == 0.0) continue;
+            if (std::abs(sums_[j]) <= rounding * sizes_[j]) continue; // parts that cancel each other
             const signed_term t{std::abs(sums_[j]), sums_[j] > 0.0 ? lower_of(j) : upper_of(j)};
             const double root = d.at_root(t.bound);
             if (t.weight < least && root > -infinity)
@@ -69,21 +71,27 @@ public:
             least += part;
             magnitude += std::abs(part);
         }
-        return least > problem_->tolerances.zero * magnitude + std::numeric_limits<double>::min();
+        return least > rounding * magnitude + std::numeric_limits<double>::min();
     }
 
 private:
     void add(double multiplier, std::span<const entry> entries, double lower, double upper) {
         const double side = multiplier > 0.0 ? lower : upper;
         if (multiplier == 0.0 || !std::isfinite(side)) return;
-        for (const auto& e : entries)
-            sums_[e.column] -= multiplier * e.coefficient;
+        for (const auto& e : entries) {
+            const double part = multiplier * e.coefficient;
+            sums_[e.column] -= part;
+            sizes_[e.column] += std::abs(part);
+        }
         limit_ -= multiplier * side;
     }
+
+    static constexpr double rounding = 1e-12;
 
     const problem* problem_;
     const extra_rows* extra_;
     std::vector<double> sums_;
+    std::vector<double> sizes_; ///< of what was added up, without signs
     std::vector<signed_term> terms_;
     double limit_ = 0.0;
 };

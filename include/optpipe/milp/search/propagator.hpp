@@ -53,7 +53,9 @@ public:
     }
     /// From now on only points with an objective of at most `value` matter.
     void set_cutoff(double value) {
-        rows_.set_limit(objective_row_, value / objective_scale_, problem_->tolerances);
+        const auto& n = problem_->tolerances;
+        const double limit = value / objective_scale_;
+        rows_.set_limit(objective_row_, limit, n.zero * n.slack(limit), n); // the cutoff has its distance already
         enqueue(static_cast<std::uint32_t>(objective_row_));
     }
     [[nodiscard]] std::size_t objective_row() const { return objective_row_; }
@@ -321,6 +323,7 @@ private:
         const auto target = opposite(t.bound);
         const double value = -(least + room / t.weight);
         const double old = domains_[target];
+        if (std::abs(value) > problem_->tolerances.huge) return std::nullopt;
         if (domains_.is_whole(column_of(target))) {
             const double whole = std::ceil(value - problem_->tolerances.integrality);
             return whole > old ? std::optional{literal{target, whole}} : std::nullopt;

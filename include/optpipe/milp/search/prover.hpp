@@ -73,7 +73,8 @@ public:
     /// Conflicts since something new came of them.
     [[nodiscard]] std::size_t in_vain() const { return search_.conflicts() - last_success_; }
     [[nodiscard]] std::size_t conflicts() const { return search_.conflicts(); }
-    [[nodiscard]] std::size_t effort() { return search_.engine().row_visits(); }
+    /// In visits of rows, or what takes as long.
+    [[nodiscard]] std::size_t effort() { return search_.engine().row_visits() + relaxation_effort_; }
     [[nodiscard]] std::size_t learned() { return search_.engine().learned().learned(); }
 
     void take_cutoff(double cutoff) {
@@ -166,7 +167,9 @@ private:
         const auto& d = search_.engine().bounds();
         for (std::size_t j = 0; j < values.size(); ++j)
             lp_->set_bounds(j, d.lower(j), d.upper(j));
+        const auto before = lp_->effort();
         const auto status = lp_->solve(*context_->limits, infinity);
+        relaxation_effort_ += lp_->effort() - before;
         if (status == lp_status::optimal) {
             values.assign(lp_->point().begin(), lp_->point().end());
             if (finds_.offer(*context_, values)) return true;
@@ -197,6 +200,7 @@ private:
     double bound_;
     double stretch_ = 1.0;
     std::size_t last_success_ = 0;
+    std::size_t relaxation_effort_ = 0;
     bool has_continuous_ = false;
     bool lifting_ = false;
     bool done_ = false;

@@ -70,6 +70,11 @@ public:
         c.count_iterations(solver_.iterations() - before);
         return status;
     }
+    /// Of all solves so far, in about what a visit of a row costs in propagation.
+    [[nodiscard]] std::size_t effort() const {
+        constexpr std::size_t share = 8;
+        return solver_.iterations() * (1 + (problem_->rows() + cuts_.size() + problem_->columns()) / share);
+    }
     /// Starts the next solve from the rows' own activities.
     void forget_basis() {
         basis fresh;

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "optpipe/milp/search/context.hpp"
+#include "optpipe/milp/search/cuts/implied_bounds.hpp"
+#include "optpipe/milp/search/cuts/separation.hpp"
 #include "optpipe/milp/search/heuristics/schedule.hpp"
 #include "optpipe/milp/search/node.hpp"
 #include "optpipe/milp/search/proof.hpp"
@@ -36,16 +38,30 @@ public:
     [[nodiscard]] bool has_lp() const { return lp_ != nullptr; }
     [[nodiscard]] std::unique_ptr<prover> take_prover() { return std::move(prover_); }
     [[nodiscard]] double bound() const { return bound_; }
+    [[nodiscard]] std::size_t cuts() const { return lp_ ? lp_->cuts().size() : 0; }
+    /// Whether so many integers have been fixed that the problem is another one.
+    [[nodiscard]] bool has_shrunk() const {
+        constexpr std::size_t least_percent = 20;
+        const auto& p = *context_->task;
+        std::size_t open = 0, fixed = 0;
+        for (std::size_t j = 0; j < p.columns(); ++j) {
+            if (!p.is_integer(j) || p.lower[j] >= p.upper[j]) continue;
+            ++open;
+            fixed += engine_.bounds().is_fixed(j) ? 1 : 0;
+        }
+        return fixed * 100 > open * least_percent;
+    }
     std::function<void(double)> report;
 
     root_outcome process() {
         engine_.set_cutoff(cutoff());
         if (!engine_.propagate()) return root_outcome::closed;
-        context_->watch(engine_.bounds(), cutoff(), "propagation at the root");
+        context_->watch(engine_.bounds(), {}, cutoff(), "propagation at the root");
         raise(engine_.least_objective());
         if (run_prover()) return root_outcome::closed;
         if (context_->limits->over()) return root_outcome::stopped;
         if (!context_->options->tree_search) return root_outcome::open;
+        if (context_->options->cuts && !implied_.probe(engine_, probing_effort)) return root_outcome::closed;
         lp_ = std::make_unique<relaxation>(*context_->task, context_->options->seed);
         return solve_relaxation();
     }
@@ -76,6 +92,7 @@ private:
     static constexpr std::size_t first_conflicts = 10'000;
     static constexpr std::size_t first_visits = 20'000'000;
     static constexpr std::size_t first_conflicts_with_reals = 500;
+    static constexpr std::size_t probing_effort = 5'000'000;
 
     [[nodiscard]] double cutoff() const { return context_->cutoff_below(context_->incumbent_objective()); }
     void raise(double bound) {
@@ -111,7 +128,7 @@ private:
 
     root_outcome solve_relaxation() {
         lp_->follow(engine_.bounds());
-        auto status = lp_->solve(*context_->limits, infinity);
+        const auto status = lp_->solve(*context_->limits, infinity);
         if (status == lp_status::stopped) {
             raise(lp_->bound());
             return root_outcome::stopped;
@@ -121,6 +138,9 @@ private:
             return proves(lp_->solver().infeasibility_ray()) ? root_outcome::closed : root_outcome::open;
         raise(lp_->bound());
         if (status != lp_status::optimal) return root_outcome::open;
+        if (!fix_by_reduced_costs()) return root_outcome::closed;
+        if (context_->options->cuts)
+            static_cast<void>(separation{*context_, engine_.bounds(), implied_}.run(*lp_, [&](double b) { raise(b); }));
         return fix_by_reduced_costs() ? root_outcome::open : root_outcome::closed;
     }
     bool proves(std::span<const double> ray) {
@@ -139,12 +159,13 @@ private:
             if (!engine_.apply(proof.terms(), proof.limit())) return false;
         }
         if (!engine_.propagate()) return false;
-        context_->watch(engine_.bounds(), cutoff(), "reduced costs at the root");
+        context_->watch(engine_.bounds(), {}, cutoff(), "reduced costs at the root");
         return true;
     }
 
     const context* context_;
     propagator engine_;
+    implied_bounds implied_;
     std::unique_ptr<prover> prover_;
     std::unique_ptr<relaxation> lp_;
     std::shared_ptr<const std::vector<double>> point_;

@@ -50,9 +50,10 @@ public:
     std::size_t add_lower(std::span<const entry> entries, double lower, const problem& p) {
         return add(entries, -1.0, -lower, p);
     }
-    void set_limit(std::size_t i, double limit, const numbers& n) {
+    void set_limit(std::size_t i, double limit, const numbers& n) { set_limit(i, limit, n.slack(limit), n); }
+    void set_limit(std::size_t i, double limit, double slack, const numbers& n) {
         rows_[i].limit = rows_[i].exact ? std::floor(limit + n.feasibility) : limit;
-        rows_[i].slack = rows_[i].exact ? 0.5 : n.slack(limit);
+        rows_[i].slack = rows_[i].exact ? 0.5 : slack;
     }
 
 private:
@@ -68,6 +69,7 @@ private:
             r.exact = r.exact && p.is_whole(e.column) && weight == std::round(weight);
             ++r.count;
         }
+        r.exact = r.exact && r.count > 0;
         rows_.push_back(r);
         set_limit(id, limit, p.tolerances);
         return id;

@@ -70,9 +70,9 @@ private:
     static constexpr std::size_t workers_of_rounds = 4;
     static constexpr std::size_t nodes_per_dive = 60;
     static constexpr std::size_t conflicts_per_turn = 1500;
-    static constexpr std::size_t visits_per_turn = 3'000'000;
-    /// Conflicts without success after which the prover gets less time.
-    static constexpr std::size_t patience = 60'000;
+    static constexpr std::size_t visits_per_turn = 1'000'000;
+    /// After so many conflicts without success, and twice as many, ..., the prover gets less time.
+    static constexpr std::size_t patience = 20'000;
     static constexpr std::size_t most_shared_facts = 100'000;
 
     [[nodiscard]] bool deterministic() const { return context_->options->deterministic; }
@@ -98,33 +98,36 @@ private:
         group.wait();
     }
     void work_freely(std::size_t t) {
-        bool last_was_proof = false;
         while (!context_->limits->over() && !finish_if_through()) {
-            if (!last_was_proof && take_prover(t)) {
-                last_was_proof = context_->options->threads == 1 || prover_->in_vain() > patience;
+            if (take_prover(t))
                 turn_of_prover();
-            } else {
-                last_was_proof = false;
-                if (!turn_of_tree(t)) wait_for_work();
-            }
+            else if (!turn_of_tree(t))
+                wait_for_work();
         }
         wake_.notify_all();
     }
+    /// The first thread works on the proof as long as that pays, alone it shares its effort with the tree; the others
+    /// help where the tree has no nodes for them.
     bool take_prover(std::size_t t) {
         const std::scoped_lock lock{mutex_};
         if (!prover_works() || prover_busy_) return false;
-        if (t != 0 && has_tree_ && !queue_.empty()) return false;
-        if (prover_->in_vain() > patience && has_tree_ && ++turns_skipped_ % skipped_when_in_vain != 0) return false;
+        if (has_tree_ && !queue_.empty() && (t != 0 || !proof_is_due())) return false;
         prover_busy_ = true;
         return true;
+    }
+    [[nodiscard]] bool proof_is_due() const {
+        const auto weight = prover_->in_vain() / patience + (context_->options->threads == 1 ? 1 : 0);
+        return weight * proof_effort_ <= tree_effort_;
     }
     void turn_of_prover() {
         {
             const std::scoped_lock lock{mutex_};
             brief_prover();
         }
+        const auto before = prover_->effort();
         prover_->work(conflicts_per_turn, visits_per_turn);
         const std::scoped_lock lock{mutex_};
+        proof_effort_ += prover_->effort() - before;
         debrief_prover();
         prover_busy_ = false;
         report_now();
@@ -140,9 +143,11 @@ private:
             brief(t);
         }
         std::vector<node> open;
+        const auto before = workers_[t]->effort();
         heuristics_[t].before_dive(*workers_[t], n);
         workers_[t]->dive(std::move(n), nodes_per_dive, open);
         const std::scoped_lock lock{mutex_};
+        tree_effort_ += workers_[t]->effort() - before;
         busy_bounds_[t] = infinity;
         debrief(t, open);
         report_now();
@@ -167,8 +172,7 @@ private:
         }
     }
     void round(std::vector<node>& heads) {
-        const bool proof = prover_works() && (heads.empty() || prover_->in_vain() <= patience ||
-                                              ++turns_skipped_ % skipped_when_in_vain == 0);
+        const bool proof = prover_works() && (heads.empty() || ++rounds_ % (1 + prover_->in_vain() / patience) == 0);
         std::vector<std::vector<node>> open(heads.size());
         for (std::size_t k = 0; k < heads.size(); ++k) {
             busy_bounds_[k] = heads[k].bound;
@@ -276,8 +280,6 @@ private:
         return bound > cutoff() || objective - bound <= context_->task->tolerances.zero * std::abs(objective);
     }
 
-    static constexpr std::size_t skipped_when_in_vain = 10;
-
     const context* context_;
     std::unique_ptr<prover> prover_;
     std::vector<std::unique_ptr<tree_worker>> workers_;
@@ -296,7 +298,9 @@ private:
     double unresolved_ = infinity;
     double prover_bound_ = -infinity;
     double root_bound_ = -infinity;
-    std::size_t turns_skipped_ = 0;
+    std::size_t proof_effort_ = 0;
+    std::size_t tree_effort_ = 0;
+    std::size_t rounds_ = 0;
     bool prover_busy_ = false;
     bool has_tree_ = false;
     bool through_ = false;

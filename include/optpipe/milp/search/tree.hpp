@@ -47,6 +47,8 @@ public:
         }
     }
 
+    /// In visits of rows, or what takes as long.
+    [[nodiscard]] std::size_t effort() const { return engine_.row_visits() + lp_.effort(); }
     [[nodiscard]] finds& found() { return finds_; }
     [[nodiscard]] pseudocosts& history() { return history_; }
     [[nodiscard]] std::vector<pseudocosts::observation>& news() { return news_; }
@@ -177,7 +179,7 @@ private:
 
     void process(node n, std::vector<node>& open) {
         if (!enter(n)) return;
-        context_->watch(engine_.bounds(), finds_.cutoff, "propagation at a node");
+        context_->watch(engine_.bounds(), n.decisions, finds_.cutoff, "propagation at a node");
         lp_.follow(engine_.bounds());
         if (n.start && n.start != start_) lp_.solver().set_basis(*n.start);
         const double parent = n.bound;
@@ -225,10 +227,21 @@ private:
         proof_.build(multipliers, share, finds_.cutoff);
         proof_.tidy(engine_.bounds());
         if (!proof_.contradicts(engine_.bounds())) return false;
-        context_->watch(engine_.bounds(), finds_.cutoff, "relaxation without points");
+        watch_closing();
         engine_.contradict(proof_.terms(), proof_.limit());
         learn();
         return true;
+    }
+    /// The bounds at hand are about to be given up, as they contradict each other.
+    void watch_closing() const {
+        if (context_->witness_point.empty() || finds_.cutoff < context_->witness_objective) return;
+        const auto& d = engine_.bounds();
+        for (std::size_t j = 0; j < d.columns(); ++j) {
+            const double value = context_->witness_point[j];
+            const double slack = context_->task->tolerances.slack(value);
+            if (value < d.lower(j) - slack || value > d.upper(j) + slack) return;
+        }
+        context_->witness_lost("a relaxation that seems to have no points");
     }
     [[nodiscard]] bool cuts_off_point(move_index from) const {
         const auto& d = engine_.bounds();

@@ -1,0 +1,134 @@
+#pragma once
+
+#include "optpipe/milp/search/problem.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// `terms · x <= limit` wherever something worth finding is.
+struct cut {
+    std::vector<entry> entries;
+    double limit = 0.0;
+    /// Distance of the point that it cuts off.
+    double efficacy = 0.0;
+    std::size_t age = 0;
+
+    [[nodiscard]] double norm() const {
+        double sum = 0.0;
+        for (const auto& e : entries)
+            sum += e.coefficient * e.coefficient;
+        return std::sqrt(sum);
+    }
+    [[nodiscard]] double violation(std::span<const double> point) const {
+        double sum = -limit;
+        for (const auto& e : entries)
+            sum += e.coefficient * point[e.column];
+        return sum;
+    }
+    void measure(std::span<const double> point) {
+        const double length = norm();
+        efficacy = length > 0.0 ? violation(point) / length : 0.0;
+    }
+    [[nodiscard]] sparse_row row() const { return {entries, -infinity, limit}; }
+};
+
+/// Cosine of the angle between two cuts; their entries are sorted by column.
+[[nodiscard]] inline double parallelism(const cut& a, const cut& b) {
+    double sum = 0.0;
+    auto j = b.entries.begin();
+    for (const auto& e : a.entries) {
+        while (j != b.entries.end() && j->column < e.column)
+            ++j;
+        if (j != b.entries.end() && j->column == e.column) sum += e.coefficient * j->coefficient;
+    }
+    const double lengths = a.norm() * b.norm();
+    return lengths > 0.0 ? sum / lengths : 0.0;
+}
+
+/// Drops what is too small to matter, against the bounds; nothing if the cut is then numerically doubtful: its numbers
+/// too far apart, or a small coefficient without a bound.
+[[nodiscard]] inline std::optional<cut> tidied(cut c, std::span<const double> lower, std::span<const double> upper) {
+    constexpr double widest = 1e6;
+    constexpr double largest_limit = 1e9;
+    double largest = 0.0;
+    for (const auto& e : c.entries)
+        largest = std::max(largest, std::abs(e.coefficient));
+    if (largest == 0.0) return std::nullopt;
+    std::vector<entry> kept;
+    for (const auto& e : c.entries) {
+        if (std::abs(e.coefficient) * widest >= largest) {
+            kept.push_back(e);
+            continue;
+        }
+        const double bound = e.coefficient > 0.0 ? lower[e.column] : upper[e.column];
+        if (!std::isfinite(bound)) return std::nullopt;
+        c.limit -= e.coefficient * bound;
+    }
+    for (auto& e : kept)
+        e.coefficient /= largest;
+    c.limit /= largest;
+    if (std::abs(c.limit) > largest_limit) return std::nullopt;
+    std::sort(kept.begin(), kept.end(), [](const entry& a, const entry& b) { return a.column < b.column; });
+    c.entries = std::move(kept);
+    return c;
+}
+
+/// Cuts that were found, those that the relaxation doesn't hold included: what is violated again comes back, what has
+/// not been for long is forgotten.
+class cut_pool {
+public:
+    void add(cut c) {
+        for (const auto& other : cuts_)
+            if (other.limit <= c.limit && same_terms(other, c)) return;
+        cuts_.push_back(std::move(c));
+    }
+    [[nodiscard]] std::size_t size() const { return cuts_.size(); }
+
+    /// The most effective cuts that the point violates, no two of them nearly parallel; they leave the pool.
+    std::vector<cut> take(std::span<const double> point, std::size_t most) {
+        constexpr double least_efficacy = 1e-4;
+        constexpr double most_parallel = 0.6;
+        for (auto& c : cuts_) {
+            c.measure(point);
+            c.age = c.efficacy > least_efficacy ? 0 : c.age + 1;
+        }
+        std::stable_sort(cuts_.begin(), cuts_.end(),
+                         [](const cut& a, const cut& b) { return a.efficacy > b.efficacy; });
+        std::vector<cut> chosen, rest;
+        for (auto& c : cuts_) {
+            const bool good = chosen.size() < most && c.efficacy > least_efficacy;
+            const bool fresh = good && std::none_of(chosen.begin(), chosen.end(), [&](const cut& other) {
+                                   return parallelism(c, other) > most_parallel;
+                               });
+            if (fresh)
+                chosen.push_back(std::move(c));
+            else if (c.age < oldest)
+                rest.push_back(std::move(c));
+        }
+        cuts_ = std::move(rest);
+        return chosen;
+    }
+
+private:
+    static constexpr std::size_t oldest = 5;
+
+    static bool same_terms(const cut& a, const cut& b) {
+        constexpr double same = 1e-9;
+        return std::equal(a.entries.begin(), a.entries.end(), b.entries.begin(), b.entries.end(),
+                          [](const entry& x, const entry& y) {
+                              return x.column == y.column && std::abs(x.coefficient - y.coefficient) < same;
+                          });
+    }
+
+    std::vector<cut> cuts_;
+};
+
+} // namespace optpipe::milp::search

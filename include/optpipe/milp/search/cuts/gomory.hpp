@@ -1,0 +1,36 @@
+#pragma once
+
+#include "optpipe/milp/search/cuts/rounding.hpp"
+#include "optpipe/milp/search/relaxation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// Gomory's mixed-integer cuts (1960): roundings of the tableau rows of fractional integers, the most fractional first.
+inline void separate_gomory(const problem& p, relaxation& lp, mixed_integer_rounding& rounding, cut_pool& pool) {
+    constexpr std::size_t most_rows = 200;
+    constexpr double least_multiplier = 1e-9;
+    const std::vector<double> point(lp.point().begin(), lp.point().end());
+    std::vector<std::pair<double, std::size_t>> rows;
+    for (std::size_t j = 0; j < p.columns(); ++j) {
+        const double distance = std::abs(point[j] - std::round(point[j]));
+        if (p.is_integer(j) && distance > p.tolerances.integrality && lp.solver().is_basic(j))
+            rows.emplace_back(-distance, j);
+    }
+    std::sort(rows.begin(), rows.end());
+    rows.resize(std::min(rows.size(), most_rows));
+    for (const auto& [unused, j] : rows) {
+        auto multipliers = lp.solver().tableau_row(j).slacks;
+        for (auto& m : multipliers)
+            if (std::abs(m) < least_multiplier) m = 0.0;
+        if (auto found = rounding.separate(multipliers, point)) pool.add(std::move(*found));
+    }
+}
+
+} // namespace optpipe::milp::search

@@ -1,0 +1,84 @@
+#pragma once
+
+#include "optpipe/milp/search/cuts/cut.hpp"
+#include "optpipe/milp/search/propagator.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// Probes binaries at the root: what contradicts itself is fixed, and bounds that a value of a binary implies for other
+/// columns are kept, as cuts `y <= u + (v - u) x` to be used when a point violates them.
+class implied_bounds {
+public:
+    /// False if the problem has no point.
+    bool probe(propagator& engine, std::size_t effort) {
+        const auto end = engine.row_visits() + effort;
+        const auto& p = engine.model();
+        for (std::size_t j = 0; j < p.columns() && engine.row_visits() < end; ++j)
+            for (const bool one : {true, false}) {
+                const auto& d = engine.bounds();
+                if (!p.is_integer(j) || d.lower(j) != 0.0 || d.upper(j) != 1.0) break;
+                if (!assume(engine, j, one)) return false;
+            }
+        return true;
+    }
+    [[nodiscard]] std::size_t size() const { return found_.size(); }
+
+    void separate(std::span<const double> point, cut_pool& pool) const {
+        for (const auto& c : found_) {
+            if (c.violation(point) <= least_violation) continue;
+            auto copy = c;
+            copy.measure(point);
+            pool.add(std::move(copy));
+        }
+    }
+
+private:
+    static constexpr double least_violation = 1e-4;
+    static constexpr std::size_t most_found = 50'000;
+
+    bool assume(propagator& engine, std::size_t j, bool one) {
+        const auto literal = one ? at_least(j, 1.0) : at_most(j, 0.0);
+        engine.decide(literal);
+        const bool possible = engine.propagate();
+        if (possible) collect(engine, j, one);
+        engine.back_to(0);
+        return possible || (engine.imply_at_root(negation(literal)) && engine.propagate());
+    }
+    void collect(const propagator& engine, std::size_t j, bool one) {
+        const auto& d = engine.bounds();
+        for (auto i = d.start_of(1) + 1; i < d.moves() && found_.size() < most_found; ++i) {
+            const auto b = d.at(i).bound;
+            const auto y = column_of(b);
+            const bool last = d.last_move(b) == i;
+            const double root = d.at_root(b);
+            if (!last || y == j || root == -infinity || !worthwhile(engine.model(), y)) continue;
+            found_.push_back(cut_of(b, root, d[b], j, one));
+        }
+    }
+    /// Of other integers the rows themselves tell most.
+    static bool worthwhile(const problem& p, std::size_t y) { return !p.is_integer(y); }
+    /// The bound is `root` without, `implied` with the binary at its value: -bound column + (implied - root) x <=
+    /// -root.
+    static cut cut_of(bound_index b, double root, double implied, std::size_t j, bool one) {
+        cut c;
+        c.entries.push_back({static_cast<std::uint32_t>(column_of(b)), is_upper(b) ? 1.0 : -1.0});
+        const double rise = implied - root;
+        c.entries.push_back({static_cast<std::uint32_t>(j), one ? rise : -rise});
+        c.limit = one ? -root : -implied;
+        std::sort(c.entries.begin(), c.entries.end(),
+                  [](const entry& a, const entry& e) { return a.column < e.column; });
+        return c;
+    }
+
+    std::vector<cut> found_;
+};
+
+} // namespace optpipe::milp::search

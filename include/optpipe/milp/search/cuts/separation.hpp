@@ -1,0 +1,128 @@
+#pragma once
+
+#include "optpipe/milp/search/context.hpp"
+#include "optpipe/milp/search/cuts/aggregation.hpp"
+#include "optpipe/milp/search/cuts/clique.hpp"
+#include "optpipe/milp/search/cuts/cover.hpp"
+#include "optpipe/milp/search/cuts/cut.hpp"
+#include "optpipe/milp/search/cuts/gomory.hpp"
+#include "optpipe/milp/search/cuts/implied_bounds.hpp"
+#include "optpipe/milp/search/cuts/rounding.hpp"
+#include "optpipe/milp/search/relaxation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// Rounds of cuts at the root: all separators into one pool, the best of it into the relaxation, out again what is not
+/// tight. Until the bound stalls.
+class separation {
+public:
+    separation(const context& c, const domains& d, const implied_bounds& implied) : context_{&c}, implied_{&implied} {
+        for (std::size_t j = 0; j < d.columns(); ++j) {
+            lower_.push_back(d.lower(j));
+            upper_.push_back(d.upper(j));
+        }
+    }
+
+    /// The relaxation has been solved, and is again afterwards; false if it then has no optimal point. `on_bound` gets
+    /// each new bound.
+    template <class OnBound> bool run(relaxation& lp, OnBound on_bound) {
+        const auto& p = *context_->task;
+        const clique_table cliques{p, lower_, upper_};
+        aggregation rows{p};
+        double bound = lp.bound();
+        std::size_t stalled = 0;
+        for (std::size_t round = 0; round < most_rounds && stalled < patience && !context_->limits->over(); ++round) {
+            if (fractional_count(lp) == 0) return true;
+            find(lp, cliques, rows);
+            const std::vector<double> point(lp.point().begin(), lp.point().end());
+            const auto chosen = pool_.take(point, most_per_round());
+            if (chosen.empty()) return true;
+            std::vector<sparse_row> added;
+            for (const auto& c : chosen) {
+                watch(c);
+                added.push_back(c.row());
+            }
+            lp.add_cuts(added);
+            if (lp.solve(*context_->limits, infinity) != lp_status::optimal) return false;
+            drop_loose(lp);
+            const double reached = lp.bound();
+            on_bound(reached);
+            stalled = reached > bound + least_progress * std::max(1.0, std::abs(bound)) ? 0 : stalled + 1;
+            bound = std::max(bound, reached);
+        }
+        return true;
+    }
+
+private:
+    static constexpr std::size_t most_rounds = 40;
+    static constexpr std::size_t patience = 4;
+    static constexpr double least_progress = 1e-4;
+
+    [[nodiscard]] std::size_t most_per_round() const { return 50 + context_->task->columns() / 10; }
+    [[nodiscard]] std::size_t fractional_count(const relaxation& lp) const {
+        const auto& p = *context_->task;
+        std::size_t count = 0;
+        for (std::size_t j = 0; j < p.columns(); ++j)
+            if (p.is_integer(j) && std::abs(lp.point()[j] - std::round(lp.point()[j])) > p.tolerances.integrality)
+                ++count;
+        return count;
+    }
+    void watch(const cut& c) const {
+        if (context_->witness_point.empty() || context_->incumbent_objective() <= context_->witness_objective) return;
+        const double slack = context_->task->tolerances.slack(c.limit);
+        if (c.violation(context_->witness_point) > slack) context_->witness_lost("a cut");
+    }
+    void find(relaxation& lp, const clique_table& cliques, aggregation& rows) {
+        const auto& p = *context_->task;
+        const std::vector<double> point(lp.point().begin(), lp.point().end());
+        mixed_integer_rounding rounding{p, lp.cuts(), lower_, upper_};
+        implied_->separate(point, pool_);
+        clique_separation{p, cliques}.separate(point, pool_);
+        cover_separation{p, lower_, upper_}.separate(point, pool_);
+        rows.separate(lp.cuts().size(), rounding, lower_, upper_, point, pool_);
+        separate_gomory(p, lp, rounding, pool_);
+        if (context_->help.cuts_at) take_user_cuts(point);
+    }
+    void take_user_cuts(std::span<const double> point) {
+        for (const auto& r : context_->help.cuts_at(point)) {
+            if (r.upper < infinity) add_user_cut(r.entries, 1.0, r.upper, point);
+            if (r.lower > -infinity) add_user_cut(r.entries, -1.0, -r.lower, point);
+        }
+    }
+    void add_user_cut(const std::vector<entry>& entries, double sign, double limit, std::span<const double> point) {
+        cut c;
+        c.limit = limit;
+        for (const auto& e : entries)
+            c.entries.push_back({e.column, sign * e.coefficient});
+        std::sort(c.entries.begin(), c.entries.end(),
+                  [](const entry& a, const entry& b) { return a.column < b.column; });
+        c.measure(point);
+        pool_.add(std::move(c));
+    }
+    /// Cuts whose rows are basic don't hold the point.
+    void drop_loose(relaxation& lp) {
+        const auto basis = lp.solver().current_basis();
+        std::vector<std::size_t> loose;
+        for (std::size_t k = 0; k < lp.cuts().size(); ++k)
+            if (basis.rows[context_->task->rows() + k] == basis_status::basic) loose.push_back(k);
+        for (const auto k : loose) {
+            const auto& r = lp.cuts()[k];
+            pool_.add({r.entries, r.upper, 0.0, 0});
+        }
+        if (!loose.empty()) lp.remove_cuts(loose);
+        if (!loose.empty()) static_cast<void>(lp.solve(*context_->limits, infinity));
+    }
+
+    const context* context_;
+    const implied_bounds* implied_;
+    std::vector<double> lower_, upper_;
+    cut_pool pool_;
+};
+
+} // namespace optpipe::milp::search

@@ -1,0 +1,75 @@
+#pragma once
+
+#include "optpipe/milp/model.hpp"
+#include "optpipe/milp/presolve.hpp"
+#include "optpipe/milp/search/control.hpp"
+#include "optpipe/milp/search/domains.hpp"
+#include "optpipe/milp/search/problem.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// The model that is searched, and the way back from it to the given one: one step of presolve per restart.
+class reduction {
+public:
+    void start(const milp::model& given) {
+        steps_.clear();
+        model_ = given;
+    }
+    [[nodiscard]] const milp::model& model() const { return model_; }
+
+    presolve_status reduce(bool wanted, const control& c) {
+        if (!wanted) return presolve_status::reduced;
+        presolve_options options;
+        options.deadline = c.deadline();
+        options.stop = c.token();
+        auto step = presolve(model_, options);
+        const auto status = step.status();
+        if (status != presolve_status::reduced) return status;
+        model_ = step.model();
+        steps_.push_back(std::move(step));
+        return status;
+    }
+    /// What a search has found out about the bounds.
+    void tighten(const domains& d, const problem& p) {
+        for (std::size_t j = 0; j < p.columns(); ++j) {
+            const variable x{j};
+            const double low = std::max(model_.lower(x), p.unit[j] * d.at_root(lower_of(j)));
+            const double up = std::min(model_.upper(x), -p.unit[j] * d.at_root(upper_of(j)));
+            if (low <= up) model_.set_bounds(x, low, up);
+        }
+    }
+
+    [[nodiscard]] std::vector<double> restore(std::vector<double> values) const {
+        for (auto step = steps_.rbegin(); step != steps_.rend(); ++step)
+            values = step->restore(values);
+        return values;
+    }
+    [[nodiscard]] std::vector<double> project(std::vector<double> values) const {
+        for (const auto& step : steps_)
+            values = step.project(values);
+        return values;
+    }
+    /// Per variable of the model at hand, what is given per variable of the original.
+    [[nodiscard]] std::vector<int> pick(const std::vector<int>& original) const {
+        auto values = original;
+        for (const auto& step : steps_) {
+            std::vector<int> next(step.model().variables(), 0);
+            for (std::size_t j = 0; j < values.size(); ++j)
+                if (const auto x = step.find(variable{j})) next[x->position()] = values[j];
+            values = std::move(next);
+        }
+        return values;
+    }
+
+private:
+    milp::model model_;
+    std::vector<presolve_result> steps_;
+};
+
+} // namespace optpipe::milp::search
