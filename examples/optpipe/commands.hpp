@@ -13,6 +13,7 @@ inline constexpr int success = 0;
 inline constexpr int invalid_schedule = 1;
 inline constexpr int bad_input = 2;
 inline constexpr int no_schedule = 3;
+inline constexpr int no_solution = 3;
 
 struct plan_options {
     std::string problem;
@@ -45,6 +46,18 @@ struct draw_options {
     std::string svg;
 };
 int draw(const draw_options& options);
+
+struct solve_options {
+    std::string model;
+    std::optional<double> time_limit;
+    unsigned threads = 0;
+    std::uint64_t seed = 1;
+    double gap = 0.0;
+    bool log = false;
+    std::string out;
+};
+/// Only where the MILP solver is there (OPTPIPE_HAS_MILP).
+int solve(const solve_options& options);
 
 /// The names that `--method` takes, separated by commas.
 std::string method_names();

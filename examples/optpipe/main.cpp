@@ -59,6 +59,22 @@ void add_draw(CLI::App& app, program::draw_options& o, std::function<int()>& cho
     command->callback([&] { chosen = [&] { return program::draw(o); }; });
 }
 
+#if defined(OPTPIPE_HAS_MILP)
+void add_solve(CLI::App& app, program::solve_options& o, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand("solve", "Solve a mixed-integer linear model");
+    command->add_option("MODEL", o.model, "Model file (MPS, free or fixed, may be compressed with gzip)")->required();
+    command->add_option("--time-limit", o.time_limit, "Stop after this many seconds and keep the best solution")->check(not_negative);
+    command->add_option("--threads", o.threads, "Threads (default: one for each of the machine's)")->check(not_negative);
+    command->add_option("--seed", o.seed, "Of the random numbers that the search draws")->check(not_negative)->capture_default_str();
+    command->add_option("--gap", o.gap, "Stop once objective and bound are this close, as a share of the objective")
+        ->check(not_negative)
+        ->capture_default_str();
+    command->add_flag("--log", o.log, "Say on standard error what the search does");
+    command->add_option("--out", o.out, "Write status, objective, bound and solution as JSON");
+    command->callback([&] { chosen = [&] { return program::solve(o); }; });
+}
+#endif
+
 /// One line, as all messages are.
 std::string usage_message(const CLI::App* app, const CLI::Error& e) {
     const auto chosen = app->get_subcommands();
@@ -87,7 +103,7 @@ int run(const std::function<int()>& command) {
 
 int main(int count, char** arguments) {
     CLI::App app{"Plans pipeline-parallel training within a memory limit, with a proof.\n"
-                 "Exit status: 0 done, 1 the schedule is invalid (check), 2 bad input, 3 there is no schedule (or the method has none).",
+                 "Exit status: 0 done, 1 the schedule is invalid (check), 2 bad input, 3 there is no schedule or solution (or the method has none).",
                  "optpipe"};
     app.set_version_flag("--version", std::string{"optpipe "} + optpipe::version_string);
     app.require_subcommand(1);
@@ -96,11 +112,15 @@ int main(int count, char** arguments) {
     program::compare_options compare;
     program::check_options check;
     program::draw_options draw;
+    program::solve_options solve;
     std::function<int()> chosen;
     add_plan(app, plan, chosen);
     add_compare(app, compare, chosen);
     add_check(app, check, chosen);
     add_draw(app, draw, chosen);
+#if defined(OPTPIPE_HAS_MILP)
+    add_solve(app, solve, chosen);
+#endif
     try {
         app.parse(count, arguments);
     } catch (const CLI::ParseError& e) {
