@@ -43,7 +43,7 @@ namespace lp {
 
 /// A lower bound of the program's optimum from any multipliers of its rows: the Lagrangian bound, with every rounding
 /// error of its computation on the safe side. Where a column has no bound, a reduced cost counts as 0 when it is tiny
-/// beside what it was summed from; all else would need exact arithmetic. `with_costs` false leaves the costs out.
+/// beside the costs; all else would need exact arithmetic. `with_costs` false leaves the costs out.
 [[nodiscard]] inline double safe_dual_bound(const linear_program& program, std::span<const double> proposed,
                                             bool with_costs = true) {
     const auto multipliers = lp::without_infinite_terms(program, proposed);
@@ -58,6 +58,10 @@ namespace lp {
     for (std::size_t i = 0; i < program.rows(); ++i)
         if (multipliers[i] != 0.0)
             take(lp::least_over(multipliers[i], 0.0, 0.0, program.row_lower[i], program.row_upper[i]));
+    double largest_cost = 0.0;
+    if (with_costs)
+        for (const double c : program.cost)
+            largest_cost = std::max(largest_cost, std::abs(c));
     std::size_t terms = program.rows();
     for (std::size_t j = 0; j < program.columns(); ++j) {
         double reduced = with_costs ? program.cost[j] : 0.0;
@@ -70,7 +74,8 @@ namespace lp {
             ++length;
         }
         const double error = static_cast<double>(length) * unit * size;
-        take(lp::least_over(reduced, error, negligible * size, program.column_lower[j], program.column_upper[j]));
+        take(lp::least_over(reduced, error, negligible * std::max(size, largest_cost), program.column_lower[j],
+                            program.column_upper[j]));
     }
     terms += program.columns();
     if (std::isnan(sum)) return -std::numeric_limits<double>::infinity();
