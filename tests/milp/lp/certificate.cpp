@@ -1,0 +1,120 @@
+#include <optpipe/milp/lp/certificate.hpp>
+
+#include <doctest/doctest.h>
+
+#include <limits>
+#include <vector>
+
+using namespace optpipe::milp;
+
+namespace {
+
+constexpr double unlimited = std::numeric_limits<double>::infinity();
+
+/// minimize x + y with 1 <= x + y <= 4 and x - y = 0, x and y from 0 to `upper`
+linear_program square(double upper) {
+    linear_program p;
+    p.cost = {1.0, 1.0};
+    p.column_lower = {0.0, 0.0};
+    p.column_upper = {upper, upper};
+    p.row_lower = {1.0, 0.0};
+    p.row_upper = {4.0, 0.0};
+    const std::vector<Eigen::Triplet<double>> entries{{0, 0, 1.0}, {0, 1, 1.0}, {1, 0, 1.0}, {1, 1, -1.0}};
+    p.matrix.resize(2, 2);
+    p.matrix.setFromTriplets(entries.begin(), entries.end());
+    return p;
+}
+
+using numbers = std::vector<double>;
+
+} // namespace
+
+TEST_CASE("the Lagrangian bound of any multipliers") {
+    const auto p = square(3.0);
+    CHECK(safe_dual_bound(p, numbers{0.0, 0.0}) == doctest::Approx(0.0));
+    CHECK(safe_dual_bound(p, numbers{1.0, 0.0}) == doctest::Approx(1.0));
+    CHECK(safe_dual_bound(p, numbers{1.0, 0.0}) <= 1.0);
+    CHECK(safe_dual_bound(p, numbers{0.5, 7.0}) == doctest::Approx(0.5 - 6.5 * 3.0));
+    CHECK(safe_dual_bound(p, numbers{2.0, 0.0}) == doctest::Approx(2.0 - 3.0 - 3.0));
+    CHECK(safe_dual_bound(p, numbers{-1.0, 0.0}) == doctest::Approx(-4.0));
+}
+
+TEST_CASE("without bounds, a wrong multiplier proves nothing, and a rounded one what it should") {
+    const auto p = square(unlimited);
+    CHECK(safe_dual_bound(p, numbers{2.0, 0.0}) == -unlimited);
+    CHECK(safe_dual_bound(p, numbers{1.0 + 1e-13, 1e-13}) == doctest::Approx(1.0));
+    CHECK(safe_dual_bound(p, numbers{1.0 + 1e-6, 0.0}) == -unlimited);
+}
+
+TEST_CASE("multipliers of rows without a bound on that side are left out") {
+    auto p = square(3.0);
+    p.row_upper[0] = unlimited;
+    CHECK(safe_dual_bound(p, numbers{-1.0, 0.0}) == doctest::Approx(0.0));
+}
+
+TEST_CASE("rounding never makes a bound too high") {
+    // 0.1 + 0.2 + ... in floating point; the exact bound is the sum of exactly stored costs
+    linear_program p;
+    constexpr int count = 1000;
+    for (int j = 0; j < count; ++j) {
+        p.cost.push_back(0.1);
+        p.column_lower.push_back(1.0);
+        p.column_upper.push_back(2.0);
+    }
+    p.matrix.resize(0, count);
+    const double bound = safe_dual_bound(p, {});
+    // 0.1 is stored as slightly more than a tenth, so the exact sum lies above 100.
+    CHECK(bound <= 100.0 + 1e-13);
+    CHECK(bound > 100.0 - 1e-9);
+}
+
+TEST_CASE("Farkas multipliers") {
+    auto p = square(3.0);
+    p.row_lower[0] = 6.5;
+    p.row_upper[0] = 8.0;
+    CHECK(verify_infeasible(p, numbers{1.0, 0.0}, 1e-9));
+    CHECK(verify_infeasible(p, numbers{1e-3, 0.0}, 1e-9));
+    CHECK(verify_infeasible(p, numbers{1.0, 0.01}, 1e-9));
+    CHECK_FALSE(verify_infeasible(p, numbers{-1.0, 0.0}, 1e-9));
+    CHECK_FALSE(verify_infeasible(p, numbers{1.0, 2.0}, 1e-9));
+    CHECK_FALSE(verify_infeasible(p, numbers{0.0, 0.0}, 1e-9));
+    CHECK_FALSE(verify_infeasible(p, numbers{1.0}, 1e-9));
+    CHECK_FALSE(verify_infeasible(p, numbers{std::numeric_limits<double>::quiet_NaN(), 0.0}, 1e-9));
+    CHECK_FALSE(verify_infeasible(p, numbers{unlimited, 0.0}, 1e-9));
+
+    // Feasible by a hair, infeasible by a hair
+    p.row_lower[0] = 6.0;
+    CHECK_FALSE(verify_infeasible(p, numbers{1.0, 0.0}, 1e-9));
+    p.row_lower[0] = 6.0 + 1e-10;
+    CHECK_FALSE(verify_infeasible(p, numbers{1.0, 0.0}, 1e-9));
+    p.row_lower[0] = 6.0 + 1e-7;
+    CHECK(verify_infeasible(p, numbers{1.0, 0.0}, 1e-9));
+}
+
+TEST_CASE("bounds that cross need no multipliers") {
+    auto p = square(3.0);
+    p.column_lower[1] = 4.0;
+    CHECK(verify_infeasible(p, numbers{0.0, 0.0}, 1e-9));
+    p = square(3.0);
+    p.row_lower[1] = 1.0;
+    CHECK(verify_infeasible(p, numbers{0.0, 0.0}, 1e-9));
+}
+
+TEST_CASE("directions of unboundedness") {
+    auto p = square(unlimited);
+    p.cost = {-1.0, 0.5};
+    CHECK_FALSE(verify_unbounded(p, numbers{1.0, 1.0}, 1e-9));
+    p.row_upper[0] = unlimited;
+    CHECK(verify_unbounded(p, numbers{1.0, 1.0}, 1e-9));
+    CHECK(verify_unbounded(p, numbers{1e6, 1e6}, 1e-9));
+    CHECK_FALSE(verify_unbounded(p, numbers{-1.0, -1.0}, 1e-9));
+    CHECK_FALSE(verify_unbounded(p, numbers{1.0, 0.5}, 1e-9));
+    CHECK_FALSE(verify_unbounded(p, numbers{0.0, 0.0}, 1e-9));
+    CHECK_FALSE(verify_unbounded(p, numbers{1.0}, 1e-9));
+    CHECK_FALSE(verify_unbounded(p, numbers{std::numeric_limits<double>::quiet_NaN(), 1.0}, 1e-9));
+    p.column_upper[1] = 1e9;
+    CHECK_FALSE(verify_unbounded(p, numbers{1.0, 1.0}, 1e-9));
+    p.column_upper[1] = unlimited;
+    p.cost = {-1.0, 1.0};
+    CHECK_FALSE(verify_unbounded(p, numbers{1.0, 1.0}, 1e-9));
+}
