@@ -1,13 +1,11 @@
 #pragma once
 
 #include "optpipe/milp/search/context.hpp"
+#include "optpipe/milp/search/crew.hpp"
 #include "optpipe/milp/search/heuristics/schedule.hpp"
 #include "optpipe/milp/search/prover.hpp"
 #include "optpipe/milp/search/queue.hpp"
 #include "optpipe/milp/search/tree.hpp"
-
-#include <oneapi/tbb/parallel_for.h>
-#include <oneapi/tbb/task_group.h>
 
 #include <algorithm>
 #include <chrono>
@@ -90,12 +88,8 @@ private:
 
     void run_freely() {
         const auto threads = std::max<std::size_t>(1, context_->options->threads);
-        if (threads == 1) return work_freely(0);
-        tbb::task_group group;
-        for (std::size_t t = 1; t < threads; ++t)
-            group.run([this, t] { work_freely(t); });
-        work_freely(0);
-        group.wait();
+        const auto job = [this](std::size_t t) { work_freely(t); };
+        crew{threads, job}.run(threads);
     }
     void work_freely(std::size_t t) {
         while (!context_->limits->over() && !finish_if_through()) {
@@ -185,11 +179,7 @@ private:
             workers_[k]->dive(std::move(heads[k]), nodes_per_dive, open[k]);
         };
         const auto tasks = heads.size() + (proof ? 1 : 0);
-        if (context_->options->threads == 1)
-            for (std::size_t k = 0; k < tasks; ++k)
-                work(k);
-        else
-            tbb::parallel_for(std::size_t{0}, tasks, work, tbb::simple_partitioner{});
+        crew{tasks, work}.run(context_->options->threads);
         for (std::size_t k = 0; k < heads.size(); ++k) {
             busy_bounds_[k] = infinity;
             debrief(k, open[k]);

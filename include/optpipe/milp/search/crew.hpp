@@ -1,0 +1,91 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <mutex>
+
+#include <oneapi/tbb/task_group.h>
+
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#define OPTPIPE_UNWATCHED __attribute__((no_sanitize("thread")))
+#else
+#define OPTPIPE_UNWATCHED
+#endif
+
+namespace optpipe::milp::search {
+namespace detail {
+
+/// What came before `hand_out` comes before `take_up` of the same thing, on another thread: TBB sees to that, but a
+/// thread sanitizer can't see inside it.
+inline void hand_out([[maybe_unused]] void* thing) {
+#if defined(__SANITIZE_THREAD__)
+    __tsan_release(thing);
+#endif
+}
+inline void take_up([[maybe_unused]] void* thing) {
+#if defined(__SANITIZE_THREAD__)
+    __tsan_acquire(thing);
+#endif
+}
+
+} // namespace detail
+
+/// Runs numbered jobs on the threads of the arena that the caller is in, the caller's among them.
+/// What the caller did before is visible to the jobs, and what they did is visible afterwards.
+template <class Job> class crew {
+public:
+    crew(std::size_t jobs, const Job& job) : jobs_{jobs}, job_{job} {}
+    crew(const crew&) = delete;
+    crew& operator=(const crew&) = delete;
+
+    /// Returns when all jobs are done. At most `threads` run at once.
+    void run(std::size_t threads) {
+        if (threads <= 1 || jobs_ <= 1) return work();
+        oneapi::tbb::task_group group;
+        detail::hand_out(this);
+        for (std::size_t k = 1; k < threads && k < jobs_; ++k)
+            group.run(helper{this});
+        open();
+        work();
+        group.wait();
+        const std::scoped_lock lock{mutex_};
+    }
+
+private:
+    struct helper {
+        crew* of;
+        OPTPIPE_UNWATCHED void operator()() const { of->help(); }
+    };
+
+    void open() {
+        const std::scoped_lock lock{mutex_};
+        is_open_ = true;
+        opened_.notify_all();
+    }
+    void help() {
+        detail::take_up(this);
+        {
+            std::unique_lock lock{mutex_};
+            opened_.wait(lock, [&] { return is_open_; });
+        }
+        work();
+        const std::scoped_lock lock{mutex_};
+    }
+    void work() {
+        for (auto k = next_.fetch_add(1); k < jobs_; k = next_.fetch_add(1))
+            job_(k);
+    }
+
+    std::size_t jobs_;
+    const Job& job_;
+    std::atomic<std::size_t> next_{0};
+    std::mutex mutex_;
+    std::condition_variable opened_;
+    bool is_open_ = false;
+};
+
+} // namespace optpipe::milp::search
+
+#undef OPTPIPE_UNWATCHED
