@@ -24,6 +24,8 @@ struct offload_placement {
     bool in_slots = true;
     /// A stash stays where its gradient comes sooner than so many round trips after its forward.
     double round_trips = 1.0;
+    /// Of the microbatches that may travel, how many there are for each that does.
+    std::size_t every = 1;
 };
 
 namespace detail {
@@ -58,7 +60,7 @@ public:
     [[nodiscard]] constexpr std::vector<timed_operation> run(const offload_placement& how) const {
         std::vector<timed_operation> transfers;
         for (const auto& members : detail::ranks_by_link(p_)) {
-            auto trips = trips_of(members, how.round_trips);
+            auto trips = trips_of(members, how);
             if (!trips.empty()) place(how, members, trips);
             for (const auto& t : trips) {
                 const auto away = t.offload_start + t.offload;
@@ -71,15 +73,17 @@ public:
     }
 
 private:
-    constexpr std::vector<trip> trips_of(const std::vector<rank>& members, double round_trips) const {
+    constexpr std::vector<trip> trips_of(const std::vector<rank>& members, const offload_placement& how) const {
         std::vector<trip> trips;
         for (std::size_t i = 0; i < members.size(); ++i)
             for (const stage s : p_.graph.all_stages()) {
                 if (p_.rank_of(s) != members[i] || !p_.costs[s].can_offload()) continue;
                 const auto& [offload, reload] = *p_.costs[s].transfer;
+                std::size_t seen = 0;
                 for (const microbatch m : p_.graph.all_microbatches()) {
                     const auto cell = s.position() * p_.graph.microbatches() + m.position();
-                    if (may_travel_[cell] && due_[cell] - leaves_[cell] + slack_ >= round_trips * (offload + reload))
+                    if (!may_travel_[cell] || seen++ % how.every != 0) continue;
+                    if (due_[cell] - leaves_[cell] + slack_ >= how.round_trips * (offload + reload))
                         trips.push_back({s, m, i, leaves_[cell], due_[cell], offload, reload});
                 }
             }

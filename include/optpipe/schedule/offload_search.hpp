@@ -45,14 +45,12 @@ public:
         auto timed = *simulate(free, computations);
         const auto reached = objective_after_postponing(timed);
         const auto undelayed = reached + tolerance{}.at(reached);
-        // Large problems have few rounds, for the time it takes.
-        constexpr std::size_t many_cells = 20'000;
-        const int most_rounds = may_travel_.size() < many_cells ? 4 : 2;
+        constexpr int most_rounds = 6;
         for (int round = 0; round < most_rounds; ++round) {
-            const auto before = best_value_;
+            round_value_ = duration::unlimited();
             place(timed, undelayed);
-            if (!best_ || best_value_ <= undelayed || !(best_value_ < before)) return;
-            timed = computations_of(*best_schedule_);
+            if (round_value_.is_unlimited() || best_value_ <= undelayed || is_exhausted()) return;
+            timed = computations_of(round_schedule_);
             postpone_warm_up(p_, timed);
         }
     }
@@ -62,6 +60,11 @@ public:
     [[nodiscard]] constexpr memory_size lack() const { return least_lack_; }
 
 private:
+    /// Operations looked at in all attempts, as a measure of time that no machine changes.
+    constexpr bool is_exhausted() const {
+        constexpr std::size_t effort = 5'000'000;
+        return spent_ > effort;
+    }
     constexpr duration objective_after_postponing(basic_schedule<Graph>& timed) const {
         const auto makespan = objective_of(p_, timed);
         postpone_warm_up(p_, timed);
@@ -75,17 +78,42 @@ private:
     }
 
     /// As published, stashes that are back within three round trips stay; all others that can be in time travel where
-    /// that isn't enough.
+    /// that isn't enough. Where computations must wait whatever travels, only the order of a plan counts, not its
+    /// times: so one that is stretched until the engines have time to spare does better than one that leaves out what
+    /// they can't do in time.
     constexpr void place(basic_schedule<Graph>& computations, duration undelayed) {
         std::sort(computations.operations.begin(), computations.operations.end(), starts_before);
+        const auto attempt = [&](const offload_placer<Graph>& placer, const basic_schedule<Graph>& around,
+                                 const offload_placement& how) {
+            if (best_ && is_exhausted()) return true;
+            offer(merged(around, placer.run(how)));
+            return limited_ && best_value_ <= undelayed;
+        };
         const offload_placer<Graph> placer{p_, may_travel_, computations};
         for (const double round_trips : {3.0, 1.0})
-            for (const bool in_slots : {true, false}) {
-                offer(merged(computations, placer.run({in_slots, round_trips})));
-                if (limited_ && best_value_ <= undelayed) return;
-            }
+            for (const bool in_slots : {true, false})
+                if (attempt(placer, computations, {in_slots, round_trips, 1})) return;
+        if (!limited_) return;
+        for (const double factor : {1.15, 2.0, 1.4, 3.0, 1.05}) {
+            const auto slow = stretched(computations, factor);
+            const offload_placer<Graph> slow_placer{p_, may_travel_, slow};
+            for (const bool in_slots : {true, false})
+                if (attempt(slow_placer, slow, {in_slots, 1.0, 1})) return;
+        }
+        // Few or none: the memory alone then says what else must travel.
+        for (const std::size_t every : {2UL, 3UL})
+            for (const bool in_slots : {true, false})
+                if (attempt(placer, computations, {in_slots, 1.0, every})) return;
+        offer(computations);
     }
 
+    static constexpr basic_schedule<Graph> stretched(basic_schedule<Graph> s, double factor) {
+        for (auto& timed : s.operations) {
+            timed.start = factor * timed.start;
+            timed.end = factor * timed.end;
+        }
+        return s;
+    }
     static constexpr basic_schedule<Graph> merged(const basic_schedule<Graph>& computations,
                                                   const std::vector<timed_operation>& transfers) {
         basic_schedule<Graph> result{computations.graph, {}};
@@ -121,16 +149,20 @@ private:
     }
     /// Of equal objectives the lower planned peak counts, where no limit says what is enough.
     constexpr void evaluate(basic_order<Graph> candidate, memory_size peak) {
+        spent_ += candidate.operations.size();
         auto timed = time_order(p_, candidate);
         if (!timed) {
             consider_nearest(std::move(candidate), timed.why());
             return;
         }
         const auto value = objective_of(p_, *timed);
+        if (value < round_value_) {
+            round_value_ = value;
+            round_schedule_ = *std::move(timed);
+        }
         const auto slack = tolerance{}.at(value);
         if (best_ && (value > best_value_ + slack || (value >= best_value_ - slack && peak >= best_peak_))) return;
         best_ = std::move(candidate);
-        best_schedule_ = *std::move(timed);
         best_value_ = value;
         best_peak_ = peak;
     }
@@ -151,10 +183,12 @@ private:
     const cell_flags& may_travel_;
     memory_keeper<Graph> keeper_;
     bool limited_ = false;
+    std::size_t spent_ = 0;
     std::optional<basic_order<Graph>> best_{};
-    std::optional<basic_schedule<Graph>> best_schedule_{};
     duration best_value_ = duration::unlimited();
     memory_size best_peak_{};
+    basic_schedule<Graph> round_schedule_{};
+    duration round_value_ = duration::unlimited();
     std::optional<basic_order<Graph>> nearest_{};
     bool nearest_keeps_host_ = false;
     memory_size least_lack_ = memory_size::unlimited();

@@ -167,7 +167,7 @@ TEST_CASE("no slower than the authors' scheduler in the memory that it needs") {
         CHECK(ours <= 1.06 * theirs);
         CHECK(run(alone) <= theirs);
     }
-    CHECK(met >= 471);
+    CHECK(met >= 472);
     CHECK(met + nearly == 485);
 }
 
@@ -194,7 +194,7 @@ TEST_CASE("no slower than the authors' scheduler, uniformly repeated, for severa
             ++met;
             continue;
         }
-        CHECK(ours <= 1.07 * theirs);
+        CHECK(ours <= 1.05 * theirs);
         CHECK(run(0.7) <= theirs * (1.0 + 1e-9));
     }
     CHECK(met >= 18);
@@ -202,17 +202,15 @@ TEST_CASE("no slower than the authors' scheduler, uniformly repeated, for severa
 
 TEST_CASE("where the engines have no spare time, full offloading still has a schedule in any memory") {
     const auto p = unit_problem(8, 32, 4, 0.5);
-    auto before = duration::unlimited();
-    for (const double limit : {1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0}) {
+    for (const double limit : {1.0, 2.0, 7.0}) {
         CAPTURE(limit);
         const auto tight = limited(p, limit);
-        const auto timed = build_schedule(tight, pipe_offload_full);
+        const auto timed = build_schedule(tight, pipe_offload_full_builder{1});
         REQUIRE_MESSAGE(timed.has_value(), describe(timed.why()));
         CHECK(is_valid(tight, *timed));
-        CHECK(objective_of(tight, *timed) <= before);
-        before = objective_of(tight, *timed);
+        // With room for one stash, transfers and computations take turns.
+        CHECK(objective_of(tight, *timed) <= (limit == 1.0 ? 840_ms : limit == 2.0 ? 470_ms : 425_ms));
     }
-    CHECK(before <= 425_ms);
 }
 
 TEST_CASE("under a limit the group with the least idle time is taken") {
@@ -238,7 +236,7 @@ TEST_CASE("valid for whatever costs, links and limits") {
     int built_within = 0;
     int with_transfers = 0;
     int refused = 0;
-    for (std::uint64_t i = 0; i < 500; ++i) {
+    for (std::uint64_t i = 0; i < 160; ++i) {
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
@@ -278,7 +276,7 @@ TEST_CASE("valid for whatever costs, links and limits") {
         attempt(pipe_offload_full, all_able && host_free);
         attempt(pipe_offload_builder{count, group}, false);
     }
-    CHECK(built_within > 200);
-    CHECK(with_transfers > 150);
-    CHECK(refused > 50);
+    CHECK(built_within > 80);
+    CHECK(with_transfers > 60);
+    CHECK(refused > 30);
 }
