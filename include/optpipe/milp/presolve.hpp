@@ -38,9 +38,9 @@ struct presolve_options {
     bool dual_reductions = true;
     bool probing = true;
     std::size_t rounds = 30;
-    presolving::margins margins;
+    presolving::margins margins{};
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
-    std::stop_token stop;
+    std::stop_token stop{};
 };
 
 /// unbounded: or without any solution; who wants to know solves it without its costs.

@@ -77,9 +77,23 @@ private:
         }
     }
 
+    /// Where names are short, in the columns of the fixed format: some readers take nothing else for bounds.
+    void line(std::string_view code, std::string_view set, std::string_view name, std::string_view number) {
+        constexpr std::size_t name_width = 8;
+        const auto padded = [&](std::string_view text, std::size_t width) {
+            text_.append(text).append(text.size() < width ? width - text.size() : 0, ' ');
+        };
+        text_ += ' ';
+        padded(code, 2);
+        text_ += ' ';
+        padded(set, name_width);
+        text_ += "  ";
+        padded(name, number.empty() ? 0 : name_width);
+        if (!number.empty()) text_.append("  ").append(number);
+        text_ += '\n';
+    }
     void line(std::string_view code, std::string_view set, std::string_view name, double value) {
-        text_.append(" ").append(code).append(code.empty() ? "" : " ").append(set).append(" ");
-        text_.append(name).append(" ").append(number_text(value)).append("\n");
+        line(code, set, name, number_text(value));
     }
 
     void write_columns() {
@@ -110,7 +124,8 @@ private:
         if (of_objective != 0.0) line("", section, objective_, of_objective);
         for (const auto& r : rows_)
             if (number(r) != 0.0) line("", section, r.name, number(r));
-        if (text_.size() > before) text_.insert(before, section + "\n");
+        // Some readers want to see the right-hand sides, even if there are none.
+        if (text_.size() > before || section == "RHS") text_.insert(before, section + "\n");
     }
 
     void write_bounds() {
@@ -124,9 +139,7 @@ private:
         const double lower = m_->lower(x);
         const double upper = m_->upper(x);
         const auto& name = names_.columns[x.position()];
-        const auto bare = [&](std::string_view kind) {
-            text_.append(" ").append(kind).append(" BND ").append(name).append("\n");
-        };
+        const auto bare = [&](std::string_view kind) { line(kind, "BND", name, std::string_view{}); };
         if (lower == -infinity && upper == infinity) return bare("FR");
         if (lower == upper) return line("FX", "BND", name, lower);
         if (m_->is_integer(x) && lower == 0.0 && upper == 1.0) return bare("BV");

@@ -1,0 +1,124 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+extern "C" char** environ; // NOLINT(readability-redundant-declaration): not every <unistd.h> declares it
+
+/// Other people's solvers, run as programs.
+namespace optpipe::milp::external {
+
+/// Where the program is, if one of the folders of PATH has it.
+[[nodiscard]] inline std::optional<std::string> find_program(std::string_view name) {
+    const char* path = std::getenv("PATH");
+    std::istringstream folders{path ? path : ""};
+    for (std::string folder; std::getline(folders, folder, ':');) {
+        auto candidate = (folder.empty() ? "." : folder) + '/' + std::string{name};
+        if (::access(candidate.c_str(), X_OK) == 0 && std::filesystem::is_regular_file(candidate)) return candidate;
+    }
+    return std::nullopt;
+}
+
+/// A new folder, removed with all that is in it.
+class scratch_folder {
+public:
+    scratch_folder() {
+        std::string name = (std::filesystem::temp_directory_path() / "optpipe-XXXXXX").string();
+        if (::mkdtemp(name.data()) == nullptr)
+            throw file_error{"cannot create a folder for temporary files: " + std::generic_category().message(errno)};
+        path_ = name;
+    }
+    scratch_folder(const scratch_folder&) = delete;
+    scratch_folder& operator=(const scratch_folder&) = delete;
+    ~scratch_folder() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
+    }
+
+    [[nodiscard]] std::string operator/(std::string_view name) const { return (path_ / name).string(); }
+    void write(std::string_view name, std::string_view content) const {
+        std::ofstream file{*this / name, std::ios::binary};
+        if (!(file << content << std::flush)) throw file_error{"cannot write '" + *this / name + "'"};
+    }
+    /// Empty if there is no such file.
+    [[nodiscard]] std::string read(std::string_view name) const {
+        std::ostringstream text;
+        text << std::ifstream{*this / name, std::ios::binary}.rdbuf();
+        return std::move(text).str();
+    }
+
+private:
+    std::filesystem::path path_;
+};
+
+/// A running program. Whoever lets go of it ends it.
+class child_process {
+public:
+    /// Its output goes to a file. The first argument is the program's path.
+    child_process(std::vector<std::string> arguments, const std::string& output) {
+        std::vector<char*> pointers;
+        for (auto& argument : arguments)
+            pointers.push_back(argument.data());
+        pointers.push_back(nullptr);
+        posix_spawn_file_actions_t actions;
+        ::posix_spawn_file_actions_init(&actions);
+        constexpr mode_t owner_only = 0600;
+        ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+        ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC,
+                                           owner_only);
+        ::posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+        const int failed = ::posix_spawn(&id_, pointers.front(), &actions, nullptr, pointers.data(), environ);
+        ::posix_spawn_file_actions_destroy(&actions);
+        if (failed != 0)
+            throw error{"cannot run '" + arguments.front() + "': " + std::generic_category().message(failed)};
+    }
+    child_process(const child_process&) = delete;
+    child_process& operator=(const child_process&) = delete;
+    ~child_process() {
+        if (is_running_) {
+            ::kill(id_, SIGKILL);
+            ::waitpid(id_, nullptr, 0);
+        }
+    }
+
+    /// Whether it ended by then, and was not asked to stop.
+    bool wait(std::chrono::duration<double> limit, const std::stop_token& stop) {
+        using clock = std::chrono::steady_clock;
+        constexpr std::chrono::microseconds pause{500};
+        const auto start = clock::now();
+        while (::waitpid(id_, nullptr, WNOHANG) == 0) {
+            if (clock::now() - start >= limit || stop.stop_requested()) return false;
+            std::this_thread::sleep_for(pause);
+        }
+        is_running_ = false;
+        return true;
+    }
+
+private:
+    pid_t id_ = 0;
+    bool is_running_ = true;
+};
+
+} // namespace optpipe::milp::external
