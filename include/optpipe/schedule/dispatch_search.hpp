@@ -31,6 +31,7 @@ public:
     }
     [[nodiscard]] constexpr bool found() const { return best_.has_value(); }
     [[nodiscard]] constexpr duration value() const { return value_; }
+    [[nodiscard]] constexpr const basic_order<Graph>& operator*() const { return *best_; }
     [[nodiscard]] constexpr basic_order<Graph> take() && { return *std::move(best_); }
 
 private:

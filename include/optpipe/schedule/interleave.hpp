@@ -10,8 +10,9 @@
 
 namespace optpipe {
 
-/// The compute operations of each rank, in the order in which it runs them.
-template <pipeline_graph Graph> using compute_lanes = per_rank<std::vector<operation>, Graph::rank_extent>;
+/// The compute operations of each rank, in the order in which it runs them. Of dynamic extent: gcc 12 can't return an
+/// array of vectors in a constant expression.
+template <pipeline_graph Graph> using compute_lanes = per_rank<std::vector<operation>>;
 
 namespace detail {
 

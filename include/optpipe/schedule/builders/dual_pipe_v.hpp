@@ -1,0 +1,104 @@
+#pragma once
+
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builders/v_block.hpp"
+#include "optpipe/schedule/interleave.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+namespace optpipe {
+
+/// DualPipeV (DeepSeek-AI, 2025: DualPipe cut in half, so that the parameters are held once): v placement; in the
+/// steady state one forward and one full backward of each of a rank's stages in turn. Only the ends split backwards.
+/// The original runs a forward and a backward at the same time, to hide the communication of experts; here a rank runs
+/// one operation at a time.
+///
+/// Any number of microbatches: below 2R, what is done is what would be done with 2R, without the microbatches that
+/// don't exist. No rank holds more than 2R + 1 stashes of a stage.
+struct dual_pipe_v_builder {
+    static constexpr std::string_view name = "dualpipe-v";
+
+    /// Contract: v placement.
+    template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> operator()(const Graph& g) const {
+        OPTPIPE_EXPECT(is_v_placed(g), "DualPipeV: needs v placement");
+        compute_lanes<Graph> lanes(g.ranks());
+        for (const rank r : g.all_ranks())
+            lanes[r] = lane{g, r}.make();
+        return *interleave(g, lanes);
+    }
+    template <pipeline_graph Graph>
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
+        refusal why;
+        why.sentence = detail::why_no_v_schedule(p);
+        if (!why.sentence.empty()) return why;
+        return (*this)(p.graph);
+    }
+
+private:
+    /// One rank's lane. Chunk 0 is its first stage, 1 its second.
+    class lane {
+    public:
+        template <pipeline_graph Graph>
+        constexpr lane(const Graph& g, rank r)
+            : stages_{stage{r.value()}, stage{2 * g.ranks() - 1 - r.position()}}, before_{r.position() + 1},
+              after_{g.ranks() - before_}, real_{g.microbatches()}, count_{std::max(real_, 2 * g.ranks())},
+              ranks_{g.ranks()} {}
+
+        constexpr std::vector<operation> make() && {
+            repeat(2 * after_, [&] { put_forward(0); });
+            repeat(before_, [&] { put_forward(0), put_forward(1); });
+            repeat(after_, [&] { put_input(1), put_weight(), put_forward(1); });
+            repeat(count_ - 2 * ranks_ + before_,
+                   [&] { put_forward(0), put_backward(1), put_forward(1), put_backward(0); });
+            repeat(after_, [&] { put_backward(1), put_forward(1), put_backward(0); });
+            // The later half of these is split: their weight gradients fill the end.
+            for (std::size_t i = 0; i < 2 * before_; ++i)
+                i < before_ ? put_backward(1 - i % 2) : put_input(1 - i % 2);
+            repeat(after_, [&] { put_weight(), put_input(0); });
+            repeat(before_, [&] { put_weight(); });
+            return static_cast<std::vector<operation>&&>(lane_);
+        }
+
+    private:
+        template <class Step> static constexpr void repeat(std::size_t times, Step step) {
+            for (std::size_t i = 0; i < times; ++i)
+                step();
+        }
+        constexpr void put(const operation& op) {
+            if (op.microbatch.position() < real_) lane_.push_back(op);
+        }
+        constexpr void put_forward(std::size_t chunk) { put(forward(stages_[chunk], microbatch{forwards_[chunk]++})); }
+        constexpr void put_backward(std::size_t chunk) {
+            put(backward(stages_[chunk], microbatch{gradients_[chunk]++}));
+        }
+        constexpr void put_input(std::size_t chunk) {
+            const microbatch m{gradients_[chunk]++};
+            put(backward_input(stages_[chunk], m));
+            weights_.push_back(backward_weight(stages_[chunk], m));
+        }
+        constexpr void put_weight() { put(weights_[weights_done_++]); }
+
+        stage stages_[2];
+        /// Ranks up to this one, and behind it.
+        std::size_t before_;
+        std::size_t after_;
+        std::size_t real_;
+        std::size_t count_;
+        std::size_t ranks_;
+        std::size_t forwards_[2] = {0, 0};
+        std::size_t gradients_[2] = {0, 0};
+        std::vector<operation> weights_{};
+        std::size_t weights_done_ = 0;
+        std::vector<operation> lane_{};
+    };
+};
+inline constexpr dual_pipe_v_builder dual_pipe_v{};
+
+static_assert(schedule_builder<dual_pipe_v_builder> &&
+              schedule_builder<dual_pipe_v_builder, graph<2, 2, placement::v>>);
+
+} // namespace optpipe

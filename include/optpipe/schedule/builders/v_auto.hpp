@@ -1,0 +1,219 @@
+#pragma once
+
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/schedule/bounds.hpp"
+#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builders/v_block.hpp"
+#include "optpipe/schedule/builders/v_fixed.hpp"
+#include "optpipe/schedule/builders/v_lanes.hpp"
+#include "optpipe/schedule/dispatch_search.hpp"
+#include "optpipe/schedule/lane_search.hpp"
+#include "optpipe/schedule/weight_filling.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+/// Looks for the block of v placement that gives the shortest step within the memory.
+template <pipeline_graph Graph> class v_search {
+public:
+    using budget_type = per_rank<memory_size, Graph::rank_extent>;
+
+    constexpr v_search(const basic_problem<Graph>& p, std::size_t effort, std::uint64_t seed)
+        : p_{p}, even_{with_even_costs(p)}, effort_{effort}, seed_{seed}, best_{p} {
+        stashes_ = 2 * p.graph.ranks();
+        for (const rank r : p.graph.all_ranks()) {
+            const auto largest = largest_stash(r);
+            if (largest > memory_size{} && !p.memory_limit[r].is_unlimited())
+                stashes_ = std::min(stashes_, static_cast<std::size_t>((p.memory_limit[r] + slack()) / largest));
+        }
+    }
+
+    constexpr outcome<basic_order<Graph>> run() {
+        collect();
+        try_all();
+        if (best_.value() > bounds_of(p_).best() + tolerance{}.at(best_.value())) improve();
+        if (best_.found()) return std::move(best_).take();
+        return least_;
+    }
+
+private:
+    struct candidate {
+        v_pattern pattern{};
+        bool fits = true;
+        /// The most that any rank holds.
+        memory_size needed{};
+        /// Of one microbatch, until its last input gradient.
+        std::size_t latency = 0;
+        std::size_t number = 0;
+    };
+    struct tried {
+        compute_lanes<Graph> lanes{};
+        duration value{};
+    };
+
+    constexpr memory_size slack() const { return tolerance{}.at(p_.memory_scale()); }
+    constexpr memory_size largest_stash(rank r) const {
+        const auto& down = p_.costs[stage{r.value()}];
+        const auto& back = p_.costs[stage{2 * p_.graph.ranks() - 1 - r.position()}];
+        return std::max({down.activation, back.activation, down.weight_stash, back.weight_stash});
+    }
+
+    /// Of every microbatch at once: where there are few, no more is needed than that.
+    constexpr memory_size memory_of_all(rank r) const {
+        return static_cast<double>(2 * p_.graph.microbatches()) * largest_stash(r);
+    }
+
+    /// All patterns whose passes don't collide and which don't need more than one stash too much: at the ends there is
+    /// room, and a weight gradient that comes earlier makes some.
+    constexpr void collect() {
+        const auto ranks = p_.graph.ranks();
+        for (std::size_t a = 1; a < v_period; ++a)
+            for (std::size_t b = 1; b < v_period; ++b)
+                for (std::size_t c = 1; c < v_period; ++c)
+                    for (std::size_t slope = 1; slope < v_period; ++slope)
+                        for (std::size_t after = 1; after <= slope; ++after)
+                            for (std::size_t bend = 1; bend < std::max(ranks, std::size_t{2}); ++bend)
+                                if (a != b && b != c && a != c && (slope != after || bend == 1))
+                                    consider({a, b, c, slope, after, bend});
+        std::sort(candidates_.begin(), candidates_.end(), [](const candidate& x, const candidate& y) {
+            if (x.fits != y.fits) return x.fits;
+            if (x.needed != y.needed) return x.needed > y.needed;
+            return x.latency != y.latency ? x.latency < y.latency : x.number < y.number;
+        });
+    }
+    constexpr void consider(const v_pattern& pattern) {
+        auto block = make_v_block(p_.graph, pattern);
+        if (passes_collide(block)) return;
+        place_weight_gradients(p_.graph, block);
+        auto needed = memory_of_repetition(p_, block);
+        for (const rank r : p_.graph.all_ranks())
+            needed[r] = std::min(needed[r], memory_of_all(r));
+        candidate one{pattern, true, {}, block.cells[stage{0}].backward_input, candidates_.size()};
+        bool hopeless = false;
+        for (const rank r : p_.graph.all_ranks()) {
+            one.needed = std::max(one.needed, needed[r]);
+            one.fits = one.fits && needed[r] <= p_.memory_limit[r] + slack();
+            hopeless = hopeless || needed[r] > p_.memory_limit[r] + largest_stash(r) + slack();
+        }
+        if (!one.fits) remember_least(needed);
+        if (!hopeless) candidates_.push_back(one);
+    }
+    constexpr bool passes_collide(const building_block<Graph>& block) const {
+        const auto ranks = p_.graph.ranks();
+        for (std::size_t r = 0; r < ranks; ++r) {
+            unsigned taken = 0;
+            for (const stage s : {stage{r}, stage{2 * ranks - 1 - r}})
+                for (const auto cell : {block.cells[s].forward, block.cells[s].backward_input}) {
+                    const auto bit = 1U << cell % v_period;
+                    if ((taken & bit) != 0) return true;
+                    taken |= bit;
+                }
+        }
+        return false;
+    }
+    /// For the refusal: the block that needs least, on the rank where it exceeds the limit the most.
+    constexpr void remember_least(const budget_type& needed) {
+        refusal why;
+        why.reason = refusal_reason::over_memory;
+        why.sentence = "no building block for v placement needs as little memory";
+        for (const rank r : p_.graph.all_ranks())
+            if (needed[r] - p_.memory_limit[r] > why.needed - why.limit) {
+                why.rank = r;
+                why.needed = needed[r];
+                why.limit = p_.memory_limit[r];
+            }
+        if (least_.sentence.empty() || why.needed - why.limit < least_.needed - least_.limit) least_ = why;
+    }
+
+    constexpr void try_all() {
+        // Half of the effort, but some candidates whatever the size of the problem.
+        constexpr std::size_t least_trials = 4;
+        std::size_t trials = 0;
+        for (const auto& one : candidates_) {
+            if (trials++ >= least_trials && spent_ > effort_ / 2) break;
+            auto block = make_v_block(p_.graph, one.pattern);
+            place_weight_gradients(p_.graph, block);
+            if (one.fits && !best_.found())
+                best_.offer(*interleave(p_.graph, lanes_of(p_.graph, repeat(p_.graph, block))));
+            for (const bool rebuild : {true, false})
+                for (const bool keep_weights : {true, false})
+                    attempt(v_lanes(p_.graph, block, {stashes_, true, rebuild, keep_weights}));
+        }
+        std::sort(tried_.begin(), tried_.end(), [](const tried& x, const tried& y) { return x.value < y.value; });
+    }
+    /// Weight gradients where the ranks have time, and where they would have it if all passes took as long.
+    constexpr void attempt(compute_lanes<Graph> lanes) {
+        const auto value = std::min(offer_filled(p_, lanes, {}), offer_filled(even_, lanes, {}));
+        if (value.is_unlimited()) return;
+        constexpr std::size_t kept = 6;
+        const auto worst = std::max_element(tried_.begin(), tried_.end(),
+                                            [](const tried& x, const tried& y) { return x.value < y.value; });
+        if (tried_.size() < kept)
+            tried_.push_back({std::move(lanes), value});
+        else if (value < worst->value)
+            *worst = {std::move(lanes), value};
+    }
+    constexpr duration offer_filled(const basic_problem<Graph>& costs, const compute_lanes<Graph>& lanes,
+                                    weight_filling how) {
+        spent_ += 3 * p_.graph.stages() * p_.graph.microbatches();
+        auto filled = fill_with_weights(costs, lanes, p_.memory_limit, how);
+        return filled ? best_.offer(*std::move(filled)) : duration::unlimited();
+    }
+    constexpr void improve() {
+        constexpr weight_filling fillings[] = {{0.5, false}, {0.0, false}, {1.0, true}, {0.5, true}};
+        for (const auto& how : fillings)
+            if (!tried_.empty()) offer_filled(p_, tried_.front().lanes, how);
+        const auto fill = [this](const compute_lanes<Graph>& lanes) {
+            return fill_with_weights(p_, lanes, p_.memory_limit);
+        };
+        const auto keep = [this](const compute_lanes<Graph>& lanes) { return interleave(p_.graph, lanes); };
+        for (const auto& one : tried_)
+            if (spent_ < effort_) spent_ += lane_search{p_, fill, best_, seed_}.run(one.lanes, (effort_ - spent_) / 3);
+        if (best_.found() && spent_ < effort_)
+            spent_ += lane_search{p_, keep, best_, seed_}.run(lanes_of(p_, *best_), effort_ - spent_);
+    }
+
+    const basic_problem<Graph>& p_;
+    basic_problem<Graph> even_;
+    std::size_t effort_;
+    std::uint64_t seed_;
+    std::size_t stashes_ = 0;
+    std::vector<candidate> candidates_{};
+    std::vector<tried> tried_{};
+    std::size_t spent_ = 0;
+    best_order<Graph> best_;
+    refusal least_{};
+};
+
+} // namespace detail
+
+/// The adaptive v schedule (Controllable Memory, Qi et al., 2024, appendix A): of all building blocks for v placement,
+/// the one that gives the shortest step within the memory of every rank, at most 2R stashes. Warm-up and cool-down are
+/// rebuilt, weight gradients fill what is left, and the order of the best is searched locally.
+struct v_auto_builder {
+    static constexpr std::string_view name = "v-auto";
+
+    /// Operations to place while searching; some trials are always made.
+    std::size_t effort = 8'000'000;
+    std::uint64_t seed = 1;
+
+    template <pipeline_graph Graph>
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
+        refusal why;
+        why.sentence = detail::why_no_v_schedule(p);
+        if (!why.sentence.empty()) return why;
+        return detail::v_search<Graph>{p, effort, seed}.run();
+    }
+};
+inline constexpr v_auto_builder v_auto{};
+
+static_assert(schedule_builder<v_auto_builder> && schedule_builder<v_auto_builder, graph<2, 2, placement::v>>);
+
+} // namespace optpipe

@@ -1,0 +1,69 @@
+#pragma once
+
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/schedule/builders/v_block.hpp"
+#include "optpipe/schedule/builders/v_lanes.hpp"
+#include "optpipe/schedule/building_block.hpp"
+#include "optpipe/schedule/dispatch_search.hpp"
+#include "optpipe/schedule/gap_filling.hpp"
+#include "optpipe/schedule/weight_filling.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace optpipe::detail {
+
+/// The same problem, were all passes as long and communication without cost.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr basic_problem<Graph> with_even_costs(const basic_problem<Graph>& p) {
+    auto even = p;
+    even.p2p = {};
+    for (auto& c : even.costs)
+        c.forward = c.backward_input = c.backward_weight = duration{1.0};
+    return even;
+}
+
+/// The most stashes that a rank holds when a block of v placement is repeated, each until its W.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr std::size_t stashes_of_repetition(const basic_problem<Graph>& p,
+                                                          const building_block<Graph>& block) {
+    auto counted = p;
+    for (auto& c : counted.costs)
+        c.activation = c.weight_stash = memory_size{1.0};
+    double most = 0.0;
+    for (const auto level : memory_of_repetition(counted, block))
+        most = std::max(most, level.value());
+    return static_cast<std::size_t>(most + 0.5);
+}
+
+/// The schedule of one given block for v placement, its cells without weight gradients: the best way to rebuild its
+/// ends and to fill in the weight gradients with which no rank holds more than the block, repeated, needs on the rank
+/// that holds most.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr outcome<basic_order<Graph>> build_v_schedule(const basic_problem<Graph>& p,
+                                                                     building_block<Graph> block) {
+    place_weight_gradients(p.graph, block);
+    const auto needed = memory_of_repetition(p, block);
+    const auto most = *std::max_element(needed.begin(), needed.end());
+    auto roomy = p;
+    for (const rank r : p.graph.all_ranks())
+        roomy.memory_limit[r] = std::max(needed[r], std::min(most, p.memory_limit[r]));
+    const auto even = with_even_costs(p);
+    const auto stashes = stashes_of_repetition(p, block);
+    best_order<Graph> best{roomy};
+    for (const bool warm_up : {true, false})
+        for (const bool cool_down : {true, false})
+            for (const bool keep_weights : {true, false}) {
+                const auto lanes = v_lanes(p.graph, block, {stashes, warm_up, cool_down, keep_weights});
+                for (const bool by_time : {true, false})
+                    if (auto order = fill_with_weights(by_time ? p : even, lanes, roomy.memory_limit))
+                        best.offer(*std::move(order));
+            }
+    if (const auto repeated = interleave(p.graph, lanes_of(p.graph, repeat(p.graph, block))))
+        best.offer(fill_gaps(even, *repeated, roomy.memory_limit));
+    best.offer(fill_gaps(roomy, *best, roomy.memory_limit));
+    return std::move(best).take();
+}
+
+} // namespace optpipe::detail

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builders/v_block.hpp"
+#include "optpipe/schedule/builders/v_fixed.hpp"
+
+#include <cstddef>
+#include <string_view>
+
+namespace optpipe {
+
+/// The building block of V-Half (Controllable Memory, Qi et al., 2024, table 9): half of the memory of 1F1B. Contract:
+/// v placement.
+template <pipeline_graph Graph> [[nodiscard]] constexpr building_block<Graph> v_half_block(const Graph& g) {
+    const auto ranks = g.ranks();
+    const std::size_t wait = ranks % 2 == 0 ? 3 : 0;
+    building_block<Graph> block;
+    block.period = v_period;
+    block.cells = per_stage<block_cells, Graph::stage_extent>(g.stages());
+    for (std::size_t r = 0; r < ranks; ++r) {
+        block.cells[stage{r}] = {2 * r, 6 * ranks + wait - 2 - r, 0};
+        block.cells[stage{2 * ranks - 1 - r}] = {3 * ranks - 2 - r, 3 * ranks - 1 + wait + 2 * r, 0};
+    }
+    return block;
+}
+
+/// V-Half (Controllable Memory): v placement, ⌊(R + 2)/2⌋ stashes of a whole rank, about R/2 microbatches' worth of
+/// bubble less than 1F1B. Any number of ranks and microbatches; full speed as long as
+/// T_W + 2 T_I ≥ 2 T_F and T_W + 2 T_F ≥ 2 T_I.
+struct v_half_builder {
+    static constexpr std::string_view name = "v-half";
+
+    template <pipeline_graph Graph>
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
+        refusal why;
+        why.sentence = detail::why_no_v_schedule(p);
+        if (!why.sentence.empty()) return why;
+        return detail::build_v_schedule(p, v_half_block(p.graph));
+    }
+};
+inline constexpr v_half_builder v_half{};
+
+static_assert(schedule_builder<v_half_builder> && schedule_builder<v_half_builder, graph<2, 2, placement::v>>);
+
+} // namespace optpipe

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builders/v_block.hpp"
+#include "optpipe/schedule/builders/v_fixed.hpp"
+
+#include <cstddef>
+#include <string_view>
+
+namespace optpipe {
+
+/// The building block of V-Min (Controllable Memory, Qi et al., 2024, table 8): a third of the memory of 1F1B.
+/// Contract: v placement.
+template <pipeline_graph Graph> [[nodiscard]] constexpr building_block<Graph> v_min_block(const Graph& g) {
+    const auto ranks = g.ranks();
+    const std::size_t wait = ranks % 3 == 0 ? 2 : 0;
+    building_block<Graph> block;
+    block.period = v_period;
+    block.cells = per_stage<block_cells, Graph::stage_extent>(g.stages());
+    for (std::size_t r = 0; r < ranks; ++r) {
+        block.cells[stage{r}] = {r, 4 * ranks + wait - 1 - r, 0};
+        block.cells[stage{2 * ranks - 1 - r}] = {2 * ranks - 1 - r, 2 * ranks + wait + r, 0};
+    }
+    return block;
+}
+
+/// V-Min (Controllable Memory): v placement, ⌊(R + 4)/3⌋ stashes of a whole rank, about two thirds of the bubble of
+/// 1F1B where T_F = T_I = T_W; where they differ, every microbatch adds to it. Any number of ranks and microbatches.
+struct v_min_builder {
+    static constexpr std::string_view name = "v-min";
+
+    template <pipeline_graph Graph>
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
+        refusal why;
+        why.sentence = detail::why_no_v_schedule(p);
+        if (!why.sentence.empty()) return why;
+        return detail::build_v_schedule(p, v_min_block(p.graph));
+    }
+};
+inline constexpr v_min_builder v_min{};
+
+static_assert(schedule_builder<v_min_builder> && schedule_builder<v_min_builder, graph<2, 2, placement::v>>);
+
+} // namespace optpipe

@@ -1,0 +1,332 @@
+#pragma once
+
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builders/v_block.hpp"
+#include "optpipe/schedule/dispatch_search.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+/// The switches of ZB-V's heuristic: whether a weight gradient longer than the gap goes before a forward, or before the
+/// gradient of a rank's second stage, however little the rank has idled.
+struct zero_bubble_v_switches {
+    bool fill_before_forward = false;
+    bool fill_before_gradient = false;
+};
+
+/// One run of the heuristic. Plays the schedule as it makes it.
+template <pipeline_graph Graph> class zero_bubble_v_run {
+public:
+    /// `allowed`: how long each rank may idle even if no other has idled as long, or empty.
+    constexpr zero_bubble_v_run(const basic_problem<Graph>& p, zero_bubble_v_switches switches,
+                                const std::vector<duration>& allowed)
+        : p_{p}, switches_{switches}, allowed_{allowed}, ranks_{p.graph.ranks()}, count_{p.graph.microbatches()},
+          slack_{tolerance{}.at(p.memory_scale())}, own_(ranks_),
+          forward_end_(p.graph.stages() * count_, duration::unlimited()), gradient_end_(forward_end_) {
+        result_.graph = p.graph;
+        result_.operations.reserve(3 * forward_end_.size());
+    }
+
+    /// Nothing where the memory isn't enough.
+    constexpr std::optional<basic_order<Graph>> run() {
+        first_microbatch();
+        warm_up();
+        while (!failed_ && left() > 0) {
+            const auto before = left();
+            gradients();
+            forwards();
+            if (left() == before) failed_ = true;
+        }
+        if (failed_) return std::nullopt;
+        for (std::size_t r = 0; r < ranks_; ++r)
+            while (own_[r].waiting())
+                put_weight(r);
+        return std::move(result_);
+    }
+    [[nodiscard]] constexpr std::vector<duration> idle() const {
+        std::vector<duration> all;
+        for (const auto& own : own_)
+            all.push_back(own.idle);
+        return all;
+    }
+
+private:
+    struct state {
+        duration clock{};
+        /// Since the first forward.
+        duration idle{};
+        memory_size held{};
+        bool begun = false;
+        /// Of the first and the second stage of the rank.
+        std::size_t forwards[2] = {0, 0};
+        std::size_t gradients[2] = {0, 0};
+        std::vector<operation> weights{};
+        std::size_t first = 0;
+
+        [[nodiscard]] constexpr bool waiting() const { return first < weights.size(); }
+        [[nodiscard]] constexpr std::size_t begun_forwards() const { return forwards[0] + forwards[1]; }
+    };
+
+    constexpr stage stage_of(std::size_t r, std::size_t chunk) const {
+        return stage{chunk == 0 ? r : 2 * ranks_ - 1 - r};
+    }
+    constexpr std::size_t cell(stage s, std::size_t m) const { return s.position() * count_ + m; }
+    constexpr memory_size limit(std::size_t r) const { return p_.memory_limit[rank{r}] + slack_; }
+    constexpr std::size_t left() const {
+        std::size_t sum = 0;
+        for (const auto& own : own_)
+            sum += 4 * count_ - own.begun_forwards() - own.gradients[0] - own.gradients[1];
+        return sum;
+    }
+    /// When the input of the next forward or gradient of a stage is there; unlimited if that isn't known yet.
+    constexpr duration forward_arrival(std::size_t r, std::size_t chunk) const {
+        const auto m = own_[r].forwards[chunk];
+        const stage s = stage_of(r, chunk);
+        if (m >= count_) return duration::unlimited();
+        if (p_.is_first(s)) return {};
+        return forward_end_[cell(s.previous(), m)] + p_.hop(s.previous(), s);
+    }
+    constexpr duration gradient_arrival(std::size_t r, std::size_t chunk) const {
+        const auto m = own_[r].gradients[chunk];
+        const stage s = stage_of(r, chunk);
+        if (m >= count_) return duration::unlimited();
+        const auto own = forward_end_[cell(s, m)];
+        if (p_.is_last(s)) return own;
+        return std::max(own, gradient_end_[cell(s.next(), m)] + p_.hop(s.next(), s));
+    }
+
+    constexpr void put(std::size_t r, const operation& op, duration ready) {
+        auto& own = own_[r];
+        const auto start = std::max(own.clock, ready);
+        if (own.begun) own.idle += start - own.clock;
+        own.begun = true;
+        own.clock = start + duration_of(p_, op);
+        const auto effect = memory_effect_of(p_.costs[op.stage], op.kind);
+        own.held += effect.acquired_at_start;
+        own.held -= effect.released_at_end;
+        result_.operations.push_back(op);
+    }
+    constexpr void put_weight(std::size_t r) {
+        auto& own = own_[r];
+        put(r, own.weights[own.first++], {});
+    }
+    constexpr bool make_room(std::size_t r, memory_size amount) {
+        auto& own = own_[r];
+        while (own.held + amount > limit(r) && own.waiting())
+            put_weight(r);
+        return own.held + amount <= limit(r);
+    }
+    /// Weight gradients while the rank waits until `ready`: those that fit, and one that goes `beyond` where the rank
+    /// would otherwise have idled longer than others.
+    constexpr void fill_wait(std::size_t r, duration ready, bool beyond) {
+        auto& own = own_[r];
+        while (own.waiting() && own.clock + next_weight(own) <= ready + time_slack())
+            put_weight(r);
+        const auto gap = ready - own.clock;
+        if (beyond && own.waiting() && gap > std::max(duration{}, allowance(r)) + time_slack()) put_weight(r);
+    }
+    constexpr duration next_weight(const state& own) const {
+        return p_.costs[own.weights[own.first].stage].backward_weight;
+    }
+    constexpr duration allowance(std::size_t r) const {
+        duration most{};
+        for (const auto& own : own_)
+            most = std::max(most, own.idle);
+        if (!allowed_.empty()) most = std::max(most, allowed_[r]);
+        return most - own_[r].idle;
+    }
+    constexpr void put_forward(std::size_t r, std::size_t chunk) {
+        const stage s = stage_of(r, chunk);
+        const auto m = own_[r].forwards[chunk]++;
+        put(r, forward(s, microbatch{m}), m == 0 && p_.is_first(s) ? duration{} : arrival_of_forward(s, m));
+        forward_end_[cell(s, m)] = own_[r].clock;
+    }
+    constexpr duration arrival_of_forward(stage s, std::size_t m) const {
+        return p_.is_first(s) ? duration{} : forward_end_[cell(s.previous(), m)] + p_.hop(s.previous(), s);
+    }
+    constexpr void put_gradient(std::size_t r, std::size_t chunk, duration ready) {
+        const stage s = stage_of(r, chunk);
+        const auto m = own_[r].gradients[chunk]++;
+        put(r, backward_input(s, microbatch{m}), ready);
+        gradient_end_[cell(s, m)] = own_[r].clock;
+        own_[r].weights.push_back(backward_weight(s, microbatch{m}));
+    }
+
+    /// The first microbatch's forwards, down and back. While its return is awaited, further forwards of the first
+    /// stages, as many as leave room for those that must come before the first gradient.
+    constexpr void first_microbatch() {
+        for (std::size_t r = 0; r < ranks_; ++r)
+            put_forward(r, 0);
+        for (auto r = ranks_; r-- > 0;) {
+            const auto f = std::max(p_.costs[stage_of(r, 0)].activation, p_.costs[stage_of(r, 1)].activation);
+            while (own_[r].forwards[0] < count_ && own_[r].held + static_cast<double>(2 + 2 * r) * f <= limit(r) &&
+                   own_[r].clock + p_.costs[stage_of(r, 0)].forward <= forward_arrival(r, 1) + time_slack())
+                for (std::size_t before = 0; before <= r; ++before)
+                    put_forward(before, 0);
+            put_forward(r, 1);
+        }
+    }
+    constexpr duration time_slack() const { return tolerance{}.at(p_.costs[stage{0}].work()); }
+    /// Each rank comes up to as many forwards as the one before it.
+    constexpr void warm_up() {
+        std::size_t chunk = 0;
+        for (std::size_t r = 1; r < ranks_; ++r) {
+            const auto behind = [&] {
+                const auto& own = own_[r];
+                const auto& before = own_[r - 1];
+                return own.begun_forwards() < before.begun_forwards() ||
+                       (own.forwards[1] <= before.forwards[1] && before.forwards[1] < count_);
+            };
+            for (std::size_t refused = 0; refused < 2 && behind(); chunk = 1 - chunk) {
+                const bool any = chunk == 0 ? put_down(r) : put_back(r);
+                refused = any ? 0 : refused + 1;
+            }
+        }
+    }
+    constexpr bool put_down(std::size_t from) {
+        bool any = false;
+        for (auto r = from; r < ranks_; ++r)
+            any |= put_if_possible(r, 0);
+        return any;
+    }
+    constexpr bool put_back(std::size_t from) {
+        bool any = false;
+        for (auto r = ranks_; r-- > from;)
+            any |= put_if_possible(r, 1);
+        return any;
+    }
+    constexpr bool put_if_possible(std::size_t r, std::size_t chunk) {
+        if (forward_arrival(r, chunk).is_unlimited()) return false;
+        if (own_[r].held + p_.costs[stage_of(r, chunk)].activation > limit(r)) return false;
+        put_forward(r, chunk);
+        return true;
+    }
+
+    /// Of each rank one gradient: those of the first stages from the last rank on, then those of the second ones.
+    constexpr void gradients() {
+        std::vector<std::size_t> chunk;
+        for (std::size_t r = 0; r < ranks_; ++r)
+            chunk.push_back(next_gradient(r));
+        for (auto r = ranks_; r-- > 0;)
+            if (chunk[r] == 0) do_gradient(r, 0);
+        for (std::size_t r = 0; r < ranks_; ++r)
+            if (chunk[r] == 1) do_gradient(r, 1);
+    }
+    constexpr std::size_t next_gradient(std::size_t r) const {
+        const auto& own = own_[r];
+        if (own.gradients[1] >= count_) return 0;
+        if (own.gradients[0] >= own.gradients[1]) return 1;
+        if (r + 1 == ranks_ || own_[r + 1].gradients[0] > own.gradients[0]) return 0;
+        return 1;
+    }
+    constexpr void do_gradient(std::size_t r, std::size_t chunk) {
+        auto& own = own_[r];
+        const auto ready = gradient_arrival(r, chunk);
+        if (ready.is_unlimited()) return;
+        const auto& c = p_.costs[stage_of(r, chunk)];
+        fill_wait(r, ready, chunk == 0 || switches_.fill_before_gradient);
+        if (!make_room(r, std::max(memory_size{}, c.weight_stash - c.activation))) failed_ = true;
+        if (own.gradients[chunk] < count_) put_gradient(r, chunk, ready);
+    }
+    constexpr void forwards() {
+        for (std::size_t r = 0; r < ranks_; ++r) {
+            auto& own = own_[r];
+            if (own.forwards[1] >= count_) continue;
+            const bool second_there = !forward_arrival(r, 1).is_unlimited();
+            const bool first_there = !forward_arrival(r, 0).is_unlimited();
+            std::size_t chunk = 1;
+            if (own.forwards[1] >= own.forwards[0] || (!second_there && first_there)) chunk = 0;
+            if (chunk == 0 ? !first_there : !second_there) continue;
+            if (!make_room(r, p_.costs[stage_of(r, chunk)].activation)) continue;
+            fill_wait(r, forward_arrival(r, chunk), switches_.fill_before_forward);
+            put_forward(r, chunk);
+        }
+    }
+
+    const basic_problem<Graph>& p_;
+    zero_bubble_v_switches switches_;
+    const std::vector<duration>& allowed_;
+    std::size_t ranks_;
+    std::size_t count_;
+    memory_size slack_;
+    std::vector<state> own_;
+    std::vector<duration> forward_end_;
+    std::vector<duration> gradient_end_;
+    bool failed_ = false;
+    basic_order<Graph> result_{};
+};
+
+} // namespace detail
+
+/// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6): v placement, no bubble with 1F1B's memory where
+/// T_F = T_I = T_W. The heuristic for any costs: as many forwards as fit before the first gradient, then one gradient
+/// and one forward in turn, weight gradients in the gaps or where the memory needs them. The best of its runs.
+struct zero_bubble_v_builder {
+    static constexpr std::string_view name = "zb-v";
+
+    template <pipeline_graph Graph>
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
+        refusal why;
+        why.sentence = detail::why_no_v_schedule(p);
+        if (!why.sentence.empty()) return why;
+        auto best = best_run(p);
+        if (best.found()) return std::move(best).take();
+        // In less memory than the heuristic can do with: what it does with more, for `simulate` to say what that needs.
+        for (auto stashes = 2.0 * static_cast<double>(p.graph.ranks());; stashes *= 2.0) {
+            best = best_run(with_room_for(p, stashes));
+            if (best.found()) return std::move(best).take();
+        }
+    }
+
+private:
+    template <pipeline_graph Graph>
+    static constexpr basic_problem<Graph> with_room_for(basic_problem<Graph> p, double stashes) {
+        memory_size largest{};
+        for (const auto& c : p.costs)
+            largest = std::max({largest, c.activation, c.weight_stash});
+        for (auto& limit : p.memory_limit)
+            limit = std::max(limit, stashes * largest);
+        return p;
+    }
+    template <pipeline_graph Graph> static constexpr best_order<Graph> best_run(const basic_problem<Graph>& p) {
+        best_order<Graph> best{p};
+        for (const bool before_forward : {false, true})
+            for (const bool before_gradient : {false, true})
+                repeat_run(p, {before_forward, before_gradient}, best);
+        return best;
+    }
+    /// Runs that know how long each rank idled in the last one, as long as that helps.
+    template <pipeline_graph Graph>
+    static constexpr void repeat_run(const basic_problem<Graph>& p, detail::zero_bubble_v_switches switches,
+                                     best_order<Graph>& best) {
+        std::vector<duration> allowed;
+        auto least = duration::unlimited();
+        for (std::size_t runs = 0; runs < 64; ++runs) {
+            detail::zero_bubble_v_run<Graph> run{p, switches, allowed};
+            auto made = run.run();
+            if (!made) return;
+            best.offer(*std::move(made));
+            const auto idle = run.idle();
+            const auto most = *std::max_element(idle.begin(), idle.end());
+            if (most >= least) return;
+            least = most;
+            allowed.clear();
+            for (const auto one : idle)
+                allowed.push_back(most - one);
+        }
+    }
+};
+inline constexpr zero_bubble_v_builder zero_bubble_v{};
+
+static_assert(schedule_builder<zero_bubble_v_builder> &&
+              schedule_builder<zero_bubble_v_builder, graph<2, 2, placement::v>>);
+
+} // namespace optpipe

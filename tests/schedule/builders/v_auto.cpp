@@ -1,0 +1,141 @@
+#include "optpipe/schedule/builders/v_auto.hpp"
+
+#include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/schedule/evaluate.hpp"
+#include "optpipe/schedule/measure.hpp"
+#include "optpipe/schedule/validate.hpp"
+#include "oracle/golden.hpp"
+#include "oracle/reference_checker.hpp"
+#include "oracle/v_problem.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace {
+
+using namespace optpipe;
+using oracle::largest_peak;
+using oracle::profile_of;
+using oracle::rows_of;
+
+static_assert(v_auto.name == "v-auto");
+
+// A search takes too long under sanitizers: there a part of the rows has to do.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::size_t stride = 6;
+#else
+constexpr std::size_t stride = 1;
+#endif
+template <class Check> std::size_t for_some_rows(const std::string& name, Check check) {
+    std::size_t row = 0;
+    std::size_t checked = 0;
+    for (const auto& fields : rows_of(name))
+        if (row++ % stride == 0) checked += check(fields) ? stride : 0;
+    return checked;
+}
+
+/// The objective with little effort where that is enough to meet `theirs`, or with what the builder spends by itself.
+double objective_against(const problem& p, double theirs) {
+    double found = 0.0;
+    for (const std::size_t effort : {std::size_t{60'000}, std::size_t{1'000'000}, v_auto.effort}) {
+        auto build = v_auto;
+        build.effort = effort;
+        const auto timed = build_schedule(p, build);
+        REQUIRE_MESSAGE(timed.has_value(), describe(timed.why()));
+        const auto m = measure(p, *timed);
+        for (const rank r : p.graph.all_ranks())
+            CHECK(m.peak_memory[r].value() <= p.memory_limit[r].value() + 1e-9);
+        found = m.objective.value();
+        if (found <= theirs * (1.0 + 1e-6)) break;
+    }
+    return found;
+}
+
+} // namespace
+
+TEST_CASE("what it isn't made for, and what is too small") {
+    CHECK(v_auto(to_problem(make_problem(graph<2, 3>{}, unit_memory{}))).why().reason ==
+          refusal_reason::does_not_apply);
+    const auto refused = v_auto(oracle::unit_v_problem(8, 24, 5.0));
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.why().reason == refusal_reason::over_memory);
+    CHECK(refused.why().needed == memory_size{8.0});
+    CHECK(refused.why().limit == memory_size{5.0});
+}
+
+TEST_CASE("the Pareto front of unit passes") {
+    const auto compared = for_some_rows("golden/v_pareto.csv", [](const auto& row) {
+        CAPTURE(row[0] + "x" + row[1] + ", " + row[2] + " stashes");
+        const auto ranks = std::stoul(row[0]);
+        const auto count = std::stoul(row[1]);
+        const auto p = oracle::unit_v_problem(ranks, count, std::stod(row[2]));
+        const double work = 6.0 * static_cast<double>(count);
+        const double idle = objective_against(p, work + std::stod(row[3])) - work;
+        CHECK(idle <= std::stod(row[3]) + 1e-9);
+        CHECK(idle >= std::stod(row[4]) - 1e-9);
+        return true;
+    });
+    CHECK(compared >= 49);
+}
+
+TEST_CASE("never below what an exhaustive search found") {
+    for (const auto& row : rows_of("golden/v_exact.csv")) {
+        CAPTURE(row[0] + "x" + row[1] + ", " + row[2] + " stashes");
+        const auto p = oracle::unit_v_problem(std::stoul(row[0]), std::stoul(row[1]), std::stod(row[2]));
+        const auto built = v_auto(p);
+        if (!built) {
+            CHECK(built.why().needed > built.why().limit);
+            continue;
+        }
+        const double work = 6.0 * std::stod(row[1]);
+        CHECK(objective_of(p, *time_order(p, *built)).value() - work >= std::stod(row[3]) - 1e-9);
+    }
+}
+
+TEST_CASE("no worse than as measured with the authors' scheduler, within the same limit") {
+    const auto compared = for_some_rows("golden/v_schedules.csv", [](const auto& row) {
+        if (row[0] != "v-auto") return false;
+        CAPTURE(row[3] + "x" + row[4] + " " + row[5] + ", limit " + row[1]);
+        const auto c = profile_of(row[5]);
+        auto p = oracle::v_problem(std::stoul(row[3]), std::stoul(row[4]),
+                                   {c.forward / 2, c.backward_input / 2, c.backward_weight / 2, c.p2p}, 0.5, 0.5);
+        for (auto& limit : p.memory_limit)
+            limit = memory_size{std::stod(row[1])};
+        p.objective = objective_kind::span;
+        CHECK(objective_against(p, std::stod(row[7])) <= std::stod(row[7]) * (1.0 + 1e-6));
+        return true;
+    });
+    CHECK(compared >= 48);
+}
+
+TEST_CASE("any costs, limits, ranks and microbatches") {
+    constexpr std::uint64_t seed = 65;
+    auto build = v_auto;
+    build.effort = 10'000;
+    int fitted = 0;
+    int refused = 0;
+    for (std::uint64_t i = 0; i < 100; ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        random_numbers random{seed * 1'000'003 + i};
+        const auto p = oracle::random_v_problem(random);
+        const auto built = build(p);
+        if (!built) {
+            CHECK(built.why().reason == refusal_reason::over_memory);
+            CHECK(built.why().needed > built.why().limit);
+            ++refused;
+            continue;
+        }
+        ++fitted;
+        const auto timed = time_order(p, *built);
+        REQUIRE(timed.has_value());
+        const auto found = validate(p, *timed);
+        CHECK_MESSAGE(found.empty(), found.front().text());
+        if (p.graph.stages() * p.graph.microbatches() <= 256) CHECK(oracle::judge(p, *timed).text() == "");
+    }
+    CHECK(fitted > 40);
+    CHECK(refused > 5);
+}

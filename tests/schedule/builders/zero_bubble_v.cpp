@@ -1,0 +1,121 @@
+#include "optpipe/schedule/builders/zero_bubble_v.hpp"
+
+#include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/schedule/evaluate.hpp"
+#include "optpipe/schedule/measure.hpp"
+#include "optpipe/schedule/validate.hpp"
+#include "oracle/golden.hpp"
+#include "oracle/reference_checker.hpp"
+#include "oracle/v_problem.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace {
+
+using namespace optpipe;
+using namespace optpipe::literals;
+using oracle::largest_peak;
+using oracle::profile_of;
+using oracle::rows_of;
+
+static_assert(zero_bubble_v.name == "zb-v");
+constexpr auto tiny = make_problem(graph<2, 4, placement::v>{}, unit_memory{}, 4_gb);
+constexpr auto tiny_schedule = *build_schedule(tiny, zero_bubble_v);
+static_assert(is_valid(tiny, tiny_schedule));
+
+measures measured(problem p, objective_kind objective, double limit) {
+    p.objective = objective;
+    for (auto& each : p.memory_limit)
+        each = memory_size{limit};
+    const auto timed = build_schedule(p, zero_bubble_v);
+    REQUIRE_MESSAGE(timed.has_value(), describe(timed.why()));
+    return measure(p, *timed);
+}
+
+} // namespace
+
+TEST_CASE("what it isn't made for") {
+    const auto refused = zero_bubble_v(to_problem(make_problem(graph<2, 3>{}, unit_memory{})));
+    CHECK(refused.why().reason == refusal_reason::does_not_apply);
+}
+
+TEST_CASE("equal passes, 2R stashes: no bubble") {
+    for (std::size_t ranks = 1; ranks <= 12; ++ranks)
+        for (const std::size_t count : {2 * ranks, 3 * ranks + 1}) {
+            CAPTURE(ranks);
+            CAPTURE(count);
+            const auto p = oracle::unit_v_problem(ranks, count, static_cast<double>(2 * ranks));
+            const auto m = measure(p, *build_schedule(p, zero_bubble_v));
+            CHECK(m.objective.value() == static_cast<double>(6 * count));
+            CHECK(largest_peak(m) <= static_cast<double>(2 * ranks));
+        }
+}
+
+TEST_CASE("no worse than as measured with the authors' scheduler, in no more memory") {
+    std::size_t compared = 0;
+    for (const auto& row : rows_of("golden/v_schedules.csv")) {
+        if (row[0] != "zb-v") continue;
+        CAPTURE(row[3] + "x" + row[4] + " " + row[5] + " " + row[2]);
+        auto c = profile_of(row[5]);
+        const auto p = oracle::v_problem(std::stoul(row[3]), std::stoul(row[4]),
+                                         {c.forward / 2, c.backward_input / 2, c.backward_weight / 2, c.p2p}, 0.5,
+                                         0.5 * std::stod(row[2]));
+        for (const auto objective : {objective_kind::makespan, objective_kind::span}) {
+            const auto m = measured(p, objective, std::stod(row[1]));
+            CHECK(m.objective.value() <= std::stod(row[objective == objective_kind::span ? 7 : 6]) * (1.0 + 1e-6));
+            CHECK(largest_peak(m) <= std::stod(row[8]) + 1e-9);
+            ++compared;
+        }
+    }
+    CHECK(compared == 96);
+}
+
+TEST_CASE("bubble rate against memory, as the authors published it") {
+    std::size_t compared = 0;
+    for (const auto& row : rows_of("golden/zero_bubble_v_memory.csv")) {
+        const auto number = [&](std::size_t i) { return std::stod(row[i]); };
+        const auto p = oracle::v_problem(std::stoul(row[1]), std::stoul(row[2]),
+                                         {number(3), number(4), number(5), number(6)}, number(7), number(8));
+        for (std::size_t k = 0; k < 17; ++k) {
+            CAPTURE(row[0] + " " + row[1] + "x" + row[2]);
+            CAPTURE(k);
+            const double limit = (2.0 + static_cast<double>(k) / 4.0) * number(1) * number(7);
+            const auto m = measured(p, objective_kind::span, limit);
+            CHECK(m.bubble_rate <= number(9 + k) + 1e-4);
+            CHECK(largest_peak(m) <= limit * (1.0 + 1e-6));
+            ++compared;
+        }
+    }
+    CHECK(compared == 153);
+}
+
+TEST_CASE("any costs, limits, ranks and microbatches") {
+    constexpr std::uint64_t seed = 64;
+    int fitted = 0;
+    int refused = 0;
+    for (std::uint64_t i = 0; i < 150; ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        random_numbers random{seed * 1'000'003 + i};
+        const auto p = oracle::random_v_problem(random);
+        const auto built = zero_bubble_v(p);
+        REQUIRE(built.has_value());
+        const auto timed = time_order(p, *built);
+        if (!timed) {
+            CHECK(timed.why().reason == refusal_reason::over_memory);
+            CHECK(timed.why().needed > timed.why().limit);
+            ++refused;
+            continue;
+        }
+        ++fitted;
+        const auto found = validate(p, *timed);
+        CHECK_MESSAGE(found.empty(), found.front().text());
+        if (p.graph.stages() * p.graph.microbatches() <= 256) CHECK(oracle::judge(p, *timed).text() == "");
+    }
+    CHECK(fitted > 40);
+    CHECK(refused > 10);
+}
