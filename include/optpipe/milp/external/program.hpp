@@ -3,6 +3,7 @@
 #include "optpipe/core/error.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -21,7 +22,6 @@
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -82,17 +82,14 @@ public:
         for (auto& argument : arguments)
             pointers.push_back(argument.data());
         pointers.push_back(nullptr);
-        posix_spawn_file_actions_t actions;
-        ::posix_spawn_file_actions_init(&actions);
-        constexpr mode_t owner_only = 0600;
-        ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-        ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC,
-                                           owner_only);
-        ::posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-        const int failed = ::posix_spawn(&id_, pointers.front(), &actions, nullptr, pointers.data(), environ);
-        ::posix_spawn_file_actions_destroy(&actions);
-        if (failed != 0)
-            throw error{"cannot run '" + arguments.front() + "': " + std::generic_category().message(failed)};
+        int ends[2] = {-1, -1};
+        if (::pipe2(ends, O_CLOEXEC) != 0) throw error{"cannot make a pipe: " + std::generic_category().message(errno)};
+        life_ = ends[0];
+        const int failed = spawn(pointers, output, ends[1]);
+        ::close(ends[1]);
+        if (failed == 0) return;
+        ::close(life_);
+        throw error{"cannot run '" + arguments.front() + "': " + std::generic_category().message(failed)};
     }
     child_process(const child_process&) = delete;
     child_process& operator=(const child_process&) = delete;
@@ -101,23 +98,40 @@ public:
             ::kill(id_, SIGKILL);
             ::waitpid(id_, nullptr, 0);
         }
+        ::close(life_);
     }
 
     /// Whether it ended by then, and was not asked to stop.
     bool wait(std::chrono::duration<double> limit, const std::stop_token& stop) {
         using clock = std::chrono::steady_clock;
-        constexpr std::chrono::microseconds pause{500};
+        constexpr int look_every_ms = 50; // for a request to stop
         const auto start = clock::now();
-        while (::waitpid(id_, nullptr, WNOHANG) == 0) {
+        for (pollfd life{life_, POLLIN, 0}; ::poll(&life, 1, look_every_ms) <= 0;)
             if (clock::now() - start >= limit || stop.stop_requested()) return false;
-            std::this_thread::sleep_for(pause);
-        }
+        ::waitpid(id_, nullptr, 0);
         is_running_ = false;
         return true;
     }
 
 private:
+    /// The child holds one end of a pipe, which is closed when it ends.
+    int spawn(std::vector<char*>& arguments, const std::string& output, int life) {
+        posix_spawn_file_actions_t actions;
+        ::posix_spawn_file_actions_init(&actions);
+        constexpr mode_t owner_only = 0600;
+        constexpr int first_free = 3;
+        ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+        ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC,
+                                           owner_only);
+        ::posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+        ::posix_spawn_file_actions_adddup2(&actions, life, first_free);
+        const int failed = ::posix_spawn(&id_, arguments.front(), &actions, nullptr, arguments.data(), environ);
+        ::posix_spawn_file_actions_destroy(&actions);
+        return failed;
+    }
+
     pid_t id_ = 0;
+    int life_ = -1;
     bool is_running_ = true;
 };
 

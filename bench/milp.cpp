@@ -1,0 +1,241 @@
+// How fast models are solved: each through this library and, where they are installed, through the programs cbc and
+// glpsol, one after the other in the same run, as Markdown tables.
+//
+//     bench_milp [--time-limit SECONDS] [--threads N] [--only-ours] [MODEL.mps[.gz] | FOLDER]...
+//
+// By default the folders lp, mip and pipeline of the tests' models. A ratio above 1 is how often longer we take. Times
+// are of the wall clock, from the model in memory to the solution in memory; what a program needs for a model without a
+// choice (to start, and to write and read files) is taken off its times.
+#include <optpipe/core/format.hpp>
+#include <optpipe/milp/check.hpp>
+#include <optpipe/milp/external/cbc.hpp>
+#include <optpipe/milp/external/glpk.hpp>
+#include <optpipe/milp/io/read_mps.hpp>
+#include <optpipe/milp/solve.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace {
+
+namespace milp = optpipe::milp;
+using clock_type = std::chrono::steady_clock;
+
+struct settings {
+    double time_limit = 60.0;
+    std::size_t threads = 1;
+    bool only_ours = false;
+    std::vector<std::string> places;
+};
+
+/// A solver, and what it needs for nothing.
+struct contestant {
+    std::string name;
+    std::function<milp::result(const milp::model&, const milp::solve_options&)> solve;
+    double overhead = 0.0;
+};
+
+struct measurement {
+    milp::result result;
+    double seconds = 0.0;
+};
+
+/// Sums over the models that both solvers finished.
+struct comparison {
+    double ours = 0.0;
+    double theirs = 0.0;
+    double logarithms = 0.0;
+    std::size_t count = 0;
+    std::size_t only_ours = 0;
+    std::size_t only_theirs = 0;
+};
+
+/// Below this, times are noise: it is added to both before they are compared.
+constexpr double shift = 0.01;
+
+milp::solve_options options_of(const settings& s) {
+    milp::solve_options options;
+    options.time_limit = std::chrono::duration<double>{s.time_limit};
+    options.threads = s.threads;
+    return options;
+}
+
+measurement measure(const contestant& c, const milp::model& m, const milp::solve_options& options) {
+    const auto start = clock_type::now();
+    auto result = c.solve(m, options);
+    const double seconds = std::chrono::duration<double>(clock_type::now() - start).count();
+    return {std::move(result), std::max(0.0, seconds - c.overhead)};
+}
+
+double overhead_of(const contestant& c) {
+    milp::model nothing;
+    nothing.set_cost(nothing.add_variable(0.0, 1.0), 1.0);
+    constexpr int runs = 5;
+    double least = 1.0;
+    for (int i = 0; i < runs; ++i)
+        least = std::min(least, measure(c, nothing, {}).seconds);
+    return least;
+}
+
+std::vector<contestant> contestants(const settings& s) {
+    std::vector<contestant> all{{"ours", milp::own_solver{}, 0.0}};
+    if (s.only_ours) return all;
+    if (const auto cbc = milp::external::cbc_solver::find()) all.push_back({"CBC", *cbc, 0.0});
+    if (const auto glpk = milp::external::glpk_solver::find()) all.push_back({"GLPK", *glpk, 0.0});
+    for (std::size_t i = 1; i < all.size(); ++i)
+        all[i].overhead = overhead_of(all[i]);
+    return all;
+}
+
+bool is_finished(const milp::result& r) { return !std::holds_alternative<milp::stopped>(r.why); }
+
+std::string text_of(const milp::model& m, const measurement& m1) {
+    const auto& r = m1.result;
+    std::string text = optpipe::format_number(m1.seconds, 3) + " s";
+    if (is_finished(r)) return text;
+    text += r.incumbent ? ", " + optpipe::format_number(r.objective, 6) : ", none";
+    const double gap = milp::relative_gap(r.objective, r.bound);
+    if (std::isfinite(gap)) text += ", gap " + optpipe::format_number(100.0 * gap, 3) + " %";
+    const bool is_feasible = !r.incumbent || milp::check(m, *r.incumbent).empty();
+    return is_feasible ? text : text + ", infeasible!";
+}
+
+/// Whether two answers can both be true.
+bool agree(const milp::model& m, const milp::result& a, const milp::result& b) {
+    constexpr double tolerance = 1e-5;
+    if (!is_finished(a) || !is_finished(b)) {
+        if (!a.incumbent || !b.incumbent) return true;
+        // Nobody's bound excludes what the other has.
+        const double sign = m.direction() == milp::sense::minimize ? 1.0 : -1.0;
+        const auto excludes = [&](double bound, double objective) {
+            return sign * (bound - objective) > tolerance * std::max(1.0, std::abs(objective));
+        };
+        return !excludes(a.bound, b.objective) && !excludes(b.bound, a.objective);
+    }
+    // Not everybody tells apart what is infeasible and what is unbounded.
+    const bool has_optimum = std::holds_alternative<milp::optimal>(a.why);
+    if (has_optimum != std::holds_alternative<milp::optimal>(b.why)) return false;
+    if (!has_optimum) return true;
+    return std::abs(a.objective - b.objective) <= tolerance * std::max(1.0, std::abs(b.objective));
+}
+
+void count(const measurement& ours, const measurement& theirs, comparison& sums) {
+    const bool we_finished = is_finished(ours.result);
+    const bool they_finished = is_finished(theirs.result);
+    sums.only_ours += we_finished && !they_finished ? 1 : 0;
+    sums.only_theirs += they_finished && !we_finished ? 1 : 0;
+    if (!we_finished || !they_finished) return;
+    sums.ours += ours.seconds;
+    sums.theirs += theirs.seconds;
+    sums.logarithms += std::log((ours.seconds + shift) / (theirs.seconds + shift));
+    ++sums.count;
+}
+
+void print_row(const std::string& name, const milp::model& m, const std::vector<contestant>& all,
+               const milp::solve_options& options, std::vector<comparison>& sums) {
+    std::printf("| %s | %zu x %zu |", name.c_str(), m.rows(), m.variables());
+    const auto ours = measure(all.front(), m, options);
+    std::printf(" %s %s |", std::string{milp::status_of(ours.result.why)}.c_str(),
+                !std::holds_alternative<milp::unbounded>(ours.result.why) && ours.result.incumbent
+                    ? optpipe::format_number(ours.result.objective, 9).c_str()
+                    : "");
+    std::printf(" %s |", text_of(m, ours).c_str());
+    for (std::size_t i = 1; i < all.size(); ++i) {
+        const auto theirs = measure(all[i], m, options);
+        const double ratio = (ours.seconds + shift) / (theirs.seconds + shift);
+        std::printf(" %s, %.2f%s |", text_of(m, theirs).c_str(), ratio,
+                    agree(m, ours.result, theirs.result) ? "" : ", DISAGREES");
+        count(ours, theirs, sums[i]);
+        std::fflush(stdout);
+    }
+    std::puts("");
+    std::fflush(stdout);
+}
+
+void print_sums(const std::vector<contestant>& all, const std::vector<comparison>& sums) {
+    for (std::size_t i = 1; i < all.size(); ++i) {
+        const auto& s = sums[i];
+        if (s.count == 0) continue;
+        std::printf(
+            "\n%s: both finished %zu, in %.3f s and %.3f s (ratio %.2f; in the geometric mean, with %g s added, "
+            "%.2f); only we %zu, only it %zu.\n",
+            all[i].name.c_str(), s.count, s.ours, s.theirs, s.ours / std::max(s.theirs, 1e-9), shift,
+            std::exp(s.logarithms / static_cast<double>(s.count)), s.only_ours, s.only_theirs);
+    }
+}
+
+bool is_model(const std::filesystem::path& path) {
+    const auto name = path.filename().string();
+    return name.ends_with(".mps") || name.ends_with(".mps.gz");
+}
+
+std::vector<std::filesystem::path> models_in(const std::string& place) {
+    if (!std::filesystem::is_directory(place)) return {place};
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator{place})
+        if (is_model(entry.path())) files.push_back(entry.path());
+    std::sort(files.begin(), files.end());
+    return files;
+}
+
+void bench(const std::string& place, const std::vector<contestant>& all, const settings& s) {
+    std::printf("\n%s, %g s, %zu %s\n\n| model | rows x columns | result | ours |",
+                std::filesystem::path{place}.filename().string().c_str(), s.time_limit, s.threads,
+                s.threads == 1 ? "thread" : "threads");
+    for (std::size_t i = 1; i < all.size(); ++i)
+        std::printf(" %s, ratio |", all[i].name.c_str());
+    std::printf("\n| --- | --- | --- | --- |");
+    for (std::size_t i = 1; i < all.size(); ++i)
+        std::printf(" --- |");
+    std::puts("");
+    std::vector<comparison> sums(all.size());
+    for (const auto& file : models_in(place)) {
+        auto name = file.filename().string();
+        name.erase(name.find(".mps"));
+        print_row(name, milp::read_mps(file.string()), all, options_of(s), sums);
+    }
+    print_sums(all, sums);
+}
+
+settings settings_from(int count, char** arguments) {
+    settings s;
+    for (int i = 1; i < count; ++i) {
+        const std::string argument = arguments[i];
+        const bool has_value = i + 1 < count;
+        if (argument == "--only-ours")
+            s.only_ours = true;
+        else if (argument == "--time-limit" && has_value)
+            s.time_limit = std::strtod(arguments[++i], nullptr);
+        else if (argument == "--threads" && has_value)
+            s.threads = std::strtoul(arguments[++i], nullptr, 10);
+        else
+            s.places.push_back(argument);
+    }
+    if (s.places.empty())
+        for (const auto* folder : {"lp", "mip", "pipeline"})
+            s.places.push_back(OPTPIPE_SOURCE_DIR "/tests/data/milp/" + std::string{folder});
+    return s;
+}
+
+} // namespace
+
+int main(int count, char** arguments) try {
+    const auto s = settings_from(count, arguments);
+    const auto all = contestants(s);
+    for (std::size_t i = 1; i < all.size(); ++i)
+        std::printf("%s: %.1f ms taken off\n", all[i].name.c_str(), 1e3 * all[i].overhead);
+    for (const auto& place : s.places)
+        bench(place, all, s);
+} catch (const std::exception& e) {
+    std::cerr << "bench_milp: " << e.what() << '\n';
+    return 2;
+}
