@@ -100,6 +100,23 @@ TEST_CASE("on demand, an offload goes first where it ends before the next reload
     CHECK(trips[2].reload_start == 28_ms);
 }
 
+TEST_CASE("on half duplex an offload makes way for the reload of a neighbour") {
+    auto p = to_problem(make_problem(graph<2, 3>{}, unit_memory{}));
+    for (auto& c : p.costs)
+        c.transfer = transfer_times{2_ms, 2_ms};
+    p.transfer.share_link(rank{0}, rank{1});
+    const std::vector<rank> members{rank{0}, rank{1}};
+    const auto run = [&](duplex_kind duplex) {
+        p.transfer.duplex = duplex;
+        std::vector<trip> trips{some_trip(0, 0, 0, 10, 2, 2), some_trip(1, 1, 7, 20, 2, 2)};
+        detail::transfers_on_demand<any_graph>{p, members, trips, duration{1e-9}}.run();
+        CHECK(trips[0].is_in_time(duration{1e-9}));
+        return trips[1].offload_start;
+    };
+    CHECK(run(duplex_kind::full) == 7_ms);
+    CHECK(run(duplex_kind::half) == 9_ms);
+}
+
 TEST_CASE("transfers fit around computations that stay where they are, for whatever links and engines") {
     constexpr std::uint64_t seed = 95;
     std::size_t placed[2] = {0, 0};

@@ -152,7 +152,8 @@ private:
     }
     /// Where what W needs is larger than the whole stash and doesn't fit beside the rest: a full backward.
     constexpr void backward(const operation& op) {
-        if (make_room(memory_effect_of(p_.costs[op.stage], op.kind).acquired_at_start, op)) {
+        const auto more = memory_effect_of(p_.costs[op.stage], op.kind).acquired_at_start;
+        if (more <= memory_size{} || make_room(more, op)) {
             emit(op);
             return;
         }
