@@ -84,11 +84,12 @@ private:
             least = std::min(least, (candidates_[k].reduced + tolerance_) / candidates_[k].pivot);
         return least;
     }
-    /// Brings those with ratios up to theta to the front.
+    /// Brings those with ratios up to theta to the front; at least one, whatever rounding says.
     std::size_t part(std::size_t begin, std::size_t end, double theta) {
+        auto next = begin;
         for (auto k = begin; k < end; ++k)
-            if (candidates_[k].reduced <= theta * candidates_[k].pivot) std::swap(candidates_[k], candidates_[begin++]);
-        return begin;
+            if (candidates_[k].reduced <= theta * candidates_[k].pivot) std::swap(candidates_[k], candidates_[next++]);
+        return std::max(next, begin + 1);
     }
     [[nodiscard]] double range_of(std::size_t begin, std::size_t end) const {
         double sum = 0.0;

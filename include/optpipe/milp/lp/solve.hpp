@@ -6,6 +6,7 @@
 #include "optpipe/milp/lp/linear_program.hpp"
 #include "optpipe/milp/lp/method.hpp"
 #include "optpipe/milp/lp/options.hpp"
+#include "optpipe/milp/lp/phase_one.hpp"
 #include "optpipe/milp/lp/primal.hpp"
 #include "optpipe/milp/lp/scaled_tableau.hpp"
 #include "optpipe/milp/lp/solution.hpp"
@@ -47,6 +48,7 @@ private:
     void prepare(int attempt);
     std::optional<lp_status> attempt(method_settings settings);
     void start_round();
+    bool run_phase_one(const method_settings& settings);
     bool run_dual(const method_settings& settings, bool& costs_changed);
     bool run_primal(const method_settings& settings, bool& bounds_changed);
     bool is_interrupted();
@@ -135,6 +137,7 @@ inline std::optional<lp_status> solve_run::attempt(method_settings settings) {
     constexpr int rounds = 5;
     for (int round = 0; round < rounds; ++round) {
         verdict_ = std::nullopt;
+        if (round == 0 && !run_phase_one(settings)) return verdict_;
         bool costs_changed = false;
         if (!run_dual(settings, costs_changed)) return verdict_;
         bool bounds_changed = false;
@@ -150,6 +153,23 @@ inline std::optional<lp_status> solve_run::attempt(method_settings settings) {
         settings.perturb = round % 2 == 1;
     }
     return std::nullopt;
+}
+
+/// Leads to a basis that is dual feasible, where there is one. False if a limit ended it; trouble is left to what
+/// follows, which can start from any basis.
+inline bool solve_run::run_phase_one(const method_settings& settings) {
+    s_.t.compute_reduced_costs();
+    if (!needs_phase_one(s_.t, settings.dual_tolerance)) return true;
+    set_phase_one_bounds(s_.t);
+    dual_method method{s_.t, settings, random_, [this](double) { return is_interrupted(); }};
+    const auto end = method.run();
+    found_.iterations += method.iterations();
+    start_round();
+    if (end == method_end::interrupted && verdict_) {
+        conclude_early();
+        return false;
+    }
+    return true;
 }
 
 /// True if the optimum of the working costs was reached; otherwise `verdict_` says what is known, if anything.

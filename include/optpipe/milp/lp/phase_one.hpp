@@ -1,0 +1,34 @@
+#pragma once
+
+#include "optpipe/milp/lp/tableau.hpp"
+
+#include <cmath>
+#include <cstddef>
+
+namespace optpipe::milp::lp {
+
+/// Whether a nonbasic variable's reduced cost has the wrong sign and no other bound to flip to.
+[[nodiscard]] inline bool needs_phase_one(const tableau& t, double tolerance) {
+    for (int j = 0; j < t.program.variables(); ++j) {
+        const bool boxed = std::isfinite(t.lower[at(j)]) && std::isfinite(t.upper[at(j)]);
+        if (!boxed && t.attraction(j, tolerance) > 0.0) return true;
+    }
+    return false;
+}
+
+/// The subproblem of phase one (Koberstein, 2005): every infinite bound becomes a finite one, every finite bound 0, so
+/// that any basis can be made dual feasible by flips, and the optimum is 0 exactly for the dual feasible bases of the
+/// program.
+inline void set_phase_one_bounds(tableau& t) {
+    constexpr double box_of_free = 1000.0;
+    for (int j = 0; j < t.program.variables(); ++j) {
+        const bool has_lower = std::isfinite(t.program.lower[at(j)]);
+        const bool has_upper = std::isfinite(t.program.upper[at(j)]);
+        const double box = has_lower || has_upper ? 1.0 : box_of_free;
+        t.lower[at(j)] = has_lower ? 0.0 : -box;
+        t.upper[at(j)] = has_upper ? 0.0 : box;
+        t.settle(j);
+    }
+}
+
+} // namespace optpipe::milp::lp
