@@ -84,6 +84,15 @@ TEST_CASE("what the host can't hold stays") {
     CHECK(result.lane == "0F0 0OFFLOAD0 0F1 0F2 0RELOAD0 0I0 0W0 0I1 0W1 0I2 0W2");
 }
 
+TEST_CASE("no reload is put off whose place on the host another stash has taken") {
+    auto p = one_rank(4, 2.0);
+    p.host_memory_limit[rank{0}] = 1_gb;
+    const auto result = repair(
+        p, "0F0 0OFFLOAD0 0F1 0RELOAD0 0OFFLOAD1 0F2 0F3 0I0 0W0 0RELOAD1 0I1 0W1 0I2 0W2 0I3 0W3", {1, 1, 0, 0});
+    CHECK_FALSE(result.fits);
+    CHECK(result.lane.find("0RELOAD0") < result.lane.find("0OFFLOAD1"));
+}
+
 TEST_CASE("where W needs more than the whole stash, a full backward") {
     auto p = one_rank(1, 1.0);
     p.costs[stage{0}].weight_stash = 2_gb;
