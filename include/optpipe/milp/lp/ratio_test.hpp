@@ -59,24 +59,30 @@ private:
     };
 
     void collect(const tableau& t, const work_vector& row, double side, double least_pivot) {
-        candidates_.clear();
+        candidates_.resize(row.index.size());
+        std::size_t found = 0;
         for (const int j : row.index) {
             const double alpha = side * row[j];
             const double d = t.reduced_cost[at(j)];
-            const double range = t.upper[at(j)] - t.lower[at(j)];
+            // The pivot and the reduced cost as they would be at a lower bound
+            double pivot = 0.0;
+            double reduced = 0.0;
             switch (t.status[at(j)]) {
             case basis_status::at_lower:
-                if (alpha > least_pivot) candidates_.push_back({j, std::max(d, 0.0), alpha, range});
+                pivot = alpha;
+                reduced = d;
                 break;
             case basis_status::at_upper:
-                if (-alpha > least_pivot) candidates_.push_back({j, std::max(-d, 0.0), -alpha, range});
+                pivot = -alpha;
+                reduced = -d;
                 break;
-            case basis_status::free_at_zero:
-                if (std::abs(alpha) > least_pivot) candidates_.push_back({j, 0.0, std::abs(alpha), range});
-                break;
+            case basis_status::free_at_zero: pivot = std::abs(alpha); break;
             case basis_status::basic: break;
             }
+            if (pivot > least_pivot)
+                candidates_[found++] = {j, std::max(reduced, 0.0), pivot, t.upper[at(j)] - t.lower[at(j)]};
         }
+        candidates_.resize(found);
     }
     [[nodiscard]] double harris_bound(std::size_t begin, std::size_t end) const {
         double least = std::numeric_limits<double>::infinity();

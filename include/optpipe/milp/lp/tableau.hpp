@@ -176,11 +176,15 @@ public:
 
     /// The entries that `rho`, a row of the inverse, gives the nonbasic variables that aren't fixed.
     void pivot_row(const work_vector& rho, work_vector& row) const {
-        constexpr double too_dense_for_rows = 0.3;
+        constexpr double too_dense_for_rows = 0.4;
+        constexpr double too_dense_for_lists = 0.05;
         row.clear();
-        if (rho.density() > too_dense_for_rows) {
+        const double density = rho.density();
+        if (density > too_dense_for_rows) {
             for (int j = 0; j < program.columns; ++j)
                 if (counts(j)) list(j, column_times(j, rho.value), row);
+        } else if (density > too_dense_for_lists) {
+            sweep_rows(rho, row);
         } else {
             gather_by_rows(rho, row);
         }
@@ -221,6 +225,23 @@ private:
                 v = 0.0;
         }
         row.index.resize(kept);
+    }
+    /// The same, for rows that are many enough that listing as they come doesn't pay.
+    void sweep_rows(const work_vector& rho, work_vector& row) const {
+        const auto& a = program.by_row;
+        double* const values = row.value.data();
+        for (const int i : rho.index) {
+            const double factor = rho[i];
+            for (int k = a.begin(i); k < a.end(i); ++k)
+                values[a.index[at(k)]] += factor * a.value[at(k)];
+        }
+        for (int j = 0; j < program.columns; ++j) {
+            if (values[j] == 0.0) continue;
+            if (std::abs(values[j]) > negligible && counts(j))
+                row.index.push_back(j);
+            else
+                values[j] = 0.0;
+        }
     }
 
     work_vector work_;
