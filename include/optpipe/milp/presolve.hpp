@@ -9,6 +9,7 @@
 #include "optpipe/milp/presolve/dual_fixing.hpp"
 #include "optpipe/milp/presolve/duplicate_columns.hpp"
 #include "optpipe/milp/presolve/duplicate_rows.hpp"
+#include "optpipe/milp/presolve/free_columns.hpp"
 #include "optpipe/milp/presolve/implied_bounds.hpp"
 #include "optpipe/milp/presolve/integer_rows.hpp"
 #include "optpipe/milp/presolve/probing.hpp"
@@ -148,7 +149,8 @@ inline verdict reduce(reducer& r, const presolve_options& options) {
         auto v = all(redundant_rows{}, singleton_rows{}, integer_rows{}, implied_bounds{}, doubleton_equations{},
                      singleton_columns{options.dual_reductions});
         if (v == verdict::unchanged && options.dual_reductions) v = all(dual_fixing{});
-        if (v == verdict::unchanged) v = all(duplicate_rows{}, duplicate_columns{}, coefficient_tightening{});
+        if (v == verdict::unchanged) v = all(free_columns{}, duplicate_rows{}, duplicate_columns{});
+        if (v == verdict::unchanged) v = all(coefficient_tightening{});
         if (v == verdict::unchanged && options.dual_reductions) v = all(dominated_columns{});
         if (v == verdict::unchanged && options.probing) v = all(probing{}, clique_merging{});
         if (v != verdict::applied) return v;

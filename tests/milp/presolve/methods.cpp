@@ -202,6 +202,29 @@ TEST_CASE("an equation of two columns takes one away, an integer only where that
     CHECK(check(opposite, zero.result.restore(std::vector<double>(zero.left().variables(), 0.0))).empty());
 }
 
+TEST_CASE("a column that its rows keep within its bounds goes with an equation") {
+    auto m = with_reals(3, 0.0, 2.0);
+    m.set_bounds(x, 0.0, 10.0);
+    m.set_objective(x + y);
+    m.add_row(x - y - 2 * z == 1);
+    m.add_row(x + y + z <= 6);
+    const auto r = run(m, free_columns{});
+    REQUIRE((!r.result.find(x) && r.left().rows() == 1 && r.left().variables() == 2));
+    CHECK(r.row_is(0, -infinity, 5.0));
+    const std::vector<double> point{1.0, 0.5};
+    const auto values = r.result.restore(point);
+    CHECK(values == std::vector{3.0, 1.0, 0.5});
+    CHECK(check(m, values).empty());
+    CHECK(objective_value(m, values) == objective_value(r.left(), point));
+
+    m.set_bounds(x, 0.0, 6.0);
+    CHECK_FALSE(run(m, free_columns{}).result.find(x));
+    auto bounded = with_reals(3, 0.0, 2.0);
+    bounded.add_row(x - y - 2 * z == 1);
+    bounded.add_row(x + y + z <= 6);
+    CHECK(run(bounded, free_columns{}).result.find(x));
+}
+
 TEST_CASE("multiples of a row go") {
     auto m = with_reals(2);
     m.add_row(x + 2 * y <= 10);

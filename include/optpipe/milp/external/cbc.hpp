@@ -22,7 +22,8 @@ namespace optpipe::milp::external {
 struct cbc_format {
     static std::vector<std::string> arguments(const std::string& program, const scratch_folder& folder,
                                               const solve_options& options) {
-        std::vector<std::string> list{program, folder / "model.mps", "-seconds", seconds_text(options.time_limit)};
+        std::vector<std::string> list{program,   folder / "model.mps", "-timeMode",
+                                      "elapsed", "-seconds",           seconds_text(options.time_limit)};
         if (options.threads > 1) list.insert(list.end(), {"-threads", std::to_string(options.threads)});
         list.insert(list.end(),
                     {"-ratioGap", std::to_string(options.relative_gap), "-randomCbcSeed",

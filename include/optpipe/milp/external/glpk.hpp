@@ -38,8 +38,12 @@ struct glpk_format {
         const auto log = folder.read("log");
         const auto says = [&](std::string_view words) { return log.find(words) != std::string::npos; };
         answer a;
+        bool has_point = false;
         for (std::string line; std::getline(lines, line);) {
-            if (line.starts_with("s ")) a.why = status_in(line);
+            if (line.starts_with("s ")) {
+                a.why = status_in(line);
+                has_point = line.find(" o ") != std::string::npos || line.find(" f ") != std::string::npos;
+            }
             if (line.starts_with("j ")) add_value(line, m.variables(), a);
         }
         // Its presolver answers in words alone.
@@ -47,7 +51,7 @@ struct glpk_format {
             a.why = infeasible{};
         if (says("UNBOUNDED") || says("NO DUAL FEASIBLE SOLUTION")) a.why = unbounded{};
         if (says("TIME LIMIT EXCEEDED")) a.why = stopped{limit::time};
-        if (std::holds_alternative<infeasible>(a.why) || std::holds_alternative<unbounded>(a.why)) a.values.reset();
+        if (!has_point) a.values.reset();
         return a;
     }
 

@@ -1,0 +1,110 @@
+#pragma once
+
+#include "optpipe/milp/presolve/implied_bounds.hpp"
+#include "optpipe/milp/presolve/reducible.hpp"
+#include "optpipe/milp/presolve/reductions.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp::presolving {
+
+/// A column whose bounds follow from its rows is as good as free: an equation that it is in says what it is, and both
+/// go, if the other rows don't get much longer by it.
+class free_columns {
+public:
+    static constexpr std::string_view name = "free columns";
+
+    void operator()(const reducible& m, std::uint32_t since, const margins& slack, proposal_list& found) const {
+        for (const row r : m.all_rows()) {
+            if (!m.has(r) || !m.has_changed(r, since) || !m.is_equation(r)) continue;
+            if (m.terms(r).size() < 2 || m.terms(r).size() > longest_row) continue;
+            if (const auto* t = best_column(m, r, slack)) found.add(substitution(m, r, *t));
+        }
+    }
+
+private:
+    static constexpr std::size_t longest_row = 100;
+    static constexpr std::size_t longest_column = 6;
+
+    /// The shortest that can go.
+    static const term* best_column(const reducible& m, row r, const margins& slack) {
+        double largest = 0.0;
+        for (const auto& t : m.terms(r))
+            largest = std::max(largest, std::abs(t.coefficient));
+        const term* best = nullptr;
+        for (const auto& t : m.terms(r)) {
+            const auto count = m.entries(t.column).size();
+            if (count > longest_column || (best && m.entries(best->column).size() <= count)) continue;
+            if (is_pivot(m, t, largest) && stays_whole(m, r, t, slack) && is_free(m, t.column, slack) &&
+                fill(m, r, t.column) <= most_fill)
+                best = &t;
+        }
+        return best;
+    }
+
+    static constexpr std::ptrdiff_t most_fill = 4;
+
+    /// Large enough, in its row and in its column, that dividing by it does no harm.
+    static bool is_pivot(const reducible& m, const term& t, double largest_in_row) {
+        constexpr double least_share = 1e-2;
+        const auto is_far_larger = [&](const column_entry& e) {
+            return std::abs(t.coefficient) < least_share * std::abs(e.coefficient);
+        };
+        const auto& entries = m.entries(t.column);
+        return std::abs(t.coefficient) >= least_share * largest_in_row &&
+               std::none_of(entries.begin(), entries.end(), is_far_larger);
+    }
+
+    static bool stays_whole(const reducible& m, row r, const term& t, const margins& slack) {
+        if (!m.is_integer(t.column)) return true;
+        const auto& terms = m.terms(r);
+        return slack.is_whole(m.lower(r) / t.coefficient) &&
+               std::all_of(terms.begin(), terms.end(), [&](const term& o) {
+                   return m.is_integer(o.column) && slack.is_whole(o.coefficient / t.coefficient);
+               });
+    }
+
+    static bool is_free(const reducible& m, variable x, const margins& slack) {
+        bool from_below = m.lower(x) == -infinity;
+        bool from_above = m.upper(x) == infinity;
+        for (const auto& e : m.entries(x)) {
+            if (from_below && from_above) return true;
+            if (m.terms(e.at).size() > longest_row) continue;
+            const auto implied = implied_by(m, e.at, m.activity(e.at), {x, e.coefficient});
+            from_below = from_below || implied.lower >= m.lower(x) - slack.noise_at(m.lower(x));
+            from_above = from_above || implied.upper <= m.upper(x) + slack.noise_at(m.upper(x));
+        }
+        return from_below && from_above;
+    }
+
+    /// By how many terms the model grows.
+    static std::ptrdiff_t fill(const reducible& m, row r, variable x) {
+        std::ptrdiff_t grown = -static_cast<std::ptrdiff_t>(m.terms(r).size());
+        for (const auto& e : m.entries(x)) {
+            if (e.at == r) continue;
+            --grown;
+            for (const auto& t : m.terms(r))
+                grown += t.column != x && m.coefficient(e.at, t.column) == 0.0 ? 1 : 0;
+        }
+        return grown;
+    }
+
+    static proposal substitution(const reducible& m, row r, const term& gone) {
+        substitute_column s{gone.column, {}, m.lower(r) / gone.coefficient};
+        proposal p{{}, {}, {gone.column}};
+        for (const auto& t : m.terms(r))
+            if (t.column != gone.column) s.terms.push_back({t.column, -t.coefficient / gone.coefficient});
+        for (const auto& e : m.entries(gone.column))
+            p.rows.push_back(e.at);
+        p.steps = {remove_row{r}, std::move(s)};
+        return p;
+    }
+};
+
+} // namespace optpipe::milp::presolving
