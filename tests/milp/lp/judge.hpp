@@ -71,8 +71,11 @@ inline double bound(const linear_program& p, std::span<const double> y, bool wit
     const dense a{p};
     constexpr double tiny = 1e-8;
     double total = 0.0;
+    double largest = 0.0;
+    for (const double v : y)
+        largest = std::max(largest, std::abs(v));
     for (std::size_t i = 0; i < a.rows; ++i)
-        total += least(y[i], p.row_lower[i], p.row_upper[i], tiny);
+        total += least(y[i], p.row_lower[i], p.row_upper[i], tiny * (with_costs ? 1.0 + largest : largest));
     for (std::size_t j = 0; j < a.columns; ++j) {
         sum d;
         if (with_costs) d.add(p.cost[j]);

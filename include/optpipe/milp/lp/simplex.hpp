@@ -159,13 +159,13 @@ inline void simplex::set_basis(const basis& b) {
 
 inline tableau_row simplex::tableau_row(std::size_t j) {
     OPTPIPE_EXPECT(j < columns() && is_basic(j), "only basic columns have a row of the tableau");
-    optpipe::milp::tableau_row row{std::vector(columns(), 0.0), scaled_.row_multipliers(j)};
+    optpipe::milp::tableau_row result{std::vector(columns(), 0.0), scaled_.row_multipliers(j)};
     for (std::size_t k = 0; k < columns(); ++k)
         if (!is_basic(k))
             for (Eigen::SparseMatrix<double>::InnerIterator e(program_.matrix, static_cast<Eigen::Index>(k)); e; ++e)
-                row.columns[k] += e.value() * row.slacks[static_cast<std::size_t>(e.row())];
-    row.columns[j] = 1.0;
-    return row;
+                result.columns[k] += e.value() * result.slacks[static_cast<std::size_t>(e.row())];
+    result.columns[j] = 1.0;
+    return result;
 }
 
 } // namespace optpipe::milp

@@ -18,22 +18,33 @@ struct solution {
     std::vector<double> duals;
     std::vector<double> reduced_costs;
     double objective = 0.0;
+    /// Sums of the sizes of all that adds up to an activity or a reduced cost: the measure of its rounding errors.
+    std::vector<double> activity_sizes;
+    std::vector<double> reduced_sizes;
 };
 
 /// Activities, reduced costs and objective from `primal` and `duals`.
 inline void complete(const linear_program& program, solution& s) {
     s.row_activity.assign(program.rows(), 0.0);
+    s.activity_sizes.assign(program.rows(), 0.0);
     s.reduced_costs.resize(program.columns());
+    s.reduced_sizes.resize(program.columns());
     s.objective = 0.0;
     for (std::size_t j = 0; j < program.columns(); ++j) {
         double reduced = program.cost[j];
+        double size = std::abs(reduced);
         const double x = s.primal[j];
         for (Eigen::SparseMatrix<double>::InnerIterator e(program.matrix, static_cast<Eigen::Index>(j)); e; ++e) {
             const auto i = static_cast<std::size_t>(e.row());
-            reduced -= s.duals[i] * e.value();
-            s.row_activity[i] += e.value() * x;
+            const double priced = s.duals[i] * e.value();
+            const double active = e.value() * x;
+            reduced -= priced;
+            size += std::abs(priced);
+            s.row_activity[i] += active;
+            s.activity_sizes[i] += std::abs(active);
         }
         s.reduced_costs[j] = reduced;
+        s.reduced_sizes[j] = size;
         s.objective += program.cost[j] * x;
     }
 }
@@ -45,8 +56,13 @@ inline void complete(const linear_program& program, solution& s) {
 [[nodiscard]] inline bool is_primal_feasible(const linear_program& program, const solution& s, double tolerance) {
     for (std::size_t j = 0; j < program.columns(); ++j)
         if (!is_within(s.primal[j], program.column_lower[j], program.column_upper[j], tolerance)) return false;
-    for (std::size_t i = 0; i < program.rows(); ++i)
-        if (!is_within(s.row_activity[i], program.row_lower[i], program.row_upper[i], tolerance)) return false;
+    // No arithmetic brings sums of large terms closer than this.
+    constexpr double rounding = 1e-12;
+    for (std::size_t i = 0; i < program.rows(); ++i) {
+        const double slack = rounding * s.activity_sizes[i];
+        if (!is_within(s.row_activity[i], program.row_lower[i] - slack, program.row_upper[i] + slack, tolerance))
+            return false;
+    }
     return true;
 }
 
@@ -59,16 +75,16 @@ inline void complete(const linear_program& program, solution& s) {
 }
 
 [[nodiscard]] inline bool is_dual_feasible(const linear_program& program, const solution& s, double tolerance) {
-    double most = 1.0;
-    for (const double c : program.cost)
-        most = std::max(most, std::abs(c));
+    double largest = 0.0;
+    for (const double y : s.duals)
+        largest = std::max(largest, std::abs(y));
     for (std::size_t j = 0; j < program.columns(); ++j)
         if (!is_complementary(s.reduced_costs[j], s.primal[j], program.column_lower[j], program.column_upper[j],
-                              tolerance * most))
+                              tolerance * (1.0 + s.reduced_sizes[j])))
             return false;
     for (std::size_t i = 0; i < program.rows(); ++i)
         if (!is_complementary(s.duals[i], s.row_activity[i], program.row_lower[i], program.row_upper[i],
-                              tolerance * most))
+                              tolerance * (1.0 + largest)))
             return false;
     return true;
 }
