@@ -19,6 +19,7 @@
 #include "optpipe/milp/presolve/redundant_rows.hpp"
 #include "optpipe/milp/presolve/singleton_columns.hpp"
 #include "optpipe/milp/presolve/singleton_rows.hpp"
+#include "optpipe/milp/presolve/tight_rows.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -148,7 +149,7 @@ inline verdict reduce(reducer& r, const presolve_options& options) {
     for (std::size_t round = 0; round < options.rounds && !is_over(); ++round) {
         auto v = all(redundant_rows{}, singleton_rows{}, integer_rows{}, implied_bounds{}, doubleton_equations{},
                      singleton_columns{options.dual_reductions});
-        if (v == verdict::unchanged && options.dual_reductions) v = all(dual_fixing{});
+        if (v == verdict::unchanged && options.dual_reductions) v = all(dual_fixing{}, tight_rows{});
         if (v == verdict::unchanged) v = all(free_columns{}, duplicate_rows{}, duplicate_columns{});
         if (v == verdict::unchanged) v = all(coefficient_tightening{});
         if (v == verdict::unchanged && options.dual_reductions) v = all(dominated_columns{});

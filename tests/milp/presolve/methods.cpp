@@ -225,6 +225,32 @@ TEST_CASE("a column that its rows keep within its bounds goes with an equation")
     CHECK(run(bounded, free_columns{}).result.find(x));
 }
 
+TEST_CASE("the one row that keeps a column from what it wants is tight") {
+    auto m = with_reals(3, 0.0, 10.0);
+    m.set_objective(1.0 * z);
+    m.add_row(y - x >= 2);
+    m.add_row(y + z >= 3);
+    CHECK(run(m, tight_rows{}).row_is(0, 2.0, 2.0));
+    m.set_bounds(x, 0.0, 7.0);
+    CHECK(run(m, tight_rows{}).row_is(0, 2.0, infinity));
+    m.set_bounds(x, 0.0, 10.0);
+    m.add_row(x - z <= 1);
+    CHECK(run(m, tight_rows{}).row_is(0, 2.0, infinity));
+
+    auto binaries = with_binaries(3);
+    binaries.set_objective(1.0 * z);
+    binaries.add_row(x - y <= 0);
+    binaries.add_row(x + z >= 1);
+    binaries.add_row(y - z <= 0);
+    CHECK(run(binaries, tight_rows{}).row_is(0, 0.0, 0.0));
+    auto halves = with_binaries(3);
+    halves.set_objective(1.0 * z);
+    halves.add_row(2 * x - 3 * y <= 0);
+    halves.add_row(x + z >= 1);
+    halves.add_row(y - z <= 0);
+    CHECK(run(halves, tight_rows{}).left().row_lower(row{0}) == -infinity);
+}
+
 TEST_CASE("multiples of a row go") {
     auto m = with_reals(2);
     m.add_row(x + 2 * y <= 10);

@@ -80,7 +80,7 @@ TEST_CASE("the presolved model has the optimum of the original, and solutions ar
         for (const auto& count : p.counts())
             applied[std::string{count.method}] += count.applied;
     }
-    CHECK(applied.size() == 14);
+    CHECK(applied.size() == 15);
     for (const auto& of_method : applied)
         CHECK_MESSAGE(of_method.second > 0, of_method.first << " was never applied");
 }

@@ -28,22 +28,34 @@ public:
         }
     }
 
-private:
     static constexpr std::size_t longest_row = 100;
     static constexpr std::size_t longest_column = 6;
 
+    /// Whether the row, as an equation, can take this one of its columns away.
+    static bool can_go(const reducible& m, row r, const term& t, const margins& slack) {
+        double largest = 0.0;
+        for (const auto& other : m.terms(r))
+            largest = std::max(largest, std::abs(other.coefficient));
+        return m.entries(t.column).size() <= longest_column && is_pivot(m, t, largest) && is_free(m, t.column, slack) &&
+               fill(m, r, t.column) <= most_fill;
+    }
+
+    /// Whether `side` less the other terms, divided by the coefficient, is a value that the column may have.
+    static bool stays_whole(const reducible& m, row r, const term& t, double side, const margins& slack) {
+        if (!m.is_integer(t.column)) return true;
+        const auto& terms = m.terms(r);
+        return slack.is_whole(side / t.coefficient) && std::all_of(terms.begin(), terms.end(), [&](const term& o) {
+                   return m.is_integer(o.column) && slack.is_whole(o.coefficient / t.coefficient);
+               });
+    }
+
+private:
     /// The shortest that can go.
     static const term* best_column(const reducible& m, row r, const margins& slack) {
-        double largest = 0.0;
-        for (const auto& t : m.terms(r))
-            largest = std::max(largest, std::abs(t.coefficient));
         const term* best = nullptr;
         for (const auto& t : m.terms(r)) {
-            const auto count = m.entries(t.column).size();
-            if (count > longest_column || (best && m.entries(best->column).size() <= count)) continue;
-            if (is_pivot(m, t, largest) && stays_whole(m, r, t, slack) && is_free(m, t.column, slack) &&
-                fill(m, r, t.column) <= most_fill)
-                best = &t;
+            if (best && m.entries(best->column).size() <= m.entries(t.column).size()) continue;
+            if (stays_whole(m, r, t, m.lower(r), slack) && can_go(m, r, t, slack)) best = &t;
         }
         return best;
     }
@@ -59,15 +71,6 @@ private:
         const auto& entries = m.entries(t.column);
         return std::abs(t.coefficient) >= least_share * largest_in_row &&
                std::none_of(entries.begin(), entries.end(), is_far_larger);
-    }
-
-    static bool stays_whole(const reducible& m, row r, const term& t, const margins& slack) {
-        if (!m.is_integer(t.column)) return true;
-        const auto& terms = m.terms(r);
-        return slack.is_whole(m.lower(r) / t.coefficient) &&
-               std::all_of(terms.begin(), terms.end(), [&](const term& o) {
-                   return m.is_integer(o.column) && slack.is_whole(o.coefficient / t.coefficient);
-               });
     }
 
     static bool is_free(const reducible& m, variable x, const margins& slack) {

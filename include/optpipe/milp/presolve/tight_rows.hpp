@@ -1,0 +1,52 @@
+#pragma once
+
+#include "optpipe/milp/presolve/free_columns.hpp"
+#include "optpipe/milp/presolve/implied_bounds.hpp"
+#include "optpipe/milp/presolve/reducible.hpp"
+#include "optpipe/milp/presolve/reductions.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+
+namespace optpipe::milp::presolving {
+
+/// A column that would rather shrink (or grow), and that a single row keeps from it, goes as far as that row lets it:
+/// the row is an equation. Only where that equation can then take the column away.
+class tight_rows {
+public:
+    static constexpr std::string_view name = "tight rows";
+
+    void operator()(const reducible& m, std::uint32_t since, const margins& slack, proposal_list& found) const {
+        for (const variable x : m.all_variables()) {
+            if (!m.has(x) || !m.has_changed(x, since) || m.entries(x).size() > free_columns::longest_column) continue;
+            if (m.cost(x) >= 0.0) look_at(m, x, false, slack, found);
+            if (m.cost(x) <= 0.0) look_at(m, x, true, slack, found);
+        }
+    }
+
+private:
+    static void look_at(const reducible& m, variable x, bool grows, const margins& slack, proposal_list& found) {
+        const column_entry* lock = nullptr;
+        for (const auto& e : m.entries(x)) {
+            if (!std::isfinite(side_against(m, e, grows))) continue;
+            if (lock) return;
+            lock = &e;
+        }
+        if (!lock || m.is_equation(lock->at) || m.terms(lock->at).size() > free_columns::longest_row) return;
+        const auto implied = implied_by(m, lock->at, m.activity(lock->at), {x, lock->coefficient});
+        const bool is_kept_by_row = grows ? implied.upper <= m.upper(x) + slack.noise_at(m.upper(x))
+                                          : implied.lower >= m.lower(x) - slack.noise_at(m.lower(x));
+        const double side = side_against(m, *lock, grows);
+        if (!is_kept_by_row || !free_columns::stays_whole(m, lock->at, {x, lock->coefficient}, side, slack)) return;
+        if (m.terms(lock->at).size() > 2 && !free_columns::can_go(m, lock->at, {x, lock->coefficient}, slack)) return;
+        found.add({{bound_row{lock->at, side, side}}, {lock->at}, {x}});
+    }
+
+    static double side_against(const reducible& m, const column_entry& e, bool grows) {
+        return grows == (e.coefficient > 0.0) ? m.upper(e.at) : m.lower(e.at);
+    }
+};
+
+} // namespace optpipe::milp::presolving
