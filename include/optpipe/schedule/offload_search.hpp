@@ -85,26 +85,25 @@ private:
         std::sort(computations.operations.begin(), computations.operations.end(), starts_before);
         const auto attempt = [&](const offload_placer<Graph>& placer, const basic_schedule<Graph>& around,
                                  const offload_placement& how) {
-            if (best_ && is_exhausted()) return true;
             offer(merged(around, placer.run(how)));
-            return limited_ && best_value_ <= undelayed;
+            return is_exhausted() || (limited_ && best_value_ <= undelayed);
         };
         const offload_placer<Graph> placer{p_, may_travel_, computations};
         for (const double round_trips : {3.0, 1.0})
             for (const bool in_slots : {true, false})
                 if (attempt(placer, computations, {in_slots, round_trips, 1})) return;
         if (!limited_) return;
+        // Nothing planned: the memory alone says what must travel.
+        offer(computations);
         for (const double factor : {1.15, 2.0, 1.4, 3.0, 1.05}) {
             const auto slow = stretched(computations, factor);
             const offload_placer<Graph> slow_placer{p_, may_travel_, slow};
             for (const bool in_slots : {true, false})
                 if (attempt(slow_placer, slow, {in_slots, 1.0, 1})) return;
         }
-        // Few or none: the memory alone then says what else must travel.
         for (const std::size_t every : {2UL, 3UL})
             for (const bool in_slots : {true, false})
                 if (attempt(placer, computations, {in_slots, 1.0, every})) return;
-        offer(computations);
     }
 
     static constexpr basic_schedule<Graph> stretched(basic_schedule<Graph> s, double factor) {
