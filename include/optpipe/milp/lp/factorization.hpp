@@ -8,7 +8,6 @@
 
 #include <cmath>
 #include <cstddef>
-#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -31,7 +30,7 @@ public:
 
     /// Solves B x = b in place. `spike`, where given, receives what `update` needs.
     void forward(work_vector& x, density_history& history, work_vector* spike = nullptr) {
-        solve_triangular(lower_columns_, nullptr, lower_order_, x, reach_, history.first());
+        solve_triangular(lower_columns_, nullptr, lower_order_.begin(), lower_order_.end(), x, reach_, history.first());
         apply_updates(x);
         if (spike != nullptr) spike->copy(x);
         history.note_first(x.density());
@@ -40,7 +39,7 @@ public:
     }
     /// The same for a result of which single values will be read.
     void forward_values(work_vector& x, density_history& history) {
-        solve_triangular(lower_columns_, nullptr, lower_order_, x, reach_, history.first());
+        solve_triangular(lower_columns_, nullptr, lower_order_.begin(), lower_order_.end(), x, reach_, history.first());
         apply_updates(x);
         history.note_first(x.density());
         const double expected = history.second();
@@ -51,11 +50,12 @@ public:
     }
     /// Solves B' x = b in place.
     void backward(work_vector& x, density_history& history, work_vector* partial = nullptr) {
-        solve_triangular(upper_rows_, inverse_pivots_.data(), upper_order_, x, reach_, history.first());
+        solve_triangular(upper_rows_, inverse_pivots_.data(), upper_order_.begin(), upper_order_.end(), x, reach_,
+                         history.first());
         if (partial != nullptr) partial->copy(x);
         apply_updates_transposed(x);
         history.note_first(x.density());
-        solve_triangular(lower_rows_, nullptr, std::views::reverse(lower_order_), x, reach_, history.second());
+        solve_triangular(lower_rows_, nullptr, lower_order_.rbegin(), lower_order_.rend(), x, reach_, history.second());
         history.note_second(x.density());
     }
 
@@ -74,8 +74,9 @@ public:
 private:
     void finish_forward(work_vector& x, double expected, bool listed) {
         // Slacks that were pivots from the start have nothing above them.
-        const auto order = upper_order_ | std::views::drop(static_cast<std::ptrdiff_t>(slacks_)) | std::views::reverse;
-        solve_triangular(upper_columns_, inverse_pivots_.data(), order, x, reach_, expected, listed);
+        const auto end = upper_order_.rend() - static_cast<std::ptrdiff_t>(slacks_);
+        solve_triangular(upper_columns_, inverse_pivots_.data(), upper_order_.rbegin(), end, x, reach_, expected,
+                         listed);
     }
     void take(const pivot_sequence& sequence, const std::vector<int>& row_of_column);
     void apply_updates(work_vector& x) const {

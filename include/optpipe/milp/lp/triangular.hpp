@@ -5,7 +5,6 @@
 #include "optpipe/milp/lp/work_vector.hpp"
 
 #include <cstddef>
-#include <ranges>
 #include <vector>
 
 namespace optpipe::milp::lp {
@@ -86,13 +85,13 @@ inline void eliminate(double* x, double pivot_value, int size, const int* index,
         x[index[k]] -= pivot_value * value[k];
 }
 
-/// Solves with a triangular matrix of unit diagonal, or of the given inverse pivots. `Order` is a range of rows, each
-/// before those in its list; rows with an empty list and unit diagonal may be left out. Unless it must be `listed`, the
-/// result may come as values alone.
-template <class Order>
-void solve_triangular(const growing_lists& lists, const double* inverse_pivots, const Order& order, work_vector& x,
-                      reach& r, double expected, bool listed = true) {
-    if (std::ranges::empty(order)) return;
+/// Solves with a triangular matrix of unit diagonal, or of the given inverse pivots. From `first` to `last`, rows come
+/// before those in their list; rows with an empty list and unit diagonal may be left out. Unless it must be `listed`,
+/// the result may come as values alone.
+template <class Iterator>
+void solve_triangular(const growing_lists& lists, const double* inverse_pivots, Iterator first, Iterator last,
+                      work_vector& x, reach& r, double expected, bool listed = true) {
+    if (first == last) return;
     double* const values = x.value.data();
     const auto step = [&](int p) {
         double v = values[p];
@@ -108,8 +107,8 @@ void solve_triangular(const growing_lists& lists, const double* inverse_pivots, 
         x.drop_tiny();
         return;
     }
-    for (const int p : order)
-        if (p >= 0) step(p);
+    for (; first != last; ++first)
+        if (*first >= 0) step(*first);
     if (listed)
         x.list_all();
     else
