@@ -11,6 +11,7 @@
 #include "optpipe/milp/search/relaxation.hpp"
 #include "optpipe/milp/search/tree.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <functional>
@@ -104,11 +105,12 @@ private:
     /// Whether that was all.
     bool run_prover() {
         const double low = engine_.least_objective();
-        if (!context_->options->conflict_search || low == -infinity) return false;
+        const auto& kinds = context_->task->kind;
+        const bool integers = std::find(kinds.begin(), kinds.end(), column_kind::integer) != kinds.end();
+        if (!context_->options->conflict_search || low == -infinity || !integers) return false;
         prover_ = std::make_unique<prover>(*context_, low, greatest_objective(), context_->options->seed);
         prover_->take_cutoff(cutoff());
         prover_->take_bound(std::max(bound_, context_->help.bound));
-        const auto& kinds = context_->task->kind;
         const bool reals = std::find(kinds.begin(), kinds.end(), column_kind::continuous) != kinds.end();
         prover_->work(reals ? first_conflicts_with_reals : first_conflicts, first_visits);
         prover_->found().publish(*context_);

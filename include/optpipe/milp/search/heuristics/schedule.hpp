@@ -24,6 +24,7 @@ public:
     /// Everything once, cheap first; the incumbent's point may be missing.
     void at_root(tree_worker& w, const node& root) {
         if (!context_->options->heuristics) return;
+        users(w, root);
         for (const auto rule : {diving_rule::locked, diving_rule::fractional, diving_rule::pseudocost})
             diving{*context_, w, locks_}.run(root, rule, {});
         if (w.found().cutoff == infinity) feasibility_pump{*context_, w, random_}.run(root);

@@ -1,0 +1,156 @@
+#include <optpipe/core/random.hpp>
+#include <optpipe/milp/search/activity.hpp>
+#include <optpipe/milp/search/control.hpp>
+#include <optpipe/milp/search/disjunctions.hpp>
+#include <optpipe/milp/search/heuristics/rounding.hpp>
+#include <optpipe/milp/search/incumbents.hpp>
+#include <optpipe/milp/search/proof.hpp>
+#include <optpipe/milp/search/pseudocosts.hpp>
+#include <optpipe/milp/search/queue.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <limits>
+#include <utility>
+#include <vector>
+
+using namespace optpipe;
+using namespace optpipe::milp;
+using namespace optpipe::milp::search;
+
+TEST_CASE("the queue gives the least bound first, then the later born") {
+    node_queue queue;
+    for (const double bound : {3.0, 1.0, 2.0, 1.0}) {
+        node n;
+        n.bound = bound;
+        queue.push(std::move(n));
+    }
+    CHECK(queue.least_bound() == 1.0);
+    CHECK(queue.pop().number == 4);
+    CHECK(queue.pop().number == 2);
+    queue.prune(2.5);
+    CHECK(queue.size() == 1);
+    CHECK(queue.bytes() > 0);
+    CHECK(queue.pop().bound == 2.0);
+    CHECK(queue.bytes() == 0);
+    CHECK(queue.least_bound() == std::numeric_limits<double>::infinity());
+}
+
+TEST_CASE("pseudocosts are means per unit, of others while there are no own") {
+    pseudocosts history{3};
+    CHECK(history.unit(0, true) == 1.0);
+    history.add({0, true, 0.5, 2.0});
+    history.add({0, true, 0.25, 0.5});
+    CHECK(history.unit(0, true) == 3.0);
+    CHECK(history.unit(1, true) == 3.0);
+    CHECK(history.unit(1, false) == 1.0);
+    CHECK(history.reliability(0) == 0);
+    history.add({0, false, 0.5, 1.0});
+    CHECK(history.reliability(0) == 1);
+    CHECK(pseudocosts::score(1.0, 1.0) > pseudocosts::score(0.0, 2.0));
+}
+
+TEST_CASE("the order by activity gives the most active column first") {
+    constexpr std::size_t columns = 50;
+    activity_order order{columns};
+    random_numbers random{5};
+    for (std::size_t j = 0; j < columns; ++j)
+        order.insert(j);
+    for (int k = 0; k < 500; ++k) {
+        order.bump(random.below(columns));
+        order.decay(0.9);
+    }
+    double last = std::numeric_limits<double>::infinity();
+    std::size_t count = 0;
+    while (const auto j = order.pop()) {
+        CHECK(order.activity(*j) <= last);
+        last = order.activity(*j);
+        ++count;
+    }
+    CHECK(count == columns);
+}
+
+TEST_CASE("disjunctions forget the least active half of the long ones") {
+    disjunctions all{10};
+    for (std::size_t k = 0; k < 8; ++k) {
+        const std::vector<literal> two{at_least(k, 1.0), at_least(k + 1, 1.0)};
+        all.add(two, true, k < 2 ? 2 : 5);
+    }
+    all.bump(7);
+    CHECK(all.learned() == 8);
+    all.forget_half();
+    CHECK(all.learned() == 5);
+    CHECK(all.literals(all.size() - 1)[0] == at_least(7, 1.0));
+}
+
+TEST_CASE("only solutions become incumbents, and only better ones") {
+    model m;
+    const auto x = m.add_variable(0.0, 4.0, domain::integer);
+    m.add_row(1.0 * x >= 1.5);
+    m.set_objective(2.0 * x + 10.0);
+    incumbent_board board;
+    incumbents best{m, {}, &board};
+    CHECK(!best.exists());
+    CHECK(!best.offer({1.0}));
+    CHECK(!best.offer({2.5}));
+    CHECK(!best.offer({}));
+    CHECK(best.offer({3.0 + 1e-9}));
+    CHECK(best.objective() == 6.0);
+    CHECK(best.values() == std::vector{3.0});
+    CHECK(!best.offer({4.0}));
+    CHECK(best.offer({2.0}));
+    CHECK(best.found() == 2);
+    REQUIRE(board.read().has_value());
+    CHECK(board.read()->objective == 14.0);
+}
+
+TEST_CASE("rounding asks the rows") {
+    model m;
+    const auto x = m.add_variable(0.0, 4.0, domain::integer), y = m.add_variable(0.0, 4.0, domain::integer);
+    m.add_row(x + y <= 5.5);
+    m.add_row(x - y >= -1.0);
+    const auto p = problem_of(m);
+    const locks l{p};
+    CHECK(l.up == std::vector<std::uint32_t>{1, 2});
+    CHECK(l.down == std::vector<std::uint32_t>{1, 0});
+    CHECK(round_by_locks(p, l, std::vector{3.0, 2.5}) == std::vector{3.0, 2.0});
+    CHECK(!round_by_locks(p, l, std::vector{0.4, 3.4}).has_value());
+}
+
+TEST_CASE("a sum of rows proves what it proves, and nothing else") {
+    // x + y >= 3 and x - y >= 1 give x >= 2
+    model m;
+    const auto x = m.add_variable(0.0, 1.5), y = m.add_variable(-10.0, 10.0);
+    m.add_row(x + y >= 3.0);
+    m.add_row(x - y >= 1.0);
+    const auto p = problem_of(m);
+    const domains d{p};
+    const extra_rows none;
+    proof_row proof{p, none};
+    const auto proves = [&](const std::vector<double>& multipliers) {
+        proof.build(multipliers, 0.0, infinity);
+        proof.tidy(d);
+        return proof.contradicts(d);
+    };
+    CHECK(proves({1.0, 1.0}));
+    CHECK(proves({0.5, 0.5}));
+    CHECK(!proves({1.0, 0.0}));
+    CHECK(!proves({-1.0, -1.0}));
+    CHECK(!proves({0.0, 0.0}));
+}
+
+TEST_CASE("limits are met once, and the first is kept") {
+    solve_options options;
+    options.node_limit = 2;
+    control c{options};
+    CHECK(!c.over());
+    c.count_node();
+    c.count_node();
+    CHECK(c.over());
+    CHECK(c.reason() == limit::nodes);
+    c.end(limit::time);
+    CHECK(c.reason() == limit::nodes);
+    CHECK(c.token().stop_requested());
+    CHECK(!c.finished());
+}

@@ -1,0 +1,207 @@
+#include "oracle/milp_models.hpp"
+#include <optpipe/milp/check.hpp>
+#include <optpipe/milp/solve.hpp>
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <optional>
+#include <stop_token>
+#include <vector>
+
+using namespace optpipe::milp;
+
+namespace {
+
+/// Which limit ended it, if one did.
+std::optional<limit> limit_of(const result& r) {
+    const auto* s = std::get_if<stopped>(&r.why);
+    return s != nullptr ? std::optional{s->why} : std::nullopt;
+}
+
+/// Every third of many items in two knapsacks of incommensurable weights: far from easy.
+model hard() {
+    constexpr std::size_t items = 60;
+    model m;
+    expression first, second, worth;
+    for (std::size_t k = 0; k < items; ++k) {
+        const auto x = m.add_binary();
+        const auto a = static_cast<double>((k * 7919 + 13) % 997 + 500);
+        const auto b = static_cast<double>((k * 6007 + 71) % 991 + 500);
+        first += a * x;
+        second += b * x;
+        worth += (a + b) * x;
+    }
+    m.add_row(first <= 20011.0);
+    m.add_row(second <= 19997.0);
+    m.set_objective(worth, sense::maximize);
+    return m;
+}
+
+/// What a search that was cut short must still be right about.
+void check_partial(const model& m, const result& r) {
+    CHECK(r.bound >= r.objective);
+    if (r.incumbent) CHECK(check(m, *r.incumbent).empty());
+}
+
+} // namespace
+
+TEST_CASE("limits are named, and what is known by then is right") {
+    const auto m = hard();
+    solve_options options;
+    SUBCASE("nodes") {
+        options.node_limit = 3;
+        const auto r = solve(m, options);
+        CHECK(limit_of(r) == limit::nodes);
+        CHECK(r.stats.nodes <= 4);
+        check_partial(m, r);
+    }
+    SUBCASE("time") {
+        options.time_limit = std::chrono::milliseconds{30};
+        const auto r = solve(m, options);
+        CHECK(limit_of(r) == limit::time);
+        check_partial(m, r);
+    }
+    SUBCASE("no time at all") {
+        options.time_limit = std::chrono::seconds{0};
+        CHECK(limit_of(solve(m, options)) == limit::time);
+    }
+    SUBCASE("memory") {
+        options.memory_limit = 4096;
+        const auto r = solve(m, options);
+        CHECK(limit_of(r) == limit::memory);
+        check_partial(m, r);
+    }
+    SUBCASE("a gap") {
+        options.relative_gap = 0.05;
+        const auto r = solve(m, options);
+        CHECK(limit_of(r) == limit::gap);
+        CHECK(relative_gap(r.objective, r.bound) <= 0.05 + 1e-9);
+        check_partial(m, r);
+    }
+}
+
+TEST_CASE("a stop request ends the search, before and while it runs") {
+    const auto m = hard();
+    std::stop_source source;
+    solve_options options;
+    options.stop = source.get_token();
+    SUBCASE("before") { source.request_stop(); }
+    SUBCASE("while") {
+        options.on_progress = [&](const progress&, solution_sink&) { source.request_stop(); };
+    }
+    const auto r = solve(m, options);
+    CHECK(limit_of(r) == limit::stop_requested);
+    check_partial(m, r);
+}
+
+TEST_CASE("nothing to decide") {
+    SUBCASE("an empty model") {
+        model m;
+        m.set_offset(7.0);
+        const auto r = solve(m);
+        CHECK(std::holds_alternative<optimal>(r.why));
+        CHECK(r.objective == 7.0);
+        CHECK(r.bound == 7.0);
+        CHECK(r.incumbent == std::vector<double>{});
+    }
+    SUBCASE("no rows") {
+        model m;
+        const auto x = m.add_variable(-2.5, 2.5, domain::integer);
+        const auto y = m.add_variable(-infinity, infinity);
+        m.set_objective(3.0 * x + 0.0 * y, sense::maximize);
+        const auto r = solve(m);
+        CHECK(std::holds_alternative<optimal>(r.why));
+        CHECK(r.objective == 6.0);
+    }
+    SUBCASE("only fixed columns") {
+        model m;
+        const auto x = m.add_variable(3.0, 3.0, domain::integer);
+        m.add_row(1.0 * x <= 4.0);
+        m.set_objective(2.0 * x);
+        CHECK(solve(m).objective == 6.0);
+    }
+    SUBCASE("free rows and free columns") {
+        model m;
+        const auto x = m.add_variable(-infinity, infinity);
+        const auto n = m.add_variable(-infinity, infinity, domain::integer);
+        m.add_row(-infinity, {{x, 1.0}, {n, 5.0}}, infinity);
+        m.add_row(x - n == 0.5);
+        m.add_row(x + n >= 3.0);
+        m.set_objective(x + n);
+        const auto r = solve(m);
+        CHECK(std::holds_alternative<optimal>(r.why));
+        CHECK(r.objective == doctest::Approx(4.5));
+    }
+}
+
+TEST_CASE("no solution, and no best one") {
+    for (const bool presolve : {true, false}) {
+        CAPTURE(presolve);
+        solve_options options;
+        options.presolve = presolve;
+        SUBCASE("bounds that cross") {
+            model m;
+            static_cast<void>(m.add_variable(2.0, 1.0));
+            CHECK(std::holds_alternative<infeasible>(solve(m, options).why));
+        }
+        SUBCASE("an integer between whole numbers") {
+            model m;
+            const auto x = m.add_variable(0.2, 0.8, domain::integer);
+            m.set_objective(1.0 * x);
+            CHECK(std::holds_alternative<infeasible>(solve(m, options).why));
+        }
+        SUBCASE("a row without terms") {
+            model m;
+            m.add_row(1.0, {}, 2.0);
+            CHECK(std::holds_alternative<infeasible>(solve(m, options).why));
+        }
+        SUBCASE("parity") {
+            model m;
+            const auto x = m.add_variable(-1000.0, 1000.0, domain::integer);
+            const auto y = m.add_variable(-1000.0, 1000.0, domain::integer);
+            m.add_row(2.0 * x + 4.0 * y == 7.0);
+            CHECK(std::holds_alternative<infeasible>(solve(m, options).why));
+        }
+        SUBCASE("an unbounded integer") {
+            model m;
+            const auto x = m.add_variable(0.0, infinity, domain::integer);
+            const auto y = m.add_variable(0.0, infinity);
+            m.add_row(x - y <= 3.0);
+            m.set_objective(x + y, sense::maximize);
+            const auto r = solve(m, options);
+            CHECK(std::holds_alternative<unbounded>(r.why));
+            CHECK(r.bound == infinity);
+        }
+        SUBCASE("an unbounded relaxation, but no solution") {
+            model m;
+            const auto x = m.add_variable(0.0, infinity);
+            const auto n = m.add_variable(0.0, 5.0, domain::integer);
+            m.add_row(2.0 * n == 3.0);
+            m.set_objective(x, sense::maximize);
+            CHECK(std::holds_alternative<infeasible>(solve(m, options).why));
+        }
+    }
+}
+
+TEST_CASE("numbers far apart") {
+    // big M, and coefficients from 1e-6 to 1e8
+    for (const double big : {1e3, 1e6, 1e8}) {
+        CAPTURE(big);
+        model m;
+        const auto open = m.add_binary();
+        const auto flow = m.add_variable(0.0, infinity);
+        const auto tiny = m.add_variable(0.0, 1e6);
+        m.add_row(flow - big * open <= 0.0);
+        m.add_row(1e-6 * tiny + flow >= 10.0);
+        m.set_objective(100.0 * open + flow + 1e-4 * tiny);
+        const auto r = solve(m);
+        CHECK(std::holds_alternative<optimal>(r.why));
+        // either the switch is paid for, or `tiny` makes up for 1 of the 10
+        CHECK(r.objective == doctest::Approx(110.0));
+        REQUIRE(r.incumbent.has_value());
+        CHECK(check(m, *r.incumbent).empty());
+    }
+}
