@@ -196,6 +196,21 @@ TEST_CASE("big-M rows") {
     check_optimum(s, 20.0);
 }
 
+TEST_CASE("what is infeasible by no more than the tolerance gets one of the two answers") {
+    for (const double unit : {1.0, 1e-4, 1e4, 1e6})
+        for (const double gap : {1e-10, 9e-10, 1e-9, 1.5e-9, 1e-8, 1e-7, 1e-6})
+            for (const bool scaling : {true, false}) {
+                INFO(unit << " " << gap << " " << scaling);
+                simplex s{make({1.0, 1.0}, {0.0, 0.0}, {1.0, 1.0},
+                               {{(2.0 + gap) * unit, {unit, unit}, unlimited}, {0.0, {1.0, -1.0}, 0.0}}),
+                          {.scaling = scaling}};
+                const auto status = s.solve();
+                CHECK((status == lp_status::infeasible || status == lp_status::optimal));
+                if (gap > 1e-7) CHECK(status == lp_status::infeasible);
+                CHECK(judge::objection(s, status) == "");
+            }
+}
+
 TEST_CASE("a limit ends the solve with a valid bound, and the next solve goes on") {
     simplex reference{transport(12, 1)};
     REQUIRE(reference.solve() == lp_status::optimal);

@@ -40,7 +40,8 @@ public:
                 refactor();
                 break;
             case step::feasible:
-                if (is_fresh_) return banned_ ? method_end::trouble : method_end::optimal;
+                if (banned_ && iterations_ == fresh_iterations_) return method_end::trouble;
+                if (is_fresh_) return method_end::optimal;
                 start_afresh();
                 break;
             case step::ray:
@@ -76,6 +77,7 @@ private:
         pricing_.refresh();
         objective_ = t_.objective();
         is_fresh_ = true;
+        fresh_iterations_ = iterations_;
         banned_ = false;
     }
     void perturb() {
@@ -248,6 +250,7 @@ private:
     double side_ = 1.0;
     double objective_ = 0.0;
     std::size_t iterations_ = 0;
+    std::size_t fresh_iterations_ = 0;
     int retries_ = 0;
     int degenerate_ = 0;
     bool is_fresh_ = false;

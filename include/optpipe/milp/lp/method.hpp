@@ -22,6 +22,8 @@ struct method_settings {
     double dual_tolerance = 1e-9;
     int updates = 100;
     bool perturb = true;
+    /// What a proof of infeasibility must exceed; see `verify_infeasible`.
+    double least_proof = 1e-9;
 };
 
 } // namespace optpipe::milp::lp

@@ -65,7 +65,8 @@ public:
     /// Multipliers of the rows: above 0 where a row holds the objective up at its lower bound.
     [[nodiscard]] std::span<const double> duals() const { return found_.point.duals; }
     [[nodiscard]] std::span<const double> reduced_costs() const { return found_.point.reduced_costs; }
-    /// After `infeasible`: multipliers that `verify_infeasible` accepts; all 0 if a lower bound is above its upper.
+    /// After `infeasible`: multipliers that `verify_infeasible` accepts, if need be with tolerance 0; all of them 0 if
+    /// a lower bound is above its upper.
     [[nodiscard]] std::span<const double> infeasibility_ray() const { return found_.infeasibility_ray; }
     /// After `unbounded`: a direction that `verify_unbounded` accepts.
     [[nodiscard]] std::span<const double> unbounded_ray() const { return found_.unbounded_ray; }

@@ -54,7 +54,7 @@ private:
     bool is_interrupted();
     bool proves_cutoff(double objective);
     void conclude_early();
-    bool claims_infeasible(std::vector<double> multipliers);
+    bool claims_infeasible(std::vector<double> multipliers, double least_proof);
     bool claims_unbounded(std::vector<double> direction);
     bool claims_optimal();
     void extract();
@@ -104,9 +104,19 @@ inline bool solve_run::has_crossed_bounds() const {
 
 inline method_settings solve_run::settings(int attempt) const {
     constexpr int few_updates = 20;
-    method_settings s{options_.pricing, options_.primal_tolerance, options_.dual_tolerance, options_.updates, true};
-    if (attempt > 0) s.updates = std::min(s.updates, few_updates);
+    method_settings s{.pricing = options_.pricing,
+                      .primal_tolerance = options_.primal_tolerance,
+                      .dual_tolerance = options_.dual_tolerance,
+                      .updates = options_.updates,
+                      .least_proof = options_.primal_tolerance};
     s.perturb = attempt != 1;
+    if (attempt == 0) return s;
+    s.updates = std::min(s.updates, few_updates);
+    // Infeasible by no more than the tolerance: then either answer will do, if it can be proven.
+    s.least_proof = 0.0;
+    constexpr double looser = 10.0;
+    if (attempt > 1) s.primal_tolerance *= looser;
+    if (attempt > 1) s.dual_tolerance *= looser;
     return s;
 }
 
@@ -182,7 +192,7 @@ inline bool solve_run::run_dual(const method_settings& settings, bool& costs_cha
     switch (end) {
     case method_end::optimal: return true;
     case method_end::ray:
-        if (claims_infeasible(method.ray())) verdict_ = lp_status::infeasible;
+        if (claims_infeasible(method.ray(), settings.least_proof)) verdict_ = lp_status::infeasible;
         break;
     case method_end::interrupted: conclude_early(); break;
     case method_end::trouble: break;
@@ -242,9 +252,9 @@ inline void solve_run::conclude_early() {
     found_.objective = safe_dual_bound(program_, found_.point.duals);
 }
 
-inline bool solve_run::claims_infeasible(std::vector<double> multipliers) {
+inline bool solve_run::claims_infeasible(std::vector<double> multipliers, double least_proof) {
     s_.unscale_multipliers(multipliers);
-    if (!verify_infeasible(program_, multipliers, options_.primal_tolerance)) return false;
+    if (!verify_infeasible(program_, multipliers, least_proof)) return false;
     found_.infeasibility_ray = std::move(multipliers);
     return true;
 }
