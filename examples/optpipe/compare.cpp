@@ -2,6 +2,8 @@
 #include "methods.hpp"
 
 #include <iostream>
+#include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 #include <optpipe/optpipe.hpp>
@@ -31,13 +33,22 @@ int compare(const compare_options& options) {
     const auto p = optpipe::read_problem(options.problem);
     const auto bound = optpipe::bounds_of(p).best();
     std::vector<optpipe::comparison_row> rows;
-    for (const auto& a : run_methods(p, [](std::string_view) { return true; })) rows.push_back(row_of(p, a));
+    std::vector<optpipe::comparison_row> listed;
+    std::string others;
+    for (const auto& a : run_methods(p, [](std::string_view) { return true; })) {
+        rows.push_back(row_of(p, a));
+        if (a.result || a.result.why().reason != optpipe::refusal_reason::does_not_apply)
+            listed.push_back(rows.back());
+        else
+            others += (others.empty() ? "" : ", ") + a.method;
+    }
     if (!options.json.empty()) {
         nlohmann::ordered_json table{{"problem", p.name}, {"bound", bound.value()}, {"methods", nlohmann::ordered_json::array()}};
         for (const auto& row : rows) table["methods"].push_back(to_json(row));
         optpipe::write_file(options.json, table.dump(1) + "\n");
     }
-    optpipe::write_comparison(std::cout, p, rows);
+    optpipe::write_comparison(std::cout, p, listed);
+    if (!others.empty()) std::cout << "not made for such a problem: " << others << '\n';
     std::cout << "no schedule of this problem is better than " << optpipe::format_number(bound) << '\n';
     const bool any = std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.result.has_value(); });
     return any ? success : no_schedule;

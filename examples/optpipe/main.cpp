@@ -23,7 +23,7 @@ std::string not_negative(const std::string& text) {
 void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand("plan", "Find the schedule that trains a step fastest within each device's memory");
     command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1)")->required();
-    command->add_option("--method", o.method, "best (default), or one of: " + program::method_names());
+    command->add_option("--method", o.method, "best (default), or one of: " + program::method_names() + "; parameters as in gis:g=3");
     command->add_option("--time-limit", o.time_limit, "Search until a bound is met or this many seconds are over (default: a fixed effort, about half a second)")
         ->check(not_negative);
     command->add_option("--threads", o.threads, "Threads for methods that can use several; those so far use one")->check(not_negative);

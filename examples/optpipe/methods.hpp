@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <optpipe/io/text.hpp>
+#include <optpipe/schedule/builder_parameters.hpp>
 #include <optpipe/schedule.hpp>
 
 namespace program {
@@ -21,20 +22,23 @@ struct attempt {
     double seconds = 0.0;
 };
 
-/// For the builders that search.
-struct search_options {
+struct method_options {
+    /// For a builder with parameters, as "g=3".
+    std::string settings{};
+    /// For the builders that search.
     std::optional<double> time_limit{};
     std::uint64_t seed = 1;
 };
 
 template <class Builder>
-attempt run(const optpipe::problem& p, Builder builder, const search_options& options = {}) {
+attempt run(const optpipe::problem& p, Builder builder, const method_options& options = {}) {
+    if (!options.settings.empty()) optpipe::set_parameters(builder, options.settings);
+    if constexpr (requires { builder.seed; }) builder.seed = options.seed;
     using clock = std::chrono::steady_clock;
     const auto start = clock::now();
     const auto elapsed = [&] { return std::chrono::duration<double>(clock::now() - start).count(); };
     attempt done{std::string{Builder::name}, {}, 0.0};
     if constexpr (std::is_same_v<Builder, optpipe::adaptive_builder<>>) {
-        builder.seed = options.seed;
         if (options.time_limit) builder.effort = optpipe::dynamic;
         const auto built = builder(p, [&] { return options.time_limit && elapsed() >= *options.time_limit; });
         done.result = built ? optpipe::time_order(p, *built) : built.why();
@@ -47,7 +51,7 @@ attempt run(const optpipe::problem& p, Builder builder, const search_options& op
 
 /// Runs those that `wanted(name)` asks for.
 template <class Wanted>
-std::vector<attempt> run_methods(const optpipe::problem& p, Wanted wanted, const search_options& options = {}) {
+std::vector<attempt> run_methods(const optpipe::problem& p, Wanted wanted, const method_options& options = {}) {
     std::vector<attempt> attempts;
     optpipe::for_each_builder([&](const auto& builder) {
         if (wanted(std::string_view{builder.name})) attempts.push_back(run(p, builder, options));

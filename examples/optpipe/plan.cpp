@@ -38,9 +38,13 @@ std::string method_names() {
 
 int plan(const plan_options& options) {
     const auto p = optpipe::read_problem(options.problem);
+    // A method may come with parameters, as in gis:g=3.
+    const auto colon = options.method.find(':');
+    const auto method = options.method.substr(0, colon);
+    const auto settings = colon == std::string::npos ? "" : options.method.substr(colon + 1);
     const bool all = options.method.empty() || options.method == "best";
     const auto attempts = run_methods(
-        p, [&](std::string_view name) { return all || name == options.method; }, {options.time_limit, options.seed});
+        p, [&](std::string_view name) { return all || name == method; }, {settings, options.time_limit, options.seed});
     if (attempts.empty()) {
         std::cerr << "optpipe: --method: there is no \"" << optpipe::printable(options.method) << "\"; there are best, " << method_names() << '\n';
         return bad_input;

@@ -32,9 +32,13 @@ TEST_CASE("compare lists every method; those that don't fit say why") {
           "rank 0 needs 4 of memory, its limit is 1.5", "gpipe", "1f1b", "adaptive", "best", "better than"})
         CHECK_MESSAGE(contains(result.out, part), part << '\n' << result);
 
+    CHECK(contains(result.out, "not made for such a problem: zb-v, v-half, v-min, v-auto, dualpipe-v"));
+    CHECK_FALSE(contains(result.out, "v placement"));
+
     const auto table = json::parse(place.read("table.json"));
     CHECK(table["problem"] == "two-ranks");
-    REQUIRE(table["methods"].size() >= 3);
+    REQUIRE(table["methods"].size() == 17);
+    CHECK(contains(row_of(table, "zb-v")["reason"].get<std::string>(), "v placement"));
     CHECK(contains(row_of(table, "1f1b")["reason"].get<std::string>(), "rank 0"));
     const auto best = row_of(table, "adaptive");
     CHECK(best["objective"].get<double>() >= table["bound"].get<double>() * (1.0 - 1e-6));

@@ -129,4 +129,34 @@ TEST_CASE("a problem without a schedule is an answer: which rank, how much it ne
     }
 }
 
+TEST_CASE("a method may come with parameters") {
+    const workplace place;
+    const auto problem = data("problems/po-d4-v4-m16-k100-mem5.json");
+    const auto smaller = run({"plan", problem, "--method", "gis:g=2", "--quiet"});
+    const auto larger = run({"plan", problem, "--method", "gis:g=4", "--quiet"});
+    CHECK_MESSAGE((smaller.status == 3 && smaller.says({"gis", "needs 10 of memory, its limit is 5"})), smaller);
+    CHECK_MESSAGE((larger.status == 3 && larger.says({"gis", "needs 16 of memory, its limit is 5"})), larger);
+    struct {
+        const char* method;
+        const char* sentence;
+    } const refused[] = {
+        {"gis:x=3", "method gis: x=3: its parameters are g"},
+        {"gis:g=", "method gis: g=: must be a whole number, as in g=3"},
+        {"gis:g=-1", "method gis: g=-1: must be a whole number"},
+        {"gis:g=1.5", "method gis: g=1.5: must be a whole number"},
+        {"gis:g=99999999999999999999", "must be a whole number"},
+        {"gis:", "its parameters are g"},
+        {"po:chunks=2,", "its parameters are chunks, g"},
+        {"gpipe:g=1", "method gpipe: g=1: it has no parameters"},
+        {"best:g=1", "there is no \"best:g=1\""},
+    };
+    for (const auto& [method, sentence] : refused) {
+        const auto result = run({"plan", problem, "--method", method, "--out", place / "s.json"});
+        CHECK_MESSAGE((result.status == 2 && result.out.empty() && result.says({sentence})), method << '\n' << result);
+    }
+    CHECK(place.files().empty());
+    const auto two = run({"plan", problem, "--method", "po:chunks=4,g=1", "--quiet", "--out", place / "s.json"});
+    CHECK_MESSAGE(two.status == 0, two);
+}
+
 #endif

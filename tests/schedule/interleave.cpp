@@ -20,8 +20,8 @@ any_graph linear(std::size_t ranks, std::size_t microbatches) {
     return to_any_graph(optpipe::graph<optpipe::dynamic, optpipe::dynamic>{ranks, microbatches});
 }
 
-compute_lanes<any_graph> lanes_of(const std::vector<std::vector<std::string>>& texts) {
-    compute_lanes<any_graph> lanes(texts.size());
+compute_lanes lanes_of(const std::vector<std::vector<std::string>>& texts) {
+    compute_lanes lanes(texts.size());
     for (std::size_t r = 0; r < texts.size(); ++r)
         for (const auto& text : texts[r])
             lanes[rank{r}].push_back(oracle::spelled(text));

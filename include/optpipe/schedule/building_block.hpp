@@ -143,24 +143,18 @@ template <pipeline_graph Graph>
     return repeat(g, block, g.microbatches());
 }
 
-/// Appends the order of each rank, without the cells, to its lane. (gcc 12 can't return an array of vectors in a
-/// constant expression.)
-template <class Lanes> constexpr void fill_lanes(const operation_grid& grid, Lanes& lanes) {
+/// The order of each rank, without the cells.
+[[nodiscard]] constexpr compute_lanes lanes_of(const operation_grid& grid) {
+    compute_lanes lanes(grid.size());
     for (const rank r : grid.indices())
         for (const auto& one : grid[r])
             lanes[r].push_back(one.op);
-}
-/// The order of each rank, without the cells.
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr compute_lanes<Graph> lanes_of(const Graph& g, const operation_grid& grid) {
-    compute_lanes<Graph> lanes(g.ranks());
-    fill_lanes(grid, lanes);
     return lanes;
 }
 
 /// I and the W right after it become one B, for problems whose backwards can't be split; where something stands
 /// between them, B takes the place of I.
-template <class Lanes> constexpr void fuse_backwards(Lanes& lanes) {
+constexpr void fuse_backwards(compute_lanes& lanes) {
     for (auto& lane : lanes) {
         std::erase_if(lane, [](const operation& op) { return op.kind == operation_kind::backward_weight; });
         for (auto& op : lane)

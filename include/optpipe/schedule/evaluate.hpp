@@ -4,6 +4,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/builder.hpp"
 #include "optpipe/schedule/measure.hpp"
+#include "optpipe/schedule/postpone_reloads.hpp"
 #include "optpipe/schedule/report.hpp"
 #include "optpipe/schedule/simulate.hpp"
 
@@ -13,14 +14,18 @@
 
 namespace optpipe {
 
-/// The times that an order gets in the end: its earliest ones, and for `span` a warm-up that is put off.
+/// The times that an order gets in the end: its earliest ones; but for `span` a warm-up that is put off, and where
+/// stashes travel both that and reloads that are, so that nothing is held for longer than it has to be.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> time_order(const basic_problem<Graph>& p,
                                                                   const basic_order<Graph>& given) {
     auto timed = simulate(p, given);
-    if (!timed || p.objective == objective_kind::makespan) return timed;
+    const bool travels = std::any_of(given.operations.begin(), given.operations.end(),
+                                     [](const operation& op) { return is_transfer(op.kind); });
+    if (!timed || (p.objective == objective_kind::makespan && !travels)) return timed;
     auto result = *std::move(timed);
     postpone_warm_up(p, result);
+    if (travels) postpone_reloads(p, result);
     return result;
 }
 

@@ -12,7 +12,7 @@ namespace optpipe {
 
 /// The compute operations of each rank, in the order in which it runs them. Of dynamic extent: gcc 12 can't return an
 /// array of vectors in a constant expression.
-template <pipeline_graph Graph> using compute_lanes = per_rank<std::vector<operation>>;
+using compute_lanes = per_rank<std::vector<operation>>;
 
 namespace detail {
 
@@ -53,7 +53,7 @@ private:
 /// Merges the lanes of all ranks into one order that respects every dependency. Where the lanes wait for each other in
 /// a circle, `not_executable`, with the rank of one of them and how many of its operations were done.
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr outcome<basic_order<Graph>> interleave(const Graph& g, const compute_lanes<Graph>& lanes) {
+[[nodiscard]] constexpr outcome<basic_order<Graph>> interleave(const Graph& g, const compute_lanes& lanes) {
     basic_order<Graph> merged{g, {}};
     detail::dependency_tracker<Graph> tracker{g};
     per_rank<std::size_t, Graph::rank_extent> next(g.ranks());

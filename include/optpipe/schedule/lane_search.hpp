@@ -28,7 +28,7 @@ public:
 
     /// Offers all that it finds to `best`. Stops after `effort` operations placed, or after long without luck. The
     /// operations placed.
-    constexpr std::size_t run(compute_lanes<Graph> lanes, std::size_t effort) {
+    constexpr std::size_t run(compute_lanes lanes, std::size_t effort) {
         constexpr std::size_t patience = 1000;
         constexpr std::size_t whim = 16;
         spent_ = 0;
@@ -66,7 +66,7 @@ private:
         std::size_t position = 0;
     };
 
-    constexpr worth evaluate(const compute_lanes<Graph>& lanes) {
+    constexpr worth evaluate(const compute_lanes& lanes) {
         auto completed = complete_(lanes);
         spent_ += number_.size() / 2;
         if (!completed) return {};
@@ -92,7 +92,7 @@ private:
             sum += end[on] - begin[on];
         return sum;
     }
-    constexpr void find_exchanges(const basic_schedule<Graph>& s, const compute_lanes<Graph>& lanes) {
+    constexpr void find_exchanges(const basic_schedule<Graph>& s, const compute_lanes& lanes) {
         exchanges_.clear();
         std::vector<duration> end(number_.size(), duration::unlimited());
         for (const auto& one : s.operations)
@@ -118,8 +118,8 @@ private:
 
 /// The compute operations of an order, rank by rank.
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr compute_lanes<Graph> lanes_of(const basic_problem<Graph>& p, const basic_order<Graph>& o) {
-    compute_lanes<Graph> lanes(p.graph.ranks());
+[[nodiscard]] constexpr compute_lanes lanes_of(const basic_problem<Graph>& p, const basic_order<Graph>& o) {
+    compute_lanes lanes(p.graph.ranks());
     for (const auto& op : o.operations)
         if (!is_transfer(op.kind)) lanes[p.rank_of(op.stage)].push_back(op);
     return lanes;

@@ -38,7 +38,7 @@ public:
         result_.operations.reserve(3 * forward_end_.size());
     }
 
-    constexpr outcome<basic_order<Graph>> run(const compute_lanes<Graph>& lanes) {
+    constexpr outcome<basic_order<Graph>> run(const compute_lanes& lanes) {
         for (const rank r : p_.graph.all_ranks())
             for (std::size_t i = 0; i < lanes[r].size(); ++i)
                 if (lanes[r][i].kind == operation_kind::backward_weight) own_[r].named_to = i;
@@ -162,7 +162,7 @@ private:
 /// would otherwise wait for an input or would hold more than its budget. `over_memory` where that doesn't help.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>>
-fill_with_weights(const basic_problem<Graph>& p, const compute_lanes<Graph>& lanes,
+fill_with_weights(const basic_problem<Graph>& p, const compute_lanes& lanes,
                   const per_rank<memory_size, Graph::rank_extent>& budget, weight_filling how = {}) {
     return detail::weight_filler<Graph>{p, budget, how}.run(lanes);
 }

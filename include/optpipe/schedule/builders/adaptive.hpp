@@ -4,10 +4,12 @@
 #include "optpipe/pipeline/offload_policy.hpp"
 #include "optpipe/schedule/bounds.hpp"
 #include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builder_parameters.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/dispatch_search.hpp"
 
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -57,6 +59,9 @@ template <offload_policy Policy = offload::solver_decides> struct adaptive_build
     /// Dispatcher work to spend on the search; a first few trials are always made.
     std::size_t effort = 30'000'000;
     std::uint64_t seed = 1;
+    [[nodiscard]] static constexpr std::array<builder_parameter<adaptive_builder>, 1> parameters() {
+        return {{{"effort", &adaptive_builder::effort}}};
+    }
 
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {

@@ -1,20 +1,45 @@
 #pragma once
 
 #include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/schedule/builders/dual_pipe_v.hpp"
+#include "optpipe/schedule/builders/gis.hpp"
+#include "optpipe/schedule/builders/gis_half.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/interleaved.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+#include "optpipe/schedule/builders/pipe_offload.hpp"
+#include "optpipe/schedule/builders/pipe_offload_full.hpp"
+#include "optpipe/schedule/builders/pipe_offload_half.hpp"
+#include "optpipe/schedule/builders/v_auto.hpp"
+#include "optpipe/schedule/builders/v_half.hpp"
+#include "optpipe/schedule/builders/v_min.hpp"
 #include "optpipe/schedule/builders/zero_bubble_auto.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h1.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h2.hpp"
+#include "optpipe/schedule/builders/zero_bubble_v.hpp"
 
 #include <tuple>
 
 namespace optpipe {
 
 /// Every builder of this library, as `optpipe compare` lists them.
-inline constexpr std::tuple all_builders{gpipe,          one_forward_one_backward, interleaved, zero_bubble_h1,
-                                         zero_bubble_h2, zero_bubble_auto,         adaptive};
+inline constexpr std::tuple all_builders{gpipe,
+                                         one_forward_one_backward,
+                                         interleaved,
+                                         zero_bubble_h1,
+                                         zero_bubble_h2,
+                                         zero_bubble_auto,
+                                         zero_bubble_v,
+                                         v_half,
+                                         v_min,
+                                         v_auto,
+                                         dual_pipe_v,
+                                         gis,
+                                         gis_half,
+                                         pipe_offload,
+                                         pipe_offload_half,
+                                         pipe_offload_full,
+                                         adaptive};
 
 /// Calls `visit(builder)` for each of them, in that order.
 template <class Visitor> constexpr void for_each_builder(Visitor visit) {

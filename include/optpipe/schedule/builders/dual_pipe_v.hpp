@@ -25,7 +25,7 @@ struct dual_pipe_v_builder {
     /// Contract: v placement.
     template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> operator()(const Graph& g) const {
         OPTPIPE_EXPECT(is_v_placed(g), "DualPipeV: needs v placement");
-        compute_lanes<Graph> lanes(g.ranks());
+        compute_lanes lanes(g.ranks());
         for (const rank r : g.all_ranks())
             lanes[r] = lane{g, r}.make();
         return *interleave(g, lanes);

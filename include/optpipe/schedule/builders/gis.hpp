@@ -2,12 +2,14 @@
 
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builder_parameters.hpp"
 #include "optpipe/schedule/builders/interleaved.hpp"
 #include "optpipe/schedule/building_block.hpp"
 #include "optpipe/schedule/interleave.hpp"
 #include "optpipe/schedule/simulate.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <numeric>
 #include <string_view>
@@ -80,7 +82,7 @@ template <pipeline_graph Graph>
 /// What each rank holds at most when it runs its lane.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<memory_size, Graph::rank_extent> memory_of_lanes(const basic_problem<Graph>& p,
-                                                                                  const compute_lanes<Graph>& lanes) {
+                                                                                  const compute_lanes& lanes) {
     per_rank<memory_size, Graph::rank_extent> peaks(p.graph.ranks());
     for (const rank r : p.graph.all_ranks()) {
         memory_size level{};
@@ -105,10 +107,11 @@ template <pipeline_graph Graph>
 }
 
 template <pipeline_graph Graph>
-constexpr void fill_interleaved(const basic_problem<Graph>& p, const building_block<Graph>& block, std::size_t count,
-                                compute_lanes<Graph>& lanes) {
-    fill_lanes(repeat(p.graph, block, count), lanes);
+[[nodiscard]] constexpr compute_lanes interleaved_lanes(const basic_problem<Graph>& p,
+                                                        const building_block<Graph>& block, std::size_t count) {
+    auto lanes = lanes_of(repeat(p.graph, block, count));
     if (!p.split_backward) fuse_backwards(lanes);
+    return lanes;
 }
 
 /// The largest group whose repetition fits the memory; where none does, the one that lacks least.
@@ -120,9 +123,7 @@ template <pipeline_graph Graph>
     for (auto group = p.graph.ranks(); group > 0; --group) {
         const auto block = interleaved_block(p.graph, group, pace);
         const auto count = microbatches_to_the_peak(p.graph, block);
-        compute_lanes<Graph> lanes(p.graph.ranks());
-        fill_interleaved(p, block, count, lanes);
-        const auto lack = largest_lack(p, memory_of_lanes(p, lanes));
+        const auto lack = largest_lack(p, memory_of_lanes(p, interleaved_lanes(p, block, count)));
         if (lack <= slack) return group;
         if (lack >= least) continue;
         least = lack;
@@ -157,15 +158,17 @@ struct gis_builder {
 
     /// Microbatches in a group, R at most; 0: the largest group that fits the memory.
     std::size_t group = 0;
+    [[nodiscard]] static constexpr std::array<builder_parameter<gis_builder>, 1> parameters() {
+        return {{{"g", &gis_builder::group}}};
+    }
 
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
         if (const auto why = detail::not_for_interleaving(p, group); !why.sentence.empty()) return why;
         const auto pace = detail::half_group(p);
         const auto size = group > 0 ? group : detail::largest_group_that_fits(p, pace);
-        compute_lanes<Graph> lanes(p.graph.ranks());
-        detail::fill_interleaved(p, detail::interleaved_block(p.graph, size, pace), p.graph.microbatches(), lanes);
-        return interleave(p.graph, lanes);
+        const auto block = detail::interleaved_block(p.graph, size, pace);
+        return interleave(p.graph, detail::interleaved_lanes(p, block, p.graph.microbatches()));
     }
 };
 inline constexpr gis_builder gis{};

@@ -32,7 +32,7 @@ struct interleaved_builder {
     /// Contract: stage s on rank s mod R.
     template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> operator()(const Graph& g) const {
         OPTPIPE_EXPECT(is_loop_placed(g), "interleaved 1F1B: needs stage s on rank s mod R");
-        compute_lanes<Graph> lanes(g.ranks());
+        compute_lanes lanes(g.ranks());
         for (const rank r : g.all_ranks())
             fill(g, r, lanes[r]);
         return *interleave(g, lanes);

@@ -18,7 +18,7 @@ struct one_forward_one_backward_builder {
     /// Contract: one stage per rank.
     template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> operator()(const Graph& g) const {
         OPTPIPE_EXPECT(one_stage_per_rank(g), "1F1B: needs one stage per rank");
-        compute_lanes<Graph> lanes(g.ranks());
+        compute_lanes lanes(g.ranks());
         const auto count = g.microbatches();
         for (const stage s : g.all_stages()) {
             auto& lane = lanes[g.rank_of(s)];

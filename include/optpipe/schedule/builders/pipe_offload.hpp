@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builder_parameters.hpp"
 #include "optpipe/schedule/builders/gis.hpp"
 #include "optpipe/schedule/interleave.hpp"
 #include "optpipe/schedule/offload_placement.hpp"
@@ -8,6 +9,7 @@
 #include "optpipe/schedule/simulate.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <string_view>
@@ -44,9 +46,8 @@ template <pipeline_graph Graph>
 
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> interleaved_order(const basic_problem<Graph>& p, std::size_t group) {
-    compute_lanes<Graph> lanes(p.graph.ranks());
-    fill_interleaved(p, interleaved_block(p.graph, group, half_group(p)), p.graph.microbatches(), lanes);
-    return *interleave(p.graph, lanes);
+    const auto block = interleaved_block(p.graph, group, half_group(p));
+    return *interleave(p.graph, interleaved_lanes(p, block, p.graph.microbatches()));
 }
 
 template <pipeline_graph Graph>
@@ -117,6 +118,9 @@ struct pipe_offload_builder {
     std::size_t chunks = 1;
     /// Microbatches in a group, R at most; 0: 1, and under a memory limit the best of R, the half group and 1.
     std::size_t group = 0;
+    [[nodiscard]] static constexpr std::array<builder_parameter<pipe_offload_builder>, 2> parameters() {
+        return {{{"chunks", &pipe_offload_builder::chunks}, {"g", &pipe_offload_builder::group}}};
+    }
 
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {

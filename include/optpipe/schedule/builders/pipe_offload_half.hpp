@@ -1,8 +1,10 @@
 #pragma once
 
 #include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builder_parameters.hpp"
 #include "optpipe/schedule/builders/pipe_offload.hpp"
 
+#include <array>
 #include <cstddef>
 #include <string_view>
 
@@ -15,6 +17,9 @@ struct pipe_offload_half_builder {
 
     /// Microbatches in a group, R at most; 0: 1, and under a memory limit the best of R, the half group and 1.
     std::size_t group = 0;
+    [[nodiscard]] static constexpr std::array<builder_parameter<pipe_offload_half_builder>, 1> parameters() {
+        return {{{"g", &pipe_offload_half_builder::group}}};
+    }
 
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {

@@ -3,6 +3,7 @@
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/schedule/bounds.hpp"
 #include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builder_parameters.hpp"
 #include "optpipe/schedule/builders/v_block.hpp"
 #include "optpipe/schedule/builders/v_fixed.hpp"
 #include "optpipe/schedule/builders/v_lanes.hpp"
@@ -11,6 +12,7 @@
 #include "optpipe/schedule/weight_filling.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -54,7 +56,7 @@ private:
         std::size_t number = 0;
     };
     struct tried {
-        compute_lanes<Graph> lanes{};
+        compute_lanes lanes{};
         duration value{};
     };
 
@@ -140,8 +142,7 @@ private:
             if (trials++ >= least_trials && spent_ > effort_ / 2) break;
             auto block = make_v_block(p_.graph, one.pattern);
             place_weight_gradients(p_.graph, block);
-            if (one.fits && !best_.found())
-                best_.offer(*interleave(p_.graph, lanes_of(p_.graph, repeat(p_.graph, block))));
+            if (one.fits && !best_.found()) best_.offer(*interleave(p_.graph, lanes_of(repeat(p_.graph, block))));
             for (const bool rebuild : {true, false})
                 for (const bool keep_weights : {true, false})
                     attempt(v_lanes(p_.graph, block, {stashes_, true, rebuild, keep_weights}));
@@ -149,7 +150,7 @@ private:
         std::sort(tried_.begin(), tried_.end(), [](const tried& x, const tried& y) { return x.value < y.value; });
     }
     /// Weight gradients where the ranks have time, and where they would have it if all passes took as long.
-    constexpr void attempt(compute_lanes<Graph> lanes) {
+    constexpr void attempt(compute_lanes lanes) {
         const auto value = std::min(offer_filled(p_, lanes, {}), offer_filled(even_, lanes, {}));
         if (value.is_unlimited()) return;
         constexpr std::size_t kept = 6;
@@ -160,8 +161,7 @@ private:
         else if (value < worst->value)
             *worst = {std::move(lanes), value};
     }
-    constexpr duration offer_filled(const basic_problem<Graph>& costs, const compute_lanes<Graph>& lanes,
-                                    weight_filling how) {
+    constexpr duration offer_filled(const basic_problem<Graph>& costs, const compute_lanes& lanes, weight_filling how) {
         spent_ += 3 * p_.graph.stages() * p_.graph.microbatches();
         auto filled = fill_with_weights(costs, lanes, p_.memory_limit, how);
         return filled ? best_.offer(*std::move(filled)) : duration::unlimited();
@@ -170,10 +170,8 @@ private:
         constexpr weight_filling fillings[] = {{0.5, false}, {0.0, false}, {1.0, true}, {0.5, true}};
         for (const auto& how : fillings)
             if (!tried_.empty()) offer_filled(p_, tried_.front().lanes, how);
-        const auto fill = [this](const compute_lanes<Graph>& lanes) {
-            return fill_with_weights(p_, lanes, p_.memory_limit);
-        };
-        const auto keep = [this](const compute_lanes<Graph>& lanes) { return interleave(p_.graph, lanes); };
+        const auto fill = [this](const compute_lanes& lanes) { return fill_with_weights(p_, lanes, p_.memory_limit); };
+        const auto keep = [this](const compute_lanes& lanes) { return interleave(p_.graph, lanes); };
         for (const auto& one : tried_)
             if (spent_ < effort_) spent_ += lane_search{p_, fill, best_, seed_}.run(one.lanes, (effort_ - spent_) / 3);
         if (best_.found() && spent_ < effort_)
@@ -203,6 +201,9 @@ struct v_auto_builder {
     /// Operations to place while searching; some trials are always made.
     std::size_t effort = 8'000'000;
     std::uint64_t seed = 1;
+    [[nodiscard]] static constexpr std::array<builder_parameter<v_auto_builder>, 1> parameters() {
+        return {{{"effort", &v_auto_builder::effort}}};
+    }
 
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {

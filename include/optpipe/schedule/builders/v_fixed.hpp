@@ -60,7 +60,7 @@ template <pipeline_graph Graph>
                     if (auto order = fill_with_weights(by_time ? p : even, lanes, roomy.memory_limit))
                         best.offer(*std::move(order));
             }
-    if (const auto repeated = interleave(p.graph, lanes_of(p.graph, repeat(p.graph, block))))
+    if (const auto repeated = interleave(p.graph, lanes_of(repeat(p.graph, block))))
         best.offer(fill_gaps(even, *repeated, roomy.memory_limit));
     best.offer(fill_gaps(roomy, *best, roomy.memory_limit));
     return std::move(best).take();

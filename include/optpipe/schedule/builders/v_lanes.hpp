@@ -162,9 +162,9 @@ private:
 /// The forwards and input gradients of each rank when a block of v placement is repeated, with its ends rebuilt
 /// (Controllable Memory, appendix A). Its weight gradients are for `fill_with_weights`. Contract: v placement.
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr compute_lanes<Graph> v_lanes(const Graph& g, const building_block<Graph>& block, v_ends ends) {
+[[nodiscard]] constexpr compute_lanes v_lanes(const Graph& g, const building_block<Graph>& block, v_ends ends) {
     OPTPIPE_EXPECT(is_v_placed(g), "v_lanes: needs v placement");
-    compute_lanes<Graph> lanes(g.ranks());
+    compute_lanes lanes(g.ranks());
     for (const rank r : g.all_ranks())
         lanes[r] = detail::v_lane<Graph>{g, block, r, ends}.make();
     return lanes;

@@ -15,7 +15,7 @@ namespace optpipe::detail {
 /// does more forwards ahead than it: where the first one is busy with forwards, the others are too.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> zero_bubble_by_hand(const Graph& g, std::size_t slope) {
-    compute_lanes<Graph> lanes(g.ranks());
+    compute_lanes lanes(g.ranks());
     const auto count = g.microbatches();
     const auto put_off = slope * (g.stages() - 1);
     for (const stage s : g.all_stages()) {
