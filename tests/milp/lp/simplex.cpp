@@ -62,7 +62,7 @@ void check_optimum(simplex s, double objective) {
 const std::vector<pricing_rule> rules{pricing_rule::steepest_edge, pricing_rule::devex, pricing_rule::dantzig};
 
 /// A long chain of transport: `size` sources and sinks with random costs; big enough not to be solved at once.
-linear_program transport(std::size_t size, std::uint64_t seed) {
+linear_program transport(std::size_t size, std::uint64_t seed, double supply = 10.0, double demand = 9.0) {
     random_numbers random{seed};
     std::vector<double> cost;
     std::vector<dense_row> rows(2 * size, {0.0, std::vector(size * size, 0.0), 0.0});
@@ -73,8 +73,8 @@ linear_program transport(std::size_t size, std::uint64_t seed) {
             rows[size + k].coefficients[i * size + k] = 1.0;
         }
     for (std::size_t i = 0; i < size; ++i) {
-        rows[i].upper = 10.0;
-        rows[size + i].lower = 9.0;
+        rows[i].upper = supply;
+        rows[size + i].lower = demand;
         rows[size + i].upper = unlimited;
     }
     return make(cost, rows);
@@ -125,6 +125,33 @@ TEST_CASE("signs of multipliers") {
     CHECK(s.reduced_costs()[0] == doctest::Approx(-2.0));
     CHECK(s.current_basis().columns == std::vector{basis_status::at_upper, basis_status::basic});
     CHECK(s.current_basis().rows == std::vector{basis_status::at_lower});
+}
+
+TEST_CASE("a ranged row at its upper end") {
+    // maximize x + y with 1 <= x + y <= 4
+    simplex s{make({-1.0, -2.0}, {{1.0, {1.0, 1.0}, 4.0}})};
+    check_optimum(s, -8.0);
+    s.solve();
+    CHECK(s.duals()[0] == doctest::Approx(-2.0));
+    CHECK(s.current_basis().columns == std::vector{basis_status::at_lower, basis_status::basic});
+    CHECK(s.current_basis().rows == std::vector{basis_status::at_upper});
+}
+
+TEST_CASE("rows come and go") {
+    simplex s{make({1.0, 1.0}, {{1.0, {1.0, 2.0}, 8.0}, {2.0, {3.0, 4.0}, 9.0}, {0.5, {0.0, 1.0}, 7.0}})};
+    REQUIRE(s.solve() == lp_status::optimal);
+    s.add_rows(std::vector{cut_row{{{1, 5.0}, {0, 6.0}, {1, 1.0}}, 3.0, 10.0}, cut_row{{}, -1.0, 1.0}});
+    s.remove_rows(std::vector<std::size_t>{1, 0});
+    const auto& p = s.program();
+    CHECK(p.row_lower == std::vector{0.5, 3.0, -1.0});
+    CHECK(p.row_upper == std::vector{7.0, 10.0, 1.0});
+    const judge::dense a{p};
+    CHECK(a.rows == 3);
+    CHECK(a.entries == std::vector{0.0, 1.0, 6.0, 6.0, 0.0, 0.0});
+    check_optimum(s, 0.5);
+    s.remove_rows(std::vector<std::size_t>{0, 1, 2});
+    CHECK(s.rows() == 0);
+    check_optimum(s, 0.0);
 }
 
 TEST_CASE("examples that cycle with naive rules") {
@@ -251,8 +278,19 @@ TEST_CASE("the cutoff ends the solve once the objective is proven to reach it") 
     CHECK(below.iterations() < reference.iterations());
 
     simplex above{reference.program()};
-    CHECK(above.solve({.cutoff = optimum + 1e-3}) == lp_status::optimal);
+    CHECK(above.solve({.cutoff = optimum + 1e-6}) == lp_status::optimal);
     CHECK(above.objective() == doctest::Approx(optimum).epsilon(1e-9));
+}
+
+TEST_CASE("costs that were perturbed against stalling never reach the cutoff for the program") {
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+        simplex reference{transport(15, seed, 1.0, 1.0)};
+        REQUIRE(reference.solve() == lp_status::optimal);
+        const double optimum = reference.objective();
+        simplex s{reference.program()};
+        CHECK(s.solve({.cutoff = optimum + 1e-6}) == lp_status::optimal);
+        CHECK(s.objective() == doctest::Approx(optimum).epsilon(1e-9));
+    }
 }
 
 TEST_CASE("a row of the tableau is a combination of rows that holds everywhere") {
