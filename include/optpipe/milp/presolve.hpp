@@ -38,8 +38,8 @@ namespace optpipe::milp {
 struct presolve_options {
     /// Reductions that keep an optimal solution, but not all feasible ones. Off for who adds rows later.
     bool dual_reductions = true;
-    bool probing = true;
-    std::size_t rounds = 30;
+    std::size_t rounds = 100;
+    std::size_t probing_rounds = 2; ///< of those, the ones that may probe, which takes longest
     presolving::margins margins{};
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
     std::stop_token stop{};
@@ -146,6 +146,7 @@ inline verdict reduce(reducer& r, const presolve_options& options) {
         (run(method), ...);
         return worst;
     };
+    std::size_t probed = 0;
     for (std::size_t round = 0; round < options.rounds && !is_over(); ++round) {
         auto v = all(redundant_rows{}, singleton_rows{}, integer_rows{}, implied_bounds{}, doubleton_equations{},
                      singleton_columns{options.dual_reductions});
@@ -153,7 +154,7 @@ inline verdict reduce(reducer& r, const presolve_options& options) {
         if (v == verdict::unchanged) v = all(free_columns{}, duplicate_rows{}, duplicate_columns{});
         if (v == verdict::unchanged) v = all(coefficient_tightening{});
         if (v == verdict::unchanged && options.dual_reductions) v = all(dominated_columns{});
-        if (v == verdict::unchanged && options.probing) v = all(probing{}, clique_merging{});
+        if (v == verdict::unchanged && probed++ < options.probing_rounds) v = all(probing{}, clique_merging{});
         if (v != verdict::applied) return v;
     }
     return verdict::unchanged;

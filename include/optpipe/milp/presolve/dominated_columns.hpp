@@ -23,7 +23,7 @@ public:
         std::size_t work = 0;
         for (const variable x : m.all_variables()) {
             if (!m.has(x) || !m.has_changed(x, since) || work > most_work) continue;
-            if (can_grow(m, x, slack)) look_for_dominated(m, x, work, found);
+            if (can_grow(m, x, slack, work)) look_for_dominated(m, x, work, found);
         }
     }
 
@@ -31,10 +31,11 @@ private:
     static constexpr std::size_t most_work = 2'000'000;
     static constexpr std::size_t longest_row = 200;
 
-    static bool can_grow(const reducible& m, variable x, const margins& slack) {
+    static bool can_grow(const reducible& m, variable x, const margins& slack, std::size_t& work) {
         if (m.upper(x) == infinity) return true;
         return std::any_of(m.entries(x).begin(), m.entries(x).end(), [&](const column_entry& e) {
-            if (m.terms(e.at).size() > longest_row) return false;
+            if (m.terms(e.at).size() > longest_row || work > most_work) return false;
+            work += m.terms(e.at).size();
             const auto implied = implied_by(m, e.at, m.activity(e.at), {x, e.coefficient});
             return implied.upper <= m.upper(x) + slack.noise_at(m.upper(x));
         });

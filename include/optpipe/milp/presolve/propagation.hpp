@@ -4,6 +4,7 @@
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <span>
@@ -77,14 +78,24 @@ private:
     }
 
     bool look_at(row r) {
-        work_ += m_->terms(r).size();
-        const auto range = activity(r);
-        if (range.lower() > m_->upper(r) + slack_.excess_at(m_->upper(r)) ||
-            range.upper() < m_->lower(r) - slack_.excess_at(m_->lower(r)))
+        const auto& terms = m_->terms(r);
+        work_ += terms.size();
+        activity_range range;
+        double room = 0.0; // that one term has to itself
+        for (const auto& t : terms) {
+            const double low = lower(t.column);
+            const double high = upper(t.column);
+            range.add(t.coefficient, low, high);
+            room = std::max(room, std::abs(t.coefficient) * (high - low));
+        }
+        const double spare_above = m_->upper(r) - range.lower();
+        const double spare_below = range.upper() - m_->lower(r);
+        if (spare_above < -slack_.excess_at(m_->upper(r)) || spare_below < -slack_.excess_at(m_->lower(r)))
             return false;
         if (range.open_below > 1 && range.open_above > 1) return true;
-        for (const auto& t : m_->terms(r))
-            if (!tighten(r, range, t)) return false;
+        if (spare_above >= room && spare_below >= room && std::isfinite(room)) return true;
+        for (const auto& t : terms)
+            if (lower(t.column) < upper(t.column) && !tighten(r, range, t)) return false;
         return true;
     }
 
