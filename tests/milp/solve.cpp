@@ -125,8 +125,8 @@ struct forbids {
 TEST_CASE("a cut that takes the optimum away is noticed") {
     model m;
     const auto x = m.add_binary(), y = m.add_binary(), z = m.add_binary();
-    m.add_row(3.0 * x + 5.0 * y + 4.0 * z <= 7.0);
-    m.set_objective(6.0 * x + 5.0 * y + 5.0 * z, sense::maximize);
+    m.add_row(3.0 * x + 5.0 * y + 4.0 * z <= 8.0);
+    m.set_objective(6.0 * x + 4.0 * y + 5.0 * z, sense::maximize);
     solve_options options;
     options.conflict_search = false;
     options.heuristics = false;

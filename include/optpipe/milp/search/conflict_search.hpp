@@ -38,6 +38,7 @@ public:
     }
 
     [[nodiscard]] propagator& engine() { return engine_; }
+    [[nodiscard]] std::size_t row_visits() const { return engine_.row_visits(); }
     [[nodiscard]] std::size_t conflicts() const { return conflicts_; }
     [[nodiscard]] std::size_t decisions() const { return decisions_; }
 

@@ -1,11 +1,11 @@
 #pragma once
 
+#include <oneapi/tbb/task_group.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <mutex>
-
-#include <oneapi/tbb/task_group.h>
 
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>

@@ -44,6 +44,7 @@ public:
     [[nodiscard]] bool refuted() const { return contradiction_at_root_; }
     /// After `propagate` or `imply` said false: literals that hold and exclude each other.
     [[nodiscard]] const std::vector<literal>& conflict() const { return conflict_; }
+    /// Long rows count for several.
     [[nodiscard]] std::size_t row_visits() const { return visits_; }
 
     /// A row that holds for all points worth looking for. At level 0.
@@ -199,6 +200,7 @@ public:
 
 private:
     static constexpr std::size_t least_budget = 2000;
+    static constexpr std::size_t terms_per_visit = 8;
     static constexpr std::size_t budget_per_row = 200;
 
     struct kept_list {
@@ -295,8 +297,8 @@ private:
     }
 
     bool visit(std::uint32_t row) {
-        ++visits_;
         const auto& r = rows_[row];
+        visits_ += 1 + r.count / terms_per_visit;
         if (r.limit == infinity) return true;
         const auto terms = rows_.terms(row);
         const row_sum sum{terms, [&](bound_index b) { return domains_[b]; }};

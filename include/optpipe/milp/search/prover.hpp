@@ -70,12 +70,15 @@ public:
     [[nodiscard]] double bound() const { return bound_; }
     /// Nothing is left below the cutoff.
     [[nodiscard]] bool done() const { return done_; }
-    /// Conflicts since something new came of them.
-    [[nodiscard]] std::size_t in_vain() const { return search_.conflicts() - last_success_; }
+    /// Conflicts since something new came of them, or as many as would have been as dear.
+    [[nodiscard]] std::size_t in_vain() const {
+        constexpr std::size_t visits_per_conflict = 1000;
+        return std::max(search_.conflicts() - last_success_, (effort() - effort_at_success_) / visits_per_conflict);
+    }
     [[nodiscard]] std::size_t conflicts() const { return search_.conflicts(); }
     /// In visits of rows, or what takes as long.
-    [[nodiscard]] std::size_t effort() { return search_.engine().row_visits() + relaxation_effort_; }
-    [[nodiscard]] std::size_t learned() { return search_.engine().learned().learned(); }
+    [[nodiscard]] std::size_t effort() const { return search_.row_visits() + relaxation_effort_; }
+    [[nodiscard]] std::size_t bytes() { return search_.engine().learned().bytes(); }
 
     void take_cutoff(double cutoff) {
         if (cutoff >= finds_.cutoff) return;
@@ -105,7 +108,8 @@ public:
         const auto last_visit = effort() + visits;
         do {
             const auto before = search_.conflicts();
-            const auto outcome = run_once(std::min(slice, last_conflict - std::min(before, last_conflict)) + 1);
+            const auto outcome =
+                run_once(std::min(slice, last_conflict - std::min(before, last_conflict)) + 1, last_visit);
             context_->limits->count_conflicts(search_.conflicts() - before);
             digest(outcome);
             raise_bound();
@@ -117,8 +121,8 @@ public:
 private:
     static constexpr std::size_t slice = 500;
 
-    search_outcome run_once(std::size_t conflicts) {
-        const auto stop = [&] { return context_->limits->over(); };
+    search_outcome run_once(std::size_t conflicts, std::size_t last_visit) {
+        const auto stop = [&] { return effort() >= last_visit || context_->limits->over(); };
         if (!lifting_) return search_.run(conflicts, {}, stop);
         const auto& d = search_.engine().bounds();
         search_.restart();
@@ -144,9 +148,13 @@ private:
         const double reached = exact * measured_->unit;
         if (!(reached > bound_ + context_->task->tolerances.slack(bound_))) return;
         bound_ = reached;
-        last_success_ = search_.conflicts();
+        note_success();
     }
 
+    void note_success() {
+        last_success_ = search_.conflicts();
+        effort_at_success_ = effort();
+    }
     void take_result() {
         const auto& d = search_.engine().bounds();
         const auto n = context_->task->columns();
@@ -157,7 +165,7 @@ private:
         if (!has_continuous_) stuck_ = true;
     }
     void take_solution(std::span<const double> values) {
-        last_success_ = search_.conflicts();
+        note_success();
         take_point(values);
         search_.set_cutoff(finds_.cutoff);
     }
@@ -200,6 +208,7 @@ private:
     double bound_;
     double stretch_ = 1.0;
     std::size_t last_success_ = 0;
+    std::size_t effort_at_success_ = 0;
     std::size_t relaxation_effort_ = 0;
     bool has_continuous_ = false;
     bool lifting_ = false;

@@ -61,7 +61,7 @@ public:
         raise(engine_.least_objective());
         if (run_prover()) return root_outcome::closed;
         if (context_->limits->over()) return root_outcome::stopped;
-        if (!context_->options->tree_search) return root_outcome::open;
+        if (!context_->options->tree_search && has_integers()) return root_outcome::open;
         if (context_->options->cuts && !implied_.probe(engine_, probing_effort)) return root_outcome::closed;
         lp_ = std::make_unique<relaxation>(*context_->task, context_->options->seed);
         return solve_relaxation();
@@ -105,13 +105,11 @@ private:
     /// Whether that was all.
     bool run_prover() {
         const double low = engine_.least_objective();
-        const auto& kinds = context_->task->kind;
-        const bool integers = std::find(kinds.begin(), kinds.end(), column_kind::integer) != kinds.end();
-        if (!context_->options->conflict_search || low == -infinity || !integers) return false;
+        if (!context_->options->conflict_search || low == -infinity || !has_integers()) return false;
         prover_ = std::make_unique<prover>(*context_, low, greatest_objective(), context_->options->seed);
         prover_->take_cutoff(cutoff());
         prover_->take_bound(std::max(bound_, context_->help.bound));
-        const bool reals = std::find(kinds.begin(), kinds.end(), column_kind::continuous) != kinds.end();
+        const bool reals = has(column_kind::continuous);
         prover_->work(reals ? first_conflicts_with_reals : first_conflicts, first_visits);
         prover_->found().publish(*context_);
         point_ = prover_->found().point;
@@ -119,6 +117,11 @@ private:
         engine_.set_cutoff(cutoff());
         return prover_->done();
     }
+    [[nodiscard]] bool has(column_kind kind) const {
+        const auto& kinds = context_->task->kind;
+        return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+    }
+    [[nodiscard]] bool has_integers() const { return has(column_kind::integer); }
     [[nodiscard]] double greatest_objective() const {
         double sum = 0.0;
         const auto& d = engine_.bounds();
@@ -140,10 +143,20 @@ private:
             return proves(lp_->solver().infeasibility_ray()) ? root_outcome::closed : root_outcome::open;
         raise(lp_->bound());
         if (status != lp_status::optimal) return root_outcome::open;
+        round_point();
         if (!fix_by_reduced_costs()) return root_outcome::closed;
         if (context_->options->cuts)
             static_cast<void>(separation{*context_, engine_.bounds(), implied_}.run(*lp_, [&](double b) { raise(b); }));
         return fix_by_reduced_costs() ? root_outcome::open : root_outcome::closed;
+    }
+    void round_point() {
+        if (!context_->options->heuristics) return;
+        const auto values = round_by_locks(*context_->task, locks{*context_->task}, lp_->point());
+        finds found;
+        found.cutoff = cutoff();
+        if (!values || !found.offer(*context_, *values)) return;
+        point_ = found.point;
+        found.publish(*context_);
     }
     bool proves(std::span<const double> ray) {
         proof_row proof{*context_->task, lp_->cuts()};

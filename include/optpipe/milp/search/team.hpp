@@ -67,10 +67,11 @@ private:
     using clock = std::chrono::steady_clock;
     static constexpr std::size_t workers_of_rounds = 4;
     static constexpr std::size_t nodes_per_dive = 60;
+    static constexpr std::size_t nodes_while_few_are_open = 8;
     static constexpr std::size_t conflicts_per_turn = 1500;
     static constexpr std::size_t visits_per_turn = 1'000'000;
     /// After so many conflicts without success, and twice as many, ..., the prover gets less time.
-    static constexpr std::size_t patience = 20'000;
+    static constexpr std::size_t patience = 5'000;
     static constexpr std::size_t most_shared_facts = 100'000;
 
     [[nodiscard]] bool deterministic() const { return context_->options->deterministic; }
@@ -128,9 +129,11 @@ private:
     }
     bool turn_of_tree(std::size_t t) {
         node n;
+        std::size_t budget = nodes_per_dive;
         {
             const std::scoped_lock lock{mutex_};
             queue_.prune(cutoff());
+            if (workers_.size() > 1 && queue_.size() < 2 * workers_.size()) budget = nodes_while_few_are_open;
             if (queue_.empty() || t >= workers_.size()) return false;
             n = queue_.pop();
             busy_bounds_[t] = n.bound;
@@ -139,7 +142,7 @@ private:
         std::vector<node> open;
         const auto before = workers_[t]->effort();
         heuristics_[t].before_dive(*workers_[t], n);
-        workers_[t]->dive(std::move(n), nodes_per_dive, open);
+        workers_[t]->dive(std::move(n), budget, open);
         const std::scoped_lock lock{mutex_};
         tree_effort_ += workers_[t]->effort() - before;
         busy_bounds_[t] = infinity;
@@ -233,6 +236,7 @@ private:
         prover_->found().publish(*context_);
         gather_facts(prover_->found());
         prover_bound_ = std::max(prover_bound_, prover_->bound());
+        prover_bytes_ = prover_->bytes();
         if (prover_->done()) through_ = true;
     }
     void gather_facts(finds& f) {
@@ -240,7 +244,7 @@ private:
         f.facts.clear();
     }
     void account() {
-        auto bytes = queue_.bytes();
+        auto bytes = queue_.bytes() + prover_bytes_;
         for (const auto& w : workers_)
             bytes += w->engine().learned().bytes();
         context_->limits->set_memory(bytes);
@@ -288,6 +292,7 @@ private:
     double unresolved_ = infinity;
     double prover_bound_ = -infinity;
     double root_bound_ = -infinity;
+    std::size_t prover_bytes_ = 0;
     std::size_t proof_effort_ = 0;
     std::size_t tree_effort_ = 0;
     std::size_t rounds_ = 0;
