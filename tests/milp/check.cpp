@@ -62,6 +62,8 @@ TEST_CASE("tolerances grow with bounds, not with values") {
     CHECK(check(m, std::vector{1e6 + 0.5, 1.0}, {1e-6}).size() == 1);
     CHECK(check(m, std::vector{1e6, 1.0}, {1e-6}).empty());
     CHECK(check(m, std::vector{1e6 + 2.0, 1.0}, {1e-6}).size() == 2);
+    m.set_domain(x, domain::integer);
+    CHECK(check(m, std::vector{1e6 - 0.25, 1.0}, {1e-6}).size() == 1);
 }
 
 TEST_CASE("neither infinity nor NaN is a value") {

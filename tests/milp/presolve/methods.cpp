@@ -319,6 +319,13 @@ TEST_CASE("a dominated column stays at its bound") {
     CHECK_FALSE(run(m, dominated_columns{}).result.find(y));
     m.set_objective(2 * x + y);
     CHECK(run(m, dominated_columns{}).found == verdict::unchanged);
+    m.set_objective(x + 2 * y);
+    m.set_domain(x, domain::integer);
+    CHECK(run(m, dominated_columns{}).result.find(y));
+    m.set_domain(y, domain::integer);
+    CHECK_FALSE(run(m, dominated_columns{}).result.find(y));
+    m.set_bounds(x, 0.0, 2.0);
+    CHECK(run(m, dominated_columns{}).result.find(y));
 }
 
 TEST_CASE("probing fixes, joins, bounds, and shrinks big-M coefficients") {
