@@ -300,13 +300,19 @@ constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Gr
         if (!is_transfer(timed.op.kind) && timed.op.kind != operation_kind::forward)
             first = std::min(first, timed.start);
     }
-    std::sort(s.operations.begin(), s.operations.end(), starts_before);
+    std::vector<std::size_t> warm_up;
+    for (std::size_t i = 0; i < s.operations.size(); ++i) {
+        const auto& timed = s.operations[i];
+        if (timed.op.kind == operation_kind::forward && timed.start <= first_backward[p.rank_of(timed.op.stage)])
+            warm_up.push_back(i);
+    }
+    std::sort(warm_up.begin(), warm_up.end(),
+              [&](std::size_t a, std::size_t b) { return starts_before(s.operations[b], s.operations[a]); });
     auto next_on_lane = first_backward;
-    for (std::size_t i = s.operations.size(); i-- > 0;) {
+    for (const auto i : warm_up) {
         auto& timed = s.operations[i];
         const auto [at, kind, m] = timed.op;
         const rank r = p.rank_of(at);
-        if (kind != operation_kind::forward || timed.start > first_backward[r]) continue;
         auto latest_end = next_on_lane[r];
         for (const auto after : {operation_kind::offload, operation_kind::backward_input, operation_kind::backward})
             latest_end = std::min(latest_end, start_of[number({at, after, m})]);

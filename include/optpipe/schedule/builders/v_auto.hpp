@@ -28,13 +28,16 @@ public:
     using budget_type = per_rank<memory_size, Graph::rank_extent>;
 
     constexpr v_search(const basic_problem<Graph>& p, std::size_t effort, std::uint64_t seed)
-        : p_{p}, even_{with_even_costs(p)}, effort_{effort}, seed_{seed}, best_{p} {
+        : p_{p}, even_{with_even_costs(p)}, effort_{effort}, seed_{seed}, best_{p_} {
         stashes_ = 2 * p.graph.ranks();
         for (const rank r : p.graph.all_ranks()) {
             const auto largest = largest_stash(r);
-            if (largest > memory_size{} && !p.memory_limit[r].is_unlimited())
-                stashes_ = std::min(stashes_, static_cast<std::size_t>((p.memory_limit[r] + slack()) / largest));
+            auto& limit = p_.memory_limit[r];
+            limit = std::min(limit, static_cast<double>(stashes_) * largest);
         }
+        for (const rank r : p.graph.all_ranks())
+            if (const auto largest = largest_stash(r); largest > memory_size{})
+                stashes_ = std::min(stashes_, static_cast<std::size_t>((p_.memory_limit[r] + slack()) / largest));
     }
 
     constexpr outcome<basic_order<Graph>> run() {
@@ -134,20 +137,45 @@ private:
         if (least_.sentence.empty() || why.needed - why.limit < least_.needed - least_.limit) least_ = why;
     }
 
+    constexpr building_block<Graph> block_of(const candidate& one) const {
+        auto block = make_v_block(p_.graph, one.pattern);
+        place_weight_gradients(p_.graph, block);
+        return block;
+    }
+    /// All of them one way, as far as a part of the effort goes, then the best of them every way.
     constexpr void try_all() {
-        // Half of the effort, but some candidates whatever the size of the problem.
-        constexpr std::size_t least_trials = 4;
-        std::size_t trials = 0;
-        for (const auto& one : candidates_) {
-            if (trials++ >= least_trials && spent_ > effort_ / 2) break;
-            auto block = make_v_block(p_.graph, one.pattern);
-            place_weight_gradients(p_.graph, block);
-            if (one.fits && !best_.found()) best_.offer(*interleave(p_.graph, lanes_of(repeat(p_.graph, block))));
-            for (const bool rebuild : {true, false})
-                for (const bool keep_weights : {true, false})
-                    attempt(v_lanes(p_.graph, block, {stashes_, true, rebuild, keep_weights}));
+        // Some whatever the size of the problem.
+        constexpr std::size_t least_trials = 8;
+        constexpr std::size_t tried_further = 8;
+        struct screened {
+            duration value{};
+            std::size_t which = 0;
+            constexpr bool operator<(const screened& other) const {
+                return value != other.value ? value < other.value : which < other.which;
+            }
+        };
+        std::vector<screened> order;
+        for (std::size_t i = 0; i < candidates_.size(); ++i) {
+            if (i >= least_trials && spent_ > effort_ / 4) break;
+            const auto block = block_of(candidates_[i]);
+            if (candidates_[i].fits && !best_.found())
+                best_.offer(*interleave(p_.graph, lanes_of(repeat(p_.graph, block))));
+            const auto value = offer_filled(p_, v_lanes(p_.graph, block, {stashes_, true, true, true}), {});
+            order.push_back({value, i});
         }
+        std::sort(order.begin(), order.end());
+        // More forwards at first than the largest stash allows: others may be smaller, or be freed in part by I.
+        for (std::size_t more = 0; more < 4; ++more)
+            for (std::size_t i = 0; i < std::min(tried_further, order.size()); ++i) {
+                if (i + more > 0 && spent_ > effort_ / 2) break;
+                try_ends(block_of(candidates_[order[i].which]), stashes_ + more);
+            }
         std::sort(tried_.begin(), tried_.end(), [](const tried& x, const tried& y) { return x.value < y.value; });
+    }
+    constexpr void try_ends(const building_block<Graph>& block, std::size_t stashes) {
+        for (const bool rebuild : {true, false})
+            for (const bool keep_weights : {true, false})
+                attempt(v_lanes(p_.graph, block, {stashes, true, rebuild, keep_weights}));
     }
     /// Weight gradients where the ranks have time, and where they would have it if all passes took as long.
     constexpr void attempt(compute_lanes lanes) {
@@ -178,7 +206,8 @@ private:
             spent_ += lane_search{p_, keep, best_, seed_}.run(lanes_of(p_, *best_), effort_ - spent_);
     }
 
-    const basic_problem<Graph>& p_;
+    /// With at most 2R stashes of a stage on each rank.
+    basic_problem<Graph> p_;
     basic_problem<Graph> even_;
     std::size_t effort_;
     std::uint64_t seed_;

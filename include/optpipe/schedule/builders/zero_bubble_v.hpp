@@ -268,7 +268,8 @@ private:
 
 /// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6): v placement, no bubble with 1F1B's memory where
 /// T_F = T_I = T_W. The heuristic for any costs: as many forwards as fit before the first gradient, then one gradient
-/// and one forward in turn, weight gradients in the gaps or where the memory needs them. The best of its runs.
+/// and one forward in turn, weight gradients in the gaps or where the memory needs them. The best of its runs. Where
+/// the memory has no limit, it takes no more than the published 2R stashes of the largest stage.
 struct zero_bubble_v_builder {
     static constexpr std::string_view name = "zb-v";
 
@@ -277,23 +278,33 @@ struct zero_bubble_v_builder {
         refusal why;
         why.sentence = detail::why_no_v_schedule(p);
         if (!why.sentence.empty()) return why;
-        auto best = best_run(p);
+        const auto published = 2.0 * static_cast<double>(p.graph.ranks());
+        auto best = best_run(without_excess(p, published));
         if (best.found()) return std::move(best).take();
         // In less memory than the heuristic can do with: what it does with more, for `simulate` to say what that needs.
-        for (auto stashes = 2.0 * static_cast<double>(p.graph.ranks());; stashes *= 2.0) {
+        for (auto stashes = published;; stashes *= 2.0) {
             best = best_run(with_room_for(p, stashes));
             if (best.found()) return std::move(best).take();
         }
     }
 
 private:
-    template <pipeline_graph Graph>
-    static constexpr basic_problem<Graph> with_room_for(basic_problem<Graph> p, double stashes) {
+    template <pipeline_graph Graph> static constexpr memory_size largest_stash(const basic_problem<Graph>& p) {
         memory_size largest{};
         for (const auto& c : p.costs)
             largest = std::max({largest, c.activation, c.weight_stash});
+        return largest;
+    }
+    template <pipeline_graph Graph>
+    static constexpr basic_problem<Graph> without_excess(basic_problem<Graph> p, double stashes) {
         for (auto& limit : p.memory_limit)
-            limit = std::max(limit, stashes * largest);
+            if (limit.is_unlimited()) limit = stashes * largest_stash(p);
+        return p;
+    }
+    template <pipeline_graph Graph>
+    static constexpr basic_problem<Graph> with_room_for(basic_problem<Graph> p, double stashes) {
+        for (auto& limit : p.memory_limit)
+            limit = std::max(limit, stashes * largest_stash(p));
         return p;
     }
     template <pipeline_graph Graph> static constexpr best_order<Graph> best_run(const basic_problem<Graph>& p) {
