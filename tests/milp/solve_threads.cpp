@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -76,6 +77,21 @@ TEST_CASE("threads agree on the optimum") {
         CHECK(one.why == three.why);
         if (std::holds_alternative<optimal>(one.why)) CHECK(one.objective == doctest::Approx(three.objective));
     }
+}
+
+TEST_CASE("what a callback throws reaches the caller, from whatever thread") {
+    if (!oracle::can_read_known_models()) return;
+    for (const auto& known : oracle::known_models("mip/bell5"))
+        for (const std::size_t threads : {1, 2}) {
+            solve_options options;
+            options.threads = threads;
+            std::size_t calls = 0;
+            options.on_progress = [&](const progress& p, solution_sink&) {
+                if (p.nodes > 100 && ++calls == 1) throw std::runtime_error{"enough"};
+            };
+            options.progress_interval = std::chrono::duration<double>{0.0};
+            CHECK_THROWS_WITH_AS(static_cast<void>(solve(known.read(), options)), "enough", std::runtime_error);
+        }
 }
 
 TEST_CASE("in the caller's arena, with the incumbent read from another thread meanwhile") {

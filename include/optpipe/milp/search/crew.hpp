@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
+#include <exception>
 #include <mutex>
 
 #if defined(__SANITIZE_THREAD__)
@@ -33,7 +34,8 @@ inline void take_up([[maybe_unused]] void* thing) {
 } // namespace detail
 
 /// Runs numbered jobs on the threads of the arena that the caller is in, the caller's among them.
-/// What the caller did before is visible to the jobs, and what they did is visible afterwards.
+/// What the caller did before is visible to the jobs, and what they did is visible afterwards. The first exception that
+/// leaves a job leaves `run`, when all jobs that had started are done.
 template <class Job> class crew {
 public:
     crew(std::size_t jobs, const Job& job) : jobs_{jobs}, job_{job} {}
@@ -48,9 +50,10 @@ public:
         for (std::size_t k = 1; k < threads && k < jobs_; ++k)
             group.run(helper{this});
         open();
-        work();
+        work_carefully();
         group.wait();
         const std::scoped_lock lock{mutex_};
+        if (failure_) std::rethrow_exception(failure_);
     }
 
 private:
@@ -70,8 +73,17 @@ private:
             std::unique_lock lock{mutex_};
             opened_.wait(lock, [&] { return is_open_; });
         }
-        work();
+        work_carefully();
         const std::scoped_lock lock{mutex_};
+    }
+    void work_carefully() noexcept {
+        try {
+            work();
+        } catch (...) {
+            next_.store(jobs_);
+            const std::scoped_lock lock{mutex_};
+            if (!failure_) failure_ = std::current_exception();
+        }
     }
     void work() {
         for (auto k = next_.fetch_add(1); k < jobs_; k = next_.fetch_add(1))
@@ -84,6 +96,7 @@ private:
     std::mutex mutex_;
     std::condition_variable opened_;
     bool is_open_ = false;
+    std::exception_ptr failure_;
 };
 
 } // namespace optpipe::milp::search

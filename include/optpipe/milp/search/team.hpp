@@ -38,6 +38,7 @@ public:
             heuristics_.emplace_back(*context_, context_->options->seed + k + 1);
         busy_bounds_.assign(count, infinity);
         facts_read_by_.assign(count, 0);
+        bytes_of_workers_.assign(count, 0);
         root_bound_ = root.bound;
         queue_.push(std::move(root));
         has_tree_ = true;
@@ -75,6 +76,7 @@ private:
     static constexpr std::size_t most_shared_facts = 100'000;
 
     [[nodiscard]] bool deterministic() const { return context_->options->deterministic; }
+    /// Not while it is busy on another thread.
     [[nodiscard]] bool prover_works() const { return prover_ && !prover_->stuck() && !prover_->done(); }
 
     double bound_locked() const {
@@ -89,7 +91,14 @@ private:
 
     void run_freely() {
         const auto threads = std::max<std::size_t>(1, context_->options->threads);
-        const auto job = [this](std::size_t t) { work_freely(t); };
+        const auto job = [this](std::size_t t) {
+            try {
+                work_freely(t);
+            } catch (...) {
+                context_->limits->end(limit::stop_requested); // the others needn't go on
+                throw;
+            }
+        };
         crew{threads, job}.run(threads);
     }
     void work_freely(std::size_t t) {
@@ -105,7 +114,7 @@ private:
     /// help where the tree has no nodes for them.
     bool take_prover(std::size_t t) {
         const std::scoped_lock lock{mutex_};
-        if (!prover_works() || prover_busy_) return false;
+        if (prover_busy_ || !prover_works()) return false;
         if (has_tree_ && !queue_.empty() && (t != 0 || !proof_is_due())) return false;
         prover_busy_ = true;
         return true;
@@ -214,6 +223,7 @@ private:
             queue_.push(std::move(n));
         unresolved_ = std::min(unresolved_, w.unresolved());
         if (w.engine().refuted()) through_ = true;
+        bytes_of_workers_[k] = w.engine().learned().bytes();
         account();
     }
     void brief_prover() {
@@ -245,8 +255,8 @@ private:
     }
     void account() {
         auto bytes = queue_.bytes() + prover_bytes_;
-        for (const auto& w : workers_)
-            bytes += w->engine().learned().bytes();
+        for (const auto b : bytes_of_workers_)
+            bytes += b;
         context_->limits->set_memory(bytes);
     }
     void report_now() {
@@ -265,7 +275,7 @@ private:
         return std::all_of(busy_bounds_.begin(), busy_bounds_.end(), [](double b) { return b == infinity; });
     }
     [[nodiscard]] bool nothing_left_to_do() const {
-        return (!has_tree_ || (queue_.empty() && nobody_busy())) && !prover_works() && !prover_busy_;
+        return (!has_tree_ || (queue_.empty() && nobody_busy())) && !prover_busy_ && !prover_works();
     }
     [[nodiscard]] bool within_gap() const {
         if (!context_->best->exists()) return false;
@@ -292,6 +302,7 @@ private:
     double unresolved_ = infinity;
     double prover_bound_ = -infinity;
     double root_bound_ = -infinity;
+    std::vector<std::size_t> bytes_of_workers_;
     std::size_t prover_bytes_ = 0;
     std::size_t proof_effort_ = 0;
     std::size_t tree_effort_ = 0;
