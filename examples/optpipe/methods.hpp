@@ -24,7 +24,7 @@ struct attempt {
 
 struct method_options {
     /// For a builder with parameters, as "g=3".
-    std::string settings{};
+    std::optional<std::string> settings{};
     /// For the builders that search.
     std::optional<double> time_limit{};
     std::uint64_t seed = 1;
@@ -32,7 +32,7 @@ struct method_options {
 
 template <class Builder>
 attempt run(const optpipe::problem& p, Builder builder, const method_options& options = {}) {
-    if (!options.settings.empty()) optpipe::set_parameters(builder, options.settings);
+    if (options.settings) optpipe::set_parameters(builder, *options.settings);
     if constexpr (requires { builder.seed; }) builder.seed = options.seed;
     using clock = std::chrono::steady_clock;
     const auto start = clock::now();

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <iostream>
+#include <optional>
+#include <string>
 
 #include <optpipe/optpipe.hpp>
 
@@ -41,7 +43,8 @@ int plan(const plan_options& options) {
     // A method may come with parameters, as in gis:g=3.
     const auto colon = options.method.find(':');
     const auto method = options.method.substr(0, colon);
-    const auto settings = colon == std::string::npos ? "" : options.method.substr(colon + 1);
+    std::optional<std::string> settings;
+    if (colon != std::string::npos) settings = options.method.substr(colon + 1);
     const bool all = options.method.empty() || options.method == "best";
     const auto attempts = run_methods(
         p, [&](std::string_view name) { return all || name == method; }, {settings, options.time_limit, options.seed});

@@ -57,6 +57,10 @@ function(objection result file header)
             return()
         endif()
     endforeach()
+    # The sanitizers' own headers come with the compiler.
+    if(header MATCHES "^sanitizer/[a-z_]+\\.h$")
+        return()
+    endif()
     # The standard library has neither dot nor slash, the operating system is <name.h> or <sys/name.h>.
     if(NOT header MATCHES "^([a-z_0-9]+|(sys/)?[a-z_0-9]+\\.h)$")
         set(${result} "not a header of a package that any layer may use" PARENT_SCOPE)
