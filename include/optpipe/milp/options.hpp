@@ -46,7 +46,7 @@ struct solve_options {
     /// the tolerance leaves.
     double relative_gap = 0.0;
     double absolute_gap = 0.0;
-    std::stop_token stop;
+    std::stop_token stop{};
 
     std::size_t threads = 1;
     std::uint64_t seed = 1;
@@ -65,9 +65,9 @@ struct solve_options {
     optpipe::tolerance tolerance{};
 
     /// Called at every new incumbent, and about this often.
-    std::function<void(const progress&, solution_sink&)> on_progress;
+    std::function<void(const progress&, solution_sink&)> on_progress{};
     std::chrono::duration<double> progress_interval{1.0};
-    std::function<void(std::string_view)> log;
+    std::function<void(std::string_view)> log{};
     /// Gets every new incumbent, if there is one. Must outlive the call.
     incumbent_board* board = nullptr;
 };
