@@ -1,6 +1,7 @@
 #include "optpipe/schedule/builders/zero_bubble_v.hpp"
 
 #include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/evaluate.hpp"
 #include "optpipe/schedule/measure.hpp"
 #include "optpipe/schedule/validate.hpp"
@@ -118,4 +119,23 @@ TEST_CASE("any costs, limits, ranks and microbatches") {
     }
     CHECK(fitted > 40);
     CHECK(refused > 10);
+}
+
+TEST_CASE("with equal stages, never beaten by 1F1B in the memory that 1F1B takes") {
+    constexpr std::uint64_t seed = 66;
+    for (std::uint64_t i = 0; i < 300; ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        random_numbers random{seed * 1'000'003 + i};
+        const auto ranks = random.between(2, 12);
+        const auto count = random.between(ranks, 4 * ranks);
+        const auto step = [&] { return static_cast<double>(random.between(1, 8)); };
+        const oracle::profile half{step(), step(), step(), random.chance(50) ? 0.0 : 0.125 * step()};
+        const oracle::profile whole{2 * half.forward, 2 * half.backward_input, 2 * half.backward_weight, half.p2p};
+        auto linear = oracle::linear_problem(ranks, count, whole, 1.0, 1.0);
+        linear.objective = objective_kind::span;
+        const auto one = objective_of(linear, *build_schedule(linear, one_forward_one_backward));
+        const auto p = oracle::v_problem(ranks, count, half, 0.5, 0.5);
+        CHECK(measured(p, objective_kind::span, static_cast<double>(ranks)).objective <= one * (1.0 + 1e-9));
+    }
 }
