@@ -4,6 +4,7 @@
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 
 #include <doctest/doctest.h>
+
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,7 +17,7 @@ problem unit_problem(std::size_t ranks, std::size_t microbatches) {
     stage_costs unit;
     unit.forward = unit.backward_input = unit.backward_weight = duration{1.0};
     unit.activation = memory_size{1.0};
-    return problem{to_any_graph(graph<>{ranks, microbatches}), per_stage<stage_costs>(ranks, unit)};
+    return problem{to_any_graph(graph<dynamic, dynamic>{ranks, microbatches}), per_stage<stage_costs>(ranks, unit)};
 }
 
 } // namespace
