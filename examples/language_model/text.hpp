@@ -1,0 +1,42 @@
+#pragma once
+
+#include "shape.hpp"
+#include "stage.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace language_model {
+
+/// The microbatches of a step, cut from a text at places that depend on the step alone.
+class text_step {
+public:
+    /// The text must be longer than one sequence.
+    text_step(std::string_view text, const shape& s, std::size_t microbatches, std::size_t step)
+        : per_microbatch_{s.tokens()}, tokens_(microbatches * s.tokens()), targets_(tokens_.size()) {
+        const auto places = text.size() - s.sequence;
+        for (std::size_t row = 0; row < microbatches * s.sequences; ++row) {
+            constexpr std::size_t stride = 7919; // a prime: consecutive rows come from all over the text
+            const auto begin = (step * microbatches * s.sequences + row) * stride % places;
+            for (std::size_t t = 0; t < s.sequence; ++t) {
+                tokens_[row * s.sequence + t] = static_cast<std::uint8_t>(text[begin + t]);
+                targets_[row * s.sequence + t] = static_cast<std::uint8_t>(text[begin + t + 1]);
+            }
+        }
+    }
+    [[nodiscard]] text_batch operator[](std::size_t microbatch) const {
+        const auto begin = microbatch * per_microbatch_;
+        return {std::span{tokens_}.subspan(begin, per_microbatch_),
+                std::span{targets_}.subspan(begin, per_microbatch_)};
+    }
+    /// What the loss of one token counts for, so that the step's loss is the mean.
+    [[nodiscard]] double share() const { return 1.0 / static_cast<double>(tokens_.size()); }
+
+private:
+    std::size_t per_microbatch_;
+    std::vector<std::uint8_t> tokens_, targets_;
+};
+
+} // namespace language_model
