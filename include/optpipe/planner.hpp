@@ -1,0 +1,10 @@
+#pragma once
+
+#include "optpipe/planner/board.hpp"
+#include "optpipe/planner/part.hpp"
+#include "optpipe/planner/plan.hpp"
+#include "optpipe/planner/plan_options.hpp"
+#include "optpipe/planner/plan_result.hpp"
+#include "optpipe/planner/race.hpp"
+#include "optpipe/planner/rounds.hpp"
+#include "optpipe/planner/standard_parts.hpp"
