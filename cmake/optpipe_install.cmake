@@ -28,6 +28,7 @@ write_basic_package_version_file(
 )
 install(
     FILES ${PROJECT_BINARY_DIR}/optpipeConfig.cmake ${PROJECT_BINARY_DIR}/optpipeConfigVersion.cmake
+          ${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake
     DESTINATION ${package_dir}
     COMPONENT optpipe_development
 )

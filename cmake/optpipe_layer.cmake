@@ -1,16 +1,22 @@
 include_guard()
 
-# optpipe_layer(<name> [DEPENDS <layer>...] [HEADERS <file>...]
+# optpipe_layer(<name> [FOLDER <folder>] [WITHOUT <folder>...] [DEPENDS <layer>...] [HEADERS <file>...]
 #               [PACKAGES <package>... TARGETS <target>... [DEFINITIONS <definition>...]])
 #
-# Adds the header-only target optpipe::<name>: include/optpipe/<name>/**, the umbrella include/optpipe/<name>.hpp,
-# and HEADERS, relative to include/optpipe. PACKAGES are looked up again by find_package(optpipe), for those who ask for
-# this layer or for one that depends on it.
+# Adds the header-only target optpipe::<name>: include/optpipe/<folder>/** (by default <name>) but for the folders
+# WITHOUT, the umbrella include/optpipe/<folder>.hpp, and HEADERS, relative to include/optpipe. PACKAGES are looked up
+# again by find_package(optpipe), for those who ask for this layer or for one that depends on it.
 function(optpipe_layer name)
-    cmake_parse_arguments(PARSE_ARGV 1 layer "" "" "DEPENDS;HEADERS;PACKAGES;TARGETS;DEFINITIONS")
+    cmake_parse_arguments(PARSE_ARGV 1 layer "" "FOLDER" "WITHOUT;DEPENDS;HEADERS;PACKAGES;TARGETS;DEFINITIONS")
+    if(NOT layer_FOLDER)
+        set(layer_FOLDER ${name})
+    endif()
     set(root ${PROJECT_SOURCE_DIR}/include)
-    file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${root}/optpipe/${name}/*.hpp)
-    file(GLOB umbrella CONFIGURE_DEPENDS ${root}/optpipe/${name}.hpp)
+    file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${root}/optpipe/${layer_FOLDER}/*.hpp)
+    foreach(folder IN LISTS layer_WITHOUT)
+        list(FILTER headers EXCLUDE REGEX "/include/optpipe/${folder}/")
+    endforeach()
+    file(GLOB umbrella CONFIGURE_DEPENDS ${root}/optpipe/${layer_FOLDER}.hpp)
     list(TRANSFORM layer_HEADERS PREPEND ${root}/optpipe/)
     list(TRANSFORM layer_DEPENDS PREPEND optpipe::)
 

@@ -1,0 +1,20 @@
+# Finds NCCL, which comes without a package of its own: NCCL::nccl. NCCL_ROOT and CMAKE_PREFIX_PATH are looked at, and
+# where the CUDA toolkit is.
+include(FindPackageHandleStandardArgs)
+
+find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
+mark_as_advanced(NCCL_INCLUDE_DIR NCCL_LIBRARY)
+if(NCCL_INCLUDE_DIR)
+    file(STRINGS ${NCCL_INCLUDE_DIR}/nccl.h lines REGEX "^#define NCCL_(MAJOR|MINOR|PATCH) [0-9]+")
+    string(REGEX REPLACE "[^;]* ([0-9]+)" "\\1" NCCL_VERSION "${lines}")
+    list(JOIN NCCL_VERSION "." NCCL_VERSION)
+endif()
+find_package_handle_standard_args(NCCL REQUIRED_VARS NCCL_LIBRARY NCCL_INCLUDE_DIR VERSION_VAR NCCL_VERSION)
+
+if(NCCL_FOUND AND NOT TARGET NCCL::nccl)
+    add_library(NCCL::nccl UNKNOWN IMPORTED)
+    set_target_properties(
+        NCCL::nccl PROPERTIES IMPORTED_LOCATION ${NCCL_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${NCCL_INCLUDE_DIR}
+    )
+endif()

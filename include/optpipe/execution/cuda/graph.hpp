@@ -1,0 +1,53 @@
+#pragma once
+
+#include "optpipe/execution/cuda/error.hpp"
+#include "optpipe/execution/cuda/stream.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <utility>
+
+namespace optpipe::cuda {
+
+/// The work of a whole step, to be launched by one call.
+class graph {
+public:
+    /// Captures what `issue()` puts into `origin` and into streams that wait for events of it. They must all have been
+    /// joined to it again by events at the end. If `issue` throws, the capture ends and the exception goes on.
+    template <class Issue> static graph capture(stream_ref origin, Issue&& issue) {
+        check(cudaStreamBeginCapture(origin.native(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+        cudaGraph_t captured = nullptr;
+        try {
+            std::forward<Issue>(issue)();
+        } catch (...) {
+            static_cast<void>(cudaStreamEndCapture(origin.native(), &captured));
+            static_cast<void>(cudaGetLastError());
+            if (captured) static_cast<void>(cudaGraphDestroy(captured));
+            throw;
+        }
+        check(cudaStreamEndCapture(origin.native(), &captured), "cudaStreamEndCapture");
+        return graph{captured};
+    }
+    graph(graph&& other) noexcept : executable_{std::exchange(other.executable_, nullptr)} {}
+    graph& operator=(graph&& other) noexcept {
+        std::swap(executable_, other.executable_);
+        return *this;
+    }
+    ~graph() {
+        if (executable_) static_cast<void>(cudaGraphExecDestroy(executable_));
+    }
+
+    void launch(stream_ref where) { check(cudaGraphLaunch(executable_, where.native()), "cudaGraphLaunch"); }
+
+private:
+    explicit graph(cudaGraph_t captured) {
+        // Priorities of streams stay those of the nodes.
+        const auto status = cudaGraphInstantiate(&executable_, captured, cudaGraphInstantiateFlagUseNodePriority);
+        static_cast<void>(cudaGraphDestroy(captured));
+        check(status, "cudaGraphInstantiate");
+    }
+
+    cudaGraphExec_t executable_ = nullptr;
+};
+
+} // namespace optpipe::cuda

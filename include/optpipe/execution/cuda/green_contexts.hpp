@@ -1,0 +1,94 @@
+#pragma once
+
+#include "optpipe/execution/cuda/error.hpp"
+#include "optpipe/execution/cuda/stream.hpp"
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace optpipe::cuda {
+
+/// Splits the multiprocessors of one device among several virtual ranks, so that their kernels run side by side as
+/// those of several devices would. Memory bandwidth and copy engines stay shared.
+///
+/// Uses the driver's green contexts (CUDA 12.4 and later), which it looks up at run time: nothing links the driver.
+class green_contexts {
+public:
+    /// `count` parts of at least `least` multiprocessors each (on Hopper multiples of 8, at least 8). Throws if the
+    /// device can't be split so.
+    green_contexts(int device, unsigned count, unsigned least) {
+        check(cudaInitDevice(device, 0, 0), "cudaInitDevice");
+        CUdevResource whole{};
+        run<PFN_device>("cuDeviceGetDevResource", device, &whole, CU_DEV_RESOURCE_TYPE_SM);
+        parts_.resize(count);
+        CUdevResource rest{};
+        run<PFN_split>("cuDevSmResourceSplitByCount", parts_.data(), &count, &whole, &rest, 0U, least);
+        if (count != parts_.size())
+            throw error{cudaErrorInvalidValue, "green_contexts: only " + std::to_string(count) + " parts of " +
+                                                   std::to_string(least) + " multiprocessors"};
+        try {
+            for (auto& part : parts_)
+                add(device, part);
+        } catch (...) {
+            release();
+            throw;
+        }
+    }
+    green_contexts(const green_contexts&) = delete;
+    green_contexts& operator=(const green_contexts&) = delete;
+    /// Streams made here must be gone before.
+    ~green_contexts() { release(); }
+
+    [[nodiscard]] std::size_t size() const { return contexts_.size(); }
+    [[nodiscard]] unsigned multiprocessors(std::size_t part) const { return parts_[part].sm.smCount; }
+    /// A stream whose kernels run on that part alone.
+    [[nodiscard]] stream make_stream(std::size_t part, int priority = 0) const {
+        CUstream made = nullptr;
+        run<PFN_stream>("cuGreenCtxStreamCreate", &made, contexts_[part], unsigned{CU_STREAM_NON_BLOCKING}, priority);
+        return stream{made};
+    }
+
+private:
+    using PFN_device = CUresult (*)(CUdevice, CUdevResource*, CUdevResourceType);
+    using PFN_split = CUresult (*)(CUdevResource*, unsigned*, const CUdevResource*, CUdevResource*, unsigned, unsigned);
+    using PFN_describe = CUresult (*)(CUdevResourceDesc*, CUdevResource*, unsigned);
+    using PFN_create = CUresult (*)(CUgreenCtx*, CUdevResourceDesc, CUdevice, unsigned);
+    using PFN_destroy = CUresult (*)(CUgreenCtx);
+    using PFN_stream = CUresult (*)(CUstream*, CUgreenCtx, unsigned, int);
+
+    template <class Function, class... Arguments> static void run(const char* name, Arguments... arguments) {
+        constexpr unsigned since = 12040;
+        void* found = nullptr;
+        cudaDriverEntryPointQueryResult known{};
+        check(cudaGetDriverEntryPointByVersion(name, &found, since, cudaEnableDefault, &known), name);
+        if (known != cudaDriverEntryPointSuccess || !found) throw error{cudaErrorNotSupported, name};
+        const CUresult status = reinterpret_cast<Function>(found)(arguments...);
+        // The first hundreds of both enumerations agree.
+        if (status != CUDA_SUCCESS) throw error{static_cast<cudaError_t>(status), name};
+    }
+    void add(int device, CUdevResource& part) {
+        CUdevResourceDesc description{};
+        run<PFN_describe>("cuDevResourceGenerateDesc", &description, &part, 1U);
+        CUgreenCtx made = nullptr;
+        run<PFN_create>("cuGreenCtxCreate", &made, description, device, unsigned{CU_GREEN_CTX_DEFAULT_STREAM});
+        contexts_.push_back(made);
+    }
+    void release() noexcept {
+        for (const auto context : contexts_) {
+            try {
+                run<PFN_destroy>("cuGreenCtxDestroy", context);
+            } catch (const error&) { // nothing that could be done about it
+            }
+        }
+        contexts_.clear();
+    }
+
+    std::vector<CUdevResource> parts_;
+    std::vector<CUgreenCtx> contexts_;
+};
+
+} // namespace optpipe::cuda

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <nvtx3/nvToolsExt.h>
+
+namespace optpipe::cuda {
+
+/// Shows what the thread issues in profilers, under the label of the operation ("PP:2F0").
+class range {
+public:
+    explicit range(const char* label) { static_cast<void>(nvtxRangePushA(label)); }
+    range(const range&) = delete;
+    range& operator=(const range&) = delete;
+    ~range() { static_cast<void>(nvtxRangePop()); }
+};
+
+} // namespace optpipe::cuda

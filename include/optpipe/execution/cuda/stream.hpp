@@ -1,0 +1,101 @@
+#pragma once
+
+#include "optpipe/execution/cuda/error.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <utility>
+
+namespace optpipe::cuda {
+
+/// A point in a stream's work that other streams can wait for. Without times, which would make it slower.
+class event {
+public:
+    event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
+    event(event&& other) noexcept : event_{std::exchange(other.event_, nullptr)} {}
+    event& operator=(event&& other) noexcept {
+        std::swap(event_, other.event_);
+        return *this;
+    }
+    ~event() {
+        if (event_) static_cast<void>(cudaEventDestroy(event_));
+    }
+
+    [[nodiscard]] cudaEvent_t native() const { return event_; }
+    /// Whether what was recorded is done.
+    [[nodiscard]] bool done() const {
+        const auto status = cudaEventQuery(event_);
+        if (status == cudaErrorNotReady) {
+            static_cast<void>(cudaGetLastError());
+            return false;
+        }
+        check(status, "cudaEventQuery");
+        return true;
+    }
+
+protected:
+    struct with_times {};
+    explicit event(with_times) {
+        check(cudaEventCreateWithFlags(&event_, cudaEventDefault), "cudaEventCreateWithFlags");
+    }
+
+private:
+    cudaEvent_t event_ = nullptr;
+};
+
+/// One that knows when it happened.
+class timed_event : public event {
+public:
+    timed_event() : event{with_times{}} {}
+    /// Both must be done.
+    [[nodiscard]] double milliseconds_since(const timed_event& earlier) const {
+        float milliseconds = 0;
+        check(cudaEventElapsedTime(&milliseconds, earlier.native(), native()), "cudaEventElapsedTime");
+        return static_cast<double>(milliseconds);
+    }
+};
+
+/// Somebody's stream, borrowed.
+class stream_ref {
+public:
+    stream_ref(cudaStream_t stream) : stream_{stream} {} // NOLINT(google-explicit-constructor)
+
+    [[nodiscard]] cudaStream_t native() const { return stream_; }
+    void record(const event& e) { check(cudaEventRecord(e.native(), stream_), "cudaEventRecord"); }
+    /// What is put into the stream from now on starts after what `e` recorded.
+    void wait(const event& e) { check(cudaStreamWaitEvent(stream_, e.native(), 0), "cudaStreamWaitEvent"); }
+    void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind direction) {
+        check(cudaMemcpyAsync(to, from, bytes, direction, stream_), "cudaMemcpyAsync");
+    }
+    void synchronize() { check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+
+protected:
+    cudaStream_t stream_;
+};
+
+/// A stream of one's own. It doesn't wait for the default stream. Work still in it is finished before it goes.
+class stream : public stream_ref {
+public:
+    enum class priority { usual, highest };
+
+    explicit stream(priority p = priority::usual) : stream_ref{nullptr} {
+        int least = 0;
+        int greatest = 0;
+        check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+        check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, p == priority::highest ? greatest : least),
+              "cudaStreamCreateWithPriority");
+    }
+    /// Takes it over.
+    explicit stream(cudaStream_t owned) : stream_ref{owned} {}
+    stream(stream&& other) noexcept : stream_ref{std::exchange(other.stream_, nullptr)} {}
+    stream& operator=(stream&& other) noexcept {
+        std::swap(stream_, other.stream_);
+        return *this;
+    }
+    ~stream() {
+        if (stream_) static_cast<void>(cudaStreamDestroy(stream_));
+    }
+};
+
+} // namespace optpipe::cuda

@@ -1,0 +1,161 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <chrono>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+namespace optpipe::nccl {
+
+/// A call of NCCL that failed, or didn't come to an end in time.
+class error : public optpipe::error {
+public:
+    error(ncclResult_t code, const std::string& what)
+        : optpipe::error{what + ": " + ncclGetErrorString(code)}, code_{code} {}
+    [[nodiscard]] ncclResult_t code() const { return code_; }
+
+private:
+    ncclResult_t code_;
+};
+
+/// NCCL has no watchdog, so this is ours.
+class timeout_error : public optpipe::error {
+public:
+    using optpipe::error::error;
+};
+
+/// Non-blocking, so that it can be aborted. One thread at a time may use it, and none of the same device may use
+/// another meanwhile. After an error or a timeout nothing but `abort` and the destructor makes sense; every rank has to
+/// do it.
+class communicator {
+public:
+    using milliseconds = std::chrono::milliseconds;
+
+    /// Returns when all ranks have come; throws if they don't within `patience`. `id` is rank 0's `make_id()`.
+    communicator(const ncclUniqueId& id, int rank, int ranks, milliseconds patience, std::string name = "nccl")
+        : rank_{rank}, ranks_{ranks}, patience_{patience}, name_{std::move(name)} {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = 0;
+        try {
+            settle(ncclCommInitRankConfig(&communicator_, ranks, id, rank, &config), "ncclCommInitRankConfig");
+        } catch (...) {
+            abort();
+            throw;
+        }
+    }
+    communicator(communicator&& other) noexcept
+        : communicator_{std::exchange(other.communicator_, nullptr)}, rank_{other.rank_}, ranks_{other.ranks_},
+          patience_{other.patience_}, name_{std::move(other.name_)}, healthy_{other.healthy_} {}
+    communicator& operator=(communicator&&) = delete;
+    ~communicator() {
+        if (!communicator_) return;
+        if (healthy_) {
+            static_cast<void>(ncclCommDestroy(communicator_));
+        } else {
+            abort();
+        }
+    }
+
+    [[nodiscard]] static ncclUniqueId make_id() {
+        ncclUniqueId id;
+        const auto status = ncclGetUniqueId(&id);
+        if (status != ncclSuccess) throw error{status, "ncclGetUniqueId"};
+        return id;
+    }
+    [[nodiscard]] int rank() const { return rank_; }
+    [[nodiscard]] int ranks() const { return ranks_; }
+    [[nodiscard]] const std::string& name() const { return name_; }
+
+    /// Waits until NCCL is through with a call. `what` stands in the message of an error.
+    void settle(ncclResult_t status, std::string_view what) {
+        const auto deadline = std::chrono::steady_clock::now() + patience_;
+        while (status == ncclInProgress) {
+            if (std::chrono::steady_clock::now() >= deadline) {
+                healthy_ = false;
+                throw timeout_error{place(what) + ": not done after " + std::to_string(patience_.count()) + " ms"};
+            }
+            std::this_thread::yield();
+            if (communicator_) {
+                const auto asked = ncclCommGetAsyncError(communicator_, &status);
+                if (asked != ncclSuccess) status = asked;
+            }
+        }
+        if (status == ncclSuccess) return;
+        if (status != ncclInvalidArgument) healthy_ = false; // which alone leaves the communicator as it was
+        throw error{status, place(what)};
+    }
+    /// Throws if something went wrong since the last call.
+    void check_health(std::string_view what) {
+        ncclResult_t status = ncclSuccess;
+        const auto asked = ncclCommGetAsyncError(communicator_, &status);
+        if (asked != ncclSuccess) status = asked;
+        if (status != ncclSuccess && status != ncclInProgress) settle(status, what);
+    }
+    /// Ends what is under way, on this rank.
+    void abort() noexcept {
+        healthy_ = false;
+        if (communicator_) static_cast<void>(ncclCommAbort(std::exchange(communicator_, nullptr)));
+    }
+    [[nodiscard]] bool healthy() const { return healthy_ && communicator_; }
+    [[nodiscard]] ncclComm_t native() const { return communicator_; }
+
+private:
+    [[nodiscard]] std::string place(std::string_view what) const {
+        return name_ + ": rank " + std::to_string(rank_) + " of " + std::to_string(ranks_) + ": " + std::string{what};
+    }
+
+    ncclComm_t communicator_ = nullptr;
+    int rank_;
+    int ranks_;
+    milliseconds patience_;
+    std::string name_;
+    bool healthy_ = true;
+};
+
+/// An open group: what is put into it progresses together, except for what goes to the same peer in the same direction,
+/// which is matched in order. Without `close` it is closed at the end of its life, and what goes wrong then isn't heard
+/// of until the next call.
+class batch {
+public:
+    explicit batch(communicator& c) : communicator_{&c} {
+        const auto status = ncclGroupStart();
+        if (status != ncclSuccess) throw error{status, "ncclGroupStart"};
+    }
+    batch(const batch&) = delete;
+    batch& operator=(const batch&) = delete;
+    ~batch() {
+        if (open_) static_cast<void>(ncclGroupEnd());
+    }
+
+    void send(std::span<const std::byte> data, int peer, cudaStream_t where) {
+        put(ncclSend(data.data(), data.size(), ncclChar, peer, communicator_->native(), where), "send to", peer);
+    }
+    void receive(std::span<std::byte> data, int peer, cudaStream_t where) {
+        put(ncclRecv(data.data(), data.size(), ncclChar, peer, communicator_->native(), where), "receive from", peer);
+    }
+    /// Returns once the work is in the streams, so that events may be recorded behind it. `what` stands in the message
+    /// of an error.
+    void close(std::string_view what) {
+        open_ = false;
+        communicator_->settle(ncclGroupEnd(), what);
+    }
+
+private:
+    void put(ncclResult_t status, const char* what, int peer) {
+        if (status != ncclSuccess && status != ncclInProgress)
+            communicator_->settle(status, std::string{what} + " rank " + std::to_string(peer));
+    }
+
+    communicator* communicator_;
+    bool open_ = true;
+};
+
+} // namespace optpipe::nccl

@@ -1,0 +1,64 @@
+#include "optpipe/execution/bootstrap/tcp.hpp"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace std::chrono_literals;
+namespace bootstrap = optpipe::bootstrap;
+
+namespace {
+
+/// One that nobody listens at, as far as can be told.
+std::string free_port() {
+    for (int port = 20000 + getpid() % 20000;; ++port) {
+        try {
+            const auto text = std::to_string(port);
+            static_cast<void>(bootstrap::detail::listen_at("127.0.0.1", text));
+            return text;
+        } catch (const bootstrap::network_error&) { // taken
+            REQUIRE(port < 65000);
+        }
+    }
+}
+
+} // namespace
+
+TEST_CASE("what rank 0 has, all ranks get, whoever comes first") {
+    const auto port = free_port();
+    std::vector<std::array<std::byte, 128>> seen(4);
+    seen[0].fill(std::byte{42});
+    std::vector<std::jthread> ranks;
+    for (int r = 3; r >= 0; --r)
+        ranks.emplace_back(
+            [&, r] { bootstrap::share_by_tcp(seen[static_cast<std::size_t>(r)], "127.0.0.1", port, r, 4, 20s); });
+    ranks.clear();
+    for (const auto& bytes : seen)
+        CHECK(bytes == seen[0]);
+}
+
+TEST_CASE("both ends say what they waited for") {
+    const auto port = free_port();
+    std::array<std::byte, 8> bytes{};
+    const auto message = [&](int rank) -> std::string {
+        try {
+            bootstrap::share_by_tcp(bytes, "127.0.0.1", port, rank, 3, 30ms);
+        } catch (const bootstrap::network_error& e) {
+            return e.what();
+        }
+        return {};
+    };
+    CHECK(message(0) == "127.0.0.1:" + port + ": 0 of 2 ranks came within 30 ms");
+    CHECK(message(2) == "127.0.0.1:" + port + ": rank 2 got no answer from rank 0 within 30 ms");
+}
+
+TEST_CASE("a host that there isn't") {
+    std::array<std::byte, 8> bytes{};
+    CHECK_THROWS_AS(bootstrap::share_by_tcp(bytes, "no-such-host.invalid", "1", 1, 2, 30ms), bootstrap::network_error);
+}
