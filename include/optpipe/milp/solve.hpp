@@ -3,7 +3,7 @@
 #include "optpipe/milp/model.hpp"
 #include "optpipe/milp/options.hpp"
 #include "optpipe/milp/result.hpp"
-#include "optpipe/milp/search/driver.hpp"
+#include "optpipe/milp/search/given_hooks.hpp"
 #include "optpipe/milp/search/hooks.hpp"
 #include "optpipe/milp/search/witness.hpp"
 #include "optpipe/milp/solver.hpp"
@@ -17,6 +17,12 @@
 #include <vector>
 
 namespace optpipe::milp {
+namespace search {
+
+/// One search from beginning to end. Its definition is in search/run.hpp.
+result run(const model& m, const solve_options& options, given_hooks hooks);
+
+} // namespace search
 namespace detail {
 
 template <class Hooks, witness W>
@@ -47,14 +53,13 @@ search::given_hooks collect_hooks(const model& m, const Hooks& hooks, const W& k
 template <class Hooks = no_hooks, witness W = no_witness>
 result solve(oneapi::tbb::task_arena& arena, const model& m, const solve_options& options = {}, const Hooks& hooks = {},
              const W& known = {}) {
-    search::driver d{m, options, detail::collect_hooks(m, hooks, known)};
-    return arena.execute([&] { return d.solve(); });
+    return arena.execute([&] { return search::run(m, options, detail::collect_hooks(m, hooks, known)); });
 }
 
 /// In an arena of its own, or on the calling thread alone if the options ask for one.
 template <class Hooks = no_hooks, witness W = no_witness>
 result solve(const model& m, const solve_options& options = {}, const Hooks& hooks = {}, const W& known = {}) {
-    if (options.threads <= 1) return search::driver{m, options, detail::collect_hooks(m, hooks, known)}.solve();
+    if (options.threads <= 1) return search::run(m, options, detail::collect_hooks(m, hooks, known));
     oneapi::tbb::task_arena arena{static_cast<int>(options.threads)};
     return solve(arena, m, options, hooks, known);
 }
@@ -67,3 +72,8 @@ struct own_solver {
 static_assert(check_milp_solver<own_solver>());
 
 } // namespace optpipe::milp
+
+// The search takes seconds to compile. Who does that once, and says so, needs no more than the declaration here.
+#if !defined(OPTPIPE_MILP_COMPILED)
+#include "optpipe/milp/search/run.hpp"
+#endif

@@ -5,6 +5,7 @@
 #include "optpipe/milp/presolve.hpp"
 #include "optpipe/milp/result.hpp"
 #include "optpipe/milp/search/context.hpp"
+#include "optpipe/milp/search/given_hooks.hpp"
 #include "optpipe/milp/search/integral.hpp"
 #include "optpipe/milp/search/reduction.hpp"
 #include "optpipe/milp/search/reporter.hpp"
@@ -23,17 +24,6 @@
 #include <vector>
 
 namespace optpipe::milp::search {
-
-/// What a user gave, in terms of the given model; anything may be missing.
-struct given_hooks {
-    std::optional<std::vector<double>> first_solution;
-    std::vector<int> priorities;
-    std::function<std::vector<constraint>(std::span<const double>)> cuts_at;
-    std::function<std::optional<std::vector<double>>(std::span<const double>)> solution_near;
-    std::optional<double> bound;
-    std::vector<double> witness;
-    std::function<void(const char*)> witness_lost;
-};
 
 [[nodiscard]] inline model_size size_of(const model& m) {
     const auto all = m.all_variables();
