@@ -135,7 +135,7 @@ private:
         return leave(r);
     }
     template <class Reduction> verdict leave(const Reduction& r) {
-        undos_.push_back(r.apply(m_));
+        undos_.emplace_back(std::in_place_type<typename Reduction::undo>, r.apply(m_));
         ++gone_.columns;
         return verdict::applied;
     }
