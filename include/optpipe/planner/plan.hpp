@@ -15,6 +15,7 @@
 #include "optpipe/planner/standard_parts.hpp"
 #include "optpipe/schedule/bounds.hpp"
 
+#include <oneapi/tbb/info.h>
 #include <oneapi/tbb/task_arena.h>
 
 #include <algorithm>
@@ -24,15 +25,16 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
 namespace optpipe {
 namespace detail {
 
+/// More threads than cores would only wait for each other.
 inline std::size_t thread_count(const plan_options& options) {
-    return options.threads > 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency());
+    const auto cores = static_cast<std::size_t>(std::max(1, oneapi::tbb::info::default_concurrency()));
+    return options.threads > 0 ? std::min(options.threads, cores) : cores;
 }
 
 /// No deadline for a limit that no clock will see.

@@ -19,7 +19,7 @@ struct plan_options {
     /// Search until the proof, the gap, or this. Without it the search spends a fixed effort, about a second's, and the
     /// plan depends on the problem and the seed alone.
     std::optional<std::chrono::duration<double>> time_limit{};
-    /// 0: one for each of the machine's.
+    /// 0, or more than the machine has: one for each of its cores.
     std::size_t threads = 0;
     std::uint64_t seed = 1;
     /// (objective − bound) / objective that is good enough.

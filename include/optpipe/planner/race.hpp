@@ -7,6 +7,7 @@
 #include "optpipe/planner/run_log.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -156,6 +157,18 @@ private:
     bool failed_ = false;
 };
 
+/// A part whose effort turns out to be much more than was thought gives way to the others, and has twice the time when
+/// its next turn comes.
+inline std::chrono::steady_clock::time_point deadline_of(const search_board& board, const turns::turn& t) {
+    constexpr double patience = 8.0;
+    constexpr double least_seconds = 0.5;
+    constexpr double most_seconds = 1e6;
+    const double seconds = std::clamp(patience * t.expected_seconds, least_seconds, most_seconds);
+    const auto length =
+        std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+    return std::min(board.limits().deadline, std::chrono::steady_clock::now() + length);
+}
+
 } // namespace detail
 
 /// Runs the parts side by side on all threads until the board is done or no part has anything left to try. They see
@@ -171,7 +184,7 @@ inline void race_parts(search_board& board, const std::vector<any_search_part>& 
         while (const auto turn = turns.next()) {
             const stopwatch watch;
             const auto& part = parts[turn->part];
-            search_board door{board, {board.limits().deadline, stop.token(), board.limits().gap}, part.name()};
+            search_board door{board, {deadline_of(board, *turn), stop.token(), board.limits().gap}, part.name()};
             try {
                 part(door, turn->options);
             } catch (...) {

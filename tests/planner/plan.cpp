@@ -1,0 +1,202 @@
+#include "optpipe/planner/plan.hpp"
+
+#include "optpipe/schedule/validate.hpp"
+#include "optpipe/testing/random_problem.hpp"
+#include "oracle/reference_checker.hpp"
+#include "planner/fake_parts.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+using namespace optpipe;
+
+namespace {
+
+problem unit_problem(std::size_t ranks, std::size_t microbatches) {
+    stage_costs unit;
+    unit.forward = unit.backward_input = unit.backward_weight = duration{1.0};
+    unit.activation = memory_size{1.0};
+    return problem{to_any_graph(graph<dynamic, dynamic>{ranks, microbatches}), per_stage<stage_costs>(ranks, unit)};
+}
+
+/// The constructive planner with little effort, so that many problems can be planned.
+struct quick_adaptive : adaptive_part {
+    static std::size_t first_effort(const problem&) { return 2000; }
+};
+
+std::vector<any_search_part> quick_parts() { return {quick_adaptive{}, fake::shuffler{}}; }
+
+void check_laws(const problem& p, const plan_result& r) {
+    const auto judged = oracle::judge(p, r.schedule);
+    CHECK_MESSAGE(judged.valid(), (judged.valid() ? "" : judged.broken.front()));
+    CHECK(r.objective.value() == doctest::Approx(objective_of(p, r.schedule).value()));
+    CHECK(r.bound <= r.objective);
+    CHECK(r.gap >= 0.0);
+    for (const auto& b : r.builders)
+        if (b.objective) CHECK(r.objective <= *b.objective);
+    REQUIRE_FALSE(r.history.empty());
+    for (std::size_t i = 1; i < r.history.size(); ++i) {
+        CHECK(r.history[i].objective <= r.history[i - 1].objective);
+        CHECK(r.history[i].bound + tolerance{}.at(p.serial_time()) >= r.history[i - 1].bound);
+        CHECK(r.history[i].seconds >= r.history[i - 1].seconds);
+    }
+    CHECK(r.history.back().objective == r.objective);
+    CHECK((r.why == plan_end::optimal) == (r.objective - r.bound <= tolerance{}.at(p.serial_time())));
+    const auto finder = std::find_if(r.parts.begin(), r.parts.end(), [&](const auto& e) { return e.name == r.method; });
+    REQUIRE(finder != r.parts.end());
+    CHECK(finder->objective == r.objective);
+    CHECK(finder->runs > 0);
+    std::size_t steps = 0;
+    for (const auto& part : r.parts)
+        steps += part.schedules + part.bounds;
+    CHECK(steps >= r.history.size());
+}
+
+} // namespace
+
+TEST_CASE("plans of random problems: valid, no worse than any builder, and with a bound") {
+    for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        const auto p = testing::make_random_problem(random).problem;
+        plan_options options{.threads = 1 + seed % 3, .seed = seed};
+        if (seed % 4 == 0) options.time_limit = std::chrono::milliseconds{2};
+        const auto planned = plan(p, options, quick_parts());
+        REQUIRE(planned);
+        check_laws(p, *planned);
+    }
+}
+
+TEST_CASE("without a time limit the seed decides, not the number of threads") {
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        const auto p = testing::make_random_problem(random, {.ranks = 4, .microbatches = 6, .cells = 30}).problem;
+        const auto alone = plan(p, {.threads = 1, .seed = seed}, quick_parts());
+        REQUIRE(alone);
+        for (const std::size_t threads : {1, 2, 4}) {
+            const auto together = plan(p, {.threads = threads, .seed = seed}, quick_parts());
+            REQUIRE(together);
+            CHECK(together->schedule.operations == alone->schedule.operations);
+            CHECK(together->bound == alone->bound);
+            CHECK(together->method == alone->method);
+        }
+    }
+}
+
+TEST_CASE("whoever finds the last schedule is named, with the best published one beside it") {
+    const auto p = unit_problem(4, 8);
+    const auto planned = plan(p, {}, {fake::oracle{*one_forward_one_backward(p)}});
+    REQUIRE(planned);
+    const auto* published = best_published(*planned);
+    REQUIRE(published != nullptr);
+    CHECK(planned->method == published->method);
+    CHECK(published->method == "zb-h1");
+    CHECK(planned->why == plan_end::optimal);
+
+    // Nobody but the oracle may look.
+    plan_options alone;
+    for_each_builder([&](const auto& build) { alone.without.emplace_back(build.name); });
+    const auto by_oracle = plan(p, alone, {fake::oracle{*one_forward_one_backward(p)}});
+    REQUIRE(by_oracle);
+    CHECK(by_oracle->method == "oracle");
+    CHECK(by_oracle->builders.empty());
+    CHECK(best_published(*by_oracle) == nullptr);
+    CHECK(by_oracle->why == plan_end::optimal);
+}
+
+TEST_CASE("no parts and no builders: a schedule all the same") {
+    const auto p = unit_problem(3, 4);
+    plan_options options;
+    for_each_builder([&](const auto& build) { options.without.emplace_back(build.name); });
+    for (const auto& limit : {std::optional<std::chrono::duration<double>>{}, {std::chrono::duration<double>{0.0}}}) {
+        options.time_limit = limit;
+        const auto planned = plan(p, options, {});
+        REQUIRE(planned);
+        CHECK(planned->method == "adaptive");
+        CHECK(oracle::judge(p, planned->schedule).valid());
+    }
+}
+
+TEST_CASE("why it ended") {
+    const auto p = unit_problem(4, 8);
+    plan_options options;
+    for (const auto* name : {"zb-h1", "zb-h2", "zb-auto", "adaptive"})
+        options.without.emplace_back(name);
+    const std::vector<any_search_part> idle{fake::shuffler{}};
+    const auto end = [&](const plan_options& o, const std::vector<any_search_part>& parts) {
+        return plan(p, o, parts)->why;
+    };
+    CHECK(end(options, {adaptive_part{}}) == plan_end::effort_spent);
+    options.gap = 0.5;
+    CHECK(end(options, {adaptive_part{}}) == plan_end::gap);
+    options.gap = 0.0;
+    options.time_limit = std::chrono::duration<double>{0.0};
+    CHECK(end(options, {adaptive_part{}}) == plan_end::time_limit);
+    options.time_limit = std::chrono::milliseconds{1};
+    CHECK(end(options, {fake::endless{}, adaptive_part{}}) == plan_end::time_limit);
+    options.time_limit = std::chrono::duration<double>{std::numeric_limits<double>::infinity()};
+    std::stop_source source;
+    options.stop = source.get_token();
+    CHECK(end(options, {fake::stopper{source}, fake::endless{}, adaptive_part{}}) == plan_end::stop_request);
+    CHECK(end(options, {fake::endless{}, adaptive_part{}}) == plan_end::stop_request);
+    options.time_limit.reset();
+    CHECK(end(options, {fake::endless{}, adaptive_part{}}) == plan_end::stop_request);
+}
+
+TEST_CASE("where no schedule exists, the refusal names rank and memory") {
+    auto p = unit_problem(2, 4);
+    for (auto& c : p.costs) {
+        c.activation = memory_size{4.0};
+        c.transfer = transfer_times{duration{1.0}, duration{1.0}};
+    }
+    const placement::map<> both{per_stage<rank>(2, rank{0})};
+    problem crowded{any_graph{1, 4, both}, p.costs};
+    crowded.memory_limit[rank{0}] = memory_size{5.0};
+    crowded.host_memory_limit[rank{0}] = memory_size{1.0};
+    REQUIRE(validate(crowded).empty());
+    const auto planned = plan(crowded, {}, quick_parts());
+    REQUIRE_FALSE(planned);
+    CHECK(planned.why().reason == refusal_reason::over_memory);
+    CHECK(planned.why().rank == rank{0});
+    CHECK(planned.why().needed == memory_size{8.0});
+}
+
+TEST_CASE("what a part or a callback throws arrives") {
+    const auto p = unit_problem(3, 6);
+    plan_options options{.without = {"zb-h1", "zb-h2", "zb-auto"}};
+    for (const bool limited : {false, true}) {
+        if (limited) options.time_limit = std::chrono::duration<double>{60.0};
+        CHECK_THROWS_WITH_AS(static_cast<void>(plan(p, options, {fake::thrower{}, fake::shuffler{}})), "thrown",
+                             std::runtime_error);
+    }
+    options.progress = [](const search_step&) { throw std::runtime_error{"progress"}; };
+    CHECK_THROWS_WITH_AS(static_cast<void>(plan(p, options, {fake::shuffler{}})), "progress", std::runtime_error);
+}
+
+TEST_CASE("what makes no sense is refused with its field") {
+    auto p = unit_problem(2, 2);
+    const auto refused = [&](const plan_options& options, const std::string& field) {
+        try {
+            static_cast<void>(plan(p, options, quick_parts()));
+        } catch (const input_error& e) {
+            return std::string{e.what()}.find(field) != std::string::npos;
+        }
+        return false;
+    };
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    CHECK(refused({.time_limit = std::chrono::duration<double>{-1.0}}, "time_limit"));
+    CHECK(refused({.time_limit = std::chrono::duration<double>{nan}}, "time_limit"));
+    CHECK(refused({.gap = -0.5}, "gap"));
+    CHECK(refused({.gap = nan}, "gap"));
+    CHECK(refused({.without = {"gpipe", "nobody"}}, "there is no \"nobody\"; there are gpipe, "));
+    p.costs[stage{0}].forward = duration{-1.0};
+    CHECK(refused({}, "stages[0].forward"));
+}

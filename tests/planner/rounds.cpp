@@ -1,0 +1,135 @@
+#include "optpipe/planner/rounds.hpp"
+
+#include "optpipe/schedule/bounds.hpp"
+#include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/schedule/builders/zero_bubble_h1.hpp"
+#include "optpipe/testing/random_problem.hpp"
+#include "planner/fake_parts.hpp"
+
+#include <doctest/doctest.h>
+#include <oneapi/tbb/info.h>
+#include <oneapi/tbb/task_arena.h>
+
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+using namespace optpipe;
+
+namespace {
+
+problem unit_problem(std::size_t ranks, std::size_t microbatches) {
+    stage_costs unit;
+    unit.forward = unit.backward_input = unit.backward_weight = duration{1.0};
+    unit.activation = memory_size{1.0};
+    return problem{to_any_graph(graph<dynamic, dynamic>{ranks, microbatches}), per_stage<stage_costs>(ranks, unit)};
+}
+
+/// What is to be the same on any number of threads.
+struct outcome_of_rounds {
+    std::vector<timed_operation> operations;
+    std::vector<std::string> steps;
+    double bound = 0.0;
+    friend bool operator==(const outcome_of_rounds&, const outcome_of_rounds&) = default;
+};
+
+/// TBB complains about arenas with more threads than there are.
+std::size_t cores() { return static_cast<std::size_t>(oneapi::tbb::info::default_concurrency()); }
+
+outcome_of_rounds run(const problem& p, const std::vector<any_search_part>& parts, round_options options,
+                      search_limits limits = {}) {
+    search_board board{p, std::move(limits)};
+    board.offer(one_at_a_time(p), "start");
+    run_log log;
+    oneapi::tbb::task_arena arena{static_cast<int>(std::min(options.threads, cores()))};
+    arena.execute([&] { search_in_rounds(board, parts, options, log); });
+    outcome_of_rounds result;
+    const auto best = board.incumbent();
+    result.operations.assign(best->operations.begin(), best->operations.end());
+    for (const auto& step : board.history())
+        result.steps.push_back(step.part + " " + std::to_string(step.objective.value()) + " " +
+                               std::to_string(step.bound.value()));
+    result.bound = board.bound().value();
+    return result;
+}
+
+} // namespace
+
+TEST_CASE("the same seed, the same outcome, on any number of threads") {
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        auto p =
+            testing::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 8, .cells = 48}).problem;
+        for (auto& limit : p.memory_limit)
+            limit = memory_size::unlimited();
+        const std::vector<any_search_part> parts{fake::shuffler{}, fake::prover{bounds_of(p).best(), 4},
+                                                 fake::shuffler{}};
+        const auto alone = run(p, parts, {.seed = seed, .threads = 1, .rounds = 3, .copies = 3});
+        for (const std::size_t threads : {2, 3, 8})
+            for (int again = 0; again < 3; ++again)
+                CHECK(run(p, parts, {.seed = seed, .threads = threads, .rounds = 3, .copies = 3}) == alone);
+    }
+}
+
+TEST_CASE("seeds and rounds count") {
+    const auto p = unit_problem(3, 4);
+    const std::vector<any_search_part> parts{fake::shuffler{}};
+    const auto first = run(p, parts, {.seed = 1, .rounds = 2});
+    bool differs = false;
+    for (std::uint64_t seed = 2; seed <= 6; ++seed)
+        differs = differs || run(p, parts, {.seed = seed, .rounds = 2}) != first;
+    CHECK(differs);
+    // An effort that the fourth round has first: 1, 4, 16, 64.
+    const std::vector<any_search_part> late{fake::prover{duration{3.0}, 64}};
+    CHECK(run(p, late, {.rounds = 3}).bound == 0.0);
+    CHECK(run(p, late, {.rounds = 4}).bound == 3.0);
+}
+
+TEST_CASE("a proof stops what comes after it, and forgets what that found") {
+    const auto p = unit_problem(4, 8);
+    const fake::oracle oracle{*zero_bubble_h1(p)};
+    const std::vector<any_search_part> oracle_first{oracle, fake::shuffler{}, fake::endless{}};
+    const std::vector<any_search_part> shuffler_first{fake::shuffler{}, oracle, fake::endless{}};
+    for (const std::size_t threads : {1, 2, 3}) {
+        const auto begins = run(p, oracle_first, {.threads = threads});
+        CHECK(begins.steps.size() == 3);
+        CHECK(begins.steps.back().starts_with("oracle"));
+        const auto follows = run(p, shuffler_first, {.threads = threads});
+        CHECK(follows.steps.size() == 4);
+        CHECK(follows.steps[1].starts_with("shuffler"));
+        CHECK(follows.bound == begins.bound);
+    }
+}
+
+TEST_CASE("what a part throws arrives, on any number of threads, and the others are stopped") {
+    const auto p = unit_problem(2, 4);
+    for (const std::size_t threads : {1, 2, 4}) {
+        CAPTURE(threads);
+        std::atomic<std::size_t> stopped{0};
+        CHECK_THROWS_WITH_AS(
+            run(p, {fake::thrower{}, fake::endless{&stopped}, fake::endless{&stopped}}, {.threads = threads}), "thrown",
+            std::runtime_error);
+    }
+}
+
+TEST_CASE("stop requests and deadlines end the rounds") {
+    const auto p = unit_problem(2, 4);
+    std::stop_source source;
+    const fake::stopper asks{source};
+    std::atomic<std::size_t> stopped{0};
+    run(p, {asks, fake::endless{&stopped}}, {}, {.stop = source.get_token()});
+    CHECK(stopped == 1);
+    run(p, {fake::endless{&stopped}}, {},
+        {.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds{1}});
+    CHECK(stopped <= 2);
+}
+
+TEST_CASE("a part that doesn't suit the problem isn't run") {
+    std::atomic<std::size_t> calls{0};
+    std::atomic<std::size_t> other_calls{0};
+    run(unit_problem(2, 4), {fake::counter{&calls, true}, fake::counter{&other_calls, false}}, {.rounds = 5});
+    CHECK(calls == 5);
+    CHECK(other_calls == 0);
+}
