@@ -1,0 +1,29 @@
+#pragma once
+
+#include "optpipe/core/quantity.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// The instants of a plan, numbered: times that lie within `slack` of each other are one.
+class plan_instants {
+public:
+    plan_instants(std::vector<duration> times, duration slack) {
+        std::sort(times.begin(), times.end());
+        for (const auto t : times)
+            if (first_.empty() || t > first_.back() + slack) first_.push_back(t);
+    }
+    /// For one of the times, or any after the first of them.
+    [[nodiscard]] std::size_t operator()(duration t) const {
+        const auto after = std::upper_bound(first_.begin(), first_.end(), t);
+        return after == first_.begin() ? 0 : static_cast<std::size_t>(after - first_.begin()) - 1;
+    }
+
+private:
+    std::vector<duration> first_;
+};
+
+} // namespace optpipe::detail

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace optpipe {
+
+/// How many lanes carry a rank's messages.
+enum class message_lanes : std::uint8_t {
+    separate,      ///< sends and receives of each direction: four. Nothing waits but for its own kind
+    per_direction, ///< activations, gradients: two, as with two communicators
+    single,        ///< all on one, where several at once aren't safe
+};
+
+/// Whether a part of a stash may lie in pieces.
+enum class part_placement : std::uint8_t {
+    exact,      ///< it may, where else more than the plan's peak would be needed
+    contiguous, ///< it may not; what is lost to gaps comes on top of the plan's peak
+};
+
+struct lowering_options {
+    /// What one unit of the problem's memory is.
+    double bytes_per_unit = 1e9;
+    /// Sizes are rounded up to multiples of it, at most 1 MiB.
+    std::size_t alignment = 1;
+    /// Of an activation between two stages, and of a gradient.
+    std::size_t message_bytes = 0;
+    message_lanes lanes = message_lanes::separate;
+    part_placement placement = part_placement::exact;
+    /// Whether each stage has an optimizer's step at the end.
+    bool update = false;
+};
+
+} // namespace optpipe
