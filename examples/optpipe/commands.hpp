@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 /// What the program can do. Each returns its exit status (spec: bad input is 2, no schedule is 3) or throws an
 /// `optpipe::error`, which is 2 as well.
@@ -21,6 +22,11 @@ struct plan_options {
     std::optional<double> time_limit;
     unsigned threads = 0;
     std::uint64_t seed = 1;
+    double gap = 0.0;
+    bool deterministic = false;
+    std::vector<std::string> without;
+    std::string cache;
+    bool progress = false;
     std::string out;
     std::string svg;
     std::string trace;

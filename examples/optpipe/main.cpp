@@ -24,12 +24,19 @@ void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& cho
     auto* command = app.add_subcommand("plan", "Find the schedule that trains a step fastest within each device's memory");
     command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1)")->required();
     command->add_option("--method", o.method, "best (default), or one of: " + program::method_names() + "; parameters as in gis:g=3");
-    command->add_option("--time-limit", o.time_limit, "Search until a bound is met or this many seconds are over (default: a fixed effort, about half a second)")
+    command->add_option("--time-limit", o.time_limit, "Search until the proof or for this many seconds (default: a fixed effort, about a second's)")
         ->check(not_negative);
-    command->add_option("--threads", o.threads, "Threads for methods that can use several; those so far use one")->check(not_negative);
-    command->add_option("--seed", o.seed, "Of the random numbers that a search draws; the same seed gives the same schedule")
+    command->add_option("--threads", o.threads, "Threads to search with (default: one for each of the machine's cores)")->check(not_negative);
+    command->add_option("--seed", o.seed, "Of the random numbers that a search draws; without a time limit the same seed gives the same schedule")
         ->check(not_negative)
         ->capture_default_str();
+    command->add_option("--gap", o.gap, "Stop once objective and bound are this close, as a share of the objective")
+        ->check(not_negative)
+        ->capture_default_str();
+    command->add_flag("--deterministic", o.deterministic, "With a time limit: search in rounds whose outcome doesn't depend on the number of threads");
+    command->add_option("--without", o.without, "Methods and parts of the search to do without, separated by commas")->delimiter(',');
+    command->add_option("--cache", o.cache, "Keep plans in this folder, and begin with what is there");
+    command->add_flag("--progress", o.progress, "Show incumbent, bound and gap on standard error although it isn't a terminal");
     command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1)");
     command->add_option("--svg", o.svg, "Write a picture of it");
     command->add_option("--trace", o.trace, "Write a Chrome trace of it, for Perfetto");
