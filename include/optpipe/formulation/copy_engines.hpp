@@ -1,0 +1,91 @@
+#pragma once
+
+#include "optpipe/formulation/draft.hpp"
+
+#include <cstddef>
+#include <vector>
+
+namespace optpipe::formulation {
+
+/// Whether two transfers can't be under way at once: one engine, or one per direction, of a rank; one transfer, or one
+/// per direction, of a link (spec, valid schedules, 6).
+inline bool exclude_each_other(const operation_table& t, operation_id a, operation_id b) {
+    const auto& rules = t.task().transfer;
+    const rank r = t.rank_of(a), q = t.rank_of(b);
+    const bool same_direction = t.role_of(a) == t.role_of(b);
+    if (r == q && (same_direction || rules.engines == 1)) return true;
+    return rules.link[r] == rules.link[q] && (same_direction || rules.duplex == duplex_kind::half);
+}
+
+namespace detail {
+
+/// For a pair of one stage whose microbatches keep their order: whether other rows say all there is to say.
+inline bool is_in_order(const draft& d, operation_id a, operation_id b) {
+    const auto& t = d.operations();
+    if (t.cell_of(a) == t.cell_of(b)) return true;
+    if (!d.keeps_order() || t.stage_of(a) != t.stage_of(b)) return false;
+    if (t.role_of(a) == t.role_of(b)) return true;
+    const auto out = t.role_of(a) == role::offload ? a : b;
+    const auto in = out == a ? b : a;
+    return t.microbatch_of(out) < t.microbatch_of(in); // it leaves before the later one does
+}
+
+/// When a comes first, both taking place.
+inline bool fits(const draft& d, operation_id a, operation_id b) {
+    const auto& t = d.operations();
+    const auto first = [&](operation_id x) { // the earliest end
+        const auto c = t.cell_of(x);
+        const double way_out = t.length(t.id(role::offload, c));
+        return d.earliest(end_of(x)) + way_out + (t.role_of(x) == role::reload ? t.length(x) : 0.0);
+    };
+    const auto last = [&](operation_id x) { // the latest start
+        const double way_in = t.length(t.id(role::reload, t.cell_of(x)));
+        return d.latest(start_of(x)) - way_in - (t.role_of(x) == role::offload ? t.length(x) : 0.0);
+    };
+    return first(a) <= last(b) + d.slack();
+}
+
+inline void exclude(draft& d, operation_id a, operation_id b) {
+    const auto& t = d.operations();
+    const auto f = [&](operation_id x) { return t.id(role::forward, t.cell_of(x)); };
+    const auto g = [&](operation_id x) { return t.id(role::gradient, t.cell_of(x)); };
+    if (t.rank_of(a) == t.rank_of(b)) {
+        if (d.known().known(g(a), f(b))) return d.set_transfer_order(a, b, literal::always());
+        if (d.known().known(g(b), f(a))) return d.set_transfer_order(a, b, literal::never());
+    }
+    // Points of what stays keep the order too where they are sure to find a place.
+    const bool counts_points = d.keeps_order() && t.stage_of(a) == t.stage_of(b);
+    const auto may_be = [&](operation_id x, operation_id y) {
+        return counts_points ? d.earliest(end_of(x)) <= d.latest(start_of(y)) + d.slack() : fits(d, x, y);
+    };
+    const bool a_first = may_be(a, b), b_first = may_be(b, a);
+    const auto order = [&] {
+        if (a_first != b_first) return a_first ? literal::always() : literal::never();
+        return d.add_binary(family::copy_engines, meaning::of(meaning::kind::transfer_order, a, b),
+                            "t." + t.name_of(a) + "." + t.name_of(b));
+    }();
+    d.set_transfer_order(a, b, order);
+    std::vector<literal> given;
+    if (!counts_points) given = {d.travels(t.cell_of(a)), d.travels(t.cell_of(b))};
+    auto reversed = given;
+    given.push_back(order);
+    reversed.push_back(order.negation());
+    d.imply_order(family::copy_engines, given, end_of(a), start_of(b));
+    d.imply_order(family::copy_engines, reversed, end_of(b), start_of(a));
+}
+
+} // namespace detail
+
+/// Copy engines (papers.md 1.2, equation 5) and shared links (equation 6).
+inline void add_copy_engines(draft& d) {
+    const auto& t = d.operations();
+    std::vector<operation_id> all;
+    for (operation_id a = t.id(role::offload, 0); a < t.size(); ++a)
+        if (t.exists(a) && !d.travels(t.cell_of(a)).is_never()) all.push_back(a);
+    for (std::size_t i = 0; i < all.size(); ++i)
+        for (std::size_t k = i + 1; k < all.size() && !d.is_too_large(); ++k)
+            if (exclude_each_other(t, all[i], all[k]) && !detail::is_in_order(d, all[i], all[k]))
+                detail::exclude(d, all[i], all[k]);
+}
+
+} // namespace optpipe::formulation

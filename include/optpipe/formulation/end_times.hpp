@@ -1,0 +1,44 @@
+#pragma once
+
+#include "optpipe/formulation/draft.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+
+namespace optpipe::formulation {
+
+/// The variables that every other family speaks of, always in this order, whatever is fixed: the objective C, the
+/// end E of each operation, whether a stash travels (w), whether a backward is full, and for a span the first start of
+/// each rank (papers.md 1.2: E, w, C).
+inline void add_end_times(draft& d) {
+    using kind = meaning::kind;
+    const auto& t = d.operations();
+    const auto& p = d.task();
+    d.objective = d.add_variable(family::objective, std::max(0.0, d.wanted().bound.value()), d.horizon(),
+                                 meaning::of(kind::objective), "C");
+    for (operation_id a = 0; a < t.size(); ++a)
+        if (t.exists(a))
+            d.set_end(a, d.add_variable(family::end_times, d.earliest(end_of(a)), d.latest(end_of(a)),
+                                        meaning::of(kind::end_time, a), "E." + t.name_of(a)));
+    const auto name = [&](const char* what, cell c) {
+        return std::string{what} + std::to_string(c / t.microbatches()) + "." + std::to_string(c % t.microbatches());
+    };
+    for (cell c = 0; c < t.cells(); ++c)
+        if (t.may_travel(t.stage_of(c)))
+            d.set_travels(c, d.add_binary(family::offload_decisions, meaning::of(kind::travels, c), name("w.", c)));
+    for (cell c = 0; c < t.cells(); ++c)
+        if (t.may_be_full(t.stage_of(c)))
+            d.set_full(c, d.add_binary(family::full_backward, meaning::of(kind::is_full, c), name("full.", c)));
+    if (!d.is_span()) return;
+    for (const rank r : p.graph.all_ranks()) {
+        double latest = d.horizon() * static_cast<double>(t.ranks());
+        for (const auto a : d.known().computations_on(r))
+            latest = std::min(latest, d.latest(start_of(a)));
+        d.first_starts.push_back(d.add_variable(family::objective, 0.0, std::max(0.0, latest),
+                                                meaning::of(kind::first_start, r.position()),
+                                                "first." + std::to_string(r.value())));
+    }
+}
+
+} // namespace optpipe::formulation

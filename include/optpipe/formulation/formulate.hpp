@@ -1,0 +1,118 @@
+#pragma once
+
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/formulation/capacity_rows.hpp"
+#include "optpipe/formulation/copy_engines.hpp"
+#include "optpipe/formulation/dependencies.hpp"
+#include "optpipe/formulation/device_memory.hpp"
+#include "optpipe/formulation/draft.hpp"
+#include "optpipe/formulation/end_times.hpp"
+#include "optpipe/formulation/exclusivity.hpp"
+#include "optpipe/formulation/host_memory.hpp"
+#include "optpipe/formulation/load_rows.hpp"
+#include "optpipe/formulation/meaning.hpp"
+#include "optpipe/formulation/model_families.hpp"
+#include "optpipe/formulation/monotone_rows.hpp"
+#include "optpipe/formulation/objective.hpp"
+#include "optpipe/formulation/offload_decisions.hpp"
+#include "optpipe/formulation/operation_table.hpp"
+#include "optpipe/formulation/options.hpp"
+#include "optpipe/formulation/triangle_rows.hpp"
+#include "optpipe/milp/model.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace optpipe::formulation {
+
+/// A problem as a mixed-integer linear model: minimize C.
+struct formulated {
+    milp::model model;
+    /// One per variable of the model.
+    std::vector<meaning> meanings;
+    std::shared_ptr<const operation_table> operations;
+    family_sizes sizes{};
+    /// Every kind of every stage runs in the order of the microbatches.
+    bool keeps_order = false;
+    /// Its optimum is that of the problem, if that is within the horizon: no optimum has been excluded. Where it isn't
+    /// exact, its solutions are schedules, but its bound doesn't hold for all schedules.
+    bool is_exact = true;
+    double horizon = 0.0;
+
+    [[nodiscard]] milp::model_size size() const {
+        milp::model_size all;
+        for (const auto& s : sizes) {
+            all.variables += s.variables;
+            all.integers += s.integers;
+            all.rows += s.rows;
+            all.nonzeros += s.nonzeros;
+        }
+        return all;
+    }
+};
+
+namespace detail {
+
+inline void add_families(draft& d) {
+    add_end_times(d);
+    add_objective(d);
+    add_dependencies(d);
+    add_exclusivity(d);
+    add_full_backwards(d);
+    add_offload_decisions(d);
+    add_copy_engines(d);
+    device_memory{d}.add();
+    host_memory{d}.add();
+}
+
+inline void add_strengthenings(draft& d) {
+    const auto& with = d.wanted().with;
+    if (with.monotone) monotone_rows{d}.add();
+    if (with.load) add_load_rows(d);
+    if (with.tails) add_tail_rows(d);
+    if (with.memory_area) capacity_rows{d}.add_memory_area();
+    if (with.link_capacity) capacity_rows{d}.add_link_capacity();
+    if (with.triangles) add_triangle_rows(d);
+}
+
+/// Before anything is made: a pair of computations of one rank may take a variable and two rows.
+inline bool is_hopeless(const operation_table& t, const options& o) {
+    std::size_t pairs = 0;
+    for (const rank r : t.task().graph.all_ranks()) {
+        const auto own = (t.task().split_backward ? 3 : 2) * t.microbatches() * t.stages_on(r).size();
+        pairs += own * own / 4;
+    }
+    return pairs > o.most_rows;
+}
+
+} // namespace detail
+
+/// The model of a problem that `validate` accepts. Refused (`does_not_apply`) if it would be too large. That no
+/// schedule is within the horizon shows in a model without solutions.
+[[nodiscard]] inline outcome<std::shared_ptr<const formulated>> formulate(const problem& p, const options& o = {}) {
+    refusal too_large;
+    too_large.sentence = "a model of this problem would have more rows than were allowed for";
+    auto table = std::make_shared<const operation_table>(p);
+    if (detail::is_hopeless(*table, o)) return too_large;
+    const double horizon = std::min(o.horizon, p.serial_time()).value();
+    draft d{*table, o, horizon};
+    detail::add_families(d);
+    detail::add_strengthenings(d);
+    if (d.is_too_large()) return too_large;
+    auto result = std::make_shared<formulated>();
+    if (d.contradiction()) d.model().add_row(1.0, {}, milp::infinity, "nothing_within_the_horizon");
+    d.model().set_name(p.name);
+    result->model = std::move(d.model());
+    result->meanings = std::move(d.meanings());
+    result->operations = table;
+    result->sizes = d.sizes();
+    result->keeps_order = d.keeps_order();
+    result->is_exact = formulation::keeps_order(*table, overtaking::as_needed) == result->keeps_order;
+    result->horizon = horizon;
+    return std::shared_ptr<const formulated>{std::move(result)};
+}
+
+} // namespace optpipe::formulation

@@ -1,0 +1,42 @@
+#pragma once
+
+#include "optpipe/milp/result.hpp"
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+namespace optpipe::formulation {
+
+/// What a variable or a row is there for.
+enum class family : unsigned char {
+    objective,
+    end_times,
+    dependencies,
+    exclusivity,
+    full_backward,
+    offload_decisions,
+    copy_engines,
+    device_memory,
+    host_memory,
+    monotone,
+    load,
+    tails,
+    memory_area,
+    link_capacity,
+    triangles,
+};
+inline constexpr std::size_t families = 15;
+
+[[nodiscard]] constexpr std::string_view name_of(family f) {
+    constexpr std::array<std::string_view, families> names{
+        "objective",    "end times",     "dependencies", "exclusivity", "full backward", "offload decisions",
+        "copy engines", "device memory", "host memory",  "monotone",    "load",          "tails",
+        "memory area",  "link capacity", "triangles"};
+    return names[static_cast<std::size_t>(f)];
+}
+
+/// How many of each family.
+using family_sizes = std::array<milp::model_size, families>;
+
+} // namespace optpipe::formulation

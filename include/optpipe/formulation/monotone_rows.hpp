@@ -1,0 +1,70 @@
+#pragma once
+
+#include "optpipe/formulation/draft.hpp"
+
+#include <cstddef>
+#include <optional>
+
+namespace optpipe::formulation {
+
+/// Triangle inequalities of which one side is known: who comes after b comes after all that b comes after. "W of b
+/// before F of a" implies "I of b before F of a", and the same for a + 1 and for b − 1 where microbatches keep their
+/// order; likewise for transfers.
+class monotone_rows {
+public:
+    explicit monotone_rows(draft& d) : d_{d}, t_{d.operations()} {}
+
+    void add() {
+        for (const rank r : t_.task().graph.all_ranks())
+            for (const auto& pair : d_.known().covering_pairs(r))
+                for (const auto z : d_.known().computations_on(r)) {
+                    if (z == pair.before || z == pair.after) continue;
+                    imply(d_.order(pair.after, z), d_.order(pair.before, z));
+                }
+        d_.for_each_transfer_order([&](operation_id a, operation_id b, const literal& l) {
+            if (const auto next = next_of(a))
+                if (const auto later = d_.transfer_order(*next, b)) imply(*later, l);
+            if (const auto next = next_of(b))
+                if (const auto later = d_.transfer_order(a, *next)) imply(l, *later);
+        });
+        d_.for_each_before([&](event first, event then, const literal& l) {
+            for (const auto& next : followers(first))
+                if (const auto later = d_.find_before(next, then)) imply(*later, l);
+            for (const auto& next : followers(then))
+                if (const auto later = d_.find_before(first, next)) imply(l, *later);
+            bridge(first, then, l);
+        });
+    }
+
+private:
+    void imply(const literal& if_this, const literal& then_that) {
+        if (if_this == then_that) return;
+        d_.add_row(family::monotone, sum{}.add(1.0, then_that).add(-1.0, if_this), 0.0, milp::infinity);
+    }
+    [[nodiscard]] std::optional<operation_id> next_of(operation_id a) const {
+        if (!d_.keeps_order() || t_.microbatch_of(a) + 1 >= t_.microbatches()) return std::nullopt;
+        return a + 1;
+    }
+    /// Events of the same kind that come no earlier, whatever is decided.
+    [[nodiscard]] std::vector<event> followers(event e) const {
+        std::vector<event> found;
+        const bool always_in_order = t_.role_of(e.op) != role::weight || !t_.may_be_full(t_.stage_of(e.op));
+        if (const auto next = next_of(e.op); next && always_in_order) found.push_back({*next, e.is_end});
+        if (t_.role_of(e.op) == role::gradient && t_.task().split_backward && e.is_end)
+            found.push_back(end_of(t_.id(role::weight, t_.cell_of(e.op))));
+        return found;
+    }
+    /// A transfer lies between its F and its gradient.
+    void bridge(event first, event then, const literal& l) {
+        const bool from_transfer = t_.is_transfer(first.op), to_transfer = t_.is_transfer(then.op);
+        if (from_transfer == to_transfer) return;
+        const auto a = from_transfer ? t_.id(role::forward, t_.cell_of(first.op)) : first.op;
+        const auto b = to_transfer ? t_.id(role::gradient, t_.cell_of(then.op)) : then.op;
+        if (a != b) imply(l, d_.order(a, b));
+    }
+
+    draft& d_;
+    const operation_table& t_;
+};
+
+} // namespace optpipe::formulation

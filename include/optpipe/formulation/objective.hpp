@@ -1,0 +1,38 @@
+#pragma once
+
+#include "optpipe/formulation/draft.hpp"
+
+#include <cstddef>
+
+namespace optpipe::formulation {
+
+/// min C, C ≥ E_a for all a; or, for a span, C ≥ E_a − (first start of the rank) (papers.md 1.2, equation 1). Only for
+/// operations that nothing on their rank is known to follow.
+inline void add_objective(draft& d) {
+    d.model().set_objective(d.objective);
+    for (const rank r : d.task().graph.all_ranks()) {
+        const auto& own = d.known().computations_on(r);
+        for (const auto a : own) {
+            bool is_first = true, is_last = true;
+            for (const auto b : own) {
+                is_first = is_first && !d.known().known(b, a);
+                is_last = is_last && !d.known().known(a, b);
+            }
+            if (is_first && d.is_span()) {
+                sum s;
+                d.add_time(s, 1.0, start_of(a));
+                s.add(-1.0, d.first_starts[r.position()]);
+                d.add_row(family::objective, s, 0.0, milp::infinity);
+            }
+            // A backward that isn't split may be followed on other ranks alone.
+            if (!is_last) continue;
+            sum s;
+            s.add(1.0, d.objective);
+            d.add_time(s, -1.0, end_of(a));
+            if (d.is_span()) s.add(1.0, d.first_starts[r.position()]);
+            d.add_row(family::objective, s, 0.0, milp::infinity);
+        }
+    }
+}
+
+} // namespace optpipe::formulation

@@ -1,0 +1,148 @@
+#pragma once
+
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace optpipe::formulation {
+
+/// One stage's work on one microbatch, numbered by stage and then by microbatch.
+using cell = std::size_t;
+/// An operation of the model, numbered by role and then by cell.
+using operation_id = std::size_t;
+
+/// `gradient` is I, or B where the backward isn't split; `weight` is W, or the second half of a B where the backward
+/// may be split.
+enum class role : unsigned char { forward, gradient, weight, offload, reload };
+inline constexpr std::size_t roles = 5;
+
+/// The operations of a problem as the model sees them.
+///
+/// A full backward is I and, at once, W. Where the split is allowed and `weight_stash` is at most `activation` there is
+/// no need for more: the pair takes the same time on the rank, hands the gradient on earlier, and never holds more than
+/// B. Where it is larger, holding it all may be what doesn't fit, so I and W can be made one (`may_be_full`).
+///
+/// Stashes of a rank whose memory holds all of them at once never need to travel: without its transfers a schedule is
+/// still valid, and no longer.
+class operation_table {
+public:
+    explicit operation_table(problem p)
+        : problem_{std::move(p)}, stages_{problem_.graph.stages()}, count_{problem_.graph.microbatches()},
+          memory_slack_{tolerance{}.at(problem_.memory_scale())}, limited_(problem_.graph.ranks(), 0),
+          by_rank_(problem_.graph.ranks()) {
+        per_rank<memory_size> all(problem_.graph.ranks());
+        for (const stage s : problem_.graph.all_stages()) {
+            const auto& c = problem_.costs[s];
+            all[problem_.rank_of(s)] += static_cast<double>(count_) * std::max(c.activation, c.weight_stash);
+            by_rank_[problem_.rank_of(s).position()].push_back(s);
+        }
+        for (const rank r : problem_.graph.all_ranks())
+            limited_[r.position()] = all[r] > problem_.memory_limit[r] + memory_slack_ ? 1 : 0;
+    }
+
+    [[nodiscard]] const problem& task() const { return problem_; }
+    [[nodiscard]] std::size_t stages() const { return stages_; }
+    [[nodiscard]] std::size_t microbatches() const { return count_; }
+    [[nodiscard]] std::size_t ranks() const { return by_rank_.size(); }
+    [[nodiscard]] std::size_t cells() const { return stages_ * count_; }
+    [[nodiscard]] std::size_t size() const { return roles * cells(); }
+    [[nodiscard]] memory_size memory_slack() const { return memory_slack_; }
+
+    [[nodiscard]] cell cell_at(stage s, std::size_t m) const { return s.position() * count_ + m; }
+    [[nodiscard]] operation_id id(role what, cell at) const { return static_cast<std::size_t>(what) * cells() + at; }
+    [[nodiscard]] role role_of(operation_id a) const { return static_cast<role>(a / cells()); }
+    [[nodiscard]] cell cell_of(operation_id a) const { return a % cells(); }
+    [[nodiscard]] stage stage_of(operation_id a) const { return stage{cell_of(a) / count_}; }
+    [[nodiscard]] std::size_t microbatch_of(operation_id a) const { return a % count_; }
+    [[nodiscard]] rank rank_of(operation_id a) const { return problem_.rank_of(stage_of(a)); }
+    [[nodiscard]] const stage_costs& costs_of(operation_id a) const { return problem_.costs[stage_of(a)]; }
+    [[nodiscard]] const std::vector<stage>& stages_on(rank r) const { return by_rank_[r.position()]; }
+
+    [[nodiscard]] bool is_transfer(operation_id a) const { return role_of(a) >= role::offload; }
+    /// Whether the memory of the rank is smaller than all stashes together.
+    [[nodiscard]] bool is_limited(rank r) const { return limited_[r.position()] != 0; }
+    [[nodiscard]] bool may_travel(stage s) const {
+        return problem_.costs[s].can_offload() && is_limited(problem_.rank_of(s)) &&
+               problem_.costs[s].activation > memory_size{};
+    }
+    [[nodiscard]] bool may_be_full(stage s) const {
+        return problem_.split_backward && problem_.costs[s].weight_stash > problem_.costs[s].activation;
+    }
+    [[nodiscard]] bool any_may_travel() const {
+        for (const stage s : problem_.graph.all_stages())
+            if (may_travel(s)) return true;
+        return false;
+    }
+    [[nodiscard]] bool exists(operation_id a) const {
+        switch (role_of(a)) {
+        case role::forward:
+        case role::gradient: return true;
+        case role::weight: return problem_.split_backward;
+        case role::offload:
+        case role::reload: return may_travel(stage_of(a));
+        }
+        return false;
+    }
+
+    [[nodiscard]] double length(operation_id a) const {
+        const auto& c = costs_of(a);
+        switch (role_of(a)) {
+        case role::forward: return c.forward.value();
+        case role::gradient: return problem_.gradient_time(stage_of(a)).value();
+        case role::weight: return c.backward_weight.value();
+        case role::offload: return c.transfer->offload.value();
+        case role::reload: return c.transfer->reload.value();
+        }
+        return 0.0;
+    }
+    [[nodiscard]] operation operation_of(operation_id a) const {
+        const auto kind = [&] {
+            switch (role_of(a)) {
+            case role::forward: return operation_kind::forward;
+            case role::gradient:
+                return problem_.split_backward ? operation_kind::backward_input : operation_kind::backward;
+            case role::weight: return operation_kind::backward_weight;
+            case role::offload: return operation_kind::offload;
+            case role::reload: return operation_kind::reload;
+            }
+            return operation_kind::forward;
+        };
+        return {stage_of(a), kind(), microbatch{microbatch_of(a)}};
+    }
+    [[nodiscard]] std::string name_of(operation_id a) const { return to_string(operation_of(a)); }
+
+    /// Computations of a rank, and those of its transfers that may be.
+    [[nodiscard]] std::vector<operation_id> computations_on(rank r) const {
+        return on(r, {role::forward, role::gradient, role::weight});
+    }
+    [[nodiscard]] std::vector<operation_id> transfers_on(rank r) const { return on(r, {role::offload, role::reload}); }
+    [[nodiscard]] std::vector<cell> cells_on(rank r) const {
+        std::vector<cell> found;
+        for (const stage s : stages_on(r))
+            for (std::size_t m = 0; m < count_; ++m)
+                found.push_back(cell_at(s, m));
+        return found;
+    }
+
+private:
+    [[nodiscard]] std::vector<operation_id> on(rank r, std::initializer_list<role> which) const {
+        std::vector<operation_id> found;
+        for (const role what : which)
+            for (const cell c : cells_on(r))
+                if (exists(id(what, c))) found.push_back(id(what, c));
+        return found;
+    }
+
+    problem problem_;
+    std::size_t stages_;
+    std::size_t count_;
+    memory_size memory_slack_;
+    std::vector<unsigned char> limited_;
+    std::vector<std::vector<stage>> by_rank_;
+};
+
+} // namespace optpipe::formulation

@@ -1,0 +1,185 @@
+#pragma once
+
+#include "optpipe/formulation/operation_table.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+namespace optpipe::formulation {
+
+/// What is known of the order and the times of all computations before anything is decided: a transitive relation, and
+/// for each operation the earliest start and the latest end that any schedule of interest gives it.
+class precedence {
+public:
+    /// One arc: the second starts no earlier than `lag` after the end of the first.
+    struct arc {
+        operation_id before;
+        operation_id after;
+        double lag;
+    };
+
+    /// `latest`: by when all of a rank's computations must be over.
+    precedence(const operation_table& operations, const per_rank<double>& latest, double slack)
+        : operations_{&operations}, count_{3 * operations.cells()}, words_{(count_ + 63) / 64},
+          after_(count_ * words_, 0), before_(count_ * words_, 0), earliest_(count_, 0.0),
+          latest_(count_), slack_{slack} {
+        for (operation_id a = 0; a < count_; ++a)
+            latest_[a] = latest[operations.rank_of(a)];
+        for (const rank r : operations.task().graph.all_ranks())
+            on_rank_.push_back(operations.computations_on(r));
+    }
+
+    [[nodiscard]] bool contradiction() const { return contradiction_; }
+    void contradict() { contradiction_ = true; }
+    [[nodiscard]] const std::vector<arc>& arcs() const { return arcs_; }
+    [[nodiscard]] const std::vector<operation_id>& computations_on(rank r) const { return on_rank_[r.position()]; }
+    [[nodiscard]] double earliest_start(operation_id a) const { return earliest_[a]; }
+    [[nodiscard]] double latest_end(operation_id a) const { return latest_[a]; }
+    [[nodiscard]] double earliest_end(operation_id a) const { return earliest_[a] + operations_->length(a); }
+    [[nodiscard]] double latest_start(operation_id a) const { return latest_[a] - operations_->length(a); }
+    /// Whether the end of a comes no later than the start of b in all schedules of interest.
+    [[nodiscard]] bool known(operation_id a, operation_id b) const { return bit(after_, a, b); }
+    [[nodiscard]] double slack() const { return slack_; }
+
+    /// A dependency with its delay.
+    void depend(operation_id a, operation_id b, double lag) {
+        arcs_.push_back({a, b, lag});
+        order(a, b);
+    }
+    /// a before b. True if that is new.
+    bool order(operation_id a, operation_id b) {
+        if (known(a, b)) return false;
+        if (a == b || known(b, a)) {
+            contradiction_ = true;
+            return false;
+        }
+        // Whatever is a or before it comes before whatever is b or after it.
+        std::vector<std::uint64_t> sources(row(before_, a), row(before_, a) + words_);
+        std::vector<std::uint64_t> targets(row(after_, b), row(after_, b) + words_);
+        sources[a / 64] |= std::uint64_t{1} << (a % 64);
+        targets[b / 64] |= std::uint64_t{1} << (b % 64);
+        for (operation_id x = 0; x < count_; ++x) {
+            if (has(sources, x)) merge(row(after_, x), targets);
+            if (has(targets, x)) merge(row(before_, x), sources);
+        }
+        return true;
+    }
+    /// Times that follow from the order: along the arcs, and because a rank does one thing at a time.
+    void propagate_times() {
+        const auto sorted = in_order();
+        std::vector<std::vector<const arc*>> entering(count_), leaving(count_);
+        for (const auto& one : arcs_) {
+            entering[one.after].push_back(&one);
+            leaving[one.before].push_back(&one);
+        }
+        for (const operation_id b : sorted) {
+            for (const arc* one : entering[b])
+                earliest_[b] = std::max(earliest_[b], earliest_end(one->before) + one->lag);
+            earliest_[b] = std::max(earliest_[b], end_of_predecessors(b));
+        }
+        for (auto it = sorted.rbegin(); it != sorted.rend(); ++it) {
+            const operation_id a = *it;
+            for (const arc* one : leaving[a])
+                latest_[a] = std::min(latest_[a], latest_start(one->after) - one->lag);
+            latest_[a] = std::min(latest_[a], start_of_successors(a));
+            if (earliest_end(a) > latest_[a] + slack_) contradiction_ = true;
+        }
+    }
+    /// Pairs of one rank that fit in one order only. True if anything is new.
+    bool order_by_windows() {
+        bool changed = false;
+        for (const auto& own : on_rank_)
+            for (std::size_t i = 0; i < own.size() && !contradiction_; ++i)
+                for (std::size_t k = i + 1; k < own.size(); ++k) {
+                    const auto a = own[i], b = own[k];
+                    if (known(a, b) || known(b, a)) continue;
+                    const bool a_first = fits(a, b), b_first = fits(b, a);
+                    if (!a_first && !b_first) contradiction_ = true;
+                    if (a_first != b_first) changed = (a_first ? order(a, b) : order(b, a)) || changed;
+                }
+        return changed;
+    }
+    /// a → b with nothing between them on their rank.
+    [[nodiscard]] std::vector<arc> covering_pairs(rank r) const {
+        const auto& own = on_rank_[r.position()];
+        std::vector<arc> found;
+        for (const auto a : own)
+            for (const auto b : own) {
+                if (!known(a, b)) continue;
+                const bool is_between =
+                    std::any_of(own.begin(), own.end(), [&](operation_id z) { return known(a, z) && known(z, b); });
+                if (!is_between) found.push_back({a, b, 0.0});
+            }
+        return found;
+    }
+
+private:
+    [[nodiscard]] bool fits(operation_id first, operation_id second) const {
+        return earliest_end(first) <= latest_start(second) + slack_;
+    }
+    [[nodiscard]] std::vector<operation_id> in_order() const {
+        std::vector<std::size_t> rank_in_order(count_, 0);
+        for (operation_id a = 0; a < count_; ++a)
+            for (std::size_t w = 0; w < words_; ++w)
+                rank_in_order[a] += static_cast<std::size_t>(__builtin_popcountll(before_[a * words_ + w]));
+        std::vector<operation_id> sorted;
+        for (operation_id a = 0; a < count_; ++a)
+            if (operations_->exists(a)) sorted.push_back(a);
+        std::stable_sort(sorted.begin(), sorted.end(),
+                         [&](operation_id a, operation_id b) { return rank_in_order[a] < rank_in_order[b]; });
+        return sorted;
+    }
+    /// When those before b on its rank can be done at the earliest, one after the other.
+    [[nodiscard]] double end_of_predecessors(operation_id b) const {
+        std::vector<operation_id> first;
+        for (const auto a : on_rank_[operations_->rank_of(b).position()])
+            if (known(a, b)) first.push_back(a);
+        std::sort(first.begin(), first.end(), [&](auto x, auto y) { return earliest_[x] > earliest_[y]; });
+        double work = 0.0, end = 0.0;
+        for (const auto a : first) {
+            work += operations_->length(a);
+            end = std::max(end, earliest_[a] + work);
+        }
+        return end;
+    }
+    [[nodiscard]] double start_of_successors(operation_id a) const {
+        std::vector<operation_id> last;
+        for (const auto b : on_rank_[operations_->rank_of(a).position()])
+            if (known(a, b)) last.push_back(b);
+        std::sort(last.begin(), last.end(), [&](auto x, auto y) { return latest_[x] < latest_[y]; });
+        double work = 0.0, start = latest_[a];
+        for (const auto b : last) {
+            work += operations_->length(b);
+            start = std::min(start, latest_[b] - work);
+        }
+        return start;
+    }
+
+    using words = std::vector<std::uint64_t>;
+    [[nodiscard]] bool bit(const words& all, operation_id a, operation_id b) const {
+        return (all[a * words_ + b / 64] >> (b % 64) & 1U) != 0;
+    }
+    [[nodiscard]] static bool has(const words& set, operation_id x) { return (set[x / 64] >> (x % 64) & 1U) != 0; }
+    [[nodiscard]] std::uint64_t* row(words& all, operation_id a) const { return all.data() + a * words_; }
+    void merge(std::uint64_t* into, const words& from) const {
+        for (std::size_t w = 0; w < words_; ++w)
+            into[w] |= from[w];
+    }
+
+    const operation_table* operations_;
+    std::size_t count_;
+    std::size_t words_;
+    words after_;
+    words before_;
+    std::vector<double> earliest_;
+    std::vector<double> latest_;
+    std::vector<arc> arcs_;
+    std::vector<std::vector<operation_id>> on_rank_;
+    double slack_;
+    bool contradiction_ = false;
+};
+
+} // namespace optpipe::formulation

@@ -1,0 +1,75 @@
+#pragma once
+
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/formulation/formulate.hpp"
+#include "optpipe/formulation/meaning.hpp"
+#include "optpipe/formulation/operation_table.hpp"
+#include "optpipe/formulation/plan_times.hpp"
+#include "optpipe/schedule/evaluate.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/validate.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace optpipe::formulation {
+
+/// The operations of a plan in the order of their starts; starts that differ by rounding alone count as equal.
+[[nodiscard]] inline order order_of(const operation_table& t, const plan_times& times) {
+    constexpr double same = 1e-7;
+    const double grain = same * t.task().serial_time().value();
+    schedule planned;
+    planned.graph = t.task().graph;
+    for (operation_id a = 0; a < t.size(); ++a) {
+        const cell c = t.cell_of(a);
+        const bool takes_place = !t.is_transfer(a) || times.travels[c] != 0;
+        const bool is_part = t.role_of(a) == role::weight && times.is_full[c] != 0;
+        if (!t.exists(a) || !takes_place || is_part) continue;
+        auto op = t.operation_of(a);
+        double length = t.length(a);
+        if (t.role_of(a) == role::gradient && times.is_full[c] != 0) {
+            op.kind = operation_kind::backward;
+            length = t.costs_of(a).backward().value();
+        }
+        const double start = grain * std::round(times.start[a] / grain);
+        planned.operations.push_back({op, duration{start}, duration{start + length}});
+    }
+    return optpipe::order_of(planned);
+}
+
+/// The times that a point of the model gives, up to its tolerance.
+[[nodiscard]] inline plan_times times_of(const formulated& f, std::span<const double> values) {
+    const auto& t = *f.operations;
+    plan_times times{std::vector<double>(t.size(), 0.0), std::vector<unsigned char>(t.cells(), 0),
+                     std::vector<unsigned char>(t.cells(), 0)};
+    constexpr double half = 0.5;
+    for (std::size_t j = 0; j < f.meanings.size(); ++j) {
+        const auto& m = f.meanings[j];
+        if (m.what == meaning::kind::end_time) times.start[m.op] = values[j] - t.length(m.op);
+        if (m.what == meaning::kind::travels) times.travels[m.op] = values[j] > half ? 1 : 0;
+        if (m.what == meaning::kind::is_full) times.is_full[m.op] = values[j] > half ? 1 : 0;
+    }
+    return times;
+}
+
+/// The schedule that a feasible point of the model stands for: its order, with the times that `time_order` gives it,
+/// which are never worse. Refused where the point isn't feasible after all.
+[[nodiscard]] inline outcome<schedule> schedule_of(const formulated& f, std::span<const double> values) {
+    OPTPIPE_EXPECT(values.size() == f.meanings.size(), "schedule_of: one value per variable of the model");
+    const auto& t = *f.operations;
+    auto timed = time_order(t.task(), order_of(t, times_of(f, values)));
+    if (timed && !is_valid(t.task(), *timed)) {
+        refusal why;
+        why.reason = refusal_reason::not_executable;
+        why.sentence = "the point of the model stands for no valid schedule";
+        return why;
+    }
+    return timed;
+}
+
+} // namespace optpipe::formulation

@@ -1,0 +1,92 @@
+#pragma once
+
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/formulation/formulate.hpp"
+#include "optpipe/formulation/plan_times.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <tuple>
+#include <vector>
+
+namespace optpipe::formulation {
+
+/// What each variable of the model is worth at a schedule.
+class valuation {
+public:
+    valuation(const formulated& f, const plan_times& times)
+        : f_{f}, t_{*f.operations}, times_{times}, slack_{time_share * f.horizon} {}
+
+    [[nodiscard]] std::vector<double> run() {
+        values_.clear();
+        for (const auto& m : f_.meanings)
+            values_.push_back(value_of(m));
+        return std::move(values_);
+    }
+
+private:
+    static constexpr double time_share = 1e-9; // rounding of sums of durations
+
+    [[nodiscard]] double start(operation_id a) const { return times_.start[a]; }
+    [[nodiscard]] double end(operation_id a) const {
+        const bool takes_time = !t_.is_transfer(a) || times_.travels[t_.cell_of(a)] != 0;
+        return start(a) + (takes_time ? t_.length(a) : 0.0);
+    }
+    [[nodiscard]] double time(event e) const { return e.is_end ? end(e.op) : start(e.op); }
+
+    [[nodiscard]] double value_of(const meaning& m) const {
+        using kind = meaning::kind;
+        switch (m.what) {
+        case kind::objective: return objective();
+        case kind::first_start: return first_start(rank{m.op});
+        case kind::end_time: return end(m.op);
+        case kind::travels: return times_.travels[m.op] != 0 ? 1.0 : 0.0;
+        case kind::is_full: return times_.is_full[m.op] != 0 ? 1.0 : 0.0;
+        case kind::order: return start(m.op) < start(m.other) ? 1.0 : 0.0;
+        case kind::transfer_order: return comes_first(m.op, m.other) ? 1.0 : 0.0;
+        case kind::is_before: return time(m.first) <= time(m.then) + slack_ ? 1.0 : 0.0;
+        case kind::excess: break;
+        }
+        double sum = m.constant;
+        for (const auto& [factor, l] : m.parts)
+            sum += factor * (l.constant + (l.is_constant() ? 0.0 : l.coefficient * values_[l.column.position()]));
+        return std::max(0.0, std::round(sum));
+    }
+    [[nodiscard]] bool comes_first(operation_id a, operation_id b) const {
+        if (t_.role_of(a) != t_.role_of(b)) return end(a) <= start(b) + slack_;
+        return std::tuple{start(a), end(a), a} < std::tuple{start(b), end(b), b};
+    }
+    [[nodiscard]] double first_start(rank r) const {
+        double first = milp::infinity;
+        for (const auto a : t_.computations_on(r))
+            first = std::min(first, start(a));
+        return std::isfinite(first) ? first : 0.0;
+    }
+    [[nodiscard]] double objective() const {
+        double longest = 0.0;
+        for (const rank r : t_.task().graph.all_ranks()) {
+            const double first = t_.task().objective == objective_kind::span ? first_start(r) : 0.0;
+            for (const auto a : t_.computations_on(r))
+                longest = std::max(longest, end(a) - first);
+        }
+        return longest;
+    }
+
+    const formulated& f_;
+    const operation_table& t_;
+    const plan_times& times_;
+    double slack_;
+    std::vector<double> values_;
+};
+
+/// The point of the model that stands for a valid schedule within its horizon: feasible by `milp::check`, with the
+/// schedule's objective. Refused (`does_not_apply`) where the model excludes overtaking and the schedule needs it.
+[[nodiscard]] inline outcome<std::vector<double>> values_of(const formulated& f, const schedule& s) {
+    const auto times = normal_form{f}.run(s);
+    if (!times) return times.why();
+    return valuation{f, *times}.run();
+}
+
+} // namespace optpipe::formulation
