@@ -6,6 +6,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/bounds/memory_area.hpp"
 #include "optpipe/schedule/bounds/one_machine.hpp"
+#include "optpipe/schedule/bounds/propagation.hpp"
 #include "optpipe/schedule/bounds/time_windows.hpp"
 
 #include <algorithm>
@@ -31,9 +32,12 @@ struct structural_bounds {
     /// 6m + 6p − 3k − 1 (Controllable Memory, appendix) for v placements with unit passes, k < 2m stashes per rank and
     /// no offloading.
     duration v_placement{};
+    /// The least objective against which precedence, one machine per rank, memory and copy engines together have no
+    /// objection that needs no decision. Only in `strong_bounds_of`.
+    duration propagation{};
 
     [[nodiscard]] constexpr duration best() const {
-        return std::max({critical_path, device_load, warm_up, memory_area, link_capacity, v_placement});
+        return std::max({critical_path, device_load, warm_up, memory_area, link_capacity, v_placement, propagation});
     }
 };
 
@@ -125,6 +129,7 @@ template <pipeline_graph Graph> constexpr duration v_placement_bound(const basic
 
 } // namespace detail
 
+/// The bounds that cost next to nothing, in constant expressions too.
 /// O(ranks × stages × microbatches) for `span`, O(stages × microbatches) times a logarithm for `makespan`.
 template <pipeline_graph Graph> [[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p) {
     structural_bounds bounds;
@@ -145,6 +150,13 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr structural_bounds bounds
     bounds.memory_area = memory_area_bound(p, false);
     bounds.link_capacity = memory_area_bound(p, true);
     bounds.v_placement = detail::v_placement_bound(p);
+    return bounds;
+}
+
+/// All bounds: milliseconds up to 8×16, a second or two for 32 ranks and 128 microbatches. Deterministic.
+template <pipeline_graph Graph> [[nodiscard]] structural_bounds strong_bounds_of(const basic_problem<Graph>& p) {
+    auto bounds = bounds_of(p);
+    if (const auto found = propagation_bound(p, bounds.best()); found > bounds.best()) bounds.propagation = found;
     return bounds;
 }
 

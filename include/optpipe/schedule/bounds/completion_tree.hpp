@@ -1,0 +1,42 @@
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// Work for one machine, and when all of it can be done at the earliest: the greatest, over all heads h, of h plus the
+/// lengths of what can't start before h. (Vilím, Barták and Čepek 2005: the theta tree.) Places must be in the order of
+/// their heads. O(log n) per insertion.
+class completion_tree {
+public:
+    static constexpr double nothing = -std::numeric_limits<double>::infinity();
+
+    void clear(std::size_t places) {
+        leaves_ = std::bit_ceil(std::max<std::size_t>(places, 1));
+        nodes_.assign(2 * leaves_, {});
+    }
+    void insert(std::size_t place, double head, double length) {
+        std::size_t i = leaves_ + place;
+        nodes_[i] = {length, head + length};
+        for (i /= 2; i > 0; i /= 2) {
+            const auto& left = nodes_[2 * i];
+            const auto& right = nodes_[2 * i + 1];
+            nodes_[i] = {left.length + right.length, std::max(right.completion, left.completion + right.length)};
+        }
+    }
+    [[nodiscard]] double completion() const { return nodes_[1].completion; }
+
+private:
+    struct node {
+        double length = 0.0;
+        double completion = nothing;
+    };
+    std::size_t leaves_ = 1;
+    std::vector<node> nodes_{};
+};
+
+} // namespace optpipe::detail

@@ -1,0 +1,73 @@
+#pragma once
+
+#include "optpipe/schedule/bounds/chains.hpp"
+#include "optpipe/schedule/bounds/order_counts.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// All that was deduced of the schedules with an objective of at most `horizon`, and which devices it is about since
+/// their flag was last taken back.
+///
+/// Windows count from both ends. On side 0: the least time from the start of the step to the start of the k-th
+/// operation of a chain. On side 1, where operation k is the k-th from the end: the least time from its end to
+/// `horizon`. For `span`, the step is that of one device, and others may start before it and end after it.
+struct deductions {
+    static constexpr double unknown = -std::numeric_limits<double>::infinity();
+
+    deductions(const chain_system& c, std::size_t reference)
+        : system{&c}, changed(c.devices.size(), true), count_{c.count} {
+        for (std::size_t side = 0; side < 2; ++side) {
+            bases[side].assign(c.devices.size(), c.span ? unknown : 0.0);
+            if (c.span) bases[side][reference] = 0.0;
+            times[side].assign(c.length.size() * c.count, unknown);
+        }
+        for (const auto& on : c.devices)
+            orders.emplace_back(c, on);
+    }
+
+    [[nodiscard]] double time(std::size_t side, std::size_t chain, std::size_t k) const {
+        return times[side][chain * count_ + k];
+    }
+    [[nodiscard]] const double* begin(std::size_t side, std::size_t chain) const {
+        return times[side].data() + chain * count_;
+    }
+    [[nodiscard]] const double* end(std::size_t side, std::size_t chain) const { return begin(side, chain) + count_; }
+    [[nodiscard]] double latest_end(std::size_t chain, std::size_t k) const {
+        return horizon - time(1, chain, count_ - 1 - k);
+    }
+    [[nodiscard]] double latest_start(std::size_t chain, std::size_t k) const {
+        return latest_end(chain, k) - system->length[chain];
+    }
+
+    void raise(std::size_t side, std::size_t chain, std::size_t k, double value) {
+        auto& t = times[side][chain * count_ + k];
+        if (!(value > t)) return;
+        if (value > t + system->time_slack) changed[system->rank_of[chain]] = true;
+        t = value;
+    }
+    void raise_base(std::size_t side, std::size_t device, double value) {
+        auto& base = bases[side][device];
+        if (!(value > base)) return;
+        if (value > base + system->time_slack) changed[device] = true;
+        base = value;
+    }
+
+    const chain_system* system;
+    double horizon = std::numeric_limits<double>::infinity();
+    std::array<std::vector<double>, 2> times{};
+    /// When a device starts at the earliest, and how long before `horizon` it ends at least.
+    std::array<std::vector<double>, 2> bases{};
+    std::vector<order_counts> orders{};
+    std::vector<char> changed{};
+
+private:
+    std::size_t count_;
+};
+
+} // namespace optpipe::detail

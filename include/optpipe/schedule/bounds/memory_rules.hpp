@@ -1,0 +1,283 @@
+#pragma once
+
+#include "optpipe/schedule/bounds/chains.hpp"
+#include "optpipe/schedule/bounds/deductions.hpp"
+#include "optpipe/schedule/bounds/order_counts.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// What the memory of one device says about the order and the times of its operations: at every start, what has been
+/// stashed less what has been released and less what can be away fits under the limit.
+class memory_rules {
+public:
+    memory_rules(deductions& known, std::size_t device)
+        : d_{&known}, c_{known.system}, on_{&known.system->devices[device]}, order_{&known.orders[device]},
+          device_{device}, ranges_(on_->stages.size()) {
+        if (on_->travels) find_transfers();
+    }
+
+    /// false: something doesn't fit in any order.
+    bool deduce_order() {
+        return for_each_start([&](const start& at) {
+            const double away = most_away(d_->time(0, chain(at.x), at.k), d_->latest_start(chain(at.x), at.k));
+            return restrict_order(at, view::some_away, away) &&
+                   (!on_->travels || restrict_order(at, view::all_away, 0.0));
+        });
+    }
+    /// Only where stashes travel: without, times follow from the order.
+    bool deduce_times() {
+        if (!on_->travels) return true;
+        return for_each_start([&](const start& at) { return raise_start(at) && lower_start(at); });
+    }
+
+private:
+    using held_stage = chain_system::held_stage;
+
+    /// The start of x_k, a forward or gradient of stage `own`: its stash is there.
+    struct start {
+        std::size_t own = 0;
+        std::size_t x = 0;
+        std::size_t k = 0;
+    };
+    /// How many operations of each chain of one stage come before some operation.
+    struct amounts {
+        std::size_t forwards = 0;
+        std::size_t gradients = 0;
+        std::size_t weights = 0;
+    };
+    struct amount_ranges {
+        amounts least{};
+        amounts most{};
+    };
+    /// Memory in use is at least what is stashed less what can be away; and at least what is stashed of stages that
+    /// don't travel, and the own stash; plus, in both, what waits for weight gradients. Each is a sum over stages.
+    enum class view { some_away, all_away };
+
+    [[nodiscard]] std::size_t chain(std::size_t place) const { return on_->chains[place]; }
+
+    template <class Visit> bool for_each_start(Visit visit) const {
+        for (std::size_t own = 0; own < on_->stages.size(); ++own)
+            for (const std::size_t x : {on_->stages[own].forward, on_->stages[own].gradient})
+                for (std::size_t k = 0; k < c_->count; ++k)
+                    if (!visit(start{own, x, k})) return false;
+        return true;
+    }
+
+    // Memory in use.
+
+    static double in_use(const held_stage& h, const amounts& n, view v) {
+        const double waiting = h.kept * static_cast<double>(n.gradients - n.weights);
+        if (h.travels && v == view::all_away) return waiting;
+        return waiting + h.activation * static_cast<double>(n.forwards - n.gradients);
+    }
+    static double least_in_use(const held_stage& h, const amount_ranges& n, view v) {
+        amounts best;
+        best.forwards = n.least.forwards;
+        best.gradients = std::min(best.forwards, n.most.gradients);
+        if (h.travels && v == view::all_away)
+            best.gradients = std::max(n.least.gradients, std::min(best.gradients, n.most.weights));
+        best.weights = std::min(best.gradients, n.most.weights);
+        return in_use(h, best, v);
+    }
+    [[nodiscard]] double least_in_use(const start& at, view v, double away) const {
+        double all = v == view::some_away ? -away : 0.0;
+        if (v == view::all_away && on_->stages[at.own].travels) all += on_->stages[at.own].activation;
+        for (std::size_t i = 0; i < on_->stages.size(); ++i)
+            all += least_in_use(on_->stages[i], ranges_[i], v);
+        return all;
+    }
+
+    /// What the order says of the amounts before x_k.
+    void find_ranges(const start& at) {
+        for (std::size_t i = 0; i < on_->stages.size(); ++i) {
+            const auto& h = on_->stages[i];
+            auto& n = ranges_[i];
+            const auto both = [&](std::size_t y, std::size_t& least, std::size_t& most) {
+                least = order_->first(0, at.x, y, at.k);
+                most = at.x == y ? at.k : order_->most(at.x, y, at.k);
+            };
+            both(h.forward, n.least.forwards, n.most.forwards);
+            both(h.gradient, n.least.gradients, n.most.gradients);
+            if (h.weight != chain_system::none) both(h.weight, n.least.weights, n.most.weights);
+            if (at.x == h.forward) n.least.forwards = n.most.forwards = at.k + 1;
+        }
+    }
+
+    // Orders.
+
+    bool restrict_order(const start& at, view v, double away) {
+        find_ranges(at);
+        const double all = least_in_use(at, v, away);
+        if (all > on_->limit) return false;
+        for (std::size_t i = 0; i < on_->stages.size(); ++i) {
+            const auto& h = on_->stages[i];
+            restrict_order(h, ranges_[i], at, v, on_->limit - all + least_in_use(h, ranges_[i], v));
+        }
+        return true;
+    }
+    /// What can't be otherwise because a stage has no more than `room`. In use grows with forwards, and with gradients
+    /// where all that waits for them is away; else it falls with gradients, and always with weight gradients.
+    void restrict_order(const held_stage& h, const amount_ranges& n, const start& at, view v, double room) {
+        auto tried = n;
+        const auto fits = [&] { return least_in_use(h, tried, v) <= room; };
+        const auto least = [&](std::size_t& number, std::size_t low) {
+            for (std::size_t high = number; low < high;) {
+                number = (low + high) / 2;
+                fits() ? high = number : low = number + 1;
+            }
+            tried = n;
+            return low;
+        };
+        const auto most = [&](std::size_t& number, std::size_t high) {
+            std::size_t low = number;
+            while (low < high) {
+                number = (low + high + 1) / 2;
+                fits() ? low = number : high = number - 1;
+            }
+            tried = n;
+            return low;
+        };
+        if (at.x != h.gradient) {
+            tried.most.gradients = std::min(n.most.gradients, n.most.forwards);
+            precede(at, h.gradient, least(tried.most.gradients, n.least.gradients));
+            follow(at, h.gradient, most(tried.least.gradients, n.most.gradients));
+        }
+        if (h.weight != chain_system::none) precede(at, h.weight, least(tried.most.weights, n.least.weights));
+        if (at.x != h.forward) follow(at, h.forward, most(tried.least.forwards, n.most.forwards));
+    }
+    void precede(const start& at, std::size_t y, std::size_t number) {
+        if (order_->raise(at.x, y, at.k, number)) d_->changed[device_] = true;
+    }
+    void follow(const start& at, std::size_t y, std::size_t number) {
+        if (number < c_->count && order_->raise(y, at.x, number, at.k + 1)) d_->changed[device_] = true;
+    }
+
+    // Transfers and times.
+
+    /// On side 0 the n-th offload that ends, on side 1 the n-th reload from the end: when it can at the earliest, one
+    /// after the other, each after its forward, or in reverse its gradient.
+    void find_transfers() {
+        for (std::size_t side = 0; side < 2; ++side) {
+            auto& done = transfers_[side];
+            double each = std::numeric_limits<double>::infinity();
+            for (const auto& h : on_->stages) {
+                if (!h.travels) continue;
+                const std::size_t from = chain(side == 0 ? h.forward : h.gradient);
+                for (std::size_t k = 0; k < c_->count; ++k)
+                    done.push_back(d_->time(side, from, k) + c_->length[from]);
+                each = std::min(each, side == 0 ? h.offload : h.reload);
+                largest_ = std::max(largest_, h.activation);
+            }
+            std::sort(done.begin(), done.end());
+            double engine = deductions::unknown;
+            for (double& t : done)
+                engine = t = std::max(engine, t) + each;
+        }
+    }
+    /// Memory that can be away at some moment from `early` to `late`: it has left by then, and can still return.
+    [[nodiscard]] double most_away(double early, double late) const {
+        if (!on_->travels) return 0.0;
+        const auto by = [&](std::size_t side, double t) {
+            const auto& done = transfers_[side];
+            return std::upper_bound(done.begin(), done.end(), t + c_->time_slack) - done.begin();
+        };
+        const auto number = std::min(by(0, late), by(1, d_->horizon - early));
+        return std::min(largest_ * static_cast<double>(number), on_->host_limit);
+    }
+
+    /// How many of a chain can end by `t`, and how many must have started before.
+    [[nodiscard]] std::size_t can_end(std::size_t y, double t) const {
+        const auto* first = d_->begin(0, chain(y));
+        const double latest = t - c_->length[chain(y)] + c_->time_slack;
+        return static_cast<std::size_t>(std::upper_bound(first, d_->end(0, chain(y)), latest) - first);
+    }
+    [[nodiscard]] std::size_t must_start(std::size_t y, double t) const {
+        const auto* first = d_->begin(1, chain(y));
+        const double left = d_->horizon - t - c_->length[chain(y)] + c_->time_slack;
+        return static_cast<std::size_t>(d_->end(1, chain(y)) - std::upper_bound(first, d_->end(1, chain(y)), left));
+    }
+    /// Whether x_k can start at `t`.
+    bool fits_at(const start& at, double t) {
+        find_ranges(at);
+        for (std::size_t i = 0; i < on_->stages.size(); ++i) {
+            const auto& h = on_->stages[i];
+            auto& n = ranges_[i];
+            if (at.x != h.forward) n.least.forwards = std::max(n.least.forwards, must_start(h.forward, t));
+            if (at.x != h.gradient) {
+                n.least.gradients = std::max(n.least.gradients, must_start(h.gradient, t));
+                n.most.gradients = std::min(n.most.gradients, can_end(h.gradient, t));
+            }
+            if (h.weight != chain_system::none) n.most.weights = std::min(n.most.weights, can_end(h.weight, t));
+        }
+        return least_in_use(at, view::some_away, most_away(t, t)) <= on_->limit &&
+               least_in_use(at, view::all_away, 0.0) <= on_->limit;
+    }
+
+    /// The next moment after `t` at which something more can have been released or have left.
+    [[nodiscard]] double next_release(double t) const {
+        double next = std::numeric_limits<double>::infinity();
+        const auto consider = [&](const double* first, const double* last, double shift) {
+            const auto* found = std::upper_bound(first, last, t - shift + c_->time_slack);
+            if (found != last) next = std::min(next, *found + shift);
+        };
+        for (const auto& h : on_->stages)
+            for (const std::size_t y : {h.gradient, h.weight})
+                if (y != chain_system::none)
+                    consider(d_->begin(0, chain(y)), d_->end(0, chain(y)), c_->length[chain(y)]);
+        const auto& out = transfers_[0];
+        consider(out.data(), out.data() + out.size(), 0.0);
+        return next;
+    }
+    /// The last moment before `t` at which something less must have been stashed, or more can still return.
+    [[nodiscard]] double previous_stash(double t) const {
+        const double left = d_->horizon - t;
+        double next = std::numeric_limits<double>::infinity();
+        const auto consider = [&](const double* first, const double* last, double shift) {
+            const auto* found = std::upper_bound(first, last, left - shift + c_->time_slack);
+            if (found != last) next = std::min(next, *found + shift);
+        };
+        for (const auto& h : on_->stages)
+            for (const std::size_t y : {h.forward, h.gradient})
+                consider(d_->begin(1, chain(y)), d_->end(1, chain(y)), c_->length[chain(y)]);
+        const auto& in = transfers_[1];
+        consider(in.data(), in.data() + in.size(), 0.0);
+        return d_->horizon - next;
+    }
+    bool raise_start(const start& at) {
+        const double last = d_->latest_start(chain(at.x), at.k) + c_->time_slack;
+        double t = d_->time(0, chain(at.x), at.k);
+        while (!fits_at(at, t)) {
+            t = next_release(t);
+            if (t > last || t == std::numeric_limits<double>::infinity()) return false;
+        }
+        d_->raise(0, chain(at.x), at.k, t);
+        return true;
+    }
+    bool lower_start(const start& at) {
+        const double first = d_->time(0, chain(at.x), at.k) - c_->time_slack;
+        double t = d_->latest_start(chain(at.x), at.k);
+        while (!fits_at(at, t)) {
+            t = previous_stash(t);
+            if (t < first || t == deductions::unknown) return false;
+        }
+        d_->raise(1, chain(at.x), c_->count - 1 - at.k, d_->horizon - t - c_->length[chain(at.x)]);
+        return true;
+    }
+
+    deductions* d_;
+    const chain_system* c_;
+    const chain_system::device* on_;
+    order_counts* order_;
+    std::size_t device_;
+    std::vector<amount_ranges> ranges_;
+    std::array<std::vector<double>, 2> transfers_{};
+    double largest_ = 0.0;
+};
+
+} // namespace optpipe::detail

@@ -1,0 +1,95 @@
+#pragma once
+
+#include "optpipe/schedule/bounds/chains.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// What is known of the order on one device: for every operation x_k and every other chain y, how many of y must
+/// precede x_k. As chains are ordered, these are always the first ones. Side 1 is the same seen from the end: operation
+/// k there is operation count − 1 − k here, and how many of y must follow x_k is read from the counts of y.
+class order_counts {
+public:
+    order_counts() = default;
+    order_counts(const chain_system& c, const chain_system::device& on)
+        : chains_{on.chains.size()}, count_{c.count}, counts_{table(), table()} {
+        for (std::size_t x = 0; x < chains_; ++x)
+            for (std::size_t k = 0; k < count_; ++k)
+                at(0, x, x, k) = static_cast<std::uint32_t>(k);
+        for (std::size_t i = 0; i < on.stages.size(); ++i)
+            for (std::size_t j = 0; j < on.stages.size(); ++j) {
+                if (j < i) follow_step_by_step(on.stages[i].forward, on.stages[j].forward);
+                if (j > i) follow_step_by_step(on.stages[i].gradient, on.stages[j].gradient);
+                follow_step_by_step(on.stages[i].gradient, on.stages[j].forward);
+            }
+        for (const auto& held : on.stages)
+            if (held.weight != chain_system::none) follow_step_by_step(held.weight, held.gradient);
+        close();
+    }
+
+    [[nodiscard]] std::size_t chains() const { return chains_; }
+    /// How many of y must come before x_k, on either side; on side 1 only since `turn`.
+    [[nodiscard]] std::size_t first(std::size_t side, std::size_t x, std::size_t y, std::size_t k) const {
+        return counts_[side][(x * chains_ + y) * count_ + k];
+    }
+    /// How many of y may come before x_k, as of the last `turn`.
+    [[nodiscard]] std::size_t most(std::size_t x, std::size_t y, std::size_t k) const {
+        return count_ - first(1, x, y, count_ - 1 - k);
+    }
+    /// x_k, and with it all that follow in its chain, comes after the first `least` of y. Whether that is new.
+    bool raise(std::size_t x, std::size_t y, std::size_t k, std::size_t least) {
+        if (least <= at(0, x, y, k)) return false;
+        for (; k < count_ && at(0, x, y, k) < least; ++k)
+            at(0, x, y, k) = static_cast<std::uint32_t>(least);
+        return true;
+    }
+    /// What follows from x after y after z.
+    void close() {
+        for (std::size_t y = 0; y < chains_; ++y)
+            for (std::size_t x = 0; x < chains_; ++x)
+                for (std::size_t z = 0; z < chains_; ++z) {
+                    if (x == y || y == z || x == z) continue;
+                    for (std::size_t k = 0; k < count_; ++k)
+                        if (const auto b = at(0, x, y, k); b > 0)
+                            at(0, x, z, k) = std::max(at(0, x, z, k), at(0, y, z, b - 1));
+                }
+    }
+    /// Brings side 1 up to date. false: two operations would each have to precede the other.
+    bool turn() {
+        for (std::size_t x = 0; x < chains_; ++x)
+            for (std::size_t y = 0; y < chains_; ++y) {
+                std::size_t j = 0;
+                for (std::size_t k = 0; k < count_; ++k) {
+                    while (j < count_ && at(0, y, x, j) < k + 1)
+                        ++j;
+                    at(1, x, y, count_ - 1 - k) = static_cast<std::uint32_t>(count_ - j);
+                    // Those of y from j on come after x_k.
+                    if (x != y && at(0, x, y, k) > j) return false;
+                }
+            }
+        return true;
+    }
+
+private:
+    [[nodiscard]] std::vector<std::uint32_t> table() const {
+        return std::vector<std::uint32_t>(chains_ * chains_ * count_, 0);
+    }
+    std::uint32_t& at(std::size_t side, std::size_t x, std::size_t y, std::size_t k) {
+        return counts_[side][(x * chains_ + y) * count_ + k];
+    }
+    void follow_step_by_step(std::size_t later, std::size_t earlier) {
+        for (std::size_t k = 0; k < count_; ++k)
+            raise(later, earlier, k, k + 1);
+    }
+
+    std::size_t chains_ = 0;
+    std::size_t count_ = 0;
+    std::array<std::vector<std::uint32_t>, 2> counts_{};
+};
+
+} // namespace optpipe::detail

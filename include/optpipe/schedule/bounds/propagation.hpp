@@ -1,0 +1,230 @@
+#pragma once
+
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/bounds/chains.hpp"
+#include "optpipe/schedule/bounds/completion_tree.hpp"
+#include "optpipe/schedule/bounds/deductions.hpp"
+#include "optpipe/schedule/bounds/memory_rules.hpp"
+#include "optpipe/schedule/bounds/order_counts.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+/// Assumes that some schedule has an objective of at most `horizon`, and looks for what follows (windows for every
+/// operation, orders on every device), until something contradicts.
+class root_propagation {
+public:
+    explicit root_propagation(const chain_system& c) : c_{&c} {
+        by_time_[0].resize(c.length.size() * c.count);
+        std::iota(by_time_[0].begin(), by_time_[0].end(), std::size_t{0});
+        by_time_[1] = by_time_[0];
+    }
+
+    /// false: no schedule has an objective of at most `horizon`, which must not be above that of `known`. true: what
+    /// was found within `passes` is in `known`.
+    bool refine(deductions& known, double horizon, int passes) {
+        d_ = &known;
+        d_->horizon = horizon;
+        std::fill(d_->changed.begin(), d_->changed.end(), true);
+        for (int pass = 0; pass < passes; ++pass) {
+            active_ = std::exchange(d_->changed, std::vector<char>(c_->devices.size(), false));
+            for (std::size_t r = 0; r < c_->devices.size(); ++r)
+                if (active_[r] && !decide(r)) return false;
+            for (std::size_t side = 0; side < 2; ++side) {
+                raise_by_load(side);
+                raise_by_links(side, pass);
+                if (c_->span) raise_bases(side);
+            }
+            if (!windows_hold()) return false;
+            if (std::find(d_->changed.begin(), d_->changed.end(), true) == d_->changed.end()) break;
+        }
+        return true;
+    }
+
+private:
+    using device = chain_system::device;
+
+    bool decide(std::size_t r) {
+        auto& order = d_->orders[r];
+        if (order_by_windows(r)) order.close();
+        if (!order.turn()) return false;
+        if (!c_->devices[r].limited) return true;
+        memory_rules rules{*d_, r};
+        if (!rules.deduce_order()) return false;
+        order.close();
+        return order.turn() && rules.deduce_times();
+    }
+
+    /// y_j precedes x_k if there is no time for x_k and then y_j.
+    bool order_by_windows(std::size_t r) {
+        const auto& on = c_->devices[r];
+        bool found = false;
+        for (std::size_t x = 0; x < on.chains.size(); ++x)
+            for (std::size_t y = 0; y < on.chains.size(); ++y) {
+                if (x == y) continue;
+                const double both = c_->length[on.chains[x]] + c_->length[on.chains[y]] - c_->time_slack;
+                std::size_t j = 0;
+                for (std::size_t k = 0; k < c_->count; ++k) {
+                    while (j < c_->count && d_->time(0, on.chains[x], k) + both > d_->latest_end(on.chains[y], j))
+                        ++j;
+                    if (d_->orders[r].raise(x, y, k, j)) found = true;
+                }
+            }
+        if (found) d_->changed[r] = true;
+        return found;
+    }
+
+    /// No operation starts before all that must precede it on its device can be done, one after the other.
+    void raise_by_load(std::size_t side) {
+        for (std::size_t r = 0; r < c_->devices.size(); ++r) {
+            if (!active_[r]) continue;
+            const auto& on = c_->devices[r];
+            sort_device(side, on);
+            for (std::size_t x = 0; x < on.chains.size(); ++x) {
+                tree_.clear(heads_.size());
+                inserted_.assign(on.chains.size(), 0);
+                for (std::size_t k = 0; k < c_->count; ++k) {
+                    for (std::size_t y = 0; y < on.chains.size(); ++y)
+                        for (const auto until = d_->orders[r].first(side, x, y, k); inserted_[y] < until;
+                             ++inserted_[y])
+                            insert(on, y, inserted_[y]);
+                    d_->raise(side, on.chains[x], k, tree_.completion());
+                }
+            }
+        }
+    }
+    /// The operations of a device by their times on one side, as they are now.
+    void sort_device(std::size_t side, const device& on) {
+        sorted_.clear();
+        for (std::size_t y = 0; y < on.chains.size(); ++y)
+            for (std::size_t k = 0; k < c_->count; ++k)
+                sorted_.emplace_back(d_->time(side, on.chains[y], k), y * c_->count + k);
+        std::sort(sorted_.begin(), sorted_.end());
+        heads_.resize(sorted_.size());
+        place_.resize(sorted_.size());
+        for (std::size_t i = 0; i < sorted_.size(); ++i) {
+            heads_[i] = sorted_[i].first;
+            place_[sorted_[i].second] = i;
+        }
+    }
+    void insert(const device& on, std::size_t y, std::size_t k) {
+        const std::size_t place = place_[y * c_->count + k];
+        tree_.insert(place, heads_[place], c_->length[on.chains[y]]);
+    }
+
+    /// No operation starts before what precedes it in its chain, on other devices and on its own. In the order of time,
+    /// so that news go all the way in one pass.
+    void raise_by_links(std::size_t side, int pass) {
+        auto& times = d_->times[side];
+        auto& order = by_time_[side];
+        constexpr int often = 3;
+        if (pass < often || pass % often == 0)
+            std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+                return times[a] < times[b] || (times[a] == times[b] && a < b);
+            });
+        for (const std::size_t op : order) {
+            const std::size_t chain = op / c_->count;
+            const std::size_t k = op % c_->count;
+            const std::size_t r = c_->rank_of[chain];
+            double t = d_->bases[side][r];
+            if (k > 0) t = std::max(t, times[op - 1] + c_->length[chain]);
+            for (const auto& l : c_->links[side][chain])
+                t = std::max(t, d_->time(side, l.chain, k) + c_->length[l.chain] + l.lag);
+            const auto& on = c_->devices[r];
+            for (std::size_t y = 0; y < on.chains.size(); ++y)
+                if (const auto b = d_->orders[r].first(side, c_->place[chain], y, k); b > 0)
+                    t = std::max(t, d_->time(side, on.chains[y], b - 1) + c_->length[on.chains[y]]);
+            d_->raise(side, chain, k, t);
+        }
+    }
+    /// A device isn't engaged for longer than the horizon: it doesn't start before its last end less that.
+    void raise_bases(std::size_t side) {
+        for (std::size_t r = 0; r < c_->devices.size(); ++r)
+            for (const std::size_t chain : c_->devices[r].chains)
+                d_->raise_base(side, r, d_->time(side, chain, c_->count - 1) + c_->length[chain] - d_->horizon);
+    }
+
+    /// The preemptive one-machine test: whatever must be done by some time can be.
+    bool windows_hold() {
+        for (std::size_t r = 0; r < c_->devices.size(); ++r) {
+            if (!active_[r] && !d_->changed[r]) continue;
+            const auto& on = c_->devices[r];
+            sort_device(0, on);
+            deadlines_.clear();
+            for (std::size_t y = 0; y < on.chains.size(); ++y)
+                for (std::size_t k = 0; k < c_->count; ++k)
+                    deadlines_.emplace_back(d_->latest_end(on.chains[y], k), y * c_->count + k);
+            std::sort(deadlines_.begin(), deadlines_.end());
+            tree_.clear(heads_.size());
+            for (const auto& [deadline, op] : deadlines_) {
+                insert(on, op / c_->count, op % c_->count);
+                if (tree_.completion() > deadline + c_->time_slack) return false;
+            }
+        }
+        return true;
+    }
+
+    const chain_system* c_;
+    deductions* d_ = nullptr;
+    completion_tree tree_{};
+    std::vector<char> active_{};
+    std::array<std::vector<std::size_t>, 2> by_time_{};
+    std::vector<std::pair<double, std::size_t>> sorted_{};
+    std::vector<std::pair<double, std::size_t>> deadlines_{};
+    std::vector<std::size_t> place_{};
+    std::vector<double> heads_{};
+    std::vector<std::size_t> inserted_{};
+};
+
+/// The ranks from whose first start time is counted. Any is right; the first and the last stage's say most.
+inline std::vector<std::size_t> references(const chain_system& c) {
+    if (!c.span) return {0};
+    constexpr std::size_t few_operations = 2000;
+    std::vector<std::size_t> all(c.devices.size());
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    if (c.length.size() * c.count > few_operations) all = {c.rank_of.front(), c.rank_of.back()};
+    return all;
+}
+
+} // namespace detail
+
+/// The largest objective that propagation at the root refutes, at least `known`, to `precision`. For problems that
+/// `validate` accepts. The rules are those of a search (precedence, one machine, memory) that needs no decisions; they
+/// see how many forwards, gradients and weight gradients of a stage have been done, and not of which microbatch.
+template <pipeline_graph Graph>
+[[nodiscard]] duration propagation_bound(const basic_problem<Graph>& p, duration known, double precision = 1e-8) {
+    const auto c = detail::chain_system::of(p);
+    detail::root_propagation propagation{c};
+    constexpr int passes = 100;
+    double refuted = known.value();
+    for (const std::size_t reference : detail::references(c)) {
+        detail::deductions open{c, reference};
+        const auto holds = [&](double objective) {
+            auto tried = open;
+            if (!propagation.refine(tried, objective, passes)) return false;
+            open = std::move(tried);
+            return true;
+        };
+        double step = precision;
+        double top = refuted * (1.0 + step);
+        for (; !holds(top); top *= 1.0 + step) {
+            refuted = top;
+            step = std::max(0.01, 2.0 * step);
+        }
+        while (step > precision && top - refuted > precision * top) {
+            const double middle = 0.5 * (top + refuted);
+            (holds(middle) ? top : refuted) = middle;
+        }
+    }
+    return duration{refuted};
+}
+
+} // namespace optpipe
