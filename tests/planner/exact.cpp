@@ -1,0 +1,48 @@
+// Exact search against looking at everything, on small problems of every kind.
+#include "optpipe/core/random.hpp"
+#include "optpipe/planner/exact_search.hpp"
+#include "optpipe/schedule/validate.hpp"
+#include "optpipe/testing/random_problem.hpp"
+#include "oracle/exhaustive.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+
+using namespace optpipe;
+
+namespace {
+
+/// Searches, and compares every step with the optimum.
+void check_against_exhaustive(const testing::random_problem& r) {
+    const auto best = oracle::exhaustive_optimum(r.problem, r.grid);
+    if (!best.proven || !best.objective) return;
+    const duration optimum{*best.objective};
+    bool sound = true;
+    search_board board{
+        r.problem, {}, [&](const search_step& s) { sound = sound && s.bound <= optimum + duration{1e-6}; }};
+    exact_search(board, {.conflicts = 200'000});
+    CHECK(sound);
+    REQUIRE(board.incumbent());
+    CHECK(is_valid(r.problem, *board.incumbent()));
+    CHECK(board.proven());
+    CHECK(board.objective().value() == doctest::Approx(optimum.value()));
+}
+
+void check_many(const testing::problem_ranges& ranges, std::uint64_t seed, std::size_t count) {
+    random_numbers random{seed};
+    for (std::size_t i = 0; i < count; ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        check_against_exhaustive(testing::make_random_problem(random, ranges));
+    }
+}
+
+} // namespace
+
+TEST_CASE("small problems of every kind") { check_many({.cells = 6}, 1, 200); }
+TEST_CASE("stashes that travel") {
+    check_many({.ranks = 2, .stages = 3, .cells = 6, .offloading_percent = 100}, 2, 200);
+}
+TEST_CASE("time engaged") { check_many({.ranks = 2, .stages = 3, .cells = 5, .span_percent = 100}, 3, 200); }
