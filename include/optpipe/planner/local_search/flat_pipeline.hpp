@@ -1,0 +1,184 @@
+#pragma once
+
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// A problem as flat arrays of plain numbers, for inner loops. Operations are numbered (stage · 6 + kind) ·
+/// microbatches + microbatch, so that what depends on what is a matter of adding constants.
+class flat_pipeline {
+public:
+    using id = std::int32_t;
+    static constexpr id none = -1;
+    static constexpr id kinds = 6;
+
+    /// What all operations of one kind on one stage have in common.
+    struct kind_facts {
+        double duration = 0.0;
+        double acquired = 0.0;
+        double released = 0.0;
+        double host_acquired = 0.0;
+        double host_released = 0.0;
+        /// From the end of its input on another stage to its start.
+        double hop = 0.0;
+        std::int32_t rank = 0;
+        operation_kind kind{};
+        /// A forward of a later stage, a gradient of an earlier one.
+        bool has_input = false;
+        /// Link direction that it must share with other ranks, or none.
+        std::int32_t channel = none;
+        /// Copy engine, for transfers.
+        std::int32_t engine = 0;
+        /// To the forward and the gradient input of the nearest stage on the same rank that must come first, as a
+        /// difference of numbers; 0 where there is none.
+        id same_rank_before = 0;
+    };
+
+    explicit flat_pipeline(const problem& p)
+        : stages_{static_cast<id>(p.graph.stages())}, microbatches_{static_cast<id>(p.graph.microbatches())},
+          ranks_{static_cast<id>(p.graph.ranks())}, span_{p.objective == objective_kind::span}, split_{
+                                                                                                    p.split_backward} {
+        const double slack = tolerance{}.at(p.memory_scale()).value();
+        for (const rank r : p.graph.all_ranks()) {
+            limit_.push_back(p.memory_limit[r].value() + slack);
+            host_limit_.push_back(p.host_memory_limit[r].value() + slack);
+        }
+        number_channels(p);
+        for (const stage s : p.graph.all_stages()) {
+            const auto& c = p.costs[s];
+            travels_ = travels_ || c.can_offload();
+            can_offload_.push_back(c.can_offload());
+            optional_full_.push_back(split_ && c.weight_stash > c.activation);
+            for (const auto kind : all_operation_kinds)
+                facts_.push_back(facts_of(p, s, kind));
+        }
+        for (id of_kind = 0; of_kind < stages_ * kinds; ++of_kind)
+            kind_of_.insert(kind_of_.end(), static_cast<std::size_t>(microbatches_), of_kind);
+        for (const auto& c : p.costs)
+            mean_ += c.work().value() / static_cast<double>(3 * stages_);
+    }
+
+    [[nodiscard]] id ranks() const { return ranks_; }
+    [[nodiscard]] id stages() const { return stages_; }
+    [[nodiscard]] id microbatches() const { return microbatches_; }
+    /// One more than the largest number of an operation.
+    [[nodiscard]] std::size_t size() const { return kind_of_.size(); }
+    [[nodiscard]] id channels() const { return channels_; }
+    [[nodiscard]] bool span() const { return span_; }
+    [[nodiscard]] bool split() const { return split_; }
+    /// Whether any stage can be offloaded.
+    [[nodiscard]] bool travels() const { return travels_; }
+    [[nodiscard]] bool can_offload(id s) const { return can_offload_[at(s)] != 0; }
+    /// Whether one B may be worth more than I and W: not where splitting never takes more memory.
+    [[nodiscard]] bool full_may_pay(id s) const { return optional_full_[at(s)] != 0; }
+    [[nodiscard]] double limit(id r) const { return limit_[at(r)]; }
+    [[nodiscard]] double host_limit(id r) const { return host_limit_[at(r)]; }
+    /// The mean duration of F, I and W.
+    [[nodiscard]] double mean_duration() const { return mean_; }
+
+    [[nodiscard]] id number(id s, operation_kind kind, id m) const {
+        return (s * kinds + static_cast<id>(kind)) * microbatches_ + m;
+    }
+    [[nodiscard]] id number(const operation& op) const {
+        return number(static_cast<id>(op.stage.value()), op.kind, static_cast<id>(op.microbatch.value()));
+    }
+    [[nodiscard]] operation operation_of(id i) const {
+        const id of_kind = kind_number(i);
+        return {stage{of_kind / kinds}, static_cast<operation_kind>(of_kind % kinds), microbatch{microbatch_of(i)}};
+    }
+    /// Operations with equal numbers differ in the microbatch alone.
+    [[nodiscard]] id kind_number(id i) const { return kind_of_[at(i)]; }
+    [[nodiscard]] id microbatch_of(id i) const { return i - kind_number(i) * microbatches_; }
+    [[nodiscard]] id stage_of(id i) const { return kind_number(i) / kinds; }
+    [[nodiscard]] const kind_facts& facts(id i) const { return facts_[at(kind_number(i))]; }
+    /// The operation of another kind on the same stage and microbatch.
+    [[nodiscard]] id sibling(id i, operation_kind kind) const {
+        return i + (static_cast<id>(kind) - static_cast<id>(facts(i).kind)) * microbatches_;
+    }
+    /// The same kind and microbatch, so many stages further.
+    [[nodiscard]] id on_stage(id i, id further) const { return i + further * kinds * microbatches_; }
+    [[nodiscard]] bool is_last_stage(id i) const { return stage_of(i) + 1 == stages_; }
+
+private:
+    static std::size_t at(id i) { return static_cast<std::size_t>(i); }
+
+    void number_channels(const problem& p) {
+        channel_.assign(2 * at(ranks_), none);
+        const bool full = p.transfer.duplex == duplex_kind::full;
+        for (const rank r : p.graph.all_ranks()) {
+            id first = none;
+            bool shared = false;
+            for (const rank other : p.graph.all_ranks()) {
+                if (p.transfer.link[other] != p.transfer.link[r] || other == r) continue;
+                shared = true;
+                if (other < r && first == none) first = static_cast<id>(other.value());
+            }
+            const bool alone = !shared;
+            one_engine_.push_back(p.transfer.engines == 1 || (alone && !full));
+            if (alone) continue;
+            auto* own = &channel_[2 * r.position()];
+            if (first != none) {
+                own[0] = channel_[2 * at(first)];
+                own[1] = channel_[2 * at(first) + 1];
+            } else {
+                own[0] = channels_++;
+                own[1] = full ? channels_++ : own[0];
+            }
+        }
+    }
+    kind_facts facts_of(const problem& p, stage s, operation_kind kind) const {
+        kind_facts f;
+        f.kind = kind;
+        const rank r = p.rank_of(s);
+        f.rank = static_cast<id>(r.value());
+        if (is_transfer(kind) && !p.costs[s].can_offload()) return f;
+        f.duration = duration_of(p, {s, kind, microbatch{}}).value();
+        const auto effect = memory_effect_of(p.costs[s], kind);
+        f.acquired = effect.acquired_at_start.value();
+        f.released = effect.released_at_end.value();
+        f.host_acquired = effect.host_acquired_at_start.value();
+        f.host_released = effect.host_released_at_end.value();
+        if (is_transfer(kind)) {
+            const bool inward = kind == operation_kind::reload;
+            f.channel = channel_[2 * r.position() + (inward ? 1 : 0)];
+            f.engine = inward && one_engine_[r.position()] == 0 ? 1 : 0;
+            return f;
+        }
+        if (kind == operation_kind::backward_weight) return f;
+        const bool is_forward = kind == operation_kind::forward;
+        f.has_input = is_forward ? !p.is_first(s) : !p.is_last(s);
+        if (f.has_input) f.hop = p.hop(is_forward ? s.previous() : s.next(), s).value();
+        const id step = is_forward ? -1 : 1;
+        for (id other = static_cast<id>(s.value()) + step; other >= 0 && other < stages_; other += step)
+            if (p.rank_of(stage{other}) == r) {
+                f.same_rank_before = (other - static_cast<id>(s.value())) * kinds * microbatches_;
+                break;
+            }
+        return f;
+    }
+
+    id stages_;
+    id microbatches_;
+    id ranks_;
+    bool span_;
+    bool split_;
+    bool travels_ = false;
+    id channels_ = 0;
+    double mean_ = 0.0;
+    std::vector<double> limit_;
+    std::vector<double> host_limit_;
+    std::vector<id> channel_;
+    std::vector<char> one_engine_;
+    std::vector<char> can_offload_;
+    std::vector<char> optional_full_;
+    std::vector<kind_facts> facts_;
+    std::vector<id> kind_of_;
+};
+
+} // namespace optpipe::detail

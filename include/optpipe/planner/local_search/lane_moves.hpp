@@ -1,0 +1,248 @@
+#pragma once
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/planner/local_search/lane_orders.hpp"
+#include "optpipe/planner/local_search/lane_times.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// The neighbourhood: small edits of the sequences, drawn at random around operations that matter.
+class lane_moves {
+public:
+    using id = flat_pipeline::id;
+    static constexpr id none = flat_pipeline::none;
+
+    lane_moves(lane_orders& lanes, const lane_times& times) : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times} {
+        for (id s = 0; s < p_->stages(); ++s)
+            may_be_full_ = may_be_full_ || p_->full_may_pay(s);
+    }
+
+    /// Edits something near `i`, or elsewhere if nothing can be done there. False if nothing was edited.
+    bool draw(id i, random_numbers& random) {
+        if (may_be_full_ && random.chance(8)) return switch_full(random_operation(random), random);
+        const auto kind = p_->facts(i).kind;
+        if (p_->travels() && (is_transfer(kind) || random.chance(35))) return draw_transfer(i, random);
+        switch (random.below(20)) {
+        case 0:
+        case 1:
+        case 2: return block(i, random);
+        case 3:
+        case 4: return shift_later_ones(i, random);
+        case 5:
+        case 6: return shift_neighbours(i, random);
+        case 7: return ahead_of(i, random);
+        default: return shift(i, distance(i, random), random.chance(50));
+        }
+    }
+    /// Any operation in use.
+    id random_operation(random_numbers& random) const {
+        for (;;) {
+            const id r = static_cast<id>(random.below(at(p_->ranks())));
+            const id count = lanes_->end(r) - lanes_->begin(r);
+            if (count == 0) continue;
+            const id i = (*lanes_)[lanes_->begin(r) + static_cast<id>(random.below(at(count)))];
+            if (lanes_->active(i)) return i;
+        }
+    }
+
+private:
+    static std::size_t at(id i) { return static_cast<std::size_t>(i); }
+
+    id distance(id i, random_numbers& random) const {
+        const auto dice = random.below(20);
+        if (dice < 11) return 1 + static_cast<id>(random.below(2));
+        if (dice < 18) return 1 + static_cast<id>(random.below(8));
+        const id r = p_->facts(i).rank;
+        return 1 + static_cast<id>(random.below(at(lanes_->end(r) - lanes_->begin(r)) / 4 + 1));
+    }
+    /// So many operations of another kind further; where the lane ends, its end.
+    id target(id i, id count, bool forwards) const {
+        const id lane = p_->facts(i).rank;
+        id to = lanes_->position(i);
+        for (id here = to; count > 0;) {
+            here = forwards ? lanes_->next(here, lane) : lanes_->previous(here, lane);
+            if (here < lanes_->begin(lane) || here >= lanes_->end(lane)) break;
+            to = here;
+            if (p_->kind_number((*lanes_)[here]) != p_->kind_number(i)) --count;
+        }
+        return to;
+    }
+    bool shift(id i, id count, bool forwards) {
+        const id to = target(i, count, forwards);
+        if (to == lanes_->position(i)) return false;
+        lanes_->shift(lanes_->position(i), to);
+        return true;
+    }
+    bool block(id i, random_numbers& random) {
+        const id lane = p_->facts(i).rank;
+        const id first = lanes_->position(i);
+        id middle = first;
+        for (auto length = random.between(2, 6); length > 0 && middle < lanes_->end(lane); --length)
+            middle = lanes_->next(middle, lane);
+        id last = middle;
+        for (auto length = random.between(1, 4); length > 0 && last < lanes_->end(lane); --length)
+            last = lanes_->next(last, lane);
+        if (middle >= last) return false;
+        lanes_->rotate(first, middle, last);
+        return true;
+    }
+    /// The same shift for some microbatches from this one on.
+    bool shift_later_ones(id i, random_numbers& random) {
+        const id left = p_->microbatches() - p_->microbatch_of(i);
+        const id few = 1 + static_cast<id>(random.below(at(left)));
+        const bool forwards = random.chance(50);
+        const id count = 1 + static_cast<id>(random.below(2));
+        bool moved = false;
+        for (id k = 0; k < few; ++k) {
+            const id op = forwards ? i + few - 1 - k : i + k;
+            if (lanes_->active(op)) moved = shift(op, count, forwards) || moved;
+        }
+        return moved;
+    }
+    /// The same shift on some ranks in a row.
+    bool shift_neighbours(id i, random_numbers& random) {
+        const id step = random.chance(50) ? 1 : -1;
+        const bool forwards = random.chance(50);
+        const id count = distance(i, random);
+        bool moved = false;
+        id op = i;
+        for (auto few = 1 + random.below(at(p_->ranks())); few > 0; --few) {
+            const id s = p_->stage_of(op) + step;
+            if (lanes_->active(op)) moved = shift(op, count, forwards) || moved;
+            if (s < 0 || s >= p_->stages()) break;
+            op = p_->on_stage(op, step);
+        }
+        return moved;
+    }
+    /// Past whatever runs between its input's arrival and its start.
+    bool ahead_of(id i, random_numbers& random) {
+        const id lane = p_->facts(i).rank;
+        const double from = times_->start(i) - p_->mean_duration() * static_cast<double>(random.between(1, 12)) / 2.0;
+        id to = lanes_->position(i);
+        for (id here = lanes_->previous(to, lane); here >= lanes_->begin(lane); here = lanes_->previous(here, lane)) {
+            if (times_->start((*lanes_)[here]) < from) break;
+            to = here;
+        }
+        if (to == lanes_->position(i)) return false;
+        lanes_->shift(lanes_->position(i), to);
+        return true;
+    }
+    bool switch_full(id i, random_numbers& random) {
+        (void)random;
+        if (!p_->full_may_pay(p_->stage_of(i))) return false;
+        lanes_->switch_full(i, !lanes_->active(p_->sibling(i, operation_kind::backward)));
+        return true;
+    }
+
+    bool draw_transfer(id i, random_numbers& random) {
+        const auto kind = p_->facts(i).kind;
+        if (!p_->can_offload(p_->stage_of(i))) return shift(i, distance(i, random), random.chance(50));
+        const id out = p_->sibling(i, operation_kind::offload);
+        if (!lanes_->active(out)) return bring_away(i, random);
+        const id in = p_->sibling(i, operation_kind::reload);
+        const id transfer = is_transfer(kind) ? i : random.chance(50) ? out : in;
+        switch (random.below(p_->facts(transfer).channel == none ? 8 : 11)) {
+        case 0:
+        case 1: lanes_->switch_transfers(i, false); return true;
+        case 2: return exchange(i, random);
+        case 3:
+        case 4: return place_again(i, random);
+        case 5:
+        case 6:
+        case 7: return shift(transfer, distance(i, random), random.chance(50));
+        default: return swap_on_link(transfer);
+        }
+    }
+    /// Another microbatch of the stage travels instead.
+    bool exchange(id i, random_numbers& random) {
+        const id other =
+            p_->number(p_->stage_of(i), operation_kind::forward, static_cast<id>(random.below(at(p_->microbatches()))));
+        if (lanes_->away(other)) return false;
+        lanes_->switch_transfers(i, false);
+        bring_away(other, random);
+        return true;
+    }
+    bool place_again(id i, random_numbers& random) {
+        lanes_->switch_transfers(i, false);
+        bring_away(i, random);
+        return true;
+    }
+    /// Offload some time after the forward, reload so that it is back when the gradient starts now, or sooner.
+    bool bring_away(id i, random_numbers& random) {
+        const id lane = p_->facts(i).rank;
+        const id ahead = p_->sibling(i, operation_kind::forward);
+        const id back = lanes_->gradient(i);
+        const id out = p_->sibling(i, operation_kind::offload);
+        const id in = p_->sibling(i, operation_kind::reload);
+        const double length = p_->facts(in).duration;
+
+        id to = lanes_->position(ahead);
+        for (auto more = random.chance(60) ? 0 : random.below(5); more > 0; --more)
+            to = std::min(lanes_->next(to, lane), lanes_->position(back) - 1);
+        const auto place = [&](id transfer, id after) {
+            lanes_->shift(lanes_->position(transfer), lanes_->position(transfer) > after ? after + 1 : after);
+        };
+        const double leaves = std::max(times_->end(ahead), times_->start((*lanes_)[to]));
+        place(out, to);
+        const double early = random.chance(40) ? 0.0 : length * static_cast<double>(random.below(13)) / 4.0;
+        const double comes = times_->start(back) - length - early;
+        id before = lanes_->position(back);
+        for (id here = lanes_->previous(before, lane); here > lanes_->position(out);
+             here = lanes_->previous(here, lane)) {
+            if (times_->start((*lanes_)[here]) < comes) break;
+            before = here;
+        }
+        place(in, before - 1);
+        if (lanes_->position(out) > lanes_->position(in)) return false;
+        if (p_->facts(out).channel != none) place_on_link(out, leaves);
+        lanes_->switch_transfers(i, true);
+        if (p_->facts(in).channel != none) place_on_link(in, std::max(comes, leaves));
+        return true;
+    }
+    /// Between the transfers of its own rank that stand before and after it, by time.
+    void place_on_link(id transfer, double when) {
+        const auto& f = p_->facts(transfer);
+        const auto like = [&](id here) {
+            const id i = (*lanes_)[here];
+            return i != transfer && is_transfer(p_->facts(i).kind) && p_->facts(i).channel == f.channel;
+        };
+        id first = lanes_->link_begin(f.channel);
+        for (id here = lanes_->position(transfer); here >= lanes_->begin(f.rank); here = lanes_->previous(here, f.rank))
+            if (like(here)) {
+                first = lanes_->link_position((*lanes_)[here]) + 1;
+                break;
+            }
+        id last = lanes_->link_end(f.channel);
+        for (id here = lanes_->position(transfer); here < lanes_->end(f.rank); here = lanes_->next(here, f.rank))
+            if (like(here)) {
+                last = lanes_->link_position((*lanes_)[here]);
+                break;
+            }
+        id to = first;
+        for (id slot = first; slot < last; ++slot) {
+            const id i = lanes_->link_at(slot);
+            if (i == transfer || !lanes_->active(i)) continue;
+            if (times_->start(i) > when) break;
+            to = slot + 1;
+        }
+        lanes_->shift_on_link(transfer, lanes_->link_position(transfer) < to ? to - 1 : to);
+    }
+    bool swap_on_link(id transfer) {
+        const id after = lanes_->link_next(transfer);
+        if (after == none || p_->facts(after).rank == p_->facts(transfer).rank) return false;
+        lanes_->shift_on_link(transfer, lanes_->link_position(after));
+        return true;
+    }
+
+    const flat_pipeline* p_;
+    lane_orders* lanes_;
+    const lane_times* times_;
+    bool may_be_full_ = false;
+};
+
+} // namespace optpipe::detail

@@ -1,0 +1,149 @@
+#pragma once
+
+#include "optpipe/planner/local_search/lane_times.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// What sequences with their times are worth: the objective of `time_order`, and how soon the ranks are done.
+class lane_objective {
+public:
+    using id = flat_pipeline::id;
+
+    lane_objective(const lane_orders& lanes, const lane_times& times)
+        : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times}, engaged_(at(p_->ranks()), 0.0),
+          first_(at(p_->ranks()), 0.0), kept_first_(first_), first_gradient_(at(p_->ranks()), 0),
+          left_(at(p_->ranks()), 0), late_(p_->span() ? p_->size() : 0, 0.0), late_in_(late_.size(), 0) {}
+
+    /// Measures all anew.
+    void measure() {
+        kept_horizon_ = lane_times::never;
+        measure_changes(0.0);
+        keep();
+    }
+    /// Measures after an edit that changed nothing before `first_change`.
+    void measure_changes(double first_change) {
+        if (p_->span() && first_change <= kept_horizon_) {
+            postpone_warm_up();
+        } else {
+            first_ = kept_first_;
+            horizon_ = kept_horizon_;
+        }
+        value_ = 0.0;
+        mean_ = 0.0;
+        for (id r = 0; r < p_->ranks(); ++r) {
+            const id last = lanes_->last_compute(r);
+            engaged_[at(r)] = last == flat_pipeline::none ? 0.0 : times_->end(last) - first_[at(r)];
+            value_ = std::max(value_, engaged_[at(r)]);
+            mean_ += engaged_[at(r)] / static_cast<double>(p_->ranks());
+        }
+    }
+    void keep() {
+        kept_first_ = first_;
+        kept_horizon_ = horizon_;
+    }
+
+    /// Makespan or span.
+    [[nodiscard]] double value() const { return value_; }
+    /// The same as a mean over the ranks instead of the most.
+    [[nodiscard]] double mean() const { return mean_; }
+    [[nodiscard]] double engaged(id r) const { return engaged_[at(r)]; }
+    /// For span: when the rank started in what was kept last; else 0.
+    [[nodiscard]] double kept_first(id r) const { return kept_first_[at(r)]; }
+    /// Changes after this time leave all first starts as they are.
+    [[nodiscard]] double horizon() const { return kept_horizon_; }
+
+private:
+    static std::size_t at(id i) { return static_cast<std::size_t>(i); }
+
+    /// As `postpone_warm_up` does: forwards before a rank's first gradient start as late as all after them allows.
+    void postpone_warm_up() {
+        horizon_ = 0.0;
+        round_ += 2;
+        std::size_t open = 0;
+        for (id r = 0; r < p_->ranks(); ++r) {
+            find_warm_up(r);
+            open += left_[at(r)] >= lanes_->begin(r) ? 1 : 0;
+        }
+        for (bool moved = true; moved && open > 0;) {
+            moved = false;
+            for (id r = p_->ranks(); r-- > 0;) {
+                id& position = left_[at(r)];
+                if (position < lanes_->begin(r)) continue;
+                for (; position >= lanes_->begin(r) && postpone((*lanes_)[position], r); moved = true)
+                    position = previous_compute(position, r);
+                if (position < lanes_->begin(r)) --open;
+            }
+        }
+    }
+    id previous_compute(id position, id r) const {
+        do
+            position = lanes_->previous(position, r);
+        while (position >= lanes_->begin(r) && is_transfer(p_->facts((*lanes_)[position]).kind));
+        return position;
+    }
+    void find_warm_up(id r) {
+        id position = lanes_->next(lanes_->begin(r) - 1, r);
+        id last = lanes_->begin(r) - 1;
+        for (; position < lanes_->end(r); position = lanes_->next(position, r)) {
+            const id i = (*lanes_)[position];
+            const auto kind = p_->facts(i).kind;
+            if (is_transfer(kind)) continue;
+            if (kind != operation_kind::forward) break;
+            late_in_[at(i)] = round_; // to be postponed
+            last = position;
+        }
+        const bool none = position >= lanes_->end(r);
+        first_gradient_[at(r)] = none ? flat_pipeline::none : (*lanes_)[position];
+        first_[at(r)] = none ? lane_times::never : times_->start((*lanes_)[position]);
+        if (!none) horizon_ = std::max(horizon_, first_[at(r)]);
+        left_[at(r)] = last;
+    }
+    /// False while what comes after it on another rank is still to be postponed.
+    bool postpone(id i, id r) {
+        double latest = first_[at(r)]; // the start of what comes next on the rank
+        const auto limit_by = [&](id next, double start) {
+            horizon_ = std::max(horizon_, times_->start(next));
+            latest = std::min(latest, start);
+        };
+        if (!p_->is_last_stage(i)) {
+            const id after = p_->on_stage(i, 1);
+            const bool warm_up = late_in_[at(after)] == round_;
+            if (warm_up) return false;
+            const bool late = late_in_[at(after)] == round_ + 1;
+            const double start = late ? late_[at(after)] : times_->start(after);
+            limit_by(after, start - p_->facts(after).hop);
+        }
+        const id out = p_->sibling(i, operation_kind::offload);
+        if (lanes_->active(out)) limit_by(out, times_->start(out));
+        limit_by(lanes_->gradient(i), times_->start(lanes_->gradient(i)));
+        const double length = p_->facts(i).duration;
+        const double start = latest > times_->end(i) ? latest - length : times_->start(i);
+        horizon_ = std::max(horizon_, times_->end(i));
+        late_[at(i)] = start;
+        late_in_[at(i)] = round_ + 1;
+        first_[at(r)] = start;
+        return true;
+    }
+
+    const flat_pipeline* p_;
+    const lane_orders* lanes_;
+    const lane_times* times_;
+    double value_ = 0.0;
+    double mean_ = 0.0;
+    double horizon_ = lane_times::never;
+    double kept_horizon_ = lane_times::never;
+    std::vector<double> engaged_;
+    std::vector<double> first_;
+    std::vector<double> kept_first_;
+    std::vector<id> first_gradient_;
+    std::vector<id> left_;
+    std::vector<double> late_;
+    std::vector<std::size_t> late_in_;
+    std::size_t round_ = 0; ///< even; the next odd number marks what is done
+};
+
+} // namespace optpipe::detail

@@ -1,0 +1,514 @@
+#pragma once
+
+#include "optpipe/core/contract.hpp"
+#include "optpipe/planner/local_search/flat_pipeline.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// What a local search changes: the sequence of each rank, its compute operations and transfers in one, and the
+/// sequence of each direction of a link that ranks share.
+///
+/// A sequence holds every operation that could be in it; those that are not used at present keep a place, so that
+/// nothing shifts when one is taken into use. Edits are tried and then either kept or taken back, all at once.
+/// Microbatches are alike, so those of one kind stay in rising order on their rank: who moves past its like changes
+/// names with it.
+class lane_orders {
+public:
+    using id = flat_pipeline::id;
+    static constexpr id none = flat_pipeline::none;
+    struct range {
+        id lane = 0;
+        id first = 0;
+        id last = 0; ///< included
+    };
+
+    /// What tells one state from another.
+    struct sequences {
+        std::vector<id> order;
+        std::vector<id> link_order;
+        std::vector<char> active;
+    };
+
+    explicit lane_orders(const flat_pipeline& p)
+        : p_{&p}, position_(p.size(), none), link_position_(p.size(), none), active_(p.size(), 0),
+          last_acquisition_(at(p.ranks()), 0), touched_of_(at(p.ranks()), none) {
+        lay_out();
+        level_.assign(order_.size(), 0.0);
+        host_level_ = work_ = level_;
+    }
+
+    /// Takes over the order of a schedule, with the microbatches as they are there.
+    void load(const schedule& given) {
+        auto sorted = order_of(given);
+        std::fill(active_.begin(), active_.end(), char{0});
+        for (const auto& op : sorted.operations)
+            active_[at(p_->number(op))] = 1;
+        split_full();
+        load_lanes(sorted);
+        load_links(sorted);
+        refresh();
+    }
+    /// Numbers the microbatches of each kind in the order in which the ranks run them. May make an order illegal that
+    /// offloads and runs microbatches out of turn.
+    void sort_names() {
+        for (id r = 0; r < p_->ranks(); ++r) {
+            rename(begin(r), end(r));
+            number_lanes(begin(r), end(r));
+            if (p_->channels() > 0) refill_links(begin(r), end(r));
+        }
+        refresh();
+    }
+    [[nodiscard]] sequences copy() const { return {order_, link_order_, active_}; }
+    /// Goes back to a copy of itself.
+    void load(const sequences& given) {
+        order_ = given.order;
+        link_order_ = given.link_order;
+        active_ = given.active;
+        number_lanes(0, static_cast<id>(order_.size()));
+        number_link(0, static_cast<id>(link_order_.size()));
+        refresh();
+    }
+
+    [[nodiscard]] const flat_pipeline& pipeline() const { return *p_; }
+    [[nodiscard]] id begin(id lane) const { return begin_[at(lane)]; }
+    [[nodiscard]] id end(id lane) const { return begin_[at(lane) + 1]; }
+    [[nodiscard]] id operator[](id position) const { return order_[at(position)]; }
+    [[nodiscard]] id position(id i) const { return position_[at(i)]; }
+    [[nodiscard]] bool active(id i) const { return active_[at(i)] != 0; }
+    [[nodiscard]] bool active_at(id position) const { return active((*this)[position]); }
+    /// The position of the next operation in use after this one, or the end of the lane.
+    [[nodiscard]] id next(id position, id lane) const {
+        const id last = end(lane);
+        for (++position; position < last && !active_at(position);)
+            ++position;
+        return position;
+    }
+    /// The one before, or one before the begin of the lane.
+    [[nodiscard]] id previous(id position, id lane) const {
+        const id first = begin(lane);
+        for (--position; position >= first && !active_at(position);)
+            --position;
+        return position;
+    }
+    /// The last compute operation of the lane.
+    [[nodiscard]] id last_compute(id lane) const {
+        for (id position = end(lane); position-- > begin(lane);)
+            if (active_at(position) && !is_transfer(p_->facts((*this)[position]).kind)) return (*this)[position];
+        return none;
+    }
+    /// Nothing after this position takes memory.
+    [[nodiscard]] id last_acquisition(id lane) const { return last_acquisition_[at(lane)]; }
+    /// The compute time of the lane that comes after this position; as of the last kept edit.
+    [[nodiscard]] double work_after(id position, id lane) const {
+        return begin(lane) == end(lane) ? 0.0 : work_[at(end(lane) - 1)] - work_[at(position)];
+    }
+    /// The operation that hands on the gradient of this stage and microbatch: B if it is in use, else I.
+    [[nodiscard]] id gradient(id i) const {
+        const id full = p_->sibling(i, operation_kind::backward);
+        return active(full) ? full : p_->sibling(i, operation_kind::backward_input);
+    }
+    [[nodiscard]] bool away(id i) const { return active(p_->sibling(i, operation_kind::offload)); }
+
+    [[nodiscard]] id link_begin(id channel) const { return link_begin_[at(channel)]; }
+    [[nodiscard]] id link_end(id channel) const { return link_begin_[at(channel) + 1]; }
+    [[nodiscard]] id link_position(id i) const { return link_position_[at(i)]; }
+    [[nodiscard]] id link_at(id position) const { return link_order_[at(position)]; }
+    [[nodiscard]] id link_previous(id i) const {
+        const id first = link_begin(p_->facts(i).channel);
+        for (id position = link_position(i); position-- > first;)
+            if (active(link_at(position))) return link_at(position);
+        return none;
+    }
+    [[nodiscard]] id link_next(id i) const { return link_next_from(link_position(i) + 1, p_->facts(i).channel); }
+    [[nodiscard]] id link_next_from(id position, id channel) const {
+        for (; position < link_end(channel); ++position)
+            if (active(link_at(position))) return link_at(position);
+        return none;
+    }
+
+    /// Moves the operation at `from` to `to` in its lane; what lies between makes room.
+    void shift(id from, id to) {
+        if (from < to)
+            rotate(from, from + 1, to + 1);
+        else if (to < from)
+            rotate(to, from, from + 1);
+    }
+    /// Exchanges the runs [first, middle) and [middle, last) of one lane.
+    void rotate(id first, id middle, id last) {
+        const id lane = p_->facts((*this)[first]).rank;
+        touch(lane, first, last - 1);
+        save(order_, false, first, last);
+        auto* const data = order_.data();
+        std::rotate(data + first, data + middle, data + last);
+        rename(first, last);
+        number_lanes(first, last);
+        if (p_->channels() > 0) refill_links(first, last);
+    }
+    /// Uses the transfers of a stage and microbatch (any of its operations is given), or not.
+    void switch_transfers(id i, bool use) {
+        const id out = p_->sibling(i, operation_kind::offload);
+        const id in = p_->sibling(i, operation_kind::reload);
+        for (const id transfer : {out, in})
+            if (active(transfer) != use) flip(transfer);
+        const id lane = p_->facts(i).rank;
+        const id back = gradient(i);
+        touch(lane, std::min(position(out), position(back)), std::max(position(in), position(back)));
+        if (p_->facts(out).channel != none) touch_link(out);
+        if (p_->facts(in).channel != none) touch_link(in);
+    }
+    /// Replaces I and W of a stage and microbatch by B in the place of I, or B by the two.
+    void switch_full(id i, bool use) {
+        const id full = p_->sibling(i, operation_kind::backward);
+        const id input = p_->sibling(i, operation_kind::backward_input);
+        const id weight = p_->sibling(i, operation_kind::backward_weight);
+        if (active(full) == use) return;
+        if (use) {
+            shift(position(full), position(input));
+        } else {
+            shift(position(input), position(full));
+            shift(position(weight), position(full));
+        }
+        for (const id op : {full, input, weight})
+            flip(op);
+        const auto [first, last] = std::minmax({position(full), position(input), position(weight)});
+        touch(p_->facts(i).rank, first, last);
+    }
+    /// Puts a transfer elsewhere on its link; names stay.
+    void shift_on_link(id i, id to) {
+        const id from = link_position(i);
+        const id first = std::min(from, to);
+        const id last = std::max(from, to) + 1;
+        save(link_order_, true, first, last);
+        auto* const data = link_order_.data();
+        if (from < to)
+            std::rotate(data + from, data + from + 1, data + to + 1);
+        else
+            std::rotate(data + to, data + from, data + from + 1);
+        number_link(first, last);
+        touched_links_.push_back({p_->facts(i).channel, first, last - 1});
+    }
+
+    /// Whether each rank's sequence can be executed as far as the rank alone decides it: nothing before what it needs
+    /// on the same rank, and never more memory than there is.
+    [[nodiscard]] bool legal() const {
+        return std::all_of(touched_.begin(), touched_.end(), [this](const range& t) { return legal(t); });
+    }
+    /// The same for all of every sequence.
+    [[nodiscard]] bool legal_throughout() const {
+        for (id r = 0; r < p_->ranks(); ++r)
+            if (!legal({r, begin(r), end(r) - 1})) return false;
+        return true;
+    }
+    [[nodiscard]] const std::vector<range>& touched() const { return touched_; }
+    [[nodiscard]] const std::vector<range>& touched_links() const { return touched_links_; }
+
+    /// What came into use or went out of it.
+    [[nodiscard]] const std::vector<id>& flipped() const { return flipped_; }
+
+    void keep() {
+        for (const auto& t : touched_)
+            refresh(t.lane, t.first, t.last);
+        forget();
+    }
+    void take_back() {
+        for (std::size_t i = flipped_.size(); i-- > 0;)
+            active_[at(flipped_[i])] ^= 1;
+        for (std::size_t i = saved_.size(); i-- > 0;) {
+            const auto& s = saved_[i];
+            auto& target = s.link ? link_order_ : order_;
+            auto& positions = s.link ? link_position_ : position_;
+            for (id k = 0; k < s.count; ++k) {
+                const id op = buffer_[s.offset + at(k)];
+                target[at(s.first + k)] = op;
+                positions[at(op)] = s.first + k;
+            }
+        }
+        if (p_->travels())
+            for (const auto& t : touched_)
+                find_last_acquisition(t.lane);
+        forget();
+    }
+
+private:
+    struct segment {
+        bool link = false;
+        id first = 0;
+        id count = 0;
+        std::size_t offset = 0;
+    };
+    static std::size_t at(id i) { return static_cast<std::size_t>(i); }
+
+    /// Whether operations of this kind may be of use on the stage.
+    [[nodiscard]] bool has_place(id s, operation_kind kind) const {
+        switch (kind) {
+        case operation_kind::forward: return true;
+        case operation_kind::backward_input:
+        case operation_kind::backward_weight: return p_->split();
+        case operation_kind::backward: return !p_->split() || p_->full_may_pay(s);
+        case operation_kind::offload:
+        case operation_kind::reload: return p_->can_offload(s);
+        }
+        return false;
+    }
+    void lay_out() {
+        std::vector<id> lanes(at(p_->ranks()), 0);
+        std::vector<id> links(at(p_->channels()), 0);
+        for (id s = 0; s < p_->stages(); ++s)
+            for (const auto kind : all_operation_kinds) {
+                if (!has_place(s, kind)) continue;
+                const auto& f = p_->facts(p_->number(s, kind, 0));
+                lanes[at(f.rank)] += p_->microbatches();
+                if (f.channel != none) links[at(f.channel)] += p_->microbatches();
+            }
+        begin_ = link_begin_ = {0};
+        for (const id count : lanes)
+            begin_.push_back(begin_.back() + count);
+        for (const id count : links)
+            link_begin_.push_back(link_begin_.back() + count);
+        order_.assign(at(begin_.back()), none);
+        link_order_.assign(at(link_begin_.back()), none);
+    }
+
+    /// B where splitting never takes more memory: I and W are at least as good.
+    void split_full() {
+        if (!p_->split()) return;
+        for (id s = 0; s < p_->stages(); ++s)
+            for (id m = 0; m < p_->microbatches() && !p_->full_may_pay(s); ++m) {
+                const id full = p_->number(s, operation_kind::backward, m);
+                if (!active(full)) continue;
+                active_[at(full)] = 0;
+                active_[at(p_->sibling(full, operation_kind::backward_input))] = 1;
+                active_[at(p_->sibling(full, operation_kind::backward_weight))] = 1;
+            }
+    }
+    template <class Sink> void with_places(id i, Sink sink) const {
+        const id s = p_->stage_of(i);
+        const bool gradient = is_gradient(p_->facts(i).kind);
+        if (gradient && p_->can_offload(s) && !away(i)) sink(p_->sibling(i, operation_kind::reload));
+        const bool full = p_->facts(i).kind == operation_kind::backward;
+        if (gradient && p_->split() && full) {
+            if (p_->full_may_pay(s)) sink(i);
+            sink(p_->sibling(i, operation_kind::backward_input));
+            sink(p_->sibling(i, operation_kind::backward_weight));
+        } else {
+            sink(i);
+            if (gradient && p_->full_may_pay(s)) sink(p_->sibling(i, operation_kind::backward));
+        }
+        const bool is_forward = p_->facts(i).kind == operation_kind::forward;
+        if (is_forward && p_->can_offload(s) && !away(i)) sink(p_->sibling(i, operation_kind::offload));
+    }
+    void load_lanes(const optpipe::order& sorted) {
+        std::vector<std::vector<id>> lanes(at(p_->ranks()));
+        for (const auto& op : sorted.operations) {
+            auto& lane = lanes[at(p_->facts(p_->number(op)).rank)];
+            with_places(p_->number(op), [&](id i) { lane.push_back(i); });
+        }
+        order_.clear();
+        for (const auto& lane : lanes)
+            order_.insert(order_.end(), lane.begin(), lane.end());
+        number_lanes(0, static_cast<id>(order_.size()));
+    }
+    /// A link takes the transfers as the schedule does; those that are not used stand where their rank has them.
+    void load_links(const optpipe::order& sorted) {
+        std::vector<std::vector<id>> links(at(p_->channels()));
+        for (const auto& op : sorted.operations)
+            with_places(p_->number(op), [&](id i) {
+                const id channel = p_->facts(i).channel;
+                if (channel != none) links[at(channel)].push_back(i);
+            });
+        link_order_.clear();
+        for (const auto& link : links)
+            link_order_.insert(link_order_.end(), link.begin(), link.end());
+        number_link(0, static_cast<id>(link_order_.size()));
+        if (p_->channels() > 0)
+            for (id r = 0; r < p_->ranks(); ++r)
+                refill_links(begin(r), end(r));
+    }
+
+    void save(const std::vector<id>& from, bool link, id first, id last) {
+        saved_.push_back({link, first, last - first, buffer_.size()});
+        buffer_.insert(buffer_.end(), from.begin() + first, from.begin() + last);
+    }
+    void flip(id i) {
+        active_[at(i)] ^= 1;
+        flipped_.push_back(i);
+    }
+    void touch(id lane, id first, id last) {
+        auto& which = touched_of_[at(lane)];
+        if (which == none) {
+            which = static_cast<id>(touched_.size());
+            touched_.push_back({lane, first, last});
+        } else {
+            auto& t = touched_[at(which)];
+            t.first = std::min(t.first, first);
+            t.last = std::max(t.last, last);
+        }
+    }
+    void touch_link(id i) { touched_links_.push_back({p_->facts(i).channel, link_position(i), link_position(i)}); }
+    void forget() {
+        for (const auto& t : touched_)
+            touched_of_[at(t.lane)] = none;
+        touched_.clear();
+        touched_links_.clear();
+        saved_.clear();
+        buffer_.clear();
+        flipped_.clear();
+    }
+
+    /// Gives those of one kind within a segment their rising order back.
+    void rename(id first, id last) {
+        names_.clear();
+        for (id position = first; position < last; ++position)
+            if (active_at(position)) names_.push_back({p_->kind_number((*this)[position]), position});
+        const auto by_kind = [](const std::pair<id, id>& a, const std::pair<id, id>& b) { return a < b; };
+        if (names_.size() > 2 || (names_.size() == 2 && names_[0].first == names_[1].first))
+            std::sort(names_.begin(), names_.end(), by_kind);
+        for (std::size_t i = 0; i < names_.size();) {
+            std::size_t j = i;
+            ids_.clear();
+            for (; j < names_.size() && names_[j].first == names_[i].first; ++j)
+                ids_.push_back((*this)[names_[j].second]);
+            if (!std::is_sorted(ids_.begin(), ids_.end())) {
+                std::sort(ids_.begin(), ids_.end());
+                for (std::size_t k = i; k < j; ++k)
+                    order_[at(names_[k].second)] = ids_[k - i];
+            }
+            i = j;
+        }
+    }
+    /// The slots that a rank has on its links are filled in the order of its lane.
+    void refill_links(id first, id last) {
+        for (const auto kind : {operation_kind::offload, operation_kind::reload}) {
+            id channel = none;
+            ids_.clear();
+            slots_.clear();
+            for (id position = first; position < last; ++position) {
+                const id i = (*this)[position];
+                const auto& f = p_->facts(i);
+                if (!active(i) || !is_transfer(f.kind) || f.channel == none) continue;
+                if (channel == none && f.kind == kind) channel = f.channel;
+                if (f.channel != channel) continue;
+                ids_.push_back(i);
+                slots_.push_back(link_position(i));
+            }
+            // With rising slots there is nothing to do, and on a link of one direction nothing the second time.
+            if (slots_.empty() || std::is_sorted(slots_.begin(), slots_.end())) continue;
+            std::sort(slots_.begin(), slots_.end());
+            save(link_order_, true, slots_.front(), slots_.back() + 1);
+            touched_links_.push_back({channel, slots_.front(), slots_.back()});
+            for (std::size_t k = 0; k < ids_.size(); ++k) {
+                link_order_[at(slots_[k])] = ids_[k];
+                link_position_[at(ids_[k])] = slots_[k];
+            }
+        }
+    }
+    void number_lanes(id first, id last) {
+        for (id position = first; position < last; ++position)
+            position_[at((*this)[position])] = position;
+    }
+    void number_link(id first, id last) {
+        for (id position = first; position < last; ++position)
+            link_position_[at(link_at(position))] = position;
+    }
+
+    [[nodiscard]] bool in_place(id i, id here) const {
+        const auto& f = p_->facts(i);
+        switch (f.kind) {
+        case operation_kind::forward: return f.same_rank_before == 0 || position(i + f.same_rank_before) < here;
+        case operation_kind::backward_input:
+        case operation_kind::backward: {
+            const auto stash = away(i) ? operation_kind::reload : operation_kind::forward;
+            if (position(p_->sibling(i, stash)) > here) return false;
+            return f.same_rank_before == 0 || position(gradient(i + f.same_rank_before)) < here;
+        }
+        case operation_kind::backward_weight: return position(p_->sibling(i, operation_kind::backward_input)) < here;
+        case operation_kind::offload: return position(p_->sibling(i, operation_kind::forward)) < here;
+        case operation_kind::reload: return position(p_->sibling(i, operation_kind::offload)) < here;
+        }
+        return false;
+    }
+    [[nodiscard]] bool legal(const range& t) const {
+        const bool at_begin = t.first == begin(t.lane);
+        double level = at_begin ? 0.0 : level_[at(t.first - 1)];
+        double host = at_begin ? 0.0 : host_level_[at(t.first - 1)];
+        for (id here = t.first; here <= t.last; ++here) {
+            const id i = (*this)[here];
+            if (!active(i)) continue;
+            if (!in_place(i, here)) return false;
+            const auto& f = p_->facts(i);
+            level += f.acquired;
+            host += f.host_acquired;
+            if (f.acquired > 0.0 && level > p_->limit(t.lane)) return false;
+            if (f.host_acquired > 0.0 && host > p_->host_limit(t.lane)) return false;
+            level -= f.released;
+            host -= f.host_released;
+        }
+        return true;
+    }
+    void refresh() {
+        for (id r = 0; r < p_->ranks(); ++r) {
+            refresh(r, begin(r), end(r) - 1);
+            find_last_acquisition(r);
+        }
+        forget();
+    }
+    void refresh(id lane, id first, id last) {
+        const bool at_begin = first == begin(lane);
+        double level = at_begin ? 0.0 : level_[at(first - 1)];
+        double host = at_begin ? 0.0 : host_level_[at(first - 1)];
+        double work = at_begin ? 0.0 : work_[at(first - 1)];
+        for (id here = first; here <= last; ++here) {
+            const id i = (*this)[here];
+            if (active(i)) {
+                const auto& f = p_->facts(i);
+                level += f.acquired - f.released;
+                host += f.host_acquired - f.host_released;
+                if (!is_transfer(f.kind)) work += f.duration;
+            }
+            level_[at(here)] = level;
+            host_level_[at(here)] = host;
+            work_[at(here)] = work;
+        }
+    }
+
+public:
+    /// To be asked for after edits, before `last_acquisition` is.
+    void find_last_acquisition(id lane) {
+        id here = end(lane) - 1;
+        while (here > begin(lane) && !(active_at(here) && p_->facts((*this)[here]).acquired > 0.0))
+            --here;
+        last_acquisition_[at(lane)] = here;
+    }
+
+private:
+    const flat_pipeline* p_;
+    std::vector<id> order_;
+    std::vector<id> begin_;
+    std::vector<id> position_;
+    std::vector<id> link_order_;
+    std::vector<id> link_begin_;
+    std::vector<id> link_position_;
+    std::vector<char> active_;
+    std::vector<double> level_;
+    std::vector<double> host_level_;
+    std::vector<double> work_;
+    std::vector<id> last_acquisition_;
+
+    std::vector<range> touched_;
+    std::vector<id> touched_of_;
+    std::vector<range> touched_links_;
+    std::vector<segment> saved_;
+    std::vector<id> buffer_;
+    std::vector<id> flipped_;
+    std::vector<std::pair<id, id>> names_;
+    std::vector<id> ids_;
+    std::vector<id> slots_;
+};
+
+} // namespace optpipe::detail
