@@ -98,8 +98,8 @@ private:
                 const double out = c.transfer->offload.value(), in = c.transfer->reload.value();
                 const double after_forward = (around.forward(at).head[0] + c.forward).value();
                 const double with_gradient = (t_.task().gradient_time(at) + around.gradient(at).tail[last]).value();
-                head = std::min(head, after_forward + (inward && !both ? out : 0.0));
-                tail = std::min(tail, with_gradient + (inward || both ? 0.0 : in));
+                head = std::min(head, after_forward);
+                tail = std::min(tail, with_gradient);
                 for (std::size_t m = 0; m <= last; ++m)
                     s.add(-(both ? out + in : inward ? in : out), d_.travels(t_.cell_at(at, m)));
             }

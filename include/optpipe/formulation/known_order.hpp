@@ -47,6 +47,8 @@ inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
 inline precedence known_order(const operation_table& t, const options& o, double horizon, double slack) {
     precedence known{t, latest_ends(t, horizon), slack};
     const bool keep = keeps_order(t, o.overtaking);
+    // Without it all times of a schedule could be shifted.
+    if (t.task().objective == objective_kind::span) known.limit_end(0, t.length(0));
     add_dependencies(t, known);
     order_microbatches(t, keep, known);
     for (bool changed = true; changed && !known.contradiction();) {

@@ -44,6 +44,8 @@ public:
     [[nodiscard]] bool known(operation_id a, operation_id b) const { return bit(after_, a, b); }
     [[nodiscard]] double slack() const { return slack_; }
 
+    /// It ends no later than that.
+    void limit_end(operation_id a, double latest) { latest_[a] = std::min(latest_[a], latest); }
     /// A dependency with its delay.
     void depend(operation_id a, operation_id b, double lag) {
         arcs_.push_back({a, b, lag});
