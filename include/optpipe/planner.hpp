@@ -1,6 +1,8 @@
 #pragma once
 
 #include "optpipe/planner/board.hpp"
+#include "optpipe/planner/cache.hpp"
+#include "optpipe/planner/canonical.hpp"
 #include "optpipe/planner/part.hpp"
 #include "optpipe/planner/plan.hpp"
 #include "optpipe/planner/plan_options.hpp"

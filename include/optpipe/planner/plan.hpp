@@ -6,6 +6,8 @@
 #include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/planner/board.hpp"
 #include "optpipe/planner/builders_part.hpp"
+#include "optpipe/planner/cache.hpp"
+#include "optpipe/planner/canonical.hpp"
 #include "optpipe/planner/part.hpp"
 #include "optpipe/planner/plan_options.hpp"
 #include "optpipe/planner/plan_result.hpp"
@@ -21,7 +23,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -84,7 +88,9 @@ public:
         oneapi::tbb::task_arena arena{static_cast<int>(threads_)};
         arena.execute([&] { search(); });
         if (const auto why = fall_back()) return *why;
-        return result();
+        auto found = result();
+        if (!options_.cache.empty() && !is_cached_) keep_in_cache(found);
+        return found;
     }
 
 private:
@@ -92,6 +98,7 @@ private:
         const stopwatch watch;
         board_.raise_bound(bounds_of(board_.to_solve()).best(), structure);
         log_.add(structure, watch.seconds());
+        if (!options_.cache.empty() && begin_with_cache()) return;
         builders_ = run_published_builders(board_, options_.without, threads_, log_);
         // A first schedule for the parts to begin with.
         if (const auto* part = part_named(adaptive_part::name); part && !board_.done())
@@ -105,6 +112,48 @@ private:
         else
             race_parts(board_, parts_, {.seed = options_.seed, .threads = threads_}, log_);
     }
+
+    /// Whether what is there is all that was asked for.
+    bool begin_with_cache() {
+        const stopwatch watch;
+        const auto& p = board_.to_solve();
+        const auto finds = plan_cache{options_.cache, options_.warn}.find(canonical_form(p));
+        const auto units = canonical_units_of(p);
+        for (const auto& entry : finds.near)
+            if (offer_adapted(entry)) cached_ = cache_use::near;
+        if (finds.exact && offer_adapted(*finds.exact)) {
+            cached_ = cache_use::exact;
+            const auto as_kept = finds.exact->objective * units.time + board_.slack();
+            const bool holds = board_.objective() <= as_kept;
+            is_cached_ = holds && finds.exact->budget >= budget();
+            if (holds) kept_method_ = finds.exact->method;
+        }
+        board_.raise_bound(std::min(finds.bound * units.time, board_.objective()), cached);
+        is_cached_ = is_cached_ || (cached_ == cache_use::exact && board_.settled());
+        log_.add(cached, watch.seconds());
+        return is_cached_ || board_.done();
+    }
+    /// Whether any of the orders that can be made of it is executable.
+    bool offer_adapted(const cache_entry& entry) {
+        constexpr std::size_t enough = 3;
+        std::size_t executable = 0;
+        for (const auto& adapted : adapted_orders(entry.operations, entry.of.microbatches, board_.to_solve())) {
+            order candidate{board_.to_solve().graph, {}};
+            candidate.operations.assign(adapted.begin(), adapted.end());
+            if (!board_.offer(candidate, cached).is_unlimited() && ++executable == enough) break;
+        }
+        return executable > 0;
+    }
+    void keep_in_cache(const plan_result& found) const {
+        const bool complete = found.why == plan_end::effort_spent || found.why == plan_end::time_limit;
+        const double spent = found.why == plan_end::optimal         ? std::numeric_limits<double>::infinity()
+                             : complete && options_.without.empty() ? budget()
+                                                                    : 0.0;
+        plan_cache{options_.cache, options_.warn}.store(
+            make_cache_entry(board_.to_solve(), found.schedule, found.objective, found.bound, spent, found.method));
+    }
+    /// What the search is given, in seconds.
+    [[nodiscard]] double budget() const { return options_.time_limit ? options_.time_limit->count() : 1.0; }
 
     [[nodiscard]] const any_search_part* part_named(std::string_view name) const {
         const auto found = std::find_if(parts_.begin(), parts_.end(),
@@ -139,8 +188,10 @@ private:
         r.seconds = board_.seconds();
         r.history = board_.history();
         r.method = finder(r.history);
+        if (r.method == cached && !kept_method_.empty()) r.method = kept_method_;
         r.parts = log_.with(r.history);
         r.builders = std::move(builders_);
+        r.cached = cached_;
         return r;
     }
     [[nodiscard]] plan_end why() const {
@@ -160,6 +211,7 @@ private:
     }
 
     static constexpr std::string_view structure = "structure";
+    static constexpr std::string_view cached = "cache";
     static constexpr std::size_t usual_rounds = 3;
 
     const plan_options& options_;
@@ -168,6 +220,9 @@ private:
     std::vector<any_search_part> parts_{};
     run_log log_{};
     std::vector<builder_result> builders_{};
+    cache_use cached_ = cache_use::none;
+    bool is_cached_ = false;
+    std::string kept_method_{};
 };
 
 } // namespace detail

@@ -1,0 +1,92 @@
+#pragma once
+
+#include "optpipe/core/index.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+using operations = std::vector<operation>;
+
+/// The same order with fewer microbatches: the first `kept` stay, and the last of the others.
+[[nodiscard]] inline operations drop_microbatches(const operations& all, std::size_t from, std::size_t to,
+                                                  std::size_t kept) {
+    operations result;
+    for (auto op : all) {
+        const auto m = op.microbatch.position();
+        if (m >= kept && m < kept + (from - to)) continue;
+        if (m >= kept) op.microbatch = microbatch{m - (from - to)};
+        result.push_back(op);
+    }
+    return result;
+}
+
+namespace detail {
+
+inline std::size_t first_forward_of(const operations& all, std::size_t m) {
+    const auto found = std::find(all.begin(), all.end(), forward(stage{0}, microbatch{m}));
+    return static_cast<std::size_t>(found - all.begin());
+}
+
+inline void append_shifted(operations& to, const operations& all, std::size_t begin, std::size_t end, std::size_t by) {
+    for (auto i = begin; i < end; ++i) {
+        auto op = all[i];
+        op.microbatch = microbatch{op.microbatch.position() + by};
+        to.push_back(op);
+    }
+}
+
+} // namespace detail
+
+/// The same order with more microbatches: the part of it between the first stage's forwards of microbatch `at` and of
+/// `at + period` is repeated as often as it takes. Executable where that part is one period of a steady state.
+[[nodiscard]] inline operations repeat_microbatches(const operations& all, std::size_t from, std::size_t to,
+                                                    std::size_t at, std::size_t period) {
+    const auto begin = detail::first_forward_of(all, at);
+    const auto end = detail::first_forward_of(all, at + period);
+    if (begin >= end || end >= all.size()) return {};
+    const auto times = (to - from + period - 1) / period;
+    operations result;
+    result.reserve(all.size() + times * (end - begin));
+    detail::append_shifted(result, all, 0, end, 0);
+    for (std::size_t k = 1; k <= times; ++k)
+        detail::append_shifted(result, all, begin, end, k * period);
+    detail::append_shifted(result, all, end, all.size(), times * period);
+    const auto made = from + times * period;
+    return made == to ? result : drop_microbatches(result, made, to, at + period);
+}
+
+/// Orders for a problem with `p`'s number of microbatches that are made of one for `from` microbatches, the most
+/// promising first. Not all of them need be executable.
+[[nodiscard]] inline std::vector<operations> adapted_orders(const operations& all, std::size_t from, const problem& p) {
+    const auto to = p.graph.microbatches();
+    std::vector<operations> result;
+    if (from == to) return {all};
+    if (to < from) {
+        for (const auto kept : {to / 2, to, std::size_t{0}})
+            result.push_back(drop_microbatches(all, from, to, kept));
+        return result;
+    }
+    for (const std::size_t period : {1, 2, 3, 4, 6, 8, 12})
+        for (const auto at : {(from - std::min(from, period)) / 2, from / 3, 2 * from / 3})
+            if (at + period < from) {
+                auto repeated = repeat_microbatches(all, from, to, at, period);
+                if (!repeated.empty()) result.push_back(std::move(repeated));
+            }
+    // What is executable in any case: the new ones after all others, one at a time.
+    auto appended = all;
+    for (const auto& op : one_at_a_time(p).operations)
+        if (op.microbatch.position() >= from) appended.push_back(op);
+    result.push_back(std::move(appended));
+    return result;
+}
+
+} // namespace optpipe

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// At most the first `most` bytes; nothing if it can't be read.
+inline std::optional<std::string> read_cache_file(const std::filesystem::path& path, std::size_t most) {
+    std::ifstream in{path, std::ios::binary};
+    if (!in) return std::nullopt;
+    std::string text;
+    constexpr std::size_t block = std::size_t{1} << 16U;
+    while (text.size() < most && in) {
+        const auto size = text.size();
+        text.resize(size + std::min(block, most - size));
+        in.read(text.data() + size, static_cast<std::streamsize>(text.size() - size));
+        text.resize(size + static_cast<std::size_t>(in.gcount()));
+    }
+    if (in.bad()) return std::nullopt;
+    return text;
+}
+
+/// All or nothing, whatever other processes do: the text goes to a file of its own, which then takes the name. Whether
+/// it did.
+inline bool write_cache_file(const std::filesystem::path& path, std::string_view text) {
+    auto name = path.string() + ".XXXXXX";
+    const int number = ::mkstemp(name.data());
+    if (number < 0) return false;
+    constexpr mode_t readable = 0644;
+    std::FILE* file = ::fdopen(number, "wb");
+    bool written = file != nullptr && ::fchmod(number, readable) == 0 &&
+                   std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    if (file == nullptr)
+        ::close(number);
+    else
+        written = std::fclose(file) == 0 && written;
+    if (written && std::rename(name.c_str(), path.c_str()) == 0) return true;
+    std::remove(name.c_str());
+    return false;
+}
+
+/// The plans in a folder, the latest first. None if there is no such folder.
+inline std::vector<std::filesystem::path> cached_plans(const std::filesystem::path& folder) {
+    struct dated {
+        std::filesystem::file_time_type time;
+        std::filesystem::path path;
+    };
+    std::vector<dated> found;
+    std::error_code failure;
+    for (std::filesystem::directory_iterator it{folder, failure}, end; !failure && it != end; it.increment(failure)) {
+        if (it->path().extension() != ".plan") continue;
+        std::error_code gone;
+        const auto time = it->last_write_time(gone);
+        if (!gone) found.push_back({time, it->path()});
+    }
+    std::sort(found.begin(), found.end(),
+              [](const dated& a, const dated& b) { return a.time != b.time ? a.time > b.time : a.path < b.path; });
+    std::vector<std::filesystem::path> paths;
+    for (auto& file : found)
+        paths.push_back(std::move(file.path));
+    return paths;
+}
+
+/// Removes all but the latest plans, and what writers that died have left.
+inline void prune_cache_folder(const std::filesystem::path& folder, std::size_t most) {
+    std::error_code ignored;
+    const auto plans = cached_plans(folder);
+    for (auto i = most; i < plans.size(); ++i)
+        std::filesystem::remove(plans[i], ignored);
+    const auto long_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours{1};
+    std::vector<std::filesystem::path> left;
+    std::error_code failure;
+    for (std::filesystem::directory_iterator it{folder, failure}, end; !failure && it != end; it.increment(failure)) {
+        const auto name = it->path().filename().string();
+        std::error_code gone;
+        if (name.find(".plan.") != std::string::npos && it->last_write_time(gone) < long_ago && !gone)
+            left.push_back(it->path());
+    }
+    for (const auto& path : left)
+        std::filesystem::remove(path, ignored);
+}
+
+} // namespace optpipe::detail

@@ -1,0 +1,192 @@
+#pragma once
+
+#include "optpipe/planner/cache/entry.hpp"
+#include "optpipe/planner/canonical.hpp"
+#include "optpipe/schedule/operation.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// How entries are spelled: a line with the version, one line per field, and a line with a checksum of all before it;
+/// then the operations and their checksum. The first block is enough to tell whether an entry is of use.
+inline constexpr std::string_view cache_format = "optpipe.plan/1";
+
+namespace detail {
+
+inline std::string cache_number(double value) {
+    std::array<char, 32> text{};
+    return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+
+inline std::string cache_numbers(std::string_view name, const std::vector<double>& values) {
+    std::string line{name};
+    for (const double value : values)
+        line += ' ' + cache_number(value);
+    return line + '\n';
+}
+
+inline std::string with_checksum(std::string block) {
+    fingerprint print;
+    print.add(block);
+    return std::move(block) + "checksum " + print.text() + '\n';
+}
+
+/// Reads lines of words. The first thing that isn't as it should be makes all that follows fail.
+class cache_reader {
+public:
+    explicit cache_reader(std::string_view text) : all_{text}, rest_{text} {}
+
+    [[nodiscard]] bool failed() const { return failed_; }
+    [[nodiscard]] std::size_t position() const { return all_.size() - rest_.size(); }
+    [[nodiscard]] bool at_end() const { return rest_.empty(); }
+
+    std::string_view line() {
+        const auto end = rest_.find('\n');
+        if (end == std::string_view::npos) return fail();
+        const auto result = rest_.substr(0, end);
+        rest_.remove_prefix(end + 1);
+        return result;
+    }
+    /// What follows the name on a line that begins with it.
+    std::string_view field(std::string_view name) {
+        const auto text = line();
+        if (text.size() < name.size() || text.substr(0, name.size()) != name) return fail();
+        if (text.size() == name.size()) return text.substr(name.size());
+        return text[name.size()] == ' ' ? text.substr(name.size() + 1) : fail();
+    }
+    /// Not negative; infinite is allowed.
+    double number(std::string_view word) {
+        double value = 0.0;
+        const auto* const end = word.data() + word.size();
+        const auto [stop, status] = std::from_chars(word.data(), end, value);
+        if (status != std::errc{} || stop != end || !(value >= 0.0)) fail();
+        return value;
+    }
+    std::size_t count(std::string_view word) {
+        std::size_t value = 0;
+        const auto* const end = word.data() + word.size();
+        const auto [stop, status] = std::from_chars(word.data(), end, value);
+        if (status != std::errc{} || stop != end) fail();
+        return value;
+    }
+    std::vector<double> numbers(std::string_view name) {
+        std::vector<double> values;
+        for (auto words = field(name); !words.empty() && !failed_;)
+            values.push_back(number(next_word(words)));
+        return values;
+    }
+    static std::string_view next_word(std::string_view& words) {
+        const auto space = words.find(' ');
+        const auto word = words.substr(0, space);
+        words.remove_prefix(space == std::string_view::npos ? words.size() : space + 1);
+        return word;
+    }
+    /// The line that closes the block which began at `from`.
+    void checksum(std::size_t from) {
+        fingerprint print;
+        print.add(all_.substr(from, position() - from));
+        if (field("checksum") != print.text()) fail();
+    }
+    std::string_view fail() {
+        failed_ = true;
+        rest_ = {};
+        return {};
+    }
+
+private:
+    std::string_view all_;
+    std::string_view rest_;
+    bool failed_ = false;
+};
+
+inline bool is_printable(std::string_view text) {
+    return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
+}
+
+/// The spelling of a shape that isn't what the rest of the entry says can only come from a forged file; then its plan
+/// is offered to a problem that refuses it.
+inline bool makes_sense(const cache_entry& e) {
+    constexpr std::size_t most = 1U << 24U;
+    const bool counts = e.of.stages > 0 && e.of.stages <= most && e.of.microbatches > 0 && e.of.microbatches <= most;
+    const bool times = std::none_of(e.of.times.begin(), e.of.times.end(), [](double t) { return std::isinf(t); });
+    const bool stashes = std::none_of(e.of.stashes.begin(), e.of.stashes.end(), [](double s) { return std::isinf(s); });
+    return counts && times && stashes && e.of.stashes.size() == 2 * e.of.stages &&
+           e.of.host_limits.size() == e.of.limits.size() && std::isfinite(e.objective) && e.bound <= e.objective &&
+           is_printable(e.of.shape) && is_printable(e.method);
+}
+
+} // namespace detail
+
+[[nodiscard]] inline std::string to_text(const cache_entry& e) {
+    std::string head{cache_format};
+    head += "\nshape " + e.of.shape + "\nstages " + std::to_string(e.of.stages) + "\nmicrobatches " +
+            std::to_string(e.of.microbatches) + '\n';
+    head += detail::cache_numbers("times", e.of.times) + detail::cache_numbers("stashes", e.of.stashes) +
+            detail::cache_numbers("limits", e.of.limits) + detail::cache_numbers("host_limits", e.of.host_limits);
+    head += "memory_scale " + detail::cache_number(e.of.memory_scale) + '\n';
+    head += "objective " + detail::cache_number(e.objective) + "\nbound " + detail::cache_number(e.bound) +
+            "\nbudget " + detail::cache_number(e.budget) + "\nmethod " + e.method + '\n';
+    std::string body = "operations";
+    for (const auto& op : e.operations)
+        body += ' ' + to_string(op);
+    return detail::with_checksum(std::move(head)) + detail::with_checksum(std::move(body) + '\n');
+}
+
+/// All but the operations, and where they begin; nothing if the text isn't the beginning of an entry.
+struct cache_entry_head {
+    cache_entry entry{};
+    std::size_t size = 0;
+};
+[[nodiscard]] inline std::optional<cache_entry_head> parse_cache_head(std::string_view text) {
+    detail::cache_reader in{text};
+    cache_entry_head head;
+    auto& e = head.entry;
+    if (in.line() != cache_format) return std::nullopt;
+    e.of.shape = in.field("shape");
+    e.of.stages = in.count(in.field("stages"));
+    e.of.microbatches = in.count(in.field("microbatches"));
+    e.of.times = in.numbers("times");
+    e.of.stashes = in.numbers("stashes");
+    e.of.limits = in.numbers("limits");
+    e.of.host_limits = in.numbers("host_limits");
+    e.of.memory_scale = in.number(in.field("memory_scale"));
+    e.objective = in.number(in.field("objective"));
+    e.bound = in.number(in.field("bound"));
+    e.budget = in.number(in.field("budget"));
+    e.method = in.field("method");
+    if (!in.failed()) in.checksum(0);
+    if (in.failed() || !detail::makes_sense(e)) return std::nullopt;
+    head.size = in.position();
+    return head;
+}
+
+/// The inverse of `to_text`; nothing for any other text.
+[[nodiscard]] inline std::optional<cache_entry> parse_cache_entry(std::string_view text) {
+    auto head = parse_cache_head(text);
+    if (!head) return std::nullopt;
+    const auto body = text.substr(head->size);
+    detail::cache_reader in{body};
+    for (auto words = in.field("operations"); !words.empty();) {
+        const auto op = parse_operation(detail::cache_reader::next_word(words));
+        if (!op || op->stage.position() >= head->entry.of.stages ||
+            op->microbatch.position() >= head->entry.of.microbatches)
+            return std::nullopt;
+        head->entry.operations.push_back(*op);
+    }
+    if (!in.failed()) in.checksum(0);
+    if (in.failed() || !in.at_end()) return std::nullopt;
+    return std::move(head->entry);
+}
+
+} // namespace optpipe

@@ -1,0 +1,150 @@
+#include "optpipe/planner/plan.hpp"
+#include "optpipe/testing/random_problem.hpp"
+#include "oracle/reference_checker.hpp"
+#include "planner/cache/folder.hpp"
+#include "planner/fake_parts.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+using namespace optpipe;
+
+namespace {
+
+struct quick_adaptive : adaptive_part {
+    static std::size_t first_effort(const problem&) { return 2000; }
+};
+
+problem unit_problem(std::size_t ranks, std::size_t microbatches, double limit) {
+    stage_costs unit;
+    unit.forward = unit.backward_input = unit.backward_weight = duration{1.0};
+    unit.activation = memory_size{1.0};
+    unit.transfer = transfer_times{duration{1.3}, duration{1.3}};
+    problem p{to_any_graph(graph<dynamic, dynamic>{ranks, microbatches}), per_stage<stage_costs>(ranks, unit)};
+    for (auto& l : p.memory_limit)
+        l = memory_size{limit};
+    return p;
+}
+
+} // namespace
+
+TEST_CASE("the second time a plan comes from the cache, in whatever units and names") {
+    const temporary_folder folder;
+    std::atomic<std::size_t> calls{0};
+    const std::vector<any_search_part> parts{quick_adaptive{}, fake::counter{&calls}};
+    auto p = unit_problem(4, 8, 2.0);
+    const plan_options options{.cache = folder.path().string()};
+    const auto first = plan(p, options, parts);
+    REQUIRE(first);
+    CHECK(first->cached == cache_use::none);
+    CHECK(calls > 0);
+    calls = 0;
+
+    p.name = "another";
+    for (auto& c : p.costs) {
+        c.forward = c.backward_input = c.backward_weight = duration{0.3};
+        c.transfer = transfer_times{duration{0.39}, duration{0.39}};
+    }
+    const auto second = plan(p, options, parts);
+    REQUIRE(second);
+    CHECK(second->cached == cache_use::exact);
+    CHECK(calls == 0);
+    CHECK(second->method == first->method);
+    CHECK(second->objective.value() == doctest::Approx(0.3 * first->objective.value()));
+    CHECK(second->bound.value() == doctest::Approx(0.3 * first->bound.value()));
+    CHECK(second->why == first->why);
+    CHECK(oracle::judge(p, second->schedule).valid());
+}
+
+TEST_CASE("who asks for more than the kept plan was given gets it") {
+    const temporary_folder folder;
+    std::atomic<std::size_t> calls{0};
+    const std::vector<any_search_part> parts{quick_adaptive{}, fake::counter{&calls}};
+    const auto p = unit_problem(4, 8, 2.0);
+    plan_options options{.without = {"zb-auto"}, .cache = folder.path().string()};
+    REQUIRE(plan(p, options, parts));
+    // It was made with less than everything.
+    calls = 0;
+    options.without.clear();
+    CHECK(plan(p, options, parts)->cached == cache_use::exact);
+    CHECK(calls > 0);
+    calls = 0;
+    CHECK(plan(p, options, parts)->cached == cache_use::exact);
+    CHECK(calls == 0);
+    options.time_limit = std::chrono::duration<double>{2.0};
+    CHECK(plan(p, options, parts)->cached == cache_use::exact);
+    CHECK(calls > 0);
+}
+
+TEST_CASE("what a stop request or a gap cut short isn't the last word") {
+    const temporary_folder folder;
+    const auto p = unit_problem(4, 8, 2.0);
+    plan_options options{.cache = folder.path().string()};
+    std::stop_source source;
+    options.stop = source.get_token();
+    REQUIRE(plan(p, options, {fake::stopper{source}})->why == plan_end::stop_request);
+    options.stop = {};
+    options.gap = 0.9;
+    REQUIRE(plan(p, options, {})->why == plan_end::gap);
+    options.gap = 0.0;
+    std::atomic<std::size_t> calls{0};
+    REQUIRE(plan(p, options, {fake::counter{&calls}}));
+    CHECK(calls > 0);
+    options.gap = 0.9;
+    const auto enough = plan(p, options, {fake::counter{&calls}});
+    CHECK(enough->cached == cache_use::exact);
+}
+
+TEST_CASE("other microbatches, costs and limits begin with what is there") {
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+        CAPTURE(seed);
+        const temporary_folder folder;
+        const plan_options options{.seed = seed, .cache = folder.path().string()};
+        random_numbers random{seed};
+        const auto p =
+            testing::make_random_problem(random, {.ranks = 3, .stages = 6, .microbatches = 5, .cells = 15}).problem;
+        REQUIRE(plan(p, options, {quick_adaptive{}}));
+        auto like = p;
+        like.costs[stage{0}].forward = 1.05 * like.costs[stage{0}].forward;
+        for (auto& limit : like.memory_limit)
+            limit = limit + memory_size{1.0};
+        const auto alone = plan(like, {.seed = seed}, {quick_adaptive{}});
+        const auto warm = plan(like, options, {quick_adaptive{}});
+        REQUIRE(warm);
+        REQUIRE(alone);
+        CHECK(warm->cached == cache_use::near);
+        CHECK(warm->bound <= warm->objective);
+        CHECK(alone->bound <= warm->objective + tolerance{}.at(like.serial_time()));
+        CHECK(warm->bound <= alone->objective + tolerance{}.at(like.serial_time()));
+        CHECK(oracle::judge(like, warm->schedule).valid());
+    }
+}
+
+TEST_CASE("a damaged cache is told, and the plan is made all the same") {
+    const temporary_folder folder;
+    const auto p = unit_problem(3, 6, 2.0);
+    std::vector<std::string> warnings;
+    plan_options options{.cache = folder.path().string()};
+    options.warn = [&](std::string_view w) { warnings.emplace_back(w); };
+    const auto first = plan(p, options, {quick_adaptive{}});
+    REQUIRE(first);
+    REQUIRE(folder.files().size() == 1);
+    temporary_folder::write(folder.files().front(), "garbage");
+    const auto second = plan(p, options, {quick_adaptive{}});
+    REQUIRE(second);
+    CHECK(second->cached == cache_use::none);
+    CHECK(second->schedule.operations == first->schedule.operations);
+    CHECK(warnings.size() == 1);
+    CHECK(plan(p, options, {quick_adaptive{}})->cached == cache_use::exact);
+}
+
+TEST_CASE("nothing is written where nothing is asked for, nor where there is no plan") {
+    const temporary_folder folder;
+    auto p = unit_problem(2, 2, 2.0);
+    REQUIRE(plan(p, {}, {}));
+    CHECK(folder.files().empty());
+}
