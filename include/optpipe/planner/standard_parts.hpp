@@ -1,13 +1,65 @@
 #pragma once
 
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/board.hpp"
 #include "optpipe/planner/builders_part.hpp"
+#include "optpipe/planner/exact_search.hpp"
+#include "optpipe/planner/local_search.hpp"
 #include "optpipe/planner/part.hpp"
+#include "optpipe/planner/periodic_core.hpp"
 
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
 #include <vector>
 
 namespace optpipe {
+namespace detail {
+
+[[nodiscard]] inline std::size_t cells_of(const problem& p) { return p.graph.stages() * p.graph.microbatches(); }
+
+} // namespace detail
+
+/// `exact_search` as a part.
+struct exact_part {
+    static constexpr std::string_view name = "exact";
+    [[nodiscard]] static bool suits(const problem& p) { return detail::cells_of(p) <= 400; }
+    [[nodiscard]] static std::size_t first_effort(const problem&) { return 500; }
+    void operator()(search_board& board, const part_options& options) const {
+        exact_search(board, {.seed = options.seed, .conflicts = options.effort});
+    }
+};
+
+/// `local_search` as a part.
+struct local_search_part {
+    static constexpr std::string_view name = "local-search";
+    static constexpr bool draws = true;
+    [[nodiscard]] static std::size_t first_effort(const problem& p) {
+        constexpr std::size_t cell_visits = 4'000'000;
+        return std::max<std::size_t>(100, cell_visits / (1 + detail::cells_of(p)));
+    }
+    void operator()(search_board& board, const part_options& options) const {
+        local_search(board, {.seed = options.seed, .moves = options.effort});
+    }
+};
+
+/// `periodic_core` as a part, for steps that are longer than their ends.
+struct periodic_part {
+    static constexpr std::string_view name = "periodic";
+    static constexpr bool draws = false;
+    [[nodiscard]] static bool suits(const problem& p) { return p.graph.microbatches() >= 2 * p.graph.ranks(); }
+    [[nodiscard]] static std::size_t first_effort(const problem&) { return 200'000; }
+    void operator()(search_board& board, const part_options& options) const {
+        periodic_core(board, {.seed = options.seed, .effort = options.effort});
+    }
+};
+
+static_assert(check_search_part<exact_part>() && check_search_part<local_search_part>() &&
+              check_search_part<periodic_part>());
 
 /// Every part of the search that this library has, those that may prove quickly first.
-[[nodiscard]] inline std::vector<any_search_part> standard_parts() { return {adaptive_part{}}; }
+[[nodiscard]] inline std::vector<any_search_part> standard_parts() {
+    return {exact_part{}, local_search_part{}, periodic_part{}, adaptive_part{}};
+}
 
 } // namespace optpipe

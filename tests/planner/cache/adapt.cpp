@@ -24,20 +24,20 @@ problem with_microbatches(const problem& p, std::size_t count) {
     return result;
 }
 
-operations operations_of(const problem& p, const order& given) {
+operation_sequence operations_of(const problem& p, const order& given) {
     const auto timed = simulate(p, given);
     REQUIRE(timed);
     const auto sorted = order_of(*timed);
     return {sorted.operations.begin(), sorted.operations.end()};
 }
 
-outcome<schedule> timed(const problem& p, const operations& all) {
+outcome<schedule> timed(const problem& p, const operation_sequence& all) {
     order candidate{p.graph, {}};
     candidate.operations.assign(all.begin(), all.end());
     return time_order(p, candidate);
 }
 
-duration best_of(const problem& p, const operations& known, std::size_t from) {
+duration best_of(const problem& p, const operation_sequence& known, std::size_t from) {
     duration best = duration::unlimited();
     for (const auto& adapted : adapted_orders(known, from, p))
         if (const auto found = timed(p, adapted)) best = std::min(best, objective_of(p, *found));
@@ -97,9 +97,9 @@ TEST_CASE("every problem gets a valid order of another's, for more and for fewer
 
 TEST_CASE("orders that make no sense are adapted to some that make none") {
     const auto p = unit_problem(2, 6);
-    const operations nonsense{forward(stage{0}, microbatch{1}), reload_of(stage{5}, microbatch{0}),
-                              forward(stage{0}, microbatch{0})};
-    for (const auto& known : {operations{}, nonsense})
+    const operation_sequence nonsense{forward(stage{0}, microbatch{1}), reload_of(stage{5}, microbatch{0}),
+                                      forward(stage{0}, microbatch{0})};
+    for (const auto& known : {operation_sequence{}, nonsense})
         for (const std::size_t from : {1, 3, 6, 9})
             for (const auto& adapted : adapted_orders(known, from, p))
                 CHECK_FALSE(timed(p, adapted));

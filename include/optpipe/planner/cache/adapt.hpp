@@ -14,12 +14,12 @@
 
 namespace optpipe {
 
-using operations = std::vector<operation>;
+using operation_sequence = std::vector<operation>;
 
 /// The same order with fewer microbatches: the first `kept` stay, and the last of the others.
-[[nodiscard]] inline operations drop_microbatches(const operations& all, std::size_t from, std::size_t to,
-                                                  std::size_t kept) {
-    operations result;
+[[nodiscard]] inline operation_sequence drop_microbatches(const operation_sequence& all, std::size_t from,
+                                                          std::size_t to, std::size_t kept) {
+    operation_sequence result;
     for (auto op : all) {
         const auto m = op.microbatch.position();
         if (m >= kept && m < kept + (from - to)) continue;
@@ -31,12 +31,13 @@ using operations = std::vector<operation>;
 
 namespace detail {
 
-inline std::size_t first_forward_of(const operations& all, std::size_t m) {
+inline std::size_t first_forward_of(const operation_sequence& all, std::size_t m) {
     const auto found = std::find(all.begin(), all.end(), forward(stage{0}, microbatch{m}));
     return static_cast<std::size_t>(found - all.begin());
 }
 
-inline void append_shifted(operations& to, const operations& all, std::size_t begin, std::size_t end, std::size_t by) {
+inline void append_shifted(operation_sequence& to, const operation_sequence& all, std::size_t begin, std::size_t end,
+                           std::size_t by) {
     for (auto i = begin; i < end; ++i) {
         auto op = all[i];
         op.microbatch = microbatch{op.microbatch.position() + by};
@@ -48,13 +49,13 @@ inline void append_shifted(operations& to, const operations& all, std::size_t be
 
 /// The same order with more microbatches: the part of it between the first stage's forwards of microbatch `at` and of
 /// `at + period` is repeated as often as it takes. Executable where that part is one period of a steady state.
-[[nodiscard]] inline operations repeat_microbatches(const operations& all, std::size_t from, std::size_t to,
-                                                    std::size_t at, std::size_t period) {
+[[nodiscard]] inline operation_sequence repeat_microbatches(const operation_sequence& all, std::size_t from,
+                                                            std::size_t to, std::size_t at, std::size_t period) {
     const auto begin = detail::first_forward_of(all, at);
     const auto end = detail::first_forward_of(all, at + period);
     if (begin >= end || end >= all.size()) return {};
     const auto times = (to - from + period - 1) / period;
-    operations result;
+    operation_sequence result;
     result.reserve(all.size() + times * (end - begin));
     detail::append_shifted(result, all, 0, end, 0);
     for (std::size_t k = 1; k <= times; ++k)
@@ -66,9 +67,10 @@ inline void append_shifted(operations& to, const operations& all, std::size_t be
 
 /// Orders for a problem with `p`'s number of microbatches that are made of one for `from` microbatches, the most
 /// promising first. Not all of them need be executable.
-[[nodiscard]] inline std::vector<operations> adapted_orders(const operations& all, std::size_t from, const problem& p) {
+[[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const operation_sequence& all, std::size_t from,
+                                                                    const problem& p) {
     const auto to = p.graph.microbatches();
-    std::vector<operations> result;
+    std::vector<operation_sequence> result;
     if (from == to) return {all};
     if (to < from) {
         for (const auto kept : {to / 2, to, std::size_t{0}})
