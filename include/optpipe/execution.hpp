@@ -1,0 +1,16 @@
+#pragma once
+
+/// What runs programs, but for the executors that need a package: those are in `optpipe/execution/<package>/`.
+
+#include "optpipe/execution/copy_engine.hpp"
+#include "optpipe/execution/error.hpp"
+#include "optpipe/execution/executor.hpp"
+#include "optpipe/execution/lane.hpp"
+#include "optpipe/execution/measured.hpp"
+#include "optpipe/execution/memory.hpp"
+#include "optpipe/execution/run.hpp"
+#include "optpipe/execution/stage_model.hpp"
+#include "optpipe/execution/threads/executor.hpp"
+#include "optpipe/execution/threads/options.hpp"
+#include "optpipe/execution/threads/run.hpp"
+#include "optpipe/execution/transport.hpp"

@@ -1,0 +1,43 @@
+#pragma once
+
+#include "optpipe/execution/lane.hpp"
+#include "optpipe/schedule/program.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <span>
+
+namespace optpipe::execution {
+
+/// As many bytes as `from` has; `to` has as many.
+struct copy_piece {
+    std::span<std::byte> to;
+    std::span<const std::byte> from;
+};
+using copy_pieces = std::span<const copy_piece>;
+
+template <class C, class L>
+concept has_copy_out = requires(C& engine, L& on, const task_label& label, copy_pieces pieces) {
+    { engine.copy_out(on, label, pieces) } -> std::same_as<void>;
+};
+template <class C, class L>
+concept has_copy_in = requires(C& engine, L& on, const task_label& label, copy_pieces pieces) {
+    { engine.copy_in(on, label, pieces) } -> std::same_as<void>;
+};
+
+/// Copies between a device and its host.
+///
+/// Semantics: `copy_out` puts copies from the device arena to the host arena at the end of the lane, `copy_in` the
+/// other way round. They are over, all of them, before what comes next in the lane. `pieces` and what they point to
+/// stay where they are until the step is over.
+template <class C, class L> concept copy_engine = lane<L> && has_copy_out<C, L> && has_copy_in<C, L>;
+
+/// The sentence that a type lacks to be a copy engine for lanes of type `L`.
+template <class C, class L> consteval bool check_copy_engine() {
+    static_assert(check_lane<L>());
+    static_assert(has_copy_out<C, L>, "copy engine: needs `void copy_out(lane&, const task_label&, copy_pieces)`");
+    static_assert(has_copy_in<C, L>, "copy engine: needs `void copy_in(lane&, const task_label&, copy_pieces)`");
+    return copy_engine<C, L>;
+}
+
+} // namespace optpipe::execution

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/core/index.hpp"
+
+#include <string>
+#include <utility>
+
+namespace optpipe {
+
+/// A step that couldn't be run to its end: on which rank, at which operation, and why. All ranks get the same one, that
+/// of the rank where it began.
+class execution_error : public error {
+public:
+    execution_error(optpipe::rank where, std::string operation, const std::string& reason)
+        : error{"rank " + std::to_string(where.value()) + ", " + operation + ": " + reason}, rank_{where},
+          operation_{std::move(operation)} {}
+
+    [[nodiscard]] optpipe::rank rank() const { return rank_; }
+    /// As everywhere: "2F0", "receive of 2F0 from rank 1"; or what the rank did outside of operations.
+    [[nodiscard]] const std::string& operation() const { return operation_; }
+
+private:
+    optpipe::rank rank_;
+    std::string operation_;
+};
+
+} // namespace optpipe

@@ -1,0 +1,90 @@
+#pragma once
+
+#include "optpipe/core/index.hpp"
+#include "optpipe/execution/lane.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <span>
+
+namespace optpipe::execution {
+
+/// A part of a stash: its pieces, one after the other. One piece wherever that is possible, always with
+/// `part_placement::contiguous`, none if it has no bytes.
+using stash_part = std::span<const std::span<std::byte>>;
+
+/// The only piece of a part; empty if there are several, or none.
+[[nodiscard]] constexpr std::span<std::byte> contiguous(stash_part part) {
+    return part.size() == 1 ? part.front() : std::span<std::byte>{};
+}
+
+/// What a forward works on. The first stage has no input, the last no output.
+struct forward_task {
+    optpipe::stage stage{};
+    optpipe::microbatch microbatch{};
+    std::span<const std::byte> input{};
+    std::span<std::byte> output{};
+    stash_part kept{};
+    stash_part freed{};
+};
+
+/// What the input gradient works on. The last stage has no input, the first no output.
+struct backward_task {
+    optpipe::stage stage{};
+    optpipe::microbatch microbatch{};
+    /// The gradient at the stage's output, and at its input.
+    std::span<const std::byte> input{};
+    std::span<std::byte> output{};
+    stash_part kept{};
+    stash_part freed{};
+    /// Room for more that the weight gradient needs, where weight_stash > activation; none in a full backward.
+    stash_part added{};
+};
+
+struct weight_task {
+    optpipe::stage stage{};
+    optpipe::microbatch microbatch{};
+    stash_part kept{};
+    stash_part added{};
+};
+
+template <class M, class L> concept has_forward = requires(M& model, L& on, const forward_task& task) {
+    { model.forward(on, task) } -> std::same_as<void>;
+};
+template <class M, class L> concept has_backward_input = requires(M& model, L& on, const backward_task& task) {
+    { model.backward_input(on, task) } -> std::same_as<void>;
+};
+template <class M, class L> concept has_backward_weight = requires(M& model, L& on, const weight_task& task) {
+    { model.backward_weight(on, task) } -> std::same_as<void>;
+};
+
+/// The pieces of the user's model that are on one rank.
+///
+/// Semantics: each is called from `launch` of the compute lane, in the order of the schedule, one at a time. `forward`
+/// reads the input, writes the output and all of the stash that it will need: `freed` is there until the input gradient
+/// is done, `kept` until the weight gradient is. In between they may have been to the host and back, to another place.
+/// `backward_input` reads the gradient at the output and writes the one at the input; what `backward_weight` needs of
+/// it goes into `kept` and `added`. `backward_weight` adds to the gradients of the parameters. On a device they only
+/// put work into the lane; what they get stays where it is until that is over. An exception ends the step on all ranks.
+template <class M, class L>
+concept stage_model = lane<L> && has_forward<M, L> && has_backward_input<M, L> && has_backward_weight<M, L>;
+
+/// A model that does both halves of a backward better at once; else B is `backward_input`, then `backward_weight`.
+template <class M, class L> concept has_backward = requires(M& model, L& on, const backward_task& task) {
+    { model.backward(on, task) } -> std::same_as<void>;
+};
+/// A model with an optimizer; without one, a program that has updates is refused when it is loaded.
+template <class M, class L> concept has_update = requires(M& model, L& on, stage which) {
+    { model.update(on, which) } -> std::same_as<void>;
+};
+
+/// The sentence that a type lacks to be a stage model for lanes of type `L`.
+template <class M, class L> consteval bool check_stage_model() {
+    static_assert(check_lane<L>());
+    static_assert(has_forward<M, L>, "stage model: needs `void forward(lane&, const forward_task&)`");
+    static_assert(has_backward_input<M, L>, "stage model: needs `void backward_input(lane&, const backward_task&)`");
+    static_assert(has_backward_weight<M, L>, "stage model: needs `void backward_weight(lane&, const weight_task&)`");
+    return stage_model<M, L>;
+}
+
+} // namespace optpipe::execution

@@ -1,0 +1,189 @@
+#pragma once
+
+#include "optpipe/core/contract.hpp"
+#include "optpipe/execution/executor.hpp"
+#include "optpipe/execution/threads/lane.hpp"
+#include "optpipe/execution/threads/world.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe::threads {
+
+/// Bytes of a device that isn't one, or of its host. Counted while it lives.
+class slab {
+public:
+    slab(std::size_t bytes, std::shared_ptr<std::atomic<std::size_t>> in_use)
+        : data_{std::make_unique_for_overwrite<block[]>((bytes + sizeof(block) - 1) / sizeof(block))}, bytes_{bytes},
+          in_use_{std::move(in_use)} {}
+    slab(slab&& other) noexcept
+        : data_{std::move(other.data_)}, bytes_{std::exchange(other.bytes_, 0)}, in_use_{std::move(other.in_use_)} {}
+    slab& operator=(slab&& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(bytes_, other.bytes_);
+        std::swap(in_use_, other.in_use_);
+        return *this;
+    }
+    ~slab() {
+        if (in_use_) in_use_->fetch_sub(bytes_);
+    }
+    [[nodiscard]] std::span<std::byte> memory() const { return {reinterpret_cast<std::byte*>(data_.get()), bytes_}; }
+
+private:
+    struct alignas(64) block {
+        std::byte bytes[64];
+    };
+    std::unique_ptr<block[]> data_;
+    std::size_t bytes_;
+    std::shared_ptr<std::atomic<std::size_t>> in_use_;
+};
+
+/// The memory of one rank, with a hard limit.
+class memory {
+public:
+    explicit memory(rank_state& of) : of_{of} {}
+
+    [[nodiscard]] slab device(std::size_t bytes) { return take(bytes, device_, of_.all.how.device_memory, "device"); }
+    [[nodiscard]] slab host(std::size_t bytes) { return take(bytes, host_, of_.all.how.host_memory, "host"); }
+
+private:
+    using counter = std::shared_ptr<std::atomic<std::size_t>>;
+
+    slab take(std::size_t bytes, const counter& in_use, const per_rank<std::size_t>& limits, const char* which) {
+        const auto before = in_use->fetch_add(bytes);
+        if (limits.size() > 0 && before + bytes > limits[of_.self]) {
+            in_use->fetch_sub(bytes);
+            throw execution_error{of_.self, std::string{"allocation on the "} + which,
+                                  std::to_string(bytes) + " bytes beside " + std::to_string(before) +
+                                      " exceed the limit of " + std::to_string(limits[of_.self])};
+        }
+        return {bytes, in_use};
+    }
+
+    rank_state& of_;
+    counter device_ = std::make_shared<std::atomic<std::size_t>>(0);
+    counter host_ = std::make_shared<std::atomic<std::size_t>>(0);
+};
+
+class copy_engine {
+public:
+    explicit copy_engine(rank_state& of) : of_{of} {}
+    void copy_out(lane& on, const task_label& label, execution::copy_pieces pieces) { put(on, label, pieces); }
+    void copy_in(lane& on, const task_label& label, execution::copy_pieces pieces) { put(on, label, pieces); }
+
+private:
+    void put(lane& on, const task_label& label, execution::copy_pieces pieces) {
+        auto& c = on.thread_->next();
+        c.what = lane_command::what_kind::copy;
+        c.label = label;
+        c.pieces = pieces;
+        c.issued = of_.all.clock.now();
+        on.thread_->publish();
+    }
+    rank_state& of_;
+};
+
+/// Carries messages between the ranks of a cluster. A send waits for its receiver.
+class transport {
+public:
+    class batch {
+    public:
+        explicit batch(lane_command& c) : command_{c} { c.count = 0; }
+        void send(const task_label& what, std::span<const std::byte> data) {
+            add({.sends = true, .label = what, .from = data.data(), .bytes = data.size()});
+        }
+        void receive(const task_label& what, std::span<std::byte> data) {
+            add({.sends = false, .label = what, .to = data.data(), .bytes = data.size()});
+        }
+
+    private:
+        void add(const message_offer& offer) {
+            OPTPIPE_EXPECT(command_.count < execution::most_messages, "threads: at most 4 messages in an exchange");
+            if (command_.count == 0) command_.label = offer.label;
+            command_.offers[command_.count++] = offer;
+        }
+        lane_command& command_;
+    };
+
+    explicit transport(rank_state& of) : of_{of} {}
+    template <class Messages> void exchange(lane& on, const Messages& messages) {
+        auto& c = on.thread_->next();
+        c.what = lane_command::what_kind::exchange;
+        c.issued = of_.all.clock.now();
+        batch open{c};
+        messages(open);
+        on.thread_->publish();
+    }
+
+private:
+    rank_state& of_;
+};
+
+/// One rank of a cluster. For one thread, the one that issues.
+class executor {
+public:
+    using lane_type = lane;
+
+    executor(world& all, rank self) : state_{all, self}, copies_{state_}, transport_{state_}, memory_{state_} {}
+    executor(const executor&) = delete;
+    executor& operator=(const executor&) = delete;
+
+    [[nodiscard]] rank self() const { return state_.self; }
+    [[nodiscard]] std::size_t ranks() const { return state_.all.ranks; }
+    [[nodiscard]] lane open_lane(lane_kind, std::size_t commands) { return {state_, commands}; }
+    [[nodiscard]] marker make_marker() { return marker{state_.all.failed}; }
+    [[nodiscard]] copy_engine& copies() { return copies_; }
+    [[nodiscard]] threads::transport& transport() { return transport_; }
+    [[nodiscard]] threads::memory& memory() { return memory_; }
+
+    void finish() {
+        {
+            std::unique_lock lock{state_.mutex};
+            state_.idle.wait(lock, [&] {
+                return std::all_of(state_.lanes.begin(), state_.lanes.end(),
+                                   [](const lane_thread* l) { return l->is_idle(); });
+            });
+        }
+        if (state_.all.failed.happened().load()) throw state_.all.failed.what();
+        if (state_.silent.load())
+            throw execution_error{self(), to_string(*state_.all.how.faults.silent_at), "fell silent"};
+    }
+    void cancel(std::string_view reason) {
+        state_.all.failed.report(self(), "while it was issuing", std::string{reason});
+    }
+
+private:
+    rank_state state_;
+    copy_engine copies_;
+    threads::transport transport_;
+    threads::memory memory_;
+};
+
+static_assert(execution::check_executor<executor>());
+
+/// Ranks that are threads of this process: real lanes that run at the same time, real buffers, links that are as slow
+/// as one likes.
+class cluster {
+public:
+    explicit cluster(std::size_t ranks, options how = {}) : all_{ranks, std::move(how)} {
+        for (const rank r : index_range<rank>{ranks})
+            executors_.push_back(std::make_unique<executor>(all_, r));
+    }
+    [[nodiscard]] std::size_t ranks() const { return executors_.size(); }
+    [[nodiscard]] executor& operator[](rank r) { return *executors_[r.position()]; }
+
+private:
+    world all_;
+    std::vector<std::unique_ptr<executor>> executors_;
+};
+
+} // namespace optpipe::threads

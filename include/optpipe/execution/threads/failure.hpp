@@ -1,0 +1,72 @@
+#pragma once
+
+#include "optpipe/core/index.hpp"
+#include "optpipe/execution/error.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace optpipe::threads {
+
+/// Something that waits, and has to be told when there is nothing to wait for any more.
+class wakeable {
+public:
+    virtual void wake() noexcept = 0;
+
+protected:
+    ~wakeable() = default;
+};
+
+/// The first thing that went wrong on any rank. From then on nobody waits.
+class failure {
+public:
+    [[nodiscard]] const std::atomic<bool>& happened() const { return happened_; }
+
+    /// Only the first counts.
+    void report(rank where, const std::string& operation, const std::string& reason) {
+        const std::scoped_lock lock{mutex_};
+        if (what_) return;
+        what_.emplace(where, operation, reason);
+        happened_.store(true);
+        for (auto* each : waiting_)
+            each->wake();
+    }
+    [[nodiscard]] execution_error what() const {
+        const std::scoped_lock lock{mutex_};
+        return *what_;
+    }
+
+    void enter(wakeable& w) {
+        const std::scoped_lock lock{mutex_};
+        waiting_.push_back(&w);
+    }
+    void leave(wakeable& w) {
+        const std::scoped_lock lock{mutex_};
+        waiting_.erase(std::find(waiting_.begin(), waiting_.end(), &w));
+    }
+
+private:
+    mutable std::mutex mutex_;
+    std::atomic<bool> happened_{false};
+    std::optional<execution_error> what_;
+    std::vector<wakeable*> waiting_;
+};
+
+/// Keeps a `wakeable` in the list for as long as it lives.
+class wake_registration {
+public:
+    wake_registration(failure& of, wakeable& w) : of_{of}, which_{w} { of_.enter(which_); }
+    wake_registration(const wake_registration&) = delete;
+    wake_registration& operator=(const wake_registration&) = delete;
+    ~wake_registration() { of_.leave(which_); }
+
+private:
+    failure& of_;
+    wakeable& which_;
+};
+
+} // namespace optpipe::threads

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "optpipe/core/index.hpp"
+#include "optpipe/execution/threads/clock.hpp"
+#include "optpipe/execution/threads/options.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace optpipe::threads {
+
+/// The links between devices and hosts. On each of them, transfers take turns, first come, first served: all of them
+/// (`duplex_kind::half`), or those of a direction.
+class host_links {
+public:
+    host_links(std::size_t ranks, const transfer_rules<>& rules) : rules_{rules} {
+        if (rules_.link.size() != ranks) rules_.link = transfer_rules<>{ranks}.link;
+        for (std::size_t i = 0; i < 2 * ranks; ++i)
+            links_.push_back(std::make_unique<link>());
+    }
+
+    /// Takes the link from `ready` on, or later, for so long. Returns the start.
+    nanoseconds take(rank r, bool inward, nanoseconds ready, nanoseconds length) {
+        auto& which = *links_[2 * rules_.link[r] + (inward && rules_.duplex == duplex_kind::full ? 1U : 0U)];
+        const std::scoped_lock lock{which.mutex};
+        const auto start = std::max(ready, which.free);
+        which.free = start + length;
+        return start;
+    }
+
+private:
+    struct link {
+        std::mutex mutex;
+        nanoseconds free{};
+    };
+    transfer_rules<> rules_;
+    std::vector<std::unique_ptr<link>> links_;
+};
+
+} // namespace optpipe::threads

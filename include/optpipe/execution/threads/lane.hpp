@@ -1,0 +1,260 @@
+#pragma once
+
+#include "optpipe/core/contract.hpp"
+#include "optpipe/execution/copy_engine.hpp"
+#include "optpipe/execution/executor.hpp"
+#include "optpipe/execution/lane.hpp"
+#include "optpipe/execution/threads/marker.hpp"
+#include "optpipe/execution/threads/world.hpp"
+#include "optpipe/execution/transport.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace optpipe::threads {
+
+class lane;
+
+/// What a lane is told to do.
+struct lane_command {
+    enum class what_kind : std::uint8_t { launch, record, wait, copy, exchange, stop };
+    what_kind what = what_kind::stop;
+    task_label label{};
+    marker_state* marker = nullptr;
+    std::uint32_t count = 0;
+    execution::copy_pieces pieces{};
+    /// Of copies and exchanges: when they were asked for.
+    nanoseconds issued{};
+    void (*call)(const std::byte*, lane&) = nullptr;
+    alignas(std::max_align_t) std::array<std::byte, execution::work_bytes> work{};
+    std::array<message_offer, execution::most_messages> offers{};
+};
+
+/// The queue of a lane and the thread that works through it. One thread puts in, one takes out.
+class lane_thread {
+public:
+    lane_thread(rank_state& of, std::size_t commands, lane& handle)
+        : of_{of}, handle_{&handle}, gate_{of.all.failed}, ring_(std::bit_ceil(commands + 2)) {
+        of_.enter(*this);
+        if (of.all.how.record_times) times_.reserve(commands);
+        thread_ = std::thread{[this] { work(); }};
+    }
+    lane_thread(const lane_thread&) = delete;
+    lane_thread& operator=(const lane_thread&) = delete;
+    ~lane_thread() {
+        put({});
+        thread_.join();
+        of_.leave(*this);
+    }
+
+    /// Waits if the lane is full.
+    lane_command& next() {
+        const auto mine = put_.load(std::memory_order_relaxed);
+        for (auto taken = taken_.load(std::memory_order_acquire); mine - taken == ring_.size();
+             taken = taken_.load(std::memory_order_acquire))
+            taken_.wait(taken, std::memory_order_acquire);
+        return ring_[mine & (ring_.size() - 1)];
+    }
+    void publish() {
+        put_.fetch_add(1, std::memory_order_release);
+        put_.notify_one();
+    }
+    void put(const lane_command& c) {
+        next() = c;
+        publish();
+    }
+    [[nodiscard]] bool is_idle() const {
+        return taken_.load(std::memory_order_acquire) == put_.load(std::memory_order_relaxed);
+    }
+    void move_to(lane& handle) { handle_.store(&handle, std::memory_order_release); }
+
+    [[nodiscard]] rank_state& of() const { return of_; }
+    [[nodiscard]] std::vector<execution::task_times>& times() { return times_; }
+
+private:
+    using what_kind = lane_command::what_kind;
+
+    [[nodiscard]] bool is_over() const {
+        return of_.silent.load(std::memory_order_relaxed) || of_.all.failed.happened().load(std::memory_order_relaxed);
+    }
+
+    void work() {
+        sleep_precisely();
+        for (;;) {
+            const auto at = taken_.load(std::memory_order_relaxed);
+            put_.wait(at, std::memory_order_acquire);
+            const auto& c = ring_[at & (ring_.size() - 1)];
+            if (c.what == what_kind::stop) return;
+            if (!is_over()) perform(c);
+            taken_.store(at + 1, std::memory_order_release);
+            taken_.notify_one();
+            if (put_.load(std::memory_order_acquire) != at + 1) continue;
+            const std::scoped_lock lock{of_.mutex};
+            of_.idle.notify_all();
+        }
+    }
+    void perform(const lane_command& c) {
+        switch (c.what) {
+        case what_kind::launch: return launch(c);
+        case what_kind::record: return c.marker->reach(c.count, over_);
+        case what_kind::wait: ready_ = std::max(ready_, c.marker->await(c.count)); return;
+        case what_kind::copy: return copy(c);
+        case what_kind::exchange: return exchange(c);
+        case what_kind::stop: return;
+        }
+    }
+    void launch(const lane_command& c) {
+        const auto& clock = of_.all.clock;
+        clock.sleep_until(std::max(ready_, over_), of_.all.failed.happened());
+        if (falls_silent(c.label) || is_over()) return;
+        const auto start = of_.all.how.record_times ? clock.now() : nanoseconds{};
+        try {
+            c.call(c.work.data(), *handle_.load(std::memory_order_acquire));
+        } catch (const std::exception& e) {
+            of_.all.failed.report(of_.self, to_string(c.label), e.what());
+        } catch (...) {
+            of_.all.failed.report(of_.self, to_string(c.label), "an exception that isn't a std::exception");
+        }
+        over_ = ready_ = clock.now();
+        remember(start, over_);
+    }
+    /// The copy itself takes no time to speak of; until its time is over nobody who waits for it goes on.
+    void copy(const lane_command& c) {
+        auto& all = of_.all;
+        std::size_t bytes = 0;
+        for (const auto& piece : c.pieces)
+            bytes += piece.from.size();
+        const auto length = all.how.copies ? all.how.copies(of_.self, c.label, bytes) : nanoseconds{};
+        // The engine is a device: it starts when what it needs is there, not when this thread has noticed.
+        const auto ready = std::max({ready_, over_, c.issued});
+        all.clock.sleep_until(ready, all.failed.happened());
+        if (falls_silent(c.label) || is_over()) return;
+        const auto start = all.links.take(of_.self, c.label.op.kind == operation_kind::reload, ready, length);
+        const auto begin = all.clock.now();
+        for (const auto& piece : c.pieces)
+            if (!piece.from.empty()) std::memcpy(piece.to.data(), piece.from.data(), piece.from.size());
+        over_ = ready_ = start + std::max(length, all.clock.now() - begin);
+        remember(start, over_);
+    }
+    void exchange(const lane_command& c) {
+        auto& all = of_.all;
+        const auto start = std::max(ready_, c.issued);
+        gate_.open(c.count);
+        for (std::size_t i = 0; i < c.count; ++i) {
+            auto mine = c.offers[i];
+            mine.ready = start;
+            mine.gate = &gate_;
+            const auto [from, to] = ends(mine);
+            const auto wrong = all.board.channel(from, to, direction_of(mine.label.op)).meet(mine, from, to, all.how);
+            if (!wrong.empty()) all.failed.report(of_.self, to_string(mine.label), wrong);
+        }
+        const bool met = gate_.await(all.how.patience);
+        if (!met) {
+            if (!is_over())
+                all.failed.report(
+                    of_.self, to_string(c.label),
+                    "rank " + std::to_string(c.label.peer.value()) + " hasn't come for it within " +
+                        std::to_string(
+                            std::chrono::duration_cast<std::chrono::milliseconds>(all.how.patience).count()) +
+                        " ms");
+            for (std::size_t i = 0; i < c.count; ++i) {
+                auto mine = c.offers[i];
+                const auto [from, to] = ends(mine);
+                all.board.channel(from, to, direction_of(mine.label.op)).withdraw(gate_);
+            }
+            return;
+        }
+        over_ = gate_.over();
+        remember(start, over_);
+        // What comes next on the lane may be under way while this one is: a wire holds more than one message.
+        ready_ = start;
+    }
+    [[nodiscard]] std::pair<rank, rank> ends(const message_offer& m) const {
+        return m.sends ? std::pair{of_.self, m.label.peer} : std::pair{m.label.peer, of_.self};
+    }
+    bool falls_silent(const task_label& label) {
+        if (label.kind != task_label::task_kind::operation || of_.all.how.faults.silent_at != label.op) return false;
+        of_.silent.store(true);
+        return true;
+    }
+    void remember(nanoseconds start, nanoseconds end) {
+        if (of_.all.how.record_times && times_.size() < times_.capacity()) times_.push_back({start, end});
+    }
+
+    rank_state& of_;
+    std::atomic<lane*> handle_;
+    exchange_gate gate_;
+    std::vector<lane_command> ring_;
+    std::vector<execution::task_times> times_;
+    std::atomic<std::uint32_t> put_{0};
+    std::atomic<std::uint32_t> taken_{0};
+    /// When what comes next has all that it waits for, and when what came last is over.
+    nanoseconds ready_{};
+    nanoseconds over_{};
+    std::thread thread_;
+};
+
+/// A lane that is a thread.
+class lane {
+public:
+    using marker = threads::marker;
+
+    lane(rank_state& of, std::size_t commands) : thread_{std::make_unique<lane_thread>(of, commands, *this)} {}
+    lane(lane&& other) noexcept : thread_{std::move(other.thread_)} { thread_->move_to(*this); }
+    lane& operator=(lane&& other) noexcept {
+        thread_ = std::move(other.thread_);
+        thread_->move_to(*this);
+        return *this;
+    }
+    ~lane() = default;
+
+    template <class Work> void launch(const task_label& label, const Work& work) {
+        static_assert(execution::small_work<Work>, "lane: work must be trivially copyable and at most 48 bytes large");
+        auto& c = thread_->next();
+        c.what = lane_command::what_kind::launch;
+        c.label = label;
+        ::new (static_cast<void*>(c.work.data())) Work(work);
+        c.call = [](const std::byte* stored, lane& on) { (*std::launder(reinterpret_cast<const Work*>(stored)))(on); };
+        thread_->publish();
+    }
+    void record(marker& m) {
+        auto& c = thread_->next();
+        c.what = lane_command::what_kind::record;
+        c.marker = &m.state();
+        c.count = m.state().record();
+        thread_->publish();
+    }
+    void wait(const marker& m) {
+        auto& c = thread_->next();
+        c.what = lane_command::what_kind::wait;
+        c.marker = &m.state();
+        c.count = m.state().recorded();
+        thread_->publish();
+    }
+    [[nodiscard]] std::span<const execution::task_times> times() const { return thread_->times(); }
+    void forget_times() { thread_->times().clear(); }
+
+private:
+    friend class copy_engine;
+    friend class transport;
+    friend class executor;
+
+    std::unique_ptr<lane_thread> thread_;
+};
+
+static_assert(execution::check_lane<lane>() && execution::timed_lane<lane>);
+
+} // namespace optpipe::threads

@@ -1,0 +1,135 @@
+#pragma once
+
+#include "optpipe/core/index.hpp"
+#include "optpipe/execution/threads/failure.hpp"
+#include "optpipe/execution/threads/options.hpp"
+#include "optpipe/execution/transport.hpp"
+#include "optpipe/schedule/program.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace optpipe::threads {
+
+/// Counts down the messages of one lane's exchange.
+class exchange_gate final : public wakeable {
+public:
+    explicit exchange_gate(failure& f) : failure_{f}, registration_{f, *this} {}
+
+    void open(std::size_t messages) {
+        const std::scoped_lock lock{mutex_};
+        left_ = messages;
+        over_ = {};
+    }
+    void arrive(nanoseconds at) {
+        const std::scoped_lock lock{mutex_};
+        over_ = std::max(over_, at);
+        if (--left_ == 0) changed_.notify_one();
+    }
+    /// False if patience, or all hope, is lost.
+    bool await(nanoseconds patience) {
+        std::unique_lock lock{mutex_};
+        return changed_.wait_for(lock, patience, [&] { return left_ == 0 || failure_.happened().load(); }) &&
+               left_ == 0;
+    }
+    /// When the last message had come. After `await`.
+    [[nodiscard]] nanoseconds over() const { return over_; }
+    void wake() noexcept override {
+        const std::scoped_lock lock{mutex_};
+        changed_.notify_one();
+    }
+
+private:
+    failure& failure_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::size_t left_ = 0;
+    nanoseconds over_{};
+    wake_registration registration_;
+};
+
+/// One end of a message that is waiting for the other.
+struct message_offer {
+    bool sends = false;
+    task_label label{};
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    std::size_t bytes = 0;
+    /// When this end was there.
+    nanoseconds ready{};
+    exchange_gate* gate = nullptr;
+};
+
+/// Where the two ends of messages from one rank to another in one direction meet, in order.
+class message_channel {
+public:
+    message_channel() { offers_.reserve(2 * execution::most_messages); }
+
+    /// Carries the message if the other end is there. Empty, or what is wrong with it.
+    std::string meet(const message_offer& mine, rank from, rank to, const options& how) {
+        const std::scoped_lock lock{mutex_};
+        const bool sends = mine.sends;
+        if (offers_.empty() || offers_.front().sends == sends) {
+            offers_.push_back(mine);
+            return {};
+        }
+        const auto other = offers_.front();
+        const auto& sent = sends ? mine : other;
+        const auto& received = sends ? other : mine;
+        if (how.faults.lost_message == sent.label.op) {
+            if (!sends) offers_.front() = mine; // whose place the send had
+            if (!sends) other.gate->arrive(other.ready);
+            if (sends) mine.gate->arrive(mine.ready);
+            return {};
+        }
+        if (sent.label.op != received.label.op)
+            return to_string(sent.label.op) + " came where " + to_string(received.label.op) + " was to come";
+        if (sent.bytes != received.bytes)
+            return std::to_string(sent.bytes) + " bytes came where " + std::to_string(received.bytes) + " were to come";
+        offers_.erase(offers_.begin());
+        if (sent.bytes > 0) std::memcpy(received.to, sent.from, sent.bytes);
+        const auto start = std::max(sent.ready, received.ready);
+        const auto over = start + (how.messages ? how.messages(from, to, sent.bytes) : nanoseconds{});
+        sent.gate->arrive(over);
+        received.gate->arrive(over);
+        return {};
+    }
+    /// Afterwards nobody uses what this gate's lane has offered here.
+    void withdraw(const exchange_gate& whose) {
+        const std::scoped_lock lock{mutex_};
+        offers_.erase(
+            std::remove_if(offers_.begin(), offers_.end(), [&](const message_offer& o) { return o.gate == &whose; }),
+            offers_.end());
+    }
+
+private:
+    std::mutex mutex_;
+    std::vector<message_offer> offers_;
+};
+
+/// All channels between the ranks of one process.
+class message_board {
+public:
+    explicit message_board(std::size_t ranks) : ranks_{ranks}, channels_(2 * ranks * ranks) {
+        for (auto& c : channels_)
+            c = std::make_unique<message_channel>();
+    }
+    [[nodiscard]] message_channel& channel(rank from, rank to, message_direction way) {
+        return *channels_[(from.position() * ranks_ + to.position()) * 2 + (way == message_direction::forward ? 0 : 1)];
+    }
+
+private:
+    std::size_t ranks_;
+    std::vector<std::unique_ptr<message_channel>> channels_;
+};
+
+} // namespace optpipe::threads

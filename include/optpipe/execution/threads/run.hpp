@@ -1,0 +1,60 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/execution/measured.hpp"
+#include "optpipe/execution/run.hpp"
+#include "optpipe/execution/threads/executor.hpp"
+#include "optpipe/schedule/program_check.hpp"
+
+#include <cstddef>
+#include <exception>
+#include <span>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace optpipe::threads {
+
+/// Calls `body(executor)` for every rank, each on a thread of its own, and throws the first error in the order of
+/// ranks. A rank whose body throws ends the run for all.
+template <class Body> void on_all_ranks(cluster& ranks, const Body& body) {
+    std::vector<std::exception_ptr> errors(ranks.ranks());
+    std::vector<std::thread> threads;
+    for (const rank r : index_range<rank>{ranks.ranks()})
+        threads.emplace_back([&, r] {
+            try {
+                body(ranks[r]);
+            } catch (const std::exception& e) {
+                errors[r.position()] = std::current_exception();
+                ranks[r].cancel(e.what());
+            }
+        });
+    for (auto& t : threads)
+        t.join();
+    for (const auto& e : errors)
+        if (e) std::rethrow_exception(e);
+}
+
+/// Runs `steps` steps of checked programs on a cluster, each rank with `model_of(rank)`. Gives back when the
+/// instructions of the last step ran, if the cluster records that. Throws `input_error` if the programs have faults.
+template <class ModelOf>
+std::vector<rank_times> run(std::span<const rank_program> programs, cluster& on, ModelOf model_of,
+                            std::size_t steps = 1) {
+    if (auto found = check_programs(programs); !found.empty()) throw input_error{"programs", std::move(found)};
+    if (programs.size() != on.ranks()) throw error{"another number of programs than of ranks"};
+    using model = std::remove_reference_t<decltype(model_of(rank{}))>;
+    std::vector<rank_times> measured(programs.size());
+    on_all_ranks(on, [&](executor& here) {
+        const auto r = here.self();
+        runner<executor, model> runs{programs[r.position()], here, model_of(r)};
+        for (std::size_t i = 0; i < steps; ++i) {
+            runs.forget_times();
+            runs.step();
+        }
+        measured[r.position()] = {&programs[r.position()], runs.times()};
+    });
+    return measured;
+}
+
+} // namespace optpipe::threads

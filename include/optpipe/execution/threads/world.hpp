@@ -1,0 +1,51 @@
+#pragma once
+
+#include "optpipe/execution/threads/clock.hpp"
+#include "optpipe/execution/threads/failure.hpp"
+#include "optpipe/execution/threads/host_links.hpp"
+#include "optpipe/execution/threads/options.hpp"
+#include "optpipe/execution/threads/rendezvous.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace optpipe::threads {
+
+/// What all ranks of one process share.
+struct world {
+    world(std::size_t count, options given)
+        : ranks{count}, how{std::move(given)}, board{count}, links{count, how.transfer} {}
+
+    std::size_t ranks;
+    options how;
+    shared_clock clock;
+    failure failed;
+    message_board board;
+    host_links links;
+};
+
+class lane_thread;
+
+/// What the lanes of one rank share.
+struct rank_state {
+    rank_state(world& of, rank r) : all{of}, self{r} {}
+
+    void enter(lane_thread& l) { lanes.push_back(&l); }
+    void leave(lane_thread& l) { lanes.erase(std::find(lanes.begin(), lanes.end(), &l)); }
+
+    world& all;
+    rank self;
+    /// Does nothing any more, and tells nobody (`fault_injection::silent_at`).
+    std::atomic<bool> silent{false};
+    std::mutex mutex;
+    std::condition_variable idle;
+    /// Touched only by the thread that issues.
+    std::vector<lane_thread*> lanes;
+};
+
+} // namespace optpipe::threads

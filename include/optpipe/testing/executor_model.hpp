@@ -1,0 +1,110 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/execution/stage_model.hpp"
+#include "optpipe/schedule/operation.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace optpipe::testing {
+
+/// A stage model that computes nothing but knows what every buffer has to hold: each operation checks all that it is
+/// given, byte by byte, and writes what the next ones have to find. An exception says what was wrong. For memory that
+/// the host can read.
+class tracing_model {
+public:
+    using spend_time = std::function<void(const operation&)>;
+
+    explicit tracing_model(std::size_t stages, spend_time spend = {}) : stages_{stages}, spend_{std::move(spend)} {}
+
+    template <class Lane> void forward(Lane&, const execution::forward_task& t) {
+        const auto s = t.stage.position();
+        const operation op{t.stage, operation_kind::forward, t.microbatch};
+        if (s > 0) expect(t.input, activation(s - 1, t.microbatch), op, "input");
+        spend(op);
+        const auto value = activation(s, t.microbatch);
+        write(t.kept, mixed(value, 1));
+        write(t.freed, mixed(value, 2));
+        if (s + 1 < stages_) write(t.output, value);
+    }
+    template <class Lane> void backward_input(Lane&, const execution::backward_task& t) {
+        const auto s = t.stage.position();
+        const operation op{t.stage, operation_kind::backward_input, t.microbatch};
+        const auto value = activation(s, t.microbatch);
+        if (s + 1 < stages_) expect(t.input, gradient(s + 1, t.microbatch), op, "input");
+        expect(t.kept, mixed(value, 1), op, "kept stash");
+        expect(t.freed, mixed(value, 2), op, "freed stash");
+        spend(op);
+        const auto back = gradient(s, t.microbatch);
+        write(t.kept, mixed(back, 3));
+        write(t.freed, mixed(back, 5));
+        write(t.added, mixed(back, 4));
+        if (s > 0) write(t.output, back);
+    }
+    template <class Lane> void backward_weight(Lane&, const execution::weight_task& t) {
+        const operation op{t.stage, operation_kind::backward_weight, t.microbatch};
+        const auto back = gradient(t.stage.position(), t.microbatch);
+        expect(t.kept, mixed(back, 3), op, "kept stash");
+        expect(t.added, mixed(back, 4), op, "added stash");
+        spend(op);
+        ++weights_;
+    }
+    template <class Lane> void update(Lane&, stage) { ++updates_; }
+
+    /// Weight gradients and updates so far. Read when the executor has finished.
+    [[nodiscard]] std::size_t weights() const { return weights_; }
+    [[nodiscard]] std::size_t updates() const { return updates_; }
+
+private:
+    static std::uint64_t mixed(std::uint64_t value, std::uint64_t with) {
+        auto z = value + (with + 1) * 0x9e3779b97f4a7c15U;
+        z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
+        return z ^ (z >> 27U);
+    }
+    static std::uint64_t activation(std::size_t s, microbatch m) { return mixed(2 * s, m.value()); }
+    static std::uint64_t gradient(std::size_t s, microbatch m) { return mixed(2 * s + 1, m.value()); }
+    static std::byte byte_at(std::uint64_t value, std::size_t i) {
+        return static_cast<std::byte>((value >> (8 * (i % 8))) + i / 8);
+    }
+
+    static void write(std::span<std::byte> to, std::uint64_t value, std::size_t from = 0) {
+        for (std::size_t i = 0; i < to.size(); ++i)
+            to[i] = byte_at(value, from + i);
+    }
+    static void write(execution::stash_part to, std::uint64_t value) {
+        std::size_t at = 0;
+        for (const auto& piece : to) {
+            write(piece, value, at);
+            at += piece.size();
+        }
+    }
+    static void expect(std::span<const std::byte> is, std::uint64_t value, const operation& op, const char* which,
+                       std::size_t from = 0) {
+        for (std::size_t i = 0; i < is.size(); ++i)
+            if (is[i] != byte_at(value, from + i))
+                throw error{std::string{"byte "} + std::to_string(from + i) + " of the " + which + " of " +
+                            to_string(op) + " isn't what was written there"};
+    }
+    static void expect(execution::stash_part is, std::uint64_t value, const operation& op, const char* which) {
+        std::size_t at = 0;
+        for (const auto& piece : is) {
+            expect(piece, value, op, which, at);
+            at += piece.size();
+        }
+    }
+    void spend(const operation& op) const {
+        if (spend_) spend_(op);
+    }
+
+    std::size_t stages_;
+    spend_time spend_;
+    std::size_t weights_ = 0;
+    std::size_t updates_ = 0;
+};
+
+} // namespace optpipe::testing
