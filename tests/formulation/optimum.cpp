@@ -1,0 +1,154 @@
+#include "optpipe/formulation/formulate.hpp"
+#include "optpipe/formulation/schedule_of.hpp"
+#include "optpipe/formulation/values_of.hpp"
+#include "optpipe/milp/check.hpp"
+#include "optpipe/milp/solve.hpp"
+#include "optpipe/schedule/evaluate.hpp"
+#include "optpipe/schedule/validate.hpp"
+#include "oracle/exhaustive.hpp"
+#include "oracle/random_problem.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+
+using namespace optpipe;
+using formulation::formulate;
+using formulation::overtaking;
+
+namespace {
+
+bool near(double a, double b) { return std::abs(a - b) <= 1e-5 * std::max(1.0, std::abs(b)); }
+
+/// Each of the strengthenings on or off.
+formulation::strengthenings some_of(std::uint64_t bits) {
+    const auto bit = [&](unsigned k) { return (bits >> k & 1U) != 0; };
+    formulation::strengthenings with;
+    with.windows = bit(0);
+    with.memory_order = bit(1);
+    with.monotone = bit(2);
+    with.load = bit(3);
+    with.tails = bit(4);
+    with.memory_area = bit(5);
+    with.link_capacity = bit(6);
+    with.triangles = bit(7);
+    return with;
+}
+
+milp::result solved(const formulation::formulated& f) {
+    milp::solve_options o;
+    o.time_limit = std::chrono::duration<double>{60};
+    return milp::solve(f.model, o);
+}
+
+/// What a solution of the model stands for is valid, and no longer than the model says.
+void check_solution(const problem& p, const formulation::formulated& f, const milp::result& r) {
+    REQUIRE(r.incumbent.has_value());
+    const auto timed = schedule_of(f, *r.incumbent);
+    REQUIRE(timed.has_value());
+    CHECK(is_valid(p, *timed));
+    const double value = objective_of(p, *timed).value();
+    CHECK((value < r.objective || near(value, r.objective)));
+}
+
+/// The schedule is a point of the model, with its own objective.
+void check_witness(const problem& p, const formulation::formulated& f, const schedule& s) {
+    const auto point = values_of(f, s);
+    REQUIRE(point.has_value());
+    const auto faults = milp::check(f.model, *point);
+    CHECK_MESSAGE(faults.empty(), milp::describe(f.model, faults.front()));
+    CHECK(near(milp::objective_value(f.model, *point), objective_of(p, s).value()));
+}
+
+struct totals {
+    int exact = 0;
+    int travelling = 0;
+    int restricted = 0;
+};
+
+void compare(const problem& p, double grid, std::uint64_t bits, totals& count) {
+    const auto best = oracle::exhaustive_optimum(p, grid, 20'000);
+    if (!best.proven || !best.objective) return;
+    formulation::options o;
+    o.with = some_of(bits);
+    if ((bits >> 8 & 1U) != 0) o.horizon = duration{*best.objective};
+    const auto f = formulate(p, o);
+    REQUIRE(f.has_value());
+    REQUIRE((*f)->is_exact);
+    check_witness(p, **f, best.schedule);
+    const auto r = solved(**f);
+    CHECK(std::holds_alternative<milp::optimal>(r.why));
+    CHECK_MESSAGE(near(r.objective, *best.objective), r.objective << " instead of " << *best.objective);
+    check_solution(p, **f, r);
+    ++count.exact;
+    if (!(*f)->operations->any_may_travel()) return;
+    ++count.travelling;
+
+    o.overtaking = overtaking::forbidden;
+    o.horizon = duration::unlimited();
+    const auto in_order = formulate(p, o);
+    REQUIRE(in_order.has_value());
+    CHECK_FALSE((*in_order)->is_exact);
+    const auto restricted = solved(**in_order);
+    CHECK(std::holds_alternative<milp::optimal>(restricted.why));
+    CHECK((restricted.objective > *best.objective || near(restricted.objective, *best.objective)));
+    check_solution(p, **in_order, restricted);
+    count.restricted += near(restricted.objective, *best.objective) ? 0 : 1;
+}
+
+} // namespace
+
+TEST_CASE("the optimum of the model is that of the problem, whatever strengthens it") {
+    totals count;
+    for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+        random_numbers random{seed};
+        oracle::problem_ranges ranges;
+        ranges.cells = 5;
+        ranges.offloading_percent = 60;
+        const auto made = oracle::make_random_problem(random, ranges);
+        INFO("seed " << seed);
+        compare(made.problem, made.grid, random.below(std::size_t{1} << 9), count);
+    }
+    MESSAGE(count.exact << " problems, stashes may travel in " << count.travelling);
+    CHECK(count.exact > 350);
+    CHECK(count.travelling > 60);
+}
+
+TEST_CASE("microbatches that overtake each other: a stash is parked over the whole step") {
+    totals count;
+    for (const std::uint64_t seed : {292U, 645U}) {
+        random_numbers random{seed};
+        oracle::problem_ranges ranges;
+        ranges.cells = 6;
+        ranges.offloading_percent = 60;
+        const auto made = oracle::make_random_problem(random, ranges);
+        INFO("seed " << seed);
+        compare(made.problem, made.grid, 0x7f, count);
+    }
+    CHECK(count.restricted == 2);
+}
+
+TEST_CASE("below the optimum there is nothing") {
+    int empty = 0;
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+        random_numbers random{seed};
+        oracle::problem_ranges ranges;
+        ranges.cells = 4;
+        ranges.offloading_percent = 60;
+        const auto made = oracle::make_random_problem(random, ranges);
+        const auto best = oracle::exhaustive_optimum(made.problem, made.grid, 20'000);
+        if (!best.proven || !best.objective) continue;
+        INFO("seed " << seed);
+        formulation::options o;
+        o.horizon = duration{*best.objective - 0.2 * made.grid};
+        const auto f = formulate(made.problem, o);
+        REQUIRE(f.has_value());
+        const bool none = std::holds_alternative<milp::infeasible>(solved(**f).why);
+        // The best span may lie between two points of the grid.
+        if (made.problem.objective == objective_kind::makespan) CHECK(none);
+        empty += none ? 1 : 0;
+    }
+    CHECK(empty > 40);
+}
