@@ -1,0 +1,5 @@
+#pragma once
+
+#include <string>
+
+inline std::string a_name() { return {}; }

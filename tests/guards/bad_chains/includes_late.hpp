@@ -1,0 +1,5 @@
+#pragma once
+
+inline std::string another_name() { return {}; }
+
+#include <has_string.hpp>

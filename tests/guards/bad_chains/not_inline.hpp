@@ -1,0 +1,5 @@
+#pragma once
+
+#include <has_string.hpp>
+
+std::string no_name() { return {}; }
