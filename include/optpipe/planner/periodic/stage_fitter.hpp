@@ -1,0 +1,321 @@
+#pragma once
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/periodic/circle.hpp"
+#include "optpipe/planner/periodic/packing.hpp"
+#include "optpipe/planner/periodic/pattern.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// What a rank, its copy engines and its link do already when the beats of one more stage are to be found.
+struct rank_occupation {
+    circle compute;
+    /// Out, in. Where both directions share one, the first.
+    std::array<circle, 2> engine;
+    std::array<circle, 2> link;
+    std::vector<holding> device{};
+    std::vector<holding> host{};
+};
+
+/// Finds beats of one stage that fit what surrounds it: forwards no later than `latest_forward`, gradients no earlier
+/// than `earliest_gradient`, one of each per microbatch of the cycle.
+class stage_fitter {
+public:
+    struct surroundings {
+        std::vector<double> latest_forward{};
+        std::vector<double> earliest_gradient{};
+    };
+
+    stage_fitter(const problem& p, duration period, std::size_t cycle, random_numbers& random)
+        : p_{p}, random_{random}, period_{period.value()}, cycle_{cycle}, slack_{tolerance{1e-9}.at(period).value()},
+          memory_slack_{0.5 * tolerance{}.at(p.memory_scale()).value()}, packing_{p, period_, cycle, slack_} {}
+
+    [[nodiscard]] bool possible() const { return packing_.possible(); }
+    [[nodiscard]] double slack() const { return slack_; }
+    [[nodiscard]] std::size_t work() const { return work_; }
+
+    [[nodiscard]] rank_occupation empty_rank() const {
+        const circle all{period_ * static_cast<double>(cycle_), slack_};
+        return {all, {all, all}, {all, all}, {}, {}};
+    }
+    /// Enters the beats of a stage of rank `of` as far as they concern rank `r`.
+    void occupy(rank_occupation& own, rank r, stage s, const std::vector<periodic_beat>& beats) const {
+        const rank of = p_.rank_of(s);
+        const auto& c = p_.costs[s];
+        for (const auto& at : beats) {
+            if (of == r) {
+                own.compute.take(at.forward.value(), c.forward.value());
+                own.compute.take(at.gradient.value(), gradient_length(s, at.whole));
+                if (!at.whole) own.compute.take(at.weight.value(), c.backward_weight.value());
+                append_holdings(own.device, c, at, memory_kind::device);
+                append_holdings(own.host, c, at, memory_kind::host);
+            }
+            if (!at.travels) continue;
+            for (const bool inward : {false, true}) {
+                const auto start = (inward ? at.reload : at.offload).value();
+                const auto length = (inward ? c.transfer->reload : c.transfer->offload).value();
+                if (of == r) engine(own, inward).take(start, length);
+                link(own, inward).take(start, length);
+            }
+        }
+    }
+
+    /// One attempt, at random but for the first few. False where it fails; `beats` is then of no use.
+    bool attempt(stage s, const surroundings& around, rank_occupation own, std::size_t number, bool eager,
+                 std::vector<periodic_beat>& beats) {
+        ++work_;
+        beats.assign(cycle_, periodic_beat{});
+        const auto& c = p_.costs[s];
+        const bool may_split = p_.split_backward;
+        const bool whole = !may_split || (c.weight_stash > c.activation && number % 4 == 3);
+        for (auto& at : beats)
+            at.whole = whole;
+        if (!place_compute(s, around, own.compute, number, beats)) return false;
+        if (!packing_.fits(s, own.compute)) return false;
+        return place_stashes(s, own, eager, beats);
+    }
+    [[nodiscard]] double gradient_length(stage s, bool whole) const {
+        const auto& c = p_.costs[s];
+        return (whole ? c.backward() : c.backward_input).value();
+    }
+
+private:
+    // Computations.
+
+    /// Forwards and gradients one after the other in some order, each as near to its neighbours as the rank is free;
+    /// then the weight gradients, soonest first.
+    bool place_compute(stage s, const surroundings& around, circle& lane, std::size_t number,
+                       std::vector<periodic_beat>& beats) {
+        const auto& c = p_.costs[s];
+        bool ok = true;
+        for (const auto item : items_in_order(number)) {
+            auto& at = beats[item / 2];
+            if (item % 2 == 0) {
+                const auto latest = around.latest_forward[item / 2];
+                ok = put_back(lane, latest, c.forward.value(), number, at.forward);
+            } else {
+                const auto earliest =
+                    std::max(around.earliest_gradient[item / 2], at.forward.value() + c.forward.value());
+                ok = put_ahead(lane, earliest, gradient_length(s, at.whole), number, at.gradient) &&
+                     (at.whole || number % 3 != 1 || glue_weight(s, lane, at));
+            }
+            if (!ok) return false;
+        }
+        return place_weights(s, lane, number, beats);
+    }
+    /// 2j: the forward of microbatch j, 2j + 1: its gradient. Always F of j before its gradient.
+    std::vector<std::size_t> items_in_order(std::size_t number) {
+        std::vector<std::size_t> items;
+        if (number < 2)
+            for (std::size_t j = 0; j < cycle_; ++j)
+                items.push_back(2 * j);
+        for (std::size_t j = 0; j < cycle_; ++j) {
+            if (number >= 2) items.push_back(2 * j);
+            items.push_back(2 * j + 1);
+        }
+        if (number < 3) return items;
+        for (std::size_t i = items.size(); i > 1; --i)
+            std::swap(items[i - 1], items[random_.below(i)]);
+        for (std::size_t j = 0; j < cycle_; ++j) {
+            const auto f = std::find(items.begin(), items.end(), 2 * j);
+            const auto g = std::find(items.begin(), items.end(), 2 * j + 1);
+            if (g < f) std::iter_swap(f, g);
+        }
+        return items;
+    }
+    bool put_ahead(circle& lane, double from, double length, std::size_t number, duration& start) {
+        auto at = lane.first_free(from, length);
+        if (at == circle::never) return false;
+        if (number >= 3) {
+            switch (random_.below(8)) {
+            case 0:
+            case 1: at = lane.flush_ahead(at, length); break;
+            case 2: at = lane.first_free(lane.flush_ahead(at, length) + 2.0 * slack_, length); break;
+            case 3: at = lane.first_free(at + some_length(), length); break;
+            default: break;
+            }
+        }
+        lane.take(at, length);
+        start = duration{at};
+        return true;
+    }
+    bool put_back(circle& lane, double until, double length, std::size_t number, duration& start) {
+        auto at = lane.last_free(until, length);
+        if (at == -circle::never) return false;
+        if (number >= 3) {
+            switch (random_.below(8)) {
+            case 0:
+            case 1: at = lane.flush_back(at); break;
+            case 2: at = lane.last_free(lane.flush_back(at) - 2.0 * slack_, length); break;
+            case 3: at = lane.last_free(at - some_length(), length); break;
+            default: break;
+            }
+        }
+        lane.take(at, length);
+        start = duration{at};
+        return true;
+    }
+    /// To wait for so long now and then leaves a place to something else.
+    double some_length() {
+        const auto& c = p_.costs[stage{random_.below(p_.graph.stages())}];
+        switch (random_.below(3)) {
+        case 0: return c.forward.value();
+        case 1: return c.backward_input.value();
+        default: return c.backward_weight.value();
+        }
+    }
+    /// W right after its I where that is free. The place is taken; `place_weights` finds it by its time.
+    bool glue_weight(stage s, circle& lane, periodic_beat& at) {
+        const auto end = at.gradient.value() + gradient_length(s, false);
+        const auto length = p_.costs[s].backward_weight.value();
+        at.weight = duration{circle::never};
+        if (!lane.is_free(end, length)) return true;
+        lane.take(end, length);
+        at.weight = duration{end};
+        return true;
+    }
+    bool place_weights(stage s, circle& lane, std::size_t number, std::vector<periodic_beat>& beats) {
+        std::vector<std::size_t> waiting;
+        for (std::size_t j = 0; j < cycle_; ++j) {
+            const bool glued = beats[j].weight > duration{} && beats[j].weight.value() != circle::never;
+            if (!beats[j].whole && !(glued && beats[j].weight >= beats[j].gradient)) waiting.push_back(j);
+        }
+        std::sort(waiting.begin(), waiting.end(),
+                  [&](std::size_t a, std::size_t b) { return beats[a].gradient < beats[b].gradient; });
+        for (const auto j : waiting) {
+            const auto length = p_.costs[s].backward_weight.value();
+            const auto from = beats[j].gradient.value() + gradient_length(s, false);
+            if (!put_ahead(lane, from, length, number, beats[j].weight)) return false;
+        }
+        return true;
+    }
+
+    // Memory.
+
+    bool holds(const std::vector<holding>& all, memory_size limit, double length) {
+        return limit.is_unlimited() || peak_of_holdings(all, length, slack_) <= limit.value() + memory_slack_;
+    }
+    bool fits_device(stage s, rank_occupation& own, const std::vector<periodic_beat>& beats) {
+        const rank r = p_.rank_of(s);
+        const auto device = own.device.size();
+        const auto host = own.host.size();
+        for (const auto& at : beats) {
+            append_holdings(own.device, p_.costs[s], at, memory_kind::device);
+            append_holdings(own.host, p_.costs[s], at, memory_kind::host);
+        }
+        ++work_;
+        const auto length = own.compute.circumference();
+        const bool fits =
+            holds(own.device, p_.memory_limit[r], length) && holds(own.host, p_.host_memory_limit[r], length);
+        own.device.resize(device);
+        own.host.resize(host);
+        return fits;
+    }
+    bool place_stashes(stage s, rank_occupation& own, bool eager, std::vector<periodic_beat>& beats) {
+        const bool can_travel = p_.costs[s].can_offload();
+        if (!can_travel || !eager)
+            if (fits_device(s, own, beats)) return true;
+        if (!can_travel) return false;
+        for (const auto set : travelling_sets(eager))
+            for (unsigned way = 0; way < 4; ++way) {
+                const std::array marks{own.engine[0].mark(), own.engine[1].mark(), own.link[0].mark(),
+                                       own.link[1].mark()};
+                if (place_transfers(s, own, set, way, beats) && fits_device(s, own, beats)) return true;
+                for (std::size_t i = 0; i < 2; ++i) {
+                    own.engine[i].undo(marks[i]);
+                    own.link[i].undo(marks[2 + i]);
+                }
+                for (auto& at : beats)
+                    at.travels = false;
+            }
+        return eager && fits_device(s, own, beats);
+    }
+    [[nodiscard]] std::vector<std::uint32_t> travelling_sets(bool eager) const {
+        std::vector<std::uint32_t> sets;
+        for (std::uint32_t set = 1; set < (1U << cycle_); ++set)
+            sets.push_back(set);
+        std::stable_sort(sets.begin(), sets.end(), [&](std::uint32_t a, std::uint32_t b) {
+            return eager ? std::popcount(a) > std::popcount(b) : std::popcount(a) < std::popcount(b);
+        });
+        return sets;
+    }
+    circle& engine(rank_occupation& own, bool inward) const {
+        return own.engine[p_.transfer.engines == 2 && inward ? 1 : 0];
+    }
+    circle& link(rank_occupation& own, bool inward) const {
+        return own.link[p_.transfer.duplex == duplex_kind::full && inward ? 1 : 0];
+    }
+    /// Offloads as early, reloads as late as engine and link allow: first one, then the other kind, or in pairs.
+    bool place_transfers(stage s, rank_occupation& own, std::uint32_t set, unsigned way,
+                         std::vector<periodic_beat>& beats) {
+        std::vector<std::size_t> travelling;
+        for (std::size_t j = 0; j < cycle_; ++j)
+            if ((set >> j & 1U) != 0) {
+                travelling.push_back(j);
+                beats[j].travels = true;
+                beats[j].offload = duration{-circle::never};
+                beats[j].reload = duration{circle::never};
+            }
+        if (way == 3) std::reverse(travelling.begin(), travelling.end());
+        work_ += travelling.size();
+        const auto all = [&](bool inward) {
+            return std::all_of(travelling.begin(), travelling.end(),
+                               [&](std::size_t j) { return put_transfer(s, own, inward, beats[j]); });
+        };
+        if (way == 0 || way == 3) return all(false) && all(true);
+        if (way == 1) return all(true) && all(false);
+        return std::all_of(travelling.begin(), travelling.end(), [&](std::size_t j) {
+            return put_transfer(s, own, false, beats[j]) && put_transfer(s, own, true, beats[j]);
+        });
+    }
+    bool put_transfer(stage s, rank_occupation& own, bool inward, periodic_beat& at) {
+        const auto& c = p_.costs[s];
+        const auto length = (inward ? c.transfer->reload : c.transfer->offload).value();
+        auto early = (at.forward + c.forward).value();
+        auto late = at.gradient.value() - length;
+        if (inward)
+            early = std::max(early, (at.offload + c.transfer->offload).value());
+        else
+            late = std::min(late, at.reload.value() - length);
+        auto& first = engine(own, inward);
+        auto& second = link(own, inward);
+        auto start = inward ? late : early;
+        for (auto moves = 2 + first.mark() + second.mark(); moves > 0; --moves) {
+            if (start < early - slack_ || start > late + slack_) return false;
+            const auto next = inward ? second.last_free(first.last_free(start, length), length)
+                                     : second.first_free(first.first_free(start, length), length);
+            if (!std::isfinite(next)) return false;
+            if (next != start) {
+                start = next;
+                continue;
+            }
+            first.take(start, length);
+            second.take(start, length);
+            (inward ? at.reload : at.offload) = duration{start};
+            return true;
+        }
+        return false;
+    }
+
+    const problem& p_;
+    random_numbers& random_;
+    double period_;
+    std::size_t cycle_;
+    double slack_;
+    double memory_slack_;
+    modulo_packing packing_;
+    std::size_t work_ = 0;
+};
+
+} // namespace optpipe::detail
