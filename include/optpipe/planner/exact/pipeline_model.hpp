@@ -34,6 +34,12 @@ namespace optpipe::exact {
 /// have stashes of their own if and only if α_j − β_i ≥ j − i + 1 for all i ≤ j (Hall). Every solution of it is a
 /// valid schedule, and every valid schedule in which microbatches don't overtake each other on a stage is one.
 ///
+/// In `pooled`, let α_j forwards have ended before trip j ≥ i begins and n = j − i + 1. The stashes of the trips i … j
+/// are from these forwards, and their gradients start when trip i has ended. So of the first b gradients, if they start
+/// before that, at most α_j − n belong to the first α_j forwards, and b − α_j + n to later ones, of which the last
+/// isn't before the (b + n)-th. If that is a later one, b + n > α_j, then between it and the b-th gradient lies the
+/// whole way of a microbatch down and up the pipeline.
+///
 /// `named` leaves the order of microbatches open, but for the forwards of stage 0, which renames them: it is exact.
 /// Where nothing may travel all three are the sorted model, and exact.
 ///
@@ -51,7 +57,7 @@ public:
         for (const stage s : p.graph.all_stages()) {
             name_weights(s, known);
             if (form_ != travel_form::named) add_pool(s, known);
-            if (form_ == travel_form::in_turn) add_turns(s, known);
+            if (form_ != travel_form::named) add_turns(s, known);
         }
         for (const rank r : p.graph.all_ranks())
             add_memory_budgets(p, r, memory_, stages_, known, model_);
@@ -240,8 +246,9 @@ private:
                 at_hand.finish(model_.tasks[taker].presence);
             }
     }
-    /// Gradient k uses the stash of forward k: "gradient k starts before trip i has ended" needs that the forward
-    /// k + j − i + 1 has ended before trip j begins.
+    /// Gradient k uses the stash of forward k: "gradient k starts before trip i has ended" needs that forward
+    /// k + j − i + 1 has ended before trip j begins. `pooled`: or that gradient k leaves that forward the time to be
+    /// its own; see above.
     void add_turns(stage s, relations& known) {
         const auto& own = stages_[s];
         for (size i = 0; i < own.offload.size(); ++i)
@@ -250,7 +257,12 @@ private:
                     const auto needed = k + j - i + 1;
                     std::vector<literal> c{!model_.tasks[own.offload[j]].presence,
                                            known.ends_before(own.reload[i], own.gradient[k])};
-                    if (needed < count()) c.push_back(known.ends_before(own.forward[needed], own.offload[j]));
+                    if (needed < count()) {
+                        c.push_back(known.ends_before(own.forward[needed], own.offload[j]));
+                        if (form_ == travel_form::pooled)
+                            c.push_back(known.apart(own.forward[needed], own.gradient[k],
+                                                    known.ways()(own.forward[needed], own.gradient[needed])));
+                    }
                     add_clause(std::move(c));
                 }
     }

@@ -60,6 +60,12 @@ public:
         return find(starts_, x, y, 0, 0);
     }
 
+    /// start(y) ≥ start(x) + gap, for tasks that are always present.
+    literal apart(task_index x, task_index y, ticks gap) {
+        if (ways_(x, y) >= gap) return always;
+        return find(apart_, x, y, gap, -gap);
+    }
+
     /// x runs before y; always or never where it's known.
     [[nodiscard]] literal turn_of(task_index x, task_index y) { return x < y ? turn(x, y) : !turn(y, x); }
 
@@ -103,6 +109,7 @@ private:
     std::unordered_map<std::uint64_t, literal> turns_;
     std::unordered_map<std::uint64_t, literal> ends_;
     std::unordered_map<std::uint64_t, literal> starts_;
+    std::unordered_map<std::uint64_t, literal> apart_;
 };
 
 } // namespace optpipe::exact
