@@ -217,6 +217,8 @@ template <pipeline_graph Graph>
         double top = refuted * (1.0 + step);
         for (; !holds(top); top *= 1.0 + step) {
             refuted = top;
+            // One microbatch after the other is no longer than that: nothing is valid.
+            if (refuted > 2.0 * p.serial_time().value()) return duration{refuted};
             step = std::max(0.01, 2.0 * step);
         }
         while (step > precision && top - refuted > precision * top) {
