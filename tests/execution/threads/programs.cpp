@@ -30,7 +30,7 @@ namespace threads = optpipe::threads;
 
 constexpr std::uint64_t first_seed = 9300;
 constexpr optpipe::testing::problem_ranges ranges{
-    .ranks = 4, .stages = 8, .microbatches = 6, .cells = 24, .offloading_percent = 80};
+    .ranks = 4, .stages = 8, .microbatches = 5, .cells = 20, .offloading_percent = 80};
 
 /// Exactly what the programs need, and not a byte more.
 threads::options exact_memory(const std::vector<rank_program>& programs) {
@@ -96,7 +96,7 @@ void run_it(const optpipe::problem& p, const optpipe::schedule& s, message_lanes
 TEST_CASE("random programs with offloading run in exactly the memory of the plan, whatever the timing") {
     std::size_t runs = 0;
     std::size_t travels = 0;
-    for (std::uint64_t seed = first_seed; seed < first_seed + 60; ++seed) {
+    for (std::uint64_t seed = first_seed; seed < first_seed + 24; ++seed) {
         CAPTURE(seed);
         optpipe::random_numbers random{seed};
         const auto p = optpipe::testing::make_random_problem(random, ranges).problem;
@@ -116,8 +116,8 @@ TEST_CASE("random programs with offloading run in exactly the memory of the plan
         if (seed % 4 == 1) try_it(optpipe::one_forward_one_backward);
     }
     MESSAGE(runs << " runs, " << travels << " of them with offloading");
-    CHECK(runs > 60);
-    CHECK(travels > 15);
+    CHECK(runs > 24);
+    CHECK(travels > 5);
 }
 
 } // namespace
