@@ -26,6 +26,7 @@ namespace optpipe {
 /// and seed finds what the builder finds.
 struct adaptive_part {
     static constexpr std::string_view name = adaptive_builder<>::name;
+    static constexpr double share = 0.25;
     /// After two rounds of four times the effort it is the builder's.
     [[nodiscard]] static std::size_t first_effort(const problem&) { return adaptive_builder<>{}.effort / 16; }
 

@@ -32,13 +32,18 @@ template <class P> concept has_search = requires(const P& part, search_board& bo
 template <class P> concept has_suits = requires(const P& part, const problem& p) {
     { part.suits(p) } -> std::same_as<bool>;
 };
-/// An effort that takes some tens of milliseconds; larger ones are tried later.
+/// An effort that takes some tens of milliseconds; larger ones are tried later. 0: whatever it does takes longer, and
+/// it is only called where there is time.
 template <class P> concept has_first_effort = requires(const P& part, const problem& p) {
     { part.first_effort(p) } -> std::same_as<std::size_t>;
 };
 /// `draws`: whether another seed finds something else, so that several calls side by side make sense.
 template <class P> concept has_draws = requires {
     { P::draws } -> std::convertible_to<bool>;
+};
+/// How much of the time it gets at first, as a multiple of what others get.
+template <class P> concept has_share = requires {
+    { P::share } -> std::convertible_to<double>;
 };
 
 /// One way to better schedules or better bounds, run side by side with others by a portfolio.
@@ -66,6 +71,7 @@ public:
         : name_{P::name} {
         static_assert(check_search_part<P>());
         if constexpr (has_draws<P>) draws_ = P::draws;
+        if constexpr (has_share<P>) share_ = P::share;
         if constexpr (has_suits<P>) suits_ = [part](const problem& p) { return part.suits(p); };
         if constexpr (has_first_effort<P>) first_effort_ = [part](const problem& p) { return part.first_effort(p); };
         search_ = [part = std::move(part)](search_board& board, const part_options& options) { part(board, options); };
@@ -75,6 +81,7 @@ public:
     void operator()(search_board& board, const part_options& options) const { search_(board, options); }
     [[nodiscard]] bool suits(const problem& p) const { return !suits_ || suits_(p); }
     [[nodiscard]] bool draws() const { return draws_; }
+    [[nodiscard]] double share() const { return share_; }
     [[nodiscard]] std::size_t first_effort(const problem& p) const {
         constexpr std::size_t usual = 100'000;
         return first_effort_ ? first_effort_(p) : usual;
@@ -83,6 +90,7 @@ public:
 private:
     std::string name_;
     bool draws_ = false;
+    double share_ = 1.0;
     std::function<bool(const problem&)> suits_{};
     std::function<std::size_t(const problem&)> first_effort_{};
     std::function<void(search_board&, const part_options&)> search_{};

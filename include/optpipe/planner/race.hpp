@@ -52,6 +52,7 @@ public:
             e.suits = part.suits(board.to_solve());
             e.effort = e.suits ? std::max<std::size_t>(1, part.first_effort(board.to_solve())) : 0;
             e.expected_seconds = options.turn_seconds;
+            e.weight = part.share();
             entries_.push_back(e);
         }
     }
@@ -66,7 +67,8 @@ public:
             changed_.wait(lock);
         }
     }
-    void finish(const turn& t, double seconds) {
+    /// `cut`: it might have gone on.
+    void finish(const turn& t, double seconds, bool cut) {
         const std::scoped_lock lock{mutex_};
         auto& e = entries_[t.part];
         --working_;
@@ -74,8 +76,8 @@ public:
         e.served += seconds - t.expected_seconds;
         const double after = gap();
         const double closed = t.gap > 0.0 ? std::max(0.0, (t.gap - after) / t.gap) : 0.0;
-        e.weight = fading * e.weight + (1.0 - fading) * (1.0 + reward * closed);
-        plan_next(e, t, seconds);
+        e.weight = fading * e.weight + (1.0 - fading) * (e.part->share() + reward * closed);
+        plan_next(e, t, seconds, cut);
         changed_.notify_all();
     }
     void fail() {
@@ -102,6 +104,8 @@ private:
         std::optional<duration> rests_at{};
         std::size_t last_effort = 0;
         double last_seconds = 0.0;
+        /// Turns in a row that took no longer although they might have.
+        std::size_t idle_turns = 0;
     };
 
     [[nodiscard]] double gap() const {
@@ -129,24 +133,37 @@ private:
         e.served += t.expected_seconds;
         return t;
     }
-    /// Turns grow by their results: to twice the time, once they are long enough to be measured.
-    void plan_next(entry& e, const turn& t, double seconds) const {
-        e.rests_at.reset();
+    /// Turns grow by their results, once they are long enough to be measured.
+    void plan_next(entry& e, const turn& t, double seconds, bool cut) const {
+        constexpr std::size_t most_idle_turns = 2;
         const bool more_effort = e.last_effort > 0 && t.options.effort >= 2 * e.last_effort;
-        const bool more_time = seconds >= 1.3 * e.last_seconds;
-        if (!e.part->draws() && more_effort && !more_time) e.rests_at = board_.objective();
+        const bool idle = !e.part->draws() && !cut && more_effort && seconds < 1.3 * e.last_seconds;
+        e.idle_turns = idle ? e.idle_turns + 1 : 0;
+        e.rests_at.reset();
+        if (e.idle_turns >= most_idle_turns || (idle && t.options.effort == most_effort))
+            e.rests_at = board_.objective();
         e.last_effort = t.options.effort;
         e.last_seconds = seconds;
-        const double growth = std::clamp(options_.turn_seconds / std::max(seconds, shortest), 2.0, 16.0);
+        const double least_growth = e.part->draws() ? 2.0 : 4.0;
+        const double wanted = std::clamp(options_.turn_seconds / std::max(seconds, shortest), least_growth, 16.0);
+        // None may have the rest of the time to itself but those that have a large share.
+        const double longest = std::max(options_.turn_seconds, 0.5 * std::min(2.0, e.part->share()) * seconds_left());
+        const double growth = std::min(wanted, std::max(1.0, longest / std::max(seconds, shortest)));
         e.effort = scaled(t.options.effort, growth);
         e.expected_seconds = seconds * growth;
     }
+    [[nodiscard]] double seconds_left() const {
+        constexpr double always = 1e6;
+        if (board_.limits().deadline == std::chrono::steady_clock::time_point::max()) return always;
+        const std::chrono::duration<double> left = board_.limits().deadline - std::chrono::steady_clock::now();
+        return std::max(0.0, left.count());
+    }
     static std::size_t scaled(std::size_t effort, double factor) {
-        constexpr auto most = std::numeric_limits<std::size_t>::max();
         const double product = static_cast<double>(effort) * factor;
-        return product >= static_cast<double>(most) ? most : static_cast<std::size_t>(product);
+        return product >= static_cast<double>(most_effort) ? most_effort : static_cast<std::size_t>(product);
     }
     static constexpr double shortest = 1e-9;
+    static constexpr auto most_effort = std::numeric_limits<std::size_t>::max();
 
     const search_board& board_;
     race_options options_;
@@ -193,7 +210,7 @@ inline void race_parts(search_board& board, const std::vector<any_search_part>& 
                 throw;
             }
             log.add(part.name(), watch.seconds());
-            turns.finish(*turn, watch.seconds());
+            turns.finish(*turn, watch.seconds(), door.done());
             if (board.done()) stop.request_stop();
         }
     };

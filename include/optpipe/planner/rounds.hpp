@@ -97,6 +97,15 @@ private:
     std::atomic<std::size_t> settled_;
 };
 
+/// What a part is given in a round; those that take long begin later, with little.
+inline std::size_t effort_of(const any_search_part& part, const problem& p, std::size_t round, std::size_t factor) {
+    constexpr std::size_t short_rounds = 3;
+    const auto first = part.first_effort(p);
+    if (first == 0) return round < short_rounds ? 0 : factor;
+    constexpr auto most = std::numeric_limits<std::size_t>::max();
+    return first > most / factor ? most : first * factor;
+}
+
 } // namespace detail
 
 /// Runs all parts with an effort each, then again with more, until the board is done or the rounds are over. Parts
@@ -113,9 +122,8 @@ inline void search_in_rounds(search_board& board, const std::vector<any_search_p
         std::vector<detail::search_round::job> jobs;
         for (const auto& part : parts) {
             if (!part.suits(p)) continue;
-            constexpr auto most = std::numeric_limits<std::size_t>::max();
-            const auto first = part.first_effort(p);
-            const auto effort = first > most / factor ? most : first * factor;
+            const auto effort = detail::effort_of(part, p, round, factor);
+            if (effort == 0) continue;
             const auto copies = part.draws() ? options.copies : 1;
             for (std::size_t copy = 0; copy < copies; ++copy)
                 jobs.push_back({&part, {options.seed + (part.draws() ? round * copies + copy : 0), effort, 1}});

@@ -23,8 +23,13 @@ namespace detail {
 /// `exact_search` as a part.
 struct exact_part {
     static constexpr std::string_view name = "exact";
+    static constexpr double share = 2.0;
     [[nodiscard]] static bool suits(const problem& p) { return detail::cells_of(p) <= 400; }
-    [[nodiscard]] static std::size_t first_effort(const problem&) { return 500; }
+    /// In large problems the first propagation alone takes seconds.
+    [[nodiscard]] static std::size_t first_effort(const problem& p) {
+        const auto cells = detail::cells_of(p);
+        return cells > 130 ? 0 : std::max<std::size_t>(10, 1600 / cells);
+    }
     void operator()(search_board& board, const part_options& options) const {
         exact_search(board, {.seed = options.seed, .conflicts = options.effort});
     }
@@ -35,8 +40,8 @@ struct local_search_part {
     static constexpr std::string_view name = "local-search";
     static constexpr bool draws = true;
     [[nodiscard]] static std::size_t first_effort(const problem& p) {
-        constexpr std::size_t cell_visits = 4'000'000;
-        return std::max<std::size_t>(100, cell_visits / (1 + detail::cells_of(p)));
+        const auto cells = detail::cells_of(p);
+        return std::max<std::size_t>(10, std::min(400'000 / cells, 32'000'000 / (cells * cells)));
     }
     void operator()(search_board& board, const part_options& options) const {
         local_search(board, {.seed = options.seed, .moves = options.effort});
@@ -46,9 +51,9 @@ struct local_search_part {
 /// `periodic_core` as a part, for steps that are longer than their ends.
 struct periodic_part {
     static constexpr std::string_view name = "periodic";
-    static constexpr bool draws = false;
+    static constexpr double share = 0.5;
     [[nodiscard]] static bool suits(const problem& p) { return p.graph.microbatches() >= 2 * p.graph.ranks(); }
-    [[nodiscard]] static std::size_t first_effort(const problem&) { return 200'000; }
+    [[nodiscard]] static std::size_t first_effort(const problem&) { return 50'000; }
     void operator()(search_board& board, const part_options& options) const {
         periodic_core(board, {.seed = options.seed, .effort = options.effort});
     }
