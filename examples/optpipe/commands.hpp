@@ -65,6 +65,24 @@ struct solve_options {
 /// Only where the MILP solver is there (OPTPIPE_HAS_MILP).
 int solve(const solve_options& options);
 
+struct export_mps_options {
+    std::string problem;
+    std::string out;
+    std::optional<double> horizon;
+    bool in_order = false;
+    bool plain = false;
+    bool triangles = false;
+};
+/// Only where the MILP solver is there (OPTPIPE_HAS_MILP), like the next.
+int export_mps(const export_mps_options& options);
+
+struct import_solution_options {
+    std::string problem;
+    std::string solution;
+    std::string out;
+};
+int import_solution(const import_solution_options& options);
+
 /// The names that `--method` takes, separated by commas.
 std::string method_names();
 

@@ -80,6 +80,25 @@ void add_solve(CLI::App& app, program::solve_options& o, std::function<int()>& c
     command->add_option("--out", o.out, "Write status, objective, bound and solution as JSON");
     command->callback([&] { chosen = [&] { return program::solve(o); }; });
 }
+
+void add_export_mps(CLI::App& app, program::export_mps_options& o, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand("export-mps", "Write a problem as a mixed-integer linear model, for any solver");
+    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1)")->required();
+    command->add_option("--out", o.out, "Where the model goes (MPS; compressed if the name ends in .gz)")->required();
+    command->add_option("--horizon", o.horizon, "Leave out schedules that are longer (default: what the adaptive builder reaches)")->check(not_negative);
+    command->add_flag("--in-order", o.in_order, "Leave out schedules in which microbatches overtake each other: a smaller model, whose optimum may be worse");
+    command->add_flag("--plain", o.plain, "Without rows, bounds and fixed orders that only help the solver");
+    command->add_flag("--triangles", o.triangles, "With all triangle inequalities");
+    command->callback([&] { chosen = [&] { return program::export_mps(o); }; });
+}
+
+void add_import_solution(CLI::App& app, program::import_solution_options& o, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand("import-solution", "Turn a solver's solution of an exported model into a schedule");
+    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1)")->required();
+    command->add_option("SOLUTION", o.solution, "Solution file of HiGHS, CBC, GLPK (glpsol --write), SCIP, or optpipe solve --out")->required();
+    command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1)")->required();
+    command->callback([&] { chosen = [&] { return program::import_solution(o); }; });
+}
 #endif
 
 /// One line, as all messages are.
@@ -120,6 +139,8 @@ int main(int count, char** arguments) {
     program::check_options check;
     program::draw_options draw;
     program::solve_options solve;
+    program::export_mps_options export_mps;
+    program::import_solution_options import_solution;
     std::function<int()> chosen;
     add_plan(app, plan, chosen);
     add_compare(app, compare, chosen);
@@ -127,6 +148,8 @@ int main(int count, char** arguments) {
     add_draw(app, draw, chosen);
 #if defined(OPTPIPE_HAS_MILP)
     add_solve(app, solve, chosen);
+    add_export_mps(app, export_mps, chosen);
+    add_import_solution(app, import_solution, chosen);
 #endif
     try {
         app.parse(count, arguments);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/formulation/draft.hpp"
+#include "optpipe/formulation/variable_names.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -20,16 +21,14 @@ inline void add_end_times(draft& d) {
     for (operation_id a = 0; a < t.size(); ++a)
         if (t.exists(a))
             d.set_end(a, d.add_variable(family::end_times, d.earliest(end_of(a)), d.latest(end_of(a)),
-                                        meaning::of(kind::end_time, a), "E." + t.name_of(a)));
-    const auto name = [&](const char* what, cell c) {
-        return std::string{what} + std::to_string(c / t.microbatches()) + "." + std::to_string(c % t.microbatches());
-    };
+                                        meaning::of(kind::end_time, a), end_name(t, a)));
     for (cell c = 0; c < t.cells(); ++c)
         if (t.may_travel(t.stage_of(c)))
-            d.set_travels(c, d.add_binary(family::offload_decisions, meaning::of(kind::travels, c), name("w.", c)));
+            d.set_travels(c,
+                          d.add_binary(family::offload_decisions, meaning::of(kind::travels, c), travels_name(t, c)));
     for (cell c = 0; c < t.cells(); ++c)
         if (t.may_be_full(t.stage_of(c)))
-            d.set_full(c, d.add_binary(family::full_backward, meaning::of(kind::is_full, c), name("full.", c)));
+            d.set_full(c, d.add_binary(family::full_backward, meaning::of(kind::is_full, c), full_name(t, c)));
     if (!d.is_span()) return;
     for (const rank r : p.graph.all_ranks()) {
         double latest = d.horizon() * static_cast<double>(t.ranks());

@@ -4,7 +4,10 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
 
+#include <algorithm>
 #include <cstddef>
+#include <initializer_list>
+#include <string>
 #include <utility>
 #include <vector>
 

@@ -57,19 +57,22 @@ namespace optpipe::formulation {
     return times;
 }
 
-/// The schedule that a feasible point of the model stands for: its order, with the times that `time_order` gives it,
-/// which are never worse. Refused where the point isn't feasible after all.
-[[nodiscard]] inline outcome<schedule> schedule_of(const formulated& f, std::span<const double> values) {
-    OPTPIPE_EXPECT(values.size() == f.meanings.size(), "schedule_of: one value per variable of the model");
-    const auto& t = *f.operations;
-    auto timed = time_order(t.task(), order_of(t, times_of(f, values)));
+/// The schedule of a plan: its order, with the times that `time_order` gives it, which are never worse. Refused where
+/// the plan's times don't fit together.
+[[nodiscard]] inline outcome<schedule> schedule_of(const operation_table& t, const plan_times& times) {
+    auto timed = time_order(t.task(), order_of(t, times));
     if (timed && !is_valid(t.task(), *timed)) {
         refusal why;
         why.reason = refusal_reason::not_executable;
-        why.sentence = "the point of the model stands for no valid schedule";
+        why.sentence = "the times stand for no valid schedule";
         return why;
     }
     return timed;
+}
+/// The schedule that a feasible point of the model stands for.
+[[nodiscard]] inline outcome<schedule> schedule_of(const formulated& f, std::span<const double> values) {
+    OPTPIPE_EXPECT(values.size() == f.meanings.size(), "schedule_of: one value per variable of the model");
+    return schedule_of(*f.operations, times_of(f, values));
 }
 
 } // namespace optpipe::formulation

@@ -2,6 +2,7 @@
 
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/formulation/formulate.hpp"
+#include "optpipe/formulation/normal_form.hpp"
 #include "optpipe/formulation/plan_times.hpp"
 #include "optpipe/schedule/schedule.hpp"
 

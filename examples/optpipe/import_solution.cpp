@@ -1,0 +1,65 @@
+#include "commands.hpp"
+
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <optpipe/core/format.hpp>
+#include <optpipe/formulation/named_plan.hpp>
+#include <optpipe/formulation/schedule_of.hpp>
+#include <optpipe/io/escape.hpp>
+#include <optpipe/io/file.hpp>
+#include <optpipe/io/json_problem.hpp>
+#include <optpipe/io/json_tree.hpp>
+#include <optpipe/io/write_json.hpp>
+#include <optpipe/schedule/bounds.hpp>
+#include <optpipe/schedule/evaluate.hpp>
+
+namespace program {
+namespace {
+
+namespace formulation = optpipe::formulation;
+
+/// What `optpipe solve --out` writes.
+formulation::named_values values_in_json(std::string_view text, const std::string& source) {
+    const auto tree = optpipe::detail::parse_json(text, source);
+    const auto refuse = [&](std::string place, std::string why) { throw optpipe::input_error{source, {{std::move(place), std::move(why)}}}; };
+    if (!tree.is_object() || !tree.contains("solution")) refuse("solution", "is missing: not what optpipe solve writes");
+    const auto& solution = tree["solution"];
+    if (solution.is_null()) refuse("solution", "there is none");
+    if (!solution.is_object()) refuse("solution", "must be an object of names and values");
+    formulation::named_values values;
+    for (const auto& [name, value] : solution.items()) {
+        if (!value.is_number()) refuse("solution." + optpipe::printable(name, 80), "must be a number");
+        values[name] = value.get<double>();
+    }
+    return values;
+}
+
+bool is_json(std::string_view text) {
+    const auto first = text.find_first_not_of(" \t\r\n");
+    return first != std::string_view::npos && text[first] == '{';
+}
+
+}  // namespace
+
+int import_solution(const import_solution_options& options) {
+    const auto p = optpipe::read_problem(options.problem);
+    const formulation::operation_table operations{p};
+    const auto text = optpipe::read_file(options.solution);
+    const auto source = optpipe::printable(options.solution, 400);
+    const auto values = is_json(text) ? values_in_json(text, source)
+                                      : formulation::parse_solution(text, source, formulation::leading_names(operations));
+    const auto timed = formulation::schedule_of(operations, formulation::plan_of(operations, values, source));
+    if (!timed) {
+        std::cerr << "optpipe: " << source << ": its values are no schedule: " << optpipe::describe(timed.why()) << '\n';
+        return no_schedule;
+    }
+    const auto report = optpipe::make_report(p, "imported", *timed, optpipe::bounds_of(p).best());
+    optpipe::write_file(options.out, optpipe::schedule_to_json(p, report));
+    std::cout << "objective=" << optpipe::format_number(report.measures.objective, 9) << '\n';
+    return success;
+}
+
+}  // namespace program

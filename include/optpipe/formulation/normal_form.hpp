@@ -1,0 +1,181 @@
+#pragma once
+
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/formulation/formulate.hpp"
+#include "optpipe/formulation/operation_table.hpp"
+#include "optpipe/formulation/plan_times.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+namespace optpipe::formulation {
+
+/// Brings a schedule into the form that the model knows (`microbatch_order`, `operation_table`): no transfers where
+/// none are needed, microbatches in the order of their first forward, W in the order of the gradients, points for the
+/// transfers of what stays.
+class normal_form {
+public:
+    explicit normal_form(const formulated& f) : f_{f}, t_{*f.operations} {}
+
+    /// Refused (`does_not_apply`) where microbatches overtake each other, stashes travel, and the model knows no such
+    /// schedules. The schedule must be valid.
+    [[nodiscard]] outcome<plan_times> run(const schedule& s) {
+        read(s);
+        number_by_first_forward();
+        if (f_.keeps_order && !keep_order()) {
+            refusal why;
+            why.sentence = "a schedule in which microbatches overtake each other, for a model in which they don't";
+            return why;
+        }
+        for (const stage at : t_.task().graph.all_stages())
+            sort_weights(at);
+        if (t_.task().objective == objective_kind::span) start_at_zero();
+        for (const stage at : t_.task().graph.all_stages())
+            if (t_.may_travel(at)) place_standing_transfers(at);
+        return std::move(result_);
+    }
+
+private:
+    using starts = std::vector<double>;
+
+    [[nodiscard]] double& start(role what, cell c) { return result_.start[t_.id(what, c)]; }
+    [[nodiscard]] double end(role what, cell c) { return start(what, c) + t_.length(t_.id(what, c)); }
+
+    void read(const schedule& s) {
+        result_ = {starts(t_.size(), 0.0), std::vector<unsigned char>(t_.cells(), 0),
+                   std::vector<unsigned char>(t_.cells(), 0)};
+        for (const auto& timed : s.operations) {
+            const auto c = t_.cell_at(timed.op.stage, timed.op.microbatch.position());
+            const double at = timed.start.value();
+            switch (timed.op.kind) {
+            case operation_kind::forward: start(role::forward, c) = at; break;
+            case operation_kind::backward_input: start(role::gradient, c) = at; break;
+            case operation_kind::backward_weight: start(role::weight, c) = at; break;
+            case operation_kind::backward:
+                start(role::gradient, c) = at;
+                if (!t_.task().split_backward) break;
+                start(role::weight, c) = at + t_.length(t_.id(role::gradient, c));
+                result_.is_full[c] = t_.may_be_full(timed.op.stage) ? 1 : 0;
+                break;
+            case operation_kind::offload:
+            case operation_kind::reload:
+                if (!t_.may_travel(timed.op.stage)) break;
+                result_.travels[c] = 1;
+                start(timed.op.kind == operation_kind::offload ? role::offload : role::reload, c) = at;
+                break;
+            }
+        }
+    }
+    /// Whatever belongs to cell from[m] belongs to the stage's m-th cell afterwards.
+    void renumber(stage s, role what, const std::vector<std::size_t>& from) {
+        const auto first = t_.id(what, t_.cell_at(s, 0));
+        const starts old(result_.start.begin() + static_cast<std::ptrdiff_t>(first),
+                         result_.start.begin() + static_cast<std::ptrdiff_t>(first + from.size()));
+        for (std::size_t m = 0; m < from.size(); ++m)
+            result_.start[first + m] = old[from[m]];
+    }
+    void renumber(stage s, std::vector<unsigned char>& flags, const std::vector<std::size_t>& from) {
+        const auto first = t_.cell_at(s, 0);
+        const std::vector<unsigned char> old(flags.begin() + static_cast<std::ptrdiff_t>(first),
+                                             flags.begin() + static_cast<std::ptrdiff_t>(first + from.size()));
+        for (std::size_t m = 0; m < from.size(); ++m)
+            flags[first + m] = old[from[m]];
+    }
+    [[nodiscard]] std::vector<std::size_t> sorted_by_start(stage s, role what) {
+        std::vector<std::size_t> order(t_.microbatches());
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+            return start(what, t_.cell_at(s, a)) < start(what, t_.cell_at(s, b));
+        });
+        return order;
+    }
+    void number_by_first_forward() {
+        const auto from = sorted_by_start(stage{0}, role::forward);
+        for (const stage s : t_.task().graph.all_stages()) {
+            for (std::size_t what = 0; what < roles; ++what)
+                renumber(s, static_cast<role>(what), from);
+            renumber(s, result_.travels, from);
+            renumber(s, result_.is_full, from);
+        }
+    }
+    [[nodiscard]] bool keep_order() {
+        const bool travels = std::any_of(result_.travels.begin(), result_.travels.end(), [](auto w) { return w != 0; });
+        for (const stage s : t_.task().graph.all_stages()) {
+            const auto forwards = sorted_by_start(s, role::forward), gradients = sorted_by_start(s, role::gradient);
+            if (travels && !(std::is_sorted(forwards.begin(), forwards.end()) &&
+                             std::is_sorted(gradients.begin(), gradients.end())))
+                return false;
+            renumber(s, role::forward, forwards);
+            renumber(s, role::gradient, gradients);
+            renumber(s, role::weight, gradients);
+            renumber(s, result_.is_full, gradients);
+            sort_transfers(s, role::offload);
+            sort_transfers(s, role::reload);
+        }
+        return true;
+    }
+    void sort_transfers(stage s, role what) {
+        std::vector<cell> travelling;
+        starts at;
+        for (std::size_t m = 0; m < t_.microbatches(); ++m)
+            if (const cell c = t_.cell_at(s, m); result_.travels[c] != 0) {
+                travelling.push_back(c);
+                at.push_back(start(what, c));
+            }
+        std::sort(at.begin(), at.end());
+        for (std::size_t i = 0; i < at.size(); ++i)
+            start(what, travelling[i]) = at[i];
+    }
+    void sort_weights(stage s) {
+        std::vector<cell> split;
+        starts at;
+        for (const auto m : sorted_by_start(s, role::gradient))
+            if (const cell c = t_.cell_at(s, m); result_.is_full[c] == 0) {
+                split.push_back(c);
+                at.push_back(start(role::weight, c));
+            }
+        std::sort(at.begin(), at.end());
+        for (std::size_t i = 0; i < at.size(); ++i)
+            start(role::weight, split[i]) = at[i];
+    }
+    void start_at_zero() {
+        double first = std::numeric_limits<double>::infinity();
+        for (std::size_t m = 0; m < t_.microbatches(); ++m)
+            first = std::min(first, start(role::forward, t_.cell_at(stage{0}, m)));
+        for (auto& at : result_.start)
+            at -= first;
+    }
+    /// Of a stage, in the order of the microbatches: the offload at the end of F, or of the offload before, or, within
+    /// the reload of an earlier microbatch, at its end; the reload at the end of the reload before. So they keep the
+    /// order among each other, and stand in none of the stage's real transfers.
+    void place_standing_transfers(stage s) {
+        double last_out = 0.0, last_in = 0.0;
+        for (std::size_t m = 0; m < t_.microbatches(); ++m) {
+            const cell c = t_.cell_at(s, m);
+            if (result_.travels[c] == 0) {
+                double out = end(role::forward, c);
+                if (f_.keeps_order) out = std::max(out, last_out);
+                for (std::size_t k = 0; k < m && f_.keeps_order; ++k)
+                    if (const cell b = t_.cell_at(s, k); result_.travels[b] != 0)
+                        if (start(role::reload, b) < out && out < end(role::reload, b)) out = end(role::reload, b);
+                start(role::offload, c) = out;
+                start(role::reload, c) = f_.keeps_order ? std::max(out, last_in) : out;
+                last_out = out;
+                last_in = start(role::reload, c);
+            } else {
+                last_out = end(role::offload, c);
+                last_in = end(role::reload, c);
+            }
+        }
+    }
+
+    const formulated& f_;
+    const operation_table& t_;
+    plan_times result_;
+};
+
+} // namespace optpipe::formulation

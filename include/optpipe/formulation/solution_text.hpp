@@ -1,0 +1,160 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <cstdlib>
+#include <map>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe::formulation {
+
+/// Values of variables by their names; what a solver doesn't list is 0.
+using named_values = std::map<std::string, double, std::less<>>;
+
+namespace detail {
+
+/// Reads the solution files of HiGHS, CBC, GLPK (`glpsol --write`) and SCIP, and plain lists of names and values.
+class solution_reader {
+public:
+    solution_reader(std::string_view text, std::string source, const std::vector<std::string>& columns)
+        : lines_{std::string{text}}, source_{std::move(source)}, columns_{columns} {}
+
+    named_values run() {
+        std::string line;
+        while (next(line))
+            if (!line.empty()) break;
+        if (line.empty()) refuse("is empty, not a solution file");
+        if (line.find(" - objective value") != std::string::npos)
+            read_cbc(line);
+        else if (line.starts_with("solution status:"))
+            read_scip(line);
+        else if (line.starts_with("c ") || line.starts_with("s "))
+            read_glpk(line);
+        else if (line.starts_with("Problem:"))
+            refuse("is a report for human readers; glpsol writes the solution with --write");
+        else
+            read_list(line);
+        if (values_.empty()) refuse("holds no value of any variable");
+        return std::move(values_);
+    }
+
+private:
+    [[noreturn]] void refuse(const std::string& why) const {
+        const auto place = number_ == 0 ? std::string{} : "line " + std::to_string(number_);
+        throw input_error{source_, {{place, why}}};
+    }
+    bool next(std::string& line) {
+        if (!std::getline(lines_, line)) return false;
+        if (!line.empty() && line.back() == '\r') line.pop_back();
+        ++number_;
+        return true;
+    }
+    double number_in(const std::string& text) const {
+        double value = 0.0;
+        const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (code != std::errc{} || end != text.data() + text.size() || !std::isfinite(value))
+            refuse("'" + text.substr(0, 40) + "' is no number");
+        return value;
+    }
+    void set(const std::string& name, const std::string& value) { values_[name] = number_in(value); }
+
+    /// "Optimal - objective value 17.0", then "  12 x12   3.5   0"; infeasible ones begin with two stars.
+    void read_cbc(const std::string& status) {
+        if (status.find("nfeasible") != std::string::npos || status.find("nbounded") != std::string::npos)
+            refuse("holds no solution: " + status.substr(0, 80));
+        for (std::string line; next(line);) {
+            if (line.starts_with("**")) refuse("a value that is infeasible, says CBC");
+            std::istringstream fields{line};
+            std::string column, name, value;
+            if (!(fields >> column)) continue;
+            if (!(fields >> name >> value)) refuse("is cut off");
+            set(name, value);
+        }
+    }
+    /// "solution status: optimal", "objective value: 17", then "x12   3.5   (obj:1)".
+    void read_scip(const std::string& status) {
+        if (status.find("infeasible") != std::string::npos || status.find("unbounded") != std::string::npos)
+            refuse("holds no solution: " + status.substr(0, 80));
+        for (std::string line; next(line);) {
+            if (line.starts_with("objective value:")) continue;
+            if (line.starts_with("no solution")) refuse("holds no solution");
+            read_pair(line);
+        }
+    }
+    void read_pair(const std::string& line) {
+        std::istringstream fields{line};
+        std::string name, value;
+        if (!(fields >> name)) return;
+        if (!(fields >> value)) refuse("is cut off");
+        set(name, value);
+    }
+    /// "s mip rows columns o 17", then "j 3 25.5" with numbers of columns.
+    void read_glpk(std::string line) {
+        do {
+            std::istringstream fields{line};
+            std::string tag, first, second, third;
+            fields >> tag >> first >> second >> third;
+            if (tag == "s") {
+                if (first != "mip") refuse("isn't the solution of an integer model");
+                std::string columns, status;
+                fields >> status;
+                if (status != "o" && status != "f") refuse("holds no solution");
+            }
+            if (tag != "j") continue;
+            const double position = number_in(first);
+            if (!(position >= 1.0)) refuse("there is no column " + first);
+            const auto column = static_cast<std::size_t>(position) - 1;
+            if (column < columns_.size()) set(columns_[column], second);
+        } while (next(line));
+    }
+    /// HiGHS's headings, comments, and "x12 3.5". What follows the columns is of no interest.
+    void read_list(std::string line) {
+        bool after_status = false;
+        do {
+            if (after_status && line != "Optimal" && line.find("nfeasible") != std::string::npos)
+                refuse("holds no solution: " + line.substr(0, 80));
+            after_status = line == "Model status";
+            if (line.starts_with("# Rows") || line.starts_with("# Dual")) return;
+            std::istringstream fields{line};
+            std::string name, value, rest;
+            const bool is_pair = fields >> name >> value && !(fields >> rest);
+            if (line.empty() || line.front() == '#' || name == "Objective" || name == "Model" || name == "Feasible" ||
+                name == "Optimal" || (is_pair && name == "Time"))
+                continue;
+            if (!is_pair) {
+                if (values_.empty()) {
+                    if (name == "None") refuse("holds no solution");
+                    if (number_ <= first_lines) continue;
+                }
+                refuse("is neither a name and a value nor anything else that a solver writes");
+            }
+            set(name, value);
+        } while (next(line));
+    }
+
+    static constexpr std::size_t first_lines = 8;
+
+    std::istringstream lines_;
+    std::string source_;
+    const std::vector<std::string>& columns_;
+    std::size_t number_ = 0;
+    named_values values_;
+};
+
+} // namespace detail
+
+/// The values in a solver's solution file. `columns`: the names of the model's first variables, for GLPK, which gives
+/// numbers alone. Throws `input_error` for text that is no such file, or that holds no solution.
+[[nodiscard]] inline named_values parse_solution(std::string_view text, const std::string& source,
+                                                 const std::vector<std::string>& columns = {}) {
+    return detail::solution_reader{text, source, columns}.run();
+}
+
+} // namespace optpipe::formulation
