@@ -90,7 +90,7 @@ int export_mps(const export_mps_options& options) {
     const auto p = optpipe::read_problem(options.problem);
     const auto f = formulation::formulate(p, options_for(p, options));
     if (!f) {
-        std::cerr << "optpipe: " << optpipe::printable(options.problem, 400) << ": too large for a model of its own: " << optpipe::describe(f.why()) << '\n';
+        std::cerr << "optpipe: " << optpipe::printable(options.problem, 400) << ": " << optpipe::describe(f.why()) << '\n';
         return bad_input;
     }
     auto text = optpipe::milp::model_to_mps((*f)->model);
