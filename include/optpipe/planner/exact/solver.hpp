@@ -58,6 +58,10 @@ public:
         go_back(0);
         possible_ = possible_ && trail_.raise(latest_of(t), -latest_start, cause{});
     }
+    void at_least(task_index t, ticks earliest_start) {
+        go_back(0);
+        possible_ = possible_ && trail_.raise(earliest_of(t), earliest_start, cause{});
+    }
     void widen(std::size_t difference, ticks gap) {
         go_back(0);
         network_.widen(difference, gap);

@@ -1,0 +1,74 @@
+// Parts of schedules that are planned anew.
+#include "optpipe/core/random.hpp"
+#include "optpipe/planner/exact/reoptimize.hpp"
+#include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/schedule/evaluate.hpp"
+#include "optpipe/schedule/measure.hpp"
+#include "optpipe/testing/random_problem.hpp"
+#include "oracle/exhaustive.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+
+using namespace optpipe;
+
+namespace {
+
+constexpr auto everything = [](const operation&) { return true; };
+
+schedule some_schedule(const problem& p) {
+    const auto built = build_schedule(p, adaptive_builder<>{.effort = 1});
+    return built ? *built : schedule{};
+}
+
+} // namespace
+
+TEST_CASE("with everything free the optimum is found, and nothing better") {
+    random_numbers random{4};
+    std::size_t looked_at = 0;
+    std::size_t settled = 0;
+    for (std::size_t i = 0; i < 150; ++i) {
+        CAPTURE(i);
+        const auto r = testing::make_random_problem(random, {.cells = 6});
+        const auto current = some_schedule(r.problem);
+        if (current.operations.empty()) continue;
+        const auto best = oracle::exhaustive_optimum(r.problem, r.grid);
+        if (!best.proven || !best.objective) continue;
+        ++looked_at;
+        const duration optimum{*best.objective};
+        const auto found = exact::reoptimize(r.problem, current, everything, optimum, {.conflicts = 10'000});
+        CHECK(found.settled);
+        // A split that isn't in the schedule, or is, stays so.
+        if (found.better) CHECK(objective_of(r.problem, *found.better).value() == doctest::Approx(optimum.value()));
+        const auto less = exact::reoptimize(r.problem, current, everything, 0.999 * optimum, {.conflicts = 10'000});
+        CHECK_FALSE(less.better);
+        settled += less.settled ? 1 : 0;
+        const auto same = exact::reoptimize(r.problem, current, everything, objective_of(r.problem, current));
+        CHECK(same.better);
+    }
+    CHECK(looked_at > 100);
+    CHECK(settled + 5 > looked_at);
+}
+
+TEST_CASE("what is better is valid, and as good as asked for; what is the same is found with anything free") {
+    random_numbers random{5};
+    for (std::size_t i = 0; i < 300; ++i) {
+        CAPTURE(i);
+        const auto r = testing::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 6, .cells = 24});
+        const auto& p = r.problem;
+        const auto current = some_schedule(p);
+        if (current.operations.empty()) continue;
+        const auto objective = objective_of(p, current);
+        const auto some = [&, salt = random.next()](const operation& op) {
+            const auto a = op.microbatch.position() + salt;
+            return a % p.graph.microbatches() < 2 && (salt % 3 != 0 || op.stage.position() % 2 == 0);
+        };
+        const auto same = exact::reoptimize(p, current, some, objective);
+        CHECK(same.better);
+        const auto target = 0.97 * objective;
+        const auto found = exact::reoptimize(p, current, some, target, {.conflicts = 500});
+        if (found.better) CHECK(objective_of(p, *found.better) <= target + duration{1e-6});
+    }
+}
