@@ -7,7 +7,7 @@
 #include "optpipe/schedule/program_shape.hpp"
 #include "optpipe/schedule/write_program.hpp"
 
-#include <array>
+#include <algorithm>
 #include <cstddef>
 #include <initializer_list>
 #include <map>
@@ -38,6 +38,9 @@ public:
                 enter({r, i});
         match_messages();
         if (!found_.empty()) return;
+        const auto some = [](const place& update) { return update.has_value(); };
+        if (std::any_of(updates_.begin(), updates_.end(), some) && !std::all_of(updates_.begin(), updates_.end(), some))
+            found_.push_back({"updates", "some stages have one, others don't"});
         for (std::size_t s = 0; s < stages_; ++s)
             for (std::size_t m = 0; m < microbatches_; ++m)
                 check_cell(stage{s}, microbatch{m});

@@ -2,6 +2,7 @@
 
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/error.hpp"
+#include "optpipe/core/random.hpp"
 #include "optpipe/execution/error.hpp"
 #include "optpipe/execution/executor.hpp"
 #include "optpipe/execution/measured.hpp"
@@ -20,9 +21,11 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -42,6 +45,9 @@ struct trace_costs {
     std::function<virtual_time(rank from, rank to)> message{};
     /// Nothing starts before; empty: as soon as it can.
     std::function<virtual_time(const task_label&)> not_before{};
+    /// Which of the lanes that could go on does so first: another order for each number. What waits keep in order stays
+    /// in order, and times don't depend on it.
+    std::uint64_t seed = 0;
 };
 
 /// A billionth of the problem's unit of time.
@@ -146,7 +152,7 @@ struct trace_lane_state {
 /// depends on nothing but the programs. Says who is stuck instead of hanging.
 class trace_world {
 public:
-    explicit trace_world(std::size_t ranks, trace_costs costs = {}) : ranks_{ranks}, costs_{std::move(costs)} {}
+    explicit trace_world(std::size_t ranks, trace_costs costs = {}) : ranks_{ranks}, costs_{std::move(costs)}, random_{costs_.seed} {}
 
     [[nodiscard]] std::size_t ranks() const { return ranks_; }
 
@@ -197,6 +203,7 @@ public:
 
 private:
     using what_kind = detail::trace_command::what_kind;
+    static constexpr std::size_t all_of_it = std::numeric_limits<std::size_t>::max();
     struct offer {
         detail::trace_lane_state* lane;
         detail::trace_message message;
@@ -208,13 +215,29 @@ private:
                            [&](const auto& l) { return l->self != self || l->commands.empty(); });
     }
     bool play_locked() {
+        std::vector<std::size_t> turns(lanes_.size());
+        std::iota(turns.begin(), turns.end(), std::size_t{0});
         for (bool moved = true; moved;) {
             moved = false;
-            for (std::size_t i = 0; i < lanes_.size(); ++i)
-                while (!failure_ && !lanes_[i]->commands.empty() && advance(*lanes_[i]))
-                    moved = true;
+            if (costs_.seed != 0)
+                for (std::size_t i = turns.size(); i > 1; --i)
+                    std::swap(turns[i - 1], turns[random_.below(i)]);
+            for (const auto i : turns)
+                for (auto left = costs_.seed == 0 ? all_of_it : random_.below(8);
+                     left > 0 && !failure_ && !lanes_[i]->commands.empty(); --left) {
+                    const bool advanced = advance(*lanes_[i]);
+                    moved = moved || advanced;
+                    if (!advanced) break;
+                }
+            if (!moved && costs_.seed != 0) moved = any_can_advance();
         }
         return std::all_of(lanes_.begin(), lanes_.end(), [](const auto& l) { return l->commands.empty(); });
+    }
+    /// In a fixed order, after one in which everybody may have had bad luck.
+    bool any_can_advance() {
+        for (auto& l : lanes_)
+            if (!failure_ && !l->commands.empty() && advance(*l)) return true;
+        return false;
     }
     void fail_locked(rank where, const std::string& operation, const std::string& reason) {
         if (failure_) return;
@@ -307,6 +330,7 @@ private:
 
     std::size_t ranks_;
     trace_costs costs_;
+    random_numbers random_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     std::vector<std::unique_ptr<detail::trace_lane_state>> lanes_;

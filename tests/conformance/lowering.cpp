@@ -1,0 +1,52 @@
+// Every builder on every problem file, from the schedule to a step on virtual time. With fewer microbatches than the
+// files have, so that it stays fast; OPTPIPE_FULL_PROBLEMS=1 takes all of them.
+#include "execution/follow.hpp"
+#include "optpipe/io/json_problem.hpp"
+#include "optpipe/schedule/builders/all.hpp"
+#include "optpipe/schedule/evaluate.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace {
+
+TEST_CASE("every builder on every problem file lowers, passes the check, and follows its schedule on virtual time") {
+    const bool full = std::getenv("OPTPIPE_FULL_PROBLEMS") != nullptr;
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator{OPTPIPE_SOURCE_DIR "/tests/data/problems"})
+        files.push_back(entry.path());
+    std::sort(files.begin(), files.end());
+    std::size_t followed = 0;
+    std::size_t travels = 0;
+    for (const auto& file : files) {
+        auto p = optpipe::read_problem(file.string());
+        const auto name = file.stem().string();
+        CAPTURE(name);
+        if (p.graph.stages() > 32) continue;
+        if (!full) {
+            const auto fewer = std::min(p.graph.microbatches(), std::max<std::size_t>(6, p.graph.ranks()));
+            p.graph = optpipe::any_graph{p.graph.ranks(), fewer, p.graph.placement()};
+        }
+        optpipe::for_each_builder([&](const auto& build) {
+            const std::string method{build.name};
+            CAPTURE(method);
+            const auto s = build_schedule(p, build);
+            if (!s) return;
+            ++followed;
+            travels += measure(p, *s).offloads > 0 ? 1 : 0;
+            bool lowered = false;
+            CHECK(follow::follower{p, *s, 1e3}.follow(optpipe::message_lanes::separate, lowered) == "");
+        });
+    }
+    MESSAGE(followed << " schedules, " << travels << " of them with offloading");
+    CHECK(files.size() == 59);
+    CHECK(followed > 150);
+}
+
+} // namespace

@@ -1,0 +1,253 @@
+// Programs that somebody has meddled with are either refused, or do the same as before whatever the timing.
+#include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+#include "optpipe/schedule/evaluate.hpp"
+#include "optpipe/schedule/lower.hpp"
+#include "optpipe/schedule/program_check.hpp"
+#include "optpipe/testing/executor_model.hpp"
+#include "optpipe/testing/random_problem.hpp"
+#include "optpipe/testing/trace_run.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using optpipe::rank;
+using optpipe::rank_program;
+using optpipe::testing::tracing_model;
+
+constexpr std::uint64_t first_seed = 3100;
+constexpr optpipe::testing::problem_ranges ranges{
+    .ranks = 3, .stages = 6, .microbatches = 5, .cells = 16, .offloading_percent = 80};
+
+/// Does one thing to one program. The change may turn out to be none.
+class vandal {
+public:
+    vandal(optpipe::random_numbers& random, rank_program& p) : random_{random}, p_{p} {}
+
+    void act() {
+        auto& i = any(p_.instructions);
+        switch (random_.below(24)) {
+        case 0:
+            if (i.waits > 0) drop_wait(i);
+            return;
+        case 1:
+            if (!p_.waits.empty()) any(p_.waits) = optpipe::marker_id{below(p_.markers + 2)};
+            return;
+        case 2: i.records = optpipe::no_marker; return;
+        case 3: i.records = optpipe::marker_id{below(p_.markers + 2)}; return;
+        case 4:
+        case 5:
+        case 6: return swap_neighbours();
+        case 7: i.lane = static_cast<std::uint8_t>(below(p_.lanes.size() + 1)); return;
+        case 8: i.op = some_operation(); return;
+        case 9: i.buffers[below(optpipe::buffer_roles)] = some_buffer(); return;
+        case 10:
+            if (!p_.segments.empty()) any(p_.segments).offset = below(p_.device_bytes + 2);
+            return;
+        case 11:
+            if (!p_.segments.empty()) any(p_.segments).bytes += below(3) - 1;
+            return;
+        case 12:
+            if (!p_.buffers.empty()) any(p_.buffers).first_use = some_position();
+            return;
+        case 13:
+            if (!p_.buffers.empty()) any(p_.buffers).last_use = some_position();
+            return;
+        case 14:
+            if (!p_.parts.empty()) any(p_.parts).peer = rank{below(p_.ranks + 1)};
+            return;
+        case 15:
+            if (!p_.parts.empty()) any(p_.parts).message = some_operation();
+            return;
+        case 16:
+            if (!p_.parts.empty()) any(p_.parts).buffer = some_buffer();
+            return;
+        case 17:
+            if (!p_.parts.empty()) std::swap(any(p_.parts), any(p_.parts));
+            return;
+        case 18: return erase();
+        case 19: p_.instructions.push_back(i); return;
+        case 20: p_.device_bytes -= std::min<std::size_t>(p_.device_bytes, below(3)); return;
+        case 21: i.first_wait = some_position(); return;
+        case 22: i.parts = some_position() % 3; return;
+        case 23: p_.microbatches += below(2); return;
+        default: return;
+        }
+    }
+
+private:
+    template <class List> typename List::value_type& any(List& list) { return list[random_.below(list.size())]; }
+    std::size_t below(std::size_t count) { return random_.below(count); }
+    std::uint32_t some_position() { return static_cast<std::uint32_t>(below(p_.instructions.size() + 1)); }
+    optpipe::buffer_id some_buffer() {
+        return random_.chance(20) ? optpipe::no_buffer : optpipe::buffer_id{below(p_.buffers.size() + 1)};
+    }
+    optpipe::operation some_operation() {
+        return {optpipe::stage{below(p_.stages + 1)}, optpipe::all_operation_kinds[below(6)],
+                optpipe::microbatch{below(p_.microbatches + 1)}};
+    }
+    void drop_wait(optpipe::instruction& i) {
+        const auto gone = i.first_wait + below(i.waits);
+        --i.waits;
+        p_.waits[gone] = p_.waits[i.first_wait + i.waits];
+    }
+    /// Everything that counts instructions counts on.
+    void swap_neighbours() {
+        if (p_.instructions.size() < 2) return;
+        const auto a = static_cast<std::uint32_t>(below(p_.instructions.size() - 1));
+        std::swap(p_.instructions[a], p_.instructions[a + 1]);
+        for (auto& b : p_.buffers)
+            for (auto* use : {&b.first_use, &b.last_use})
+                if (*use == a || *use == a + 1) *use = 2 * a + 1 - *use;
+    }
+    void erase() {
+        const auto a = static_cast<std::uint32_t>(below(p_.instructions.size()));
+        p_.instructions.erase(p_.instructions.begin() + a);
+        for (auto& b : p_.buffers)
+            for (auto* use : {&b.first_use, &b.last_use})
+                if (*use > a) --*use;
+    }
+
+    optpipe::random_numbers& random_;
+    rank_program& p_;
+};
+
+/// What goes wrong when the lanes take turns in this order; empty: nothing.
+std::string run_in_some_order(const std::vector<rank_program>& programs, const optpipe::problem& p,
+                              std::uint64_t seed) {
+    std::vector<tracing_model> models(programs.size(), tracing_model{p.graph.stages()});
+    optpipe::testing::trace_costs costs;
+    costs.seed = seed;
+    const auto result = trace(
+        programs, costs, [&](rank r) -> auto& { return models[r.position()]; });
+    if (result.failed) return result.failed->what();
+    std::size_t weights = 0;
+    for (const auto& m : models)
+        weights += m.weights();
+    return weights == p.graph.stages() * p.graph.microbatches() ? "" : "something wasn't done";
+}
+
+struct counts {
+    std::size_t tried = 0;
+    std::size_t refused = 0;
+    std::size_t accepted = 0;
+    std::size_t deadlocks = 0;
+    std::size_t races = 0;
+};
+
+void corrupt(const optpipe::problem& p, const optpipe::schedule& s, optpipe::random_numbers& random, counts& seen) {
+    const auto lanes = static_cast<optpipe::message_lanes>(random.below(3));
+    const auto sound = lower(p, s, {.bytes_per_unit = 4.0, .message_bytes = 16, .lanes = lanes});
+    if (!sound) return;
+    for (int i = 0; i < 25; ++i) {
+        auto programs = *sound;
+        vandal{random, programs[random.below(programs.size())]}.act();
+        ++seen.tried;
+        const auto found = check_programs(programs);
+        if (!found.empty()) {
+            ++seen.refused;
+            seen.deadlocks += found[0].place == "deadlock" ? 1 : 0;
+            seen.races += found[0].reason.find("nothing makes it wait") != std::string::npos ? 1 : 0;
+            continue;
+        }
+        ++seen.accepted;
+        for (std::uint64_t order = 1; order <= 3; ++order)
+            CHECK(run_in_some_order(programs, p, order) == "");
+    }
+}
+
+TEST_CASE("programs that were meddled with are refused, or harmless whatever the timing") {
+    counts seen;
+    for (std::uint64_t seed = first_seed; seen.tried < 1000; ++seed) {
+        CAPTURE(seed);
+        optpipe::random_numbers random{seed};
+        const auto p = optpipe::testing::make_random_problem(random, ranges).problem;
+        if (const auto s = build_schedule(p, optpipe::adaptive)) corrupt(p, *s, random, seen);
+        if (const auto s = build_schedule(p, optpipe::one_forward_one_backward)) corrupt(p, *s, random, seen);
+    }
+    MESSAGE(seen.refused << " refused (" << seen.deadlocks << " deadlocks, " << seen.races << " races), "
+                         << seen.accepted << " harmless");
+    CHECK(seen.refused > 500);
+    CHECK(seen.accepted > 100);
+    CHECK(seen.deadlocks > 2);
+    CHECK(seen.races > 50);
+}
+
+TEST_CASE("without the check, some of them would do harm") {
+    // What the check refuses as a race has to be one: in some order of the lanes, the model must notice.
+    std::size_t races = 0;
+    std::size_t noticed = 0;
+    for (std::uint64_t seed = first_seed; races < 60; ++seed) {
+        optpipe::random_numbers random{seed};
+        const auto p = optpipe::testing::make_random_problem(random, ranges).problem;
+        const auto s = build_schedule(p, optpipe::adaptive);
+        const auto sound = s ? lower(p, *s, {.bytes_per_unit = 4.0, .message_bytes = 16})
+                             : optpipe::outcome<std::vector<rank_program>>{};
+        if (!sound) continue;
+        for (std::size_t r = 0; r < sound->size(); ++r)
+            for (std::size_t i = 0; i < (*sound)[r].instructions.size() && races < 60; ++i) {
+                auto programs = *sound;
+                if (programs[r].instructions[i].waits == 0) continue;
+                --programs[r].instructions[i].waits;
+                const auto found = check_programs(programs);
+                // Every wait is needed, or implied by other ranks.
+                if (found.empty()) continue;
+                ++races;
+                for (std::uint64_t order = 1; order <= 12; ++order)
+                    if (!run_in_some_order(programs, p, order).empty()) {
+                        ++noticed;
+                        break;
+                    }
+            }
+    }
+    MESSAGE(noticed << " of " << races << " missing waits did harm in one of 12 orders");
+    CHECK(noticed > races / 4);
+}
+
+/// The instruction at `from` comes before all others.
+void move_to_front(rank_program& p, std::size_t from) {
+    std::rotate(p.instructions.begin(), p.instructions.begin() + static_cast<std::ptrdiff_t>(from),
+                p.instructions.begin() + static_cast<std::ptrdiff_t>(from) + 1);
+    for (auto& b : p.buffers)
+        for (auto* use : {&b.first_use, &b.last_use})
+            *use = *use == from ? 0 : *use < from ? *use + 1 : *use;
+}
+
+TEST_CASE("a circle is shown rank by rank") {
+    const auto unit = optpipe::duration{1};
+    const optpipe::stage_costs costs{unit, unit, unit, optpipe::memory_size{1}, optpipe::memory_size{0.5}, {}};
+    const auto p = to_problem(make_problem(optpipe::graph<2, 2>{}, optpipe::uniform_memory{costs}));
+    const auto s = *build_schedule(p, optpipe::one_forward_one_backward);
+    auto programs = *lower(p, s, {.bytes_per_unit = 4.0, .lanes = optpipe::message_lanes::single});
+    REQUIRE(check_programs(programs).empty());
+    // Rank 0 asks for the first gradient before it sends the activation that it comes from.
+    std::size_t at = 0;
+    for (const auto& own = programs[0];; ++at)
+        if (own.instructions[at].kind == optpipe::instruction_kind::exchange &&
+            own.parts[own.instructions[at].first_part].side == optpipe::exchange_part::side_kind::receive)
+            break;
+    move_to_front(programs[0], at);
+    const auto found = check_programs(programs);
+    REQUIRE(found.size() == 1);
+    CHECK(found[0].text() == R"(deadlock: each of these waits for another, none can go on
+rank 0
+  [communication] 0: receive of 1B0 from rank 1  <-- HERE
+  [communication] 2: send of 0F0 to rank 1  <-- HERE
+rank 1
+  [communication] 0: receive of 0F0 from rank 0  <-- HERE
+  [compute] 1: 1F0  <-- HERE
+  [compute] 2: 1B0  <-- HERE
+  [communication] 3: send of 1B0 to rank 0  <-- HERE)");
+    CHECK(run_in_some_order(programs, p, 1).find("nobody comes for it") != std::string::npos);
+}
+
+} // namespace

@@ -1,0 +1,92 @@
+#pragma once
+
+#include "optpipe/schedule/lower.hpp"
+#include "optpipe/schedule/measure.hpp"
+#include "optpipe/schedule/program_check.hpp"
+#include "optpipe/testing/executor_model.hpp"
+#include "optpipe/testing/trace_run.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace follow {
+
+/// Traces a lowered schedule and looks at every operation: none starts later than planned, and if the lanes are held
+/// back to the plan, each at its time and all memory as planned. Says what is wrong; `lowered` tells whether there were
+/// programs at all.
+class follower {
+public:
+    follower(const optpipe::problem& p, const optpipe::schedule& s, double bytes_per_unit)
+        : p_{p}, s_{s}, bytes_per_unit_{bytes_per_unit}, number_{p.graph}, planned_{measure(p, s)},
+          start_(number_.size(), optpipe::duration::unlimited()) {
+        for (const auto& timed : s.operations)
+            start_[number_(timed.op)] = timed.start;
+    }
+
+    std::string follow(optpipe::message_lanes lanes, bool& lowered) {
+        const auto programs = lower(p_, s_, {.bytes_per_unit = bytes_per_unit_, .message_bytes = 16, .lanes = lanes});
+        lowered = programs.has_value();
+        if (!programs) return describe(programs.why());
+        for (const auto& v : check_programs(*programs))
+            return v.text();
+        for (const bool paced : {true, false}) {
+            std::vector<optpipe::testing::tracing_model> models(p_.graph.ranks(),
+                                                                optpipe::testing::tracing_model{p_.graph.stages()});
+            const auto result = trace(
+                *programs, optpipe::testing::planned_costs(p_, paced ? &s_ : nullptr), [&](optpipe::rank r) -> auto& {
+                    return models[r.position()];
+                });
+            if (result.failed) return result.failed->what();
+            if (auto wrong = compare(result, paced); !wrong.empty()) return wrong;
+        }
+        return {};
+    }
+
+private:
+    std::string compare(const optpipe::testing::trace_result& result, bool paced) const {
+        using optpipe::memory_arena;
+        std::size_t count = 0;
+        for (const auto& each : result.times) {
+            const auto& program = *each.program;
+            for (std::size_t i = 0; i < each.times.size(); ++i) {
+                const auto& now = program.instructions[i];
+                if (now.kind == optpipe::instruction_kind::exchange) continue;
+                ++count;
+                const auto later = each.times[i].start - optpipe::testing::to_virtual(start_[number_(now.op)]);
+                if (later.count() > slack() || (paced && later.count() < -slack()))
+                    return to_string(now.op) + " starts " + std::to_string(later.count()) + " later than planned";
+            }
+            const auto device = planned_.peak_memory[program.self];
+            const auto host = planned_.peak_host_memory[program.self];
+            if (!equals(program.device_bytes, device) || !equals(program.host_bytes, host))
+                return "another size of an arena than the peak of the plan";
+            for (const auto arena : {memory_arena::device, memory_arena::host}) {
+                const auto used = high_water(each, arena);
+                if (used > program.bytes_of(arena) || (paced && used != program.bytes_of(arena)))
+                    return "holds " + std::to_string(used) + " bytes at most, planned are " +
+                           std::to_string(program.bytes_of(arena));
+            }
+        }
+        return count == s_.operations.size() ? "" : "another number of operations";
+    }
+    /// Durations are rounded to a billionth of a unit, and add up.
+    [[nodiscard]] std::int64_t slack() const { return static_cast<std::int64_t>(s_.operations.size()) + 1000; }
+    /// Each stash is rounded to whole bytes, twice.
+    [[nodiscard]] bool equals(std::size_t bytes, optpipe::memory_size planned) const {
+        const auto cells = static_cast<double>(p_.graph.stages() * p_.graph.microbatches());
+        const bool exact = bytes_per_unit_ == 4.0;
+        return std::abs(static_cast<double>(bytes) - bytes_per_unit_ * planned.value()) <= (exact ? 1e-6 : cells);
+    }
+
+    const optpipe::problem& p_;
+    const optpipe::schedule& s_;
+    double bytes_per_unit_;
+    optpipe::operation_numbering<optpipe::any_graph> number_;
+    optpipe::measures planned_;
+    std::vector<optpipe::duration> start_;
+};
+
+} // namespace follow
