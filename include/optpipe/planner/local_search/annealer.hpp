@@ -6,6 +6,7 @@
 #include "optpipe/planner/local_search/lane_moves.hpp"
 #include "optpipe/planner/local_search/lane_objective.hpp"
 #include "optpipe/planner/local_search/lane_orders.hpp"
+#include "optpipe/planner/local_search/lane_tails.hpp"
 #include "optpipe/planner/local_search/lane_times.hpp"
 
 #include <algorithm>
@@ -25,7 +26,7 @@ public:
 
     annealer(search_board& board, std::uint64_t seed, std::size_t moves)
         : board_{&board}, p_{board.to_solve()}, random_{seed * 0x9e3779b97f4a7c15U + 1}, lanes_{p_}, times_{lanes_},
-          objective_{lanes_, times_}, moves_{lanes_, times_}, path_{lanes_, times_}, spare_{p_},
+          objective_{lanes_, times_}, moves_{lanes_, times_}, path_{lanes_, times_}, tails_{lanes_, times_}, spare_{p_},
           spare_times_{spare_}, left_{moves} {}
 
     /// From the best schedule on the board until the board is done or all moves are spent.
@@ -61,7 +62,8 @@ private:
         lanes_.load(state);
         times_.place_all();
         objective_.measure();
-        path_uses_ = 0;
+        value_ = objective_.value();
+        path_uses_ = tails_age_ = 0;
     }
     /// Keeps the current state as the best. On shared links a transfer may stand before what it waits for; then the
     /// lanes are first put into the order of their times.
@@ -143,12 +145,18 @@ private:
     }
 
     bool follow(double threshold) {
-        const double margin = weight_ * (p_.mean_duration() - objective_.mean());
-        const double free = starts_may_change() ? lane_times::never : threshold + margin;
-        const bool done = times_.follow([&](id r) { return free + objective_.kept_first(r); });
+        if (tails_age_ == 0) renew_tails();
+        double latest = threshold + weight_ * (p_.mean_duration() - objective_.mean());
+        if (starts_may_change()) latest += p_.mean_duration();
+        const bool done = times_.follow([&](id i, double start) { return start + tails_[i] > latest; }, true);
         if (!done) return false;
         objective_.measure_changes(times_.first_change());
         return worth() <= threshold;
+    }
+    void renew_tails() {
+        constexpr std::size_t good_for = 8;
+        tails_.find([&](id r) { return -objective_.kept_first(r); });
+        tails_age_ = good_for;
     }
     /// For span: whether the edit may change when ranks start, and so what their ends may be.
     bool starts_may_change() const {
@@ -161,6 +169,9 @@ private:
         lanes_.keep();
         times_.keep();
         objective_.keep();
+        // Tails of before may be a little wrong; after an improvement they would forbid everything.
+        tails_age_ = objective_.value() < value_ ? 0 : tails_age_ - 1;
+        value_ = objective_.value();
         current_ = worth();
         if (objective_.value() < best_value_ * (1.0 - 1e-9)) remember();
     }
@@ -178,14 +189,17 @@ private:
     lane_objective objective_;
     lane_moves moves_;
     critical_path path_;
+    lane_tails tails_;
     lane_orders spare_;
     lane_times spare_times_;
     lane_orders::sequences best_;
     std::size_t left_;
     double weight_ = 0.1;
     double current_ = 0.0;
+    double value_ = 0.0;
     double best_value_ = lane_times::never;
     std::size_t path_uses_ = 0;
+    std::size_t tails_age_ = 0;
 };
 
 } // namespace optpipe::detail

@@ -27,8 +27,9 @@ public:
 
     explicit lane_times(lane_orders& lanes)
         : p_{&lanes.pipeline()}, lanes_{&lanes}, start_(p_->size(), 0.0), end_(p_->size(), 0.0),
-          after_(p_->travels() ? p_->size() : 0), doubtful_(p_->size(), 0), logged_(p_->size(), 0),
-          settled_at_(at(p_->ranks()), 0), settled_(at(p_->ranks()), none), changed_out_(at(p_->ranks()), none),
+          after_(p_->travels() ? p_->size() : 0), freed_by_(after_.size(), none), doubtful_(p_->size(), 0),
+          logged_(p_->size(), 0), visits_(p_->size(), 0), settled_at_(at(p_->ranks()), 0),
+          settled_(at(p_->ranks()), none), open_(at(p_->ranks()), 0), changed_out_(at(p_->ranks()), none),
           changed_in_(at(p_->ranks()), none) {}
 
     [[nodiscard]] double start(id i) const { return start_[at(i)]; }
@@ -51,12 +52,16 @@ public:
         return place_all([](id) {});
     }
 
-    /// Follows the edits that are being tried. False as soon as some compute operation and what comes after it on its
-    /// rank can't end by `cutoff(rank)`, or where the sequences wait for each other in a circle; then, and whenever the
-    /// edits are taken back, `take_back` restores all times.
-    template <class Cutoff> bool follow(Cutoff cutoff) {
-        return p_->travels() ? follow_by<true>(cutoff) : follow_by<false>(cutoff);
+    /// Follows the edits that are being tried. False where the sequences wait for each other in a circle, or as soon as
+    /// some operation after the edited places, of which nothing before it is in doubt any more, is `too_late(number,
+    /// start)`; then, and whenever the edits are taken back, `take_back` restores all times.
+    /// Where it seems to run in a circle, a `hasty` caller gets false at once; else all is placed anew to be sure.
+    template <class TooLate> bool follow(TooLate too_late, bool hasty = false) {
+        hasty_ = hasty;
+        return p_->travels() ? follow_by<true>(too_late) : follow_by<false>(too_late);
     }
+    /// Whose release of memory an operation waited for, if that is what let it start.
+    [[nodiscard]] id freed_by(id i) const { return freed_by_.empty() ? none : freed_by_[at(i)]; }
     void keep() {
         log_.clear();
         whole_.clear();
@@ -90,9 +95,13 @@ private:
     struct times {
         double start = 0.0;
         double end = 0.0;
+        id freed_by = none;
         state after{};
     };
     using doubt = std::pair<double, id>;
+
+    /// More visits of one operation in one round than this look like a circle.
+    static constexpr char most_visits = 4;
 
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
@@ -143,7 +152,8 @@ private:
         }
         if constexpr (Travels) {
             if (f.host_acquired > 0.0) begin = fit_host(f, s, begin, position);
-            if (f.acquired > 0.0) begin = fit_device(f, s, begin, position);
+            freed_by_[at(i)] = none;
+            if (f.acquired > 0.0) begin = fit_device(i, f, s, begin, position);
         }
         start_[at(i)] = begin;
         const double finish = begin + f.duration;
@@ -165,7 +175,7 @@ private:
         }
         return from;
     }
-    double fit_device(const flat_pipeline::kind_facts& f, state& s, double begin, id position) const {
+    double fit_device(id i, const flat_pipeline::kind_facts& f, state& s, double begin, id position) {
         begin = std::max(begin, s.last_acquired);
         const double limit = p_->limit(f.rank);
         for (;;) {
@@ -176,8 +186,11 @@ private:
             const bool first = by_compute <= by_transfer;
             const double time = first ? by_compute : by_transfer;
             if (time == never || (time > begin && s.level + f.acquired <= limit)) break;
-            begin = std::max(begin, time);
             auto& taken = first ? s.released : s.sent;
+            if (time > begin) {
+                begin = time;
+                freed_by_[at(i)] = (*lanes_)[taken];
+            }
             s.level -= p_->facts((*lanes_)[taken++]).released;
         }
         s.level += f.acquired;
@@ -242,13 +255,19 @@ private:
     void note(id i) {
         if (logged_[at(i)] == round_) return;
         logged_[at(i)] = round_;
+        visits_[at(i)] = 0;
         log_.push_back({i, remember(i)});
     }
-    times remember(id i) const { return {start_[at(i)], end_[at(i)], after_.empty() ? state{} : after_[at(i)]}; }
+    times remember(id i) const {
+        if (after_.empty()) return {start_[at(i)], end_[at(i)]};
+        return {start_[at(i)], end_[at(i)], freed_by_[at(i)], after_[at(i)]};
+    }
     void restore(id i, const times& t) {
         start_[at(i)] = t.start;
         end_[at(i)] = t.end;
-        if (!after_.empty()) after_[at(i)] = t.after;
+        if (after_.empty()) return;
+        freed_by_[at(i)] = t.freed_by;
+        after_[at(i)] = t.after;
     }
 
     void put_in_doubt(id i, double when) {
@@ -284,14 +303,19 @@ private:
 
     template <bool Travels> void begin_round() {
         ++round_;
-        work_ = 0;
+        circling_ = false;
         suspect_ = none;
+        unsettled_ = 0;
         first_change_ = never;
         for (const auto& t : lanes_->touched()) {
-            settled_at_[at(t.lane)] = round_;
-            settled_[at(t.lane)] = changed_out_[at(t.lane)] = changed_in_[at(t.lane)] = t.last;
-            if constexpr (Travels) lanes_->find_last_acquisition(t.lane);
             const id first = lanes_->next(t.first - 1, t.lane);
+            const id last = lanes_->previous(t.last + 1, t.lane);
+            settled_at_[at(t.lane)] = round_;
+            settled_[at(t.lane)] = last;
+            changed_out_[at(t.lane)] = changed_in_[at(t.lane)] = t.last;
+            open_[at(t.lane)] = first <= last ? 1 : 0;
+            unsettled_ += open_[at(t.lane)];
+            if constexpr (Travels) lanes_->find_last_acquisition(t.lane);
             if (first < lanes_->end(t.lane)) put_in_doubt((*lanes_)[first]);
         }
         // What comes into use has times of long ago; they must not count as unchanged.
@@ -306,23 +330,23 @@ private:
             if (after != none) put_in_doubt(after);
         }
     }
-    template <bool Travels, class Cutoff> bool follow_by(Cutoff cutoff) {
+    template <bool Travels, class TooLate> bool follow_by(TooLate& too_late) {
         begin_round<Travels>();
         while (!doubts_.empty()) {
             std::pop_heap(doubts_.begin(), doubts_.end(), std::greater<doubt>{});
             const id i = doubts_.back().second;
             doubts_.pop_back();
             if (doubtful_[at(i)] == 0) continue;
-            if (run<Travels>(i, cutoff) && !convicted(cutoff)) continue;
+            if (run<Travels>(i, too_late) && !convicted(too_late)) continue;
             for (const auto& d : doubts_)
                 doubtful_[at(d.second)] = 0;
             doubts_.clear();
-            return work_ > 4 * p_->size() && place_from_scratch(cutoff);
+            return circling_ && !hasty_ && place_from_scratch();
         }
         return true;
     }
     /// Where the order of the visits was unlucky, or there is a circle.
-    template <class Cutoff> bool place_from_scratch(Cutoff) {
+    bool place_from_scratch() {
         for (std::size_t i = log_.size(); i-- > 0;)
             restore(log_[i].first, log_[i].second);
         log_.clear();
@@ -349,21 +373,18 @@ private:
     }
     bool in_touched(id lane, id position) const { return touched(lane) && position <= settled_[at(lane)]; }
 
-    template <class Cutoff> bool too_late(id i, Cutoff& cutoff) const {
-        const auto& f = p_->facts(i);
-        return !is_transfer(f.kind) && end(i) + lanes_->work_after(lanes_->position(i), f.rank) > cutoff(f.rank);
-    }
     /// Whether an operation that was too late stays so: nothing earlier is in doubt any more.
-    template <class Cutoff> bool convicted(Cutoff& cutoff) {
-        if (suspect_ == none || (!doubts_.empty() && doubts_.front().first < start(suspect_))) return false;
-        if (too_late(suspect_, cutoff)) return true;
+    template <class TooLate> bool convicted(TooLate& too_late) {
+        if (suspect_ == none || unsettled_ > 0) return false;
+        if (!doubts_.empty() && doubts_.front().first < start(suspect_)) return false;
+        if (too_late(suspect_, start(suspect_))) return true;
         suspect_ = none;
         return false;
     }
 
     /// Places operations of one lane one after the other, from one in doubt until nothing changes any more, or until
     /// something elsewhere should come first.
-    template <bool Travels, class Cutoff> bool run(id i, Cutoff& cutoff) {
+    template <bool Travels, class TooLate> bool run(id i, TooLate& too_late) {
         const id lane = p_->facts(i).rank;
         id position = lanes_->position(i);
         state s = state_before<Travels>(position, lane);
@@ -376,7 +397,7 @@ private:
             state old;
             if constexpr (Travels) old = after_[at(i)];
             place<Travels>(i, f, s, position);
-            if (++work_ > 4 * p_->size()) return false;
+            if (++visits_[at(i)] > most_visits) return !(circling_ = true);
             const bool changed = end(i) != old_end;
             if (changed || start(i) != old_start) {
                 first_change_ = std::min({first_change_, old_start, start(i)});
@@ -384,10 +405,11 @@ private:
                 if (Travels && (f.released > 0.0 || f.host_released > 0.0)) release_changed(lane, position, f.kind);
             }
             const bool inside = in_touched(lane, position);
-            if (!inside && changed && suspect_ == none && too_late(i, cutoff)) {
+            if (!inside && changed && suspect_ == none && too_late(i, start(i))) {
                 suspect_ = i;
-                if (convicted(cutoff)) return false;
+                if (convicted(too_late)) return false;
             }
+            if (inside && position == settled_[at(lane)]) unsettled_ -= std::exchange(open_[at(lane)], char{0});
             bool on = inside || changed;
             if constexpr (Travels) on = inside || !(s == old) || release_pending(lane, position, s);
             if (!on) return true;
@@ -408,20 +430,25 @@ private:
     std::vector<double> start_;
     std::vector<double> end_;
     std::vector<state> after_;
+    std::vector<id> freed_by_;
     std::vector<char> doubtful_;
     std::vector<std::size_t> logged_;
+    std::vector<char> visits_;
     std::vector<doubt> doubts_;
     std::vector<std::pair<id, times>> log_;
     std::vector<times> whole_;
     std::size_t round_ = 0;
-    std::size_t work_ = 0;
+    bool hasty_ = false;
+    bool circling_ = false;
     id suspect_ = none;
+    id unsettled_ = 0; ///< lanes whose edited part hasn't been passed to its end
     double first_change_ = never;
 
     // Per lane, where `settled_at_` says this round: the end of the edited part, and the last release that got another
     // time.
     std::vector<std::size_t> settled_at_;
     std::vector<id> settled_;
+    std::vector<char> open_; ///< not passed to its end yet
     std::vector<id> changed_out_;
     std::vector<id> changed_in_;
 

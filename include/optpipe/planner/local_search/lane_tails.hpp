@@ -1,0 +1,107 @@
+#pragma once
+
+#include "optpipe/planner/local_search/lane_orders.hpp"
+#include "optpipe/planner/local_search/lane_times.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// How long it takes at least from the start of each operation to the end of all, under the sequences and waits for
+/// memory as they are: start and tail together say what the objective is if the operation starts then. O(operations).
+class lane_tails {
+public:
+    using id = flat_pipeline::id;
+    static constexpr id none = flat_pipeline::none;
+
+    lane_tails(const lane_orders& lanes, const lane_times& times)
+        : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times}, tail_(p_->size(), 0.0), found_(p_->size(), 0) {}
+
+    /// `extra(rank)` is added where a rank ends: for span, minus its first start.
+    template <class Extra> void find(Extra extra) {
+        ++round_;
+        here_.clear();
+        lanes_after_.clear();
+        std::size_t left = 0;
+        for (id r = 0; r < p_->ranks(); ++r) {
+            here_.push_back(lanes_->previous(lanes_->end(r), r));
+            lanes_after_.push_back({extra(r), {least, least}, least});
+            left += here_.back() >= lanes_->begin(r) ? 1 : 0;
+            if (!p_->travels()) continue;
+            for (id position = lanes_->begin(r); position < lanes_->end(r); ++position)
+                tail_[at((*lanes_)[position])] = least;
+        }
+        for (bool moved = true; moved && left > 0;) {
+            moved = false;
+            for (id r = p_->ranks(); r-- > 0;) {
+                id& position = here_[at(r)];
+                if (position < lanes_->begin(r)) continue;
+                for (; position >= lanes_->begin(r) && pass((*lanes_)[position], lanes_after_[at(r)]); moved = true)
+                    position = lanes_->previous(position, r);
+                if (position < lanes_->begin(r)) --left;
+            }
+        }
+    }
+    [[nodiscard]] double operator[](id i) const { return tail_[at(i)]; }
+
+private:
+    static constexpr double least = std::numeric_limits<double>::lowest();
+    static std::size_t at(id i) { return static_cast<std::size_t>(i); }
+
+    /// Tails of what comes next on a lane.
+    struct after {
+        double compute = 0.0;
+        double engine[2] = {least, least};
+        double acquisition = least;
+    };
+
+    /// The consumer on another rank, or what comes next on a shared link.
+    id consumer(id i, const flat_pipeline::kind_facts& f) const {
+        if (f.kind == operation_kind::forward && !p_->is_last_stage(i)) return p_->on_stage(i, 1);
+        if (is_gradient(f.kind) && p_->stage_of(i) > 0) return lanes_->gradient(p_->on_stage(i, -1));
+        return none;
+    }
+    /// False while something after it has no tail yet.
+    bool pass(id i, after& next) {
+        const auto& f = p_->facts(i);
+        const id user = consumer(i, f);
+        if (user != none && found_[at(user)] != round_) return false;
+        const id behind = f.channel == none ? none : lanes_->link_next(i);
+        if (behind != none && found_[at(behind)] != round_) return false;
+
+        const bool transfer = is_transfer(f.kind);
+        auto& lane = transfer ? next.engine[f.engine] : next.compute;
+        double rest = lane;
+        if (user != none) rest = std::max(rest, p_->facts(user).hop + tail_[at(user)]);
+        if (behind != none) rest = std::max(rest, tail_[at(behind)]);
+        if (f.kind == operation_kind::offload) rest = std::max(rest, tail_[at(p_->sibling(i, operation_kind::reload))]);
+        if (f.kind == operation_kind::reload) rest = std::max(rest, tail_[at(lanes_->gradient(i))]);
+        if (f.kind == operation_kind::forward && lanes_->away(i))
+            rest = std::max(rest, tail_[at(p_->sibling(i, operation_kind::offload))]);
+        double& tail = tail_[at(i)];
+        if (p_->travels()) {
+            rest = std::max(rest, tail); // of what waits for the memory that this frees
+            tail = least;
+        }
+        tail = std::max(f.duration + rest, f.acquired > 0.0 ? next.acquisition : least);
+        found_[at(i)] = round_;
+        lane = tail;
+        if (f.acquired > 0.0) next.acquisition = tail;
+        if (const id freed = times_->freed_by(i); freed != none) tail_[at(freed)] = std::max(tail_[at(freed)], tail);
+        return true;
+    }
+
+    const flat_pipeline* p_;
+    const lane_orders* lanes_;
+    const lane_times* times_;
+    std::vector<double> tail_;
+    std::vector<std::size_t> found_;
+    std::vector<id> here_;
+    std::vector<after> lanes_after_;
+    std::size_t round_ = 0;
+};
+
+} // namespace optpipe::detail
