@@ -45,6 +45,7 @@ public:
         }
         if (place_[j] != absent) rise(place_[j]);
     }
+    [[nodiscard]] std::size_t size() const { return heap_.size(); }
     void decay(double factor) { increment_ /= factor; }
 
 private:

@@ -4,6 +4,7 @@
 #include "optpipe/milp/search/activity.hpp"
 #include "optpipe/milp/search/conflict.hpp"
 #include "optpipe/milp/search/propagator.hpp"
+#include "optpipe/milp/search/rising_order.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -27,7 +28,8 @@ enum class search_outcome : unsigned char {
 class conflict_search {
 public:
     conflict_search(const problem& p, std::uint64_t seed)
-        : problem_{&p}, engine_{p}, analysis_{p}, order_{p.columns()}, phase_(p.columns(), unknown), random_{seed} {
+        : problem_{&p}, engine_{p}, analysis_{p}, order_{p.columns()}, phase_(p.columns(), unknown),
+          is_wide_(p.columns()), random_{seed} {
         for (std::size_t j = 0; j < p.columns(); ++j)
             if (p.kind[j] == column_kind::implied) {
                 implied_.push_back(j);
@@ -35,6 +37,12 @@ public:
                 order_.set_activity(j, small_share * static_cast<double>(random_.below(1000)));
                 order_.insert(j);
             }
+        for (std::size_t j = 0; j < p.columns(); ++j) {
+            const bool wide =
+                p.is_whole(j) && p.goes_up[j] == 0 && p.lower[j] > -infinity && p.upper[j] > p.lower[j] + 1.0;
+            is_wide_[j] = wide ? 1 : 0;
+            if (wide) wide_.push_back(j);
+        }
     }
 
     [[nodiscard]] propagator& engine() { return engine_; }
@@ -49,6 +57,19 @@ public:
     /// Where the search tries the columns first.
     void set_phase(std::size_t j, double value) { phase_[j] = value; }
     void set_phases(std::span<const double> values) { phase_.assign(values.begin(), values.end()); }
+
+    /// Whether there are columns for `begin_rising`: whole ones of many values, beside binaries.
+    [[nodiscard]] bool can_rise() const { return !wide_.empty() && wide_.size() < order_.size(); }
+    /// From now on the columns of many values are decided first, the one with the least lower bound before all others
+    /// and to be no more than that, as one dispatches jobs whose starts these are.
+    void begin_rising() {
+        restart();
+        rising_ = true;
+        rising_order_.clear();
+        for (const auto j : wide_)
+            rising_order_.insert(j, rising_key(j));
+    }
+    void end_rising() { rising_ = false; }
 
     /// Searches for a point below the cutoff, under an assumption if there is one. After `point` the bounds are those
     /// of the point, until the next call.
@@ -113,12 +134,17 @@ private:
         if (level >= d.level()) return;
         for (auto i = d.start_of(level + 1); i < d.moves(); ++i) {
             const auto j = column_of(d.at(i).bound);
+            if (rising_ && is_wide_[j] != 0) falling_.push_back(j);
             if (!problem_->is_integer(j)) continue;
             if (d.is_fixed(j)) phase_[j] = d.lower(j);
             order_.insert(j);
         }
         engine_.back_to(level);
+        for (const auto j : falling_)
+            rising_order_.insert(j, rising_key(j));
+        falling_.clear();
     }
+    [[nodiscard]] double rising_key(std::size_t j) const { return problem_->unit[j] * engine_.bounds().lower(j); }
     bool open_root() {
         if (engine_.learned().learned() > learned_limit_) {
             engine_.learned().forget_half();
@@ -142,6 +168,11 @@ private:
     }
     std::optional<literal> choose() {
         const auto& d = engine_.bounds();
+        if (rising_) {
+            const auto key = [&](std::size_t j) { return rising_key(j); };
+            const auto is_done = [&](std::size_t j) { return d.is_fixed(j); };
+            if (const auto j = rising_order_.pop(key, is_done)) return at_most(*j, d.lower(*j));
+        }
         while (const auto j = order_.pop()) {
             if (d.is_fixed(*j)) continue;
             order_.insert(*j); // stays while it isn't fixed
@@ -168,6 +199,11 @@ private:
     activity_order order_;
     std::vector<double> phase_;
     std::vector<std::size_t> implied_;
+    std::vector<unsigned char> is_wide_;
+    std::vector<std::size_t> wide_;
+    rising_order rising_order_;
+    std::vector<std::size_t> falling_;
+    bool rising_ = false;
     random_numbers random_;
     std::size_t conflicts_ = 0;
     std::size_t decisions_ = 0;

@@ -62,8 +62,7 @@ private:
             if (restart == 0) result_.stats.presolved = size_of(reduction_.model());
             root_node root{context_};
             root.report = [this](double bound) { know(bound); };
-            auto outcome = root.process();
-            if (outcome == root_outcome::open && root.has_lp()) outcome = root.run_heuristics();
+            const auto outcome = root.process();
             result_.stats.cuts += root.cuts();
             know(root.bound());
             if (outcome == root_outcome::closed) return limits_.finish();

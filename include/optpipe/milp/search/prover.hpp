@@ -106,6 +106,7 @@ public:
     void work(std::size_t conflicts, std::size_t visits) {
         const auto last_conflict = search_.conflicts() + conflicts;
         const auto last_visit = effort() + visits;
+        if (!has_dispatched_) dispatch(effort() + visits / 2);
         do {
             const auto before = search_.conflicts();
             const auto outcome =
@@ -120,6 +121,19 @@ public:
 
 private:
     static constexpr std::size_t slice = 500;
+
+    /// A first point, where there is none yet.
+    void dispatch(std::size_t last_visit) {
+        constexpr std::size_t most_conflicts = 2000;
+        has_dispatched_ = true;
+        if (finds_.cutoff < infinity || !search_.can_rise()) return;
+        search_.begin_rising();
+        const auto before = search_.conflicts();
+        digest(search_.run(most_conflicts, {}, [&] { return effort() >= last_visit || context_->limits->over(); }));
+        context_->limits->count_conflicts(search_.conflicts() - before);
+        lifting_ = false;
+        search_.end_rising();
+    }
 
     search_outcome run_once(std::size_t conflicts, std::size_t last_visit) {
         const auto stop = [&] { return effort() >= last_visit || context_->limits->over(); };
@@ -211,6 +225,7 @@ private:
     std::size_t effort_at_success_ = 0;
     std::size_t relaxation_effort_ = 0;
     bool has_continuous_ = false;
+    bool has_dispatched_ = false;
     bool lifting_ = false;
     bool done_ = false;
     bool stuck_ = false;

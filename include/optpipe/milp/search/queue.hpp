@@ -36,6 +36,11 @@ public:
     }
     /// Throws away what can't be better than the cutoff.
     void prune(double cutoff) {
+        if (cutoff >= pruned_at_) {
+            if (least_bound() > cutoff) clear();
+            return;
+        }
+        pruned_at_ = cutoff;
         const auto kept = std::remove_if(heap_.begin(), heap_.end(), [&](const node& n) { return n.bound > cutoff; });
         heap_.erase(kept, heap_.end());
         std::make_heap(heap_.begin(), heap_.end(), later);
@@ -58,6 +63,7 @@ private:
     std::vector<node> heap_;
     std::uint64_t births_ = 0;
     std::size_t bytes_ = 0;
+    double pruned_at_ = std::numeric_limits<double>::infinity();
 };
 
 } // namespace optpipe::milp::search

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/milp/search/context.hpp"
+#include "optpipe/milp/search/crew.hpp"
 #include "optpipe/milp/search/cuts/implied_bounds.hpp"
 #include "optpipe/milp/search/cuts/separation.hpp"
 #include "optpipe/milp/search/heuristics/schedule.hpp"
@@ -12,6 +13,7 @@
 #include "optpipe/milp/search/tree.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <functional>
@@ -54,6 +56,7 @@ public:
     }
     std::function<void(double)> report;
 
+    /// Must be called where TBB may start tasks.
     root_outcome process() {
         engine_.set_cutoff(cutoff());
         if (!engine_.propagate()) return root_outcome::closed;
@@ -62,25 +65,9 @@ public:
         if (run_prover()) return root_outcome::closed;
         if (context_->limits->over()) return root_outcome::stopped;
         if (!context_->options->tree_search && has_integers()) return root_outcome::open;
-        if (context_->options->cuts && !implied_.probe(engine_, probing_effort)) return root_outcome::closed;
-        lp_ = std::make_unique<relaxation>(*context_->task, context_->options->seed);
-        return solve_relaxation();
+        return works_in_parallel() ? process_in_parallel() : process_relaxation();
     }
-    /// Dives and neighbourhoods; then what the incumbent says about the bounds.
-    root_outcome run_heuristics() {
-        tree_worker worker{*context_, engine_, *lp_};
-        worker.take_cutoff(cutoff());
-        node root;
-        root.bound = bound_;
-        if (point_) worker.found().point = point_;
-        heuristic_schedule{*context_, context_->options->seed}.at_root(worker, root);
-        worker.found().publish(*context_);
-        if (worker.found().point) point_ = worker.found().point;
-        for (const auto& fact : worker.found().facts)
-            if (!engine_.imply_at_root(fact)) return root_outcome::closed;
-        if (worker.engine().refuted()) return root_outcome::closed;
-        return fix_by_reduced_costs() ? root_outcome::open : root_outcome::closed;
-    }
+
     [[nodiscard]] node first_node() const {
         node n;
         n.bound = bound_;
@@ -93,6 +80,9 @@ private:
     static constexpr std::size_t first_conflicts = 10'000;
     static constexpr std::size_t first_visits = 20'000'000;
     static constexpr std::size_t first_conflicts_with_reals = 500;
+    static constexpr std::size_t first_conflicts_in_parallel = 500;
+    static constexpr std::size_t conflicts_per_turn = 500;
+    static constexpr std::size_t visits_per_turn = 500'000;
     static constexpr std::size_t probing_effort = 5'000'000;
 
     [[nodiscard]] double cutoff() const { return context_->cutoff_below(context_->incumbent_objective()); }
@@ -110,9 +100,10 @@ private:
         prover_->take_cutoff(cutoff());
         prover_->take_bound(std::max(bound_, context_->help.bound));
         const bool reals = has(column_kind::continuous);
-        prover_->work(reals ? first_conflicts_with_reals : first_conflicts, first_visits);
+        const auto conflicts = works_in_parallel() ? first_conflicts_in_parallel : first_conflicts;
+        prover_->work(reals ? first_conflicts_with_reals : conflicts, first_visits);
         prover_->found().publish(*context_);
-        point_ = prover_->found().point;
+        take_point(prover_->found().point);
         raise(prover_->bound());
         engine_.set_cutoff(cutoff());
         return prover_->done();
@@ -129,6 +120,66 @@ private:
             if (const double cost = context_->task->cost[j]; cost != 0.0)
                 sum += cost * (cost > 0.0 ? d.upper(j) : d.lower(j));
         return std::min(sum, context_->incumbent_objective());
+    }
+
+    root_outcome process_relaxation() {
+        if (context_->options->cuts && !implied_.probe(engine_, probing_effort)) return root_outcome::closed;
+        lp_ = std::make_unique<relaxation>(*context_->task, context_->options->seed);
+        const auto outcome = solve_relaxation();
+        return outcome == root_outcome::open ? run_heuristics() : outcome;
+    }
+    [[nodiscard]] bool works_in_parallel() const {
+        return context_->options->threads > 1 && !context_->options->deterministic && prover_ && !prover_->stuck();
+    }
+    /// The prover goes on while the relaxation is solved.
+    root_outcome process_in_parallel() {
+        auto outcome = root_outcome::stopped;
+        std::atomic<bool> is_through{false};
+        const auto job = [&](std::size_t k) {
+            try {
+                if (k == 1) return prove_until(is_through);
+                outcome = process_relaxation();
+                is_through.store(true);
+            } catch (...) {
+                context_->limits->end(limit::stop_requested); // the other one needn't go on
+                throw;
+            }
+        };
+        crew{2, job}.run(2);
+        take_point(prover_->found().point);
+        raise(prover_->bound());
+        if (prover_->done()) return root_outcome::closed;
+        if (outcome != root_outcome::open) return outcome;
+        engine_.set_cutoff(cutoff());
+        return engine_.propagate() ? root_outcome::open : root_outcome::closed;
+    }
+    void prove_until(const std::atomic<bool>& is_through) {
+        while (!is_through.load() && !prover_->done() && !prover_->stuck() && !context_->limits->over()) {
+            prover_->take_cutoff(cutoff());
+            prover_->work(conflicts_per_turn, visits_per_turn);
+        }
+        if (prover_->done()) context_->limits->finish();
+    }
+    /// Of two points, the better one stays.
+    void take_point(const std::shared_ptr<const std::vector<double>>& other) {
+        const auto& p = *context_->task;
+        if (other && (!point_ || p.objective_of(*other) < p.objective_of(*point_))) point_ = other;
+    }
+
+    /// Dives and neighbourhoods; then what the incumbent says about the bounds.
+    root_outcome run_heuristics() {
+        tree_worker worker{*context_, engine_, *lp_};
+        worker.take_cutoff(cutoff());
+        node root;
+        root.bound = bound_;
+        if (point_) worker.found().point = point_;
+        heuristic_schedule{*context_, context_->options->seed}.at_root(worker, root);
+        worker.found().publish(*context_);
+        if (worker.found().point) point_ = worker.found().point;
+        for (const auto& fact : worker.found().facts)
+            if (!engine_.imply_at_root(fact)) return root_outcome::closed;
+        if (worker.engine().refuted()) return root_outcome::closed;
+        return fix_by_reduced_costs() ? root_outcome::open : root_outcome::closed;
     }
 
     root_outcome solve_relaxation() {

@@ -72,7 +72,7 @@ private:
     static constexpr std::size_t conflicts_per_turn = 1500;
     static constexpr std::size_t visits_per_turn = 1'000'000;
     /// After so many conflicts without success, and twice as many, ..., the prover gets less time.
-    static constexpr std::size_t patience = 5'000;
+    static constexpr std::size_t patience = 2'000;
     static constexpr std::size_t most_shared_facts = 100'000;
 
     [[nodiscard]] bool deterministic() const { return context_->options->deterministic; }
