@@ -54,6 +54,10 @@ outcome_of_rounds run(const problem& p, const std::vector<any_search_part>& part
     return result;
 }
 
+struct timed_counter : fake::counter {
+    static constexpr bool timed = true;
+};
+
 } // namespace
 
 TEST_CASE("the same seed, the same outcome, on any number of threads") {
@@ -126,10 +130,12 @@ TEST_CASE("stop requests and deadlines end the rounds") {
     CHECK(stopped <= 2);
 }
 
-TEST_CASE("a part that doesn't suit the problem isn't run") {
+TEST_CASE("a part that doesn't suit the problem or whose effort is time, isn't run") {
     std::atomic<std::size_t> calls{0};
     std::atomic<std::size_t> other_calls{0};
     run(unit_problem(2, 4), {fake::counter{&calls, true}, fake::counter{&other_calls, false}}, {.rounds = 5});
     CHECK(calls == 5);
+    CHECK(other_calls == 0);
+    run(unit_problem(2, 4), {timed_counter{{&other_calls}}}, {.rounds = 5});
     CHECK(other_calls == 0);
 }

@@ -45,6 +45,11 @@ template <class P> concept has_draws = requires {
 template <class P> concept has_share = requires {
     { P::share } -> std::convertible_to<double>;
 };
+/// `timed`: whether its effort is measured by a clock, so that the same effort isn't always the same work. Such a part
+/// only takes part where that doesn't matter.
+template <class P> concept has_timed = requires {
+    { P::timed } -> std::convertible_to<bool>;
+};
 
 /// One way to better schedules or better bounds, run side by side with others by a portfolio.
 ///
@@ -72,6 +77,7 @@ public:
         static_assert(check_search_part<P>());
         if constexpr (has_draws<P>) draws_ = P::draws;
         if constexpr (has_share<P>) share_ = P::share;
+        if constexpr (has_timed<P>) timed_ = P::timed;
         if constexpr (has_suits<P>) suits_ = [part](const problem& p) { return part.suits(p); };
         if constexpr (has_first_effort<P>) first_effort_ = [part](const problem& p) { return part.first_effort(p); };
         search_ = [part = std::move(part)](search_board& board, const part_options& options) { part(board, options); };
@@ -82,6 +88,7 @@ public:
     [[nodiscard]] bool suits(const problem& p) const { return !suits_ || suits_(p); }
     [[nodiscard]] bool draws() const { return draws_; }
     [[nodiscard]] double share() const { return share_; }
+    [[nodiscard]] bool timed() const { return timed_; }
     [[nodiscard]] std::size_t first_effort(const problem& p) const {
         constexpr std::size_t usual = 100'000;
         return first_effort_ ? first_effort_(p) : usual;
@@ -91,6 +98,7 @@ private:
     std::string name_;
     bool draws_ = false;
     double share_ = 1.0;
+    bool timed_ = false;
     std::function<bool(const problem&)> suits_{};
     std::function<std::size_t(const problem&)> first_effort_{};
     std::function<void(search_board&, const part_options&)> search_{};

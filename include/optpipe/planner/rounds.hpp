@@ -110,8 +110,8 @@ inline std::size_t effort_of(const any_search_part& part, const problem& p, std:
 
 /// Runs all parts with an effort each, then again with more, until the board is done or the rounds are over. Parts
 /// learn of each other's finds between two rounds only, so the same seed gives the same finds on any number of threads,
-/// unless time or a stop request cuts them short. In each round the parts that come first in `parts` have the first
-/// say: those that may prove quickly should.
+/// unless time or a stop request cuts them short; parts whose effort is timed are left out. In each round the parts
+/// that come first in `parts` have the first say: those that may prove quickly should.
 ///
 /// Runs on the threads of the arena that the caller is in. What a part throws leaves this function.
 inline void search_in_rounds(search_board& board, const std::vector<any_search_part>& parts,
@@ -121,7 +121,7 @@ inline void search_in_rounds(search_board& board, const std::vector<any_search_p
     for (std::size_t round = 0; round < options.rounds && !board.done(); ++round) {
         std::vector<detail::search_round::job> jobs;
         for (const auto& part : parts) {
-            if (!part.suits(p)) continue;
+            if (part.timed() || !part.suits(p)) continue;
             const auto effort = detail::effort_of(part, p, round, factor);
             if (effort == 0) continue;
             const auto copies = part.draws() ? options.copies : 1;

@@ -5,6 +5,7 @@
 #include "optpipe/planner/builders_part.hpp"
 #include "optpipe/planner/exact_search.hpp"
 #include "optpipe/planner/local_search.hpp"
+#include "optpipe/planner/milp_search.hpp"
 #include "optpipe/planner/part.hpp"
 #include "optpipe/planner/periodic_core.hpp"
 
@@ -59,12 +60,18 @@ struct periodic_part {
     }
 };
 
+/// `milp_part`, whose effort is time.
+struct timed_milp_part : milp_part {
+    static constexpr bool timed = true;
+};
+
+static_assert(check_search_part<timed_milp_part>() && has_timed<timed_milp_part>);
 static_assert(check_search_part<exact_part>() && check_search_part<local_search_part>() &&
               check_search_part<periodic_part>());
 
 /// Every part of the search that this library has, those that may prove quickly first.
 [[nodiscard]] inline std::vector<any_search_part> standard_parts() {
-    return {exact_part{}, local_search_part{}, periodic_part{}, adaptive_part{}};
+    return {exact_part{}, local_search_part{}, periodic_part{}, timed_milp_part{}, adaptive_part{}};
 }
 
 } // namespace optpipe
