@@ -245,8 +245,9 @@ rank 0
 rank 1
   [communication] 0: receive of 0F0 from rank 0  <-- HERE
   [compute] 1: 1F0  <-- HERE
-  [compute] 2: 1B0  <-- HERE
-  [communication] 3: send of 1B0 to rank 0  <-- HERE)");
+  [compute] 3: 1B0  <-- HERE
+  [communication] 2: receive of 0F1 from rank 0
+  [communication] 4: send of 1B0 to rank 0  <-- HERE)");
     CHECK(run_in_some_order(programs, p, 1).find("nobody comes for it") != std::string::npos);
 }
 

@@ -41,8 +41,8 @@ template <class E> concept has_place = requires(const E& on) {
 template <class E> concept has_finish = requires(E& on) {
     { on.finish() } -> std::same_as<void>;
 };
-template <class E> concept has_cancel = requires(E& on, std::string_view reason) {
-    { on.cancel(reason) } -> std::same_as<void>;
+template <class E> concept has_cancel = requires(E& on, std::string_view what_it_did, std::string_view reason) {
+    { on.cancel(what_it_did, reason) } -> std::same_as<void>;
 };
 
 /// One rank's share of what programs run on: lanes, markers, copies, memory, and a transport to the other ranks.
@@ -52,7 +52,7 @@ template <class E> concept has_cancel = requires(E& on, std::string_view reason)
 /// is over; all that it did is seen by the caller. If something went wrong on any rank (an exception from work, a peer
 /// that doesn't answer for longer than the executor's patience, a failed device) it throws `execution_error`, the same
 /// on all ranks, once nothing of this rank uses its buffers any more; from then on the executor is of no use.
-/// `cancel(reason)` makes that happen. Lanes and markers go before the executor does.
+/// `cancel(what_it_did, reason)` makes that happen. Lanes and markers go before the executor does.
 template <class E>
 concept executor = has_lane_type<E> && lane<lane_of<E>> && has_open_lane<E> && has_make_marker<E> && has_copies<E> &&
     has_transport<E> && has_memory<E> && has_place<E> && has_finish<E> && has_cancel<E>;
@@ -81,7 +81,8 @@ template <class E> consteval bool check_executor() {
     static_assert(has_memory<E>, "executor: needs `memory()`, which returns a memory");
     static_assert(has_place<E>, "executor: needs `rank self() const` and `std::size_t ranks() const`");
     static_assert(has_finish<E>, "executor: needs `void finish()`");
-    static_assert(has_cancel<E>, "executor: needs `void cancel(std::string_view)`");
+    static_assert(has_cancel<E>,
+                  "executor: needs `void cancel(std::string_view what_it_did, std::string_view reason)`");
     return executor<E>;
 }
 

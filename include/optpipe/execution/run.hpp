@@ -45,7 +45,8 @@ public:
             load(p, i);
         find_copies(p);
     } catch (const std::exception& e) {
-        on.cancel(e.what());
+        on.cancel("loading its program", e.what());
+        on.finish(); // throws what all ranks throw
         throw;
     }
     runner(const runner&) = delete;
@@ -71,7 +72,7 @@ public:
         try {
             issue();
         } catch (const std::exception& e) {
-            executor_->cancel(e.what());
+            executor_->cancel("issuing", e.what());
         }
         executor_->finish();
     }

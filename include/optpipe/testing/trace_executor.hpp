@@ -152,7 +152,8 @@ struct trace_lane_state {
 /// depends on nothing but the programs. Says who is stuck instead of hanging.
 class trace_world {
 public:
-    explicit trace_world(std::size_t ranks, trace_costs costs = {}) : ranks_{ranks}, costs_{std::move(costs)}, random_{costs_.seed} {}
+    explicit trace_world(std::size_t ranks, trace_costs costs = {})
+        : ranks_{ranks}, costs_{std::move(costs)}, random_{costs_.seed} {}
 
     [[nodiscard]] std::size_t ranks() const { return ranks_; }
 
@@ -160,6 +161,11 @@ public:
     bool play() {
         const std::scoped_lock lock{mutex_};
         return play_locked();
+    }
+    /// After `play` has left something: makes that the failure.
+    void give_up() {
+        const std::scoped_lock lock{mutex_};
+        report_stuck();
     }
     /// What went wrong.
     [[nodiscard]] std::optional<execution_error> failed() const {
@@ -398,7 +404,9 @@ public:
     [[nodiscard]] trace_executor& transport() { return *this; }
     [[nodiscard]] trace_executor& memory() { return *this; }
     void finish() { in_->finish(self_); }
-    void cancel(std::string_view reason) { in_->fail(self_, "while it was issuing", std::string{reason}); }
+    void cancel(std::string_view what_it_did, std::string_view reason) {
+        in_->fail(self_, std::string{what_it_did}, std::string{reason});
+    }
 
     void copy_out(trace_lane& on, const task_label& label, execution::copy_pieces pieces) { copy(on, label, pieces); }
     void copy_in(trace_lane& on, const task_label& label, execution::copy_pieces pieces) { copy(on, label, pieces); }

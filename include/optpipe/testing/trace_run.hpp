@@ -38,9 +38,8 @@ template <class ModelOf>
     for (auto& each : runners)
         each->issue();
     trace_result result;
-    const bool done = all.play();
+    if (!all.play()) all.give_up();
     result.failed = all.failed();
-    if (!done && !result.failed) result.failed = execution_error{rank{}, "play", "the programs are stuck"};
     for (std::size_t r = 0; r < programs.size(); ++r)
         result.times.push_back({&programs[r], runners[r]->times()});
     return result;

@@ -62,9 +62,8 @@ private:
         const auto before = in_use->fetch_add(bytes);
         if (limits.size() > 0 && before + bytes > limits[of_.self]) {
             in_use->fetch_sub(bytes);
-            throw execution_error{of_.self, std::string{"allocation on the "} + which,
-                                  std::to_string(bytes) + " bytes beside " + std::to_string(before) +
-                                      " exceed the limit of " + std::to_string(limits[of_.self])};
+            throw error{std::to_string(bytes) + " bytes on the " + which + " beside " + std::to_string(before) +
+                        " exceed its limit of " + std::to_string(limits[of_.self])};
         }
         return {bytes, in_use};
     }
@@ -153,12 +152,12 @@ public:
                                    [](const lane_thread* l) { return l->is_idle(); });
             });
         }
-        if (state_.all.failed.happened().load()) throw state_.all.failed.what();
         if (state_.silent.load())
             throw execution_error{self(), to_string(*state_.all.how.faults.silent_at), "fell silent"};
+        if (state_.all.failed.happened().load()) throw state_.all.failed.what();
     }
-    void cancel(std::string_view reason) {
-        state_.all.failed.report(self(), "while it was issuing", std::string{reason});
+    void cancel(std::string_view what_it_did, std::string_view reason) {
+        state_.all.failed.report(self(), std::string{what_it_did}, std::string{reason});
     }
 
 private:

@@ -159,7 +159,7 @@ private:
             mine.gate = &gate_;
             const auto [from, to] = ends(mine);
             const auto wrong = all.board.channel(from, to, direction_of(mine.label.op)).meet(mine, from, to, all.how);
-            if (!wrong.empty()) all.failed.report(of_.self, to_string(mine.label), wrong);
+            if (!wrong.reason.empty()) all.failed.report(to, to_string(wrong.where), wrong.reason);
         }
         const bool met = gate_.await(all.how.patience);
         if (!met) {

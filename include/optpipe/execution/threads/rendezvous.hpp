@@ -74,8 +74,14 @@ class message_channel {
 public:
     message_channel() { offers_.reserve(2 * execution::most_messages); }
 
-    /// Carries the message if the other end is there. Empty, or what is wrong with it.
-    std::string meet(const message_offer& mine, rank from, rank to, const options& how) {
+    /// What is wrong with a message, for its receiver; no reason if nothing is.
+    struct mistake {
+        task_label where{};
+        std::string reason{};
+    };
+
+    /// Carries the message if the other end is there.
+    mistake meet(const message_offer& mine, rank from, rank to, const options& how) {
         const std::scoped_lock lock{mutex_};
         const bool sends = mine.sends;
         if (offers_.empty() || offers_.front().sends == sends) {
@@ -92,9 +98,11 @@ public:
             return {};
         }
         if (sent.label.op != received.label.op)
-            return to_string(sent.label.op) + " came where " + to_string(received.label.op) + " was to come";
+            return {received.label,
+                    to_string(sent.label.op) + " came where " + to_string(received.label.op) + " was to come"};
         if (sent.bytes != received.bytes)
-            return std::to_string(sent.bytes) + " bytes came where " + std::to_string(received.bytes) + " were to come";
+            return {received.label, std::to_string(sent.bytes) + " bytes came where " + std::to_string(received.bytes) +
+                                        " were to come"};
         offers_.erase(offers_.begin());
         if (sent.bytes > 0) std::memcpy(received.to, sent.from, sent.bytes);
         const auto start = std::max(sent.ready, received.ready);

@@ -27,7 +27,7 @@ template <class Body> void on_all_ranks(cluster& ranks, const Body& body) {
                 body(ranks[r]);
             } catch (const std::exception& e) {
                 errors[r.position()] = std::current_exception();
-                ranks[r].cancel(e.what());
+                ranks[r].cancel("outside of operations", e.what());
             }
         });
     for (auto& t : threads)

@@ -1,0 +1,143 @@
+// What goes wrong on one rank ends the run on all of them, soon, with one error that names rank and operation.
+#include "optpipe/execution/threads/run.hpp"
+#include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/schedule/evaluate.hpp"
+#include "optpipe/schedule/lower.hpp"
+#include "optpipe/testing/executor_model.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using optpipe::microbatch;
+using optpipe::rank;
+using optpipe::rank_program;
+using optpipe::stage;
+using optpipe::testing::tracing_model;
+namespace threads = optpipe::threads;
+
+constexpr auto patience = 300ms;
+
+/// Four ranks, one stage each, with stashes that have to travel.
+optpipe::problem offloading_problem() {
+    const auto unit = optpipe::duration{1};
+    const optpipe::stage_costs costs{unit,
+                                     unit,
+                                     unit,
+                                     optpipe::memory_size{1},
+                                     optpipe::memory_size{0.5},
+                                     optpipe::transfer_times{0.5 * unit, 0.5 * unit}};
+    auto p =
+        to_problem(make_problem(optpipe::graph<4, 8>{}, optpipe::uniform_memory{costs}, optpipe::memory_size{2.0}));
+    p.transfer.engines = 2;
+    return p;
+}
+
+struct fixture {
+    optpipe::problem p = offloading_problem();
+    std::vector<rank_program> programs =
+        *lower(p, *build_schedule(p, optpipe::adaptive), {.bytes_per_unit = 64.0, .message_bytes = 24});
+
+    /// What each rank got; empty where nothing went wrong.
+    std::vector<std::string> errors_with(const threads::options& how, const tracing_model::spend_time& spend = {}) {
+        threads::cluster cluster{p.graph.ranks(), how};
+        std::vector<std::string> errors(p.graph.ranks());
+        std::vector<std::thread> hosts;
+        for (const rank r : p.graph.all_ranks())
+            hosts.emplace_back([&, r] {
+                try {
+                    tracing_model model{p.graph.stages(), spend};
+                    run(programs[r.position()], cluster[r], model);
+                } catch (const optpipe::error& e) {
+                    errors[r.position()] = e.what();
+                }
+            });
+        for (auto& h : hosts)
+            h.join();
+        return errors;
+    }
+};
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// All ranks got the same error, with all of these in it.
+void all_say(const std::vector<std::string>& errors, const std::vector<std::string>& parts) {
+    for (const auto& e : errors) {
+        CAPTURE(e);
+        CHECK(e == errors[0]);
+        for (const auto& part : parts)
+            CHECK(contains(e, part));
+    }
+}
+
+TEST_CASE_FIXTURE(fixture, "without faults") {
+    for (const auto& e : errors_with({.patience = 20s}))
+        CHECK(e == "");
+}
+
+TEST_CASE_FIXTURE(fixture, "an exception in a stage") {
+    const auto spend = [](const optpipe::operation& op) {
+        if (op == backward_input(stage{2}, microbatch{3}) || op == backward(stage{2}, microbatch{3}))
+            throw std::runtime_error{"division by zero"};
+    };
+    all_say(errors_with({.patience = 20s}, spend), {"rank 2, 2", "3: division by zero"});
+}
+
+TEST_CASE_FIXTURE(fixture, "a rank that falls silent") {
+    threads::options how{.patience = patience};
+    how.faults.silent_at = forward(stage{1}, microbatch{4});
+    auto errors = errors_with(how);
+    // It isn't asked, but would say so.
+    CHECK(contains(errors[1], "1F4"));
+    errors.erase(errors.begin() + 1);
+    all_say(errors, {"rank ", " of ", "hasn't come for it within 300 ms"});
+}
+
+TEST_CASE_FIXTURE(fixture, "a message that is lost") {
+    threads::options how{.patience = patience};
+    how.faults.lost_message = forward(stage{1}, microbatch{7});
+    all_say(errors_with(how), {"hasn't come for it within 300 ms"});
+    how.faults.lost_message = forward(stage{1}, microbatch{2});
+    all_say(errors_with(how), {"rank 2, receive of 1F2 from rank 1: 1F3 came where 1F2 was to come"});
+}
+
+TEST_CASE_FIXTURE(fixture, "a link that takes too long") {
+    threads::options how{.patience = patience};
+    how.messages = [](rank from, rank to, std::size_t) -> threads::nanoseconds {
+        return from == rank{1} && to == rank{2} ? 1h : 0ns;
+    };
+    const auto begin = std::chrono::steady_clock::now();
+    all_say(errors_with(how), {"hasn't come for it within 300 ms"});
+    // The sleep on a message that is an hour away doesn't outlive the failure.
+    CHECK(std::chrono::steady_clock::now() - begin < 60s);
+}
+
+TEST_CASE_FIXTURE(fixture, "memory that isn't there") {
+    threads::options how{.patience = 20s};
+    how.device_memory = optpipe::per_rank<std::size_t>(4, std::size_t{1} << 20U);
+    how.device_memory[rank{3}] = programs[3].device_bytes + programs[3].message_bytes - 1;
+    all_say(errors_with(how), {"rank 3, loading its program: ", "bytes on the device beside", "exceed its limit of"});
+    how.device_memory = {};
+    how.host_memory = optpipe::per_rank<std::size_t>(4, std::size_t{0});
+    REQUIRE(programs[0].host_bytes > 0);
+    const auto errors = errors_with(how);
+    all_say(errors, {"loading its program: ", " bytes on the host beside 0 exceed its limit of 0"});
+}
+
+TEST_CASE_FIXTURE(fixture, "a model that isn't ready for updates, and a program of another rank") {
+    threads::cluster cluster{4};
+    tracing_model model{4};
+    CHECK_THROWS_AS(run(programs[1], cluster[rank{0}], model), optpipe::error);
+    CHECK_THROWS_AS(cluster[rank{2}].finish(), optpipe::execution_error);
+}
+
+} // namespace
