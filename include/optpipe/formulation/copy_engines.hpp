@@ -47,11 +47,9 @@ inline bool fits(const draft& d, operation_id a, operation_id b) {
 
 inline void exclude(draft& d, operation_id a, operation_id b) {
     const auto& t = d.operations();
-    const auto f = [&](operation_id x) { return t.id(role::forward, t.cell_of(x)); };
-    const auto g = [&](operation_id x) { return t.id(role::gradient, t.cell_of(x)); };
     if (t.rank_of(a) == t.rank_of(b)) {
-        if (d.known().known(g(a), f(b))) return d.set_transfer_order(a, b, literal::always());
-        if (d.known().known(g(b), f(a))) return d.set_transfer_order(a, b, literal::never());
+        if (d.known().known(d.gradient_of(a), d.forward_of(b))) return d.set_transfer_order(a, b, literal::always());
+        if (d.known().known(d.gradient_of(b), d.forward_of(a))) return d.set_transfer_order(a, b, literal::never());
     }
     // Points of what stays keep the order too where they are sure to find a place.
     const bool counts_points = d.keeps_order() && t.stage_of(a) == t.stage_of(b);

@@ -42,10 +42,16 @@ private:
         const rank r = t_.rank_of(at.op);
         const cell own = t_.cell_of(at.op);
         sum level;
-        level.add(costs(own).activation.value());
+        // What belongs to no microbatch may come back before F of the same number, or after its gradient.
+        const bool is_anyones = t_.is_transfer(at.op) && d_.is_pooled();
+        if (!is_anyones) level.add(costs(own).activation.value());
         if (t_.role_of(at.op) == role::gradient) level.add(extra_of(own), d_.full(own).negation());
-        for (const cell y : t_.cells_on(r))
-            if (y != own) add_cell(level, y, at);
+        for (const cell y : t_.cells_on(r)) {
+            const bool is_present = (y == own && !is_anyones) || (y != own && add_cell(level, y, at));
+            const bool may_be_away = d_.is_pooled() ? y != own || !is_anyones : y != own && is_present;
+            if (y == own && is_anyones) add_cell(level, y, at);
+            if (may_be_away) level.add(-costs(y).activation.value(), is_away(y, at));
+        }
         const double limit = (t_.task().memory_limit[r] + t_.memory_slack()).value();
         // The order of transfers that exclude each other says nothing of what stays, unless its points keep it.
         if (t_.is_transfer(at.op) && !points_count(r)) {
@@ -68,10 +74,11 @@ private:
         return all;
     }
 
-    void add_cell(sum& level, cell y, event at) {
+    /// False if nothing of it can be there.
+    bool add_cell(sum& level, cell y, event at) {
         const auto& c = costs(y);
         const auto begun = has_begun(t_.id(role::forward, y), at);
-        if (begun.is_never()) return;
+        if (begun.is_never()) return false;
         const double all = c.activation.value();
         level.add(all, begun);
         const auto g = t_.id(role::gradient, y), w = t_.id(role::weight, y);
@@ -85,7 +92,7 @@ private:
             if (all > kept) level.add(kept - all, has_ended(g, at));
             if (kept > 0.0) level.add(-kept, has_ended(w, at));
         }
-        level.add(-all, is_away(y, at));
+        return true;
     }
     /// extra ≥ (I has begun) − (W has ended) − full.
     void add_extra(sum& level, cell y, event at) {

@@ -65,6 +65,8 @@ public:
     [[nodiscard]] std::vector<meaning>& meanings() { return meanings_; }
     [[nodiscard]] const family_sizes& sizes() const { return sizes_; }
     [[nodiscard]] bool keeps_order() const { return formulation::keeps_order(*t_, options_->overtaking); }
+    /// Transfers are those of a stage in the order of time, and belong to no microbatch.
+    [[nodiscard]] bool is_pooled() const { return options_->overtaking == overtaking::pooled && t_->any_may_travel(); }
     [[nodiscard]] bool is_span() const { return task().objective == objective_kind::span; }
     /// No objective of interest is larger.
     [[nodiscard]] double horizon() const { return horizon_; }
@@ -126,6 +128,13 @@ public:
 
     // -- times ---------------------------------------------------------------------------------------------------
 
+    /// Computations between which a transfer takes place: its F and gradient, or, where it belongs to no microbatch,
+    /// the m-th F for the m-th of them, and the last gradient.
+    [[nodiscard]] operation_id forward_of(operation_id a) const { return t_->id(role::forward, t_->cell_of(a)); }
+    [[nodiscard]] operation_id gradient_of(operation_id a) const {
+        const cell last = t_->cell_at(t_->stage_of(a), t_->microbatches() - 1);
+        return t_->id(role::gradient, is_pooled() ? last : t_->cell_of(a));
+    }
     /// The earliest and latest an event can be. A transfer that doesn't take place is a point between F and gradient.
     [[nodiscard]] double earliest(event e) const {
         if (t_->is_transfer(e.op)) return known_.earliest_end(forward_of(e.op));
@@ -243,8 +252,6 @@ private:
         bool is_exact = false;
     };
 
-    [[nodiscard]] operation_id forward_of(operation_id a) const { return t_->id(role::forward, t_->cell_of(a)); }
-    [[nodiscard]] operation_id gradient_of(operation_id a) const { return t_->id(role::gradient, t_->cell_of(a)); }
     /// A computation's event that is never before, or never after, the given one.
     [[nodiscard]] event no_earlier(event e) const { return t_->is_transfer(e.op) ? start_of(gradient_of(e.op)) : e; }
     [[nodiscard]] event no_later(event e) const { return t_->is_transfer(e.op) ? end_of(forward_of(e.op)) : e; }

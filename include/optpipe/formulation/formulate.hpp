@@ -17,6 +17,7 @@
 #include "optpipe/formulation/offload_decisions.hpp"
 #include "optpipe/formulation/operation_table.hpp"
 #include "optpipe/formulation/options.hpp"
+#include "optpipe/formulation/stash_pool.hpp"
 #include "optpipe/formulation/triangle_rows.hpp"
 #include "optpipe/milp/model.hpp"
 #include "optpipe/pipeline/problem.hpp"
@@ -37,9 +38,11 @@ struct formulated {
     family_sizes sizes{};
     /// Every kind of every stage runs in the order of the microbatches.
     bool keeps_order = false;
-    /// Its optimum is that of the problem, if that is within the horizon: no optimum has been excluded. Where it isn't
-    /// exact, its solutions are schedules, but its bound doesn't hold for all schedules.
+    /// Its optimum is that of the problem, if that is within the horizon: no optimum has been excluded, and every
+    /// solution is a schedule. If it isn't exact and not pooled, its bound doesn't hold for all schedules.
     bool is_exact = true;
+    /// A relaxation: its bound holds, but a solution need not be a schedule.
+    bool is_pooled = false;
     double horizon = 0.0;
 
     [[nodiscard]] milp::model_size size() const {
@@ -66,6 +69,7 @@ inline void add_families(draft& d) {
     add_copy_engines(d);
     device_memory{d}.add();
     host_memory{d}.add();
+    if (d.is_pooled()) stash_pool{d}.add();
 }
 
 inline void add_strengthenings(draft& d) {
@@ -111,6 +115,7 @@ inline bool is_hopeless(const operation_table& t, const options& o) {
     result->sizes = d.sizes();
     result->keeps_order = d.keeps_order();
     result->is_exact = formulation::keeps_order(*table, overtaking::as_needed) == result->keeps_order;
+    result->is_pooled = d.is_pooled();
     result->horizon = horizon;
     return std::shared_ptr<const formulated>{std::move(result)};
 }

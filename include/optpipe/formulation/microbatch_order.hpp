@@ -8,7 +8,7 @@
 
 namespace optpipe::formulation {
 
-/// Whether every kind of every stage may be run in the order of the microbatches without excluding any optimum.
+/// Whether every kind of every stage runs in the order of the microbatches. When may it, without excluding any optimum?
 ///
 /// *Without transfers it may.* Microbatches cost the same. Give the k-th F of every stage to microbatch k, and likewise
 /// its k-th gradient and its k-th W. The first k forwards of a stage had k different predecessors on the stage before,
@@ -24,7 +24,7 @@ namespace optpipe::formulation {
 /// - the W of a stage follow the order of its gradients: what waits for W is one weight stash as any other. (Where a
 ///   backward may be full, this holds for those that are not.)
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {
-    return wanted == overtaking::forbidden || !operations.any_may_travel();
+    return wanted != overtaking::as_needed || !operations.any_may_travel();
 }
 
 /// Puts what is known of it into the relation. With order kept: where a backward may be full only W of backwards that

@@ -19,6 +19,7 @@ enum class family : unsigned char {
     copy_engines,
     device_memory,
     host_memory,
+    stash_pool,
     monotone,
     load,
     tails,
@@ -26,13 +27,13 @@ enum class family : unsigned char {
     link_capacity,
     triangles,
 };
-inline constexpr std::size_t families = 15;
+inline constexpr std::size_t families = 16;
 
 [[nodiscard]] constexpr std::string_view name_of(family f) {
     constexpr std::array<std::string_view, families> names{
-        "objective",    "end times",     "dependencies", "exclusivity", "full backward", "offload decisions",
-        "copy engines", "device memory", "host memory",  "monotone",    "load",          "tails",
-        "memory area",  "link capacity", "triangles"};
+        "objective",    "end times",     "dependencies",  "exclusivity", "full backward", "offload decisions",
+        "copy engines", "device memory", "host memory",   "stash pool",  "monotone",      "load",
+        "tails",        "memory area",   "link capacity", "triangles"};
     return names[static_cast<std::size_t>(f)];
 }
 

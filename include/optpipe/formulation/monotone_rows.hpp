@@ -58,8 +58,8 @@ private:
     void bridge(event first, event then, const literal& l) {
         const bool from_transfer = t_.is_transfer(first.op), to_transfer = t_.is_transfer(then.op);
         if (from_transfer == to_transfer) return;
-        const auto a = from_transfer ? t_.id(role::forward, t_.cell_of(first.op)) : first.op;
-        const auto b = to_transfer ? t_.id(role::gradient, t_.cell_of(then.op)) : then.op;
+        const auto a = from_transfer ? d_.forward_of(first.op) : first.op;
+        const auto b = to_transfer ? d_.gradient_of(then.op) : then.op;
         if (a != b) imply(l, d_.order(a, b));
     }
 

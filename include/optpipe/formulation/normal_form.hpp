@@ -106,17 +106,29 @@ private:
         const bool travels = std::any_of(result_.travels.begin(), result_.travels.end(), [](auto w) { return w != 0; });
         for (const stage s : t_.task().graph.all_stages()) {
             const auto forwards = sorted_by_start(s, role::forward), gradients = sorted_by_start(s, role::gradient);
-            if (travels && !(std::is_sorted(forwards.begin(), forwards.end()) &&
-                             std::is_sorted(gradients.begin(), gradients.end())))
+            if (travels && !f_.is_pooled &&
+                !(std::is_sorted(forwards.begin(), forwards.end()) &&
+                  std::is_sorted(gradients.begin(), gradients.end())))
                 return false;
             renumber(s, role::forward, forwards);
             renumber(s, role::gradient, gradients);
             renumber(s, role::weight, gradients);
             renumber(s, result_.is_full, gradients);
+            if (f_.is_pooled) number_transfers(s);
             sort_transfers(s, role::offload);
             sort_transfers(s, role::reload);
         }
         return true;
+    }
+    /// Those that take place first, whomever they belong to.
+    void number_transfers(stage s) {
+        std::vector<std::size_t> from(t_.microbatches());
+        std::iota(from.begin(), from.end(), std::size_t{0});
+        std::stable_partition(from.begin(), from.end(),
+                              [&](std::size_t m) { return result_.travels[t_.cell_at(s, m)] != 0; });
+        renumber(s, role::offload, from);
+        renumber(s, role::reload, from);
+        renumber(s, result_.travels, from);
     }
     void sort_transfers(stage s, role what) {
         std::vector<cell> travelling;
@@ -152,7 +164,15 @@ private:
     /// Of a stage, in the order of the microbatches: the offload at the end of F, or of the offload before, or, within
     /// the reload of an earlier microbatch, at its end; the reload at the end of the reload before. So they keep the
     /// order among each other, and stand in none of the stage's real transfers.
+    /// Where they belong to no microbatch: all of them after those that take place, at the start of the last gradient.
     void place_standing_transfers(stage s) {
+        if (f_.is_pooled) {
+            const double end_of_all = start(role::gradient, t_.cell_at(s, t_.microbatches() - 1));
+            for (std::size_t m = 0; m < t_.microbatches(); ++m)
+                if (const cell c = t_.cell_at(s, m); result_.travels[c] == 0)
+                    start(role::offload, c) = start(role::reload, c) = end_of_all;
+            return;
+        }
         double last_out = 0.0, last_in = 0.0;
         for (std::size_t m = 0; m < t_.microbatches(); ++m) {
             const cell c = t_.cell_at(s, m);

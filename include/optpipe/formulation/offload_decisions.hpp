@@ -22,11 +22,11 @@ inline void add_offload_decisions(draft& d) {
     };
     for (cell c = 0; c < t.cells(); ++c) {
         if (d.travels(c).is_never()) continue;
-        const auto f = t.id(role::forward, c), g = t.id(role::gradient, c);
+        const auto f = t.id(role::forward, c);
         const auto out = t.id(role::offload, c), in = t.id(role::reload, c);
         follow(f, out, t.length(out));
         follow(out, in, t.length(in));
-        d.imply_order(family::offload_decisions, {}, end_of(in), start_of(g));
+        d.imply_order(family::offload_decisions, {}, end_of(in), start_of(d.gradient_of(in)));
         const bool has_next = t.microbatch_of(c) + 1 < t.microbatches();
         if (!d.keeps_order() || !has_next) continue;
         follow(out, out + 1, t.length(out));

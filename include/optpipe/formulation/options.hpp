@@ -14,6 +14,9 @@ enum class overtaking {
     forbidden,
     /// Wherever it isn't known to be useless: the model is exact.
     as_needed,
+    /// As `forbidden`, but it is forgotten whose stash travels (see `stash_pool`): a relaxation, whose bound holds for
+    /// all schedules, but whose solutions need not be schedules. Where nothing can travel it is exact.
+    pooled,
 };
 
 /// What is not needed for the model to be right, so that its worth can be measured.

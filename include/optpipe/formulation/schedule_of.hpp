@@ -57,6 +57,37 @@ namespace optpipe::formulation {
     return times;
 }
 
+/// Gives transfers that belong to no microbatch to the first ones that they fit, stage by stage; the rest is dropped.
+inline void name_transfers(const operation_table& t, plan_times& times) {
+    constexpr double same = 1e-6;
+    const double slack = same * t.task().serial_time().value();
+    for (const stage s : t.task().graph.all_stages()) {
+        if (!t.may_travel(s)) continue;
+        const auto old = times;
+        std::size_t next = 0;
+        for (std::size_t m = 0; m < t.microbatches(); ++m)
+            times.travels[t.cell_at(s, m)] = 0;
+        for (std::size_t trip = 0; trip < t.microbatches(); ++trip) {
+            const cell from = t.cell_at(s, trip);
+            if (old.travels[from] == 0) continue;
+            const auto out = t.id(role::offload, from), in = t.id(role::reload, from);
+            const double back = old.start[in] + t.length(in);
+            const auto comes_too_soon = [&](std::size_t m) {
+                return old.start[t.id(role::gradient, t.cell_at(s, m))] + slack < back;
+            };
+            while (next < t.microbatches() && comes_too_soon(next))
+                ++next;
+            if (next == t.microbatches()) break;
+            const auto f = t.id(role::forward, t.cell_at(s, next));
+            if (old.start[f] + t.length(f) > old.start[out] + slack) continue;
+            const cell to = t.cell_at(s, next++);
+            times.travels[to] = 1;
+            times.start[t.id(role::offload, to)] = old.start[out];
+            times.start[t.id(role::reload, to)] = old.start[in];
+        }
+    }
+}
+
 /// The schedule of a plan: its order, with the times that `time_order` gives it, which are never worse. Refused where
 /// the plan's times don't fit together.
 [[nodiscard]] inline outcome<schedule> schedule_of(const operation_table& t, const plan_times& times) {
@@ -69,10 +100,12 @@ namespace optpipe::formulation {
     }
     return timed;
 }
-/// The schedule that a feasible point of the model stands for.
+/// The schedule that a feasible point of the model stands for; of a pooled model there may be none.
 [[nodiscard]] inline outcome<schedule> schedule_of(const formulated& f, std::span<const double> values) {
     OPTPIPE_EXPECT(values.size() == f.meanings.size(), "schedule_of: one value per variable of the model");
-    return schedule_of(*f.operations, times_of(f, values));
+    auto times = times_of(f, values);
+    if (f.is_pooled) name_transfers(*f.operations, times);
+    return schedule_of(*f.operations, times);
 }
 
 } // namespace optpipe::formulation
