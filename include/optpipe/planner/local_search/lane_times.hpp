@@ -202,7 +202,7 @@ private:
         const double limit = p_->host_limit(f.rank);
         for (;;) {
             s.host_released = next_release<true, true>(s.host_released, position);
-            if (s.host_released == position) break;
+            if (s.host_released >= position) break; // beyond it only where the lane before is still in doubt
             const double time = end((*lanes_)[s.host_released]);
             if (time > begin && s.host_level + f.host_acquired <= limit) break;
             begin = std::max(begin, time);
