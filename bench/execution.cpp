@@ -1,0 +1,174 @@
+// What running a program costs. `issue`: the interpreter alone, on an executor that does nothing. `chain`: what one
+// operation adds to the critical path of one rank on threads. `planned`: a step on threads with links as slow as
+// planned and operations of 1 ms, against the same step simulated.
+#include <optpipe/execution.hpp>
+#include <optpipe/schedule.hpp>
+#include <optpipe/schedule/lower.hpp>
+
+#include <benchmark/benchmark.h>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace optpipe;
+using namespace std::chrono_literals;
+
+// An executor that does nothing: what is left is the interpreter.
+
+struct null_lane {
+    struct marker {};
+    template <execution::small_work Work> void launch(const task_label& label, const Work& work) {
+        benchmark::DoNotOptimize(&label);
+        benchmark::DoNotOptimize(&work);
+    }
+    void record(marker& m) { benchmark::DoNotOptimize(&m); }
+    void wait(const marker& m) { benchmark::DoNotOptimize(&m); }
+};
+struct null_slab {
+    std::vector<std::byte> bytes;
+    mutable std::vector<std::byte> view = bytes;
+    std::span<std::byte> memory() const { return view; }
+};
+struct null_executor {
+    using lane_type = null_lane;
+    struct batch {
+        void send(const task_label& what, std::span<const std::byte>) { benchmark::DoNotOptimize(&what); }
+        void receive(const task_label& what, std::span<std::byte>) { benchmark::DoNotOptimize(&what); }
+    };
+    rank place{};
+    std::size_t count = 1;
+
+    rank self() const { return place; }
+    std::size_t ranks() const { return count; }
+    null_lane open_lane(lane_kind, std::size_t) { return {}; }
+    null_lane::marker make_marker() { return {}; }
+    null_executor& copies() { return *this; }
+    null_executor& transport() { return *this; }
+    null_executor& memory() { return *this; }
+    void finish() {}
+    void cancel(std::string_view, std::string_view) {}
+    void copy_out(null_lane&, const task_label& what, execution::copy_pieces) { benchmark::DoNotOptimize(&what); }
+    void copy_in(null_lane&, const task_label& what, execution::copy_pieces) { benchmark::DoNotOptimize(&what); }
+    template <class Messages> void exchange(null_lane&, const Messages& messages) {
+        batch open;
+        messages(open);
+    }
+    null_slab device(std::size_t bytes) { return {std::vector<std::byte>(bytes)}; }
+    null_slab host(std::size_t bytes) { return {std::vector<std::byte>(bytes)}; }
+};
+
+/// Operations that take a given time, or none.
+struct timed_model {
+    std::chrono::nanoseconds unit{};
+    const problem* costs = nullptr;
+
+    template <class Lane> void forward(Lane&, const execution::forward_task& t) {
+        spend(costs->costs[t.stage].forward);
+    }
+    template <class Lane> void backward_input(Lane&, const execution::backward_task& t) {
+        spend(costs->costs[t.stage].backward_input);
+    }
+    template <class Lane> void backward_weight(Lane&, const execution::weight_task& t) {
+        spend(costs->costs[t.stage].backward_weight);
+    }
+
+private:
+    void spend(duration d) const {
+        if (unit.count() == 0) return;
+        const std::chrono::nanoseconds length{static_cast<std::int64_t>(d.value() * static_cast<double>(unit.count()))};
+        // Waking up takes the system longer than it should; a kernel on a device ends when it ends.
+        const auto end = std::chrono::steady_clock::now() + length;
+        std::this_thread::sleep_until(end - 100us);
+        while (std::chrono::steady_clock::now() < end) {
+        }
+    }
+};
+
+/// Every operation takes 1, a message 0.1; a transfer takes 0.75, with room for half of what 1F1B stashes.
+problem make(std::size_t ranks, std::size_t microbatches, bool offloads) {
+    const duration one{1};
+    const stage_costs costs{one, one, one, memory_size{1}, memory_size{0.5}, transfer_times{0.75 * one, 0.75 * one}};
+    auto p = to_problem(make_problem(graph<dynamic, dynamic>{ranks, microbatches}, uniform_memory{costs}));
+    p.p2p = hop_times<>{0.1 * one};
+    p.transfer.engines = 2;
+    if (offloads)
+        for (auto& limit : p.memory_limit)
+            limit = memory_size{0.5 * static_cast<double>(ranks)};
+    return p;
+}
+std::vector<rank_program> programs_of(const problem& p, const schedule& s) {
+    return *lower(p, s, {.bytes_per_unit = 4096, .message_bytes = 1024});
+}
+
+void issue(benchmark::State& state) {
+    const auto p = make(8, static_cast<std::size_t>(state.range(0)), true);
+    const auto programs = programs_of(p, *build_schedule(p, adaptive));
+    const auto& program = programs[3];
+    null_executor on{rank{3}, 8};
+    timed_model model{{}, &p};
+    runner<null_executor, timed_model> runs{program, on, model};
+    for (auto _ : state)
+        runs.issue();
+    const auto each = static_cast<double>(program.instructions.size());
+    state.counters["per instruction"] =
+        benchmark::Counter{each, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert};
+}
+
+void chain(benchmark::State& state) {
+    const auto p = make(1, static_cast<std::size_t>(state.range(0)), false);
+    const auto programs = programs_of(p, *build_schedule(p, gpipe));
+    threads::cluster cluster{1};
+    timed_model model{{}, &p};
+    runner<threads::executor, timed_model> runs{programs[0], cluster[rank{0}], model};
+    for (auto _ : state)
+        runs.step();
+    const auto each = static_cast<double>(programs[0].instructions.size());
+    state.counters["per operation"] =
+        benchmark::Counter{each, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert};
+}
+
+void planned(benchmark::State& state) {
+    const auto p = make(static_cast<std::size_t>(state.range(0)), 4 * static_cast<std::size_t>(state.range(0)),
+                        state.range(1) != 0);
+    const auto s = *build_schedule(p, adaptive);
+    const auto programs = programs_of(p, s);
+    threads::options how;
+    how.copies = threads::planned_copies(p, 1ms);
+    how.messages = threads::planned_messages(p, 1ms);
+    how.record_times = true;
+    threads::cluster cluster{p.graph.ranks(), how};
+    std::vector<timed_model> models(p.graph.ranks(), timed_model{1ms, &p});
+    const auto expected = objective_of(p, s).value();
+    double best = duration::unlimited().value();
+    for (auto _ : state) {
+        const auto times = threads::run(
+            programs, cluster, [&](rank r) -> auto& { return models[r.position()]; });
+        const auto measured = objective_of(p, measured_schedule(p.graph, times, 1ms));
+        best = std::min(best, measured.value());
+        state.SetIterationTime(measured.value() * 1e-3);
+    }
+    state.counters["simulated [ms]"] = expected;
+    state.counters["over, best [%]"] = 100.0 * (best / expected - 1.0);
+}
+
+} // namespace
+
+BENCHMARK(issue)->Arg(32)->Unit(benchmark::kMicrosecond);
+BENCHMARK(chain)->Arg(1024)->UseRealTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(planned)
+    ->ArgNames({"R", "offloads"})
+    ->Args({2, 0})
+    ->Args({4, 0})
+    ->Args({4, 1})
+    ->Args({8, 1})
+    ->UseManualTime()
+    ->Iterations(5)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_MAIN();
