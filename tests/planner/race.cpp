@@ -62,6 +62,10 @@ struct drawing_recorder : recorder {
     static constexpr bool draws = true;
 };
 
+struct steady_endless : fake::endless {
+    static bool steady(const problem&) { return true; }
+};
+
 } // namespace
 
 TEST_CASE("finds of all parts end up on the board, under their names") {
@@ -118,6 +122,18 @@ TEST_CASE("efforts grow; only parts that draw get seeds of their own, and run se
     CHECK(plain.most_at_work == 1);
     for (const auto& call : plain.calls)
         CHECK(call.seed == plain.calls.front().seed);
+}
+
+TEST_CASE("steady parts leave a thread to the others") {
+    // Whether or not the others have begun, the oracle has its turn: were all threads given away, this would not end.
+    const auto p = unit_problem(3, 6);
+    if (oneapi::tbb::info::default_concurrency() < 2) return;
+    for (int again = 0; again < 2; ++again) {
+        search_board board{p};
+        run_log log;
+        race(board, {steady_endless{}, steady_endless{}, fake::oracle{*zero_bubble_h1(p)}}, 2, log);
+        CHECK(board.proven());
+    }
 }
 
 TEST_CASE("what a part throws arrives after the others have been stopped") {

@@ -50,6 +50,11 @@ template <class P> concept has_share = requires {
 template <class P> concept has_timed = requires {
     { P::timed } -> std::convertible_to<bool>;
 };
+/// Whether the part loses what it has learned when a call ends, and a problem is of a size that it may finish: where
+/// there are several threads, it gets one to itself.
+template <class P> concept has_steady = requires(const P& part, const problem& p) {
+    { part.steady(p) } -> std::same_as<bool>;
+};
 
 /// One way to better schedules or better bounds, run side by side with others by a portfolio.
 ///
@@ -79,6 +84,7 @@ public:
         if constexpr (has_share<P>) share_ = P::share;
         if constexpr (has_timed<P>) timed_ = P::timed;
         if constexpr (has_suits<P>) suits_ = [part](const problem& p) { return part.suits(p); };
+        if constexpr (has_steady<P>) steady_ = [part](const problem& p) { return part.steady(p); };
         if constexpr (has_first_effort<P>) first_effort_ = [part](const problem& p) { return part.first_effort(p); };
         search_ = [part = std::move(part)](search_board& board, const part_options& options) { part(board, options); };
     }
@@ -89,6 +95,7 @@ public:
     [[nodiscard]] bool draws() const { return draws_; }
     [[nodiscard]] double share() const { return share_; }
     [[nodiscard]] bool timed() const { return timed_; }
+    [[nodiscard]] bool steady(const problem& p) const { return steady_ && steady_(p); }
     [[nodiscard]] std::size_t first_effort(const problem& p) const {
         constexpr std::size_t usual = 100'000;
         return first_effort_ ? first_effort_(p) : usual;
@@ -100,6 +107,7 @@ private:
     double share_ = 1.0;
     bool timed_ = false;
     std::function<bool(const problem&)> suits_{};
+    std::function<bool(const problem&)> steady_{};
     std::function<std::size_t(const problem&)> first_effort_{};
     std::function<void(search_board&, const part_options&)> search_{};
 };

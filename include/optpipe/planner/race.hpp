@@ -42,6 +42,8 @@ public:
         part_options options{};
         double gap = 1.0;
         double expected_seconds = 0.0;
+        /// Until it is done, or the race is over.
+        bool steady = false;
     };
 
     turns(const search_board& board, const std::vector<any_search_part>& parts, const race_options& options)
@@ -53,6 +55,7 @@ public:
             e.effort = e.suits ? std::max<std::size_t>(1, part.first_effort(board.to_solve())) : 0;
             e.expected_seconds = options.turn_seconds;
             e.weight = part.share();
+            e.steady = e.suits && options.threads > 1 && part.steady(board.to_solve());
             entries_.push_back(e);
         }
     }
@@ -73,6 +76,7 @@ public:
         auto& e = entries_[t.part];
         --working_;
         --e.working;
+        steady_at_work_ -= t.steady ? 1 : 0;
         e.served += seconds - t.expected_seconds;
         const double after = gap();
         const double closed = t.gap > 0.0 ? std::max(0.0, (t.gap - after) / t.gap) : 0.0;
@@ -94,6 +98,7 @@ private:
     struct entry {
         const any_search_part* part = nullptr;
         bool suits = true;
+        bool steady = false;
         std::size_t working = 0;
         std::size_t begun = 0;
         std::size_t effort = 1;
@@ -126,7 +131,10 @@ private:
     turn begin(entry& e) {
         const auto index = static_cast<std::size_t>(&e - entries_.data());
         const auto seed = options_.seed + (e.part->draws() ? e.begun : 0);
-        const turn t{index, {seed, e.effort, 1}, gap(), e.expected_seconds};
+        // One thread is always left to the others.
+        const bool steady = e.steady && steady_at_work_ + 1 < options_.threads;
+        steady_at_work_ += steady ? 1 : 0;
+        const turn t{index, {seed, steady ? most_effort : e.effort, 1}, gap(), e.expected_seconds, steady};
         ++e.begun;
         ++e.working;
         ++working_;
@@ -171,12 +179,14 @@ private:
     std::condition_variable changed_{};
     std::vector<entry> entries_{};
     std::size_t working_ = 0;
+    std::size_t steady_at_work_ = 0;
     bool failed_ = false;
 };
 
 /// A part whose effort turns out to be much more than was thought gives way to the others, and has twice the time when
 /// its next turn comes.
 inline std::chrono::steady_clock::time_point deadline_of(const search_board& board, const turns::turn& t) {
+    if (t.steady) return board.limits().deadline;
     constexpr double patience = 8.0;
     constexpr double least_seconds = 0.5;
     constexpr double most_seconds = 1e6;

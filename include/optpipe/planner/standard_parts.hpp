@@ -8,6 +8,7 @@
 #include "optpipe/planner/milp_search.hpp"
 #include "optpipe/planner/part.hpp"
 #include "optpipe/planner/periodic_core.hpp"
+#include "optpipe/planner/window_search.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -31,6 +32,7 @@ struct exact_part {
         const auto cells = detail::cells_of(p);
         return cells > 130 ? 0 : std::max<std::size_t>(10, 1600 / cells);
     }
+    [[nodiscard]] static bool steady(const problem& p) { return detail::cells_of(p) <= 200; }
     void operator()(search_board& board, const part_options& options) const {
         exact_search(board, {.seed = options.seed, .conflicts = options.effort});
     }
@@ -56,7 +58,21 @@ struct periodic_part {
     [[nodiscard]] static bool suits(const problem& p) { return p.graph.microbatches() >= 2 * p.graph.ranks(); }
     [[nodiscard]] static std::size_t first_effort(const problem&) { return 50'000; }
     void operator()(search_board& board, const part_options& options) const {
-        periodic_core(board, {.seed = options.seed, .effort = options.effort});
+        const auto moves = options.effort / 10;
+        const auto seed = options.seed;
+        periodic_core(board, {.seed = seed, .effort = options.effort, .improve = [moves, seed](search_board& shorter) {
+                                  local_search(shorter, {.seed = seed, .moves = moves});
+                              }});
+    }
+};
+
+/// `window_search` as a part.
+struct window_part {
+    static constexpr std::string_view name = "windows";
+    static constexpr bool draws = true;
+    [[nodiscard]] static std::size_t first_effort(const problem&) { return 10; }
+    void operator()(search_board& board, const part_options& options) const {
+        window_search(board, {.seed = options.seed, .windows = options.effort});
     }
 };
 
@@ -67,11 +83,11 @@ struct timed_milp_part : milp_part {
 
 static_assert(check_search_part<timed_milp_part>() && has_timed<timed_milp_part>);
 static_assert(check_search_part<exact_part>() && check_search_part<local_search_part>() &&
-              check_search_part<periodic_part>());
+              check_search_part<periodic_part>() && check_search_part<window_part>());
 
 /// Every part of the search that this library has, those that may prove quickly first.
 [[nodiscard]] inline std::vector<any_search_part> standard_parts() {
-    return {exact_part{}, local_search_part{}, periodic_part{}, timed_milp_part{}, adaptive_part{}};
+    return {exact_part{}, local_search_part{}, window_part{}, periodic_part{}, timed_milp_part{}, adaptive_part{}};
 }
 
 } // namespace optpipe
