@@ -22,19 +22,20 @@ namespace detail {
 /// operation, orders on every device), until something contradicts.
 class root_propagation {
 public:
-    explicit root_propagation(const chain_system& c) : c_{&c} {
+    /// `passes`: over all operations; then nothing more is refuted.
+    root_propagation(const chain_system& c, std::size_t passes) : c_{&c}, passes_{passes} {
         by_time_[0].resize(c.length.size() * c.count);
         std::iota(by_time_[0].begin(), by_time_[0].end(), std::size_t{0});
         by_time_[1] = by_time_[0];
     }
 
     /// false: no schedule has an objective of at most `horizon`, which must not be above that of `known`. true: what
-    /// was found within `passes` is in `known`.
-    bool refine(deductions& known, double horizon, int passes) {
+    /// was found is in `known`.
+    bool refine(deductions& known, double horizon) {
         d_ = &known;
         d_->horizon = horizon;
         std::fill(d_->changed.begin(), d_->changed.end(), true);
-        for (int pass = 0; pass < passes; ++pass) {
+        for (int pass = 0; pass < most_passes && passes_ > 0; ++pass, --passes_) {
             active_ = std::exchange(d_->changed, std::vector<char>(c_->devices.size(), false));
             for (std::size_t r = 0; r < c_->devices.size(); ++r)
                 if (active_[r] && !decide(r)) return false;
@@ -49,8 +50,13 @@ public:
         return true;
     }
 
+    [[nodiscard]] bool exhausted() const { return passes_ == 0; }
+
 private:
     using device = chain_system::device;
+
+    /// Longer waves of news than this bring next to nothing.
+    static constexpr int most_passes = 100;
 
     bool decide(std::size_t r) {
         auto& order = d_->orders[r];
@@ -173,6 +179,7 @@ private:
     }
 
     const chain_system* c_;
+    std::size_t passes_;
     deductions* d_ = nullptr;
     completion_tree tree_{};
     std::vector<char> active_{};
@@ -194,6 +201,14 @@ inline std::vector<std::size_t> references(const chain_system& c) {
     return all;
 }
 
+/// Some seconds of work for the largest problems; no limit in practice up to 32 ranks and 128 microbatches.
+inline std::size_t affordable_passes(const chain_system& c) {
+    constexpr std::size_t visits = 16'000'000;
+    constexpr std::size_t fewest = 40;
+    const bool travels = std::any_of(c.devices.begin(), c.devices.end(), [](const auto& on) { return on.travels; });
+    return std::max(fewest, visits / ((travels ? 2 : 1) * c.length.size() * c.count));
+}
+
 } // namespace detail
 
 /// The largest objective that propagation at the root refutes, at least `known`, to `precision`. For problems that
@@ -202,14 +217,13 @@ inline std::vector<std::size_t> references(const chain_system& c) {
 template <pipeline_graph Graph>
 [[nodiscard]] duration propagation_bound(const basic_problem<Graph>& p, duration known, double precision = 1e-8) {
     const auto c = detail::chain_system::of(p);
-    detail::root_propagation propagation{c};
-    constexpr int passes = 100;
-    double refuted = known.value();
+    detail::root_propagation propagation{c, detail::affordable_passes(c)};
+    double refuted = std::max(known.value(), c.length.front());
     for (const std::size_t reference : detail::references(c)) {
         detail::deductions open{c, reference};
         const auto holds = [&](double objective) {
             auto tried = open;
-            if (!propagation.refine(tried, objective, passes)) return false;
+            if (!propagation.refine(tried, objective)) return false;
             open = std::move(tried);
             return true;
         };
@@ -221,7 +235,7 @@ template <pipeline_graph Graph>
             if (refuted > 2.0 * p.serial_time().value()) return duration{refuted};
             step = std::max(0.01, 2.0 * step);
         }
-        while (step > precision && top - refuted > precision * top) {
+        while (step > precision && top - refuted > precision * top && !propagation.exhausted()) {
             const double middle = 0.5 * (top + refuted);
             (holds(middle) ? top : refuted) = middle;
         }
