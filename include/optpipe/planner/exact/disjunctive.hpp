@@ -18,12 +18,24 @@ namespace optpipe::exact {
 /// - *Edge finding* (Carlier and Pinson 1989): a task that doesn't fit between others comes after, or before, them all.
 template <class Trail> class disjunctive {
 public:
-    explicit disjunctive(const model& m) : model_{&m}, of_task_(m.tasks.size()), dirty_(m.machines.size(), true) {
+    explicit disjunctive(const model& m)
+        : model_{&m}, of_task_(m.tasks.size()), places_(m.variables()), open_(m.machines.size()),
+          all_open_(m.machines.size(), 0), dirty_(m.machines.size(), true) {
         for (std::uint32_t k = 0; k < m.machines.size(); ++k) {
             waiting_.push_back(k);
             for (const auto t : m.machines[k].tasks)
                 of_task_[t].push_back(k);
+            count_open(k);
         }
+    }
+
+    void on_literal(literal l) {
+        for (const auto& at : places_[l.variable()])
+            change_open(at, -1);
+    }
+    void on_forgotten(literal l) {
+        for (const auto& at : places_[l.variable()])
+            change_open(at, 1);
     }
 
     void on_task(task_index t) {
@@ -44,13 +56,16 @@ public:
         const auto k = waiting_.back();
         waiting_.pop_back();
         dirty_[k] = false;
+        // Where every order is decided, the differences say it all.
+        if (all_open_[k] == 0) return true;
         on_ = &model_->machines[k];
+        open_here_ = &open_[k];
         for (const bool backwards : {false, true}) {
             backwards_ = backwards;
             read(trail);
-            if (!load(trail)) return false;
+            if (!for_each_cluster([&] { return load(trail); })) return false;
             read(trail);
-            if (!edges(trail)) return false;
+            if (!for_each_cluster([&] { return edges(trail); })) return false;
         }
         return true;
     }
@@ -62,6 +77,29 @@ private:
         ticks length;
         ticks deadline;
     };
+
+    struct pair_place {
+        std::uint32_t machine;
+        std::uint32_t first;
+        std::uint32_t second;
+    };
+
+    void count_open(std::uint32_t k) {
+        const auto& on = model_->machines[k];
+        const auto n = static_cast<std::uint32_t>(on.tasks.size());
+        open_[k].assign(n, 0);
+        for (std::uint32_t i = 0; i < n; ++i)
+            for (std::uint32_t j = i + 1; j < n; ++j) {
+                if (on.order(i, j).variable() == 0) continue;
+                places_[on.order(i, j).variable()].push_back({k, i, j});
+                change_open({k, i, j}, 1);
+            }
+    }
+    void change_open(const pair_place& at, int by) {
+        open_[at.machine][at.first] += by;
+        open_[at.machine][at.second] += by;
+        all_open_[at.machine] += by;
+    }
 
     // Backwards, a task begins at minus its end.
     ticks head_of(const Trail& trail, task_index t) const {
@@ -84,14 +122,31 @@ private:
     task_index task_at(const job& j) const { return on_->tasks[j.place]; }
 
     void read(const Trail& trail) {
-        jobs_.clear();
+        all_.clear();
         for (std::size_t i = 0; i < on_->tasks.size(); ++i) {
             const auto t = on_->tasks[i];
             if (trail.is_present(t))
-                jobs_.push_back({i, head_of(trail, t), model_->tasks[t].length, deadline_of(trail, t)});
+                all_.push_back({i, head_of(trail, t), model_->tasks[t].length, deadline_of(trail, t)});
         }
-        std::sort(jobs_.begin(), jobs_.end(),
+        std::sort(all_.begin(), all_.end(),
                   [](const job& a, const job& b) { return a.head != b.head ? a.head < b.head : a.place < b.place; });
+    }
+    /// Jobs whose windows don't overlap, not even by way of others, have nothing to say to each other.
+    template <class Look> bool for_each_cluster(Look look) {
+        for (std::size_t begin = 0; begin < all_.size();) {
+            auto end = begin;
+            auto last = all_[begin].deadline;
+            bool open = false;
+            for (; end < all_.size() && (end == begin || all_[end].head < last); ++end) {
+                last = std::max(last, all_[end].deadline);
+                open = open || (*open_here_)[all_[end].place] > 0;
+            }
+            jobs_.assign(all_.begin() + static_cast<std::ptrdiff_t>(begin),
+                         all_.begin() + static_cast<std::ptrdiff_t>(end));
+            if (open && !look()) return false;
+            begin = end;
+        }
+        return true;
     }
 
     bool load(Trail& trail) {
@@ -148,10 +203,13 @@ private:
         std::size_t fullest = n;
         for (std::size_t i = 0; i < n; ++i) {
             const auto& j = jobs_[i];
+            // From here on everything comes later anyway.
+            if (j.head >= deadline) return true;
             if (j.deadline <= deadline) {
                 if (fullest == n || j.head + work_from_[i] > jobs_[fullest].head + work_from_[fullest]) fullest = i;
                 continue;
             }
+            if ((*open_here_)[j.place] == 0) continue;
             if (fullest < n && jobs_[fullest].head + work_from_[fullest] + j.length > deadline &&
                 !comes_last(trail, j, fullest, jobs_[fullest].head, deadline))
                 return false;
@@ -196,10 +254,16 @@ private:
 
     const model* model_;
     std::vector<std::vector<std::uint32_t>> of_task_;
+    std::vector<std::vector<pair_place>> places_;
+    /// Per machine and place, and per machine, the orders that aren't decided.
+    std::vector<std::vector<int>> open_;
+    std::vector<int> all_open_;
     std::vector<bool> dirty_;
     std::vector<std::uint32_t> waiting_;
+    const std::vector<int>* open_here_ = nullptr;
     const machine* on_ = nullptr;
     bool backwards_ = false;
+    std::vector<job> all_;
     std::vector<job> jobs_;
     std::vector<ticks> deadlines_;
     std::vector<ticks> work_from_;

@@ -32,8 +32,8 @@ public:
     }
     [[nodiscard]] ticks limit() const { return limit_; }
     /// Choices are first tried as they are in this schedule.
-    void follow(const schedule& s) {
-        const auto values = read_schedule(*model_, s);
+    void follow(const schedule& s) { follow(read_schedule(*model_, s)); }
+    void follow(const assignment& values) {
         for (std::uint32_t v = 1; v < model_->tasks().variables(); ++v)
             solver_.prefer({v, !values.values[v]});
     }

@@ -177,6 +177,7 @@ private:
     }
     bool on_literal(literal l) {
         spending_.on_literal(l);
+        machines_.on_literal(l);
         for (const auto t : tasks_of_[l.variable()])
             mark(t);
         const auto& c = model_->choices[l.variable()];
@@ -208,7 +209,9 @@ private:
             const auto l = e.as_literal();
             side_[l.variable()] = l.negated() ? 0 : 1;
             order_.put_back(l.variable());
-            if (position < next_) spending_.on_forgotten(l);
+            if (position >= next_) return;
+            spending_.on_forgotten(l);
+            machines_.on_forgotten(l);
         });
         next_ = std::min(next_, trail_.size());
     }
