@@ -49,7 +49,9 @@ public:
         return 0;
     }
     [[nodiscard]] std::optional<std::vector<double>> solution_near(std::span<const double> point) const {
-        const auto timed = priority_schedule(*f_->operations, times_of(*f_, point));
+        auto wanted = times_of(*f_, point);
+        if (f_->is_pooled) name_transfers(*f_->operations, wanted);
+        const auto timed = priority_schedule(*f_->operations, wanted);
         if (!timed) return std::nullopt;
         if (found_) found_(*timed);
         auto values = values_of(*f_, *timed);

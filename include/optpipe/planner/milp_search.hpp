@@ -51,7 +51,8 @@ private:
             offered_ = best->objective;
             offer(best->values);
         }
-        if (f_->is_exact && at.bound > f_->model.lower(milp::variable{0}))
+        const bool holds = f_->is_exact || f_->is_pooled;
+        if (holds && at.bound > f_->model.lower(milp::variable{0}))
             board_.raise_bound(std::min(duration{at.bound}, board_.objective()), name_);
         if (board_.done()) stop_.request_stop();
         take_from_others(sink);
@@ -78,9 +79,10 @@ private:
 
 } // namespace detail
 
-/// The problem as a mixed-integer linear model, solved by this library's solver. Where stashes can travel first the
-/// model in which microbatches keep their order, which is far easier to search, for schedules; then the exact one, for
-/// schedules and the proof. The board's objective is the horizon: what isn't better is not searched for.
+/// The problem as a mixed-integer linear model, solved by this library's solver. Where stashes can travel there are
+/// three: first the one in which microbatches keep their order, for schedules; then the pooled one, for the bound (both
+/// are far easier than the exact one); and only if they don't meet the exact one, for both. The board's objective is
+/// the horizon: what isn't better is not searched for.
 ///
 /// An effort of a million is about a second of one thread.
 struct milp_part {
@@ -94,28 +96,36 @@ struct milp_part {
     [[nodiscard]] static std::size_t first_effort(const problem&) { return 100'000; }
 
     void operator()(search_board& board, const part_options& options) const {
-        using clock = std::chrono::steady_clock;
-        constexpr double effort_per_second = 1e6;
-        const auto start = clock::now();
-        const std::chrono::duration<double> all{static_cast<double>(options.effort) / effort_per_second};
-        const auto left = [&] {
-            const std::chrono::duration<double> until_deadline = board.limits().deadline - clock::now();
-            return std::min<std::chrono::duration<double>>(all - (clock::now() - start), until_deadline);
-        };
-        for (const auto discipline : {formulation::overtaking::forbidden, formulation::overtaking::as_needed}) {
-            if (board.done() || left().count() <= 0.0) return;
+        using formulation::overtaking;
+        const auto begin = clock::now();
+        for (const auto discipline : {overtaking::forbidden, overtaking::pooled, overtaking::as_needed}) {
+            const auto left = time_left(board, options, begin);
+            if (board.done() || left.count() <= 0.0) return;
             // Half of what counts as equal, so that rounding can't keep the proof from being one.
             const auto horizon = board.objective() - 0.5 * board.slack();
             const auto f = model_of(board, discipline, horizon);
             if (!f) return;
-            const auto result = detail::milp_run{board, name, *f}.run(options, left());
-            if (!(*f)->is_exact) continue;
-            conclude(board, result, horizon);
-            return;
+            const auto result = detail::milp_run{board, name, *f}.run(options, (*f)->is_exact ? left : share_of(left));
+            if ((*f)->is_exact || (*f)->is_pooled) conclude(board, result, horizon);
+            if ((*f)->is_exact) return;
         }
     }
 
 private:
+    using clock = std::chrono::steady_clock;
+    using seconds = std::chrono::duration<double>;
+
+    static seconds time_left(const search_board& board, const part_options& options, clock::time_point begin) {
+        constexpr double effort_per_second = 1e6;
+        const seconds wanted{static_cast<double>(options.effort) / effort_per_second};
+        return std::min<seconds>(wanted - (clock::now() - begin), board.limits().deadline - clock::now());
+    }
+    /// What an inexact model may take of it.
+    static seconds share_of(seconds left) {
+        constexpr double share = 0.4;
+        constexpr seconds longest{600.0};
+        return std::min(share * left, longest);
+    }
     static formulation::options options_for(std::size_t most_rows) {
         formulation::options o;
         o.most_rows = most_rows;
@@ -129,7 +139,7 @@ private:
         o.bound = std::min(board.bound(), horizon);
         return formulation::formulate(board.to_solve(), o);
     }
-    /// Of an exact model: nothing is better than its optimum, or than its horizon where it has no solution.
+    /// Nothing is better than the optimum, or than the horizon where there is no solution.
     static void conclude(search_board& board, const milp::result& result, duration horizon) {
         if (std::holds_alternative<milp::infeasible>(result.why)) board.raise_bound(horizon, name);
         if (std::holds_alternative<milp::optimal>(result.why))
