@@ -13,6 +13,7 @@
 #include <mutex>
 #include <random>
 #include <set>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -72,8 +73,8 @@ public:
     std::mutex mutex;
     fake_cuda::settings settings;
     fake_cuda::census alive;
-    std::map<std::string, std::size_t> counts;
-    std::vector<std::string> log;
+    std::map<std::string_view, std::size_t> counts;
+    std::vector<const char*> log;
     std::set<stream_state*> streams;
     std::map<void*, std::size_t> allocations;
     std::map<void*, std::size_t> pinned;
@@ -108,10 +109,11 @@ private:
         }
     }
     stream_state* choose() {
-        std::vector<stream_state*> able;
+        stream_state* chosen = nullptr;
+        std::size_t able = 0;
         for (auto* s : streams)
-            if (!s->queue.empty() && s->queue.front().ready()) able.push_back(s);
-        return able.empty() ? nullptr : able[random_() % able.size()];
+            if (!s->queue.empty() && s->queue.front().ready() && random_() % ++able == 0) chosen = s;
+        return chosen;
     }
 
     std::condition_variable changed_;
@@ -173,7 +175,7 @@ census alive() {
 }
 std::vector<std::string> calls() {
     const std::scoped_lock lock{gpu().mutex};
-    return gpu().log;
+    return {gpu().log.begin(), gpu().log.end()};
 }
 std::size_t count(const std::string& call) {
     const std::scoped_lock lock{gpu().mutex};

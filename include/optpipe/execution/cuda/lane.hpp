@@ -1,0 +1,335 @@
+#pragma once
+
+#include "optpipe/core/contract.hpp"
+#include "optpipe/execution/copy_engine.hpp"
+#include "optpipe/execution/cuda/options.hpp"
+#include "optpipe/execution/cuda/range.hpp"
+#include "optpipe/execution/cuda/stream.hpp"
+#include "optpipe/execution/executor.hpp"
+#include "optpipe/execution/lane.hpp"
+#include "optpipe/execution/threads/failure.hpp"
+#include "optpipe/execution/transport.hpp"
+#include "optpipe/schedule/program.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace optpipe::cuda {
+
+class lane;
+
+/// One end of a message.
+struct message_end {
+    bool sends = false;
+    task_label label{};
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    std::size_t bytes = 0;
+};
+
+namespace detail {
+
+struct marker_state {
+    event done{};
+    /// Records that were asked for, and those that are in a stream.
+    std::uint64_t asked = 0;
+    std::uint64_t recorded = 0;
+};
+
+enum class command_kind : std::uint8_t { launch, record, wait, copy, exchange };
+
+/// What a lane was told to do while it is held back.
+struct command {
+    using invoke_work = void (*)(const std::byte*, lane&);
+
+    command_kind kind{};
+    task_label label{};
+    invoke_work invoke = nullptr;
+    alignas(std::max_align_t) std::array<std::byte, execution::work_bytes> work{};
+    marker_state* marker = nullptr;
+    std::uint64_t number = 0;
+    execution::copy_pieces pieces{};
+    cudaMemcpyKind direction{};
+    std::array<message_end, execution::most_messages> messages{};
+    std::size_t count = 0;
+};
+
+struct lane_state;
+
+/// How the messages of a lane get into its stream.
+class carrier {
+public:
+    /// Whether the exchange is in the stream; if not, the lane is held back, and `carry` is asked for it again. Called
+    /// with `rank_group::mutex` held, as `forget` is, which comes before a lane goes.
+    virtual bool carry(lane_state& on, command& what) = 0;
+    virtual void forget(lane_state& on) noexcept = 0;
+    /// Returns when all that is in the stream is over; throws what keeps it from that.
+    virtual void await(stream_ref where) { where.synchronize(); }
+    /// Something failed: nothing on the device may wait for other ranks any more.
+    virtual void abandon() noexcept {}
+
+protected:
+    ~carrier() = default;
+};
+
+/// What the ranks of one process share. Whatever is put into a stream, is put there under its mutex.
+struct rank_group {
+    std::mutex mutex;
+    std::condition_variable moved;
+    threads::failure failed;
+    std::vector<lane_state*> lanes;
+    std::unique_ptr<stream> epoch_stream;
+    std::optional<timed_event> epoch;
+};
+
+struct lane_state {
+    lane_state(rank_group& of, rank r, carrier& carries, stream_ref where, std::unique_ptr<stream> owns,
+               bool with_times)
+        : group{of}, self{r}, by{carries}, target{where}, owned{std::move(owns)}, timed{with_times} {
+        const std::scoped_lock lock{group.mutex};
+        group.lanes.push_back(this);
+    }
+    lane_state(const lane_state&) = delete;
+    lane_state& operator=(const lane_state&) = delete;
+    ~lane_state() {
+        const std::scoped_lock lock{group.mutex};
+        by.forget(*this);
+        group.lanes.erase(std::find(group.lanes.begin(), group.lanes.end(), this));
+    }
+
+    rank_group& group;
+    rank self;
+    carrier& by;
+    stream_ref target;
+    std::unique_ptr<stream> owned;
+    /// What waits behind an exchange whose partner hasn't come, or behind a marker that such a lane will record.
+    std::deque<command> held{};
+    /// The exchange at the front has been shown to the carrier.
+    bool is_offered = false;
+    bool timed;
+    std::vector<std::pair<timed_event, timed_event>> events{};
+    std::size_t used = 0;
+    std::vector<execution::task_times> times{};
+};
+
+} // namespace detail
+
+/// A point that lanes wait for: an event, and how often it was recorded.
+class marker {
+public:
+    marker() : state_{std::make_unique<detail::marker_state>()} {}
+
+private:
+    friend class lane;
+    std::unique_ptr<detail::marker_state> state_;
+};
+
+/// A CUDA stream as a lane.
+///
+/// Where several ranks of one process talk to each other without NCCL, a message can be put into the streams only once
+/// both ends have come to it on the host. So as not to hold up the thread that issues, what is behind it in the lane is
+/// kept and put into the stream when the partner comes, by whoever makes that possible.
+class lane {
+public:
+    using marker = cuda::marker;
+
+    explicit lane(std::unique_ptr<detail::lane_state> owned) : owned_{std::move(owned)}, state_{owned_.get()} {}
+
+    /// Where work goes.
+    [[nodiscard]] stream_ref stream() const { return state_->target; }
+
+    template <execution::small_work Work> void launch(const task_label& label, const Work& work) {
+        detail::command c{.kind = detail::command_kind::launch, .label = label};
+        c.invoke = [](const std::byte* bytes, lane& on) { (*std::launder(reinterpret_cast<const Work*>(bytes)))(on); };
+        ::new (static_cast<void*>(c.work.data())) Work(work);
+        put(c);
+    }
+    void record(marker& m) {
+        const std::scoped_lock lock{state_->group.mutex};
+        detail::command c{.kind = detail::command_kind::record};
+        c.marker = m.state_.get();
+        ++c.marker->asked;
+        put_locked(c);
+    }
+    void wait(const marker& m) {
+        const std::scoped_lock lock{state_->group.mutex};
+        detail::command c{.kind = detail::command_kind::wait};
+        c.marker = m.state_.get();
+        c.number = c.marker->asked;
+        put_locked(c);
+    }
+    void copy(const task_label& label, execution::copy_pieces pieces, cudaMemcpyKind direction) {
+        detail::command c{.kind = detail::command_kind::copy, .label = label};
+        c.pieces = pieces;
+        c.direction = direction;
+        put(c);
+    }
+    void exchange(const task_label& label, std::span<const message_end> messages) {
+        OPTPIPE_EXPECT(messages.size() <= execution::most_messages, "cuda: at most 4 messages in an exchange");
+        detail::command c{.kind = detail::command_kind::exchange, .label = label};
+        std::copy(messages.begin(), messages.end(), c.messages.begin());
+        c.count = messages.size();
+        put(c);
+    }
+
+    /// After the executor has finished.
+    [[nodiscard]] std::span<const execution::task_times> times() const {
+        auto& s = *state_;
+        s.times.clear();
+        const auto since = [&](const timed_event& e) {
+            return std::chrono::duration_cast<std::chrono::nanoseconds>(
+                std::chrono::duration<double, std::milli>{e.milliseconds_since(*s.group.epoch)});
+        };
+        for (std::size_t i = 0; i < s.used; ++i)
+            s.times.push_back({since(s.events[i].first), since(s.events[i].second)});
+        return s.times;
+    }
+    void forget_times() { state_->used = 0; }
+
+private:
+    friend struct flow;
+    /// For work that is called from behind: the same lane, but whoever owns it goes on doing so.
+    explicit lane(detail::lane_state& of) : state_{&of} {}
+
+    void put(const detail::command& c) {
+        const std::scoped_lock lock{state_->group.mutex};
+        put_locked(c);
+    }
+    void put_locked(const detail::command& c);
+
+    std::unique_ptr<detail::lane_state> owned_{};
+    detail::lane_state* state_;
+};
+
+/// How commands get from lanes into streams. All with the group's mutex held.
+struct flow {
+    using state = detail::lane_state;
+    using kind = detail::command_kind;
+
+    /// Puts what it can into the streams, whatever lane it was held in.
+    static void drain(detail::rank_group& group) {
+        for (bool any = true; any;) {
+            any = false;
+            for (auto* s : group.lanes)
+                while (!s->held.empty()) {
+                    const bool was_offered = s->is_offered;
+                    const bool is_issued = try_issue(*s, s->held.front());
+                    // An exchange that isn't over may have been the end of another.
+                    any = any || is_issued || s->is_offered != was_offered;
+                    if (!is_issued) break;
+                    s->held.pop_front();
+                    s->is_offered = false;
+                }
+        }
+        group.moved.notify_all();
+    }
+    /// False if it has to wait for another lane.
+    static bool try_issue(state& on, detail::command& c) {
+        if (on.group.failed.happened().load()) {
+            if (c.kind == kind::record) ++c.marker->recorded;
+            return true;
+        }
+        try {
+            return issue(on, c);
+        } catch (const std::exception& e) {
+            fail(on, c, e.what());
+            return true;
+        }
+    }
+    static void fail(state& on, const detail::command& c, const char* reason) {
+        const bool is_task = c.kind == kind::launch || c.kind == kind::copy || c.kind == kind::exchange;
+        on.group.failed.report(on.self, is_task ? to_string(c.label) : "between two operations", reason);
+        on.group.moved.notify_all();
+    }
+
+private:
+    static bool issue(state& on, detail::command& c) {
+        switch (c.kind) {
+        case kind::launch:
+            timed(on, [&] {
+                lane same{on};
+                const range shown{label_text(c.label).data()};
+                c.invoke(c.work.data(), same);
+            });
+            return true;
+        case kind::record:
+            on.target.record(c.marker->done);
+            ++c.marker->recorded;
+            return true;
+        case kind::wait:
+            if (c.marker->recorded < c.number) return false;
+            if (c.number > 0) on.target.wait(c.marker->done);
+            return true;
+        case kind::copy:
+            timed(on, [&] {
+                const range shown{label_text(c.label).data()};
+                for (const auto& [to, from] : c.pieces)
+                    on.target.copy(to.data(), from.data(), from.size(), c.direction);
+            });
+            return true;
+        case kind::exchange:
+            if (!on.is_offered) begin_timing(on);
+            if (!on.by.carry(on, c)) return false;
+            end_timing(on);
+            return true;
+        }
+        return true;
+    }
+    template <class Issue> static void timed(state& on, Issue issue_work) {
+        begin_timing(on);
+        issue_work();
+        end_timing(on);
+    }
+    static void begin_timing(state& on) {
+        if (!on.timed) return;
+        if (on.used == on.events.size()) on.events.emplace_back();
+        on.target.record(on.events[on.used].first);
+    }
+    static void end_timing(state& on) {
+        if (on.timed) on.target.record(on.events[on.used++].second);
+    }
+    /// "PP:2F0", as PyTorch's profiler has it, without allocating anything.
+    static std::array<char, 48> label_text(const task_label& label) {
+        std::array<char, 48> text{'P', 'P', ':'};
+        char* at = text.data() + 3;
+        at = std::to_chars(at, text.end(), label.op.stage.value()).ptr;
+        const auto letters =
+            label.kind == task_label::task_kind::update ? std::string_view{"UPDATE"} : spelling(label.op.kind);
+        at = std::copy(letters.begin(), letters.end(), at);
+        if (label.kind != task_label::task_kind::update)
+            at = std::to_chars(at, text.end() - 1, label.op.microbatch.value()).ptr;
+        *at = '\0';
+        return text;
+    }
+};
+
+inline void lane::put_locked(const detail::command& c) {
+    auto& s = *state_;
+    s.held.push_back(c);
+    if (s.held.size() > 1) return;
+    // All others are held back by what only this one may give them.
+    if (c.kind == detail::command_kind::record || c.kind == detail::command_kind::exchange) return flow::drain(s.group);
+    if (flow::try_issue(s, s.held.front())) s.held.pop_front();
+}
+
+static_assert(execution::check_lane<lane>());
+static_assert(execution::timed_lane<lane>);
+
+} // namespace optpipe::cuda
