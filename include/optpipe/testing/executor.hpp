@@ -1,0 +1,171 @@
+#pragma once
+
+#include "optpipe/core/index.hpp"
+#include "optpipe/execution/copy_engine.hpp"
+#include "optpipe/execution/executor.hpp"
+#include "optpipe/execution/lane.hpp"
+#include "optpipe/execution/memory.hpp"
+#include "optpipe/execution/stage_model.hpp"
+#include "optpipe/execution/transport.hpp"
+#include "optpipe/schedule/program.hpp"
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+/// The least that each concept of execution asks for.
+namespace optpipe::testing::archetype {
+
+struct lane {
+    struct marker {
+        marker(marker&&) = default;
+        marker& operator=(marker&&) = default;
+    };
+    lane(lane&&) = default;
+    lane& operator=(lane&&) = default;
+    template <execution::small_work Work> void launch(const task_label&, const Work&) {}
+    void record(marker&) {}
+    void wait(const marker&) {}
+};
+struct copy_engine {
+    void copy_out(lane&, const task_label&, execution::copy_pieces) {}
+    void copy_in(lane&, const task_label&, execution::copy_pieces) {}
+};
+struct slab {
+    slab(slab&&) = default;
+    slab& operator=(slab&&) = default;
+    std::span<std::byte> memory() const { return {}; }
+};
+struct device_memory {
+    slab device(std::size_t);
+    slab host(std::size_t);
+};
+struct transport {
+    struct batch {
+        void send(const task_label&, std::span<const std::byte>) {}
+        void receive(const task_label&, std::span<std::byte>) {}
+    };
+    template <class Messages> void exchange(lane&, const Messages&) {}
+};
+struct stage_model {
+    void forward(lane&, const execution::forward_task&) {}
+    void backward_input(lane&, const execution::backward_task&) {}
+    void backward_weight(lane&, const execution::weight_task&) {}
+};
+struct executor {
+    using lane_type = archetype::lane;
+    archetype::lane open_lane(lane_kind, std::size_t);
+    archetype::lane::marker make_marker();
+    copy_engine copies() { return {}; }
+    archetype::transport transport() { return {}; }
+    device_memory memory() { return {}; }
+    optpipe::rank self() const { return {}; }
+    std::size_t ranks() const { return 1; }
+    void finish() {}
+    void cancel(std::string_view, std::string_view) {}
+};
+
+static_assert(execution::lane<lane> && execution::copy_engine<copy_engine, lane> && execution::memory<device_memory> &&
+              execution::transport<transport, lane> && execution::stage_model<stage_model, lane> &&
+              execution::executor<executor>);
+
+} // namespace optpipe::testing::archetype
+
+/// Archetypes that lack one requirement each.
+namespace optpipe::testing::mutant {
+
+struct lane_without_move : archetype::lane {
+    lane_without_move(lane_without_move&&) = delete;
+    lane_without_move& operator=(lane_without_move&&) = delete;
+};
+struct lane_without_marker {
+    template <class Work> void launch(const task_label&, const Work&) {}
+};
+struct lane_without_launch : archetype::lane {
+    void launch(const task_label&, int) = delete;
+};
+struct lane_without_record : archetype::lane {
+    void record(marker&) = delete;
+};
+struct lane_without_wait : archetype::lane {
+    void wait(const marker&) = delete;
+};
+/// Waiting isn't for whoever has a marker to read only.
+struct lane_with_mutable_wait : archetype::lane {
+    void wait(marker&) {}
+};
+
+struct copy_engine_without_copy_out : archetype::copy_engine {
+    void copy_out() = delete;
+};
+struct copy_engine_without_copy_in : archetype::copy_engine {
+    void copy_in() = delete;
+};
+
+struct memory_without_device : archetype::device_memory {
+    void device(std::size_t) = delete;
+};
+struct memory_without_host : archetype::device_memory {
+    void host(std::size_t) = delete;
+};
+/// Who owns it?
+struct memory_with_bare_pointer : archetype::device_memory {
+    std::byte* device(std::size_t) { return nullptr; }
+};
+
+struct transport_without_batch {
+    template <class Messages> void exchange(archetype::lane&, const Messages&) {}
+};
+struct transport_without_send : archetype::transport {
+    struct batch {
+        void receive(const task_label&, std::span<std::byte>) {}
+    };
+};
+struct transport_without_receive : archetype::transport {
+    struct batch {
+        void send(const task_label&, std::span<const std::byte>) {}
+    };
+};
+/// Messages go one by one.
+struct transport_without_exchange : archetype::transport {
+    void exchange() = delete;
+    void send(archetype::lane&, const task_label&, std::span<const std::byte>) {}
+};
+
+struct stage_without_forward : archetype::stage_model {
+    void forward() = delete;
+};
+struct stage_without_backward_input : archetype::stage_model {
+    void backward_input() = delete;
+};
+struct stage_without_backward_weight : archetype::stage_model {
+    void backward_weight() = delete;
+};
+
+struct executor_without_lane_type {};
+struct executor_without_open_lane : archetype::executor {
+    void open_lane() = delete;
+};
+struct executor_without_make_marker : archetype::executor {
+    void make_marker() = delete;
+};
+struct executor_without_copies : archetype::executor {
+    void copies() = delete;
+};
+struct executor_without_transport : archetype::executor {
+    void transport() = delete;
+};
+struct executor_without_memory : archetype::executor {
+    void memory() = delete;
+};
+struct executor_without_place : archetype::executor {
+    void self() const = delete;
+};
+struct executor_without_finish : archetype::executor {
+    void finish() = delete;
+};
+struct executor_without_cancel : archetype::executor {
+    void cancel() = delete;
+};
+
+} // namespace optpipe::testing::mutant

@@ -1,0 +1,9 @@
+// expect: executor: needs .copies
+#include "optpipe/testing/executor.hpp"
+
+#ifdef OPTPIPE_CONTROL
+using subject = optpipe::testing::archetype::executor;
+#else
+using subject = optpipe::testing::mutant::executor_without_copies;
+#endif
+static_assert(optpipe::execution::check_executor<subject>());

@@ -1,0 +1,9 @@
+// expect: executor: needs .lane_type::marker make_marker
+#include "optpipe/testing/executor.hpp"
+
+#ifdef OPTPIPE_CONTROL
+using subject = optpipe::testing::archetype::executor;
+#else
+using subject = optpipe::testing::mutant::executor_without_make_marker;
+#endif
+static_assert(optpipe::execution::check_executor<subject>());

@@ -1,0 +1,9 @@
+// expect: lane: needs .void launch
+#include "optpipe/testing/executor.hpp"
+
+#ifdef OPTPIPE_CONTROL
+using subject = optpipe::testing::archetype::lane;
+#else
+using subject = optpipe::testing::mutant::lane_without_launch;
+#endif
+static_assert(optpipe::execution::check_lane<subject>());

@@ -1,0 +1,9 @@
+// expect: lane: needs a movable type .marker
+#include "optpipe/testing/executor.hpp"
+
+#ifdef OPTPIPE_CONTROL
+using subject = optpipe::testing::archetype::lane;
+#else
+using subject = optpipe::testing::mutant::lane_without_marker;
+#endif
+static_assert(optpipe::execution::check_lane<subject>());

@@ -1,0 +1,9 @@
+// expect: memory: needs .host
+#include "optpipe/testing/executor.hpp"
+
+#ifdef OPTPIPE_CONTROL
+using subject = optpipe::testing::archetype::device_memory;
+#else
+using subject = optpipe::testing::mutant::memory_without_host;
+#endif
+static_assert(optpipe::execution::check_memory<subject>());

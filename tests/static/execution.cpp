@@ -1,0 +1,70 @@
+#include "optpipe/execution/threads/executor.hpp"
+#include "optpipe/testing/executor.hpp"
+#include "optpipe/testing/executor_model.hpp"
+#include "optpipe/testing/trace_executor.hpp"
+
+namespace {
+
+namespace ex = optpipe::execution;
+using namespace optpipe::testing;
+
+static_assert(ex::lane<archetype::lane>);
+static_assert(!ex::lane<mutant::lane_without_move>);
+static_assert(!ex::lane<mutant::lane_without_marker>);
+static_assert(!ex::lane<mutant::lane_without_launch>);
+static_assert(!ex::lane<mutant::lane_without_record>);
+static_assert(!ex::lane<mutant::lane_without_wait>);
+static_assert(!ex::lane<mutant::lane_with_mutable_wait>);
+
+static_assert(ex::copy_engine<archetype::copy_engine, archetype::lane>);
+static_assert(!ex::copy_engine<mutant::copy_engine_without_copy_out, archetype::lane>);
+static_assert(!ex::copy_engine<mutant::copy_engine_without_copy_in, archetype::lane>);
+
+static_assert(ex::memory<archetype::device_memory>);
+static_assert(!ex::memory<mutant::memory_without_device>);
+static_assert(!ex::memory<mutant::memory_without_host>);
+static_assert(!ex::memory<mutant::memory_with_bare_pointer>);
+
+static_assert(ex::transport<archetype::transport, archetype::lane>);
+static_assert(!ex::transport<mutant::transport_without_batch, archetype::lane>);
+static_assert(!ex::transport<mutant::transport_without_send, archetype::lane>);
+static_assert(!ex::transport<mutant::transport_without_receive, archetype::lane>);
+static_assert(!ex::transport<mutant::transport_without_exchange, archetype::lane>);
+
+static_assert(ex::stage_model<archetype::stage_model, archetype::lane>);
+static_assert(!ex::stage_model<mutant::stage_without_forward, archetype::lane>);
+static_assert(!ex::stage_model<mutant::stage_without_backward_input, archetype::lane>);
+static_assert(!ex::stage_model<mutant::stage_without_backward_weight, archetype::lane>);
+static_assert(!ex::has_backward<archetype::stage_model, archetype::lane>);
+static_assert(!ex::has_update<archetype::stage_model, archetype::lane>);
+
+static_assert(ex::executor<archetype::executor>);
+static_assert(!ex::executor<mutant::executor_without_lane_type>);
+static_assert(!ex::executor<mutant::executor_without_open_lane>);
+static_assert(!ex::executor<mutant::executor_without_make_marker>);
+static_assert(!ex::executor<mutant::executor_without_copies>);
+static_assert(!ex::executor<mutant::executor_without_transport>);
+static_assert(!ex::executor<mutant::executor_without_memory>);
+static_assert(!ex::executor<mutant::executor_without_place>);
+static_assert(!ex::executor<mutant::executor_without_finish>);
+static_assert(!ex::executor<mutant::executor_without_cancel>);
+
+// Ours.
+static_assert(ex::executor<optpipe::threads::executor>);
+static_assert(ex::executor<trace_executor>);
+static_assert(ex::timed_lane<optpipe::threads::lane> && !ex::timed_lane<archetype::lane>);
+static_assert(ex::stage_model<tracing_model, optpipe::threads::lane>);
+static_assert(ex::has_update<tracing_model, optpipe::threads::lane>);
+
+// Work that would have to be allocated for, or to be destroyed, isn't taken.
+struct large_work {
+    std::byte state[64];
+    void operator()(optpipe::threads::lane&) const {}
+};
+struct owning_work {
+    std::vector<int> state;
+    void operator()(optpipe::threads::lane&) const {}
+};
+static_assert(!ex::small_work<large_work> && !ex::small_work<owning_work>);
+
+} // namespace
