@@ -69,6 +69,8 @@ public:
     [[nodiscard]] travel_form form() const { return form_; }
     [[nodiscard]] const grid& time() const { return time_; }
     [[nodiscard]] const per_stage<stage_tasks>& stages() const { return stages_; }
+    /// For `span`, per rank, a task that begins no later than all others.
+    [[nodiscard]] const std::vector<task_index>& begins() const { return begins_; }
     /// Whether any stash may travel.
     [[nodiscard]] bool travels() const { return travels_; }
 
@@ -287,6 +289,7 @@ private:
     }
     void add_span(const std::vector<task_index>& own, const relations& known) {
         const auto begin = model_.add_task(0);
+        begins_.push_back(begin);
         for (const auto t : own) {
             const auto follows = [&](task_index x) { return x != t && known.ways()(x, t) >= 0; };
             if (std::none_of(own.begin(), own.end(), follows)) model_.add_difference(begin, t, 0);
@@ -309,6 +312,7 @@ private:
     per_stage<stage_tasks> stages_;
     model model_;
     std::vector<span_end> span_ends_;
+    std::vector<task_index> begins_;
     bool travels_ = false;
 };
 

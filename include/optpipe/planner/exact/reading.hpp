@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -36,6 +37,13 @@ public:
             by_stage_[timed.op.stage.position()].push_back(timed);
         for (const stage at : p.graph.all_stages())
             read_stage(at);
+        for (const auto begin : m.begins())
+            result_.starts[begin] = std::numeric_limits<ticks>::max();
+        for (const auto& timed : s.operations)
+            if (!m.begins().empty() && !is_transfer(timed.op.kind)) {
+                auto& begin = result_.starts[m.begins()[p.rank_of(timed.op.stage).position()]];
+                begin = std::min(begin, time(timed.start));
+            }
         read_choices();
     }
     [[nodiscard]] assignment&& result() && { return static_cast<assignment&&>(result_); }
