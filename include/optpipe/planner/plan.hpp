@@ -105,7 +105,7 @@ private:
             run_part(*part, {options_.seed, part->first_effort(board_.to_solve()), 1});
         if (board_.done()) return;
         if (!options_.time_limit)
-            search_in_rounds(board_, parts_, {.seed = options_.seed, .threads = threads_, .rounds = usual_rounds},
+            search_in_rounds(board_, parts_, {.seed = options_.seed, .threads = threads_, .rounds = short_rounds},
                              log_);
         else if (options_.deterministic)
             search_in_rounds(board_, parts_, {.seed = options_.seed, .threads = threads_}, log_);
@@ -212,7 +212,6 @@ private:
 
     static constexpr std::string_view structure = "structure";
     static constexpr std::string_view cached = "cache";
-    static constexpr std::size_t usual_rounds = 3;
 
     const plan_options& options_;
     std::size_t threads_;

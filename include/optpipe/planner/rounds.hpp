@@ -97,9 +97,11 @@ private:
     std::atomic<std::size_t> settled_;
 };
 
+/// Rounds in which nobody is to take long.
+inline constexpr std::size_t short_rounds = 3;
+
 /// What a part is given in a round; those that take long begin later, with little.
 inline std::size_t effort_of(const any_search_part& part, const problem& p, std::size_t round, std::size_t factor) {
-    constexpr std::size_t short_rounds = 3;
     const auto first = part.first_effort(p);
     if (first == 0) return round < short_rounds ? 0 : factor;
     constexpr auto most = std::numeric_limits<std::size_t>::max();
@@ -128,8 +130,8 @@ inline void search_in_rounds(search_board& board, const std::vector<any_search_p
             for (std::size_t copy = 0; copy < copies; ++copy)
                 jobs.push_back({&part, {options.seed + (part.draws() ? round * copies + copy : 0), effort, 1}});
         }
-        if (jobs.empty()) return;
-        detail::search_round{board, std::move(jobs)}.run(options.threads, log);
+        if (jobs.empty() && round >= detail::short_rounds) return;
+        if (!jobs.empty()) detail::search_round{board, std::move(jobs)}.run(options.threads, log);
         if (factor <= std::numeric_limits<std::size_t>::max() / options.growth) factor *= options.growth;
     }
 }

@@ -79,6 +79,7 @@ struct window_part {
 /// `milp_part`, whose effort is time.
 struct timed_milp_part : milp_part {
     static constexpr bool timed = true;
+    static constexpr double share = 0.5;
 };
 
 static_assert(check_search_part<timed_milp_part>() && has_timed<timed_milp_part>);
