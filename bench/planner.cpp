@@ -1,0 +1,509 @@
+// What the planner reaches, and when: every problem file of a folder is planned once, and the acceptance points of the
+// planner are read off the history of its search. Markdown tables on standard output.
+//
+//     bench_planner [--time SECONDS] [--threads N] [--seed N] [--only TEXT]... [--without PART]...
+//                   [--csv FILE] [--json FILE] [--svg FILE] [--reference FILE.csv] [FOLDER | PROBLEM.json]...
+//
+// By default the problems of the tests, 10 seconds and 2 threads. `--only` keeps the problems whose names hold the
+// text. The first table: the published schedule and the best value known, `adaptive` alone, the best after 1, 3, 10, 30
+// and 100 seconds, the bound in the end. The second: time in which the busiest rank is idle, beside PipeOffload's
+// within the same memory. Then how many problems are as good as they should be, and which aren't. CSV and JSON hold
+// every step.
+#include <optpipe/core/format.hpp>
+#include <optpipe/io/escape.hpp>
+#include <optpipe/io/file.hpp>
+#include <optpipe/io/json.hpp>
+#include <optpipe/planner.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <initializer_list>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace optpipe;
+
+struct settings {
+    double seconds = 10.0;
+    std::size_t threads = 2;
+    std::uint64_t seed = 1;
+    std::vector<std::string> only{};
+    std::vector<std::string> without{};
+    std::string csv{};
+    std::string json{};
+    std::string svg{};
+    std::string references = OPTPIPE_SOURCE_DIR "/tests/data/reference_objectives.csv";
+    std::vector<std::string> places{};
+};
+
+struct reference {
+    std::string method{};
+    double published = 0.0;
+    std::optional<double> best_known{};
+};
+
+/// What one problem came to.
+struct row {
+    problem of{};
+    std::optional<reference> known{};
+    plan_result planned{};
+    /// `adaptive` alone, with its usual effort.
+    double adaptive = 0.0;
+    double adaptive_seconds = 0.0;
+    std::optional<double> pipe_offload{};
+
+    [[nodiscard]] double objective() const { return planned.objective.value(); }
+    [[nodiscard]] double bound() const { return planned.bound.value(); }
+    [[nodiscard]] double busy() const {
+        duration most{};
+        for (const auto r : of.graph.all_ranks())
+            most = std::max(most, of.load(r));
+        return most.value();
+    }
+    [[nodiscard]] std::optional<double> proof_seconds() const {
+        if (planned.why != plan_end::optimal || planned.history.empty()) return std::nullopt;
+        return planned.history.back().seconds;
+    }
+};
+
+constexpr double times[] = {1.0, 3.0, 10.0, 30.0, 100.0};
+
+bool not_above(double value, double limit) { return value <= limit * (1.0 + tolerance{}.relative); }
+
+/// The last step that was made within so many seconds.
+const search_step* step_at(const row& r, double seconds) {
+    const search_step* last = nullptr;
+    for (const auto& step : r.planned.history)
+        if (step.seconds <= seconds && !step.objective.is_unlimited()) last = &step;
+    return last;
+}
+
+double gap_at(const row& r, double seconds) {
+    const auto* step = step_at(r, seconds);
+    return step ? std::max(0.0, (step->objective - step->bound) / step->objective) : 1.0;
+}
+
+// Reading.
+
+/// problem,busy,published_method,published,best_known
+std::map<std::string, reference> read_references(const std::string& path) {
+    std::map<std::string, reference> references;
+    std::ifstream file{path};
+    std::string line;
+    std::getline(file, line);
+    while (std::getline(file, line)) {
+        std::istringstream fields{line};
+        std::string name, busy, method, published, best;
+        std::getline(fields, name, ',');
+        std::getline(fields, busy, ',');
+        std::getline(fields, method, ',');
+        std::getline(fields, published, ',');
+        std::getline(fields, best, ',');
+        auto& entry = references[name];
+        entry = {method, std::stod(published), {}};
+        if (!best.empty()) entry.best_known = std::stod(best);
+    }
+    return references;
+}
+
+std::vector<std::filesystem::path> problem_files(const settings& s) {
+    std::vector<std::filesystem::path> files;
+    for (const auto& place : s.places) {
+        if (!std::filesystem::is_directory(place)) {
+            files.emplace_back(place);
+            continue;
+        }
+        for (const auto& entry : std::filesystem::directory_iterator{place})
+            if (entry.path().extension() == ".json") files.push_back(entry.path());
+    }
+    std::sort(files.begin(), files.end());
+    const auto unwanted = [&](const std::filesystem::path& file) {
+        const auto holds = [&](const std::string& text) {
+            return file.filename().string().find(text) != std::string::npos;
+        };
+        return !s.only.empty() && std::none_of(s.only.begin(), s.only.end(), holds);
+    };
+    files.erase(std::remove_if(files.begin(), files.end(), unwanted), files.end());
+    return files;
+}
+
+[[noreturn]] void usage(const std::string& what) {
+    std::cerr << "bench_planner: " << what << "; see the head of bench/planner.cpp\n";
+    std::exit(2);
+}
+
+settings read_settings(int count, char** arguments) {
+    settings s;
+    const std::map<std::string, std::function<void(const std::string&)>> options{
+        {"--time", [&](const std::string& v) { s.seconds = std::stod(v); }},
+        {"--threads", [&](const std::string& v) { s.threads = std::stoul(v); }},
+        {"--seed", [&](const std::string& v) { s.seed = std::stoull(v); }},
+        {"--only", [&](const std::string& v) { s.only.push_back(v); }},
+        {"--without", [&](const std::string& v) { s.without.push_back(v); }},
+        {"--csv", [&](const std::string& v) { s.csv = v; }},
+        {"--json", [&](const std::string& v) { s.json = v; }},
+        {"--svg", [&](const std::string& v) { s.svg = v; }},
+        {"--reference", [&](const std::string& v) { s.references = v; }},
+    };
+    for (int i = 1; i < count; ++i) {
+        const std::string word = arguments[i];
+        const auto option = options.find(word);
+        if (option == options.end()) {
+            if (word.starts_with('-')) usage("there is no option " + word);
+            s.places.push_back(word);
+        } else if (++i == count) {
+            usage(word + " needs a value");
+        } else {
+            option->second(arguments[i]);
+        }
+    }
+    if (s.places.empty()) s.places.push_back(OPTPIPE_SOURCE_DIR "/tests/data/problems");
+    return s;
+}
+
+// Planning.
+
+std::optional<row> plan_one(const settings& s, const problem& p, const std::map<std::string, reference>& references) {
+    row r;
+    r.of = p;
+    const auto found = references.find(p.name);
+    if (found != references.end()) r.known = found->second;
+    const stopwatch watch;
+    const auto alone = build_schedule(p, adaptive);
+    r.adaptive_seconds = watch.seconds();
+    if (alone) r.adaptive = objective_of(p, *alone).value();
+    plan_options options{.threads = s.threads, .seed = s.seed, .without = s.without};
+    options.time_limit = std::chrono::duration<double>{s.seconds};
+    auto planned = plan(p, options);
+    if (!planned) {
+        std::cerr << "bench_planner: " << p.name << ": " << describe(planned.why()) << '\n';
+        return std::nullopt;
+    }
+    r.planned = *std::move(planned);
+    for (const auto& b : r.planned.builders)
+        if (b.method.starts_with("po") && b.objective)
+            r.pipe_offload = std::min(r.pipe_offload.value_or(b.objective->value()), b.objective->value());
+    return r;
+}
+
+// Tables.
+
+std::string number(double value) { return format_number(value, 7); }
+
+void print_head(const settings& s) {
+    std::printf("%g s, %zu threads\n\n| problem | published | best known | adaptive | s |", s.seconds, s.threads);
+    for (const double t : times)
+        if (t <= s.seconds) std::printf(" %g s |", t);
+    std::puts(" end | bound | gap | proof [s] | found by | to published | to best known |");
+    std::printf("| --- | --- | --- | --- | --- |");
+    for (const double t : times)
+        if (t <= s.seconds) std::printf(" --- |");
+    std::puts(" --- | --- | --- | --- | --- | --- | --- |");
+}
+
+void print_row(const settings& s, const row& r) {
+    const auto& known = r.known;
+    std::printf("| %s | %s | %s | %s | %.2f |", r.of.name.c_str(),
+                known ? (known->method + " " + number(known->published)).c_str() : "",
+                known && known->best_known ? number(*known->best_known).c_str() : "", number(r.adaptive).c_str(),
+                r.adaptive_seconds);
+    for (const double t : times) {
+        if (t > s.seconds) continue;
+        const auto* step = step_at(r, t);
+        std::printf(" %s |", step ? number(step->objective.value()).c_str() : "none");
+    }
+    const auto proof = r.proof_seconds();
+    std::printf(" %s | %s | %.2f %% | %s | %s |", number(r.objective()).c_str(), number(r.bound()).c_str(),
+                100.0 * r.planned.gap, proof ? format_number(*proof, 3).c_str() : "-", r.planned.method.c_str());
+    std::printf(" %s |", known ? format_number(r.objective() / known->published, 4).c_str() : "");
+    std::printf(" %s |\n",
+                known && known->best_known ? format_number(r.objective() / *known->best_known, 4).c_str() : "");
+    std::fflush(stdout);
+}
+
+void print_idle(const std::vector<row>& rows) {
+    std::puts("\n| problem | busiest rank | idle | PipeOffload idle | share | least by the bound |");
+    std::puts("| --- | --- | --- | --- | --- | --- |");
+    for (const auto& r : rows) {
+        if (!r.pipe_offload) continue;
+        const double theirs = *r.pipe_offload - r.busy();
+        const double ours = r.objective() - r.busy();
+        std::printf("| %s | %s | %s | %s | %s | %s |\n", r.of.name.c_str(), number(r.busy()).c_str(),
+                    number(ours).c_str(), number(theirs).c_str(),
+                    theirs > 0.0 ? format_number(ours / theirs, 3).c_str() : "-", number(r.bound() - r.busy()).c_str());
+    }
+}
+
+// Acceptance.
+
+/// One thing that is asked of some problems.
+struct demand {
+    const char* what;
+    std::function<bool(const row&)> concerns;
+    std::function<bool(const row&)> holds;
+};
+
+bool begins(const row& r, std::initializer_list<std::string_view> prefixes) {
+    return std::any_of(prefixes.begin(), prefixes.end(), [&](std::string_view p) { return r.of.name.starts_with(p); });
+}
+
+bool proven_within(const row& r, double seconds) {
+    const auto proof = r.proof_seconds();
+    return proof && *proof <= seconds;
+}
+
+/// Controllable Memory, appendix: max(6m + 6p − 3k − 1, 6m + p − 1) for unit passes and k stashes.
+double v_unit_value(const row& r) {
+    const double m = static_cast<double>(r.of.graph.microbatches());
+    const double p = static_cast<double>(r.of.graph.ranks());
+    const double k = r.of.memory_limit[rank{0}] / r.of.costs[stage{0}].activation;
+    return std::max(6.0 * m + 6.0 * p - 3.0 * k - 1.0, 6.0 * m + p - 1.0);
+}
+
+bool half_the_idle_time(const row& r) {
+    const double wanted = r.busy() + 0.5 * (*r.pipe_offload - r.busy());
+    return not_above(r.objective(), std::max(wanted, r.bound()));
+}
+
+std::vector<demand> demands() {
+    const auto beaten = [](const row& r) {
+        return r.known && (r.known->published - r.bound()) / r.known->published > 0.03;
+    };
+    return {
+        {"without offloading up to 8×16 (unit, skew): proven within 1 s",
+         [](const row& r) {
+             return begins(r, {"unit-", "skew-"});
+         },
+         [](const row& r) { return proven_within(r, 1.0); }},
+        {"small (unit-p2 to p4, offload-p2 to p4, v-unit-p4): proven within 10 s",
+         [](const row& r) {
+             return begins(r, {"unit-p2", "unit-p3", "unit-p4", "offload-p2", "offload-p3", "offload-p4", "v-unit-p4"});
+         },
+         [](const row& r) { return proven_within(r, 10.0); }},
+        {"offload-p6: proven within 60 s (most of them)", [](const row& r) { return begins(r, {"offload-p6"}); },
+         [](const row& r) { return proven_within(r, 60.0); }},
+        {"at least as good as the best published schedule", [](const row& r) { return r.known.has_value(); },
+         [](const row& r) { return not_above(r.objective(), r.known->published); }},
+        {"at least as good as the best value known", [](const row& r) { return r.known && r.known->best_known; },
+         [](const row& r) { return not_above(r.objective(), *r.known->best_known); }},
+        {"better than the best published schedule where that is more than 3 % above the bound", beaten,
+         [](const row& r) { return !not_above(r.known->published, r.objective()); }},
+        {"v-unit at max(6m + 6p - 3k - 1, 6m + p - 1)", [](const row& r) { return begins(r, {"v-unit"}); },
+         [](const row& r) { return not_above(r.objective(), v_unit_value(r)); }},
+        {"at most half of PipeOffload's idle time, or at the bound (offload-*)",
+         [](const row& r) { return begins(r, {"offload-"}) && r.pipe_offload; }, half_the_idle_time},
+    };
+}
+
+void print_demands(const std::vector<row>& rows) {
+    std::puts("\n| what is asked | holds | of | not for |");
+    std::puts("| --- | --- | --- | --- |");
+    for (const auto& d : demands()) {
+        std::size_t all = 0;
+        std::size_t good = 0;
+        std::string others;
+        for (const auto& r : rows) {
+            if (!d.concerns(r)) continue;
+            ++all;
+            if (d.holds(r))
+                ++good;
+            else
+                others += (others.empty() ? "" : ", ") + r.of.name;
+        }
+        if (all > 0) std::printf("| %s | %zu | %zu | %s |\n", d.what, good, all, others.c_str());
+    }
+}
+
+// Files.
+
+std::string csv_of(const std::vector<row>& rows) {
+    std::string text = "problem,seconds,part,objective,bound\n";
+    for (const auto& r : rows)
+        for (const auto& step : r.planned.history)
+            text += r.of.name + ',' + format_number(step.seconds) + ',' + step.part + ',' +
+                    (step.objective.is_unlimited() ? "" : exact_number(step.objective.value())) + ',' +
+                    exact_number(step.bound.value()) + '\n';
+    return text;
+}
+
+nlohmann::ordered_json json_of(const row& r) {
+    nlohmann::ordered_json entry{{"problem", r.of.name},
+                                 {"objective", r.objective()},
+                                 {"bound", r.bound()},
+                                 {"gap", r.planned.gap},
+                                 {"why", std::string{text_of(r.planned.why)}},
+                                 {"seconds", r.planned.seconds},
+                                 {"method", r.planned.method},
+                                 {"adaptive", r.adaptive},
+                                 {"busy", r.busy()}};
+    if (const auto proof = r.proof_seconds()) entry["proof_seconds"] = *proof;
+    if (r.pipe_offload) entry["pipe_offload"] = *r.pipe_offload;
+    if (r.known) {
+        entry["published"] = r.known->published;
+        entry["published_method"] = r.known->method;
+        if (r.known->best_known) entry["best_known"] = *r.known->best_known;
+    }
+    for (const auto& part : r.planned.parts)
+        entry["parts"].push_back({{"name", part.name},
+                                  {"runs", part.runs},
+                                  {"seconds", part.seconds},
+                                  {"schedules", part.schedules},
+                                  {"bounds", part.bounds}});
+    for (const auto& step : r.planned.history) {
+        nlohmann::ordered_json one{{"part", step.part}, {"seconds", step.seconds}, {"bound", step.bound.value()}};
+        if (!step.objective.is_unlimited()) one["objective"] = step.objective.value();
+        entry["history"].push_back(std::move(one));
+    }
+    return entry;
+}
+
+/// The mean gap of a group of problems over time, one line per group. Both axes from the left and bottom edge; time as
+/// a logarithm, from a hundredth of a second.
+class gap_plot {
+public:
+    gap_plot(const std::vector<row>& rows, double seconds) : rows_{rows}, last_{std::max(seconds, 1.0)} {
+        for (std::size_t i = 0; i <= points; ++i)
+            times_.push_back(first * std::pow(last_ / first, static_cast<double>(i) / static_cast<double>(points)));
+    }
+
+    std::string svg() {
+        const std::pair<const char*, std::initializer_list<std::string_view>> groups[] = {
+            {"all", {""}},
+            {"unit, skew", {"unit", "skew"}},
+            {"offload", {"offload"}},
+            {"v-unit, po", {"v-unit", "po-"}},
+            {"zb", {"zb-"}},
+            {"models", {"gpt", "llama", "longcontext"}},
+        };
+        for (const auto& [name, prefixes] : groups)
+            add(name, prefixes);
+        for (const auto& line : lines_)
+            for (const double gap : line.gaps)
+                highest_ = std::max(highest_, gap);
+        std::string text = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"720\" height=\"400\" "
+                           "font-family=\"sans-serif\" font-size=\"12\">\n";
+        text += "<rect width=\"720\" height=\"400\" fill=\"white\"/>\n" + axes();
+        for (std::size_t i = 0; i < lines_.size(); ++i)
+            text += drawn(lines_[i], i);
+        return text + "</svg>\n";
+    }
+
+private:
+    static constexpr double first = 0.01;
+    static constexpr std::size_t points = 200;
+    static constexpr double left = 60, right = 560, top = 20, bottom = 350;
+
+    struct curve {
+        std::string name;
+        std::vector<double> gaps;
+        double adaptive = 0.0;
+    };
+
+    void add(const char* name, std::initializer_list<std::string_view> prefixes) {
+        curve l{name, std::vector<double>(times_.size(), 0.0)};
+        double count = 0.0;
+        for (const auto& r : rows_) {
+            if (!begins(r, prefixes)) continue;
+            count += 1.0;
+            l.adaptive += r.adaptive > 0.0 ? std::max(0.0, (r.adaptive - r.bound()) / r.adaptive) : 1.0;
+            for (std::size_t i = 0; i < times_.size(); ++i)
+                l.gaps[i] += gap_at(r, times_[i]);
+        }
+        if (count == 0.0) return;
+        for (auto& gap : l.gaps)
+            gap /= count;
+        l.adaptive /= count;
+        lines_.push_back(std::move(l));
+    }
+    [[nodiscard]] double x(double seconds) const {
+        return left + (right - left) * std::log(seconds / first) / std::log(last_ / first);
+    }
+    [[nodiscard]] double y(double gap) const { return bottom - (bottom - top) * std::min(gap / scale(), 1.0); }
+    /// Before the first schedule the gap is everything: that isn't worth most of the picture.
+    [[nodiscard]] double scale() const { return std::min(highest_, 0.4) + 1e-9; }
+    static std::string at(double value) { return format_number(value, 5); }
+    [[nodiscard]] std::string axes() const {
+        std::string text;
+        for (const double t : {0.01, 0.1, 1.0, 3.0, 10.0, 30.0, 100.0}) {
+            if (t > last_) continue;
+            text += "<line x1=\"" + at(x(t)) + "\" x2=\"" + at(x(t)) +
+                    "\" y1=\"20\" y2=\"350\" stroke=\"#ddd\"/><text x=\"" + at(x(t)) +
+                    "\" y=\"368\" text-anchor=\"middle\">" + format_number(t) + " s</text>\n";
+        }
+        for (int i = 0; i <= 4; ++i) {
+            const double gap = 0.25 * i * scale();
+            text += "<line x1=\"60\" x2=\"560\" y1=\"" + at(y(gap)) + "\" y2=\"" + at(y(gap)) +
+                    "\" stroke=\"#ddd\"/><text x=\"52\" y=\"" + at(y(gap) + 4.0) + "\" text-anchor=\"end\">" +
+                    format_number(100.0 * gap, 3) + " %</text>\n";
+        }
+        return text + "<text x=\"310\" y=\"392\" text-anchor=\"middle\">mean gap over time; dots: adaptive alone, to "
+                      "the final bound</text>\n";
+    }
+    [[nodiscard]] std::string drawn(const curve& l, std::size_t index) const {
+        static constexpr const char* colours[] = {"#000000", "#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e"};
+        const std::string colour = colours[index % std::size(colours)];
+        std::string text = "<polyline fill=\"none\" stroke=\"" + colour + "\" stroke-width=\"" +
+                           (index == 0 ? "2.5" : "1.5") + "\" points=\"";
+        for (std::size_t i = 0; i < times_.size(); ++i)
+            text += at(x(times_[i])) + ',' + at(y(l.gaps[i])) + ' ';
+        text +=
+            "\"/><circle cx=\"" + at(left) + "\" cy=\"" + at(y(l.adaptive)) + "\" r=\"4\" fill=\"" + colour + "\"/>";
+        const auto height = at(top + 20.0 + 18.0 * static_cast<double>(index));
+        return text + "<text x=\"575\" y=\"" + height + "\" fill=\"" + colour + "\">" + l.name + ": " +
+               format_number(100.0 * l.gaps.back(), 3) + " %</text>\n";
+    }
+
+    const std::vector<row>& rows_;
+    double last_;
+    double highest_ = 0.0;
+    std::vector<double> times_{};
+    std::vector<curve> lines_{};
+};
+
+void write_files(const settings& s, const std::vector<row>& rows) {
+    if (!s.csv.empty()) write_file(s.csv, csv_of(rows));
+    if (!s.svg.empty()) write_file(s.svg, gap_plot{rows, s.seconds}.svg());
+    if (s.json.empty()) return;
+    nlohmann::ordered_json all{{"seconds", s.seconds},
+                               {"threads", s.threads},
+                               {"seed", s.seed},
+                               {"problems", nlohmann::ordered_json::array()}};
+    for (const auto& r : rows)
+        all["problems"].push_back(json_of(r));
+    write_file(s.json, all.dump(1) + '\n');
+}
+
+} // namespace
+
+int main(int count, char** arguments) try {
+    const auto s = read_settings(count, arguments);
+    const auto references = read_references(s.references);
+    std::vector<row> rows;
+    print_head(s);
+    for (const auto& file : problem_files(s)) {
+        auto r = plan_one(s, read_problem(file.string()), references);
+        if (!r) continue;
+        print_row(s, *r);
+        rows.push_back(*std::move(r));
+    }
+    print_idle(rows);
+    print_demands(rows);
+    write_files(s, rows);
+} catch (const std::exception& e) {
+    std::cerr << "bench_planner: " << e.what() << '\n';
+    return 2;
+}
