@@ -2,6 +2,7 @@
 
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/index.hpp"
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/expression.hpp"
 
 #include <algorithm>
@@ -88,6 +89,8 @@ public:
     [[nodiscard]] std::size_t variables() const { return columns_.size(); }
     [[nodiscard]] std::size_t rows() const { return rows_.size(); }
     [[nodiscard]] std::size_t nonzeros() const { return terms_.size(); }
+    /// Names beyond a few letters come on top.
+    [[nodiscard]] std::size_t bytes() const { return bytes_of(columns_, rows_, terms_); }
     [[nodiscard]] index_range<variable> all_variables() const { return index_range<variable>{variables()}; }
     [[nodiscard]] index_range<row> all_rows() const { return index_range<row>{rows()}; }
 

@@ -40,7 +40,8 @@ private:
 struct solve_options {
     std::chrono::duration<double> time_limit{std::numeric_limits<double>::infinity()};
     std::size_t node_limit = std::numeric_limits<std::size_t>::max();
-    /// Bytes for nodes, cuts and what is learned.
+    /// Bytes for all that the search makes: presolved models, relaxations with their factors, cuts, nodes, and what is
+    /// learned. The given model isn't among them.
     std::size_t memory_limit = std::numeric_limits<std::size_t>::max();
     /// The search stops once objective and bound are this close; at 0 it proves the optimum to the last digits that
     /// the tolerance leaves.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/contract.hpp"
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/model.hpp"
 #include "optpipe/milp/presolve/clique_merging.hpp"
 #include "optpipe/milp/presolve/coefficient_tightening.hpp"
@@ -62,6 +63,11 @@ public:
     [[nodiscard]] std::span<const presolve_count> counts() const { return counts_; }
 
     /// Values of the original's variables from those of the reduced model's, with the same objective.
+    /// Roughly: undos hold lists of their own.
+    [[nodiscard]] std::size_t bytes() const {
+        constexpr std::size_t per_undo = 64;
+        return model_.bytes() + bytes_of(undos_, columns_, reduced_) + per_undo * undos_.size();
+    }
     [[nodiscard]] std::vector<double> restore(std::span<const double> reduced) const {
         OPTPIPE_EXPECT(reduced.size() == columns_.size(), "restore: one value per variable of the reduced model");
         std::vector<double> values(columns_of_original_, 0.0);

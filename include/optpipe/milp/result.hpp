@@ -61,7 +61,7 @@ struct statistics {
     std::size_t cuts = 0;
     std::size_t restarts = 0;
     std::size_t solutions = 0;
-    /// Of nodes, cuts and what was learned; without the model and the relaxations.
+    /// Bytes at the peak, of what `solve_options::memory_limit` counts.
     std::size_t memory = 0;
     double seconds = 0.0;
     std::vector<gap_sample> history;

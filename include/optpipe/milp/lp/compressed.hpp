@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/lp/linear_program.hpp"
 
 #include <cstddef>
@@ -18,6 +19,7 @@ struct compressed {
     [[nodiscard]] int majors() const { return static_cast<int>(start.size()) - 1; }
     [[nodiscard]] int begin(int major) const { return start[at(major)]; }
     [[nodiscard]] int end(int major) const { return start[at(major) + 1]; }
+    [[nodiscard]] std::size_t bytes() const { return bytes_of(start, index, value); }
 };
 
 /// Explicit zeros are left out.

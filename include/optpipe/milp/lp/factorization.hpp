@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/lp/compressed.hpp"
 #include "optpipe/milp/lp/growing_lists.hpp"
 #include "optpipe/milp/lp/markowitz.hpp"
@@ -65,6 +66,11 @@ public:
     [[nodiscard]] bool update(int row, const work_vector& spike, const work_vector& partial, double pivot);
 
     [[nodiscard]] int updates() const { return updates_; }
+    [[nodiscard]] std::size_t bytes() const {
+        return lower_columns_.bytes() + lower_rows_.bytes() + upper_columns_.bytes() + upper_rows_.bytes() +
+               bytes_of(inverse_pivots_, lower_order_, upper_order_, upper_place_, update_row_, update_start_,
+                        update_index_, update_value_);
+    }
     /// Whether solving has become so much dearer that building anew is worth it.
     [[nodiscard]] bool is_bloated() const {
         constexpr std::size_t growth = 3;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
+
 #include <cstddef>
 #include <vector>
 
@@ -24,6 +26,7 @@ public:
     [[nodiscard]] const int* index(int list) const { return index_.data() + lists_[at(list)].start; }
     [[nodiscard]] const double* value(int list) const { return value_.data() + lists_[at(list)].start; }
     [[nodiscard]] double* value(int list) { return value_.data() + lists_[at(list)].start; }
+    [[nodiscard]] std::size_t bytes() const { return bytes_of(lists_, index_, value_); }
     [[nodiscard]] std::size_t footprint() const { return index_.size(); }
 
     void append(int list, int index, double value) {

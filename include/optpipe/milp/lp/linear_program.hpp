@@ -1,5 +1,7 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
+
 #include <Eigen/SparseCore>
 
 #include <cstddef>
@@ -20,6 +22,12 @@ struct linear_program {
 
     [[nodiscard]] std::size_t rows() const { return row_lower.size(); }
     [[nodiscard]] std::size_t columns() const { return cost.size(); }
+    [[nodiscard]] std::size_t bytes() const {
+        const auto entries = static_cast<std::size_t>(matrix.nonZeros());
+        return entries * (sizeof(double) + sizeof(int)) +
+               static_cast<std::size_t>(matrix.outerSize() + 1) * sizeof(int) +
+               bytes_of(cost, column_lower, column_upper, row_lower, row_upper);
+    }
 };
 
 /// A row to be added to a linear program: lower <= sum of coefficient · column <= upper.

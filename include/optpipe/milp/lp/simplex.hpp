@@ -2,6 +2,7 @@
 
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/random.hpp"
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/lp/basis.hpp"
 #include "optpipe/milp/lp/certificate.hpp"
 #include "optpipe/milp/lp/linear_program.hpp"
@@ -73,6 +74,10 @@ public:
     /// Of all solves so far.
     [[nodiscard]] std::size_t iterations() const { return found_.iterations; }
 
+    [[nodiscard]] std::size_t bytes() const {
+        return program_.bytes() + scaled_.t.bytes() + bytes_of(scaled_.scale.row, scaled_.scale.column) +
+               found_.point.bytes() + bytes_of(found_.infeasibility_ray, found_.unbounded_ray);
+    }
     /// Only for a basic column, after a solve.
     [[nodiscard]] optpipe::milp::tableau_row tableau_row(std::size_t j);
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/lp/linear_program.hpp"
 
 #include <algorithm>
@@ -18,6 +19,10 @@ struct solution {
     std::vector<double> duals;
     std::vector<double> reduced_costs;
     double objective = 0.0;
+
+    [[nodiscard]] std::size_t bytes() const {
+        return bytes_of(primal, row_activity, duals, reduced_costs, activity_sizes, reduced_sizes);
+    }
     /// Sums of the sizes of all that adds up to an activity or a reduced cost: the measure of its rounding errors.
     std::vector<double> activity_sizes;
     std::vector<double> reduced_sizes;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/lp/basis.hpp"
 #include "optpipe/milp/lp/compressed.hpp"
 #include "optpipe/milp/lp/factorization.hpp"
@@ -25,6 +26,9 @@ struct scaled_program {
     int rows = 0;
 
     [[nodiscard]] int variables() const { return columns + rows; }
+    [[nodiscard]] std::size_t bytes() const {
+        return by_column.bytes() + by_row.bytes() + bytes_of(lower, upper, cost);
+    }
 };
 
 /// A basis of a scaled program with all that belongs to it: values, reduced costs, factors and weights. The simplex
@@ -46,6 +50,14 @@ public:
     density_history column_density, row_density, weight_density, flip_density;
     pivot_rules rules;
 
+    /// With what the methods need while they run.
+    [[nodiscard]] std::size_t bytes() const {
+        constexpr std::size_t work_vectors = 10;
+        constexpr std::size_t per_entry = sizeof(double) + sizeof(int);
+        return program.bytes() + factors.bytes() +
+               bytes_of(lower, upper, cost, value, reduced_cost, status, head, place, weight, multipliers_) +
+               per_entry * (work_vectors * head.size() + value.size());
+    }
     [[nodiscard]] bool is_basic(int j) const { return status[at(j)] == basis_status::basic; }
     [[nodiscard]] bool is_fixed(int j) const { return lower[at(j)] == upper[at(j)]; }
     [[nodiscard]] bool is_free(int j) const {

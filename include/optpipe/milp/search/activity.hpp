@@ -1,5 +1,7 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -46,6 +48,7 @@ public:
         if (place_[j] != absent) rise(place_[j]);
     }
     [[nodiscard]] std::size_t size() const { return heap_.size(); }
+    [[nodiscard]] std::size_t bytes() const { return bytes_of(activity_, place_, heap_); }
     void decay(double factor) { increment_ /= factor; }
 
 private:

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/search/propagator.hpp"
 
 #include <algorithm>
@@ -51,6 +52,10 @@ public:
         for (const auto j : involved_)
             seen_[j] = 0;
         return conclude();
+    }
+
+    [[nodiscard]] std::size_t bytes() const {
+        return bytes_of(marks_, fresh_, seen_, involved_, statement_, explanation_);
     }
 
 private:

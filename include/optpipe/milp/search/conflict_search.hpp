@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/random.hpp"
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/search/activity.hpp"
 #include "optpipe/milp/search/conflict.hpp"
 #include "optpipe/milp/search/propagator.hpp"
@@ -46,6 +47,10 @@ public:
     }
 
     [[nodiscard]] propagator& engine() { return engine_; }
+    [[nodiscard]] std::size_t bytes() const {
+        return engine_.bytes() + analysis_.bytes() + order_.bytes() + rising_order_.bytes() +
+               bytes_of(phase_, implied_, is_wide_, wide_, falling_);
+    }
     [[nodiscard]] std::size_t row_visits() const { return engine_.row_visits(); }
     [[nodiscard]] std::size_t conflicts() const { return conflicts_; }
     [[nodiscard]] std::size_t decisions() const { return decisions_; }

@@ -3,6 +3,7 @@
 #include "optpipe/milp/options.hpp"
 #include "optpipe/milp/result.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -47,7 +48,7 @@ public:
     /// rounds only.
     [[nodiscard]] bool over_counts() {
         if (nodes_.load(std::memory_order_relaxed) >= node_limit_) return end(limit::nodes);
-        if (memory_.load(std::memory_order_relaxed) > memory_limit_) return end(limit::memory);
+        if (memory() > countable()) return end(limit::memory);
         return false;
     }
     bool end(limit why) {
@@ -69,13 +70,31 @@ public:
     void count_node() { nodes_.fetch_add(1, std::memory_order_relaxed); }
     void count_iterations(std::size_t n) { iterations_.fetch_add(n, std::memory_order_relaxed); }
     void count_conflicts(std::size_t n) { conflicts_.fetch_add(n, std::memory_order_relaxed); }
-    void set_memory(std::size_t bytes) { memory_.store(bytes, std::memory_order_relaxed); }
+    /// The search holds so many bytes more than before.
+    void charge(std::ptrdiff_t change) {
+        const auto held = memory_.fetch_add(change, std::memory_order_relaxed) + change;
+        auto peak = peak_.load(std::memory_order_relaxed);
+        while (held > peak && !peak_.compare_exchange_weak(peak, held, std::memory_order_relaxed)) {
+        }
+    }
+    [[nodiscard]] bool limits_memory() const { return memory_limit_ < std::numeric_limits<std::size_t>::max(); }
+    /// How much more it may hold.
+    [[nodiscard]] std::size_t memory_left() const { return countable() - std::min(countable(), memory()); }
     [[nodiscard]] std::size_t nodes() const { return nodes_.load(std::memory_order_relaxed); }
     [[nodiscard]] std::size_t iterations() const { return iterations_.load(std::memory_order_relaxed); }
     [[nodiscard]] std::size_t conflicts() const { return conflicts_.load(std::memory_order_relaxed); }
-    [[nodiscard]] std::size_t memory() const { return memory_.load(std::memory_order_relaxed); }
+    [[nodiscard]] std::size_t memory() const {
+        return static_cast<std::size_t>(std::max<std::ptrdiff_t>(0, memory_.load(std::memory_order_relaxed)));
+    }
+    [[nodiscard]] std::size_t peak_memory() const {
+        return static_cast<std::size_t>(peak_.load(std::memory_order_relaxed));
+    }
 
 private:
+    /// What may be counted so that all stays within the limit: arrays that grow exist twice for a moment, and the
+    /// allocator needs something for itself.
+    [[nodiscard]] std::size_t countable() const { return memory_limit_ - memory_limit_ / 3; }
+
     struct forward {
         std::stop_source* source;
         std::atomic<bool>* asked;
@@ -106,7 +125,8 @@ private:
     std::atomic<std::size_t> nodes_{0};
     std::atomic<std::size_t> iterations_{0};
     std::atomic<std::size_t> conflicts_{0};
-    std::atomic<std::size_t> memory_{0};
+    std::atomic<std::ptrdiff_t> memory_{0};
+    std::atomic<std::ptrdiff_t> peak_{0};
     mutable std::mutex mutex_;
     std::optional<limit> reason_;
     std::stop_callback<forward> user_stop_; // last: it may fire at once

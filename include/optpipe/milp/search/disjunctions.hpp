@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/search/literal.hpp"
 
 #include <algorithm>
@@ -34,9 +35,8 @@ public:
 
     [[nodiscard]] std::size_t size() const { return items_.size(); }
     [[nodiscard]] std::size_t learned() const { return learned_; }
-    [[nodiscard]] std::size_t bytes() const {
-        return arena_.capacity() * sizeof(literal) + items_.capacity() * (sizeof(disjunction) + 2 * sizeof(watcher));
-    }
+    /// With room for a second arena, which there is while one grows or is cleared up.
+    [[nodiscard]] std::size_t bytes() const { return bytes_of(arena_, items_) + bytes_of_lists(watchers_); }
     [[nodiscard]] disjunction& operator[](std::size_t i) { return items_[i]; }
     [[nodiscard]] const disjunction& operator[](std::size_t i) const { return items_[i]; }
     [[nodiscard]] std::span<literal> literals(std::size_t i) {
@@ -52,6 +52,8 @@ public:
         const auto id = static_cast<std::uint32_t>(items_.size());
         items_.push_back({static_cast<std::uint32_t>(arena_.size()), static_cast<std::uint32_t>(literals.size()),
                           levels, increment_, learned, false});
+        if (arena_.size() + literals.size() > arena_.capacity())
+            arena_.reserve(arena_.size() + arena_.size() / 4 + least_growth * literals.size());
         arena_.insert(arena_.end(), literals.begin(), literals.end());
         watch(id, literals[0], literals[1]);
         watch(id, literals[1], literals[0]);
@@ -99,6 +101,8 @@ public:
     }
 
 private:
+    static constexpr std::size_t least_growth = 16;
+
     static constexpr std::uint32_t keep_always = 2;
 
     void compact() {

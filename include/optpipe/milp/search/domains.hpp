@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/contract.hpp"
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/search/literal.hpp"
 #include "optpipe/milp/search/problem.hpp"
 
@@ -50,6 +51,7 @@ public:
     }
 
     [[nodiscard]] std::size_t columns() const { return whole_.size(); }
+    [[nodiscard]] std::size_t bytes() const { return bytes_of(values_, root_, last_, whole_, trail_, level_starts_); }
     [[nodiscard]] double operator[](bound_index b) const { return values_[b]; }
     [[nodiscard]] double lower(std::size_t j) const { return values_[lower_of(j)]; }
     [[nodiscard]] double upper(std::size_t j) const { return -values_[upper_of(j)]; }

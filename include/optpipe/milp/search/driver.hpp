@@ -7,6 +7,7 @@
 #include "optpipe/milp/search/context.hpp"
 #include "optpipe/milp/search/given_hooks.hpp"
 #include "optpipe/milp/search/integral.hpp"
+#include "optpipe/milp/search/memory_share.hpp"
 #include "optpipe/milp/search/reduction.hpp"
 #include "optpipe/milp/search/reporter.hpp"
 #include "optpipe/milp/search/root.hpp"
@@ -51,6 +52,11 @@ public:
 private:
     void search() {
         if (crossed_bounds()) return limits_.finish();
+        if (limits_.memory_left() < least_memory()) {
+            limits_.end(limit::memory);
+            return;
+        }
+        memory_.set(least_memory());
         reduction_.start(*given_);
         for (std::size_t restart = 0;; ++restart) {
             switch (reduction_.reduce(presolve_wanted(), limits_)) {
@@ -73,6 +79,12 @@ private:
             reduction_.tighten(root.engine().bounds(), task_);
         }
     }
+    /// For the models that presolve makes of the given one; they are there for a while even if little is left of them.
+    [[nodiscard]] std::size_t least_memory() const {
+        constexpr std::size_t per_term = 72;
+        constexpr std::size_t per_line = 250;
+        return per_term * given_->nonzeros() + per_line * (given_->rows() + given_->variables());
+    }
     /// Cuts of the user are rows in terms of the given model, and may cut off what dual reductions keep.
     [[nodiscard]] bool presolve_wanted() const { return options_->presolve && !hooks_.cuts_at; }
 
@@ -93,6 +105,7 @@ private:
         c.on_incumbent = [this] { reporter_.tell(true); };
         c.solve_sub = [this](const model& m, std::size_t nodes, double cutoff) { return solve_sub(m, nodes, cutoff); };
         c.help = help();
+        memory_.set(reduction_.bytes() + task_.bytes());
         if (!c.witness_point.empty()) c.witness_objective = task_.objective_of(c.witness_point);
         c.witness_lost = hooks_.witness_lost;
     }
@@ -142,6 +155,10 @@ private:
         options.time_limit =
             std::chrono::duration<double>{std::max(0.0, options_->time_limit.count() - limits_.seconds())};
         options.stop = limits_.token();
+        memory_share share{limits_};
+        share.set(m.bytes());
+        // the others may grow meanwhile
+        options.memory_limit = limits_.memory_left() / (2 * std::max<std::size_t>(1, options_->threads));
         options.seed = options_->seed;
         options.heuristics = false;
         options.conflict_search = false;
@@ -160,7 +177,10 @@ private:
             know(bound);
             reporter_.tell(false);
         };
-        if (root.has_lp()) t.plant(root.engine(), root.lp(), root.first_node());
+        if (root.has_lp()) {
+            t.plant(root.engine(), root.lp(), root.first_node());
+            root.forget_relaxation();
+        }
         t.run();
         know(t.bound());
     }
@@ -216,7 +236,7 @@ private:
         r.stats.lp_iterations = limits_.iterations();
         r.stats.conflicts = limits_.conflicts();
         r.stats.solutions = best_.found();
-        r.stats.memory = limits_.memory();
+        r.stats.memory = limits_.peak_memory();
         r.stats.seconds = limits_.seconds();
         r.stats.history = reporter_.history();
         r.stats.history.push_back({r.stats.seconds, r.objective, r.bound});
@@ -240,6 +260,7 @@ private:
     const solve_options* options_;
     given_hooks hooks_;
     control limits_;
+    memory_share memory_{limits_};
     incumbents best_;
     reporter reporter_;
     reduction reduction_;

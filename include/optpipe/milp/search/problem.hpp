@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/model.hpp"
 #include "optpipe/milp/search/numbers.hpp"
 
@@ -61,6 +62,10 @@ struct problem {
     [[nodiscard]] bool is_whole(std::size_t j) const { return kind[j] != column_kind::continuous; }
     [[nodiscard]] bool is_integer(std::size_t j) const { return kind[j] == column_kind::integer; }
     [[nodiscard]] bool is_binary(std::size_t j) const { return is_integer(j) && lower[j] == 0.0 && upper[j] == 1.0; }
+
+    [[nodiscard]] std::size_t bytes() const {
+        return bytes_of(lower, upper, cost, kind, goes_up, unit, row_start, entries, row_lower, row_upper);
+    }
 
     void add_row(std::span<const entry> terms, double low, double up) {
         entries.insert(entries.end(), terms.begin(), terms.end());

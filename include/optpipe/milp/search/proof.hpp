@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/search/domains.hpp"
 #include "optpipe/milp/search/problem.hpp"
 #include "optpipe/milp/search/rows.hpp"
@@ -16,6 +17,13 @@ namespace optpipe::milp::search {
 
 /// Rows of a relaxation beyond those of the problem: cuts that hold everywhere.
 using extra_rows = std::vector<sparse_row>;
+
+[[nodiscard]] inline std::size_t bytes_of_rows(const extra_rows& rows) {
+    std::size_t sum = bytes_of(rows);
+    for (const auto& r : rows)
+        sum += bytes_of(r.entries);
+    return sum;
+}
 
 /// The sum of a relaxation's rows with multipliers, and of the objective below its cutoff: one row that holds wherever
 /// those do. If the bounds contradict it, the relaxation has no point there worth looking for, whatever the linear
@@ -61,6 +69,7 @@ public:
 
     [[nodiscard]] std::span<const signed_term> terms() const { return terms_; }
     [[nodiscard]] double limit() const { return limit_; }
+    [[nodiscard]] std::size_t bytes() const { return bytes_of(sums_, sizes_, terms_); }
     /// Whether the bounds contradict it, by more than the arithmetic may have gone wrong.
     [[nodiscard]] bool contradicts(const domains& d) const {
         double magnitude = std::abs(limit_);

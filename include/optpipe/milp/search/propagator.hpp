@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/search/disjunctions.hpp"
 #include "optpipe/milp/search/domains.hpp"
 #include "optpipe/milp/search/rows.hpp"
@@ -44,6 +45,10 @@ public:
     [[nodiscard]] bool refuted() const { return contradiction_at_root_; }
     /// After `propagate` or `imply` said false: literals that hold and exclude each other.
     [[nodiscard]] const std::vector<literal>& conflict() const { return conflict_; }
+    [[nodiscard]] std::size_t bytes() const {
+        return domains_.bytes() + rows_.bytes() + disjunctions_.bytes() +
+               bytes_of(queue_, queued_, lists_, list_literals_, conflict_);
+    }
     /// Long rows count for several.
     [[nodiscard]] std::size_t row_visits() const { return visits_; }
 

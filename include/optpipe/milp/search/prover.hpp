@@ -3,6 +3,7 @@
 #include "optpipe/milp/search/conflict_search.hpp"
 #include "optpipe/milp/search/context.hpp"
 #include "optpipe/milp/search/finds.hpp"
+#include "optpipe/milp/search/memory_share.hpp"
 #include "optpipe/milp/search/relaxation.hpp"
 
 #include <algorithm>
@@ -60,7 +61,8 @@ class prover {
 public:
     prover(const context& c, double low, double high, std::uint64_t seed)
         : context_{&c}, measured_{std::make_unique<measured_problem>(*c.task, low, high)},
-          search_{measured_->task, seed}, bound_{low} {
+          search_{measured_->task, seed}, bound_{low}, share_{*c.limits} {
+        share_.set(bytes());
         for (std::size_t j = 0; j < c.task->columns(); ++j)
             has_continuous_ = has_continuous_ || c.task->kind[j] == column_kind::continuous;
     }
@@ -78,7 +80,9 @@ public:
     [[nodiscard]] std::size_t conflicts() const { return search_.conflicts(); }
     /// In visits of rows, or what takes as long.
     [[nodiscard]] std::size_t effort() const { return search_.row_visits() + relaxation_effort_; }
-    [[nodiscard]] std::size_t bytes() { return search_.engine().learned().bytes(); }
+    [[nodiscard]] std::size_t bytes() const {
+        return search_.bytes() + measured_->task.bytes() + (lp_ ? lp_->bytes() : 0);
+    }
 
     void take_cutoff(double cutoff) {
         if (cutoff >= finds_.cutoff) return;
@@ -114,6 +118,7 @@ public:
             context_->limits->count_conflicts(search_.conflicts() - before);
             digest(outcome);
             raise_bound();
+            share_.set(bytes());
         } while (!done_ && !stuck_ && search_.conflicts() < last_conflict && effort() < last_visit &&
                  !context_->limits->over());
     }
@@ -129,14 +134,18 @@ private:
         if (finds_.cutoff < infinity || !search_.can_rise()) return;
         search_.begin_rising();
         const auto before = search_.conflicts();
-        digest(search_.run(most_conflicts, {}, [&] { return effort() >= last_visit || context_->limits->over(); }));
+        digest(search_.run(most_conflicts, {}, [&] { return is_over(last_visit); }));
         context_->limits->count_conflicts(search_.conflicts() - before);
         lifting_ = false;
         search_.end_rising();
     }
 
+    [[nodiscard]] bool is_over(std::size_t last_visit) {
+        if (context_->limits->limits_memory()) share_.set(bytes());
+        return effort() >= last_visit || context_->limits->over();
+    }
     search_outcome run_once(std::size_t conflicts, std::size_t last_visit) {
-        const auto stop = [&] { return effort() >= last_visit || context_->limits->over(); };
+        const auto stop = [&] { return is_over(last_visit); };
         if (!lifting_) return search_.run(conflicts, {}, stop);
         const auto& d = search_.engine().bounds();
         search_.restart();
@@ -220,6 +229,7 @@ private:
     std::unique_ptr<relaxation> lp_;
     finds finds_;
     double bound_;
+    memory_share share_;
     double stretch_ = 1.0;
     std::size_t last_success_ = 0;
     std::size_t effort_at_success_ = 0;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <span>
@@ -48,6 +50,8 @@ public:
         constexpr double least = 1e-6;
         return std::max(down, least) * std::max(up, least);
     }
+
+    [[nodiscard]] std::size_t bytes() const { return bytes_of(sides_[0].of, sides_[1].of); }
 
 private:
     struct side {

@@ -22,6 +22,12 @@ public:
         model_ = given;
     }
     [[nodiscard]] const milp::model& model() const { return model_; }
+    [[nodiscard]] std::size_t bytes() const {
+        auto sum = model_.bytes();
+        for (const auto& step : steps_)
+            sum += step.bytes();
+        return sum;
+    }
 
     presolve_status reduce(bool wanted, const control& c) {
         if (!wanted) return presolve_status::reduced;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/lp/simplex.hpp"
 #include "optpipe/milp/search/control.hpp"
 #include "optpipe/milp/search/domains.hpp"
@@ -69,6 +70,9 @@ public:
         const auto status = solver_.solve(limits);
         c.count_iterations(solver_.iterations() - before);
         return status;
+    }
+    [[nodiscard]] std::size_t bytes() const {
+        return solver_.bytes() + bytes_of(lower_, upper_) + bytes_of_rows(cuts_);
     }
     /// Of all solves so far, in about what a visit of a row costs in propagation.
     [[nodiscard]] std::size_t effort() const {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -34,6 +36,7 @@ public:
         return std::nullopt;
     }
     void clear() { heap_.clear(); }
+    [[nodiscard]] std::size_t bytes() const { return bytes_of(heap_); }
 
 private:
     std::vector<std::pair<double, std::uint32_t>> heap_;

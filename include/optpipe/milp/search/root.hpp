@@ -5,6 +5,7 @@
 #include "optpipe/milp/search/cuts/implied_bounds.hpp"
 #include "optpipe/milp/search/cuts/separation.hpp"
 #include "optpipe/milp/search/heuristics/schedule.hpp"
+#include "optpipe/milp/search/memory_share.hpp"
 #include "optpipe/milp/search/node.hpp"
 #include "optpipe/milp/search/proof.hpp"
 #include "optpipe/milp/search/propagator.hpp"
@@ -34,12 +35,19 @@ enum class root_outcome : unsigned char {
 /// The work before the tree: propagation, a first run of the prover, the relaxation with its cuts, heuristics.
 class root_node {
 public:
-    root_node(const context& c) : context_{&c}, engine_{*c.task} {}
+    explicit root_node(const context& c) : context_{&c}, engine_{*c.task}, tree_share_{*c.limits} {
+        tree_share_.set(engine_.bytes());
+    }
 
     [[nodiscard]] propagator& engine() { return engine_; }
     [[nodiscard]] relaxation& lp() { return *lp_; }
-    [[nodiscard]] bool has_lp() const { return lp_ != nullptr; }
+    /// For who has made copies.
+    void forget_relaxation() {
+        lp_.reset();
+        tree_share_.set(engine_.bytes());
+    }
     [[nodiscard]] std::unique_ptr<prover> take_prover() { return std::move(prover_); }
+    [[nodiscard]] bool has_lp() const { return lp_ != nullptr; }
     [[nodiscard]] double bound() const { return bound_; }
     [[nodiscard]] std::size_t cuts() const { return lp_ ? lp_->cuts().size() : 0; }
     /// Whether so many integers have been fixed that the problem is another one.
@@ -96,6 +104,7 @@ private:
     bool run_prover() {
         const double low = engine_.least_objective();
         if (!context_->options->conflict_search || low == -infinity || !has_integers()) return false;
+        if (context_->limits->memory_left() < engine_.bytes() + context_->task->bytes()) return false;
         prover_ = std::make_unique<prover>(*context_, low, greatest_objective(), context_->options->seed);
         prover_->take_cutoff(cutoff());
         prover_->take_bound(std::max(bound_, context_->help.bound));
@@ -124,10 +133,23 @@ private:
 
     root_outcome process_relaxation() {
         if (context_->options->cuts && !implied_.probe(engine_, probing_effort)) return root_outcome::closed;
+        if (context_->limits->memory_left() < expected_bytes()) {
+            context_->limits->end(limit::memory);
+            return root_outcome::stopped;
+        }
         lp_ = std::make_unique<relaxation>(*context_->task, context_->options->seed);
+        account();
         const auto outcome = solve_relaxation();
         return outcome == root_outcome::open ? run_heuristics() : outcome;
     }
+    /// Of the relaxation, with factors that don't fill up much.
+    [[nodiscard]] std::size_t expected_bytes() const {
+        constexpr std::size_t per_term = 84;
+        constexpr std::size_t per_line = 300;
+        const auto& p = *context_->task;
+        return per_term * p.entries.size() + per_line * (p.rows() + p.columns());
+    }
+    void account() { tree_share_.set(engine_.bytes() + lp_->bytes() + implied_.bytes()); }
     [[nodiscard]] bool works_in_parallel() const {
         return context_->options->threads > 1 && !context_->options->deterministic && prover_ && !prover_->stuck();
     }
@@ -168,7 +190,10 @@ private:
 
     /// Dives and neighbourhoods; then what the incumbent says about the bounds.
     root_outcome run_heuristics() {
+        if (context_->limits->memory_left() < engine_.bytes() + lp_->bytes()) return root_outcome::open;
         tree_worker worker{*context_, engine_, *lp_};
+        memory_share share{*context_->limits};
+        share.set(worker.bytes());
         worker.take_cutoff(cutoff());
         node root;
         root.bound = bound_;
@@ -185,6 +210,7 @@ private:
     root_outcome solve_relaxation() {
         lp_->follow(engine_.bounds());
         const auto status = lp_->solve(*context_->limits, infinity);
+        account();
         if (status == lp_status::stopped) {
             raise(lp_->bound());
             return root_outcome::stopped;
@@ -197,7 +223,10 @@ private:
         round_point();
         if (!fix_by_reduced_costs()) return root_outcome::closed;
         if (context_->options->cuts)
-            static_cast<void>(separation{*context_, engine_.bounds(), implied_}.run(*lp_, [&](double b) { raise(b); }));
+            static_cast<void>(separation{*context_, engine_.bounds(), implied_}.run(*lp_, [&](double b) {
+                account();
+                raise(b);
+            }));
         return fix_by_reduced_costs() ? root_outcome::open : root_outcome::closed;
     }
     void round_point() {
@@ -236,6 +265,7 @@ private:
     std::unique_ptr<relaxation> lp_;
     std::shared_ptr<const std::vector<double>> point_;
     double bound_ = -infinity;
+    memory_share tree_share_;
 };
 
 } // namespace optpipe::milp::search

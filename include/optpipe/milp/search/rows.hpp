@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/search/domains.hpp"
 #include "optpipe/milp/search/literal.hpp"
 #include "optpipe/milp/search/problem.hpp"
@@ -36,6 +37,7 @@ public:
     explicit signed_rows(std::size_t columns) : watchers_(2 * columns) {}
 
     [[nodiscard]] std::size_t size() const { return rows_.size(); }
+    [[nodiscard]] std::size_t bytes() const { return bytes_of(rows_, terms_) + bytes_of_lists(watchers_); }
     [[nodiscard]] const signed_row& operator[](std::size_t i) const { return rows_[i]; }
     [[nodiscard]] std::span<const signed_term> terms(std::size_t i) const {
         return std::span{terms_}.subspan(rows_[i].first, rows_[i].count);

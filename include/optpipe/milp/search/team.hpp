@@ -1,8 +1,10 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/search/context.hpp"
 #include "optpipe/milp/search/crew.hpp"
 #include "optpipe/milp/search/heuristics/schedule.hpp"
+#include "optpipe/milp/search/memory_share.hpp"
 #include "optpipe/milp/search/prover.hpp"
 #include "optpipe/milp/search/queue.hpp"
 #include "optpipe/milp/search/tree.hpp"
@@ -27,11 +29,16 @@ namespace optpipe::milp::search {
 class team {
 public:
     team(const context& c, std::unique_ptr<prover> p)
-        : context_{&c}, prover_{std::move(p)}, shared_{c.task->columns()} {}
+        : context_{&c}, prover_{std::move(p)}, share_{*c.limits}, shared_{c.task->columns()} {}
 
     /// The tree starts with the root; without this there is none.
     void plant(const propagator& engine, const relaxation& lp, node root) {
-        const auto count = deterministic() ? workers_of_rounds : std::max<std::size_t>(1, context_->options->threads);
+        const auto wanted = deterministic() ? workers_of_rounds : std::max<std::size_t>(1, context_->options->threads);
+        const auto count = std::min(wanted, context_->limits->memory_left() / (engine.bytes() + lp.bytes()));
+        if (count == 0) {
+            context_->limits->end(limit::memory);
+            return;
+        }
         for (std::size_t k = 0; k < count; ++k)
             workers_.push_back(std::make_unique<tree_worker>(*context_, engine, lp));
         for (std::size_t k = 0; k < count; ++k)
@@ -40,8 +47,11 @@ public:
         facts_read_by_.assign(count, 0);
         bytes_of_workers_.assign(count, 0);
         root_bound_ = root.bound;
+        for (std::size_t k = 0; k < count; ++k)
+            bytes_of_workers_[k] = workers_[k]->bytes();
         queue_.push(std::move(root));
         has_tree_ = true;
+        account();
     }
     /// Must be called where TBB may start tasks: in the caller's arena.
     void run() {
@@ -223,7 +233,7 @@ private:
             queue_.push(std::move(n));
         unresolved_ = std::min(unresolved_, w.unresolved());
         if (w.engine().refuted()) through_ = true;
-        bytes_of_workers_[k] = w.engine().learned().bytes();
+        bytes_of_workers_[k] = w.bytes();
         account();
     }
     void brief_prover() {
@@ -246,7 +256,6 @@ private:
         prover_->found().publish(*context_);
         gather_facts(prover_->found());
         prover_bound_ = std::max(prover_bound_, prover_->bound());
-        prover_bytes_ = prover_->bytes();
         if (prover_->done()) through_ = true;
     }
     void gather_facts(finds& f) {
@@ -254,10 +263,10 @@ private:
         f.facts.clear();
     }
     void account() {
-        auto bytes = queue_.bytes() + prover_bytes_;
+        auto bytes = queue_.bytes() + bytes_of(facts_);
         for (const auto b : bytes_of_workers_)
             bytes += b;
-        context_->limits->set_memory(bytes);
+        share_.set(bytes);
     }
     void report_now() {
         if (report) report(bound_locked());
@@ -286,6 +295,7 @@ private:
 
     const context* context_;
     std::unique_ptr<prover> prover_;
+    memory_share share_;
     std::vector<std::unique_ptr<tree_worker>> workers_;
     std::vector<heuristic_schedule> heuristics_;
 
@@ -303,7 +313,6 @@ private:
     double prover_bound_ = -infinity;
     double root_bound_ = -infinity;
     std::vector<std::size_t> bytes_of_workers_;
-    std::size_t prover_bytes_ = 0;
     std::size_t proof_effort_ = 0;
     std::size_t tree_effort_ = 0;
     std::size_t rounds_ = 0;

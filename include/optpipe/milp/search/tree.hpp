@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/random.hpp"
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/search/branching.hpp"
 #include "optpipe/milp/search/conflict.hpp"
 #include "optpipe/milp/search/context.hpp"
@@ -47,6 +48,10 @@ public:
         }
     }
 
+    [[nodiscard]] std::size_t bytes() const {
+        return engine_.bytes() + lp_.bytes() + analysis_.bytes() + proof_.bytes() + history_.bytes() +
+               bytes_of(locks_.up, locks_.down, path_, news_);
+    }
     /// In visits of rows, or what takes as long.
     [[nodiscard]] std::size_t effort() const { return engine_.row_visits() + lp_.effort(); }
     [[nodiscard]] finds& found() { return finds_; }

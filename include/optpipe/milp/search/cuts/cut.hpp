@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/search/problem.hpp"
 
 #include <algorithm>
@@ -81,6 +82,13 @@ struct cut {
     return c;
 }
 
+[[nodiscard]] inline std::size_t bytes_of_cuts(const std::vector<cut>& cuts) {
+    std::size_t sum = bytes_of(cuts);
+    for (const auto& c : cuts)
+        sum += bytes_of(c.entries);
+    return sum;
+}
+
 /// Cuts that were found, those that the relaxation doesn't hold included: what is violated again comes back, what has
 /// not been for long is forgotten.
 class cut_pool {
@@ -91,6 +99,7 @@ public:
         cuts_.push_back(std::move(c));
     }
     [[nodiscard]] std::size_t size() const { return cuts_.size(); }
+    [[nodiscard]] std::size_t bytes() const { return bytes_of_cuts(cuts_); }
 
     /// The most effective cuts that the point violates, no two of them nearly parallel; they leave the pool.
     std::vector<cut> take(std::span<const double> point, std::size_t most) {

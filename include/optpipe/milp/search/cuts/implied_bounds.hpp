@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/search/cuts/cut.hpp"
 #include "optpipe/milp/search/propagator.hpp"
 
@@ -30,6 +31,7 @@ public:
         return true;
     }
     [[nodiscard]] std::size_t size() const { return found_.size(); }
+    [[nodiscard]] std::size_t bytes() const { return bytes_of_cuts(found_); }
 
     void separate(std::span<const double> point, cut_pool& pool) const {
         for (const auto& c : found_) {

@@ -8,6 +8,7 @@
 #include "optpipe/milp/search/cuts/gomory.hpp"
 #include "optpipe/milp/search/cuts/implied_bounds.hpp"
 #include "optpipe/milp/search/cuts/rounding.hpp"
+#include "optpipe/milp/search/memory_share.hpp"
 #include "optpipe/milp/search/relaxation.hpp"
 
 #include <algorithm>
@@ -36,10 +37,12 @@ public:
         const clique_table cliques{p, lower_, upper_};
         aggregation rows{p};
         double bound = lp.bound();
+        memory_share share{*context_->limits};
         std::size_t stalled = 0;
         for (std::size_t round = 0; round < most_rounds && stalled < patience && !context_->limits->over(); ++round) {
             if (fractional_count(lp) == 0) return true;
             find(lp, cliques, rows);
+            share.set(pool_.bytes());
             const std::vector<double> point(lp.point().begin(), lp.point().end());
             const auto chosen = pool_.take(point, most_per_round());
             if (chosen.empty()) return true;
