@@ -257,6 +257,36 @@ TEST_CASE("memory × lifetime with offloading") {
     CHECK(bounds_of(p).memory_area > bounds.memory_area);
 }
 
+TEST_CASE("memory × lifetime where what waits for a weight gradient leaves no room for a stash") {
+    // One stash, or one gradient that waits, not both: the microbatches take turns on rank 0, from the forward to the
+    // end of the weight gradient, less the time on the host.
+    const auto turns = [](double transfer) {
+        const duration each_way{transfer};
+        const optpipe::stage_costs each{18.5_ms, 18.1_ms, 9.3_ms, 1_gb, 0.5_gb, transfer_times{each_way, each_way}};
+        auto p = make_problem(to_any_graph(optpipe::graph<2, 4>{}), optpipe::uniform_memory{each}, 1_gb);
+        p.p2p = optpipe::hop_times<>{0.6_ms};
+        return p;
+    };
+    const auto with = strong_bounds_of(turns(11.475));
+    CHECK(with.best() == with.memory_area);
+    CHECK(with.best().value() == doctest::Approx(4 * (18.5 + 2 * 11.475 + 18.1 + 9.3)));
+    const auto without = strong_bounds_of(turns(22.95));
+    CHECK(without.best() == without.memory_area);
+    CHECK(without.best().value() == doctest::Approx(4 * (2 * 36.6 + 2 * 0.6 + 9.3)));
+    // Four that wait would fit, but the fourth had its stash beside the other three.
+    const auto three = optpipe::detail::capacities(10.8_gb, 8.6_gb, 35_gb, 0_gb);
+    REQUIRE(three.size() == 1);
+    CHECK(three[0].level == doctest::Approx(3 * 10.8));
+    CHECK(three[0].per_weight == doctest::Approx(10.8));
+    // Four that wait, one stash and three, or three stashes: a stash costs as much as one that waits, then half as much
+    // again.
+    const auto mixed = optpipe::detail::capacities(10_gb, 8_gb, 35_gb, 0_gb);
+    REQUIRE(mixed.size() == 2);
+    CHECK(mixed[0].level == doctest::Approx(40.0));
+    CHECK(mixed[1].level == doctest::Approx(30.0));
+    CHECK(mixed[1].per_weight == doctest::Approx(20.0 / 3.0));
+}
+
 TEST_CASE("a bound falls with every limit that is lifted") {
     constexpr std::uint64_t seed = 65;
     for (std::uint64_t i = 0; i < 300; ++i) {

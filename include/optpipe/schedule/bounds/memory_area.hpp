@@ -52,6 +52,51 @@ constexpr memory_size fill(const std::vector<memory_size>& sizes, std::size_t fr
 
 namespace detail {
 
+/// activation × (number of stashes) + per_weight × (number of gradients whose weight gradient is still to come) is at
+/// most `level`.
+struct stash_capacity {
+    double level;
+    double per_weight;
+};
+
+/// All such capacities of a rank whose stages stash alike: the edges of the convex hull of how many of both there can
+/// be. Beyond what their sizes say, of n that wait the last to come was made by a gradient that had its stash beside
+/// n − 1. None where there would be very many.
+constexpr std::vector<stash_capacity> capacities(memory_size activation, memory_size kept, memory_size limit,
+                                                 memory_size slack) {
+    struct corner {
+        double stashes;
+        double waiting;
+    };
+    constexpr double most_stashes = 1000.0;
+    if (activation <= slack || kept <= slack || activation > limit || limit / kept > most_stashes) return {};
+    const auto whole = [](double x) { return static_cast<double>(static_cast<std::size_t>(x)); };
+    const double most_waiting = 1.0 + whole((limit - activation) / kept);
+    std::vector<corner> hull;
+    for (double x = 0.0; x <= limit / activation; x += 1.0) {
+        const corner next{x, std::min(most_waiting, whole((limit - x * activation) / kept))};
+        const auto below = [&](const corner& a, const corner& b) {
+            return (b.waiting - a.waiting) * (next.stashes - a.stashes) <=
+                   (next.waiting - a.waiting) * (b.stashes - a.stashes);
+        };
+        while (hull.size() > 1 && below(hull[hull.size() - 2], hull.back()))
+            hull.pop_back();
+        hull.push_back(next);
+    }
+    // Past the last corner there is no stash more, whatever waits.
+    std::vector<stash_capacity> result;
+    for (std::size_t i = 0; i + 1 < hull.size(); ++i) {
+        const double fewer = hull[i].waiting - hull[i + 1].waiting;
+        if (fewer <= 0.0) continue;
+        const double each = (hull[i + 1].stashes - hull[i].stashes) / fewer;
+        // A full backward keeps its stash where a gradient would leave one that waits: no cheaper if that counts less.
+        const double per_waiting = std::min(1.0, each);
+        const double level = hull[i].stashes + each * hull[i].waiting;
+        result.push_back({level * activation.value(), per_waiting * activation.value()});
+    }
+    return result;
+}
+
 /// Memory × time: every stash occupies its rank for at least its lifespan, or, when it travels, for the time before it
 /// has left and after it begins to return; all of that must fit under the limit within the window of the rank.
 ///
@@ -110,16 +155,18 @@ private:
         double out;
         double in;
     };
+    /// A memory × time that must fit under a level between the first start on the rank and `tail` before the end.
+    struct demand {
+        double area = 0.0;
+        double level = 0.0;
+        double tail = 0.0;
+    };
     struct rank_area {
         bool limited = false;
-        /// Memory × time until the gradients end, and until the weight gradients end; and the levels it must fit under.
-        double until_gradient = 0.0;
-        double until_weight = 0.0;
-        double gradient_level = 0.0;
-        double weight_level = 0.0;
+        std::vector<demand> demands{};
+        /// The largest of the areas.
+        double scale = 0.0;
         double head = 0.0;
-        double gradient_tail = 0.0;
-        double last_tail = 0.0;
         double count = 0.0;
         std::vector<way_out> ways{};
         duration transfer_head{};
@@ -128,9 +175,10 @@ private:
         duration link_tail{};
 
         constexpr double needed_saving(double objective) const {
-            if (!limited) return 0.0;
-            return std::max(until_gradient - gradient_level * (objective - head - gradient_tail),
-                            until_weight - weight_level * (objective - head - last_tail));
+            double most = 0.0;
+            for (const auto& d : demands)
+                most = std::max(most, d.area - d.level * (objective - head - d.tail));
+            return most;
         }
     };
 
@@ -146,7 +194,7 @@ private:
             needed -= some * w.saving;
             if (some < a.count) return time;
         }
-        return needed <= 1e-12 * (a.until_gradient + a.until_weight) ? time : duration::unlimited().value();
+        return needed <= 1e-12 * a.scale ? time : duration::unlimited().value();
     }
 
     constexpr time_windows<Graph> windows_for(rank r) const {
@@ -163,6 +211,11 @@ private:
         const auto paths = paths_of(p);
         std::vector<memory_size> stashes;
         std::vector<memory_size> all_stashes;
+        double until_gradient = 0.0;
+        double gradient_tail = 0.0;
+        double last_tail = 0.0;
+        double weight_time = 0.0;
+        double weight_area = 0.0;
         bool first = true;
         a.transfer_head = a.transfer_tail = a.link_head = a.link_tail = duration::unlimited();
         for (const stage s : p.graph.all_stages()) {
@@ -171,16 +224,17 @@ private:
             const auto gradient = p.gradient_time(s);
             if (first) {
                 a.head = windows.forward(s).head[0].value();
-                a.gradient_tail = windows.gradient(s).tail[last].value();
-                a.last_tail = p.split_backward ? 0.0 : a.gradient_tail;
+                gradient_tail = windows.gradient(s).tail[last].value();
+                last_tail = p.split_backward ? 0.0 : gradient_tail;
                 first = false;
             }
             const auto kept = std::min(c.activation, c.weight_stash);
             stashes.push_back(c.activation);
             all_stashes.push_back(c.activation);
             all_stashes.push_back(kept);
-            a.until_gradient += a.count * c.activation.value() * paths.lifespan[s].value();
-            if (p.split_backward) a.until_weight += a.count * kept.value() * c.backward_weight.value();
+            until_gradient += a.count * c.activation.value() * paths.lifespan[s].value();
+            weight_time += a.count * c.backward_weight.value();
+            if (p.split_backward) weight_area += a.count * kept.value() * c.backward_weight.value();
             if (!c.transfer) continue;
             const auto present = c.forward + c.transfer->offload + c.transfer->reload + gradient;
             if (const auto won = paths.lifespan[s] - present; won > duration{} && c.activation > memory_size{})
@@ -191,11 +245,22 @@ private:
             a.link_head = std::min(a.link_head, outer.forward(s).head[0] + c.forward);
             a.link_tail = std::min(a.link_tail, gradient + outer.gradient(s).tail[last]);
         }
-        a.until_weight += a.until_gradient;
-        if (first || p.memory_limit[r].is_unlimited() || a.until_gradient <= 0.0) return a;
+        if (first || p.memory_limit[r].is_unlimited() || until_gradient <= 0.0) return a;
         a.limited = true;
-        a.gradient_level = reachable_level(stashes, p.memory_limit[r] + slack, slack).value();
-        a.weight_level = reachable_level(all_stashes, p.memory_limit[r] + slack, slack).value();
+        const auto limit = p.memory_limit[r] + slack;
+        a.demands.push_back({until_gradient, reachable_level(stashes, limit, slack).value(), gradient_tail});
+        a.demands.push_back(
+            {until_gradient + weight_area, reachable_level(all_stashes, limit, slack).value(), last_tail});
+        const auto equal = [](const std::vector<memory_size>& sizes, std::size_t step) {
+            for (std::size_t i = step; i < sizes.size(); ++i)
+                if (sizes[i] != sizes[i - step]) return false;
+            return true;
+        };
+        if (p.split_backward && equal(stashes, 1) && equal(all_stashes, 2))
+            for (const auto& c : capacities(stashes[0], all_stashes[1], limit, slack))
+                a.demands.push_back({until_gradient + c.per_weight * weight_time, c.level, last_tail});
+        for (const auto& d : a.demands)
+            a.scale = std::max(a.scale, d.area);
         return a;
     }
 
