@@ -196,8 +196,8 @@ public:
             play_locked();
             changed_.notify_all();
             if (failure_ || is_idle(self)) break;
-            // Nobody is left who could put something in.
-            if (finishing_ == ranks_)
+            // Nobody is left who could put something in; who has nothing left to wait for is about to go.
+            if (finishing_ == ranks_ && nobody_is_idle())
                 report_stuck();
             else
                 changed_.wait(lock);
@@ -219,6 +219,11 @@ private:
     [[nodiscard]] bool is_idle(rank self) const {
         return std::all_of(lanes_.begin(), lanes_.end(),
                            [&](const auto& l) { return l->self != self || l->commands.empty(); });
+    }
+    [[nodiscard]] bool nobody_is_idle() const {
+        for (const rank r : index_range<rank>{ranks_})
+            if (is_idle(r)) return false;
+        return true;
     }
     bool play_locked() {
         std::vector<std::size_t> turns(lanes_.size());

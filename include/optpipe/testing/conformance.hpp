@@ -1,0 +1,334 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/execution/error.hpp"
+#include "optpipe/execution/executor.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/program.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace optpipe::testing {
+
+struct conformance_options {
+    /// Of each copy and message. Long enough that what doesn't wait comes too early.
+    std::size_t bytes = std::size_t{4} << 20U;
+    std::size_t rounds = 5;
+    /// Ends with an error in a lane, after which the executor is of no use.
+    bool with_error = true;
+};
+
+namespace detail {
+
+/// The checks of one rank. All that it does to device memory it does by copies, as the host may not reach it.
+template <class Executor> class executor_checks {
+    using lane_type = execution::lane_of<Executor>;
+    using memory_type = std::remove_reference_t<decltype(std::declval<Executor&>().memory())>;
+    using device_slab = decltype(std::declval<memory_type&>().device(0));
+    using host_slab = decltype(std::declval<memory_type&>().host(0));
+
+public:
+    executor_checks(Executor& on, const conformance_options& how)
+        : on_{on}, how_{how}, next_{rank{(on.self().position() + 1) % on.ranks()}},
+          previous_{rank{(on.self().position() + on.ranks() - 1) % on.ranks()}} {}
+
+    std::vector<violation> run() {
+        attempt("memory", [&] { check_memory(); });
+        attempt("lane", [&] { check_lane(); });
+        attempt("marker", [&] { check_markers(); });
+        attempt("copy", [&] { check_pieces(); });
+        if (on_.ranks() > 1) {
+            attempt("transport", [&] { check_order_of_messages(); });
+            attempt("transport", [&] { check_both_ways(); });
+        }
+        if (how_.with_error) check_error();
+        return std::move(found_);
+    }
+
+private:
+    void report(const std::string& place, std::string reason) {
+        found_.push_back({"rank " + std::to_string(on_.self().value()) + ", " + place, std::move(reason)});
+    }
+    template <class Check> void attempt(const std::string& place, const Check& check) {
+        try {
+            check();
+        } catch (const std::exception& e) {
+            report(place, std::string{"throws: "} + e.what());
+        }
+    }
+
+    [[nodiscard]] static task_label copy_label(operation_kind kind) {
+        return {task_label::task_kind::operation, {stage{0}, kind, microbatch{0}}, {}};
+    }
+    [[nodiscard]] static task_label message(task_label::task_kind side, operation_kind made_by, rank peer,
+                                            std::size_t number) {
+        return {side, {stage{0}, made_by, microbatch{number}}, peer};
+    }
+    static void fill(std::span<std::byte> data, std::size_t value) {
+        for (std::size_t i = 0; i < data.size(); ++i)
+            data[i] = static_cast<std::byte>((value * 31 + i / 512 + i) & 0xffU);
+    }
+    static bool holds(std::span<const std::byte> data, std::size_t value) {
+        for (std::size_t i = 0; i < data.size(); ++i)
+            if (data[i] != static_cast<std::byte>((value * 31 + i / 512 + i) & 0xffU)) return false;
+        return true;
+    }
+    lane_type lane(lane_kind kind) { return on_.open_lane(kind, 64); }
+    std::span<std::byte> first(const auto& slab) const { return slab.memory().first(how_.bytes); }
+
+    void check_memory() {
+        auto a = on_.memory().device(1000);
+        auto b = on_.memory().host(1000);
+        auto none = on_.memory().device(0);
+        static_cast<void>(none);
+        if (a.memory().size() < 1000 || b.memory().size() < 1000) report("memory", "a slab is smaller than asked for");
+        if (a.memory().data() == b.memory().data()) report("memory", "two slabs are one");
+        for (const auto* begin : {a.memory().data(), b.memory().data()})
+            if (reinterpret_cast<std::uintptr_t>(begin) % alignof(std::max_align_t) != 0)
+                report("memory", "a slab begins where not everything can be stored");
+        const auto* const where = b.memory().data();
+        auto moved = std::move(b);
+        if (moved.memory().data() != where) report("memory", "a slab that is moved loses its memory");
+        fill(moved.memory().first(1000), 1);
+        if (!holds(moved.memory().first(1000), 1)) report("memory", "a host slab doesn't hold what is written there");
+    }
+
+    /// In, then out again, in one lane; everything is over when `finish` returns; work is called once each.
+    void check_lane() {
+        auto device = on_.memory().device(how_.bytes);
+        auto from = on_.memory().host(how_.bytes);
+        auto to = on_.memory().host(how_.bytes);
+        auto on = lane(lane_kind::copy);
+        std::atomic<int> calls{0};
+        for (std::size_t round = 1; round <= how_.rounds; ++round) {
+            fill(first(from), round);
+            const execution::copy_piece in{first(device), first(from)};
+            const execution::copy_piece out{first(to), first(device)};
+            on_.copies().copy_in(on, copy_label(operation_kind::reload), {&in, 1});
+            on.launch(copy_label(operation_kind::forward), counting<lane_type>{&calls});
+            on_.copies().copy_out(on, copy_label(operation_kind::offload), {&out, 1});
+            on_.finish();
+            if (!holds(first(to), round)) report("lane", "doesn't do things in order, or `finish` returns too early");
+        }
+        if (calls.load() != static_cast<int>(how_.rounds))
+            report("lane", "calls work another number of times than once");
+    }
+
+    /// In on one lane, out on another that waits, and so on; each marker is recorded again in every round.
+    void check_markers() {
+        auto device = on_.memory().device(how_.bytes);
+        auto from = on_.memory().host(how_.bytes);
+        auto to = on_.memory().host(2 * how_.bytes);
+        auto wrong = on_.memory().host(how_.bytes);
+        fill(first(wrong), 250);
+        auto inward = lane(lane_kind::copy_in);
+        auto outward = lane(lane_kind::copy_out);
+        auto arrived = on_.make_marker();
+        auto left = on_.make_marker();
+        // What is right comes last, after what takes a while.
+        std::vector<execution::copy_piece> in(8, execution::copy_piece{first(device), first(wrong)});
+        in.push_back({first(device), first(from)});
+        const std::array out{execution::copy_piece{first(to), first(device)},
+                             execution::copy_piece{to.memory().subspan(how_.bytes, how_.bytes), first(device)}};
+        // Not recorded yet: nothing to wait for.
+        inward.wait(left);
+        for (std::size_t round = 1; round <= how_.rounds; ++round) {
+            fill(first(from), round);
+            // The second copy in is over before the second copy out starts, and starts after the first one.
+            for (std::size_t i = 0; i < 2; ++i) {
+                inward.wait(left);
+                on_.copies().copy_in(inward, copy_label(operation_kind::reload), in);
+                inward.record(arrived);
+                outward.wait(arrived);
+                on_.copies().copy_out(outward, copy_label(operation_kind::offload), {&out[i], 1});
+                outward.record(left);
+            }
+            on_.finish();
+            for (const auto& piece : out)
+                if (!holds(piece.to, round)) report("marker", "a lane doesn't wait for what another one has recorded");
+        }
+    }
+
+    void check_pieces() {
+        auto device = on_.memory().device(300);
+        auto host = on_.memory().host(600);
+        const auto from = host.memory().first(300);
+        const auto to = host.memory().subspan(300, 300);
+        fill(from, 7);
+        fill(to, 8);
+        const auto here = device.memory();
+        const std::array in{execution::copy_piece{here.subspan(100, 200), from.first(200)},
+                            execution::copy_piece{here.first(0), from.first(0)},
+                            execution::copy_piece{here.first(100), from.subspan(200, 100)}};
+        const std::array out{execution::copy_piece{to.first(200), here.subspan(100, 200)},
+                             execution::copy_piece{to.subspan(200, 100), here.first(100)}};
+        auto on = lane(lane_kind::copy);
+        on_.copies().copy_in(on, copy_label(operation_kind::reload), in);
+        on_.copies().copy_out(on, copy_label(operation_kind::offload), out);
+        on_.finish();
+        if (!holds(to, 7)) report("copy", "pieces don't go where they belong");
+    }
+
+    /// A ring in both directions at once: messages of one direction keep their order, and those of the other don't mix.
+    void check_order_of_messages() {
+        constexpr std::size_t messages = 3;
+        constexpr std::array kinds{operation_kind::forward, operation_kind::backward};
+        const auto bytes = how_.bytes;
+        auto host = on_.memory().host(2 * messages * bytes);
+        auto device = on_.memory().device(4 * messages * bytes);
+        auto copies = lane(lane_kind::copy);
+        const auto place = [&](std::size_t which, std::size_t k, bool received) {
+            return device.memory().subspan(((which * messages + k) * 2 + (received ? 1 : 0)) * bytes, bytes);
+        };
+        const auto value = [](rank r, std::size_t which, std::size_t k) { return 100 * r.position() + 10 * which + k; };
+        std::vector<execution::copy_piece> in;
+        for (std::size_t which = 0; which < 2; ++which)
+            for (std::size_t k = 0; k < messages; ++k) {
+                const auto here = host.memory().subspan((which * messages + k) * bytes, bytes);
+                fill(here, value(on_.self(), which, k));
+                in.push_back({place(which, k, false), here});
+            }
+        const execution::copy_pieces pieces{in};
+        on_.copies().copy_in(copies, copy_label(operation_kind::reload), pieces.first(messages));
+        on_.finish();
+        auto forward_sends = lane(lane_kind::send_forward);
+        auto backward_sends = lane(lane_kind::send_backward);
+        auto receives = lane(lane_kind::receive_forward);
+        using task_kind = task_label::task_kind;
+        for (std::size_t k = 0; k < messages; ++k) {
+            // The second direction is later to be sent, and the first to be received.
+            on_.copies().copy_in(backward_sends, copy_label(operation_kind::reload), pieces.subspan(messages + k, 1));
+            for (const std::size_t which : {1, 0}) {
+                on_.transport().exchange(which == 0 ? forward_sends : backward_sends, [&](auto& open) {
+                    open.send(message(task_kind::send, kinds[which], next_, k), place(which, k, false));
+                });
+                on_.transport().exchange(receives, [&](auto& open) {
+                    open.receive(message(task_kind::receive, kinds[which], previous_, k), place(which, k, true));
+                });
+            }
+        }
+        on_.finish();
+        for (std::size_t which = 0; which < 2; ++which)
+            for (std::size_t k = 0; k < messages; ++k) {
+                const execution::copy_piece out{first(host), place(which, k, true)};
+                on_.copies().copy_out(copies, copy_label(operation_kind::offload), {&out, 1});
+                on_.finish();
+                if (!holds(first(host), value(previous_, which, k)))
+                    report("transport", "a message isn't the one whose turn it is in its direction");
+            }
+    }
+
+    /// Everybody sends to both neighbours and receives from both in one exchange, the one that can't be met first in
+    /// front; then another with nothing in it, on the same lane, which has to come after.
+    void check_both_ways() {
+        using task_kind = task_label::task_kind;
+        auto host = on_.memory().host(4 * how_.bytes);
+        const auto part = [&](std::size_t i) { return host.memory().subspan(i * how_.bytes, how_.bytes); };
+        auto device = on_.memory().device(4 * how_.bytes);
+        const auto there = [&](std::size_t i) { return device.memory().subspan(i * how_.bytes, how_.bytes); };
+        auto on = lane(lane_kind::communication);
+        for (std::size_t round = 1; round <= how_.rounds; ++round) {
+            fill(part(0), round + 10 * on_.self().position());
+            fill(part(1), round + 10 * on_.self().position() + 5);
+            fill(part(2), 200);
+            fill(part(3), 201);
+            const std::array in{execution::copy_piece{there(0), part(0)}, execution::copy_piece{there(1), part(1)}};
+            on_.copies().copy_in(on, copy_label(operation_kind::reload), in);
+            on_.transport().exchange(on, [&](auto& open) {
+                open.receive(message(task_kind::receive, operation_kind::backward, next_, round), there(3));
+                open.send(message(task_kind::send, operation_kind::backward, previous_, round), there(1));
+                open.receive(message(task_kind::receive, operation_kind::forward, previous_, round), there(2));
+                open.send(message(task_kind::send, operation_kind::forward, next_, round), there(0));
+            });
+            on_.transport().exchange(on, [&](auto& open) {
+                open.send(message(task_kind::send, operation_kind::forward, next_, 0), there(0).first(0));
+                open.receive(message(task_kind::receive, operation_kind::forward, previous_, 0), there(2).first(0));
+            });
+            const std::array out{execution::copy_piece{part(2), there(2)}, execution::copy_piece{part(3), there(3)}};
+            on_.copies().copy_out(on, copy_label(operation_kind::offload), out);
+            on_.finish();
+            if (!holds(part(2), round + 10 * previous_.position()) ||
+                !holds(part(3), round + 10 * next_.position() + 5))
+                report("transport", "what is in one exchange doesn't arrive before what comes next in the lane");
+        }
+    }
+
+    /// Work of rank 0 throws: every rank hears of it, at `finish`, with the label.
+    void check_error() {
+        auto on = lane(lane_kind::compute);
+        const task_label label{task_label::task_kind::operation, backward(stage{3}, microbatch{5}), {}};
+        try {
+            await_others(on);
+            if (on_.self() == rank{0}) {
+                try {
+                    on.launch(label, throwing<lane_type>{});
+                } catch (const std::exception& e) {
+                    on_.cancel(to_string(label), e.what());
+                }
+            } else {
+                // Nobody sends this.
+                on_.transport().exchange(on, [&](auto& open) {
+                    open.receive(message(task_label::task_kind::receive, operation_kind::forward, rank{0}, 9), {});
+                });
+            }
+            on_.finish();
+            report("error", "`finish` says nothing of an exception in work");
+        } catch (const execution_error& e) {
+            const std::string what = e.what();
+            if (e.rank() != rank{0} || what.find("3B5") == std::string::npos ||
+                what.find("on purpose") == std::string::npos)
+                report("error", "names another rank, operation or reason: " + what);
+        } catch (const std::exception& e) {
+            report("error", std::string{"is no execution_error: "} + e.what());
+        }
+    }
+
+    /// Rank 0 goes on once nobody is in an earlier check any more.
+    void await_others(lane_type& on) {
+        using task_kind = task_label::task_kind;
+        if (on_.self() != rank{0})
+            return on_.transport().exchange(
+                on, [&](auto& open) { open.send(message(task_kind::send, operation_kind::forward, rank{0}, 8), {}); });
+        for (std::size_t r = 1; r < on_.ranks(); ++r)
+            on_.transport().exchange(on, [&](auto& open) {
+                open.receive(message(task_kind::receive, operation_kind::forward, rank{r}, 8), {});
+            });
+        on_.finish();
+    }
+
+    template <class L> struct counting {
+        std::atomic<int>* calls;
+        void operator()(auto&) const { calls->fetch_add(1); }
+    };
+    template <class L> struct throwing {
+        void operator()(auto&) const { throw error{"on purpose"}; }
+    };
+
+    Executor& on_;
+    conformance_options how_;
+    rank next_;
+    rank previous_;
+    std::vector<violation> found_;
+};
+
+} // namespace detail
+
+/// What an executor does that isn't as the concepts say, one sentence each. Empty: it keeps to them.
+///
+/// Called on every rank, each with its executor, at the same time: by a thread per rank, or a process.
+template <class Executor>
+[[nodiscard]] std::vector<violation> check_executor(Executor& on, const conformance_options& how = {}) {
+    static_assert(execution::check_executor<Executor>());
+    return detail::executor_checks<Executor>{on, how}.run();
+}
+
+} // namespace optpipe::testing

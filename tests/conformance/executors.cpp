@@ -1,0 +1,145 @@
+#include "optpipe/execution/threads/executor.hpp"
+#include "optpipe/testing/conformance.hpp"
+#include "optpipe/testing/trace_executor.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using optpipe::rank;
+using optpipe::testing::conformance_options;
+namespace threads = optpipe::threads;
+
+/// The suite on all ranks at once, each made by `make(rank)`.
+template <class Make> std::string faults_of(std::size_t ranks, const conformance_options& how, const Make& make) {
+    std::vector<decltype(make(rank{}))> executors;
+    for (const rank r : optpipe::index_range<rank>{ranks})
+        executors.push_back(make(r));
+    std::vector<std::vector<optpipe::violation>> found(ranks);
+    std::vector<std::thread> hosts;
+    for (std::size_t r = 0; r < ranks; ++r)
+        hosts.emplace_back([&, r] { found[r] = optpipe::testing::check_executor(*executors[r], how); });
+    for (auto& h : hosts)
+        h.join();
+    std::string text;
+    for (const auto& own : found)
+        for (const auto& v : own)
+            text += v.text() + "\n";
+    return text;
+}
+
+TEST_CASE("threads keep to the concepts") {
+    for (const std::size_t ranks : {1, 2, 3}) {
+        CAPTURE(ranks);
+        threads::world all{ranks, {.patience = 20s}};
+        CHECK(faults_of(ranks, {}, [&](rank r) { return std::make_unique<threads::executor>(all, r); }) == "");
+    }
+}
+
+TEST_CASE("so do slow links") {
+    threads::options how{.patience = 20s};
+    how.copies = threads::limited_copies(4e9, 2e9);
+    how.messages = [](rank, rank, std::size_t) { return threads::nanoseconds{200us}; };
+    how.transfer = optpipe::transfer_rules<>{2};
+    how.transfer.share_link(rank{0}, rank{1});
+    how.transfer.duplex = optpipe::duplex_kind::half;
+    threads::world all{2, how};
+    CHECK(faults_of(2, {}, [&](rank r) { return std::make_unique<threads::executor>(all, r); }) == "");
+}
+
+TEST_CASE("virtual time keeps to the concepts") {
+    for (const std::size_t ranks : {1, 2, 3}) {
+        CAPTURE(ranks);
+        optpipe::testing::trace_world all{ranks, {.seed = 5}};
+        const auto make = [&](rank r) { return std::make_unique<optpipe::testing::trace_executor>(all, r); };
+        CHECK(faults_of(ranks, {.bytes = 4096}, make) == "");
+    }
+}
+
+// Executors with one mistake each: the suite has to find it.
+
+struct deaf_lane : threads::lane {
+    explicit deaf_lane(threads::lane&& l) : threads::lane{std::move(l)} {}
+    void wait(const marker&) {}
+};
+struct mute_lane : threads::lane {
+    explicit mute_lane(threads::lane&& l) : threads::lane{std::move(l)} {}
+    void record(marker&) {}
+};
+template <class Lane> struct executor_with : threads::executor {
+    using lane_type = Lane;
+    using threads::executor::executor;
+    Lane open_lane(optpipe::lane_kind kind, std::size_t commands) {
+        return Lane{threads::executor::open_lane(kind, commands)};
+    }
+};
+struct hasty_executor : threads::executor {
+    using threads::executor::executor;
+    void finish() {}
+};
+struct one_way_copies : threads::copy_engine {
+    explicit one_way_copies(threads::copy_engine& c) : threads::copy_engine{c} {}
+    void copy_out(threads::lane&, const optpipe::task_label&, optpipe::execution::copy_pieces) {}
+};
+struct one_way_executor : threads::executor {
+    using threads::executor::executor;
+    one_way_copies copies() { return one_way_copies{threads::executor::copies()}; }
+};
+/// Gradients and activations in one queue, whichever comes first.
+struct mixing_transport {
+    threads::transport* inner;
+    struct batch {
+        threads::transport::batch* inner;
+        static optpipe::task_label mixed(optpipe::task_label what) {
+            what.op = forward(optpipe::stage{0}, optpipe::microbatch{0});
+            return what;
+        }
+        void send(const optpipe::task_label& what, std::span<const std::byte> data) { inner->send(mixed(what), data); }
+        void receive(const optpipe::task_label& what, std::span<std::byte> data) { inner->receive(mixed(what), data); }
+    };
+    template <class Messages> void exchange(threads::lane& on, const Messages& messages) {
+        inner->exchange(on, [&](auto& open) {
+            batch all{&open};
+            messages(all);
+        });
+    }
+};
+struct mixing_executor : threads::executor {
+    using threads::executor::executor;
+    mixing_transport transport() { return {&threads::executor::transport()}; }
+};
+struct silent_executor : threads::executor {
+    using threads::executor::executor;
+    void finish() {
+        try {
+            threads::executor::finish();
+        } catch (const optpipe::error&) {
+        }
+    }
+};
+
+template <class Executor> bool is_found(const std::string& sentence) {
+    threads::world all{2, {.patience = 5s}};
+    const auto text = faults_of(2, {}, [&](rank r) { return std::make_unique<Executor>(all, r); });
+    INFO(text);
+    return text.find(sentence) != std::string::npos;
+}
+
+TEST_CASE("mistakes are found") {
+    CHECK(is_found<executor_with<deaf_lane>>("a lane doesn't wait for what another one has recorded"));
+    CHECK(is_found<executor_with<mute_lane>>("a lane doesn't wait for what another one has recorded"));
+    CHECK(is_found<one_way_executor>("doesn't do things in order, or `finish` returns too early"));
+    CHECK(is_found<mixing_executor>("a message isn't the one whose turn it is"));
+    CHECK(is_found<silent_executor>("says nothing of an exception in work"));
+}
+
+} // namespace
