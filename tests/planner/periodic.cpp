@@ -1,6 +1,7 @@
 #include "optpipe/planner/periodic/ends.hpp"
 #include "optpipe/planner/periodic/period_search.hpp"
 #include "optpipe/schedule/evaluate.hpp"
+#include "optpipe/schedule/validate.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "oracle/reference_checker.hpp"
 #include "oracle/v_problem.hpp"
@@ -144,6 +145,19 @@ TEST_CASE("two microbatches in a period go where one can't: unit passes, three q
     CHECK(found.best.value() == doctest::Approx(3.0));
     for (const auto& pattern : found.all)
         if (pattern.cycle == 1) CHECK(pattern.period.value() > 3.2);
+}
+
+TEST_CASE("a search may be stopped at any moment") {
+    random_numbers random{11};
+    for (std::size_t asked = 0; asked < 200; asked += 1 + asked / 8) {
+        const auto p =
+            testing::make_random_problem(random, {.ranks = 4, .stages = 6, .microbatches = 8, .cells = 24}).problem;
+        std::size_t count = 0;
+        detail::period_search run{p, 1, 10'000,
+                                  [&](const periodic_pattern& one) { CHECK(is_valid(p, repeat(p, one))); },
+                                  [&] { return ++count > asked; }};
+        run.run();
+    }
 }
 
 TEST_CASE("the same seed finds the same patterns") {

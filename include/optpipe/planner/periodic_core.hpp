@@ -4,6 +4,7 @@
 #include "optpipe/planner/board.hpp"
 #include "optpipe/planner/periodic/long_run.hpp"
 #include "optpipe/planner/periodic/period_search.hpp"
+#include "optpipe/planner/window_search.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -15,8 +16,8 @@ struct periodic_options {
     std::uint64_t seed = 1;
     /// Placements of a stage to look at while searching for periods; about a quarter of a microsecond each.
     std::size_t effort = 20'000'000;
-    /// What improves the schedule of the step with few microbatches before it is stretched; nothing if empty.
-    std::function<void(search_board&)> improve{};
+    /// What improves the schedule of the step with few microbatches before it is stretched.
+    std::function<void(search_board&)> improve = [](search_board& few) { window_search(few, {.windows = 40}); };
 };
 
 /// Solves a long run as a short one: finds the best period that a few microbatches can repeat within the memory, lets
