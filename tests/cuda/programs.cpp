@@ -1,99 +1,35 @@
+#include "cuda/streamed.hpp"
 #include "fakes/cuda.hpp"
 #include "optpipe/execution/cuda/executor.hpp"
 #include "optpipe/execution/cuda/graph.hpp"
 #include "optpipe/execution/measured.hpp"
 #include "optpipe/execution/run.hpp"
-#include "optpipe/schedule/builders/adaptive.hpp"
-#include "optpipe/schedule/builders/gpipe.hpp"
-#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
-#include "optpipe/schedule/evaluate.hpp"
-#include "optpipe/schedule/lower.hpp"
-#include "optpipe/testing/executor_model.hpp"
-#include "optpipe/testing/random_problem.hpp"
 
 #include <doctest/doctest.h>
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 using namespace std::chrono_literals;
-using optpipe::message_lanes;
-using optpipe::operation;
 using optpipe::rank;
 using optpipe::rank_program;
 namespace cuda = optpipe::cuda;
-namespace execution = optpipe::execution;
 
 namespace {
 
-/// Calls the tracing model from the stream, as a kernel would be. One object per rank; it outlives the streams' work.
-class streamed_model {
-public:
-    explicit streamed_model(std::size_t stages) : inner_{stages} {}
-
-    void forward(cuda::lane& on, const execution::forward_task& t) {
-        put(on, [this, t] { inner_.forward(nothing_, t); });
-    }
-    void backward_input(cuda::lane& on, const execution::backward_task& t) {
-        put(on, [this, t] { inner_.backward_input(nothing_, t); });
-    }
-    void backward_weight(cuda::lane& on, const execution::weight_task& t) {
-        put(on, [this, t] { inner_.backward_weight(nothing_, t); });
-    }
-    void update(cuda::lane& on, optpipe::stage s) {
-        put(on, [this, s] { inner_.update(nothing_, s); });
-    }
-    [[nodiscard]] std::string complaint() const {
-        const std::scoped_lock lock{mutex_};
-        return complaint_;
-    }
-    [[nodiscard]] std::size_t weights() const { return inner_.weights(); }
-
-private:
-    struct kernel {
-        streamed_model* model;
-        std::function<void()> run;
-    };
-    void put(cuda::lane& on, std::function<void()> run) {
-        const std::scoped_lock lock{mutex_};
-        kernels_.push_back({this, std::move(run)});
-        cuda::check(cudaLaunchHostFunc(
-                        on.stream().native(),
-                        [](void* given) {
-                            auto& k = *static_cast<kernel*>(given);
-                            try {
-                                k.run();
-                            } catch (const optpipe::error& e) {
-                                const std::scoped_lock inner{k.model->mutex_};
-                                k.model->complaint_ = e.what();
-                            }
-                        },
-                        &kernels_.back()),
-                    "cudaLaunchHostFunc");
-    }
-
-    int nothing_ = 0;
-    optpipe::testing::tracing_model inner_;
-    mutable std::mutex mutex_;
-    std::deque<kernel> kernels_;
-    std::string complaint_;
-};
-using cuda_runner = optpipe::runner<cuda::executor, streamed_model>;
+using cuda_runner = optpipe::runner<cuda::executor, streamed::model>;
 
 /// The ranks of one process and what they run.
 struct setup {
     explicit setup(const std::vector<rank_program>& given, const cuda::options& how = {.patience = 20s})
         : programs{given}, cluster{given.size(), how} {
         for (const auto& p : programs) {
-            models.push_back(std::make_unique<streamed_model>(p.stages));
+            models.push_back(std::make_unique<streamed::model>(p.stages));
             runners.push_back(std::make_unique<cuda_runner>(p, cluster[p.self], *models.back()));
         }
     }
@@ -124,114 +60,83 @@ struct setup {
 
     const std::vector<rank_program>& programs;
     cuda::cluster cluster;
-    std::vector<std::unique_ptr<streamed_model>> models;
+    std::vector<std::unique_ptr<streamed::model>> models;
     std::vector<std::unique_ptr<cuda_runner>> runners;
 };
-
-constexpr std::uint64_t first_seed = 5100;
-constexpr optpipe::testing::problem_ranges ranges{
-    .ranks = 4, .stages = 8, .microbatches = 6, .cells = 24, .offloading_percent = 80};
-
-template <class Visit> void for_each_program(std::size_t count, Visit visit) {
-    for (std::uint64_t seed = first_seed; seed < first_seed + count; ++seed) {
-        CAPTURE(seed);
-        optpipe::random_numbers random{seed};
-        const auto p = optpipe::testing::make_random_problem(random, ranges).problem;
-        constexpr message_lanes all[] = {message_lanes::separate, message_lanes::per_direction, message_lanes::single};
-        const auto run = [&](const auto& builder) {
-            const auto s = build_schedule(p, builder);
-            if (!s) return;
-            const auto programs =
-                lower(p, *s, {.bytes_per_unit = 4.0, .message_bytes = 24, .lanes = all[seed % 3], .update = true});
-            if (programs) visit(p, *s, *programs, seed);
-        };
-        auto quick = optpipe::adaptive;
-        quick.effort = 1000;
-        run(quick);
-        run(optpipe::one_forward_one_backward);
-        run(optpipe::gpipe);
-    }
-}
-
-std::vector<rank_program> small_programs() {
-    optpipe::stage_costs each;
-    each.forward = each.backward_input = each.backward_weight = optpipe::duration{1.0};
-    each.activation = optpipe::memory_size{2.0};
-    each.weight_stash = optpipe::memory_size{1.0};
-    const optpipe::problem p{to_any_graph(optpipe::graph<3, 4>{}), optpipe::per_stage<optpipe::stage_costs>(3, each)};
-    return *lower(p, *build_schedule(p, optpipe::one_forward_one_backward),
-                  {.bytes_per_unit = 4.0, .message_bytes = 24});
-}
 
 } // namespace
 
 TEST_CASE("programs run on streams as planned, whatever the streams do first, however they are issued") {
     std::size_t runs = 0;
-    for_each_program(20, [&](const optpipe::problem&, const optpipe::schedule&, const auto& programs, auto seed) {
-        fake_cuda::reset({.seed = seed});
-        {
-            setup s{programs};
-            for (const auto& error : s.step())
-                CHECK(error == "");
-            // One thread for all ranks, in any order: nothing that is issued waits on the host.
-            for (std::size_t r = s.runners.size(); r-- > 0;)
-                s.runners[r]->issue();
-            for (const rank r : optpipe::index_range<rank>{s.runners.size()})
-                s.cluster[r].finish();
-            s.check_results(2);
-        }
-        CHECK(fake_cuda::alive() == fake_cuda::census{});
-        ++runs;
-    });
+    streamed::for_each_program(20,
+                               [&](const optpipe::problem&, const optpipe::schedule&, const auto& programs, auto seed) {
+                                   fake_cuda::reset({.seed = seed});
+                                   {
+                                       setup s{programs};
+                                       for (const auto& error : s.step())
+                                           CHECK(error == "");
+                                       // One thread for all ranks, in any order: nothing that is issued waits on the
+                                       // host.
+                                       for (std::size_t r = s.runners.size(); r-- > 0;)
+                                           s.runners[r]->issue();
+                                       for (const rank r : optpipe::index_range<rank>{s.runners.size()})
+                                           s.cluster[r].finish();
+                                       s.check_results(2);
+                                   }
+                                   CHECK(fake_cuda::alive() == fake_cuda::census{});
+                                   ++runs;
+                               });
     CHECK(runs > 25);
 }
 
 TEST_CASE("a step is captured as one graph, all virtual ranks together, and launched again and again") {
     std::size_t runs = 0;
-    for_each_program(10, [&](const optpipe::problem&, const optpipe::schedule&, const auto& programs, auto seed) {
-        fake_cuda::reset({.seed = seed});
-        {
-            setup s{programs};
-            cuda::stream origin;
-            const cuda::event begin;
-            auto step = cuda::graph::capture(origin, [&] {
-                origin.record(begin);
-                for (const rank r : optpipe::index_range<rank>{s.runners.size()})
-                    s.cluster[r].fork(begin);
-                for (auto& each : s.runners)
-                    each->issue();
-                for (const rank r : optpipe::index_range<rank>{s.runners.size()})
-                    s.cluster[r].join(origin);
-            });
-            for (int i = 0; i < 3; ++i) {
-                step.launch(origin);
-                origin.synchronize();
-            }
-            s.check_results(3);
-        }
-        CHECK(fake_cuda::alive() == fake_cuda::census{});
-        ++runs;
-    });
+    streamed::for_each_program(10,
+                               [&](const optpipe::problem&, const optpipe::schedule&, const auto& programs, auto seed) {
+                                   fake_cuda::reset({.seed = seed});
+                                   {
+                                       setup s{programs};
+                                       cuda::stream origin;
+                                       const cuda::event begin;
+                                       auto step = cuda::graph::capture(origin, [&] {
+                                           origin.record(begin);
+                                           for (const rank r : optpipe::index_range<rank>{s.runners.size()})
+                                               s.cluster[r].fork(begin);
+                                           for (auto& each : s.runners)
+                                               each->issue();
+                                           for (const rank r : optpipe::index_range<rank>{s.runners.size()})
+                                               s.cluster[r].join(origin);
+                                       });
+                                       for (int i = 0; i < 3; ++i) {
+                                           step.launch(origin);
+                                           origin.synchronize();
+                                       }
+                                       s.check_results(3);
+                                   }
+                                   CHECK(fake_cuda::alive() == fake_cuda::census{});
+                                   ++runs;
+                               });
     CHECK(runs > 10);
 }
 
 TEST_CASE("what really happened is a schedule of all operations") {
-    for_each_program(3, [&](const optpipe::problem& p, const optpipe::schedule& s, const auto& programs, auto) {
-        fake_cuda::reset();
-        setup now{programs, {.patience = 20s, .record_times = true}};
-        now.step();
-        std::vector<optpipe::rank_times> times;
-        for (std::size_t r = 0; r < programs.size(); ++r)
-            times.push_back({&programs[r], now.runners[r]->times()});
-        const auto measured = measured_schedule(p.graph, times, 1ms);
-        CHECK(measured.operations.size() == s.operations.size());
-        for (const auto& each : times)
-            CHECK(high_water(each, optpipe::memory_arena::device) <= each.program->device_bytes);
-    });
+    streamed::for_each_program(
+        3, [&](const optpipe::problem& p, const optpipe::schedule& s, const auto& programs, auto) {
+            fake_cuda::reset();
+            setup now{programs, {.patience = 20s, .record_times = true}};
+            now.step();
+            std::vector<optpipe::rank_times> times;
+            for (std::size_t r = 0; r < programs.size(); ++r)
+                times.push_back({&programs[r], now.runners[r]->times()});
+            const auto measured = measured_schedule(p.graph, times, 1ms);
+            CHECK(measured.operations.size() == s.operations.size());
+            for (const auto& each : times)
+                CHECK(high_water(each, optpipe::memory_arena::device) <= each.program->device_bytes);
+        });
 }
 
 TEST_CASE("every call may fail at any time: all ranks say where, none hangs, nothing is left") {
-    const auto programs = small_programs();
+    const auto programs = streamed::small_programs();
     std::size_t failures = 0;
     for (const char* call :
          {"cudaEventRecord", "cudaStreamWaitEvent", "cudaMemcpyAsync", "cudaLaunchHostFunc", "cudaStreamSynchronize"})
@@ -254,7 +159,7 @@ TEST_CASE("every call may fail at any time: all ranks say where, none hangs, not
 }
 
 TEST_CASE("memory that isn't to be had is said before the first step") {
-    const auto programs = small_programs();
+    const auto programs = streamed::small_programs();
     fake_cuda::reset({.memory = 40});
     CHECK_THROWS_WITH_AS(setup{programs}, "rank 0, loading its program: cudaMalloc: out of memory",
                          optpipe::execution_error);
@@ -262,7 +167,7 @@ TEST_CASE("memory that isn't to be had is said before the first step") {
 }
 
 TEST_CASE("a rank that doesn't come is missed by those that wait for it") {
-    const auto programs = small_programs();
+    const auto programs = streamed::small_programs();
     fake_cuda::reset();
     {
         setup s{programs, {.patience = 30ms}};
@@ -278,7 +183,7 @@ TEST_CASE("a rank that doesn't come is missed by those that wait for it") {
 }
 
 TEST_CASE("an engine's own streams are borrowed, not kept") {
-    const auto programs = small_programs();
+    const auto programs = streamed::small_programs();
     fake_cuda::reset();
     {
         std::vector<cuda::stream> engine(3 * 16);

@@ -52,9 +52,9 @@ TEST_CASE("messages go round a ring, everybody sending and receiving in one grou
         cuda::stream s;
         int mine = 100 + r;
         int& other = got[static_cast<std::size_t>(r)];
-        nccl::batch group{c};
-        group.send(bytes_of(mine), (r + 1) % 4, s.native());
-        group.receive(bytes_of(other), (r + 3) % 4, s.native());
+        nccl::batch group;
+        group.send(c, bytes_of(mine), (r + 1) % 4, s.native());
+        group.receive(c, bytes_of(other), (r + 3) % 4, s.native());
         group.close("the ring");
         s.synchronize();
         c.check_health("the ring");
@@ -85,8 +85,8 @@ TEST_CASE("a failed message names rank and peer, and the communicator is aborted
         if (r == 1) return;
         cuda::stream s;
         int value = 0;
-        nccl::batch group{c};
-        group.send(bytes_of(value), 1, s.native());
+        nccl::batch group;
+        group.send(c, bytes_of(value), 1, s.native());
     });
     CHECK(errors[0] == "backward: rank 0 of 2: send to rank 1: failed as the test wants it");
     CHECK(errors[1].empty());
@@ -103,8 +103,8 @@ TEST_CASE("an argument that is wrong harms nothing") {
     cuda::stream s;
     int value = 0;
     {
-        nccl::batch group{c};
-        CHECK_THROWS_AS(group.send(bytes_of(value), 7, s.native()), nccl::error);
+        nccl::batch group;
+        CHECK_THROWS_AS(group.send(c, bytes_of(value), 7, s.native()), nccl::error);
     }
     CHECK(c.healthy());
 }
@@ -114,7 +114,12 @@ TEST_CASE("a peer that is lost later is reported at the next check") {
     fake_nccl::reset({.lost_after_groups = 1});
     const auto id = nccl::communicator::make_id();
     nccl::communicator c{id, 0, 1, 20s, "forward"};
-    nccl::batch group{c};
+    cuda::stream s;
+    int there = 1;
+    int back = 0;
+    nccl::batch group;
+    group.send(c, bytes_of(there), 0, s.native());
+    group.receive(c, bytes_of(back), 0, s.native());
     CHECK_THROWS_WITH_AS(group.close("1F7"), "forward: rank 0 of 1: 1F7: a peer is gone", nccl::error);
     CHECK_FALSE(c.healthy());
 }
@@ -128,8 +133,8 @@ TEST_CASE("after an abort, what waited for a peer is over") {
         if (r == 1) return;
         cuda::stream s;
         int value = 0;
-        nccl::batch group{c};
-        group.receive(bytes_of(value), 1, s.native());
+        nccl::batch group;
+        group.receive(c, bytes_of(value), 1, s.native());
         group.close("1F0");
         c.abort();
         s.synchronize(); // or this would never return

@@ -209,12 +209,7 @@ class cluster {
 public:
     explicit cluster(std::size_t ranks, const options& how = {}) {
         const current_device here{how.device};
-        if (how.record_times) {
-            group_.epoch_stream = std::make_unique<stream>();
-            group_.epoch.emplace();
-            group_.epoch_stream->record(*group_.epoch);
-            group_.epoch_stream->synchronize();
-        }
+        group_.begin_times(how);
         for (const rank r : index_range<rank>{ranks})
             executors_.push_back(std::make_unique<executor>(group_, messages_, how, r, ranks));
     }

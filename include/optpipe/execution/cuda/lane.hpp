@@ -25,7 +25,6 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -95,8 +94,16 @@ struct rank_group {
     std::condition_variable moved;
     threads::failure failed;
     std::vector<lane_state*> lanes;
-    std::unique_ptr<stream> epoch_stream;
-    std::optional<timed_event> epoch;
+    /// What measured times count from.
+    std::unique_ptr<timed_event> epoch;
+
+    void begin_times(const options& how) {
+        if (!how.record_times) return;
+        stream now;
+        epoch = std::make_unique<timed_event>();
+        now.record(*epoch);
+        now.synchronize();
+    }
 };
 
 struct lane_state {

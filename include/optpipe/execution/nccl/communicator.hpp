@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <span>
@@ -12,6 +13,7 @@
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace optpipe::nccl {
 
@@ -94,6 +96,7 @@ public:
     }
     /// Throws if something went wrong since the last call.
     void check_health(std::string_view what) {
+        if (!communicator_) throw error{ncclInvalidUsage, place(what)};
         ncclResult_t status = ncclSuccess;
         const auto asked = ncclCommGetAsyncError(communicator_, &status);
         if (asked != ncclSuccess) status = asked;
@@ -121,11 +124,11 @@ private:
 };
 
 /// An open group: what is put into it progresses together, except for what goes to the same peer in the same direction,
-/// which is matched in order. Without `close` it is closed at the end of its life, and what goes wrong then isn't heard
-/// of until the next call.
+/// which is matched in order. It may use several communicators. Without `close` it is closed at the end of its life,
+/// and what goes wrong then isn't heard of until the next call.
 class batch {
 public:
-    explicit batch(communicator& c) : communicator_{&c} {
+    batch() {
         const auto status = ncclGroupStart();
         if (status != ncclSuccess) throw error{status, "ncclGroupStart"};
     }
@@ -135,26 +138,30 @@ public:
         if (open_) static_cast<void>(ncclGroupEnd());
     }
 
-    void send(std::span<const std::byte> data, int peer, cudaStream_t where) {
-        put(ncclSend(data.data(), data.size(), ncclChar, peer, communicator_->native(), where), "send to", peer);
+    void send(communicator& by, std::span<const std::byte> data, int peer, cudaStream_t where) {
+        put(by, ncclSend(data.data(), data.size(), ncclChar, peer, by.native(), where), "send to", peer);
     }
-    void receive(std::span<std::byte> data, int peer, cudaStream_t where) {
-        put(ncclRecv(data.data(), data.size(), ncclChar, peer, communicator_->native(), where), "receive from", peer);
+    void receive(communicator& by, std::span<std::byte> data, int peer, cudaStream_t where) {
+        put(by, ncclRecv(data.data(), data.size(), ncclChar, peer, by.native(), where), "receive from", peer);
     }
     /// Returns once the work is in the streams, so that events may be recorded behind it. `what` stands in the message
     /// of an error.
     void close(std::string_view what) {
         open_ = false;
-        communicator_->settle(ncclGroupEnd(), what);
+        const auto status = ncclGroupEnd();
+        for (auto* each : used_)
+            each->settle(status, what);
+        if (used_.empty() && status != ncclSuccess && status != ncclInProgress) throw error{status, std::string{what}};
     }
 
 private:
-    void put(ncclResult_t status, const char* what, int peer) {
+    void put(communicator& by, ncclResult_t status, const char* what, int peer) {
+        if (std::find(used_.begin(), used_.end(), &by) == used_.end()) used_.push_back(&by);
         if (status != ncclSuccess && status != ncclInProgress)
-            communicator_->settle(status, std::string{what} + " rank " + std::to_string(peer));
+            by.settle(status, std::string{what} + " rank " + std::to_string(peer));
     }
 
-    communicator* communicator_;
+    std::vector<communicator*> used_;
     bool open_ = true;
 };
 

@@ -1,0 +1,115 @@
+#pragma once
+
+#include "optpipe/execution/cuda/lane.hpp"
+#include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/schedule/builders/gpipe.hpp"
+#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+#include "optpipe/schedule/evaluate.hpp"
+#include "optpipe/schedule/lower.hpp"
+#include "optpipe/testing/executor_model.hpp"
+#include "optpipe/testing/random_problem.hpp"
+
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+/// What tests run on streams.
+namespace streamed {
+
+/// Calls the tracing model from the stream, as a kernel would be. One object per rank; it outlives the streams' work.
+class model {
+public:
+    explicit model(std::size_t stages) : inner_{stages} {}
+
+    void forward(optpipe::cuda::lane& on, const optpipe::execution::forward_task& t) {
+        put(on, [this, t] { inner_.forward(nothing_, t); });
+    }
+    void backward_input(optpipe::cuda::lane& on, const optpipe::execution::backward_task& t) {
+        put(on, [this, t] { inner_.backward_input(nothing_, t); });
+    }
+    void backward_weight(optpipe::cuda::lane& on, const optpipe::execution::weight_task& t) {
+        put(on, [this, t] { inner_.backward_weight(nothing_, t); });
+    }
+    void update(optpipe::cuda::lane& on, optpipe::stage s) {
+        put(on, [this, s] { inner_.update(nothing_, s); });
+    }
+    [[nodiscard]] std::string complaint() const {
+        const std::scoped_lock lock{mutex_};
+        return complaint_;
+    }
+    [[nodiscard]] std::size_t weights() const { return inner_.weights(); }
+
+private:
+    struct kernel {
+        streamed::model* owner;
+        std::function<void()> run;
+    };
+    void put(optpipe::cuda::lane& on, std::function<void()> run) {
+        const std::scoped_lock lock{mutex_};
+        kernels_.push_back({this, std::move(run)});
+        optpipe::cuda::check(cudaLaunchHostFunc(
+                                 on.stream().native(),
+                                 [](void* given) {
+                                     auto& k = *static_cast<kernel*>(given);
+                                     try {
+                                         k.run();
+                                     } catch (const optpipe::error& e) {
+                                         const std::scoped_lock inner{k.owner->mutex_};
+                                         k.owner->complaint_ = e.what();
+                                     }
+                                 },
+                                 &kernels_.back()),
+                             "cudaLaunchHostFunc");
+    }
+
+    int nothing_ = 0;
+    optpipe::testing::tracing_model inner_;
+    mutable std::mutex mutex_;
+    std::deque<kernel> kernels_;
+    std::string complaint_;
+};
+inline constexpr std::uint64_t first_seed = 5100;
+inline constexpr optpipe::testing::problem_ranges ranges{
+    .ranks = 4, .stages = 8, .microbatches = 6, .cells = 24, .offloading_percent = 80};
+
+template <class Visit> void for_each_program(std::size_t count, Visit visit) {
+    for (std::uint64_t seed = first_seed; seed < first_seed + count; ++seed) {
+        CAPTURE(seed);
+        optpipe::random_numbers random{seed};
+        const auto p = optpipe::testing::make_random_problem(random, ranges).problem;
+        constexpr optpipe::message_lanes all[] = {
+            optpipe::message_lanes::separate, optpipe::message_lanes::per_direction, optpipe::message_lanes::single};
+        const auto run = [&](const auto& builder) {
+            const auto s = build_schedule(p, builder);
+            if (!s) return;
+            const auto programs =
+                lower(p, *s, {.bytes_per_unit = 4.0, .message_bytes = 24, .lanes = all[seed % 3], .update = true});
+            if (programs) visit(p, *s, *programs, seed);
+        };
+        auto quick = optpipe::adaptive;
+        quick.effort = 1000;
+        run(quick);
+        run(optpipe::one_forward_one_backward);
+        run(optpipe::gpipe);
+    }
+}
+
+inline std::vector<optpipe::rank_program> small_programs() {
+    optpipe::stage_costs each;
+    each.forward = each.backward_input = each.backward_weight = optpipe::duration{1.0};
+    each.activation = optpipe::memory_size{2.0};
+    each.weight_stash = optpipe::memory_size{1.0};
+    const optpipe::problem p{to_any_graph(optpipe::graph<3, 4>{}), optpipe::per_stage<optpipe::stage_costs>(3, each)};
+    return *lower(p, *build_schedule(p, optpipe::one_forward_one_backward),
+                  {.bytes_per_unit = 4.0, .message_bytes = 24});
+}
+
+} // namespace streamed
