@@ -1,0 +1,107 @@
+// How near proven bounds come: for every problem file of a folder, the best of all builders or, where that is better,
+// the reference; the bounds that cost next to nothing; all bounds; which of them is the best, and what it costs. As a
+// Markdown table. Without builders (a third argument), only references are compared with.
+//
+//     bench_bounds [FOLDER [REFERENCE.csv [none]]]
+#include <optpipe/io/json.hpp>
+#include <optpipe/schedule.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace optpipe;
+
+/// problem,busy,published_method,published,best_known
+std::map<std::string, double> read_references(const std::string& path) {
+    std::map<std::string, double> references;
+    std::ifstream file{path};
+    std::string line;
+    std::getline(file, line);
+    while (std::getline(file, line)) {
+        std::istringstream fields{line};
+        std::string name, busy, method, published, known;
+        std::getline(fields, name, ',');
+        std::getline(fields, busy, ',');
+        std::getline(fields, method, ',');
+        std::getline(fields, published, ',');
+        std::getline(fields, known, ',');
+        references[name] = known.empty() ? std::stod(published) : std::min(std::stod(published), std::stod(known));
+    }
+    return references;
+}
+
+struct named_bound {
+    const char* name;
+    duration structural_bounds::*member;
+};
+constexpr std::array all{named_bound{"critical path", &structural_bounds::critical_path},
+                         named_bound{"device load", &structural_bounds::device_load},
+                         named_bound{"warm-up", &structural_bounds::warm_up},
+                         named_bound{"memory area", &structural_bounds::memory_area},
+                         named_bound{"link capacity", &structural_bounds::link_capacity},
+                         named_bound{"v placement", &structural_bounds::v_placement},
+                         named_bound{"propagation", &structural_bounds::propagation}};
+
+const char* best_name(const structural_bounds& bounds) {
+    return std::find_if(all.begin(), all.end(), [&](const auto& b) { return bounds.*b.member == bounds.best(); })->name;
+}
+
+template <class Work> double cpu_seconds(Work work) {
+    const auto start = std::clock();
+    work();
+    return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+}
+
+/// Whether the bounds prove what is known.
+bool print_row(const problem& p, double known, bool with_builders) {
+    if (with_builders)
+        for_each_builder([&](const auto& build) {
+            if (const auto built = build_schedule(p, build)) known = std::min(known, objective_of(p, *built).value());
+        });
+    structural_bounds cheap;
+    structural_bounds strong;
+    const double cheap_seconds = cpu_seconds([&] { cheap = bounds_of(p); });
+    const double strong_seconds = cpu_seconds([&] { strong = strong_bounds_of(p); });
+    const auto gap = [&](const structural_bounds& b) { return 100.0 * (1.0 - b.best().value() / known); };
+    std::printf("| %s | %s | %s %s | %.2f %% | %.3f | %s %s | %.2f %% | %.3f |\n", p.name.c_str(),
+                format_number(known).c_str(), best_name(cheap), format_number(cheap.best()).c_str(), gap(cheap),
+                cheap_seconds, best_name(strong), format_number(strong.best()).c_str(), gap(strong), strong_seconds);
+    std::fflush(stdout);
+    return tolerance{}.at(known) >= known - strong.best().value();
+}
+
+} // namespace
+
+int main(int count, char** arguments) try {
+    const std::string folder = count > 1 ? arguments[1] : OPTPIPE_SOURCE_DIR "/tests/data/problems";
+    const auto references =
+        read_references(count > 2 ? arguments[2] : OPTPIPE_SOURCE_DIR "/tests/data/reference_objectives.csv");
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator{folder})
+        if (entry.path().extension() == ".json") files.push_back(entry.path());
+    std::sort(files.begin(), files.end());
+    std::puts("| problem | best known | bounds_of | gap | CPU s | strong_bounds_of | gap | CPU s |");
+    std::puts("| --- | --- | --- | --- | --- | --- | --- | --- |");
+    int proven = 0;
+    for (const auto& file : files) {
+        const auto p = read_problem(file.string());
+        const auto found = references.find(p.name);
+        const double known = found == references.end() ? duration::unlimited().value() : found->second;
+        proven += print_row(p, known, count <= 3) ? 1 : 0;
+    }
+    std::printf("\n%d of %zu proven\n", proven, files.size());
+} catch (const std::exception& e) {
+    std::cerr << "bench_bounds: " << e.what() << '\n';
+    return 2;
+}
