@@ -17,7 +17,7 @@ namespace fake {
 struct shuffler {
     static constexpr std::string_view name = "shuffler";
     static constexpr bool draws = true;
-    static std::size_t first_effort(const optpipe::problem&) { return 400; }
+    static std::size_t first_effort(const optpipe::problem&) { return 200; }
 
     void operator()(optpipe::search_board& board, const optpipe::part_options& options) const {
         const auto start = board.incumbent();

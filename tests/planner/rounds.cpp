@@ -61,19 +61,19 @@ struct timed_counter : fake::counter {
 } // namespace
 
 TEST_CASE("the same seed, the same outcome, on any number of threads") {
-    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
         CAPTURE(seed);
         random_numbers random{seed};
         auto p =
             testing::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 8, .cells = 48}).problem;
         for (auto& limit : p.memory_limit)
             limit = memory_size::unlimited();
-        const std::vector<any_search_part> parts{fake::shuffler{}, fake::prover{bounds_of(p).best(), 4},
+        const std::vector<any_search_part> parts{fake::shuffler{}, fake::prover{bounds_of(p).best(), 2},
                                                  fake::shuffler{}};
-        const auto alone = run(p, parts, {.seed = seed, .threads = 1, .rounds = 3, .copies = 3});
-        for (const std::size_t threads : {2, 3, 8})
-            for (int again = 0; again < 3; ++again)
-                CHECK(run(p, parts, {.seed = seed, .threads = threads, .rounds = 3, .copies = 3}) == alone);
+        const auto alone = run(p, parts, {.seed = seed, .threads = 1, .rounds = 2, .copies = 3});
+        for (const std::size_t threads : {2, 4})
+            for (int again = 0; again < 2; ++again)
+                CHECK(run(p, parts, {.seed = seed, .threads = threads, .rounds = 2, .copies = 3}) == alone);
     }
 }
 
