@@ -32,12 +32,12 @@ public:
     /// From the best schedule on the board until the board is done or all moves are spent.
     void run() {
         if (!adopt(*board_->incumbent())) return;
-        constexpr double growth = 1.5;
-        double length = 30.0 * static_cast<double>(p_.stages() * p_.microbatches()) + 20'000.0;
+        constexpr double growth = 1.6;
+        double length = 3000.0 + 4.0 * static_cast<double>(p_.stages() * p_.microbatches());
         for (std::size_t round = 0; left_ > 0 && !board_->done(); ++round) {
             anneal(round, static_cast<std::size_t>(length));
             offer_best();
-            if (round % 2 == 1) length *= growth;
+            length *= growth;
             restart(round);
         }
     }
@@ -94,11 +94,12 @@ private:
     void anneal(std::size_t round, std::size_t length) {
         constexpr std::size_t between_clocks = 64;
         constexpr std::size_t between_offers = 4096;
-        constexpr double weights[] = {0.1, 0.3, 0.03, 0.6};
+        constexpr double weights[] = {0.1, 0.02, 0.3, 0.05};
+        constexpr double heats[] = {0.3, 0.06, 0.15, 0.6, 0.1};
         weight_ = weights[(round + random_.below(2)) % 4];
         current_ = worth();
         length = std::min(length, left_);
-        const double hot = p_.mean_duration() * (0.15 + 0.1 * static_cast<double>(random_.below(5)));
+        const double hot = p_.mean_duration() * heats[(round + random_.below(3)) % 5];
         const double cold = 0.02 * p_.mean_duration();
         const double cooling = std::pow(cold / hot, 1.0 / static_cast<double>(std::max<std::size_t>(length, 1)));
         double temperature = hot;
