@@ -38,7 +38,7 @@ template <class Make> std::string faults_of(std::size_t ranks, const conformance
 }
 
 TEST_CASE("threads keep to the concepts") {
-    for (const std::size_t ranks : {1, 2, 3}) {
+    for (const auto ranks : {std::size_t{1}, std::size_t{2}, std::size_t{3}}) {
         CAPTURE(ranks);
         threads::world all{ranks, {.patience = 20s}};
         CHECK(faults_of(ranks, {}, [&](rank r) { return std::make_unique<threads::executor>(all, r); }) == "");
@@ -57,7 +57,7 @@ TEST_CASE("so do slow links") {
 }
 
 TEST_CASE("virtual time keeps to the concepts") {
-    for (const std::size_t ranks : {1, 2, 3}) {
+    for (const auto ranks : {std::size_t{1}, std::size_t{2}, std::size_t{3}}) {
         CAPTURE(ranks);
         optpipe::testing::trace_world all{ranks, {.seed = 5}};
         const auto make = [&](rank r) { return std::make_unique<optpipe::testing::trace_executor>(all, r); };

@@ -207,7 +207,7 @@ private:
         for (std::size_t k = 0; k < messages; ++k) {
             // The second direction is later to be sent, and the first to be received.
             on_.copies().copy_in(backward_sends, copy_label(operation_kind::reload), pieces.subspan(messages + k, 1));
-            for (const std::size_t which : {1, 0}) {
+            for (const auto which : {std::size_t{1}, std::size_t{0}}) {
                 on_.transport().exchange(which == 0 ? forward_sends : backward_sends, [&](auto& open) {
                     open.send(message(task_kind::send, kinds[which], next_, k), place(which, k, false));
                 });
