@@ -56,19 +56,19 @@ TEST_CASE("optima that searches have proven, without a search") {
         double milliseconds;
     };
     // By mixed-integer and constraint solvers. The limit is this share of one stash per rank and rank.
-    for (const auto& [ranks, microbatches, share, units, milliseconds] :
+    for (const auto& known :
          {proven{3, 6, 0.75, 25, 0}, proven{4, 8, 1.0, 27, 456.3}, proven{4, 8, 0.75, 31, 531.9},
           proven{4, 12, 1.0, 39, 639.9}, proven{6, 12, 1.0, 41, 699.3}, proven{6, 12, 0.75, 47, 848.1},
           proven{8, 16, 1.0, 55, 942.3}, proven{8, 16, 0.75, 61, 1093.5}}) {
-        CAPTURE(ranks);
-        CAPTURE(microbatches);
-        CAPTURE(share);
-        const double stashes = share * static_cast<double>(ranks);
-        CHECK(strong_bounds_of(uniform(ranks, microbatches, unit, stashes)).best().value() ==
-              doctest::Approx(units).epsilon(1e-6));
-        if (milliseconds > 0.0)
-            CHECK(strong_bounds_of(uniform(ranks, microbatches, real, stashes, 0.6_ms)).best().value() ==
-                  doctest::Approx(milliseconds).epsilon(1e-6));
+        CAPTURE(known.ranks);
+        CAPTURE(known.microbatches);
+        CAPTURE(known.share);
+        const double stashes = known.share * static_cast<double>(known.ranks);
+        CHECK(strong_bounds_of(uniform(known.ranks, known.microbatches, unit, stashes)).best().value() ==
+              doctest::Approx(known.units).epsilon(1e-6));
+        if (known.milliseconds > 0.0)
+            CHECK(strong_bounds_of(uniform(known.ranks, known.microbatches, real, stashes, 0.6_ms)).best().value() ==
+                  doctest::Approx(known.milliseconds).epsilon(1e-6));
     }
 }
 
