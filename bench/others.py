@@ -43,6 +43,16 @@ def our_solver(model, limit, threads, program):
     return answer["objective"], answer["bound"]
 
 
+def our_planner(problem, limit, threads, program):
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "schedule.json")
+        subprocess.run([program, "plan", problem, "--time-limit", str(limit), "--threads", str(threads), "--quiet",
+                        "--out", out], check=False)
+        with open(out) as file:
+            answer = json.load(file)
+    return answer["objective"], answer["bound"]
+
+
 def highs(model, limit, threads, _):
     import highspy
     h = highspy.Highs()
@@ -205,8 +215,10 @@ def main():
                     sys.exit(done.returncode)
                 for solver, solve in solvers.items():
                     report(name, kind, solver, solve, model, options.time_limit, options.threads, options.program)
+        report(name, "problem itself", "OptPipe", our_planner, path, options.time_limit, options.threads,
+               options.program)
         if "CP-SAT" in solvers:
-            report(name, "intervals", "CP-SAT", cp_sat_on_problem, problem, options.time_limit, options.threads)
+            report(name, "problem itself", "CP-SAT", cp_sat_on_problem, problem, options.time_limit, options.threads)
 
 
 if __name__ == "__main__":

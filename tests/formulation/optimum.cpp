@@ -143,6 +143,34 @@ TEST_CASE("microbatches that overtake each other: a stash is parked over the who
     CHECK(count.restricted == 2);
 }
 
+TEST_CASE("two engines, but a link that carries one transfer at a time, shared by all ranks") {
+    totals count;
+    int matters = 0;
+    for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
+        random_numbers random{seed};
+        oracle::problem_ranges ranges;
+        ranges.cells = 4;
+        ranges.offloading_percent = 100;
+        ranges.span_percent = 0;
+        auto made = oracle::make_random_problem(random, ranges);
+        auto& p = made.problem;
+        if (!formulation::operation_table{p}.any_may_travel()) continue;
+        p.transfer = transfer_rules<>{p.graph.ranks()};
+        p.transfer.engines = 2;
+        const auto apart = oracle::exhaustive_optimum(p, made.grid, 20'000);
+        p.transfer.duplex = duplex_kind::half;
+        for (std::size_t r = 1; r < p.graph.ranks(); ++r)
+            p.transfer.share_link(rank{0}, rank{r});
+        const auto together = oracle::exhaustive_optimum(p, made.grid, 20'000);
+        if (!apart.objective || !together.objective || near(*apart.objective, *together.objective)) continue;
+        INFO("seed " << seed);
+        compare(p, made.grid, random.below(std::size_t{1} << 9), count);
+        ++matters;
+    }
+    MESSAGE(matters << " problems in which it matters");
+    CHECK(matters >= 5);
+}
+
 TEST_CASE("below the optimum there is nothing") {
     int empty = 0;
     for (std::uint64_t seed = 1; seed <= 60; ++seed) {
