@@ -129,7 +129,7 @@ private:
 
     /// A first point, where there is none yet.
     void dispatch(std::size_t last_visit) {
-        constexpr std::size_t most_conflicts = 2000;
+        constexpr std::size_t most_conflicts = 400;
         has_dispatched_ = true;
         if (finds_.cutoff < infinity || !search_.can_rise()) return;
         search_.begin_rising();

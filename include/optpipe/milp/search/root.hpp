@@ -87,10 +87,11 @@ public:
 private:
     static constexpr std::size_t first_conflicts = 10'000;
     static constexpr std::size_t first_visits = 20'000'000;
-    static constexpr std::size_t first_conflicts_with_reals = 500;
-    static constexpr std::size_t first_conflicts_in_parallel = 500;
+    static constexpr std::size_t first_conflicts_if_short = 500;
+    /// After so many conflicts without success the relaxation has its turn.
+    static constexpr std::size_t first_patience = 1'500;
     static constexpr std::size_t conflicts_per_turn = 500;
-    static constexpr std::size_t visits_per_turn = 500'000;
+    static constexpr std::size_t visits_per_turn = 2'000'000;
     static constexpr std::size_t probing_effort = 5'000'000;
 
     [[nodiscard]] double cutoff() const { return context_->cutoff_below(context_->incumbent_objective()); }
@@ -109,8 +110,12 @@ private:
         prover_->take_cutoff(cutoff());
         prover_->take_bound(std::max(bound_, context_->help.bound));
         const bool reals = has(column_kind::continuous);
-        const auto conflicts = works_in_parallel() ? first_conflicts_in_parallel : first_conflicts;
-        prover_->work(reals ? first_conflicts_with_reals : conflicts, first_visits);
+        const bool is_short = reals || works_in_parallel();
+        const auto conflicts = is_short ? first_conflicts_if_short : first_conflicts;
+        do
+            prover_->work(conflicts_per_turn, visits_per_turn);
+        while (!prover_->done() && !prover_->stuck() && prover_->conflicts() < conflicts &&
+               prover_->effort() < first_visits && prover_->in_vain() < first_patience && !context_->limits->over());
         prover_->found().publish(*context_);
         take_point(prover_->found().point);
         raise(prover_->bound());
