@@ -147,18 +147,23 @@ private:
         named_.emplace(*problem_, travel_form::named);
         upper_.push_back({&*named_, std::make_unique<prover<>>(*named_, options_.seed)});
     }
+    /// Asks for a part of the gap; for less of it where the answer doesn't come, for more where it does.
     void step_from_below(std::size_t effort) {
         const auto high = std::min(target(), below_possible_);
         if (!lower_ || lower_->limit() <= excluded_ || lower_->limit() >= high) {
             if (high - excluded_ <= 1) return;
             lower_ = std::make_unique<prover<>>(*pooled_, options_.seed);
-            lower_->limit(excluded_ + (high - excluded_ + 1) / 2);
+            lower_->limit(excluded_ + std::max<ticks>(1, (high - excluded_) / part_of_gap_));
         }
         const auto answer = count(*lower_, allowed(effort));
-        if (answer == verdict::stopped) return;
-        if (answer == verdict::impossible)
+        if (answer == verdict::stopped) {
+            // The smallest part is never given up, so that some answer comes.
+            if (part_of_gap_ >= smallest_part) return;
+            part_of_gap_ *= 2;
+        } else if (answer == verdict::impossible) {
             exclude(lower_->limit());
-        else {
+            part_of_gap_ = std::max<ticks>(2, part_of_gap_ / 2);
+        } else {
             below_possible_ = lower_->limit();
             offer(*pooled_, lower_->solution());
         }
@@ -186,6 +191,8 @@ private:
     std::optional<pipeline_model> named_;
     std::vector<upper_search> upper_;
     std::unique_ptr<prover<>> lower_;
+    static constexpr ticks smallest_part = 64;
+    ticks part_of_gap_ = 2;
     ticks excluded_ = 0;
     ticks below_possible_ = std::numeric_limits<ticks>::max();
     std::size_t spent_ = 0;

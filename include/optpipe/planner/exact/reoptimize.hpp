@@ -25,6 +25,8 @@ namespace optpipe::exact {
 struct reoptimize_options {
     /// Effort: the most conflicts.
     std::size_t conflicts = 1000;
+    /// Not tried where more operations than this would take part.
+    std::size_t most_tasks = 1000;
     std::uint64_t seed = 1;
     /// Asked now and then; true ends the search.
     std::function<bool()> stop{};
@@ -311,11 +313,10 @@ private:
 /// travel: a trip of which one is free may be dropped, or made.
 ///
 /// The effort goes with the free operations and those that they may meet at the target, not with the size of the
-/// problem, beyond one pass through it. Not settled at once where that is more than `most_tasks`.
+/// problem, beyond one pass through it. How many operations of a schedule they meet grows as the target gets looser.
 template <class IsFree>
 [[nodiscard]] reoptimized reoptimize(const problem& p, const schedule& current, IsFree is_free, duration target,
                                      const reoptimize_options& options = {}) {
-    constexpr std::size_t most_tasks = 2000;
     reoptimized result;
     fixed_part fixed{p, current, is_free};
     const auto rounding = fixed.time().is_exact() ? 0 : static_cast<ticks>(fixed.items().size());
@@ -324,7 +325,7 @@ template <class IsFree>
         result.settled = true;
         return result;
     }
-    const detail::partial_model part{fixed, most_tasks};
+    const detail::partial_model part{fixed, options.most_tasks};
     result.tasks = part.tasks().tasks.size();
     if (part.is_too_large()) return result;
     solver<> search{part.tasks(), options.seed};
