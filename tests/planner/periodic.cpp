@@ -147,6 +147,23 @@ TEST_CASE("two microbatches in a period go where one can't: unit passes, three q
         if (pattern.cycle == 1) CHECK(pattern.period.value() > 3.2);
 }
 
+TEST_CASE("forwards go ahead as far as memory allows, without a collision") {
+    auto p = uniform_problem(4, 16, costs(1, 1, 1, 0.5), 8.0);
+    const auto found = search(p, 1, 2'000);
+    REQUIRE_FALSE(found.all.empty());
+    const auto& pattern = found.all.front();
+    const auto ahead = detail::with_forwards_ahead(p, pattern, 1.0);
+    CHECK(ahead.stages[stage{0}][0].forward <= pattern.stages[stage{0}][0].forward - pattern.length());
+    CHECK(ahead.stages[stage{3}][0].forward == pattern.stages[stage{3}][0].forward);
+    CHECK(is_valid(p, repeat(p, ahead)));
+    for (const rank r : p.graph.all_ranks())
+        CHECK(memory_of_repetition(p, ahead)[r] <= p.memory_limit[r] + tolerance{}.at(p.memory_scale()));
+    for (const rank r : p.graph.all_ranks())
+        p.memory_limit[r] = memory_of_repetition(p, pattern)[r];
+    const auto without_room = detail::with_forwards_ahead(p, pattern, 1.0);
+    CHECK(repeat(p, without_room).operations == repeat(p, pattern).operations);
+}
+
 TEST_CASE("a search may be stopped at any moment") {
     random_numbers random{11};
     for (std::size_t asked = 0; asked < 200; asked += 1 + asked / 8) {

@@ -75,6 +75,16 @@ TEST_CASE("a long run is planned in a reduced step and stretched") {
     }
 }
 
+TEST_CASE("a schedule of the reduced step becomes one of the whole") {
+    const auto p = linear_problem(4, 200, 4.0);
+    search_board board{p};
+    detail::long_run run{board};
+    REQUIRE(run.is_reduced());
+    run.stretch_to_all(*build_schedule(run.reduced(), one_forward_one_backward));
+    CHECK(board.objective().value() ==
+          doctest::Approx(objective_of(p, *build_schedule(p, one_forward_one_backward)).value()));
+}
+
 TEST_CASE("a board that is done is left alone") {
     const auto p = linear_problem(3, 8, 3.0);
     std::stop_source source;

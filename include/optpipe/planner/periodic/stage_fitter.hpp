@@ -228,7 +228,7 @@ private:
             if (fits_device(s, own, beats)) return true;
         if (!can_travel) return false;
         for (const auto set : travelling_sets(eager))
-            for (unsigned way = 0; way < 4; ++way) {
+            for (unsigned way = 0; way < 7; ++way) {
                 const std::array marks{own.engine[0].mark(), own.engine[1].mark(), own.link[0].mark(),
                                        own.link[1].mark()};
                 if (place_transfers(s, own, set, way, beats) && fits_device(s, own, beats)) return true;
@@ -256,7 +256,8 @@ private:
     circle& link(rank_occupation& own, bool inward) const {
         return own.link[p_.transfer.duplex == duplex_kind::full && inward ? 1 : 0];
     }
-    /// Offloads as early, reloads as late as engine and link allow: first one, then the other kind, or in pairs.
+    /// Offloads as early, reloads as late as engine and link allow: first one, then the other kind, or in
+    /// pairs, or in any order.
     bool place_transfers(stage s, rank_occupation& own, std::uint32_t set, unsigned way,
                          std::vector<periodic_beat>& beats) {
         std::vector<std::size_t> travelling;
@@ -273,11 +274,24 @@ private:
             return std::all_of(travelling.begin(), travelling.end(),
                                [&](std::size_t j) { return put_transfer(s, own, inward, beats[j]); });
         };
+        if (way > 3) return put_at_random(s, own, travelling, beats);
         if (way == 0 || way == 3) return all(false) && all(true);
         if (way == 1) return all(true) && all(false);
         return std::all_of(travelling.begin(), travelling.end(), [&](std::size_t j) {
             return put_transfer(s, own, false, beats[j]) && put_transfer(s, own, true, beats[j]);
         });
+    }
+    bool put_at_random(stage s, rank_occupation& own, const std::vector<std::size_t>& travelling,
+                       std::vector<periodic_beat>& beats) {
+        std::vector<std::size_t> items;
+        for (const auto j : travelling) {
+            items.push_back(2 * j);
+            items.push_back(2 * j + 1);
+        }
+        for (std::size_t i = items.size(); i > 1; --i)
+            std::swap(items[i - 1], items[random_.below(i)]);
+        return std::all_of(items.begin(), items.end(),
+                           [&](std::size_t i) { return put_transfer(s, own, i % 2 == 1, beats[i / 2]); });
     }
     bool put_transfer(stage s, rank_occupation& own, bool inward, periodic_beat& at) {
         const auto& c = p_.costs[s];
