@@ -174,7 +174,7 @@ private:
         tails_age_ = objective_.value() < value_ ? 0 : tails_age_ - 1;
         value_ = objective_.value();
         current_ = worth();
-        if (objective_.value() < best_value_ * (1.0 - 1e-9)) remember();
+        if (objective_.value() < best_value_ - board_->slack().value()) remember();
     }
     /// What another part has found meanwhile, if it is better; else mostly the own best again.
     void restart(std::size_t round) {

@@ -24,7 +24,7 @@ public:
 
     /// Edits something near `i`, or elsewhere if nothing can be done there. False if nothing was edited.
     bool draw(id i, random_numbers& random) {
-        if (may_be_full_ && random.chance(8)) return switch_full(random_operation(random), random);
+        if (may_be_full_ && random.chance(8)) return switch_full(random_operation(random));
         const auto kind = p_->facts(i).kind;
         if (p_->travels() && (is_transfer(kind) || random.chance(35))) return draw_transfer(i, random);
         switch (random.below(20)) {
@@ -132,8 +132,7 @@ private:
         lanes_->shift(lanes_->position(i), to);
         return true;
     }
-    bool switch_full(id i, random_numbers& random) {
-        (void)random;
+    bool switch_full(id i) {
         if (!p_->full_may_pay(p_->stage_of(i))) return false;
         lanes_->switch_full(i, !lanes_->active(p_->sibling(i, operation_kind::backward)));
         return true;

@@ -15,8 +15,8 @@ public:
 
     lane_objective(const lane_orders& lanes, const lane_times& times)
         : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times}, engaged_(at(p_->ranks()), 0.0),
-          first_(at(p_->ranks()), 0.0), kept_first_(first_), first_gradient_(at(p_->ranks()), 0),
-          left_(at(p_->ranks()), 0), late_(p_->span() ? p_->size() : 0, 0.0), late_in_(late_.size(), 0) {}
+          first_(at(p_->ranks()), 0.0), kept_first_(first_), left_(at(p_->ranks()), 0),
+          late_(p_->span() ? p_->size() : 0, 0.0), late_in_(late_.size(), 0) {}
 
     /// Measures all anew.
     void measure() {
@@ -97,7 +97,6 @@ private:
             last = position;
         }
         const bool none = position >= lanes_->end(r);
-        first_gradient_[at(r)] = none ? flat_pipeline::none : (*lanes_)[position];
         first_[at(r)] = none ? lane_times::never : times_->start((*lanes_)[position]);
         if (!none) horizon_ = std::max(horizon_, first_[at(r)]);
         left_[at(r)] = last;
@@ -139,7 +138,6 @@ private:
     std::vector<double> engaged_;
     std::vector<double> first_;
     std::vector<double> kept_first_;
-    std::vector<id> first_gradient_;
     std::vector<id> left_;
     std::vector<double> late_;
     std::vector<std::size_t> late_in_;

@@ -194,6 +194,14 @@ public:
         touched_links_.push_back({p_->facts(i).channel, first, last - 1});
     }
 
+    /// To be asked for after edits, before `last_acquisition` is.
+    void find_last_acquisition(id lane) {
+        id here = end(lane) - 1;
+        while (here > begin(lane) && !(active_at(here) && p_->facts((*this)[here]).acquired > 0.0))
+            --here;
+        last_acquisition_[at(lane)] = here;
+    }
+
     /// Whether each rank's sequence can be executed as far as the rank alone decides it: nothing before what it needs
     /// on the same rank, and never more memory than there is.
     [[nodiscard]] bool legal() const {
@@ -477,16 +485,6 @@ private:
         }
     }
 
-public:
-    /// To be asked for after edits, before `last_acquisition` is.
-    void find_last_acquisition(id lane) {
-        id here = end(lane) - 1;
-        while (here > begin(lane) && !(active_at(here) && p_->facts((*this)[here]).acquired > 0.0))
-            --here;
-        last_acquisition_[at(lane)] = here;
-    }
-
-private:
     const flat_pipeline* p_;
     std::vector<id> order_;
     std::vector<id> begin_;
