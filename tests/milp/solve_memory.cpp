@@ -128,7 +128,7 @@ TEST_CASE("what a search says it held is what it held") {
 TEST_CASE("a search stays within the memory that is set") {
     const auto tree = knapsacks(60, 8);
     const auto relaxation = covering(400, 250);
-    for (const std::size_t threads : {1, 3})
+    for (const std::size_t threads : {std::size_t{1}, std::size_t{3}})
         for (const std::size_t limit : {megabyte / 4, megabyte, 3 * megabyte})
             for (const auto* m : {&tree, &relaxation}) {
                 CAPTURE(threads);
