@@ -30,7 +30,7 @@ struct exact_part {
     /// In large problems the first propagation alone takes seconds.
     [[nodiscard]] static std::size_t first_effort(const problem& p) {
         const auto cells = detail::cells_of(p);
-        return cells > 130 ? 0 : std::max<std::size_t>(10, 1600 / cells);
+        return cells > 130 ? 0 : std::max<std::size_t>(10, 800 / cells);
     }
     [[nodiscard]] static bool steady(const problem& p) { return detail::cells_of(p) <= 200; }
     void operator()(search_board& board, const part_options& options) const {
@@ -70,7 +70,8 @@ struct periodic_part {
 struct window_part {
     static constexpr std::string_view name = "windows";
     static constexpr bool draws = true;
-    [[nodiscard]] static std::size_t first_effort(const problem&) { return 10; }
+    /// A single window may take a tenth of a second.
+    [[nodiscard]] static std::size_t first_effort(const problem&) { return 0; }
     void operator()(search_board& board, const part_options& options) const {
         window_search(board, {.seed = options.seed, .windows = options.effort});
     }
