@@ -1,6 +1,6 @@
 #pragma once
 
-/// What runs programs, but for the executors that need a package: those are in `optpipe/execution/<package>/`.
+/// What makes and runs programs, but for the executors that need a package: those are in `optpipe/execution/<package>/`.
 
 #include "optpipe/execution/copy_engine.hpp"
 #include "optpipe/execution/error.hpp"
@@ -14,3 +14,5 @@
 #include "optpipe/execution/threads/options.hpp"
 #include "optpipe/execution/threads/run.hpp"
 #include "optpipe/execution/transport.hpp"
+#include "optpipe/schedule/lower.hpp"
+#include "optpipe/schedule/program_check.hpp"
