@@ -18,10 +18,12 @@
 #include "optpipe/formulation/operation_table.hpp"
 #include "optpipe/formulation/options.hpp"
 #include "optpipe/formulation/stash_pool.hpp"
+#include "optpipe/formulation/time_grid.hpp"
 #include "optpipe/formulation/triangle_rows.hpp"
 #include "optpipe/milp/model.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -101,8 +103,13 @@ inline bool is_hopeless(const operation_table& t, const options& o) {
     too_large.sentence = "a model of this problem would have more rows than were allowed for";
     auto table = std::make_shared<const operation_table>(p);
     if (detail::is_hopeless(*table, o)) return too_large;
-    const double horizon = std::min(o.horizon, p.serial_time()).value();
-    draft d{*table, o, horizon};
+    double horizon = std::min(o.horizon, p.serial_time()).value();
+    auto rounded = o;
+    if (const auto grid = time_grid(*table); grid && p.objective == objective_kind::makespan) {
+        horizon = round_down(horizon, *grid);
+        rounded.bound = duration{round_up(o.bound.value(), *grid)};
+    }
+    draft d{*table, rounded, horizon};
     detail::add_families(d);
     detail::add_strengthenings(d);
     if (d.is_too_large()) return too_large;

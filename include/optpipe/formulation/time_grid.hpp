@@ -1,0 +1,38 @@
+#pragma once
+
+#include "optpipe/formulation/operation_table.hpp"
+#include "optpipe/milp/search/integral.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace optpipe::formulation {
+
+/// What all times of a problem are whole multiples of, if they are decimals of few digits. Then so is the makespan of
+/// every schedule that `simulate` times, and what lies between two multiples can be left out: with round numbers the
+/// solver sees that times are whole.
+[[nodiscard]] inline std::optional<double> time_grid(const operation_table& t) {
+    std::vector<double> times;
+    for (operation_id a = 0; a < t.size(); ++a)
+        if (t.exists(a) && t.microbatch_of(a) == 0) times.push_back(t.length(a));
+    for (const rank r : t.task().graph.all_ranks())
+        for (const rank q : t.task().graph.all_ranks())
+            times.push_back(t.task().p2p(r, q).value());
+    const auto grid = milp::search::detail::measure_of(times);
+    return grid && *grid > 0.0 ? grid : std::nullopt;
+}
+
+/// The largest multiple that is at most `time`, up to rounding.
+[[nodiscard]] inline double round_down(double time, double grid) {
+    constexpr double rounding = 1e-6;
+    return grid * std::floor(time / grid + rounding);
+}
+/// The smallest that is at least `time`.
+[[nodiscard]] inline double round_up(double time, double grid) {
+    constexpr double rounding = 1e-6;
+    return grid * std::ceil(time / grid - rounding);
+}
+
+} // namespace optpipe::formulation
