@@ -176,6 +176,7 @@ private:
         const id lane = p_->facts(i).rank;
         const id ahead = p_->sibling(i, operation_kind::forward);
         const id back = lanes_->gradient(i);
+        if (lanes_->position(back) < lanes_->position(ahead)) return false; // an edit before made that of it
         const id out = p_->sibling(i, operation_kind::offload);
         const id in = p_->sibling(i, operation_kind::reload);
         const double length = p_->facts(in).duration;
