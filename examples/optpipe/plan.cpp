@@ -33,6 +33,9 @@ const attempt& most_telling(const std::vector<attempt>& attempts) {
     return found == attempts.end() ? attempts.back() : *found;
 }
 
+/// What isn't, `compare` lists.
+bool is_made_for_it(const optpipe::refusal& why) { return why.reason != optpipe::refusal_reason::does_not_apply; }
+
 int refuse(const plan_options& options, const std::string& reason) {
     std::cerr << "optpipe: " << optpipe::printable(options.problem, 400) << ": " << reason << '\n';
     return no_schedule;
@@ -73,7 +76,7 @@ int plan_by_method(const plan_options& options, const optpipe::problem& p) {
     if (options.quiet) return success;
     std::vector<optpipe::baseline> others;
     for (const auto& a : attempts)
-        if (&a != best) others.push_back(optpipe::make_baseline(row_of(p, a), report.measures.objective));
+        if (&a != best && (a.result || is_made_for_it(a.result.why()))) others.push_back(optpipe::make_baseline(row_of(p, a), report.measures.objective));
     print(p, report, "", others);
     return success;
 }
@@ -130,7 +133,7 @@ int plan_by_search(const plan_options& options, const optpipe::problem& p) {
     if (options.quiet) return success;
     std::vector<optpipe::baseline> others;
     for (const auto& b : planned->builders)
-        if (b.method != planned->method) others.push_back(baseline_of(b, planned->objective));
+        if (b.method != planned->method && (b.objective || is_made_for_it(b.why))) others.push_back(baseline_of(b, planned->objective));
     print(p, report, story_of(*planned), others);
     return success;
 }
