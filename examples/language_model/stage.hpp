@@ -30,8 +30,8 @@ struct stage_place {
 };
 
 /// One stage of a decoder-only transformer, with its parameters, their gradients and a backward in two halves. It works
-/// on buffers that it is given: a stash of `activation()` elements, of which `weight_stash()`, at its begin, are needed
-/// after the input gradient. A stage serves one thread.
+/// on buffers that it is given: a stash in two parts, `kept()` elements that the weight gradient needs too, and
+/// `freed()` that are done with after the input gradient. A stage serves one thread.
 template <class Real> class model_stage {
 public:
     using reals = std::span<Real>;
@@ -62,17 +62,15 @@ public:
         initialize(seed);
     }
 
-    [[nodiscard]] std::size_t activation() const { return kept_layout_.size() + freed_layout_.size(); }
-    [[nodiscard]] std::size_t weight_stash() const { return kept_layout_.size(); }
+    [[nodiscard]] std::size_t kept() const { return kept_layout_.size(); }
+    [[nodiscard]] std::size_t freed() const { return freed_layout_.size(); }
     /// Elements of what it takes and gives: tokens × hidden. The first takes none, the last gives none.
     [[nodiscard]] std::size_t boundary() const { return s_.boundary(); }
     [[nodiscard]] reals parameters() { return parameters_; }
     [[nodiscard]] reals gradients() { return gradients_; }
 
     /// Returns the sum of the losses of all tokens in nats, 0 but for the last stage.
-    Real forward(const text_batch& text, const_reals input, reals stash, reals output) {
-        const reals kept = stash.first(weight_stash());
-        const reals freed = stash.subspan(weight_stash());
+    Real forward(const text_batch& text, const_reals input, reals kept, reals freed, reals output) {
         if (place_.first)
             embed(text);
         else
@@ -84,12 +82,9 @@ public:
         return 0;
     }
 
-    /// `share`: what a token's loss counts for in the loss of the step. Leaves in the first `weight_stash()` elements
-    /// of the stash what `backward_weight` needs.
-    void backward_input(const text_batch& text, Real share, const_reals output_gradient, reals stash,
+    /// `share`: what a token's loss counts for in the loss of the step. Leaves in `kept` what `backward_weight` needs.
+    void backward_input(const text_batch& text, Real share, const_reals output_gradient, reals kept, reals freed,
                         reals input_gradient) {
-        const reals kept = stash.first(weight_stash());
-        const reals freed = stash.subspan(weight_stash());
         if (place_.last)
             loss_gradient(text, share, kept, freed);
         else

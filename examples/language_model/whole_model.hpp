@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 namespace language_model {
@@ -29,19 +28,21 @@ template <class Real>
 template <class Real>
 double unpipelined_step(std::vector<model_stage<Real>>& stages, const text_step& text, std::size_t microbatches) {
     const auto boundary = stages.front().boundary();
-    std::vector<std::vector<Real>> stashes;
-    for (const auto& one : stages)
-        stashes.emplace_back(one.activation());
+    std::vector<std::vector<Real>> kept, freed;
+    for (const auto& one : stages) {
+        kept.emplace_back(one.kept());
+        freed.emplace_back(one.freed());
+    }
     std::vector<Real> in(boundary), out(boundary);
     double loss = 0.0;
     for (std::size_t m = 0; m < microbatches; ++m) {
         for (std::size_t i = 0; i < stages.size(); ++i) {
-            loss += static_cast<double>(stages[i].forward(text[m], in, stashes[i], out));
+            loss += static_cast<double>(stages[i].forward(text[m], in, kept[i], freed[i], out));
             in.swap(out);
         }
         for (std::size_t i = stages.size(); i-- > 0;) {
-            stages[i].backward_input(text[m], static_cast<Real>(text.share()), in, stashes[i], out);
-            stages[i].backward_weight(text[m], std::span<const Real>{stashes[i]}.first(stages[i].weight_stash()));
+            stages[i].backward_input(text[m], static_cast<Real>(text.share()), in, kept[i], freed[i], out);
+            stages[i].backward_weight(text[m], kept[i]);
             in.swap(out);
         }
     }

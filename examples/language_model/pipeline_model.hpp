@@ -1,0 +1,113 @@
+#pragma once
+
+#include "adamw.hpp"
+#include "stage.hpp"
+#include "text.hpp"
+#include "whole_model.hpp"
+#include <optpipe/execution/stage_model.hpp>
+#include <optpipe/pipeline/problem.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace language_model {
+
+/// What the stages of a model cost, to plan with: times that stand in the proportions of their work, memory in bytes.
+/// `transfer`: how long a stash takes to the host, and back; none: it stays.
+template <class Real>
+[[nodiscard]] optpipe::problem problem_of(const std::vector<model_stage<Real>>& stages, optpipe::any_graph shape,
+                                          std::optional<optpipe::duration> transfer = std::nullopt) {
+    optpipe::per_stage<optpipe::stage_costs> costs(stages.size());
+    for (const auto s : shape.all_stages()) {
+        const auto& model = stages[s.position()];
+        auto& c = costs[s];
+        c.forward = c.backward_input = c.backward_weight = optpipe::duration{1.0};
+        c.weight_stash = optpipe::memory_size{static_cast<double>(sizeof(Real) * model.kept())};
+        c.activation = c.weight_stash + optpipe::memory_size{static_cast<double>(sizeof(Real) * model.freed())};
+        if (transfer) c.transfer = optpipe::transfer_times{*transfer, *transfer};
+    }
+    optpipe::problem p{std::move(shape), std::move(costs)};
+    p.name = "language model";
+    p.memory_unit = "bytes";
+    return p;
+}
+
+/// The stages of one rank as what a program runs. Step after step takes the next pieces of the text; a stage is at the
+/// next step once it has been updated. Parts of a stash must lie in one piece (`part_placement::contiguous`).
+template <class Real> class pipeline_model {
+public:
+    /// Borrows stages and text. Every rank sees all stages, and touches its own.
+    pipeline_model(std::vector<model_stage<Real>>& stages, std::string_view text, const shape& s,
+                   std::size_t microbatches, const adamw_rates& rates = {})
+        : stages_{&stages}, text_{text}, shape_{s}, microbatches_{microbatches}, at_(stages.size()) {
+        for (auto& each : stages)
+            optimizers_.emplace_back(each.parameters().size(), rates);
+    }
+
+    template <class Lane> void forward(Lane&, const optpipe::execution::forward_task& t) {
+        auto& now = position(t.stage);
+        const auto loss = stage(t.stage).forward(now.text[t.microbatch.position()], reals(t.input), reals(t.kept),
+                                                 reals(t.freed), reals(t.output));
+        now.loss += static_cast<double>(loss) * now.text.share();
+    }
+    template <class Lane> void backward_input(Lane&, const optpipe::execution::backward_task& t) {
+        auto& now = position(t.stage);
+        stage(t.stage).backward_input(now.text[t.microbatch.position()], static_cast<Real>(now.text.share()),
+                                      reals(t.input), reals(t.kept), reals(t.freed), reals(t.output));
+    }
+    template <class Lane> void backward_weight(Lane&, const optpipe::execution::weight_task& t) {
+        stage(t.stage).backward_weight(position(t.stage).text[t.microbatch.position()], reals(t.kept));
+    }
+    template <class Lane> void update(Lane&, optpipe::stage s) {
+        auto& now = position(s);
+        losses_.resize(std::max(losses_.size(), now.step + 1));
+        losses_[now.step] += now.loss;
+        optimizers_[s.position()].step(stage(s).parameters(), stage(s).gradients());
+        at_[s.position()] = make_position(now.step + 1);
+    }
+
+    /// Of each step so far, in nats per token; zeros where the rank hasn't got the last stage.
+    [[nodiscard]] const std::vector<double>& losses() const { return losses_; }
+
+private:
+    struct place {
+        std::size_t step = 0;
+        text_step text;
+        double loss = 0.0;
+    };
+
+    std::unique_ptr<place> make_position(std::size_t step) const {
+        return std::make_unique<place>(place{step, text_step{text_, shape_, microbatches_, step}, 0.0});
+    }
+    place& position(optpipe::stage s) {
+        auto& at = at_[s.position()];
+        if (!at) at = make_position(0);
+        return *at;
+    }
+    model_stage<Real>& stage(optpipe::stage s) { return (*stages_)[s.position()]; }
+    static std::span<Real> reals(std::span<std::byte> bytes) {
+        return {reinterpret_cast<Real*>(bytes.data()), bytes.size() / sizeof(Real)};
+    }
+    static std::span<const Real> reals(std::span<const std::byte> bytes) {
+        return {reinterpret_cast<const Real*>(bytes.data()), bytes.size() / sizeof(Real)};
+    }
+    static std::span<Real> reals(optpipe::execution::stash_part part) {
+        return reals(optpipe::execution::contiguous(part));
+    }
+
+    std::vector<model_stage<Real>>* stages_;
+    std::string text_;
+    shape shape_;
+    std::size_t microbatches_;
+    std::vector<std::unique_ptr<place>> at_;
+    std::vector<adamw<Real>> optimizers_;
+    std::vector<double> losses_;
+};
+
+} // namespace language_model
