@@ -27,7 +27,7 @@ namespace detail {
 } // namespace detail
 
 /// `propagation_bound` as a part: once in the life of the part, as it finds the same whenever it is run. It can't be
-/// interrupted, so it isn't begun when it would take longer than there is time.
+/// interrupted, so it isn't begun when it would take several times as long as there is time for its turn.
 class propagation_part {
 public:
     static constexpr std::string_view name = "propagation";
@@ -37,7 +37,9 @@ public:
         const auto cells = static_cast<double>(detail::cells_of(board.to_solve()));
         constexpr double seconds_per_square = 1.5e-7; // two or three seconds for 32 ranks and 128 microbatches
         const std::chrono::duration<double> expected{seconds_per_square * cells * cells};
-        if (board.limits().deadline - std::chrono::steady_clock::now() < expected || done_->exchange(true)) return;
+        constexpr double patience = 4.0; // of who gives turns
+        const auto left = board.limits().deadline - std::chrono::steady_clock::now();
+        if (patience * left < expected || done_->exchange(true)) return;
         board.raise_bound(std::min(propagation_bound(board.to_solve(), board.bound()), board.objective()), name);
     }
 
