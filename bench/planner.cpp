@@ -23,7 +23,6 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <initializer_list>
 #include <iostream>
 #include <map>
 #include <optional>
@@ -257,7 +256,7 @@ struct demand {
     std::function<bool(const row&)> holds;
 };
 
-bool begins(const row& r, std::initializer_list<std::string_view> prefixes) {
+bool begins(const row& r, const std::vector<std::string_view>& prefixes) {
     return std::any_of(prefixes.begin(), prefixes.end(), [&](std::string_view p) { return r.of.name.starts_with(p); });
 }
 
@@ -381,7 +380,7 @@ public:
     }
 
     std::string svg() {
-        const std::pair<const char*, std::initializer_list<std::string_view>> groups[] = {
+        const std::pair<const char*, std::vector<std::string_view>> groups[] = {
             {"all", {""}},
             {"unit, skew", {"unit", "skew"}},
             {"offload", {"offload"}},
@@ -413,7 +412,7 @@ private:
         double adaptive = 0.0;
     };
 
-    void add(const char* name, std::initializer_list<std::string_view> prefixes) {
+    void add(const char* name, const std::vector<std::string_view>& prefixes) {
         curve l{name, std::vector<double>(times_.size(), 0.0)};
         double count = 0.0;
         for (const auto& r : rows_) {
