@@ -113,7 +113,7 @@ private:
             const auto at = first ? possible : impossible + (possible - impossible) / 2;
             prover<> probe{*pooled_, options_.seed};
             probe.limit(at);
-            const bool may = probe.may_be_possible();
+            const bool may = probe.may_be_possible([&] { return board_->done(); });
             (may ? possible : impossible) = first && may ? possible - 1 : at;
             if (!may) exclude(at);
             if (first && !may) return;

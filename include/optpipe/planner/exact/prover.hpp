@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <utility>
 
 namespace optpipe::exact {
@@ -37,9 +38,11 @@ public:
         for (std::uint32_t v = 1; v < model_->tasks().variables(); ++v)
             solver_.prefer({v, !values.values[v]});
     }
-    /// Whether propagation alone leaves it possible.
-    [[nodiscard]] bool may_be_possible() { return solver_.propagate_root(); }
-    template <class Stop> verdict search(std::size_t conflicts, Stop stop) { return solver_.search(conflicts, stop); }
+    /// Whether propagation alone leaves it possible, as far as it has come by `stop()`.
+    [[nodiscard]] bool may_be_possible(std::function<bool()> stop = {}) {
+        return solver_.propagate_root(std::move(stop));
+    }
+    verdict search(std::size_t conflicts, const std::function<bool()>& stop) { return solver_.search(conflicts, stop); }
 
     /// After `verdict::solved`.
     [[nodiscard]] assignment solution() const {

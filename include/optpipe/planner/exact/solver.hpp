@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -73,26 +74,29 @@ public:
     /// The side to try first.
     void prefer(literal l) { side_[l.variable()] = l.negated() ? 0 : 1; }
 
-    /// All that follows without a decision. false: there is no solution.
-    bool propagate_root() {
+    /// All that follows without a decision, or as much of it as there is time for until `stop()`. false: there is no
+    /// solution.
+    bool propagate_root(std::function<bool()> stop = {}) {
+        stop_ = std::move(stop);
+        interrupted_ = false;
         go_back(0);
         if (possible_) possible_ = follow_widened() && propagate();
         return possible_;
     }
 
     /// `stop()` is asked now and then.
-    template <class Stop> verdict search(std::size_t conflicts, Stop stop) {
-        if (!propagate_root()) return verdict::impossible;
+    verdict search(std::size_t conflicts, const std::function<bool()>& stop) {
+        if (!propagate_root(stop)) return verdict::impossible;
         const auto last = conflicts_ + std::min(conflicts, std::numeric_limits<std::size_t>::max() - conflicts_);
         auto restart = conflicts_ + restart_after();
         for (std::size_t steps = 0;; ++steps) {
-            if (steps % 32 == 0 && stop()) return leave();
+            if (interrupted_ || (steps % 32 == 0 && stop())) return leave();
             if (!propagate()) {
                 ++conflicts_;
                 if (!learn()) return verdict::impossible;
                 continue;
             }
-            if (conflicts_ >= last) return leave();
+            if (interrupted_ || conflicts_ >= last) return leave();
             if (conflicts_ >= restart) {
                 ++restarts_;
                 restart = conflicts_ + restart_after();
@@ -145,7 +149,13 @@ private:
         return false;
     }
     bool propagate_all() {
-        for (;;) {
+        // Bounds may creep towards each other for very long; what is left undone is done by the next propagation.
+        constexpr std::size_t patience = 64;
+        for (std::size_t steps = 1;; ++steps) {
+            if (steps % patience == 0 && stop_ && stop_()) {
+                interrupted_ = true;
+                return true;
+            }
             if (next_ < trail_.size()) {
                 const auto e = trail_[next_++];
                 if (!(e.is_bound ? on_bound(e.code) : on_literal(e.as_literal()))) return false;
@@ -274,6 +284,8 @@ private:
     std::vector<std::vector<task_index>> tasks_of_;
     std::vector<std::uint32_t> widened_;
     std::size_t next_ = 0;
+    std::function<bool()> stop_{};
+    bool interrupted_ = false;
     std::size_t conflicts_ = 0;
     std::size_t restarts_ = 0;
     std::size_t most_learned_ = 4000;
