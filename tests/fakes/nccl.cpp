@@ -23,6 +23,12 @@ struct message {
     bool sender_here = false;
     bool receiver_here = false;
     bool copied = false;
+    /// Of both ends: what is aborted may be gone from memory.
+    std::shared_ptr<bool> sender_aborted, receiver_aborted;
+
+    [[nodiscard]] bool is_dead() const {
+        return (sender_aborted && *sender_aborted) || (receiver_aborted && *receiver_aborted);
+    }
 };
 struct world {
     std::set<int> joined;
@@ -99,7 +105,7 @@ void launch(std::vector<part> parts) {
             const std::scoped_lock lock{lib().mutex};
             for (const auto& p : own) {
                 auto& m = *p.what;
-                if (*p.aborted || std::exchange(m.copied, true)) continue;
+                if (m.is_dead() || std::exchange(m.copied, true)) continue;
                 std::memcpy(m.to, m.from, std::min(m.sent, m.wanted));
             }
         };
@@ -116,6 +122,7 @@ ncclResult_t add(ncclComm_t c, int peer, bool is_send, const void* from, void* t
         const auto key = is_send ? std::tuple{c->rank, peer, number} : std::tuple{peer, c->rank, number};
         auto& m = c->all->messages[key];
         if (!m) m = std::make_shared<message>();
+        (is_send ? m->sender_aborted : m->receiver_aborted) = c->aborted;
         if (is_send) {
             m->from = from;
             m->sent = size;

@@ -39,6 +39,10 @@ void release(void* p) noexcept {
 // All that this program holds is counted. Not inline: the compiler would take the two sides for a mismatch.
 [[gnu::noinline]] void* operator new(std::size_t n) { return counted(std::malloc(n == 0 ? 1 : n)); }
 [[gnu::noinline]] void* operator new[](std::size_t n) { return counted(std::malloc(n == 0 ? 1 : n)); }
+[[gnu::noinline]] void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
+    void* const p = std::malloc(n == 0 ? 1 : n);
+    return p ? counted(p) : nullptr;
+}
 [[gnu::noinline]] void operator delete(void* p) noexcept { release(p); }
 [[gnu::noinline]] void operator delete[](void* p) noexcept { release(p); }
 [[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { release(p); }

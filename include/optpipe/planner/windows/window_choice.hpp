@@ -14,7 +14,7 @@ namespace optpipe::detail {
 class window_choice {
 public:
     /// `offloads`: whether anything can travel at all.
-    window_choice(bool offloads, double largest) : offloads_{offloads}, largest_{largest} {}
+    window_choice(bool offloads, double largest) : offloads_{offloads}, largest_{std::max(largest, smallest)} {}
 
     [[nodiscard]] neighbourhood draw(random_numbers& random) const {
         double total = 0.0;
