@@ -7,7 +7,6 @@
 #include "optpipe/execution/cuda/options.hpp"
 #include "optpipe/execution/cuda/slab.hpp"
 #include "optpipe/execution/cuda/stream.hpp"
-#include "optpipe/execution/error.hpp"
 #include "optpipe/execution/executor.hpp"
 
 #include <algorithm>
@@ -110,7 +109,7 @@ public:
         for (const auto where : streams_once_issued()) {
             try {
                 by_.await(where);
-            } catch (const execution_error& e) {
+            } catch (const detail::stuck_error& e) {
                 give_up(e.operation(), e.what());
             } catch (const optpipe::error& e) {
                 give_up("on the device", e.what());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/contract.hpp"
+#include "optpipe/core/error.hpp"
 #include "optpipe/execution/copy_engine.hpp"
 #include "optpipe/execution/cuda/options.hpp"
 #include "optpipe/execution/cuda/range.hpp"
@@ -26,6 +27,8 @@
 #include <mutex>
 #include <new>
 #include <span>
+#include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -71,6 +74,17 @@ struct command {
 };
 
 struct lane_state;
+
+/// What keeps an operation from its end. Who catches it knows the rank.
+class stuck_error : public optpipe::error {
+public:
+    stuck_error(std::string operation, const std::string& reason)
+        : optpipe::error{reason}, operation_{std::move(operation)} {}
+    [[nodiscard]] const std::string& operation() const { return operation_; }
+
+private:
+    std::string operation_;
+};
 
 /// How the messages of a lane get into its stream.
 class carrier {

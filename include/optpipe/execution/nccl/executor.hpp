@@ -6,7 +6,6 @@
 #include "optpipe/execution/cuda/lane.hpp"
 #include "optpipe/execution/cuda/options.hpp"
 #include "optpipe/execution/cuda/stream.hpp"
-#include "optpipe/execution/error.hpp"
 #include "optpipe/execution/nccl/communicator.hpp"
 #include "optpipe/schedule/program.hpp"
 
@@ -42,8 +41,8 @@ public:
     /// Returns when all ranks have come and the links to the neighbours, which NCCL makes at their first use, are
     /// there.
     messages(const world_id& id, rank self, std::size_t ranks, milliseconds patience)
-        : self_{self}, patience_{patience}, forward_{id.forward, static_cast<int>(self.value()),
-                                                     static_cast<int>(ranks), patience, "activations"},
+        : patience_{patience}, forward_{id.forward, static_cast<int>(self.value()), static_cast<int>(ranks), patience,
+                                        "activations"},
           backward_{id.backward, static_cast<int>(self.value()), static_cast<int>(ranks), patience, "gradients"} {
         warm_up(ranks);
     }
@@ -96,12 +95,11 @@ private:
         if (status != cudaErrorNotReady) cuda::check(status, "cudaStreamQuery");
         return status == cudaSuccess;
     }
-    [[nodiscard]] execution_error late() const {
+    [[nodiscard]] cuda::detail::stuck_error late() const {
+        const auto reason = "not over after " + std::to_string(patience_.count()) + " ms";
         for (std::size_t i = 0; i < used_; ++i)
-            if (!under_way_[i].second.done())
-                return {self_, to_string(under_way_[i].first),
-                        "not over after " + std::to_string(patience_.count()) + " ms"};
-        return {self_, "on the device", "not over after " + std::to_string(patience_.count()) + " ms"};
+            if (!under_way_[i].second.done()) return {to_string(under_way_[i].first), reason};
+        return {"on the device", reason};
     }
     void warm_up(std::size_t ranks) {
         if (ranks < 2) return;
@@ -127,7 +125,6 @@ private:
         open.close("the first messages");
     }
 
-    rank self_;
     milliseconds patience_;
     communicator forward_;
     communicator backward_;
