@@ -14,15 +14,17 @@ class execution_error : public error {
 public:
     execution_error(optpipe::rank where, std::string operation, const std::string& reason)
         : error{"rank " + std::to_string(where.value()) + ", " + operation + ": " + reason}, rank_{where},
-          operation_{std::move(operation)} {}
+          operation_{std::move(operation)}, reason_{reason} {}
 
     [[nodiscard]] optpipe::rank rank() const { return rank_; }
     /// As everywhere: "2F0", "receive of 2F0 from rank 1"; or what the rank did outside of operations.
     [[nodiscard]] const std::string& operation() const { return operation_; }
+    [[nodiscard]] const std::string& reason() const { return reason_; }
 
 private:
     optpipe::rank rank_;
     std::string operation_;
+    std::string reason_;
 };
 
 } // namespace optpipe

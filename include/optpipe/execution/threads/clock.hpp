@@ -15,6 +15,9 @@ namespace optpipe::threads {
 /// Time since an instant that all ranks share.
 class shared_clock {
 public:
+    using time_point = std::chrono::steady_clock::time_point;
+
+    explicit shared_clock(time_point begin = std::chrono::steady_clock::now()) : begin_{begin} {}
     [[nodiscard]] std::chrono::nanoseconds now() const { return std::chrono::steady_clock::now() - begin_; }
 
     /// Returns early once `give_up` is true.
@@ -25,7 +28,7 @@ public:
     }
 
 private:
-    std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+    time_point begin_;
 };
 
 /// Makes sleeps of this thread end when they should, where the system otherwise adds 50 µs.

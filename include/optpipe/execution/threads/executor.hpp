@@ -173,7 +173,8 @@ static_assert(execution::check_executor<executor>());
 /// as one likes.
 class cluster {
 public:
-    explicit cluster(std::size_t ranks, options how = {}) : all_{ranks, std::move(how)} {
+    explicit cluster(std::size_t ranks, options how = {})
+        : all_{ranks, std::move(how), board_}, board_{ranks, all_.how, all_.failed} {
         for (const rank r : index_range<rank>{ranks})
             executors_.push_back(std::make_unique<executor>(all_, r));
     }
@@ -182,6 +183,7 @@ public:
 
 private:
     world all_;
+    message_board board_;
     std::vector<std::unique_ptr<executor>> executors_;
 };
 

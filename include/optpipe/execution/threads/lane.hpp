@@ -157,9 +157,7 @@ private:
             auto mine = c.offers[i];
             mine.ready = start;
             mine.gate = &gate_;
-            const auto [from, to] = ends(mine);
-            const auto wrong = all.board.channel(from, to, direction_of(mine.label.op)).meet(mine, from, to, all.how);
-            if (!wrong.reason.empty()) all.failed.report(to, to_string(wrong.where), wrong.reason);
+            all.messages.offer(of_.self, mine);
         }
         const bool met = gate_.await(all.how.patience);
         if (!met) {
@@ -172,8 +170,8 @@ private:
                         " ms");
             for (std::size_t i = 0; i < c.count; ++i) {
                 auto mine = c.offers[i];
-                const auto [from, to] = ends(mine);
-                all.board.channel(from, to, direction_of(mine.label.op)).withdraw(gate_);
+                mine.gate = &gate_;
+                all.messages.withdraw(of_.self, mine);
             }
             return;
         }
@@ -181,9 +179,6 @@ private:
         remember(start, over_);
         // What comes next on the lane may be under way while this one is: a wire holds more than one message.
         ready_ = start;
-    }
-    [[nodiscard]] std::pair<rank, rank> ends(const message_offer& m) const {
-        return m.sends ? std::pair{of_.self, m.label.peer} : std::pair{m.label.peer, of_.self};
     }
     bool falls_silent(const task_label& label) {
         if (label.kind != task_label::task_kind::operation || of_.all.how.faults.silent_at != label.op) return false;

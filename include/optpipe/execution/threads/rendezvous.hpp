@@ -16,6 +16,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace optpipe::threads {
@@ -67,6 +68,19 @@ struct message_offer {
     /// When this end was there.
     nanoseconds ready{};
     exchange_gate* gate = nullptr;
+};
+
+/// Brings the two ends of each message together, by their order per pair of ranks and direction.
+class message_carrier {
+public:
+    /// One end of a message, by the lane of its gate, which hears of it when the message is over. What is wrong with it
+    /// is reported as a failure.
+    virtual void offer(rank self, const message_offer& mine) = 0;
+    /// Once something has failed. When it returns, nobody uses the data of this offer any more.
+    virtual void withdraw(rank self, const message_offer& mine) = 0;
+
+protected:
+    ~message_carrier() = default;
 };
 
 /// Where the two ends of messages from one rank to another in one direction meet, in order.
@@ -125,18 +139,35 @@ private:
 };
 
 /// All channels between the ranks of one process.
-class message_board {
+class message_board final : public message_carrier {
 public:
-    explicit message_board(std::size_t ranks) : ranks_{ranks}, channels_(2 * ranks * ranks) {
+    message_board(std::size_t ranks, const options& how, failure& failed)
+        : ranks_{ranks}, how_{how}, failed_{failed}, channels_(2 * ranks * ranks) {
         for (auto& c : channels_)
             c = std::make_unique<message_channel>();
     }
-    [[nodiscard]] message_channel& channel(rank from, rank to, message_direction way) {
-        return *channels_[(from.position() * ranks_ + to.position()) * 2 + (way == message_direction::forward ? 0 : 1)];
+    void offer(rank self, const message_offer& mine) override {
+        const auto [from, to] = ends(self, mine);
+        const auto wrong = channel(from, to, mine).meet(mine, from, to, how_);
+        if (!wrong.reason.empty()) failed_.report(to, to_string(wrong.where), wrong.reason);
+    }
+    void withdraw(rank self, const message_offer& mine) override {
+        const auto [from, to] = ends(self, mine);
+        channel(from, to, mine).withdraw(*mine.gate);
     }
 
 private:
+    static std::pair<rank, rank> ends(rank self, const message_offer& m) {
+        return m.sends ? std::pair{self, m.label.peer} : std::pair{m.label.peer, self};
+    }
+    message_channel& channel(rank from, rank to, const message_offer& m) {
+        const bool forward = direction_of(m.label.op) == message_direction::forward;
+        return *channels_[(from.position() * ranks_ + to.position()) * 2 + (forward ? 0 : 1)];
+    }
+
     std::size_t ranks_;
+    const options& how_;
+    failure& failed_;
     std::vector<std::unique_ptr<message_channel>> channels_;
 };
 

@@ -18,14 +18,14 @@ namespace optpipe::threads {
 
 /// What all ranks of one process share.
 struct world {
-    world(std::size_t count, options given)
-        : ranks{count}, how{std::move(given)}, board{count}, links{count, how.transfer} {}
+    world(std::size_t count, options given, message_carrier& by)
+        : ranks{count}, how{std::move(given)}, messages{by}, links{count, how.transfer} {}
 
     std::size_t ranks;
     options how;
     shared_clock clock;
     failure failed;
-    message_board board;
+    message_carrier& messages;
     host_links links;
 };
 
