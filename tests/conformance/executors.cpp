@@ -1,5 +1,5 @@
+#include "conformance/faults_of.hpp"
 #include "optpipe/execution/threads/executor.hpp"
-#include "optpipe/testing/conformance.hpp"
 #include "optpipe/testing/trace_executor.hpp"
 
 #include <doctest/doctest.h>
@@ -8,40 +8,20 @@
 #include <cstddef>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
 namespace {
 
 using namespace std::chrono_literals;
+using conformance::faults_of;
 using optpipe::rank;
-using optpipe::testing::conformance_options;
 namespace threads = optpipe::threads;
-
-/// The suite on all ranks at once, each made by `make(rank)`.
-template <class Make> std::string faults_of(std::size_t ranks, const conformance_options& how, const Make& make) {
-    std::vector<decltype(make(rank{}))> executors;
-    for (const rank r : optpipe::index_range<rank>{ranks})
-        executors.push_back(make(r));
-    std::vector<std::vector<optpipe::violation>> found(ranks);
-    std::vector<std::thread> hosts;
-    for (std::size_t r = 0; r < ranks; ++r)
-        hosts.emplace_back([&, r] { found[r] = optpipe::testing::check_executor(*executors[r], how); });
-    for (auto& h : hosts)
-        h.join();
-    std::string text;
-    for (const auto& own : found)
-        for (const auto& v : own)
-            text += v.text() + "\n";
-    return text;
-}
 
 TEST_CASE("threads keep to the concepts") {
     for (const auto ranks : {std::size_t{1}, std::size_t{2}, std::size_t{3}}) {
         CAPTURE(ranks);
-        threads::world all{ranks, {.patience = 20s}};
-        CHECK(faults_of(ranks, {}, [&](rank r) { return std::make_unique<threads::executor>(all, r); }) == "");
+        threads::cluster all{ranks, {.patience = 20s}};
+        CHECK(faults_of(ranks, {}, [&](rank r) { return &all[r]; }) == "");
     }
 }
 
@@ -52,8 +32,8 @@ TEST_CASE("so do slow links") {
     how.transfer = optpipe::transfer_rules<>{2};
     how.transfer.share_link(rank{0}, rank{1});
     how.transfer.duplex = optpipe::duplex_kind::half;
-    threads::world all{2, how};
-    CHECK(faults_of(2, {}, [&](rank r) { return std::make_unique<threads::executor>(all, r); }) == "");
+    threads::cluster all{2, how};
+    CHECK(faults_of(2, {}, [&](rank r) { return &all[r]; }) == "");
 }
 
 TEST_CASE("virtual time keeps to the concepts") {
@@ -127,9 +107,16 @@ struct silent_executor : threads::executor {
     }
 };
 
+/// What a cluster has beside its executors.
+struct process {
+    explicit process(std::size_t ranks) : all{ranks, {.patience = 5s}, board}, board{ranks, all.how, all.failed} {}
+    threads::world all;
+    threads::message_board board;
+};
+
 template <class Executor> bool is_found(const std::string& sentence) {
-    threads::world all{2, {.patience = 5s}};
-    const auto text = faults_of(2, {}, [&](rank r) { return std::make_unique<Executor>(all, r); });
+    process both{2};
+    const auto text = faults_of(2, {}, [&](rank r) { return std::make_unique<Executor>(both.all, r); });
     INFO(text);
     return text.find(sentence) != std::string::npos;
 }

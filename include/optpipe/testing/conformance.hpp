@@ -25,6 +25,9 @@ struct conformance_options {
     std::size_t rounds = 5;
     /// Ends with an error in a lane, after which the executor is of no use.
     bool with_error = true;
+    /// Whether all ranks get the error of the one where it began. An executor whose ranks find out by themselves that
+    /// another is gone gives each its own, which names the rank that gets it and what it waited for.
+    bool same_error = true;
 };
 
 namespace detail {
@@ -264,43 +267,51 @@ private:
 
     /// Work of rank 0 throws: every rank hears of it, at `finish`, with the label.
     void check_error() {
+        const task_label throws{task_label::task_kind::operation, backward(stage{3}, microbatch{5}), {}};
+        const auto waits = message(task_label::task_kind::receive, operation_kind::forward, rank{0}, 9);
+        auto device = on_.memory().device(how_.bytes);
         auto on = lane(lane_kind::compute);
-        const task_label label{task_label::task_kind::operation, backward(stage{3}, microbatch{5}), {}};
         try {
-            await_others(on);
-            if (on_.self() == rank{0}) {
-                try {
-                    on.launch(label, throwing<lane_type>{});
-                } catch (const std::exception& e) {
-                    on_.cancel(to_string(label), e.what());
-                }
-            } else {
-                // Nobody sends this.
-                on_.transport().exchange(on, [&](auto& open) {
-                    open.receive(message(task_label::task_kind::receive, operation_kind::forward, rank{0}, 9), {});
-                });
-            }
+            await_others(on, device.memory());
+            if (on_.self() == rank{0})
+                launch_throwing(on, throws);
+            else // for what nobody sends
+                on_.transport().exchange(on, [&](auto& open) { open.receive(waits, first(device)); });
             on_.finish();
             report("error", "`finish` says nothing of an exception in work");
         } catch (const execution_error& e) {
-            const std::string what = e.what();
-            if (e.rank() != rank{0} || what.find("3B5") == std::string::npos ||
-                what.find("on purpose") == std::string::npos)
-                report("error", "names another rank, operation or reason: " + what);
+            const bool own = on_.self() != rank{0} && !how_.same_error;
+            if (own)
+                check_names(e, on_.self(), to_string(waits), "");
+            else
+                check_names(e, rank{0}, to_string(throws), "on purpose");
         } catch (const std::exception& e) {
             report("error", std::string{"is no execution_error: "} + e.what());
         }
     }
+    void launch_throwing(lane_type& on, const task_label& label) {
+        try {
+            on.launch(label, throwing<lane_type>{});
+        } catch (const std::exception& e) {
+            on_.cancel(to_string(label), e.what());
+        }
+    }
+    void check_names(const execution_error& e, rank where, const std::string& operation, const std::string& reason) {
+        const std::string what = e.what();
+        if (e.rank() != where || what.find(operation) == std::string::npos || what.find(reason) == std::string::npos)
+            report("error", "names another rank, operation or reason: " + what);
+    }
 
     /// Rank 0 goes on once nobody is in an earlier check any more.
-    void await_others(lane_type& on) {
+    void await_others(lane_type& on, std::span<std::byte> room) {
         using task_kind = task_label::task_kind;
         if (on_.self() != rank{0})
-            return on_.transport().exchange(
-                on, [&](auto& open) { open.send(message(task_kind::send, operation_kind::forward, rank{0}, 8), {}); });
+            return on_.transport().exchange(on, [&](auto& open) {
+                open.send(message(task_kind::send, operation_kind::forward, rank{0}, 8), room.first(1));
+            });
         for (std::size_t r = 1; r < on_.ranks(); ++r)
             on_.transport().exchange(on, [&](auto& open) {
-                open.receive(message(task_kind::receive, operation_kind::forward, rank{r}, 8), {});
+                open.receive(message(task_kind::receive, operation_kind::forward, rank{r}, 8), room.first(1));
             });
         on_.finish();
     }
