@@ -2,6 +2,7 @@
 
 /// What makes and runs programs, but for the executors that need a package: those are in `optpipe/execution/<package>/`.
 
+#include "optpipe/execution/clock_time.hpp"
 #include "optpipe/execution/copy_engine.hpp"
 #include "optpipe/execution/error.hpp"
 #include "optpipe/execution/executor.hpp"

@@ -3,6 +3,7 @@
 #include "optpipe/schedule/bounds.hpp"
 #include "optpipe/schedule/builder.hpp"
 #include "optpipe/schedule/builders/all.hpp"
+#include "optpipe/schedule/differences.hpp"
 #include "optpipe/schedule/evaluate.hpp"
 #include "optpipe/schedule/interleave.hpp"
 #include "optpipe/schedule/measure.hpp"

@@ -1,12 +1,14 @@
 #pragma once
 
 #include "optpipe/core/container.hpp"
+#include "optpipe/execution/clock_time.hpp"
 #include "optpipe/execution/executor.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/differences.hpp"
 #include "optpipe/schedule/program.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -22,25 +24,41 @@ struct rank_times {
     std::vector<execution::task_times> times;
 };
 
-/// What really happened, as a schedule: in the units of the problem, from the first start on. Comparable with the plan
-/// by everything that takes a schedule.
-[[nodiscard]] inline schedule measured_schedule(const any_graph& graph, std::span<const rank_times> ranks,
-                                                std::chrono::nanoseconds time_unit) {
-    auto begin = std::chrono::nanoseconds::max();
-    for (const auto& r : ranks)
-        for (const auto& t : r.times)
-            begin = std::min(begin, t.start);
-    const auto in_units = [&](std::chrono::nanoseconds t) {
-        return duration{static_cast<double>((t - begin).count()) / static_cast<double>(time_unit.count())};
-    };
-    schedule result;
-    result.graph = graph;
+namespace detail {
+
+/// Calls `visit(operation, times)` for all computations and copies that were measured.
+template <class Visit> void for_each_operation(std::span<const rank_times> ranks, const Visit& visit) {
     for (const auto& r : ranks)
         for (std::size_t i = 0; i < r.times.size(); ++i) {
             const auto& now = r.program->instructions[i];
-            if (now.kind == instruction_kind::compute || now.kind == instruction_kind::copy)
-                result.operations.push_back({now.op, in_units(r.times[i].start), in_units(r.times[i].end)});
+            if (now.kind == instruction_kind::compute || now.kind == instruction_kind::copy) visit(now.op, r.times[i]);
         }
+}
+/// Calls `visit(part, rank, times)` for all ends of messages that are of this side.
+template <class Visit>
+void for_each_end(std::span<const rank_times> ranks, exchange_part::side_kind side, const Visit& visit) {
+    for (const auto& r : ranks)
+        for (std::size_t i = 0; i < r.times.size(); ++i) {
+            const auto& now = r.program->instructions[i];
+            for (const auto& part : std::span{r.program->parts}.subspan(now.first_part, now.parts))
+                if (part.side == side) visit(part, r.program->self, r.times[i]);
+        }
+}
+
+} // namespace detail
+
+/// What really happened, as a schedule: in the units of the problem, from the start of the first operation on.
+/// Comparable with the plan by everything that takes a schedule.
+[[nodiscard]] inline schedule measured_schedule(const any_graph& graph, std::span<const rank_times> ranks,
+                                                clock_time time_unit) {
+    auto begin = std::chrono::nanoseconds::max();
+    detail::for_each_operation(
+        ranks, [&](const operation&, const execution::task_times& when) { begin = std::min(begin, when.start); });
+    const auto in_units = [&](std::chrono::nanoseconds t) { return duration{clock_time{t - begin} / time_unit}; };
+    schedule result{graph, {}};
+    detail::for_each_operation(ranks, [&](const operation& op, const execution::task_times& when) {
+        result.operations.push_back({op, in_units(when.start), in_units(when.end)});
+    });
     return result;
 }
 
@@ -66,38 +84,23 @@ struct rank_times {
     return static_cast<std::size_t>(most);
 }
 
-/// How long operations of one kind took, planned and measured.
-struct kind_difference {
-    operation_kind kind{};
-    std::size_t count = 0;
-    duration planned{};
-    duration measured{};
-    /// The most that one of them took longer than planned.
-    duration worst{};
-};
-
-/// Sums per kind over the operations that both schedules have; kinds that neither has are left out.
-[[nodiscard]] inline std::vector<kind_difference> compare_kinds(const schedule& planned, const schedule& measured) {
-    const operation_numbering<any_graph> number{planned.graph};
-    std::vector<const timed_operation*> plan(number.size(), nullptr);
-    for (const auto& timed : planned.operations)
-        plan[number(timed.op)] = &timed;
-    std::array<kind_difference, all_operation_kinds.size()> sums{};
-    for (const auto& timed : measured.operations) {
-        if (!number.contains(timed.op) || !plan[number(timed.op)]) continue;
-        const auto& expected = *plan[number(timed.op)];
-        auto& sum = sums[static_cast<std::size_t>(timed.op.kind)];
-        const auto took = timed.end - timed.start;
-        sum.kind = timed.op.kind;
-        ++sum.count;
-        sum.planned += expected.end - expected.start;
-        sum.measured += took;
-        sum.worst = std::max(sum.worst, took - (expected.end - expected.start));
-    }
-    std::vector<kind_difference> result;
-    for (const auto& sum : sums)
-        if (sum.count > 0) result.push_back(sum);
-    return result;
+/// How long messages were under way: from when both their ends were there, as planned and as measured. Of messages that
+/// share an exchange only the end of all is known.
+[[nodiscard]] inline time_difference compare_messages(const problem& p, std::span<const rank_times> ranks,
+                                                      clock_time time_unit) {
+    using side_kind = exchange_part::side_kind;
+    const operation_numbering<any_graph> number{p.graph};
+    std::vector<execution::task_times> sent(number.size());
+    detail::for_each_end(ranks, side_kind::send, [&](const auto& part, rank, const execution::task_times& when) {
+        sent[number(part.message)] = when;
+    });
+    time_difference sum;
+    detail::for_each_end(ranks, side_kind::receive, [&](const auto& part, rank to, const execution::task_times& when) {
+        const auto& other = sent[number(part.message)];
+        const clock_time took = std::min(when.end, other.end) - std::max(when.start, other.start);
+        sum.add(p.p2p(part.peer, to), duration{took / time_unit});
+    });
+    return sum;
 }
 
 } // namespace optpipe

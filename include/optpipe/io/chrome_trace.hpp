@@ -24,25 +24,48 @@ namespace detail {
     return 1e3;
 }
 
+/// The events of a trace, of one schedule or of several.
+class trace_events {
+public:
+    void add(const std::string& fields) {
+        if (!text_.empty()) text_ += ',';
+        text_ += "\n  {" + fields + "}";
+    }
+    [[nodiscard]] std::string next_flow() { return std::to_string(++flows_); }
+    [[nodiscard]] std::string document(const problem& p, const schedule_report& report) const {
+        return "{\"displayTimeUnit\": \"ms\",\n \"otherData\": {\"problem\": " + json_quoted(p.name) +
+               ", \"method\": " + json_quoted(report.method) + "},\n \"traceEvents\": [" + text_ + "\n]}\n";
+    }
+
+private:
+    std::string text_;
+    std::size_t flows_ = 0;
+};
+
+/// Which of several schedules in one trace: its processes come after the same ranks' of those before it.
+struct trace_place {
+    std::size_t number = 0;
+    std::size_t count = 1;
+    std::string_view suffix;
+};
+
 class chrome_trace {
 public:
-    chrome_trace(const problem& p, const schedule_report& report)
-        : p_{&p}, report_{&report}, timeline_{timeline_of(p, report.schedule)},
-          microseconds_{microseconds_per(p.time_unit)}, numbering_{p.graph}, timed_(numbering_.size()) {
+    chrome_trace(const problem& p, const schedule& s, trace_events& events, trace_place place = {})
+        : p_{&p}, timeline_{timeline_of(p, s)}, microseconds_{microseconds_per(p.time_unit)}, numbering_{p.graph},
+          timed_(numbering_.size()), events_{&events}, place_{place} {
         for (const auto& lists : timeline_.ranks)
             for (const auto* list : {&lists.compute, &lists.offloads, &lists.reloads})
                 for (const auto& timed : *list)
                     timed_[numbering_(timed.op)] = timed;
     }
 
-    std::string write() && {
+    void write() {
         for (const rank r : p_->graph.all_ranks())
             rank_events(r);
         for (const microbatch m : p_->graph.all_microbatches())
             for (const stage s : p_->graph.all_stages())
                 flows_of(s, m);
-        return "{\"displayTimeUnit\": \"ms\",\n \"otherData\": {\"problem\": " + json_quoted(p_->name) +
-               ", \"method\": " + json_quoted(report_->method) + "},\n \"traceEvents\": [" + events_ + "\n]}\n";
     }
 
 private:
@@ -60,14 +83,11 @@ private:
         return lane::compute;
     }
 
-    void event(const std::string& text) {
-        if (!events_.empty()) events_ += ',';
-        events_ += "\n  {" + text + "}";
-    }
+    void event(const std::string& fields) { events_->add(fields); }
 
     /// Viewers keep process 0 for themselves, and some want the numbers of threads to differ across processes.
-    static std::size_t process_of(rank r) { return r.position() + 1; }
-    static std::string where(rank r, lane l) {
+    [[nodiscard]] std::size_t process_of(rank r) const { return r.position() * place_.count + place_.number + 1; }
+    [[nodiscard]] std::string where(rank r, lane l) const {
         const auto process = process_of(r);
         return "\"pid\": " + std::to_string(process) +
                ", \"tid\": " + std::to_string(10 * process + static_cast<std::size_t>(l));
@@ -78,9 +98,9 @@ private:
         const auto& lists = timeline_.ranks[r];
         const auto process = "\"ph\": \"M\", \"pid\": " + std::to_string(process_of(r));
         event(process + ", \"name\": \"process_name\", \"args\": {\"name\": \"rank " + std::to_string(r.value()) +
-              "\"}");
-        event(process + ", \"name\": \"process_sort_index\", \"args\": {\"sort_index\": " + std::to_string(r.value()) +
-              "}");
+              std::string{place_.suffix} + "\"}");
+        event(process + ", \"name\": \"process_sort_index\", \"args\": {\"sort_index\": " +
+              std::to_string(process_of(r) - 1) + "}");
         name_lane(r, lane::compute, "compute");
         if (timeline_.has_transfers()) {
             name_lane(r, lane::offload, "offload");
@@ -140,8 +160,7 @@ private:
         constexpr double margin = 1.0 / 16.0;
         const auto leaves = from->end - margin * (from->end - from->start);
         const auto arrives = to->start + margin * (to->end - to->start);
-        const auto head =
-            "\"name\": \"" + std::string{name} + "\", \"cat\": \"flow\", \"id\": " + std::to_string(++flows_);
+        const auto head = "\"name\": \"" + std::string{name} + "\", \"cat\": \"flow\", \"id\": " + events_->next_flow();
         event("\"ph\": \"s\", " + head + ", " + place_of(*from) + ", " + at(leaves));
         event("\"ph\": \"f\", \"bp\": \"e\", " + head + ", " + place_of(*to) + ", " + at(arrives));
     }
@@ -151,13 +170,12 @@ private:
     }
 
     const problem* p_;
-    const schedule_report* report_;
     timeline timeline_;
     double microseconds_;
     operation_numbering<any_graph> numbering_;
     std::vector<std::optional<timed_operation>> timed_;
-    std::string events_;
-    std::size_t flows_ = 0;
+    trace_events* events_;
+    trace_place place_;
 };
 
 } // namespace detail
@@ -166,7 +184,18 @@ private:
 /// offloads and reloads, arrows along each microbatch and from each stash to its host and back, and counters of device
 /// and host memory. A problem whose time unit isn't known is shown as if it were in milliseconds.
 [[nodiscard]] inline std::string schedule_to_chrome_trace(const problem& p, const schedule_report& report) {
-    return detail::chrome_trace{p, report}.write();
+    detail::trace_events events;
+    detail::chrome_trace{p, report.schedule, events}.write();
+    return events.document(p, report);
+}
+
+/// A measurement and its plan as Chrome trace events: two processes per rank, the plan's first.
+[[nodiscard]] inline std::string overlay_to_chrome_trace(const problem& p, const schedule_report& planned,
+                                                         const schedule_report& measured) {
+    detail::trace_events events;
+    detail::chrome_trace{p, planned.schedule, events, {0, 2, " plan"}}.write();
+    detail::chrome_trace{p, measured.schedule, events, {1, 2, " measured"}}.write();
+    return events.document(p, measured);
 }
 
 } // namespace optpipe

@@ -34,19 +34,25 @@ struct svg_layout {
     double memory_height = 0.0;   ///< 0: not shown
     double gap = 0.0;
     double rank_gap = 0.0;
+    /// How high the row of a plan above a lane is, as a share of the lane; 0: none is shown
+    double plan_share = 0.0;
     std::size_t ranks = 0;
 
     [[nodiscard]] double x(duration t) const { return left + t.value() * pixels_per_time; }
     [[nodiscard]] double width_of(duration d) const { return d.value() * pixels_per_time; }
+    [[nodiscard]] double plan_height(double lane_height) const { return plan_share * lane_height; }
     [[nodiscard]] double rank_height() const {
-        return compute_height + (transfer_height > 0 ? gap + transfer_height : 0) +
+        return (1.0 + plan_share) * (compute_height + transfer_height) + (transfer_height > 0 ? gap : 0) +
                (memory_height > 0 ? gap + memory_height : 0);
     }
-    [[nodiscard]] double compute_y(rank r) const {
+    [[nodiscard]] double rank_y(rank r) const {
         return top + static_cast<double>(r.position()) * (rank_height() + rank_gap);
     }
-    [[nodiscard]] double transfer_y(rank r) const { return compute_y(r) + compute_height + gap; }
-    [[nodiscard]] double memory_y(rank r) const { return compute_y(r) + rank_height() - memory_height; }
+    [[nodiscard]] double compute_y(rank r) const { return rank_y(r) + plan_height(compute_height); }
+    [[nodiscard]] double transfer_y(rank r) const {
+        return compute_y(r) + compute_height + gap + plan_height(transfer_height);
+    }
+    [[nodiscard]] double memory_y(rank r) const { return rank_y(r) + rank_height() - memory_height; }
     [[nodiscard]] double bottom() const {
         return top + static_cast<double>(ranks) * (rank_height() + rank_gap) - rank_gap + 6.0;
     }
@@ -56,7 +62,9 @@ struct svg_layout {
     [[nodiscard]] double small_size() const { return ranks <= 16 ? 9.5 : 8.5; }
 };
 
-inline svg_layout layout_of(const problem& p, const timeline& t, const svg_options& options) {
+/// `plan`: what is shown above the lanes; null if nothing is.
+inline svg_layout layout_of(const problem& p, const timeline& t, const svg_options& options,
+                            const timeline* plan = nullptr) {
     struct heights {
         std::size_t most_ranks;
         double compute, transfer, memory, gap, rank_gap;
@@ -71,10 +79,12 @@ inline svg_layout layout_of(const problem& p, const timeline& t, const svg_optio
     svg_layout layout;
     layout.ranks = p.graph.ranks();
     layout.compute_height = row->compute;
-    layout.transfer_height = options.transfers && t.has_transfers() ? row->transfer : 0.0;
+    layout.transfer_height =
+        options.transfers && (t.has_transfers() || (plan && plan->has_transfers())) ? row->transfer : 0.0;
     layout.memory_height = options.memory ? row->memory : 0.0;
     layout.gap = row->gap;
     layout.rank_gap = row->rank_gap;
+    if (plan) layout.plan_share = 0.5;
 
     std::size_t operations = 0;
     for (const auto& lists : t.ranks)

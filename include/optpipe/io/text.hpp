@@ -4,14 +4,14 @@
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/io/escape.hpp"
+#include "optpipe/io/text_differences.hpp"
 #include "optpipe/io/text_grid.hpp"
+#include "optpipe/io/text_table.hpp"
 #include "optpipe/io/timeline.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/report.hpp"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cstddef>
 #include <optional>
 #include <ostream>
@@ -47,19 +47,6 @@ struct baseline {
 };
 
 namespace detail {
-
-inline std::string decimal(double value, int digits) {
-    std::array<char, 400> text{};
-    return {text.data(),
-            std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, digits).ptr};
-}
-
-inline std::string percent(double share) { return decimal(100.0 * share, 1) + " %"; }
-
-inline std::string signed_percent(double share) {
-    const auto text = percent(share);
-    return text.front() == '-' ? text : "+" + text;
-}
 
 inline std::string bound_text(const schedule_report& report) {
     if (!report.bound) return "no lower bound";
@@ -124,18 +111,6 @@ inline std::string offloads_text(std::size_t count) {
 
 namespace detail {
 
-using table_row = std::vector<std::string>;
-
-inline std::size_t display_width(std::string_view text) {
-    return static_cast<std::size_t>(std::count_if(
-        text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
-}
-
-inline std::string padded(const std::string& text, std::size_t width, bool left) {
-    const std::string space(width - std::min(width, display_width(text)), ' ');
-    return left ? text + space : space + text;
-}
-
 inline std::optional<duration> best_objective(const std::vector<comparison_row>& rows) {
     std::optional<duration> best;
     for (const auto& row : rows)
@@ -164,24 +139,13 @@ inline table_row result_cells(const comparison_row& row, const problem& p, durat
 /// A table of methods, in the order given. Peak memory is that of the rank which comes closest to its limit.
 inline void write_comparison(std::ostream& out, const problem& p, const std::vector<comparison_row>& rows) {
     const auto best = detail::best_objective(rows).value_or(duration{});
-    std::vector<detail::table_row> lines{
-        {"method", "objective" + detail::in_brackets(printable(p.time_unit)), "above best", "bubble rate",
-         "peak memory" + detail::in_brackets(printable(p.memory_unit)), "offloads", "planning [s]"}};
+    std::vector<table_row> lines{{"method", "objective" + detail::in_brackets(printable(p.time_unit)), "above best",
+                                  "bubble rate", "peak memory" + detail::in_brackets(printable(p.memory_unit)),
+                                  "offloads", "planning [s]"}};
     for (const auto& row : rows)
         lines.push_back(row.result ? detail::result_cells(row, p, best)
-                                   : detail::table_row{printable(row.method), printable(row.reason, 400)});
-    std::vector<std::size_t> widths(lines.front().size(), 0);
-    for (const auto& line : lines) {
-        const bool is_reason = line.size() < widths.size();
-        for (std::size_t i = 0; i < (is_reason ? 1 : line.size()); ++i)
-            widths[i] = std::max(widths[i], detail::display_width(line[i]));
-    }
-    for (const auto& line : lines) {
-        const bool is_reason = line.size() < widths.size();
-        for (std::size_t i = 0; i < line.size(); ++i)
-            out << (i == 0 ? "" : "  ") << detail::padded(line[i], is_reason && i > 0 ? 0 : widths[i], i == 0);
-        out << '\n';
-    }
+                                   : table_row{printable(row.method), printable(row.reason, 400)});
+    write_table(out, lines);
 }
 
 } // namespace optpipe

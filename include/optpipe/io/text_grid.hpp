@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <initializer_list>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -45,12 +46,23 @@ struct grid_lane {
     std::string cells;
 };
 
+/// One of the schedules that a grid shows below each other, and what stands behind the names of its lanes.
+struct grid_subject {
+    const optpipe::schedule* schedule;
+    std::string suffix;
+};
+
 class grid {
 public:
-    grid(const grid&) = delete; // its lanes point into its timeline
+    grid(const grid&) = delete; // its lanes point into its timelines
     grid& operator=(const grid&) = delete;
-    grid(const problem& p, const schedule& s, const grid_options& options)
-        : options_{options}, timeline_{timeline_of(p, s)} {
+    grid(const problem& p, const std::vector<grid_subject>& subjects, const grid_options& options) : options_{options} {
+        timelines_.reserve(subjects.size());
+        for (const auto& [shown, suffix] : subjects) {
+            timelines_.push_back(timeline_of(p, *shown));
+            suffixes_.push_back(suffix);
+            end_ = std::max(end_, timelines_.back().end);
+        }
         for (const rank r : p.graph.all_ranks())
             name_lanes(r, p.transfer.engines);
         axis_name_ = "time" + in_brackets(printable(p.time_unit, 20));
@@ -78,31 +90,41 @@ private:
     void choose_scale() {
         std::vector<double> durations;
         std::size_t label = 1;
-        for (const auto& lists : timeline_.ranks)
-            for (const auto& timed : lists.compute) {
-                durations.push_back((timed.end - timed.start).value());
-                label = std::max(label, to_string(timed.op).size() + 1);
-            }
+        for (const auto& each : timelines_)
+            for (const auto& lists : each.ranks)
+                for (const auto& timed : lists.compute) {
+                    durations.push_back((timed.end - timed.start).value());
+                    label = std::max(label, to_string(timed.op).size() + 1);
+                }
         if (durations.empty()) return;
         const auto quarter = durations.begin() + static_cast<std::ptrdiff_t>(durations.size() / 4);
         std::nth_element(durations.begin(), quarter, durations.end());
-        const double end = timeline_.end.value();
+        const double end = end_.value();
         const double wanted = *quarter > 0.0 ? static_cast<double>(label) / *quarter : 0.0;
         scale_.labelled = wanted > 0.0 && wanted * end <= static_cast<double>(columns_ * options_.most_bands);
         scale_.columns_per_time = scale_.labelled ? wanted : end > 0.0 ? static_cast<double>(columns_) / end : 1.0;
     }
 
-    [[nodiscard]] std::size_t length() const { return std::max<std::size_t>(1, scale_.column(timeline_.end)); }
+    [[nodiscard]] std::size_t length() const { return std::max<std::size_t>(1, scale_.column(end_)); }
 
     void name_lanes(rank r, int engines) {
-        const auto& lists = timeline_.ranks[r];
-        lanes_.push_back({"rank " + std::to_string(r.value()), {&lists.compute}, '.', {}});
-        if (!options_.transfers || !timeline_.has_transfers()) return;
+        using lists = rank_timeline;
+        name_lane(r, "rank " + std::to_string(r.value()), '.', {&lists::compute});
+        const auto travel = [](const timeline& t) { return t.has_transfers(); };
+        if (!options_.transfers || std::none_of(timelines_.begin(), timelines_.end(), travel)) return;
         if (engines == 1) {
-            lanes_.push_back({"  host", {&lists.offloads, &lists.reloads}, ' ', {}});
+            name_lane(r, "  host", ' ', {&lists::offloads, &lists::reloads});
         } else {
-            lanes_.push_back({"  offload", {&lists.offloads}, ' ', {}});
-            lanes_.push_back({"  reload", {&lists.reloads}, ' ', {}});
+            name_lane(r, "  offload", ' ', {&lists::offloads});
+            name_lane(r, "  reload", ' ', {&lists::reloads});
+        }
+    }
+    void name_lane(rank r, const std::string& name, char idle,
+                   std::initializer_list<std::vector<timed_operation> rank_timeline::*> shown) {
+        for (std::size_t i = 0; i < timelines_.size(); ++i) {
+            lanes_.push_back({name + suffixes_[i], {}, idle, {}});
+            for (const auto list : shown)
+                lanes_.back().lists.push_back(&(timelines_[i].ranks[r].*list));
         }
     }
 
@@ -154,7 +176,9 @@ private:
     }
 
     grid_options options_;
-    timeline timeline_;
+    std::vector<timeline> timelines_;
+    std::vector<std::string> suffixes_;
+    duration end_{};
     std::string axis_name_;
     std::size_t gutter_ = 0;
     std::size_t columns_ = 0;
@@ -162,16 +186,9 @@ private:
     std::vector<grid_lane> lanes_;
 };
 
-} // namespace detail
-
-/// The schedule over time, a line per rank and below it what travels to its host and back. A cell is as wide as its
-/// operation is long, and labelled `2F0`, in narrow cells `F0` or `F`; dots are bubbles. What is longer than a line
-/// goes on below; what would take very many lines is shown on one, where a letter stands for the kind that runs.
-inline void write_grid(std::ostream& out, const problem& p, const schedule_report& report,
-                       const grid_options& options = {}) {
-    const detail::grid cells{p, report.schedule, options};
-    const auto unit = detail::with_space(printable(p.time_unit));
-    out << printable(p.name) << ", " << printable(report.method) << ": one column is "
+inline void write_cells(std::ostream& out, const problem& p, const std::string& method, const grid& cells) {
+    const auto unit = with_space(printable(p.time_unit));
+    out << printable(p.name) << ", " << printable(method) << ": one column is "
         << format_number(1.0 / cells.scale().columns_per_time, 3) << unit;
     if (!cells.scale().labelled) out << "; too long for labels, each letter is a kind of operation";
     if (cells.bands() > 1) out << "; shown in " << cells.bands() << " parts";
@@ -180,6 +197,23 @@ inline void write_grid(std::ostream& out, const problem& p, const schedule_repor
         if (band > 0) out << '\n';
         cells.write_band(out, band);
     }
+}
+
+} // namespace detail
+
+/// The schedule over time, a line per rank and below it what travels to its host and back. A cell is as wide as its
+/// operation is long, and labelled `2F0`, in narrow cells `F0` or `F`; dots are bubbles. What is longer than a line
+/// goes on below; what would take very many lines is shown on one, where a letter stands for the kind that runs.
+inline void write_grid(std::ostream& out, const problem& p, const schedule_report& report,
+                       const grid_options& options = {}) {
+    detail::write_cells(out, p, report.method, detail::grid{p, {{&report.schedule, ""}}, options});
+}
+
+/// The same for a measurement and its plan: each line twice, as planned and as it ran.
+inline void write_overlay_grid(std::ostream& out, const problem& p, const schedule_report& planned,
+                               const schedule_report& measured, const grid_options& options = {}) {
+    const std::vector<detail::grid_subject> both{{&planned.schedule, " plan"}, {&measured.schedule, " run"}};
+    detail::write_cells(out, p, measured.method, detail::grid{p, both, options});
 }
 
 } // namespace optpipe

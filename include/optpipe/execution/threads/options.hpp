@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/container.hpp"
+#include "optpipe/execution/clock_time.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/program.hpp"
 
@@ -44,18 +45,15 @@ struct options {
 };
 
 /// Links on which everything takes what it takes in the problem, with a unit of its time this long.
-[[nodiscard]] inline copy_time planned_copies(const problem& p, nanoseconds unit) {
+[[nodiscard]] inline copy_time planned_copies(const problem& p, clock_time unit) {
     return [costs = p.costs, unit](rank, const task_label& what, std::size_t) {
         const auto& transfer = costs[what.op.stage].transfer;
         if (!transfer) return nanoseconds{};
-        const auto time = what.op.kind == operation_kind::offload ? transfer->offload : transfer->reload;
-        return nanoseconds{static_cast<std::int64_t>(time.value() * static_cast<double>(unit.count()))};
+        return on_clock(what.op.kind == operation_kind::offload ? transfer->offload : transfer->reload, unit);
     };
 }
-[[nodiscard]] inline message_time planned_messages(const problem& p, nanoseconds unit) {
-    return [p2p = p.p2p, unit](rank from, rank to, std::size_t) {
-        return nanoseconds{static_cast<std::int64_t>(p2p(from, to).value() * static_cast<double>(unit.count()))};
-    };
+[[nodiscard]] inline message_time planned_messages(const problem& p, clock_time unit) {
+    return [p2p = p.p2p, unit](rank from, rank to, std::size_t) { return on_clock(p2p(from, to), unit); };
 }
 
 /// Links that carry so many bytes per second to the host, and from it.

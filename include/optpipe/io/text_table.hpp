@@ -1,0 +1,61 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace optpipe {
+
+using table_row = std::vector<std::string>;
+
+namespace detail {
+
+inline std::string decimal(double value, int digits) {
+    std::array<char, 400> text{};
+    return {text.data(),
+            std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, digits).ptr};
+}
+
+inline std::string percent(double share) { return decimal(100.0 * share, 1) + " %"; }
+
+inline std::string signed_percent(double share) {
+    const auto text = percent(share);
+    return text.front() == '-' ? text : "+" + text;
+}
+
+inline std::size_t display_width(std::string_view text) {
+    return static_cast<std::size_t>(std::count_if(
+        text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+inline std::string padded(const std::string& text, std::size_t width, bool left) {
+    const std::string space(width - std::min(width, display_width(text)), ' ');
+    return left ? text + space : space + text;
+}
+
+} // namespace detail
+
+/// Writes rows of cells in columns, the first to the left, the others to the right. The first row heads the columns; a
+/// shorter one has a name and a sentence, which may be as long as it likes.
+inline void write_table(std::ostream& out, const std::vector<table_row>& lines) {
+    if (lines.empty()) return;
+    std::vector<std::size_t> widths(lines.front().size(), 0);
+    for (const auto& line : lines) {
+        const bool is_sentence = line.size() < widths.size();
+        for (std::size_t i = 0; i < (is_sentence ? 1 : widths.size()); ++i)
+            widths[i] = std::max(widths[i], detail::display_width(line[i]));
+    }
+    for (const auto& line : lines) {
+        const bool is_sentence = line.size() < widths.size();
+        for (std::size_t i = 0; i < line.size(); ++i)
+            out << (i == 0 ? "" : "  ") << detail::padded(line[i], is_sentence && i > 0 ? 0 : widths[i], i == 0);
+        out << '\n';
+    }
+}
+
+} // namespace optpipe

@@ -1,0 +1,74 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/execution/clock_time.hpp"
+#include "optpipe/execution/stage_model.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+namespace optpipe::testing {
+
+/// Makes another stage model as slow as a problem says: each operation ends when its planned time is over, or later if
+/// the model itself takes longer. With `tracing_model` it plays a plan through before there is a model at all.
+///
+/// For lanes that do work when its turn comes, as threads do; on a CUDA stream it would hold up who issues. Waking up
+/// takes the system up to a tenth of a millisecond, which comes on top, but for as much of each time as is spun away.
+template <class Model> class paced_model {
+public:
+    /// `unit`: of the problem's time. `spin`: how long before its end an operation stops sleeping and spins.
+    paced_model(Model model, const problem& p, clock_time unit, std::chrono::nanoseconds spin = {})
+        : model_{std::move(model)}, costs_{p.costs}, unit_{unit}, spin_{spin} {}
+
+    template <class Lane> void forward(Lane& on, const execution::forward_task& t) {
+        const pace keep{*this, costs_[t.stage].forward};
+        model_.forward(on, t);
+    }
+    template <class Lane> void backward_input(Lane& on, const execution::backward_task& t) {
+        const pace keep{*this, costs_[t.stage].backward_input};
+        model_.backward_input(on, t);
+    }
+    template <class Lane> void backward_weight(Lane& on, const execution::weight_task& t) {
+        const pace keep{*this, costs_[t.stage].backward_weight};
+        model_.backward_weight(on, t);
+    }
+    template <class Lane>
+    void backward(Lane& on, const execution::backward_task& t) requires execution::has_backward<Model, Lane> {
+        const pace keep{*this, costs_[t.stage].backward_input + costs_[t.stage].backward_weight};
+        model_.backward(on, t);
+    }
+    template <class Lane> void update(Lane& on, stage which) requires execution::has_update<Model, Lane> {
+        model_.update(on, which);
+    }
+
+    [[nodiscard]] const Model& model() const { return model_; }
+
+private:
+    using clock = std::chrono::steady_clock;
+
+    /// Lasts from the start of an operation until its time is over.
+    class pace {
+    public:
+        pace(const paced_model& of, duration time) : end_{clock::now() + on_clock(time, of.unit_)}, spin_{of.spin_} {}
+        pace(const pace&) = delete;
+        pace& operator=(const pace&) = delete;
+        ~pace() {
+            std::this_thread::sleep_until(end_ - spin_);
+            while (clock::now() < end_) {
+            }
+        }
+
+    private:
+        clock::time_point end_;
+        std::chrono::nanoseconds spin_;
+    };
+
+    Model model_;
+    per_stage<stage_costs> costs_;
+    clock_time unit_;
+    std::chrono::nanoseconds spin_;
+};
+
+} // namespace optpipe::testing
