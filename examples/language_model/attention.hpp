@@ -10,12 +10,10 @@
 namespace language_model {
 
 /// Causal attention of all heads. `projected` has queries, keys and values of a token side by side: tokens ×
-/// (3 × hidden). Stashes the weights: sequences × heads × sequence × sequence.
+/// (3 × hidden). Stashes the weights (`shape::attention_weights`).
 template <class Real> class attention {
 public:
     explicit attention(const shape& s) : s_{s} {}
-
-    [[nodiscard]] std::size_t weights() const { return s_.sequences * s_.heads * s_.sequence * s_.sequence; }
 
     void forward(std::span<const Real> projected, std::span<Real> weights, std::span<Real> out) const {
         std::fill(out.begin(), out.end(), Real(0));

@@ -52,9 +52,8 @@ public:
 
     template <class Lane> void forward(Lane&, const optpipe::execution::forward_task& t) {
         auto& now = position(t.stage);
-        const auto loss = stage(t.stage).forward(now.text[t.microbatch.position()], reals(t.input), reals(t.kept),
-                                                 reals(t.freed), reals(t.output));
-        now.loss += static_cast<double>(loss) * now.text.share();
+        stage(t.stage).forward(now.text[t.microbatch.position()], reals(t.input), reals(t.kept), reals(t.freed),
+                               reals(t.output));
     }
     template <class Lane> void backward_input(Lane&, const optpipe::execution::backward_task& t) {
         auto& now = position(t.stage);
@@ -67,7 +66,7 @@ public:
     template <class Lane> void update(Lane&, optpipe::stage s) {
         auto& now = position(s);
         losses_.resize(std::max(losses_.size(), now.step + 1));
-        losses_[now.step] += now.loss;
+        losses_[now.step] += stage(s).take_loss() * now.text.share();
         optimizers_[s.position()].step(stage(s).parameters(), stage(s).gradients());
         at_[s.position()] = make_position(now.step + 1);
     }
@@ -79,11 +78,10 @@ private:
     struct place {
         std::size_t step = 0;
         text_step text;
-        double loss = 0.0;
     };
 
     std::unique_ptr<place> make_position(std::size_t step) const {
-        return std::make_unique<place>(place{step, text_step{text_, shape_, microbatches_, step}, 0.0});
+        return std::make_unique<place>(place{step, text_step{text_, shape_, microbatches_, step}});
     }
     place& position(optpipe::stage s) {
         auto& at = at_[s.position()];

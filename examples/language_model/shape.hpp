@@ -18,6 +18,8 @@ struct shape {
     [[nodiscard]] constexpr std::size_t boundary() const { return tokens() * hidden; }
     [[nodiscard]] constexpr std::size_t feed_forward() const { return 4 * hidden; }
     [[nodiscard]] constexpr std::size_t head_size() const { return hidden / heads; }
+    /// Of one layer's attention: how much each token looks at each other one, for all heads.
+    [[nodiscard]] constexpr std::size_t attention_weights() const { return sequences * heads * sequence * sequence; }
 };
 
 } // namespace language_model

@@ -31,6 +31,8 @@ public:
         return {std::span{tokens_}.subspan(begin, per_microbatch_),
                 std::span{targets_}.subspan(begin, per_microbatch_)};
     }
+    /// All microbatches, one after the other.
+    [[nodiscard]] text_batch all() const { return {tokens_, targets_}; }
     /// What the loss of one token counts for, so that the step's loss is the mean.
     [[nodiscard]] double share() const { return 1.0 / static_cast<double>(tokens_.size()); }
 

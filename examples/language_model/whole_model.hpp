@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace language_model {
@@ -24,29 +25,31 @@ template <class Real>
 }
 
 /// One step without a pipeline: every microbatch through all stages and back, in turn. Leaves the gradients in the
-/// stages; the mean loss per token.
-template <class Real>
-double unpipelined_step(std::vector<model_stage<Real>>& stages, const text_step& text, std::size_t microbatches) {
-    const auto boundary = stages.front().boundary();
-    std::vector<std::vector<Real>> kept, freed;
-    for (const auto& one : stages) {
-        kept.emplace_back(one.kept());
-        freed.emplace_back(one.freed());
+/// stages; the mean loss per token. `text`: as a `text_step`, in memory that the stages' math can read.
+template <class Real, class Math, class Text>
+double unpipelined_step(std::vector<model_stage<Real, Math>>& stages, const Text& text, std::size_t microbatches) {
+    using stage_type = model_stage<Real, Math>;
+    std::vector<typename stage_type::storage> kept, freed;
+    for (auto& one : stages) {
+        kept.push_back(one.zeros(one.kept()));
+        freed.push_back(one.zeros(one.freed()));
     }
-    std::vector<Real> in(boundary), out(boundary);
-    double loss = 0.0;
+    auto in = stages.front().zeros(stages.front().boundary());
+    auto out = stages.front().zeros(stages.front().boundary());
+    const auto of = [](auto& buffer) { return stage_type::of(buffer); };
     for (std::size_t m = 0; m < microbatches; ++m) {
         for (std::size_t i = 0; i < stages.size(); ++i) {
-            loss += static_cast<double>(stages[i].forward(text[m], in, kept[i], freed[i], out));
-            in.swap(out);
+            stages[i].forward(text[m], of(in), of(kept[i]), of(freed[i]), of(out));
+            std::swap(in, out);
         }
         for (std::size_t i = stages.size(); i-- > 0;) {
-            stages[i].backward_input(text[m], static_cast<Real>(text.share()), in, kept[i], freed[i], out);
-            stages[i].backward_weight(text[m], kept[i]);
-            in.swap(out);
+            stages[i].backward_input(text[m], static_cast<Real>(text.share()), of(in), of(kept[i]), of(freed[i]),
+                                     of(out));
+            stages[i].backward_weight(text[m], of(kept[i]));
+            std::swap(in, out);
         }
     }
-    return loss * text.share();
+    return stages.back().take_loss() * text.share();
 }
 
 } // namespace language_model

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "../adamw.hpp"
+#include "kernels.hpp"
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace language_model {
+
+/// `adamw` on a device, its state in float.
+template <class Device> class device_adamw {
+public:
+    device_adamw(Device& on, std::size_t parameters, const adamw_rates& rates)
+        : on_{&on}, rates_{rates}, mean_{on.store(std::vector<float>(parameters))},
+          square_{on.store(std::vector<float>(parameters))}, powers_{on.store(std::vector<double>{1.0, 1.0})} {}
+
+    /// Takes the gradients and leaves zeros.
+    void step(std::span<float> parameters, std::span<float> gradients) {
+        on_->for_each(1, kernels::count_step{rates_.first_decay, rates_.second_decay, powers_.data()});
+        on_->for_each(
+            parameters.size(),
+            kernels::adamw_step{static_cast<float>(rates_.learning_rate), static_cast<float>(rates_.first_decay),
+                                static_cast<float>(rates_.second_decay), static_cast<float>(rates_.weight_decay),
+                                static_cast<float>(rates_.epsilon), powers_.data(), mean_.data(), square_.data(),
+                                parameters.data(), gradients.data()});
+    }
+
+private:
+    Device* on_;
+    adamw_rates rates_;
+    typename Device::template array<float> mean_, square_;
+    /// Of the decays, to the number of steps so far.
+    typename Device::template array<double> powers_;
+};
+
+} // namespace language_model

@@ -1,0 +1,76 @@
+#pragma once
+
+#include "../stage.hpp"
+#include "device_adamw.hpp"
+#include "device_math.hpp"
+#include "device_text.hpp"
+#include <optpipe/core/index.hpp>
+#include <optpipe/execution/stage_model.hpp>
+
+#include <cstddef>
+#include <map>
+#include <span>
+#include <vector>
+
+namespace language_model {
+
+template <class Device> using device_stage = model_stage<float, device_math<Device>>;
+
+/// The stages of one rank on a device as what programs run: each operation puts its kernels into the lane's stream.
+/// Beside what a device is for `device_math` it has `use(stream)`: where work goes from then on. Parts of a stash must
+/// lie in one piece (`part_placement::contiguous`), where floats can be stored.
+template <class Device> class device_pipeline {
+public:
+    /// Borrows all three. The stages compute on `on`; every rank sees all of them, and touches its own.
+    device_pipeline(Device& on, std::vector<device_stage<Device>>& stages, const device_text<Device>& text,
+                    const adamw_rates& rates = {})
+        : on_{&on}, stages_{&stages}, text_{&text}, rates_{rates} {}
+
+    /// Whether an update changes anything; if not, gradients are left as they are.
+    void learn(bool yes) { learns_ = yes; }
+    /// Before the first step, so that an update allocates nothing.
+    void prepare(optpipe::stage s) {
+        optimizers_.try_emplace(s.position(), *on_, stage(s).parameters().size(), rates_);
+    }
+
+    template <class Lane> void forward(Lane& lane, const optpipe::execution::forward_task& t) {
+        on_->use(lane.stream().native());
+        stage(t.stage).forward((*text_)[t.microbatch.position()], floats(t.input), floats(t.kept), floats(t.freed),
+                               floats(t.output));
+    }
+    template <class Lane> void backward_input(Lane& lane, const optpipe::execution::backward_task& t) {
+        on_->use(lane.stream().native());
+        stage(t.stage).backward_input((*text_)[t.microbatch.position()], static_cast<float>(text_->share()),
+                                      floats(t.input), floats(t.kept), floats(t.freed), floats(t.output));
+    }
+    template <class Lane> void backward_weight(Lane& lane, const optpipe::execution::weight_task& t) {
+        on_->use(lane.stream().native());
+        stage(t.stage).backward_weight((*text_)[t.microbatch.position()], floats(t.kept));
+    }
+    template <class Lane> void update(Lane& lane, optpipe::stage s) {
+        if (!learns_) return;
+        on_->use(lane.stream().native());
+        optimizers_.at(s.position()).step(stage(s).parameters(), stage(s).gradients());
+    }
+
+private:
+    device_stage<Device>& stage(optpipe::stage s) { return (*stages_)[s.position()]; }
+    static std::span<float> floats(std::span<std::byte> bytes) {
+        return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+    }
+    static std::span<const float> floats(std::span<const std::byte> bytes) {
+        return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
+    }
+    static std::span<float> floats(optpipe::execution::stash_part part) {
+        return floats(optpipe::execution::contiguous(part));
+    }
+
+    Device* on_;
+    std::vector<device_stage<Device>>* stages_;
+    const device_text<Device>* text_;
+    adamw_rates rates_;
+    std::map<std::size_t, device_adamw<Device>> optimizers_{};
+    bool learns_ = true;
+};
+
+} // namespace language_model
