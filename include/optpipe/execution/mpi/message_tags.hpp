@@ -1,0 +1,46 @@
+#pragma once
+
+#include "optpipe/schedule/operation.hpp"
+
+#include <bit>
+#include <cstdint>
+
+namespace optpipe::mpi {
+
+/// Which operation made a message, as its tag. Messages are matched by their order alone; the tag shows that it was the
+/// right one. Where MPI has few tags, operations far apart share one.
+class message_tags {
+public:
+    /// `largest`: the largest tag that MPI takes, 32767 at least.
+    explicit message_tags(int largest) {
+        const int bits = static_cast<int>(std::bit_width(static_cast<unsigned>(largest) + 1U)) - 1 - kind_bits;
+        microbatch_bits_ = bits * 3 / 5;
+        stage_bits_ = bits - microbatch_bits_;
+    }
+    [[nodiscard]] int operator()(const operation& made_by) const {
+        auto tag = static_cast<std::uint32_t>(made_by.kind);
+        tag = (tag << static_cast<unsigned>(stage_bits_)) | low(made_by.stage.value(), stage_bits_);
+        tag = (tag << static_cast<unsigned>(microbatch_bits_)) | low(made_by.microbatch.value(), microbatch_bits_);
+        return static_cast<int>(tag);
+    }
+    [[nodiscard]] operation made_by(int tag) const {
+        const auto all = static_cast<std::uint32_t>(tag);
+        const auto above = all >> static_cast<unsigned>(microbatch_bits_);
+        return {stage{low(above, stage_bits_)},
+                static_cast<operation_kind>(above >> static_cast<unsigned>(stage_bits_)),
+                microbatch{low(all, microbatch_bits_)}};
+    }
+
+private:
+    static constexpr int kind_bits = 3;
+    static_assert(all_operation_kinds.size() <= 1U << 3U);
+
+    static std::uint32_t low(std::uint32_t value, int bits) {
+        return value & ((1U << static_cast<unsigned>(bits)) - 1U);
+    }
+
+    int stage_bits_;
+    int microbatch_bits_;
+};
+
+} // namespace optpipe::mpi

@@ -1,0 +1,125 @@
+#pragma once
+
+#include "optpipe/core/index.hpp"
+#include "optpipe/execution/mpi/communicator.hpp"
+#include "optpipe/execution/mpi/error.hpp"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace optpipe::mpi {
+
+/// What ranks tell each other beside messages.
+struct notice {
+    enum class kind_type : char {
+        report = 'r',  ///< to rank 0: something failed here
+        verdict = 'v', ///< from rank 0: that is what ended the run
+        done = 'd',    ///< to rank 0: nothing of mine is under way any more
+        over = 'o',    ///< from rank 0: nor of anybody; `reason` says who hasn't answered
+    };
+    kind_type kind = kind_type::done;
+    optpipe::rank where{};
+    std::string operation{};
+    std::string reason{};
+
+    /// Longer ones are cut: the reason first.
+    static constexpr std::size_t largest = 1024;
+
+    [[nodiscard]] std::string text() const {
+        auto all = std::string{static_cast<char>(kind)} + std::to_string(where.value()) + '\n' +
+                   operation.substr(0, largest / 4) + '\n' + reason;
+        return all.substr(0, largest);
+    }
+    [[nodiscard]] static notice read(std::string_view text) {
+        const auto first = std::min(text.find('\n'), text.size());
+        const auto second = std::min(text.find('\n', std::min(first + 1, text.size())), text.size());
+        if (second >= text.size() && text.back() != '\n') throw optpipe::error{"mpi: a notice that can't be read"};
+        const std::string number{text.substr(1, first - 1)};
+        return {static_cast<kind_type>(text.front()), optpipe::rank{std::strtoul(number.c_str(), nullptr, 10)},
+                std::string{text.substr(first + 1, second - first - 1)}, std::string{text.substr(second + 1)}};
+    }
+};
+
+/// Notices, on a communicator of their own. For one thread at a time.
+class notice_board {
+public:
+    explicit notice_board(communicator by) : by_{std::move(by)} { listen(); }
+    notice_board(const notice_board&) = delete;
+    notice_board& operator=(const notice_board&) = delete;
+    ~notice_board() {
+        if (listening_ != MPI_REQUEST_NULL && MPI_Cancel(&listening_) == MPI_SUCCESS)
+            static_cast<void>(MPI_Wait(&listening_, MPI_STATUS_IGNORE));
+        sweep();
+        for (auto& each : sent_)
+            static_cast<void>(each.release()); // to one that is gone: MPI may read it yet
+    }
+
+    void send(int to, const notice& what) {
+        sweep();
+        sent_.push_back(std::make_unique<letter>());
+        auto& now = *sent_.back();
+        now.text = what.text();
+        check(
+            MPI_Isend(now.text.data(), static_cast<int>(now.text.size()), MPI_CHAR, to, 0, by_.native(), &now.request),
+            "MPI_Isend");
+    }
+    void send_to_others(const notice& what) {
+        for (int to = 0; to < by_.ranks(); ++to)
+            if (to != by_.rank()) send(to, what);
+    }
+    struct received {
+        int from;
+        notice what;
+    };
+    /// The next one that has come.
+    [[nodiscard]] std::optional<received> next() {
+        int come = 0;
+        MPI_Status status;
+        check(MPI_Test(&listening_, &come, &status), "MPI_Test");
+        if (!come) return std::nullopt;
+        int size = 0;
+        check(MPI_Get_count(&status, MPI_CHAR, &size), "MPI_Get_count");
+        received now{status.MPI_SOURCE, notice::read({room_.data(), static_cast<std::size_t>(size)})};
+        listen();
+        return now;
+    }
+    /// Whether all that was sent has gone.
+    bool sweep() {
+        sent_.erase(std::remove_if(sent_.begin(), sent_.end(),
+                                   [](const auto& each) {
+                                       int gone = 0;
+                                       return MPI_Test(&each->request, &gone, MPI_STATUS_IGNORE) == MPI_SUCCESS && gone;
+                                   }),
+                    sent_.end());
+        return sent_.empty();
+    }
+    [[nodiscard]] communicator& by() { return by_; }
+    [[nodiscard]] const communicator& by() const { return by_; }
+
+private:
+    struct letter {
+        std::string text;
+        MPI_Request request = MPI_REQUEST_NULL;
+    };
+    void listen() {
+        check(MPI_Irecv(room_.data(), static_cast<int>(room_.size()), MPI_CHAR, MPI_ANY_SOURCE, 0, by_.native(),
+                        &listening_),
+              "MPI_Irecv");
+    }
+
+    communicator by_;
+    std::array<char, notice::largest> room_{};
+    MPI_Request listening_ = MPI_REQUEST_NULL;
+    std::vector<std::unique_ptr<letter>> sent_;
+};
+
+} // namespace optpipe::mpi

@@ -1,0 +1,284 @@
+#pragma once
+
+#include "optpipe/execution/error.hpp"
+#include "optpipe/execution/mpi/agreement.hpp"
+#include "optpipe/execution/mpi/byte_type.hpp"
+#include "optpipe/execution/mpi/clock.hpp"
+#include "optpipe/execution/mpi/communicator.hpp"
+#include "optpipe/execution/mpi/error.hpp"
+#include "optpipe/execution/mpi/message_tags.hpp"
+#include "optpipe/execution/threads/clock.hpp"
+#include "optpipe/execution/threads/rendezvous.hpp"
+#include "optpipe/execution/threads/world.hpp"
+#include "optpipe/schedule/program.hpp"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace optpipe::mpi {
+
+/// Carries the messages of one rank's lanes over MPI. One thread makes all calls; lanes hand it what they send and
+/// receive, and wait at their gates. Activations and gradients have a communicator each, on which they meet by their
+/// order; sends are synchronous, so that an exchange is over once its partners have begun theirs.
+class post_office final : public threads::message_carrier, private threads::wakeable {
+public:
+    using milliseconds = std::chrono::milliseconds;
+
+    /// Returns when all ranks have come. Sets the clock of `of` so that it runs as theirs.
+    post_office(MPI_Comm among, milliseconds patience, threads::world& of)
+        : world_{of}, forward_{among, patience}, backward_{among, patience}, tags_{forward_.largest_tag()},
+          agreement_{in_time(communicator{among, patience}, patience, of), patience}, registration_{of.failed, *this} {
+        thread_ = std::thread{[this] { serve(); }};
+    }
+    post_office(const post_office&) = delete;
+    post_office& operator=(const post_office&) = delete;
+    ~post_office() { leave(); }
+
+    void offer(rank, const threads::message_offer& mine) override {
+        const std::scoped_lock lock{mutex_};
+        offered_.push_back(mine);
+        changed_.notify_one();
+    }
+    void withdraw(rank, const threads::message_offer&) override { await_end(); }
+
+    /// After a failure: returns once nothing of this rank is under way; what all ranks throw.
+    [[nodiscard]] execution_error verdict() {
+        await_end();
+        const auto what = agreement_.verdict() ? *agreement_.verdict() : world_.failed.what();
+        if (agreement_.missing().empty()) return what;
+        return {what.rank(), what.operation(), what.reason() + "; " + agreement_.missing()};
+    }
+    /// Waits until all ranks want to leave. The lanes must be gone.
+    void leave() noexcept {
+        {
+            const std::scoped_lock lock{mutex_};
+            leaving_ = true;
+            changed_.notify_one();
+        }
+        if (!thread_.joinable()) return;
+        thread_.join();
+        if (!agreement_.missing().empty()) return;
+        for (auto* each : {&forward_, &backward_, &agreement_.by()})
+            each->free_at_end();
+    }
+    /// After `leave`: the run failed, and somebody didn't answer then.
+    [[nodiscard]] bool has_lost_rank() const { return stopped_ && !agreement_.missing().empty(); }
+
+private:
+    /// A message under way. What nobody wants any more has a buffer of its own.
+    struct transfer {
+        threads::message_offer what{};
+        std::unique_ptr<std::byte[]> discarded{};
+    };
+
+    static communicator in_time(communicator by, milliseconds patience, threads::world& of) {
+        of.clock = threads::shared_clock{common_begin(by, patience)};
+        return by;
+    }
+    void wake() noexcept override {
+        const std::scoped_lock lock{mutex_};
+        woken_ = true;
+        changed_.notify_one();
+    }
+    void await_end() {
+        std::unique_lock lock{mutex_};
+        ending_.wait(lock, [&] { return ended_; });
+    }
+
+    void serve() {
+        threads::sleep_precisely();
+        while (!agreement_.is_over())
+            rest(step());
+        const std::scoped_lock lock{mutex_};
+        ended_ = true;
+        ending_.notify_all();
+    }
+    /// Whether anything has happened.
+    bool step() {
+        bool moved = false;
+        try {
+            if (!broken_) moved = carry();
+        } catch (const std::exception& e) {
+            broken_ = true;
+            fail("carrying messages", e.what());
+        }
+        try {
+            if (world_.failed.happened().load()) agreement_.report(world_.failed.what());
+            if (is_done()) agreement_.done();
+            moved |= agreement_.poll();
+            if (const auto& v = agreement_.verdict(); v && !stopped_)
+                world_.failed.report(v->rank(), v->operation(), v->reason());
+        } catch (const std::exception& e) {
+            fail("telling the other ranks", e.what());
+            agreement_.give_up();
+        }
+        return moved;
+    }
+    bool carry() {
+        if (world_.failed.happened().load() && !stopped_) stop();
+        bool moved = post_offers();
+        moved |= complete();
+        if (stopped_)
+            for (const auto* by : {&forward_, &backward_})
+                moved |= discard(*by);
+        return moved;
+    }
+    [[nodiscard]] bool is_done() {
+        const std::scoped_lock lock{mutex_};
+        return (stopped_ || leaving_) && requests_.empty();
+    }
+    void fail(const std::string& operation, const std::string& reason) {
+        world_.failed.report(self(), operation, reason);
+    }
+    [[nodiscard]] rank self() const { return rank{forward_.rank()}; }
+
+    /// Short naps while messages are under way, longer ones otherwise. An offer, or a failure, ends them.
+    void rest(bool moved) {
+        const auto now = std::chrono::steady_clock::now();
+        if (moved) last_move_ = now;
+        if (now - last_move_ < std::chrono::microseconds{50}) return std::this_thread::yield();
+        const std::chrono::microseconds nap{requests_.empty() ? 500 : 50};
+        std::unique_lock lock{mutex_};
+        changed_.wait_for(lock, nap, [&] { return woken_ || !offered_.empty(); });
+        woken_ = false;
+    }
+
+    bool post_offers() {
+        {
+            const std::scoped_lock lock{mutex_};
+            posting_.clear();
+            posting_.swap(offered_);
+        }
+        if (stopped_) return false; // nobody waits for these
+        for (const auto& each : posting_)
+            try {
+                post(each);
+            } catch (const optpipe::error& e) {
+                fail(to_string(each.label), e.what());
+            }
+        return !posting_.empty();
+    }
+    void post(const threads::message_offer& m) {
+        const auto& by = direction_of(m.label.op) == message_direction::forward ? forward_ : backward_;
+        const auto peer = static_cast<int>(m.label.peer.value());
+        const byte_type type{m.bytes};
+        MPI_Request request = MPI_REQUEST_NULL;
+        if (m.sends)
+            check(MPI_Issend(m.from, type.count(), type.native(), peer, tags_(m.label.op), by.native(), &request),
+                  "MPI_Issend");
+        else
+            check(MPI_Irecv(m.to, type.count(), type.native(), peer, MPI_ANY_TAG, by.native(), &request), "MPI_Irecv");
+        requests_.push_back(request);
+        transfers_.push_back({m, nullptr});
+    }
+
+    bool complete() {
+        if (requests_.empty()) return false;
+        indices_.resize(requests_.size());
+        statuses_.resize(requests_.size());
+        int count = 0;
+        const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, indices_.data(),
+                                      statuses_.data());
+        const bool in_status = code == MPI_ERR_IN_STATUS;
+        if (!in_status) check(code, "MPI_Testsome");
+        for (std::size_t i = 0; i < static_cast<std::size_t>(std::max(count, 0)); ++i) {
+            const auto& each = transfers_[static_cast<std::size_t>(indices_[i])];
+            settle(each, statuses_[i], in_status ? statuses_[i].MPI_ERROR : MPI_SUCCESS);
+        }
+        forget_settled();
+        return count > 0;
+    }
+    void settle(const transfer& t, const MPI_Status& status, int code) {
+        int cancelled = 0;
+        check(MPI_Test_cancelled(&status, &cancelled), "MPI_Test_cancelled");
+        if (t.discarded || cancelled) return;
+        const auto wrong = t.what.sends ? failure_of(code) : mistake_in(t.what, status, code);
+        if (wrong.empty()) return t.what.gate->arrive(world_.clock.now());
+        fail(to_string(t.what.label), wrong);
+    }
+    static std::string failure_of(int code) { return code == MPI_SUCCESS ? "" : error::text_of(code); }
+    /// What is wrong with what was received; nothing: empty.
+    [[nodiscard]] std::string mistake_in(const threads::message_offer& m, const MPI_Status& status, int code) const {
+        int kind = MPI_SUCCESS;
+        check(MPI_Error_class(code, &kind), "MPI_Error_class");
+        if (kind != MPI_SUCCESS && kind != MPI_ERR_TRUNCATE) return error::text_of(code);
+        if (status.MPI_TAG != tags_(m.label.op))
+            return to_string(tags_.made_by(status.MPI_TAG)) + " came where " + to_string(m.label.op) + " was to come";
+        const auto were_to_come = " bytes came where " + std::to_string(m.bytes) + " were to come";
+        if (kind == MPI_ERR_TRUNCATE) return "more" + were_to_come;
+        const auto bytes = bytes_of(status);
+        return bytes == m.bytes ? "" : std::to_string(bytes) + were_to_come;
+    }
+    void forget_settled() {
+        std::size_t kept = 0;
+        for (std::size_t i = 0; i < requests_.size(); ++i) {
+            if (requests_[i] == MPI_REQUEST_NULL) continue;
+            std::swap(requests_[kept], requests_[i]);
+            std::swap(transfers_[kept++], transfers_[i]);
+        }
+        requests_.resize(kept);
+        transfers_.resize(kept);
+    }
+
+    /// Takes back what can be taken back. A send can't; its receiver takes it, see `discard`.
+    void stop() {
+        stopped_ = true;
+        for (std::size_t i = 0; i < requests_.size(); ++i)
+            if (!transfers_[i].what.sends) check(MPI_Cancel(&requests_[i]), "MPI_Cancel");
+    }
+    /// Receives what nobody wants any more, so that its sender gets its buffer back.
+    bool discard(const communicator& by) {
+        int there = 0;
+        MPI_Message which = MPI_MESSAGE_NULL;
+        MPI_Status status;
+        check(MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, by.native(), &there, &which, &status), "MPI_Improbe");
+        if (!there) return false;
+        const auto bytes = bytes_of(status);
+        transfer t{{}, std::make_unique_for_overwrite<std::byte[]>(bytes)};
+        const byte_type type{bytes};
+        MPI_Request request = MPI_REQUEST_NULL;
+        check(MPI_Imrecv(t.discarded.get(), type.count(), type.native(), &which, &request), "MPI_Imrecv");
+        requests_.push_back(request);
+        transfers_.push_back(std::move(t));
+        return true;
+    }
+
+    threads::world& world_;
+    communicator forward_;
+    communicator backward_;
+    message_tags tags_;
+    agreement agreement_;
+
+    std::mutex mutex_;
+    std::condition_variable changed_, ending_;
+    std::vector<threads::message_offer> offered_;
+    bool woken_ = false;
+    bool leaving_ = false;
+    bool ended_ = false;
+
+    // Of the thread.
+    std::vector<threads::message_offer> posting_;
+    std::vector<MPI_Request> requests_;
+    std::vector<transfer> transfers_;
+    std::vector<int> indices_;
+    std::vector<MPI_Status> statuses_;
+    std::chrono::steady_clock::time_point last_move_{};
+    bool stopped_ = false;
+    bool broken_ = false;
+
+    threads::wake_registration registration_;
+    std::thread thread_;
+};
+
+} // namespace optpipe::mpi

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/execution/measured.hpp"
+#include "optpipe/execution/mpi/executor.hpp"
+#include "optpipe/execution/run.hpp"
+#include "optpipe/schedule/program_check.hpp"
+
+#include <cstddef>
+#include <exception>
+#include <span>
+#include <utility>
+
+namespace optpipe::mpi {
+
+/// Runs `steps` steps of this process's one of the programs, all of which are checked, and must be the same ones in
+/// every process. Gives back when the instructions of the last step ran, if the member records that. Throws what all
+/// ranks throw if it fails on any, and `input_error` if the programs have faults.
+template <class Model>
+rank_times run(std::span<const rank_program> programs, member& on, Model& model, std::size_t steps = 1) {
+    auto& here = on.executor();
+    try {
+        if (auto found = check_programs(programs); !found.empty()) throw input_error{"programs", std::move(found)};
+        if (programs.size() != here.ranks()) throw optpipe::error{"another number of programs than of ranks"};
+        const auto& mine = programs[here.self().position()];
+        runner<executor, Model> runs{mine, here, model};
+        for (std::size_t i = 0; i < steps; ++i) {
+            runs.forget_times();
+            runs.step();
+        }
+        return {&mine, runs.times()};
+    } catch (const std::exception& e) {
+        here.cancel("outside of operations", e.what());
+        throw;
+    }
+}
+
+} // namespace optpipe::mpi

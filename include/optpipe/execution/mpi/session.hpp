@@ -1,0 +1,66 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/execution/mpi/error.hpp"
+
+#include <mpi.h>
+
+#include <string>
+
+namespace optpipe::mpi {
+
+/// How a thread level is written in programs.
+[[nodiscard]] inline std::string spelling_of_level(int level) {
+    if (level == MPI_THREAD_SINGLE) return "MPI_THREAD_SINGLE";
+    if (level == MPI_THREAD_FUNNELED) return "MPI_THREAD_FUNNELED";
+    if (level == MPI_THREAD_SERIALIZED) return "MPI_THREAD_SERIALIZED";
+    return "MPI_THREAD_MULTIPLE";
+}
+
+/// Throws unless MPI may be called by a thread of ours. With MPI_THREAD_SERIALIZED the caller has to leave MPI alone
+/// for as long as a `member` lives; with MPI_THREAD_MULTIPLE it needn't.
+inline void check_thread_level() {
+    int initialized = 0;
+    check(MPI_Initialized(&initialized), "MPI_Initialized");
+    if (!initialized) throw optpipe::error{"MPI isn't initialised: make an mpi::session, or call MPI_Init_thread"};
+    int level = MPI_THREAD_SINGLE;
+    check(MPI_Query_thread(&level), "MPI_Query_thread");
+    if (level < MPI_THREAD_SERIALIZED)
+        throw optpipe::error{"MPI was initialised with " + spelling_of_level(level) +
+                             "; it has to be MPI_THREAD_MULTIPLE, or MPI_THREAD_SERIALIZED at least"};
+}
+
+/// MPI, for as long as it lives. What somebody else has initialised is borrowed.
+class session {
+public:
+    session() {
+        int initialized = 0;
+        check(MPI_Initialized(&initialized), "MPI_Initialized");
+        if (initialized) return;
+        int level = MPI_THREAD_SINGLE;
+        check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
+        owns_ = true;
+    }
+    session(const session&) = delete;
+    session& operator=(const session&) = delete;
+    ~session() {
+        int finalized = 0;
+        if (owns_ && !lost_ && MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized)
+            static_cast<void>(MPI_Finalize());
+    }
+
+    [[nodiscard]] MPI_Comm world() const { return MPI_COMM_WORLD; }
+    /// Whether it was this one that initialised MPI, and will finalise it.
+    [[nodiscard]] bool owns() const { return owns_; }
+
+    /// A rank is gone. MPI_Finalize would wait for it, so it isn't called: this process ends without, which tells the
+    /// launcher to end what is left of the others.
+    void lose_rank() noexcept { lost_ = true; }
+    [[nodiscard]] bool has_lost_rank() const { return lost_; }
+
+private:
+    bool owns_ = false;
+    bool lost_ = false;
+};
+
+} // namespace optpipe::mpi
