@@ -1,0 +1,245 @@
+// The language model on streams: what a GPU would run, its kernels being loops that a fake device calls.
+
+#include "../../examples/language_model/cuda/device_pipeline.hpp"
+#include "../../examples/language_model/cuda/loop_device.hpp"
+#include "../../examples/language_model/whole_model.hpp"
+#include "fakes/cuda.hpp"
+#include "optpipe/execution/cuda/executor.hpp"
+#include "optpipe/execution/cuda/graph.hpp"
+#include "optpipe/execution/run.hpp"
+#include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+#include "optpipe/schedule/builders/zero_bubble_h1.hpp"
+#include "optpipe/schedule/evaluate.hpp"
+#include "optpipe/schedule/lower.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace language_model;
+using namespace std::chrono_literals;
+using optpipe::rank;
+namespace cuda = optpipe::cuda;
+
+namespace {
+
+const std::string text =
+    "a schedule is an order; times are derived. what runs is the order of each lane, and no lane waits "
+    "for more than it has to; what is stashed is freed, what travels comes back.";
+constexpr shape tiny{.hidden = 8, .heads = 2, .sequence = 6, .sequences = 2, .vocabulary = 128};
+constexpr std::size_t ranks = 4;
+constexpr std::size_t microbatches = 6;
+constexpr std::uint64_t seed = 7;
+
+/// A `loop_device` whose loops wait for their turn in a stream.
+class streamed_loops : public loop_device {
+public:
+    void use(cudaStream_t stream) { stream_ = stream; }
+
+    template <class Body> void for_each(std::size_t count, const Body& body) {
+        put([=] { loop_device::for_each(count, body); });
+    }
+    template <class Body> void for_each_row(std::size_t rows, const Body& body) {
+        put([=] { loop_device::for_each_row(rows, body); });
+    }
+    template <class Term> void add_column_sums(std::size_t rows, std::size_t columns, const Term& term, float* out) {
+        put([=] { loop_device::add_column_sums(rows, columns, term, out); });
+    }
+    void multiply(const product& p) {
+        put([=] { loop_device::multiply(p); });
+    }
+    void copy(const float* from, float* to, std::size_t count) {
+        put([=] { loop_device::copy(from, to, count); });
+    }
+    void clear(float* to, std::size_t count) {
+        put([=] { loop_device::clear(to, count); });
+    }
+
+private:
+    void put(std::function<void()> run) {
+        loops_.push_back(std::move(run));
+        cuda::check(cudaLaunchHostFunc(
+                        stream_, [](void* loop) { (*static_cast<std::function<void()>*>(loop))(); }, &loops_.back()),
+                    "cudaLaunchHostFunc");
+    }
+    cudaStream_t stream_ = nullptr;
+    std::deque<std::function<void()>> loops_;
+};
+
+using stages_type = std::vector<device_stage<streamed_loops>>;
+using model_type = device_pipeline<streamed_loops>;
+
+template <class Device> std::vector<device_stage<Device>> make_device_stages(std::vector<Device>& devices) {
+    std::vector<device_stage<Device>> stages;
+    for (std::size_t i = 0; i < ranks; ++i)
+        stages.emplace_back(tiny, stage_place{i % 2 + 1, i == 0, i + 1 == ranks}, seed + i,
+                            device_math<Device>{devices[i]});
+    return stages;
+}
+template <class Stages> std::vector<float> gradients_of(Stages& stages) {
+    std::vector<float> all;
+    for (auto& each : stages)
+        all.insert(all.end(), each.gradients().begin(), each.gradients().end());
+    return all;
+}
+
+/// The stages of a whole model, computed by plain loops.
+struct whole_model {
+    std::vector<loop_device> devices{ranks};
+    std::vector<device_stage<loop_device>> stages = make_device_stages(devices);
+    device_text<loop_device> batches{devices.front(), text, tiny, microbatches};
+
+    double step(std::size_t which) {
+        batches.load(which);
+        return unpipelined_step(stages, batches, microbatches);
+    }
+};
+
+optpipe::problem make_problem(const stages_type& stages, bool tight) {
+    optpipe::per_stage<optpipe::stage_costs> costs(ranks);
+    for (std::size_t i = 0; i < ranks; ++i) {
+        auto& c = costs[optpipe::stage{i}];
+        c.forward = c.backward_input = c.backward_weight = optpipe::duration{1.0};
+        c.weight_stash = optpipe::memory_size{static_cast<double>(sizeof(float) * stages[i].kept())};
+        c.activation = c.weight_stash + optpipe::memory_size{static_cast<double>(sizeof(float) * stages[i].freed())};
+        if (tight) c.transfer = optpipe::transfer_times{optpipe::duration{0.8}, optpipe::duration{0.8}};
+    }
+    optpipe::problem p{to_any_graph(optpipe::graph<ranks, microbatches>{}), std::move(costs)};
+    p.transfer.engines = 2;
+    if (tight)
+        for (const auto r : p.graph.all_ranks())
+            p.memory_limit[r] = 2.0 * p.costs[optpipe::stage{r.position()}].activation;
+    return p;
+}
+
+/// The ranks of one process, and what they run.
+struct pipeline {
+    pipeline(stages_type& all, std::vector<streamed_loops>& devices, const optpipe::problem& p,
+             const optpipe::schedule& s)
+        : stages{all}, batches{devices.front(), text, tiny, microbatches},
+          programs{*lower(p, s,
+                          {.bytes_per_unit = 1.0,
+                           .alignment = 16,
+                           .message_bytes = sizeof(float) * tiny.boundary(),
+                           .placement = optpipe::part_placement::contiguous,
+                           .update = true})},
+          cluster{ranks, {.patience = 20s}} {
+        for (const auto& each : programs) {
+            models.push_back(std::make_unique<model_type>(devices[each.self.position()], stages, batches));
+            models.back()->prepare(optpipe::stage{each.self.position()});
+            runners.push_back(std::make_unique<optpipe::runner<cuda::executor, model_type>>(each, cluster[each.self],
+                                                                                            *models.back()));
+        }
+    }
+    void learn(bool yes) {
+        for (auto& each : models)
+            each->learn(yes);
+    }
+    void issue() {
+        for (auto& each : runners)
+            each->issue();
+    }
+    void finish() {
+        for (const rank r : optpipe::index_range<rank>{ranks})
+            cluster[r].finish();
+    }
+    /// Loss of a step, in nats per token.
+    double step(std::size_t which) {
+        batches.load(which);
+        issue();
+        finish();
+        return stages.back().take_loss() * batches.share();
+    }
+
+    stages_type& stages;
+    device_text<streamed_loops> batches;
+    std::vector<optpipe::rank_program> programs;
+    cuda::cluster cluster;
+    std::vector<std::unique_ptr<model_type>> models;
+    std::vector<std::unique_ptr<optpipe::runner<cuda::executor, model_type>>> runners;
+};
+
+/// Calls `visit(problem, schedule)` for schedules of all sorts.
+template <class Visit> void for_each_schedule(const stages_type& stages, Visit visit) {
+    const auto roomy = make_problem(stages, false);
+    const auto tight = make_problem(stages, true);
+    visit(roomy, *build_schedule(roomy, optpipe::one_forward_one_backward));
+    visit(roomy, *build_schedule(roomy, optpipe::zero_bubble_h1));
+    auto quick = optpipe::adaptive;
+    quick.effort = 1000;
+    const auto offloading = *build_schedule(tight, quick);
+    CHECK(measure(tight, offloading).offloads > 0);
+    visit(tight, offloading);
+}
+
+} // namespace
+
+TEST_CASE("on streams the gradients are those of the whole model, bit for bit, whatever the streams do first") {
+    whole_model alone;
+    const double loss = alone.step(0);
+    CHECK(loss > 0.0);
+    for (std::uint64_t order = 1; order <= 3; ++order) {
+        fake_cuda::reset({.seed = order});
+        std::vector<streamed_loops> devices(ranks);
+        const auto shapes = make_device_stages(devices);
+        for_each_schedule(shapes, [&](const optpipe::problem& p, const optpipe::schedule& s) {
+            auto stages = make_device_stages(devices);
+            pipeline piped{stages, devices, p, s};
+            piped.learn(false);
+            CHECK(piped.step(0) == loss);
+            CHECK(gradients_of(stages) == gradients_of(alone.stages));
+        });
+        CHECK(fake_cuda::alive() == fake_cuda::census{});
+    }
+}
+
+TEST_CASE("what is captured once learns step after step, as the whole model does") {
+    constexpr std::size_t steps = 6;
+    whole_model alone;
+    std::vector<device_adamw<loop_device>> optimizers;
+    for (auto& each : alone.stages)
+        optimizers.emplace_back(alone.devices.front(), each.parameters().size(), adamw_rates{});
+    std::vector<double> expected;
+    for (std::size_t k = 0; k < steps; ++k) {
+        expected.push_back(alone.step(k));
+        for (std::size_t i = 0; i < ranks; ++i)
+            optimizers[i].step(alone.stages[i].parameters(), alone.stages[i].gradients());
+    }
+    CHECK(expected.back() < expected.front());
+
+    fake_cuda::reset();
+    std::vector<streamed_loops> devices(ranks);
+    const auto shapes = make_device_stages(devices);
+    for_each_schedule(shapes, [&](const optpipe::problem& p, const optpipe::schedule& s) {
+        auto stages = make_device_stages(devices);
+        pipeline piped{stages, devices, p, s};
+        cuda::stream origin;
+        const cuda::event begin;
+        auto graph = cuda::graph::capture(origin, [&] {
+            origin.record(begin);
+            for (const rank r : optpipe::index_range<rank>{ranks})
+                piped.cluster[r].fork(begin);
+            piped.issue();
+            for (const rank r : optpipe::index_range<rank>{ranks})
+                piped.cluster[r].join(origin);
+        });
+        std::vector<double> losses;
+        for (std::size_t k = 0; k < steps; ++k) {
+            piped.batches.load(k);
+            graph.launch(origin);
+            origin.synchronize();
+            losses.push_back(stages.back().take_loss() * piped.batches.share());
+        }
+        CHECK(losses == expected);
+    });
+    CHECK(fake_cuda::alive() == fake_cuda::census{});
+}
