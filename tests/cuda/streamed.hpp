@@ -112,4 +112,23 @@ inline std::vector<optpipe::rank_program> small_programs() {
                   {.bytes_per_unit = 4.0, .message_bytes = 24});
 }
 
+/// Three ranks whose stashes have to travel.
+inline std::vector<optpipe::rank_program> offloading_programs() {
+    optpipe::stage_costs each;
+    each.forward = each.backward_input = each.backward_weight = optpipe::duration{1.0};
+    each.activation = optpipe::memory_size{2.0};
+    each.weight_stash = optpipe::memory_size{1.0};
+    each.transfer = optpipe::transfer_times{optpipe::duration{0.5}, optpipe::duration{0.5}};
+    optpipe::problem p{to_any_graph(optpipe::graph<3, 5>{}), optpipe::per_stage<optpipe::stage_costs>(3, each)};
+    for (const auto r : p.graph.all_ranks())
+        p.memory_limit[r] = optpipe::memory_size{4.0};
+    p.transfer.engines = 2;
+    const auto s = build_schedule(p, optpipe::adaptive);
+    REQUIRE(s.has_value());
+    auto programs = lower(p, *s, {.bytes_per_unit = 4.0, .message_bytes = 24});
+    REQUIRE(programs.has_value());
+    REQUIRE(programs->front().host_bytes > 0);
+    return *std::move(programs);
+}
+
 } // namespace streamed

@@ -81,6 +81,52 @@ TEST_CASE("a failed call throws with its name, and leaves nothing behind") {
     }
 }
 
+TEST_CASE("the device of these tests notices what a real one may not") {
+    const auto complaints_of = [](auto misuse) {
+        fake_cuda::reset();
+        misuse();
+        return fake_cuda::complaints();
+    };
+    CHECK(complaints_of([] {
+              cuda::stream s;
+              const cuda::device_slab device{64};
+              const cuda::pinned_slab host{64};
+              s.copy(device.memory().data(), host.memory().data(), 64, cudaMemcpyHostToDevice);
+              s.copy(host.memory().data(), device.memory().data(), 64, cudaMemcpyDeviceToHost);
+              const cuda::event e;
+              s.record(e);
+              s.wait(e);
+              s.synchronize();
+          }) == std::vector<std::string>{});
+    const auto after_its_end = complaints_of([] {
+        cudaStream_t gone = cuda::stream{}.native();
+        CHECK_THROWS_AS(cuda::stream_ref{gone}.synchronize(), cuda::error);
+    });
+    CHECK(after_its_end == std::vector<std::string>{"cudaStreamSynchronize: a stream that isn't there"});
+    const auto unpinned = complaints_of([] {
+        cuda::stream s;
+        const cuda::device_slab device{64};
+        std::array<char, 64> host{};
+        s.copy(device.memory().data(), host.data(), 64, cudaMemcpyHostToDevice);
+        s.synchronize();
+    });
+    CHECK(unpinned == std::vector<std::string>{"cudaMemcpyAsync, issued: from memory that isn't pinned",
+                                               "cudaMemcpyAsync, run: from memory that isn't pinned"});
+    const auto on_the_host = complaints_of([] {
+        cuda::stream s;
+        const cuda::device_slab device{64};
+        std::array<char, 64> host{};
+        s.copy(device.memory().data(), host.data(), 64, cudaMemcpyDeviceToDevice);
+        s.synchronize();
+    });
+    CHECK(on_the_host.front() == "cudaMemcpyAsync, issued: from no device memory");
+    const auto never_recorded = complaints_of([] {
+        cuda::stream s;
+        s.wait(cuda::event{});
+    });
+    CHECK(never_recorded == std::vector<std::string>{"cudaStreamWaitEvent: an event that was never recorded"});
+}
+
 TEST_CASE("timed events measure, plain ones are created without times") {
     fake_cuda::reset();
     cuda::stream s;

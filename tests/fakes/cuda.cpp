@@ -56,6 +56,7 @@ struct CUstream_st : stream_state {};
 /// Outlives its event where a stream still waits for it.
 struct CUevent_st {
     std::shared_ptr<event_state> state = std::make_shared<event_state>();
+    bool has_times = true;
 };
 struct CUgraph_st : capture {};
 struct CUgraphExec_st : capture {};
@@ -75,9 +76,12 @@ public:
     fake_cuda::census alive;
     std::map<std::string_view, std::size_t> counts;
     std::vector<const char*> log;
+    std::vector<std::string> complaints;
     std::set<stream_state*> streams;
-    std::map<void*, std::size_t> allocations;
-    std::map<void*, std::size_t> pinned;
+    std::set<cudaEvent_t> events;
+    std::map<const std::byte*, std::size_t> allocations;
+    std::map<const std::byte*, std::size_t> pinned;
+    std::map<cudaMemcpyKind, std::size_t> copies;
 
     void poke() {
         const std::scoped_lock lock{mutex};
@@ -149,6 +153,46 @@ int& current() {
 #define FAKE_CALL(name)                                                                                                \
     if (cudaError_t result = cudaSuccess; fake_cuda::called(name, result)) return result;                              \
     std::unique_lock lock { gpu().mutex }
+/// For what gives something back: returns the error at the end, having done it.
+#define FAKE_RELEASE(name)                                                                                             \
+    cudaError_t result = cudaSuccess;                                                                                  \
+    fake_cuda::called(name, result);                                                                                   \
+    std::unique_lock lock { gpu().mutex }
+
+// All of these with the mutex held.
+bool lies_in(const std::map<const std::byte*, std::size_t>& ranges, const void* begin, std::size_t bytes) {
+    const auto* const first = static_cast<const std::byte*>(begin);
+    auto range = ranges.upper_bound(first);
+    if (range == ranges.begin()) return false;
+    --range;
+    return first + bytes <= range->first + range->second;
+}
+void complain(std::string what) { gpu().complaints.push_back(std::move(what)); }
+bool is_there(cudaStream_t stream, const char* call) {
+    if (gpu().streams.contains(stream)) return true;
+    complain(std::string{call} + ": a stream that isn't there");
+    return false;
+}
+bool is_there(cudaEvent_t event, const char* call) {
+    if (gpu().events.contains(event)) return true;
+    complain(std::string{call} + ": an event that isn't there");
+    return false;
+}
+#define FAKE_EXPECT(handle, name)                                                                                      \
+    if (!is_there(handle, name)) return cudaErrorInvalidResourceHandle
+
+/// Says where a copy would go wrong: asked for when it is put into a stream, and again when it runs.
+void check_copy(const void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, const char* when) {
+    if (bytes == 0) return;
+    const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    if (!lies_in(to_device ? gpu().allocations : gpu().pinned, to, bytes))
+        complain(std::string{"cudaMemcpyAsync, "} + when + ": to " +
+                 (to_device ? "no device memory" : "memory that isn't pinned"));
+    if (!lies_in(from_device ? gpu().allocations : gpu().pinned, from, bytes))
+        complain(std::string{"cudaMemcpyAsync, "} + when + ": from " +
+                 (from_device ? "no device memory" : "memory that isn't pinned"));
+}
 
 } // namespace
 
@@ -160,14 +204,18 @@ void reset(const settings& s) {
     gpu().alive = {};
     gpu().counts.clear();
     gpu().log.clear();
+    gpu().complaints.clear();
     gpu().streams.clear();
+    gpu().events.clear();
     gpu().allocations.clear();
     gpu().pinned.clear();
+    gpu().copies.clear();
 }
 census alive() {
     const std::scoped_lock lock{gpu().mutex};
     auto result = gpu().alive;
     result.streams = gpu().streams.size();
+    result.events = gpu().events.size();
     for (const auto& [begin, size] : gpu().allocations)
         result.device_bytes += size;
     result.pinned_ranges = gpu().pinned.size();
@@ -181,9 +229,17 @@ std::size_t count(const std::string& call) {
     const std::scoped_lock lock{gpu().mutex};
     return gpu().counts[call];
 }
+std::vector<std::string> complaints() {
+    const std::scoped_lock lock{gpu().mutex};
+    return gpu().complaints;
+}
+bool is_device_memory(const void* begin, std::size_t bytes) {
+    const std::scoped_lock lock{gpu().mutex};
+    return lies_in(gpu().allocations, begin, bytes);
+}
 void enqueue(cudaStream_t stream, std::function<bool()> ready, std::function<void()> run) {
     const std::scoped_lock lock{gpu().mutex};
-    put(state(stream), std::move(ready), std::move(run));
+    if (is_there(stream, "enqueue")) put(state(stream), std::move(ready), std::move(run));
 }
 void poke() { gpu().poke(); }
 bool called(const char* name, cudaError_t& result) {
@@ -209,6 +265,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
     return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 cudaError_t cudaGetDevice(int* number) {
+    FAKE_CALL("cudaGetDevice");
     *number = current();
     return cudaSuccess;
 }
@@ -218,12 +275,17 @@ cudaError_t cudaSetDevice(int number) {
     current() = number;
     return cudaSuccess;
 }
-cudaError_t cudaInitDevice(int, unsigned, unsigned) { return cudaSuccess; }
+cudaError_t cudaInitDevice(int, unsigned, unsigned) {
+    FAKE_CALL("cudaInitDevice");
+    return cudaSuccess;
+}
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+    FAKE_CALL("cudaDeviceGetAttribute");
     *value = 2;
     return cudaSuccess;
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+    FAKE_CALL("cudaDeviceGetStreamPriorityRange");
     *least = 0;
     *greatest = -5;
     return cudaSuccess;
@@ -245,36 +307,43 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     FAKE_CALL("cudaStreamSynchronize");
+    FAKE_EXPECT(stream, "cudaStreamSynchronize");
     gpu().wait_until(lock, [&] { return state(stream).queue.empty() && !state(stream).busy; });
     return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
     FAKE_CALL("cudaStreamQuery");
+    FAKE_EXPECT(stream, "cudaStreamQuery");
     return state(stream).queue.empty() && !state(stream).busy ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-    FAKE_CALL("cudaStreamDestroy");
+    FAKE_RELEASE("cudaStreamDestroy");
+    FAKE_EXPECT(stream, "cudaStreamDestroy");
     // Work that is still in it is finished first.
     gpu().wait_until(lock, [&] { return state(stream).queue.empty() && !state(stream).busy; });
     gpu().streams.erase(stream);
     delete stream;
-    return cudaSuccess;
+    return result;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
     FAKE_CALL("cudaEventCreateWithFlags");
     *event = new CUevent_st{};
-    ++gpu().alive.events;
+    (*event)->has_times = (flags & cudaEventDisableTiming) == 0;
+    gpu().events.insert(*event);
     return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-    FAKE_CALL("cudaEventDestroy");
-    --gpu().alive.events;
+    FAKE_RELEASE("cudaEventDestroy");
+    FAKE_EXPECT(event, "cudaEventDestroy");
+    gpu().events.erase(event);
     delete event;
-    return cudaSuccess;
+    return result;
 }
 cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream) {
     FAKE_CALL("cudaEventRecord");
+    FAKE_EXPECT(handle, "cudaEventRecord");
+    FAKE_EXPECT(stream, "cudaEventRecord");
     const auto event = handle->state;
     auto& s = state(stream);
     if (s.capturing) {
@@ -297,6 +366,8 @@ cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream) {
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t handle, unsigned) {
     FAKE_CALL("cudaStreamWaitEvent");
+    FAKE_EXPECT(handle, "cudaStreamWaitEvent");
+    FAKE_EXPECT(stream, "cudaStreamWaitEvent");
     const auto event = handle->state;
     auto& s = state(stream);
     if (event->captured_in) {
@@ -306,6 +377,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t handle, unsigne
         return cudaSuccess;
     }
     if (s.capturing) return cudaErrorStreamCaptureIsolation;
+    if (event->recorded == 0) complain("cudaStreamWaitEvent: an event that was never recorded");
     const auto number = event->recorded;
     put(
         s, [event, number] { return event->done >= number; }, [] {});
@@ -313,16 +385,21 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t handle, unsigne
 }
 cudaError_t cudaEventQuery(cudaEvent_t handle) {
     FAKE_CALL("cudaEventQuery");
+    FAKE_EXPECT(handle, "cudaEventQuery");
     const auto& event = handle->state;
     return event->done >= event->recorded ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
     FAKE_CALL("cudaEventSynchronize");
+    FAKE_EXPECT(handle, "cudaEventSynchronize");
     gpu().wait_until(lock, [event = handle->state] { return event->done >= event->recorded; });
     return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t first, cudaEvent_t last) {
     FAKE_CALL("cudaEventElapsedTime");
+    FAKE_EXPECT(last, "cudaEventElapsedTime");
+    FAKE_EXPECT(first, "cudaEventElapsedTime");
+    if (!first->has_times || !last->has_times) return cudaErrorInvalidResourceHandle;
     const auto& from = first->state;
     const auto& to = last->state;
     if (from->done < from->recorded || to->done < to->recorded) return cudaErrorNotReady;
@@ -337,42 +414,57 @@ cudaError_t cudaMalloc(void** begin, std::size_t bytes) {
         taken += size;
     if (taken > gpu().settings.memory) return cudaErrorMemoryAllocation;
     *begin = std::malloc(bytes);
-    gpu().allocations[*begin] = bytes;
+    gpu().allocations[static_cast<std::byte*>(*begin)] = bytes;
     return cudaSuccess;
 }
 cudaError_t cudaFree(void* begin) {
-    FAKE_CALL("cudaFree");
-    if (gpu().allocations.erase(begin) == 0) return cudaErrorInvalidValue;
+    FAKE_RELEASE("cudaFree");
+    if (gpu().allocations.erase(static_cast<std::byte*>(begin)) == 0) return cudaErrorInvalidValue;
     std::free(begin);
-    return cudaSuccess;
+    return result;
 }
 cudaError_t cudaHostRegister(void* begin, std::size_t bytes, unsigned) {
     FAKE_CALL("cudaHostRegister");
-    gpu().pinned[begin] = bytes;
+    gpu().pinned[static_cast<std::byte*>(begin)] = bytes;
     return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void* begin) {
-    FAKE_CALL("cudaHostUnregister");
-    return gpu().pinned.erase(begin) == 0 ? cudaErrorInvalidValue : cudaSuccess;
+    FAKE_RELEASE("cudaHostUnregister");
+    return gpu().pinned.erase(static_cast<std::byte*>(begin)) == 0 ? cudaErrorInvalidValue : result;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
     FAKE_CALL("cudaMemcpyAsync");
-    put_or_capture(state(stream), [=] { std::memcpy(to, from, bytes); });
+    FAKE_EXPECT(stream, "cudaMemcpyAsync");
+    check_copy(to, from, bytes, kind, "issued");
+    const auto& how = gpu().settings;
+    if (kind == how.slow_kind && ++gpu().copies[kind] == how.slow_number)
+        put(
+            state(stream), [until = clock_type::now() + how.slow_for] { return clock_type::now() >= until; }, [] {});
+    put_or_capture(state(stream), [=] {
+        {
+            const std::scoped_lock inner{gpu().mutex};
+            check_copy(to, from, bytes, kind, "run");
+        }
+        std::memcpy(to, from, bytes);
+    });
     return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
     FAKE_CALL("cudaMemsetAsync");
+    FAKE_EXPECT(stream, "cudaMemsetAsync");
     put_or_capture(state(stream), [=] { std::memset(to, value, bytes); });
     return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
     FAKE_CALL("cudaLaunchHostFunc");
+    FAKE_EXPECT(stream, "cudaLaunchHostFunc");
     put_or_capture(state(stream), [=] { function(argument); });
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
     FAKE_CALL("cudaStreamBeginCapture");
+    FAKE_EXPECT(stream, "cudaStreamBeginCapture");
     if (state(stream).capturing) return cudaErrorIllegalState;
     state(stream).capturing = std::make_shared<capture>();
     state(stream).capturing->origin = &state(stream);
@@ -381,6 +473,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     FAKE_CALL("cudaStreamEndCapture");
+    FAKE_EXPECT(stream, "cudaStreamEndCapture");
     *graph = nullptr;
     const auto captured = state(stream).capturing;
     if (!captured) return cudaErrorIllegalState;
@@ -399,10 +492,10 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-    FAKE_CALL("cudaGraphDestroy");
+    FAKE_RELEASE("cudaGraphDestroy");
     --gpu().alive.graphs;
     delete graph;
-    return cudaSuccess;
+    return result;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
     FAKE_CALL("cudaGraphInstantiate");
@@ -411,13 +504,14 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
     return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
-    FAKE_CALL("cudaGraphExecDestroy");
+    FAKE_RELEASE("cudaGraphExecDestroy");
     --gpu().alive.graphs;
     delete executable;
-    return cudaSuccess;
+    return result;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
     FAKE_CALL("cudaGraphLaunch");
+    FAKE_EXPECT(stream, "cudaGraphLaunch");
     // In some order that the edges allow.
     put(
         state(stream), [] { return true; },

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -19,10 +20,15 @@ struct settings {
     std::uint64_t seed = 1;
     /// Bytes of device memory.
     std::size_t memory = std::size_t{1} << 26U;
-    /// The call of this name that comes as this one (counted from 1) fails with this error.
+    /// The call of this name that comes as this one (counted from 1) fails with this error. What gives something back
+    /// does so all the same, as it does where the error is that of earlier work.
     std::string failing_call{};
     std::size_t failing_number = 1;
     cudaError_t failure = cudaErrorUnknown;
+    /// The copy of this kind that comes as this one (counted from 1; 0: none) takes so long.
+    cudaMemcpyKind slow_kind = cudaMemcpyDefault;
+    std::size_t slow_number = 0;
+    std::chrono::milliseconds slow_for{};
 };
 
 /// What exists and hasn't been given back.
@@ -43,6 +49,11 @@ census alive();
 /// The names of all calls since the reset, in order.
 std::vector<std::string> calls();
 std::size_t count(const std::string& call);
+/// What no program may do, but a device doesn't always notice: streams and events that are gone, events that were
+/// never recorded, copies from or to memory that isn't there or isn't pinned.
+std::vector<std::string> complaints();
+/// Whether all of it was taken by cudaMalloc.
+bool is_device_memory(const void* begin, std::size_t bytes);
 
 /// Puts work of any kind into a stream. `ready` is asked until it says yes; then `run` is called. Both on the device's
 /// thread; `ready` must not call CUDA.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@ struct message {
     bool sender_here = false;
     bool receiver_here = false;
     bool copied = false;
+    bool is_lost = false;
     /// Of both ends: what is aborted may be gone from memory.
     std::shared_ptr<bool> sender_aborted, receiver_aborted;
 
@@ -41,6 +43,11 @@ struct world {
 struct ncclComm {
     std::shared_ptr<world> all;
     int rank = 0;
+    int device = 0;
+    /// Was used, and not asked since.
+    bool unsettled = true;
+    /// Whose open group it is in.
+    std::thread::id in_group_of{};
     std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
     /// By peer.
     std::map<int, std::size_t> sends, receives;
@@ -59,7 +66,9 @@ struct library {
     fake_nccl::settings settings;
     std::map<std::string, std::size_t> counts;
     std::map<std::string, std::shared_ptr<world>> worlds;
-    std::size_t alive = 0;
+    std::set<ncclComm_t> alive;
+    std::vector<std::string> complaints;
+    std::size_t sends = 0;
     std::size_t ids = 0;
     std::size_t groups = 0;
 };
@@ -70,13 +79,14 @@ library& lib() {
 struct open_group {
     int depth = 0;
     std::vector<part> parts;
+    std::set<ncclComm_t> used;
 };
 open_group& group() {
     thread_local open_group mine;
     return mine;
 }
 
-bool called(const char* name, ncclResult_t& result) {
+bool fails(const char* name, ncclResult_t& result) {
     const std::scoped_lock lock{lib().mutex};
     const auto number = ++lib().counts[name];
     if (lib().settings.failing_call != name || lib().settings.failing_number != number) return false;
@@ -84,7 +94,37 @@ bool called(const char* name, ncclResult_t& result) {
     return true;
 }
 #define FAKE_CALL(name)                                                                                                \
-    if (ncclResult_t result = ncclSuccess; called(name, result)) return result
+    if (ncclResult_t result = ncclSuccess; fails(name, result)) return result
+/// For what gives something back: returns the error at the end, having done it.
+#define FAKE_RELEASE(name)                                                                                             \
+    ncclResult_t result = ncclSuccess;                                                                                 \
+    fails(name, result)
+
+// All of these with the library's mutex held. The device holds its own while it asks whether messages have met, so
+// nothing of it may be called then.
+void complain(std::string what) { lib().complaints.push_back(std::move(what)); }
+bool is_there(ncclComm_t c, const char* call) {
+    if (lib().alive.contains(c)) return true;
+    complain(std::string{call} + ": a communicator that isn't there");
+    return false;
+}
+void check_use(ncclComm_t c, const char* call) {
+    const auto me = std::this_thread::get_id();
+    if (group().depth == 0) complain(std::string{call} + ": outside of a group");
+    if (c->unsettled) complain(std::string{call} + ": the communicator hasn't settled");
+    if (c->in_group_of != std::thread::id{} && c->in_group_of != me)
+        complain(std::string{call} + ": another thread has the communicator in a group");
+    c->in_group_of = me;
+    group().used.insert(c);
+}
+/// The group is over: its communicators have to be asked whether they are through with it.
+void end_use() {
+    for (auto* c : std::exchange(group().used, {}))
+        if (lib().alive.contains(c)) {
+            c->unsettled = true;
+            c->in_group_of = {};
+        }
+}
 
 /// One kernel per stream of the group.
 void launch(std::vector<part> parts) {
@@ -97,7 +137,8 @@ void launch(std::vector<part> parts) {
             bool all = true;
             for (const auto& p : own) {
                 (p.is_send ? p.what->sender_here : p.what->receiver_here) = true;
-                all = all && (*p.aborted || (p.what->sender_here && p.what->receiver_here));
+                const bool met = p.what->sender_here && p.what->receiver_here && !p.what->is_lost;
+                all = all && (*p.aborted || met);
             }
             return all;
         };
@@ -115,9 +156,13 @@ void launch(std::vector<part> parts) {
 
 ncclResult_t add(ncclComm_t c, int peer, bool is_send, const void* from, void* to, std::size_t size,
                  cudaStream_t stream) {
-    if (!c || peer < 0 || peer >= c->all->ranks) return ncclInvalidArgument;
+    const char* const call = is_send ? "ncclSend" : "ncclRecv";
+    const bool is_device_memory = size == 0 || fake_cuda::is_device_memory(is_send ? from : to, size);
     {
         const std::scoped_lock lock{lib().mutex};
+        if (!is_there(c, call) || peer < 0 || peer >= c->all->ranks) return ncclInvalidArgument;
+        check_use(c, call);
+        if (!is_device_memory) complain(std::string{call} + ": no device memory");
         const auto number = (is_send ? c->sends : c->receives)[peer]++;
         const auto key = is_send ? std::tuple{c->rank, peer, number} : std::tuple{peer, c->rank, number};
         auto& m = c->all->messages[key];
@@ -126,6 +171,7 @@ ncclResult_t add(ncclComm_t c, int peer, bool is_send, const void* from, void* t
         if (is_send) {
             m->from = from;
             m->sent = size;
+            m->is_lost = ++lib().sends == lib().settings.lost_message;
         } else {
             m->to = to;
             m->wanted = size;
@@ -145,12 +191,27 @@ void reset(const settings& s) {
     lib().settings = s;
     lib().counts.clear();
     lib().worlds.clear();
-    lib().alive = 0;
+    lib().alive.clear();
+    lib().complaints.clear();
+    lib().sends = 0;
     lib().groups = 0;
 }
 std::size_t alive() {
     const std::scoped_lock lock{lib().mutex};
-    return lib().alive;
+    return lib().alive.size();
+}
+std::vector<std::string> called() {
+    const std::scoped_lock lock{lib().mutex};
+    std::vector<std::string> names;
+    for (const auto& [name, count] : lib().counts)
+        if (count > 0) names.push_back(name);
+    return names;
+}
+std::vector<std::string> complaints() {
+    auto all = fake_cuda::complaints();
+    const std::scoped_lock lock{lib().mutex};
+    all.insert(all.end(), lib().complaints.begin(), lib().complaints.end());
+    return all;
 }
 std::size_t count(const std::string& call) {
     const std::scoped_lock lock{lib().mutex};
@@ -174,6 +235,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* c, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
     FAKE_CALL("ncclCommInitRankConfig");
     if (config->blocking != 0) return ncclInvalidUsage; // it could never be aborted
+    int device = 0;
+    cudaGetDevice(&device);
     const std::scoped_lock lock{lib().mutex};
     auto& w = lib().worlds[std::string(id.internal, sizeof id.internal)];
     if (!w) w = std::make_shared<world>();
@@ -182,13 +245,37 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* c, int ranks, ncclUniqueId id, i
     *c = new ncclComm{};
     (*c)->all = w;
     (*c)->rank = rank;
-    ++lib().alive;
+    (*c)->device = device;
+    lib().alive.insert(*c);
     return ncclInProgress;
+}
+ncclResult_t ncclCommUserRank(const ncclComm_t c, int* rank) {
+    FAKE_CALL("ncclCommUserRank");
+    const std::scoped_lock lock{lib().mutex};
+    if (!is_there(c, "ncclCommUserRank")) return ncclInvalidArgument;
+    *rank = c->rank;
+    return ncclSuccess;
+}
+ncclResult_t ncclCommCount(const ncclComm_t c, int* ranks) {
+    FAKE_CALL("ncclCommCount");
+    const std::scoped_lock lock{lib().mutex};
+    if (!is_there(c, "ncclCommCount")) return ncclInvalidArgument;
+    *ranks = c->all->ranks;
+    return ncclSuccess;
+}
+ncclResult_t ncclCommCuDevice(const ncclComm_t c, int* device) {
+    FAKE_CALL("ncclCommCuDevice");
+    const std::scoped_lock lock{lib().mutex};
+    if (!is_there(c, "ncclCommCuDevice")) return ncclInvalidArgument;
+    *device = c->device;
+    return ncclSuccess;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t* status) {
     FAKE_CALL("ncclCommGetAsyncError");
     const std::scoped_lock lock{lib().mutex};
+    if (!is_there(c, "ncclCommGetAsyncError")) return ncclInvalidArgument;
     *status = static_cast<int>(c->all->joined.size()) < c->all->ranks ? ncclInProgress : ncclSuccess;
+    if (*status == ncclSuccess) c->unsettled = false;
     if (lib().groups >= lib().settings.lost_after_groups) *status = ncclRemoteError;
     return ncclSuccess;
 }
@@ -198,8 +285,17 @@ ncclResult_t ncclGroupStart() {
     return ncclSuccess;
 }
 ncclResult_t ncclGroupEnd() {
+    if (group().depth == 0) {
+        const std::scoped_lock lock{lib().mutex};
+        complain("ncclGroupEnd: no group is open");
+        return ncclInvalidUsage;
+    }
     const bool outermost = --group().depth == 0;
     auto parts = outermost ? std::exchange(group().parts, {}) : std::vector<part>{};
+    if (outermost) {
+        const std::scoped_lock lock{lib().mutex};
+        end_use();
+    }
     FAKE_CALL("ncclGroupEnd");
     launch(std::move(parts));
     const std::scoped_lock lock{lib().mutex};
@@ -216,22 +312,25 @@ ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t, int peer, n
     return add(c, peer, false, nullptr, data, count, stream);
 }
 ncclResult_t ncclCommDestroy(ncclComm_t c) {
-    FAKE_CALL("ncclCommDestroy");
+    FAKE_RELEASE("ncclCommDestroy");
     const std::scoped_lock lock{lib().mutex};
-    --lib().alive;
+    if (!is_there(c, "ncclCommDestroy")) return ncclInvalidArgument;
+    if (c->unsettled) complain("ncclCommDestroy: the communicator hasn't settled");
+    lib().alive.erase(c);
     delete c;
-    return ncclSuccess;
+    return result;
 }
 ncclResult_t ncclCommAbort(ncclComm_t c) {
-    FAKE_CALL("ncclCommAbort");
+    FAKE_RELEASE("ncclCommAbort");
     {
         const std::scoped_lock lock{lib().mutex};
+        if (!is_there(c, "ncclCommAbort")) return ncclInvalidArgument;
         *c->aborted = true;
-        --lib().alive;
+        lib().alive.erase(c);
         delete c;
     }
     fake_cuda::poke();
-    return ncclSuccess;
+    return result;
 }
 
 } // extern "C"

@@ -4,16 +4,20 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 /// Stands in for NCCL in tests, on top of fake_cuda: sends are rendezvous, groups progress together, messages match by
 /// order per communicator, peer and direction. Ranks are threads of this process.
 namespace fake_nccl {
 
 struct settings {
-    /// The call of this name that comes as this one (counted from 1) returns this.
+    /// The call of this name that comes as this one (counted from 1) returns this. What gives a communicator back does
+    /// so all the same.
     std::string failing_call{};
     std::size_t failing_number = 1;
     ncclResult_t failure = ncclSystemError;
+    /// The send that comes as this one (counted from 1; 0: none) never gets to its receiver.
+    std::size_t lost_message = 0;
     /// From this many completed groups on, `ncclCommGetAsyncError` reports that a peer is gone.
     std::size_t lost_after_groups = static_cast<std::size_t>(-1);
 };
@@ -23,5 +27,11 @@ void reset(const settings& s = {});
 /// Communicators that weren't destroyed or aborted.
 std::size_t alive();
 std::size_t count(const std::string& call);
+/// The names of all functions that were called.
+std::vector<std::string> called();
+/// What no program may do, but NCCL doesn't always notice: communicators that are gone, that haven't settled, or that
+/// two threads use at once; messages outside of groups, or in memory that isn't the device's. Those of CUDA are among
+/// them.
+std::vector<std::string> complaints();
 
 } // namespace fake_nccl

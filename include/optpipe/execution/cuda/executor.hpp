@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -106,16 +107,14 @@ public:
     [[nodiscard]] cuda::memory& memory() { return memory_; }
 
     void finish() {
-        for (const auto where : streams_once_issued()) {
-            try {
-                by_.await(where);
-            } catch (const detail::stuck_error& e) {
-                give_up(e.operation(), e.what());
-            } catch (const optpipe::error& e) {
-                give_up("on the device", e.what());
-            }
-        }
+        const auto mine = lanes_once_issued();
+        auto deadline = from_now();
+        for (auto* s : mine)
+            if (!await(*s, deadline)) deadline = from_now(); // what is given up needs a while to end
         if (group_.failed.happened().load()) throw group_.failed.what();
+        for (auto* s : mine)
+            s->issued.clear();
+        by_.forget_messages();
     }
     void cancel(std::string_view what_it_did, std::string_view reason) {
         give_up(std::string{what_it_did}, std::string{reason});
@@ -126,18 +125,20 @@ public:
     /// Makes all lanes of this rank wait for an event, and a stream for all that is in them: what a capture of a step
     /// begins and ends with. Nothing may be held back.
     void fork(const event& begin) {
-        for (const auto where : streams())
-            stream_ref{where}.wait(begin);
+        for (auto* s : lanes())
+            s->target.wait(begin);
     }
     void join(stream_ref origin) {
-        for (const auto where : streams()) {
+        for (auto* s : lanes()) {
             joints_.emplace_back();
-            stream_ref{where}.record(joints_.back());
+            s->target.record(joints_.back());
             origin.wait(joints_.back());
         }
     }
 
 private:
+    using time_point = std::chrono::steady_clock::time_point;
+
     static stream::priority priority_of(lane_kind kind) {
         switch (kind) {
         case lane_kind::compute:
@@ -158,9 +159,35 @@ private:
         group_.failed.report(self_, operation, reason);
         by_.abandon();
     }
+    [[nodiscard]] time_point from_now() const { return std::chrono::steady_clock::now() + how_.patience; }
+    /// False if it gave up.
+    bool await(const detail::lane_state& s, time_point deadline) {
+        try {
+            if (detail::await(s.target, deadline, [&] { by_.check_health(); })) return true;
+            give_up(first_open(), "not over after " + std::to_string(how_.patience.count()) + " ms");
+        } catch (const optpipe::error& e) {
+            give_up(first_open(), e.what());
+        }
+        return false;
+    }
+    /// What is probably under way: rather what waits for nobody.
+    [[nodiscard]] std::string first_open() {
+        std::string place = "on the device";
+        try {
+            if (const auto message = by_.first_open()) return to_string(*message);
+            const std::scoped_lock lock{group_.mutex};
+            for (const auto* s : lanes_locked())
+                if (const auto open = s->issued.first_open()) {
+                    place = to_string(open->label);
+                    if (!open->waits) break;
+                }
+        } catch (const error&) { // a device that doesn't even tell that
+        }
+        return place;
+    }
     [[nodiscard]] bool is_mine(const detail::lane_state* s) const { return s->self == self_; }
     /// Waits until nothing of this rank is held back, or says what is.
-    std::vector<cudaStream_t> streams_once_issued() {
+    std::vector<detail::lane_state*> lanes_once_issued() {
         std::unique_lock lock{group_.mutex};
         const auto held = [&]() -> const detail::lane_state* {
             for (const auto* s : group_.lanes)
@@ -176,16 +203,16 @@ private:
                     "its partner didn't come within " + std::to_string(how_.patience.count()) + " ms");
         }
         if (group_.failed.happened().load()) flow::drain(group_);
-        return streams_locked();
+        return lanes_locked();
     }
-    std::vector<cudaStream_t> streams() {
+    std::vector<detail::lane_state*> lanes() {
         const std::scoped_lock lock{group_.mutex};
-        return streams_locked();
+        return lanes_locked();
     }
-    std::vector<cudaStream_t> streams_locked() {
-        std::vector<cudaStream_t> all;
-        for (const auto* s : group_.lanes)
-            if (is_mine(s)) all.push_back(s->target.native());
+    std::vector<detail::lane_state*> lanes_locked() {
+        std::vector<detail::lane_state*> all;
+        for (auto* s : group_.lanes)
+            if (is_mine(s)) all.push_back(s);
         return all;
     }
 

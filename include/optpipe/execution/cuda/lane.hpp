@@ -4,6 +4,7 @@
 #include "optpipe/core/error.hpp"
 #include "optpipe/execution/copy_engine.hpp"
 #include "optpipe/execution/cuda/options.hpp"
+#include "optpipe/execution/cuda/progress.hpp"
 #include "optpipe/execution/cuda/range.hpp"
 #include "optpipe/execution/cuda/stream.hpp"
 #include "optpipe/execution/executor.hpp"
@@ -26,6 +27,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -75,17 +77,6 @@ struct command {
 
 struct lane_state;
 
-/// What keeps an operation from its end. Who catches it knows the rank.
-class stuck_error : public optpipe::error {
-public:
-    stuck_error(std::string operation, const std::string& reason)
-        : optpipe::error{reason}, operation_{std::move(operation)} {}
-    [[nodiscard]] const std::string& operation() const { return operation_; }
-
-private:
-    std::string operation_;
-};
-
 /// How the messages of a lane get into its stream.
 class carrier {
 public:
@@ -93,8 +84,12 @@ public:
     /// with `rank_group::mutex` held, as `forget` is, which comes before a lane goes.
     virtual bool carry(lane_state& on, command& what) = 0;
     virtual void forget(lane_state& on) noexcept = 0;
-    /// Returns when all that is in the stream is over; throws what keeps it from that.
-    virtual void await(stream_ref where) { where.synchronize(); }
+    /// Throws if something has gone wrong with what is under way.
+    virtual void check_health() {}
+    /// The first message that is in a stream and not over, as far as it knows.
+    [[nodiscard]] virtual std::optional<task_label> first_open() const { return std::nullopt; }
+    /// All that was in the streams is over.
+    virtual void forget_messages() noexcept {}
     /// Something failed: nothing on the device may wait for other ranks any more.
     virtual void abandon() noexcept {}
 
@@ -142,6 +137,8 @@ struct lane_state {
     std::unique_ptr<stream> owned;
     /// What waits behind an exchange whose partner hasn't come, or behind a marker that such a lane will record.
     std::deque<command> held{};
+    /// Since the executor last finished.
+    progress issued{};
     /// The exchange at the front has been shown to the carrier.
     bool is_offered = false;
     bool timed;
@@ -276,14 +273,20 @@ struct flow {
     }
     static void fail(state& on, const detail::command& c, const char* reason) {
         const bool is_task = c.kind == kind::launch || c.kind == kind::copy || c.kind == kind::exchange;
-        on.group.failed.report(on.self, is_task ? to_string(c.label) : "between two operations", reason);
+        on.group.failed.report(on.self, is_task ? to_string(c.label) : place_of(on), reason);
         on.group.moved.notify_all();
     }
 
 private:
+    /// Of what is no task.
+    static std::string place_of(const state& on) {
+        const auto last = on.issued.last();
+        return last ? "behind " + to_string(*last) : "before the first operation";
+    }
     static bool issue(state& on, detail::command& c) {
         switch (c.kind) {
         case kind::launch:
+            on.issued.put(c.label);
             timed(on, [&] {
                 lane same{on};
                 const range shown{label_text(c.label).data()};
@@ -292,13 +295,17 @@ private:
             return true;
         case kind::record:
             on.target.record(c.marker->done);
+            on.issued.record(c.marker->done);
             ++c.marker->recorded;
             return true;
         case kind::wait:
             if (c.marker->recorded < c.number) return false;
-            if (c.number > 0) on.target.wait(c.marker->done);
+            if (c.number == 0) return true;
+            on.target.wait(c.marker->done);
+            on.issued.wait(c.marker->done);
             return true;
         case kind::copy:
+            on.issued.put(c.label);
             timed(on, [&] {
                 const range shown{label_text(c.label).data()};
                 for (const auto& [to, from] : c.pieces)
@@ -308,6 +315,7 @@ private:
         case kind::exchange:
             if (!on.is_offered) begin_timing(on);
             if (!on.by.carry(on, c)) return false;
+            on.issued.put(c.label);
             end_timing(on);
             return true;
         }

@@ -68,6 +68,16 @@ public:
     void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind direction) {
         check(cudaMemcpyAsync(to, from, bytes, direction, stream_), "cudaMemcpyAsync");
     }
+    /// Whether all that was put into it is over.
+    [[nodiscard]] bool done() const {
+        const auto status = cudaStreamQuery(stream_);
+        if (status == cudaErrorNotReady) {
+            static_cast<void>(cudaGetLastError());
+            return false;
+        }
+        check(status, "cudaStreamQuery");
+        return true;
+    }
     void synchronize() { check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
 protected:

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/contract.hpp"
 #include "optpipe/core/error.hpp"
 
 #include <cuda_runtime_api.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,6 +42,7 @@ public:
 class communicator {
 public:
     using milliseconds = std::chrono::milliseconds;
+    using abort_call = std::function<void(ncclComm_t)>;
 
     /// Returns when all ranks have come; throws if they don't within `patience`. `id` is rank 0's `make_id()`.
     communicator(const ncclUniqueId& id, int rank, int ranks, milliseconds patience, std::string name = "nccl")
@@ -53,17 +56,25 @@ public:
             throw;
         }
     }
+    /// Somebody's, borrowed: it is never destroyed here. `end` is called instead of `ncclCommAbort`, once at most; it
+    /// must not throw.
+    communicator(ncclComm_t borrowed, abort_call end, milliseconds patience, std::string name = "nccl")
+        : communicator_{borrowed}, rank_{ask(ncclCommUserRank, "ncclCommUserRank", borrowed, name)},
+          ranks_{ask(ncclCommCount, "ncclCommCount", borrowed, name)}, patience_{patience}, name_{std::move(name)},
+          end_{std::move(end)} {
+        OPTPIPE_EXPECT(end_, "nccl: a borrowed communicator needs a way to end what is under way on it");
+    }
     communicator(communicator&& other) noexcept
         : communicator_{std::exchange(other.communicator_, nullptr)}, rank_{other.rank_}, ranks_{other.ranks_},
-          patience_{other.patience_}, name_{std::move(other.name_)}, healthy_{other.healthy_} {}
+          patience_{other.patience_}, name_{std::move(other.name_)}, healthy_{other.healthy_}, end_{std::move(
+                                                                                                   other.end_)} {}
     communicator& operator=(communicator&&) = delete;
     ~communicator() {
         if (!communicator_) return;
-        if (healthy_) {
-            static_cast<void>(ncclCommDestroy(communicator_));
-        } else {
+        if (!healthy_)
             abort();
-        }
+        else if (!end_)
+            static_cast<void>(ncclCommDestroy(communicator_));
     }
 
     [[nodiscard]] static ncclUniqueId make_id() {
@@ -105,12 +116,26 @@ public:
     /// Ends what is under way, on this rank.
     void abort() noexcept {
         healthy_ = false;
-        if (communicator_) static_cast<void>(ncclCommAbort(std::exchange(communicator_, nullptr)));
+        if (!communicator_) return;
+        const auto gone = std::exchange(communicator_, nullptr);
+        if (end_)
+            end_(gone);
+        else
+            static_cast<void>(ncclCommAbort(gone));
     }
+    /// The device that it was made for.
+    [[nodiscard]] int device() const { return ask(ncclCommCuDevice, "ncclCommCuDevice", communicator_, name_); }
     [[nodiscard]] bool healthy() const { return healthy_ && communicator_; }
     [[nodiscard]] ncclComm_t native() const { return communicator_; }
 
 private:
+    using question = ncclResult_t (*)(ncclComm_t, int*);
+    static int ask(question call, const char* what, ncclComm_t of, const std::string& name) {
+        int answer = 0;
+        const auto status = call(of, &answer);
+        if (status != ncclSuccess) throw error{status, name + ": " + what};
+        return answer;
+    }
     [[nodiscard]] std::string place(std::string_view what) const {
         return name_ + ": rank " + std::to_string(rank_) + " of " + std::to_string(ranks_) + ": " + std::string{what};
     }
@@ -121,6 +146,8 @@ private:
     milliseconds patience_;
     std::string name_;
     bool healthy_ = true;
+    /// Of a borrowed one only.
+    abort_call end_{};
 };
 
 /// An open group: what is put into it progresses together, except for what goes to the same peer in the same direction,

@@ -6,19 +6,20 @@
 #include "optpipe/execution/cuda/lane.hpp"
 #include "optpipe/execution/cuda/options.hpp"
 #include "optpipe/execution/cuda/stream.hpp"
+#include "optpipe/execution/error.hpp"
 #include "optpipe/execution/nccl/communicator.hpp"
 #include "optpipe/schedule/program.hpp"
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,17 @@ struct world_id {
 
     [[nodiscard]] static world_id make() { return {communicator::make_id(), communicator::make_id()}; }
     [[nodiscard]] std::span<std::byte> bytes() { return std::as_writable_bytes(std::span{this, 1}); }
+};
+
+/// The communicators of an engine that there is already: of the pipeline's ranks, in their order, on `options::device`.
+/// They are borrowed: the engine keeps them until the `member` is gone, and uses them for nothing else meanwhile.
+struct borrowed_communicators {
+    /// Two of them, as NCCL runs what is on one in a single order.
+    ncclComm_t activations = nullptr;
+    ncclComm_t gradients = nullptr;
+    /// Ends what is under way on one of them, as `ncclCommAbort` does: what waits for a rank that is gone would never
+    /// be over. Called when something has gone wrong, once for each at most, by the rank's thread; it must not throw.
+    communicator::abort_call abort{};
 };
 
 /// Carries messages by NCCL, activations and gradients with a communicator each.
@@ -46,6 +58,17 @@ public:
           backward_{id.backward, static_cast<int>(self.value()), static_cast<int>(ranks), patience, "gradients"} {
         warm_up(ranks);
     }
+    messages(const borrowed_communicators& from, milliseconds patience)
+        : patience_{patience}, forward_{from.activations, from.abort, patience, "activations"},
+          backward_{from.gradients, from.abort, patience, "gradients"} {
+        if (from.activations == from.gradients)
+            throw optpipe::error{"activations and gradients need a communicator each"};
+        if (forward_.rank() != backward_.rank() || forward_.ranks() != backward_.ranks())
+            throw optpipe::error{"the communicators of activations and gradients aren't of the same ranks"};
+        warm_up(static_cast<std::size_t>(forward_.ranks()));
+    }
+    [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(forward_.ranks()); }
+    [[nodiscard]] int device() const { return forward_.device(); }
 
     bool carry(cuda::detail::lane_state& on, cuda::detail::command& what) override {
         batch open;
@@ -68,39 +91,23 @@ public:
     }
     void forget(cuda::detail::lane_state&) noexcept override {}
 
-    /// NCCL doesn't notice that a peer is gone, or not always: who waits longer than the patience gives up.
-    void await(cuda::stream_ref where) override {
-        const auto deadline = std::chrono::steady_clock::now() + patience_;
-        while (!is_over(where)) {
-            if (healthy()) {
-                forward_.check_health("waiting");
-                backward_.check_health("waiting");
-            }
-            if (std::chrono::steady_clock::now() >= deadline) throw late();
-            std::this_thread::sleep_for(std::chrono::microseconds{20});
-        }
-        if (std::all_of(under_way_.begin(), under_way_.begin() + static_cast<std::ptrdiff_t>(used_),
-                        [](const auto& each) { return each.second.done(); }))
-            used_ = 0;
+    void check_health() override {
+        if (!forward_.healthy() || !backward_.healthy()) return; // given up
+        forward_.check_health("waiting");
+        backward_.check_health("waiting");
     }
+    [[nodiscard]] std::optional<task_label> first_open() const override {
+        for (std::size_t i = 0; i < used_; ++i)
+            if (!under_way_[i].second.done()) return under_way_[i].first;
+        return std::nullopt;
+    }
+    void forget_messages() noexcept override { used_ = 0; }
     void abandon() noexcept override {
         forward_.abort();
         backward_.abort();
     }
 
 private:
-    [[nodiscard]] bool healthy() const { return forward_.healthy() && backward_.healthy(); }
-    static bool is_over(cuda::stream_ref where) {
-        const auto status = cudaStreamQuery(where.native());
-        if (status != cudaErrorNotReady) cuda::check(status, "cudaStreamQuery");
-        return status == cudaSuccess;
-    }
-    [[nodiscard]] cuda::detail::stuck_error late() const {
-        const auto reason = "not over after " + std::to_string(patience_.count()) + " ms";
-        for (std::size_t i = 0; i < used_; ++i)
-            if (!under_way_[i].second.done()) return {to_string(under_way_[i].first), reason};
-        return {"on the device", reason};
-    }
     void warm_up(std::size_t ranks) {
         if (ranks < 2) return;
         cuda::stream s;
@@ -108,7 +115,8 @@ private:
         try {
             for (auto* by : {&forward_, &backward_})
                 greet_neighbours(*by, room.memory(), s);
-            await(s);
+            if (!cuda::detail::await(s, std::chrono::steady_clock::now() + patience_, [&] { check_health(); }))
+                throw timeout_error{"the first messages: not over after " + std::to_string(patience_.count()) + " ms"};
         } catch (...) {
             abandon(); // before memory goes that a message may still use
             throw;
@@ -140,14 +148,37 @@ private:
 /// itself that another is gone.
 class member {
 public:
-    member(const world_id& id, rank self, std::size_t ranks, const cuda::options& how = {})
+    /// Throws `execution_error` if it can't join the others.
+    member(const world_id& id, rank self, std::size_t ranks, const cuda::options& how = {}) try
         : device_{how.device}, messages_{id, self, ranks, how.patience}, executor_{group_, messages_, how, self,
                                                                                    ranks} {
         group_.begin_times(how);
+    } catch (const std::exception& e) {
+        throw execution_error{self, "joining the others", e.what()};
     }
+    /// Which rank this is, and of how many, is what the communicators say.
+    explicit member(const borrowed_communicators& from, const cuda::options& how = {})
+        : member{rank_in(from.activations), from, how} {}
     [[nodiscard]] cuda::executor& executor() { return executor_; }
 
 private:
+    member(rank self, const borrowed_communicators& from, const cuda::options& how) try
+        : device_{how.device}, messages_{from, how.patience}, executor_{group_, messages_, how, self,
+                                                                        messages_.ranks()} {
+        if (messages_.device() != how.device)
+            throw optpipe::error{"communicators of device " + std::to_string(messages_.device()) +
+                                 ", to be used on device " + std::to_string(how.device)};
+        group_.begin_times(how);
+    } catch (const std::exception& e) {
+        throw execution_error{self, "joining the others", e.what()};
+    }
+    static rank rank_in(ncclComm_t of) {
+        int number = 0;
+        const auto status = ncclCommUserRank(of, &number);
+        if (status != ncclSuccess) throw error{status, "ncclCommUserRank"};
+        return rank{static_cast<std::size_t>(number)};
+    }
+
     cuda::current_device device_;
     cuda::detail::rank_group group_;
     messages messages_;

@@ -1,0 +1,77 @@
+#pragma once
+
+#include "optpipe/execution/cuda/stream.hpp"
+#include "optpipe/schedule/program.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace optpipe::cuda::detail {
+
+/// Waits until all that is in a stream is over, or the deadline; whether it is over. `check()` is called time and
+/// again, and may throw.
+template <class Check>
+[[nodiscard]] bool await(stream_ref where, std::chrono::steady_clock::time_point deadline, const Check& check) {
+    while (!where.done()) {
+        check();
+        if (std::chrono::steady_clock::now() >= deadline) return false;
+        std::this_thread::sleep_for(std::chrono::microseconds{20});
+    }
+    return true;
+}
+
+/// What was put into a stream, and the events around it, which tell how far it has got. Events must live as long as
+/// their entries, and be recorded once.
+class progress {
+public:
+    void put(const task_label& task) { entries_.push_back({entry_kind::task, task, nullptr}); }
+    /// What is put in next waits for it.
+    void wait(const event& e) { entries_.push_back({entry_kind::wait, {}, &e}); }
+    /// Happens behind what was put in last.
+    void record(const event& e) { entries_.push_back({entry_kind::record, {}, &e}); }
+    void clear() { entries_.clear(); }
+
+    [[nodiscard]] std::optional<task_label> last() const {
+        for (auto at = entries_.rbegin(); at != entries_.rend(); ++at)
+            if (at->kind == entry_kind::task) return at->label;
+        return std::nullopt;
+    }
+
+    struct open_task {
+        task_label label{};
+        /// For an event of another stream.
+        bool waits = false;
+    };
+    /// The first task that isn't known to be over.
+    [[nodiscard]] std::optional<open_task> first_open() const {
+        bool waits = false;
+        for (std::size_t i = first_after_done(); i < entries_.size(); ++i) {
+            const auto& e = entries_[i];
+            if (e.kind == entry_kind::wait) waits = waits || !e.of->done();
+            if (e.kind == entry_kind::task) return open_task{e.label, waits};
+        }
+        return std::nullopt;
+    }
+
+private:
+    enum class entry_kind : std::uint8_t { task, wait, record };
+    struct entry {
+        entry_kind kind{};
+        task_label label{};
+        const event* of = nullptr;
+    };
+
+    [[nodiscard]] std::size_t first_after_done() const {
+        for (std::size_t i = entries_.size(); i-- > 0;)
+            if (entries_[i].kind == entry_kind::record && entries_[i].of->done()) return i + 1;
+        return 0;
+    }
+
+    std::vector<entry> entries_;
+};
+
+} // namespace optpipe::cuda::detail
