@@ -144,8 +144,8 @@ public:
                            "cublasSetWorkspace");
         stream_ = stream;
     }
-    void use_own() { use(own_.native()); }
-    [[nodiscard]] cudaStream_t stream() const { return stream_; }
+    void use_own() { use(own()); }
+    [[nodiscard]] cudaStream_t own() const { return own_.native(); }
 
     template <class T> [[nodiscard]] array<T> store(const std::vector<T>& values) {
         array<T> there(values.size());

@@ -1,0 +1,63 @@
+// Whether a stage of the language model computes on this GPU what it computes on the host in double.
+//
+//     gpu_arithmetic [--out PREFIX]
+#include "../../examples/language_model/cuda/comparison.hpp"
+#include "../../examples/language_model/cuda/stream_device.cuh"
+#include "arguments.hpp"
+#include "report.hpp"
+#include <optpipe/execution/cuda/device.hpp>
+
+#include <array>
+#include <exception>
+#include <iostream>
+#include <string>
+
+namespace {
+
+using namespace language_model;
+
+struct kind {
+    precision how;
+    const char* name;
+    /// What rounding may do: 24, 11 and 8 bits of every factor, in sums of some hundred terms.
+    double most;
+};
+constexpr std::array kinds{kind{precision::single, "float", 1e-4}, kind{precision::tf32, "tf32", 2e-2},
+                           kind{precision::bf16, "bf16", 1.5e-1}};
+
+/// Whether all are alike.
+bool compare(gpu_bench::report& out, const kind& k, const shape& s, const stage_place& place) {
+    stream_device device{k.how};
+    const auto found = stage_comparison<stream_device>{device, s, place}.run();
+    const std::string where = place.first ? (place.last ? "only" : "first") : (place.last ? "last" : "middle");
+    bool are_alike = true;
+    for (const auto& each : found) {
+        const bool is_alike = each.relative < k.most;
+        are_alike = are_alike && is_alike;
+        out.row({k.name, static_cast<double>(s.hidden), where, each.what, each.relative,
+                 is_alike ? "" : "above " + optpipe::format_number(k.most)});
+    }
+    return are_alike;
+}
+
+} // namespace
+
+int main(int count, char** given) try {
+    const gpu_bench::arguments options{count, given, {{"--out", "gpu_arithmetic"}}};
+    if (optpipe::cuda::device_count() == 0) throw optpipe::error{"no GPU"};
+    gpu_bench::report out{options["--out"]};
+    out.table("A stage on the GPU and on the host",
+              {"products in", "hidden", "stage", "what", "relative difference", "verdict"});
+    constexpr std::array shapes{shape{.hidden = 24, .heads = 3, .sequence = 11, .sequences = 3, .vocabulary = 70},
+                                shape{.hidden = 128, .heads = 2, .sequence = 64, .sequences = 2, .vocabulary = 256}};
+    constexpr std::array places{stage_place{2, true, false}, stage_place{1, false, false}, stage_place{1, false, true}};
+    bool are_alike = true;
+    for (const auto& k : kinds)
+        for (const auto& s : shapes)
+            for (const auto& place : places)
+                are_alike = compare(out, k, s, place) && are_alike;
+    return are_alike ? 0 : 1;
+} catch (const std::exception& e) {
+    std::cerr << e.what() << '\n';
+    return 2;
+}

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <optpipe/core/index.hpp>
+#include <optpipe/execution/cuda/device.hpp>
+#include <optpipe/execution/cuda/green_contexts.hpp>
+#include <optpipe/execution/cuda/options.hpp>
+#include <optpipe/execution/cuda/stream.hpp>
+#include <optpipe/schedule/program.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+namespace gpu_bench {
+
+/// What virtual ranks compute on: all multiprocessors, or a part of them each, by green contexts.
+class partition {
+public:
+    partition(std::size_t ranks, bool is_divided) {
+        if (!is_divided) return;
+        const int all = optpipe::cuda::attribute(0, cudaDevAttrMultiProcessorCount);
+        // On Hopper parts are multiples of 8.
+        const auto least = static_cast<unsigned>(all) / static_cast<unsigned>(ranks) / 8U * 8U;
+        contexts_ = std::make_unique<optpipe::cuda::green_contexts>(0, static_cast<unsigned>(ranks), least);
+        for (std::size_t r = 0; r < ranks; ++r)
+            compute_.push_back(contexts_->make_stream(r));
+    }
+
+    /// Of each rank; 0: all.
+    [[nodiscard]] int multiprocessors() const {
+        return contexts_ ? static_cast<int>(contexts_->multiprocessors(0)) : 0;
+    }
+    [[nodiscard]] optpipe::cuda::stream_source streams() const {
+        if (!contexts_) return {};
+        return [this](optpipe::rank r, optpipe::lane_kind kind) {
+            return kind == optpipe::lane_kind::compute ? compute_[r.position()].native() : nullptr;
+        };
+    }
+
+private:
+    // Streams go before the contexts that they are of.
+    std::unique_ptr<optpipe::cuda::green_contexts> contexts_;
+    std::vector<optpipe::cuda::stream> compute_;
+};
+
+} // namespace gpu_bench

@@ -1,0 +1,149 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, on one machine with one, in one call of less than nine minutes: builds what it needs by
+# the preset `cuda`, runs each part under a time limit of its own, and writes what came out, failures too, to
+#
+#     RESULTS/gpu-<name of the GPU>-<date>.json and .md, and the measured problems beside them.
+#
+#     bench/gpu/run.sh [--results DIR]        (bench/results)
+#
+# Needs no network, and no package but a C++ compiler, CMake and the CUDA Toolkit; with Eigen and oneTBB the planner takes
+# part. The exit status is 0 if all went well, 1 if a part failed, 2 if something is missing.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
+
+readonly all_seconds=525
+results=bench/results
+if [[ "${1:-}" == --results && -n "${2:-}" && $# -eq 2 ]]; then
+    results=$2
+elif (($# > 0)); then
+    echo "usage: bench/gpu/run.sh [--results DIR]" >&2
+    exit 2
+fi
+command="bench/gpu/run.sh $*"
+
+# What is missing, all of it at once.
+export PATH=$PATH:/usr/local/cuda/bin
+missing=()
+command -v nvidia-smi >/dev/null && gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)
+[[ -n "${gpu:-}" ]] || missing+=("a GPU: nvidia-smi shows none")
+command -v nvcc >/dev/null || missing+=("nvcc: the CUDA Toolkit, in PATH or /usr/local/cuda")
+command -v g++ >/dev/null || missing+=("g++, 12 or later")
+command -v cmake >/dev/null || missing+=("cmake, 3.25 or later")
+generator=
+if command -v ninja >/dev/null; then
+    generator=Ninja
+elif command -v make >/dev/null; then
+    generator="Unix Makefiles"
+else
+    missing+=("ninja or make")
+fi
+if ((${#missing[@]} > 0)); then
+    printf 'missing: %s\n' "${missing[@]}" >&2
+    exit 2
+fi
+
+mkdir -p "$results" || exit 2
+today=$(date -u +%F)
+slug=$(tr '[:upper:] ' '[:lower:]-' <<<"$gpu" | tr -cd 'a-z0-9-')
+prefix=$results/gpu-$slug-$today
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+quoted() { # a JSON string
+    local text=${1//\\/\\\\}
+    text=${text//\"/\\\"}
+    text=${text//$'\t'/ }
+    printf '"%s"' "${text//$'\n'/\\n}"
+}
+meaning() { # of an exit status
+    case $1 in
+    0) echo "all well" ;;
+    1) echo "a check failed" ;;
+    2) echo "couldn't run" ;;
+    124 | 137) echo "took too long and was ended" ;;
+    *) echo "ended with status $1" ;;
+    esac
+}
+
+parts_json=()
+parts_markdown=()
+failed=0
+# part NAME SECONDS COMMAND...: what the command leaves in $work/NAME.{jsonl,md} is its result.
+part() {
+    local name=$1 limit=$2 begin=$SECONDS status
+    shift 2
+    local left=$((all_seconds - SECONDS))
+    if ((left < 10)); then
+        status=124
+        echo "no time was left" >"$work/$name.log"
+    else
+        echo "== $name"
+        timeout -k 5 $((limit < left ? limit : left)) "$@" >"$work/$name.log" 2>&1
+        status=$?
+    fi
+    local seconds=$((SECONDS - begin))
+    echo "$name: $(meaning $status), $seconds s"
+    ((status == 0)) || failed=1
+    parts_json+=("{\"part\": $(quoted "$name"), \"status\": $status, \"meaning\": $(quoted "$(meaning $status)"), \
+\"seconds\": $seconds, \"command\": $(quoted "$*"), \"rows\": [$(paste -sd, "$work/$name.jsonl" 2>/dev/null)]}")
+    local text="## $name: $(meaning $status), $seconds s"$'\n\n'"\`$*\`"$'\n'
+    [[ -s "$work/$name.md" ]] && text+=$(<"$work/$name.md")$'\n'
+    ((status == 0)) || text+=$'\n```\n'$(tail -n 20 "$work/$name.log")$'\n```\n'
+    parts_markdown+=("$text")
+    write_results
+    return $status
+}
+write_results() {
+    local about commit
+    about=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | head -n 1)
+    commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
+    {
+        printf '{\n  "gpu": %s,\n  "date": %s,\n  "commit": %s,\n  "command": %s,\n  "nvcc": %s,\n  "parts": [\n    ' \
+            "$(quoted "$about")" "$(quoted "$today")" "$(quoted "$commit")" "$(quoted "$command")" \
+            "$(quoted "$(nvcc --version | sed -n 's/.*release //p')")"
+        local between=
+        for each in "${parts_json[@]}"; do
+            printf '%s%s' "$between" "$each"
+            between=$',\n    '
+        done
+        printf '\n  ]\n}\n'
+    } >"$prefix.json"
+    {
+        printf '# What a GPU does: %s\n\n%s, commit %s, `%s`\n' "$about" "$today" "$commit" "$command"
+        printf '\n%s\n' "${parts_markdown[@]}"
+    } >"$prefix.md"
+}
+
+bin=build/cuda/bin
+build() {
+    # Warnings of another compiler than the project's are no reason to measure nothing.
+    cmake --preset cuda -G "$generator" -DCMAKE_CXX_FLAGS=-ffp-contract=off -DOPTPIPE_BUILD_TESTS=OFF \
+        -DOPTPIPE_BUILD_EXAMPLES=OFF -DOPTPIPE_BUILD_BENCH=AUTO &&
+        cmake --build build/cuda --target bench_gpu -j "$(nproc)"
+}
+export -f build
+export generator
+if ! part build 280 bash -c build; then
+    cat "$work/build.log" >&2
+    exit 2
+fi
+
+# One hardware queue per stream, as far as there are.
+export CUDA_DEVICE_MAX_CONNECTIONS=32
+part bandwidth 60 $bin/gpu_bandwidth --out "$work/bandwidth"
+part conformance 60 $bin/gpu_conformance --out "$work/conformance"
+part arithmetic 40 $bin/gpu_arithmetic --out "$work/arithmetic"
+training() { # NAME SECONDS OPTIONS...
+    local name=$1 limit=$2
+    shift 2
+    part "$name" "$limit" $bin/gpu_training --out "$work/$name" --seconds $((limit - 20)) "$@"
+    [[ -e "$work/$name-problem.json" ]] && cp "$work/$name-problem.json" "$prefix-$name-problem.json"
+}
+training training-4-green 90 --ranks 4 --microbatches 8 --on green-contexts
+training training-4-streams 70 --ranks 4 --microbatches 8 --on streams
+training training-8-green 100 --ranks 8 --microbatches 16 --on green-contexts
+training training-8-streams 80 --ranks 8 --microbatches 16 --on streams
+training training-4-green-bf16 60 --ranks 4 --microbatches 8 --on green-contexts --products bf16
+
+echo "written: $prefix.json, $prefix.md"
+exit $failed
