@@ -208,14 +208,15 @@ private:
         auto receives = lane(lane_kind::receive_forward);
         using task_kind = task_label::task_kind;
         for (std::size_t k = 0; k < messages; ++k) {
-            // The second direction is later to be sent, and the first to be received.
+            // The second direction is told to send first, and is later to do it. Which one is received first changes.
             on_.copies().copy_in(backward_sends, copy_label(operation_kind::reload), pieces.subspan(messages + k, 1));
             for (const auto which : {std::size_t{1}, std::size_t{0}}) {
                 on_.transport().exchange(which == 0 ? forward_sends : backward_sends, [&](auto& open) {
                     open.send(message(task_kind::send, kinds[which], next_, k), place(which, k, false));
                 });
+                const auto other = k % 2 == 0 ? which : 1 - which;
                 on_.transport().exchange(receives, [&](auto& open) {
-                    open.receive(message(task_kind::receive, kinds[which], previous_, k), place(which, k, true));
+                    open.receive(message(task_kind::receive, kinds[other], previous_, k), place(other, k, true));
                 });
             }
         }
