@@ -71,6 +71,7 @@ struct library {
     std::size_t sends = 0;
     std::size_t ids = 0;
     std::size_t groups = 0;
+    std::size_t open_groups = 0;
 };
 library& lib() {
     static library the_one;
@@ -195,6 +196,7 @@ void reset(const settings& s) {
     lib().complaints.clear();
     lib().sends = 0;
     lib().groups = 0;
+    lib().open_groups = 0;
 }
 std::size_t alive() {
     const std::scoped_lock lock{lib().mutex};
@@ -212,6 +214,10 @@ std::vector<std::string> complaints() {
     const std::scoped_lock lock{lib().mutex};
     all.insert(all.end(), lib().complaints.begin(), lib().complaints.end());
     return all;
+}
+std::size_t open_groups() {
+    const std::scoped_lock lock{lib().mutex};
+    return lib().open_groups;
 }
 std::size_t count(const std::string& call) {
     const std::scoped_lock lock{lib().mutex};
@@ -282,6 +288,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t* status) {
 ncclResult_t ncclGroupStart() {
     FAKE_CALL("ncclGroupStart");
     ++group().depth;
+    const std::scoped_lock lock{lib().mutex};
+    ++lib().open_groups;
     return ncclSuccess;
 }
 ncclResult_t ncclGroupEnd() {
@@ -292,9 +300,10 @@ ncclResult_t ncclGroupEnd() {
     }
     const bool outermost = --group().depth == 0;
     auto parts = outermost ? std::exchange(group().parts, {}) : std::vector<part>{};
-    if (outermost) {
+    {
         const std::scoped_lock lock{lib().mutex};
-        end_use();
+        --lib().open_groups;
+        if (outermost) end_use();
     }
     FAKE_CALL("ncclGroupEnd");
     launch(std::move(parts));

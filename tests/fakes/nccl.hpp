@@ -26,6 +26,8 @@ struct settings {
 void reset(const settings& s = {});
 /// Communicators that weren't destroyed or aborted.
 std::size_t alive();
+/// Groups that were begun and not ended.
+std::size_t open_groups();
 std::size_t count(const std::string& call);
 /// The names of all functions that were called.
 std::vector<std::string> called();

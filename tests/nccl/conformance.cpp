@@ -1,0 +1,105 @@
+#include "conformance/faults_of.hpp"
+#include "fakes/cuda.hpp"
+#include "fakes/nccl.hpp"
+#include "optpipe/execution/nccl/executor.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+using namespace std::chrono_literals;
+using conformance::faults_of;
+using optpipe::rank;
+namespace cuda = optpipe::cuda;
+namespace nccl = optpipe::nccl;
+
+namespace {
+
+/// Each rank finds out by itself, when it has waited for long enough, that another is gone.
+constexpr optpipe::testing::conformance_options each_for_itself{.bytes = 512, .rounds = 4, .same_error = false};
+
+struct member_pointer {
+    std::unique_ptr<nccl::member> here;
+    cuda::executor& operator*() const { return here->executor(); }
+};
+
+TEST_CASE("ranks that talk by NCCL keep to the concepts, whatever their streams do first") {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed)
+        for (const auto ranks : {std::size_t{1}, std::size_t{2}, std::size_t{3}}) {
+            CAPTURE(seed);
+            CAPTURE(ranks);
+            fake_cuda::reset({.seed = seed});
+            fake_nccl::reset();
+            const auto id = nccl::world_id::make();
+            const auto join = [&](rank r) {
+                return member_pointer{std::make_unique<nccl::member>(id, r, ranks, cuda::options{.patience = 500ms})};
+            };
+            CHECK(faults_of(ranks, each_for_itself, join) == "");
+            CHECK(fake_nccl::complaints() == std::vector<std::string>{});
+            CHECK(fake_cuda::alive() == fake_cuda::census{});
+            CHECK(fake_nccl::alive() == 0);
+        }
+}
+
+/// Every message in a group of its own, and each carrier with a mistake.
+struct one_by_one final : cuda::detail::carrier {
+    nccl::messages inner;
+    one_by_one(const nccl::world_id& id, rank r, std::size_t ranks) : inner{id, r, ranks, 500ms} {}
+    bool carry(cuda::detail::lane_state& on, cuda::detail::command& what) override {
+        for (std::size_t i = 0; i < what.count; ++i) {
+            auto alone = what;
+            alone.messages[0] = what.messages[i];
+            alone.count = 1;
+            inner.carry(on, alone);
+        }
+        return true;
+    }
+    void forget(cuda::detail::lane_state&) noexcept override {}
+    void abandon() noexcept override { inner.abandon(); }
+};
+/// Gradients go with the activations.
+struct mixing final : cuda::detail::carrier {
+    nccl::messages inner;
+    mixing(const nccl::world_id& id, rank r, std::size_t ranks) : inner{id, r, ranks, 500ms} {}
+    bool carry(cuda::detail::lane_state& on, cuda::detail::command& what) override {
+        for (std::size_t i = 0; i < what.count; ++i)
+            what.messages[i].label.op.kind = optpipe::operation_kind::forward;
+        return inner.carry(on, what);
+    }
+    void forget(cuda::detail::lane_state&) noexcept override {}
+    void abandon() noexcept override { inner.abandon(); }
+};
+
+template <class Carrier> struct faulty_member {
+    faulty_member(const nccl::world_id& id, rank r, std::size_t ranks)
+        : carrier{id, r, ranks}, executor{group, carrier, {.patience = 500ms}, r, ranks} {}
+    cuda::detail::rank_group group;
+    Carrier carrier;
+    cuda::executor executor;
+};
+template <class Carrier> struct faulty_pointer {
+    std::unique_ptr<faulty_member<Carrier>> member;
+    cuda::executor& operator*() const { return member->executor; }
+};
+template <class Carrier> bool is_found(const std::string& sentence) {
+    fake_cuda::reset();
+    fake_nccl::reset();
+    const auto id = nccl::world_id::make();
+    const auto text = faults_of(2, each_for_itself, [&](rank r) {
+        return faulty_pointer<Carrier>{std::make_unique<faulty_member<Carrier>>(id, r, std::size_t{2})};
+    });
+    INFO(text);
+    return text.find(sentence) != std::string::npos;
+}
+
+TEST_CASE("mistakes are found") {
+    CHECK(is_found<one_by_one>("throws: rank"));
+    CHECK(is_found<mixing>("a message isn't the one whose turn it is"));
+}
+
+} // namespace
