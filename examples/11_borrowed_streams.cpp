@@ -1,0 +1,179 @@
+// Rung 11: inside an engine that has streams and communicators already.
+//
+// Nothing is taken over: lanes put their work into the engine's streams, messages go by its communicators, and when the
+// run is over the engine has all of them back. Here each GPU of this machine is a rank, with a thread of its own; with
+// one GPU there is one rank and no message. Without a GPU there is nothing to run on, and it says so.
+
+#include <optpipe/execution.hpp>
+#include <optpipe/execution/cuda/device.hpp>
+#include <optpipe/execution/nccl/executor.hpp>
+#include <optpipe/pipeline/make_problem.hpp>
+#include <optpipe/schedule.hpp>
+#include <optpipe/schedule/lower.hpp>
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <array>
+#include <cstddef>
+#include <exception>
+#include <iostream>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace optpipe;
+
+namespace {
+
+constexpr std::size_t microbatches = 8;
+constexpr std::size_t bytes = 1 << 20;
+
+void must(cudaError_t status) {
+    if (status != cudaSuccess) throw std::runtime_error{cudaGetErrorString(status)};
+}
+void must(ncclResult_t status) {
+    if (status != ncclSuccess) throw std::runtime_error{ncclGetErrorString(status)};
+}
+
+/// What there is already, one for each GPU. It knows nothing of OptPipe, and owns what it lends.
+class engine {
+public:
+    engine(const std::array<ncclUniqueId, 2>& ids, int device, int devices) {
+        must(cudaSetDevice(device));
+        for (auto* each : {&compute, &copies, &messages})
+            must(cudaStreamCreateWithPriority(each, cudaStreamNonBlocking, 0));
+        for (std::size_t i = 0; i < 2; ++i)
+            join(communicators[i], ids[i], device, devices);
+    }
+    engine(const engine&) = delete;
+    engine& operator=(const engine&) = delete;
+    ~engine() {
+        for (const auto each : communicators)
+            if (each) static_cast<void>(ncclCommDestroy(each));
+        for (const auto each : {compute, copies, messages})
+            static_cast<void>(cudaStreamDestroy(each));
+    }
+    void abort(ncclComm_t which) noexcept {
+        for (auto& each : communicators)
+            if (each == which) static_cast<void>(ncclCommAbort(std::exchange(each, nullptr)));
+    }
+
+    cudaStream_t compute{}, copies{}, messages{};
+    std::array<ncclComm_t, 2> communicators{};
+
+private:
+    static void join(ncclComm_t& made, ncclUniqueId id, int device, int devices) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = 0;
+        auto status = ncclCommInitRankConfig(&made, devices, id, device, &config);
+        while (status == ncclInProgress)
+            must(ncclCommGetAsyncError(made, &status));
+        must(status);
+    }
+};
+
+/// What OptPipe gets of it. The program of a rank has three lanes (`message_lanes::single`, one copy engine).
+cuda::options lend_streams(const engine& from, int device) {
+    cuda::options how{.device = device};
+    how.streams = [&from](rank, lane_kind kind) {
+        if (kind == lane_kind::compute) return from.compute;
+        return kind == lane_kind::copy ? from.copies : from.messages;
+    };
+    return how;
+}
+nccl::borrowed_communicators lend_communicators(engine& from) {
+    return {from.communicators[0], from.communicators[1], [&from](ncclComm_t which) { from.abort(which); }};
+}
+
+/// A stage of a "model" that hands on what it gets, and stashes it until the weight gradient looks at it.
+class relay_stage {
+public:
+    void forward(cuda::lane& on, const execution::forward_task& t) {
+        const auto stash = execution::contiguous(t.kept);
+        if (t.input.empty())
+            must(
+                cudaMemsetAsync(stash.data(), 1 + static_cast<int>(t.microbatch.value()), bytes, on.stream().native()));
+        else
+            copy(on, stash, t.input);
+        if (!t.output.empty()) copy(on, t.output, stash);
+    }
+    void backward_input(cuda::lane& on, const execution::backward_task& t) {
+        if (!t.output.empty()) copy(on, t.output, t.input.empty() ? execution::contiguous(t.kept) : t.input);
+    }
+    void backward_weight(cuda::lane& on, const execution::weight_task& t) {
+        on.stream().copy(seen_.memory().data() + t.microbatch.position(), execution::contiguous(t.kept).data(), 1,
+                         cudaMemcpyDeviceToHost);
+    }
+    /// Whether each microbatch came by with what the first stage put into it.
+    [[nodiscard]] bool has_seen_all() const {
+        for (std::size_t m = 0; m < microbatches; ++m)
+            if (std::to_integer<std::size_t>(seen_.memory()[m]) != m + 1) return false;
+        return true;
+    }
+
+private:
+    static void copy(cuda::lane& on, std::span<std::byte> to, std::span<const std::byte> from) {
+        on.stream().copy(to.data(), from.data(), from.size(), cudaMemcpyDeviceToDevice);
+    }
+    cuda::pinned_slab seen_{microbatches};
+};
+
+/// A stage on each rank, with room for two stashes; what is more travels.
+std::vector<rank_program> make_programs(std::size_t ranks) {
+    const duration unit{1.0};
+    const stage_costs each{unit, unit, unit, memory_size{1}, memory_size{1}, transfer_times{0.5 * unit, 0.5 * unit}};
+    const auto p = to_problem(
+        make_problem(graph<dynamic, microbatches>{ranks, microbatches}, uniform_memory{each}, memory_size{2}));
+    const auto plan = build_schedule(p, adaptive);
+    if (!plan) throw error{describe(plan.why())};
+    auto programs = lower(p, *plan, {.bytes_per_unit = bytes, .message_bytes = bytes, .lanes = message_lanes::single});
+    if (!programs) throw error{describe(programs.why())};
+    return *std::move(programs);
+}
+
+/// One rank: two steps on an engine's streams. What went wrong, if anything did.
+std::string run_rank(const rank_program& program, const std::array<ncclUniqueId, 2>& ids) {
+    try {
+        const auto device = static_cast<int>(program.self.value());
+        engine mine{ids, device, static_cast<int>(program.ranks)};
+        relay_stage stage;
+        nccl::member here{lend_communicators(mine), lend_streams(mine, device)};
+        runner<cuda::executor, relay_stage> runs{program, here.executor(), stage};
+        for (int step = 0; step < 2; ++step)
+            runs.step();
+        return stage.has_seen_all() ? "" : "a microbatch didn't come by";
+    } catch (const std::exception& e) {
+        return e.what();
+    }
+}
+
+} // namespace
+
+int main() try {
+    const auto devices = static_cast<std::size_t>(cuda::device_count());
+    if (devices == 0) return std::cout << "no GPU here\n", 0;
+    const auto programs = make_programs(devices);
+    std::array<ncclUniqueId, 2> ids{};
+    for (auto& id : ids)
+        must(ncclGetUniqueId(&id));
+    std::vector<std::string> errors(devices);
+    {
+        std::vector<std::jthread> ranks;
+        for (const auto& each : programs)
+            ranks.emplace_back([&] { errors[each.self.position()] = run_rank(each, ids); });
+    }
+    bool fine = true;
+    for (const auto& e : errors) {
+        if (!e.empty()) std::cout << e << '\n';
+        fine = fine && e.empty();
+    }
+    if (fine) std::cout << devices << " ranks, two steps of " << microbatches << " microbatches each\n";
+    return fine ? 0 : 1;
+} catch (const std::exception& e) {
+    std::cerr << e.what() << '\n';
+    return 2;
+}
