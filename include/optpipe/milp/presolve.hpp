@@ -49,13 +49,14 @@ struct presolve_options {
 /// unbounded: or without any solution; who wants to know solves it without its costs.
 enum class presolve_status : unsigned char { reduced, infeasible, unbounded };
 
-/// A smaller model with the same optimum, and the way back. Where the status isn't `reduced`, there is no model.
+/// A smaller model with the same optimum, and the way back. Where the status is `unbounded`, it's what presolve had come
+/// to by then, and whatever is feasible in it can be restored; where it's `infeasible`, there is no model.
 class presolve_result {
 public:
     presolve_result(presolve_status status, const presolving::reducer& r, const optpipe::milp::model& original)
         : status_{status}, undos_{r.undos()}, counts_{r.counts()}, columns_of_original_{original.variables()},
           reduced_(original.variables(), gone) {
-        if (status == presolve_status::reduced) build(r.state(), original);
+        if (status != presolve_status::infeasible) build(r.state(), original);
     }
 
     [[nodiscard]] presolve_status status() const { return status_; }
@@ -157,7 +158,8 @@ inline verdict reduce(reducer& r, const presolve_options& options) {
         auto v = all(redundant_rows{}, singleton_rows{}, integer_rows{}, implied_bounds{}, doubleton_equations{},
                      singleton_columns{options.dual_reductions});
         if (v == verdict::unchanged && options.dual_reductions) v = all(dual_fixing{}, tight_rows{});
-        if (v == verdict::unchanged) v = all(free_columns{}, duplicate_rows{}, duplicate_columns{});
+        if (v == verdict::unchanged) v = all(free_columns{});
+        if (v == verdict::unchanged) v = all(duplicate_rows{}, duplicate_columns{});
         if (v == verdict::unchanged) v = all(coefficient_tightening{});
         if (v == verdict::unchanged && options.dual_reductions) v = all(dominated_columns{});
         if (v == verdict::unchanged && probed++ < options.probing_rounds) v = all(probing{}, clique_merging{});

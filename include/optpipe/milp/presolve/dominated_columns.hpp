@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 namespace optpipe::milp::presolving {
 
@@ -21,9 +22,10 @@ public:
 
     void operator()(const reducible& m, std::uint32_t since, const margins& slack, proposal_list& found) const {
         std::size_t work = 0;
+        std::vector<char> gone(m.all_variables().size(), 0);
         for (const variable x : m.all_variables()) {
-            if (!m.has(x) || !m.has_changed(x, since) || work > most_work) continue;
-            if (can_grow(m, x, slack, work)) look_for_dominated(m, x, work, found);
+            if (!m.has(x) || gone[x.position()] != 0 || !m.has_changed(x, since) || work > most_work) continue;
+            if (can_grow(m, x, slack, work)) look_for_dominated(m, x, work, gone, found);
         }
     }
 
@@ -41,8 +43,10 @@ private:
         });
     }
 
-    /// What x dominates is in every row that keeps x from growing: the shortest of them will do.
-    static void look_for_dominated(const reducible& m, variable x, std::size_t& work, proposal_list& found) {
+    /// What x dominates is in every row that keeps x from growing: the shortest of them will do. Fixing other columns
+    /// changes nothing about that, so it only takes an x that is still there.
+    static void look_for_dominated(const reducible& m, variable x, std::size_t& work, std::vector<char>& gone,
+                                   proposal_list& found) {
         const column_entry* shortest = nullptr;
         for (const auto& e : m.entries(x)) {
             const bool is_lock = e.coefficient > 0.0 ? m.upper(e.at) < infinity : m.lower(e.at) > -infinity;
@@ -51,8 +55,9 @@ private:
         if (!shortest || m.terms(shortest->at).size() > longest_row) return;
         for (const auto& t : m.terms(shortest->at)) {
             const variable y = t.column;
-            if (y == x || !std::isfinite(m.lower(y)) || !dominates(m, x, y, work)) continue;
-            found.add({{fix_column{y, m.lower(y)}}, {}, {x, y}});
+            if (y == x || gone[y.position()] != 0 || !std::isfinite(m.lower(y)) || !dominates(m, x, y, work)) continue;
+            gone[y.position()] = 1;
+            found.add(fix_column{y, m.lower(y)});
         }
     }
 

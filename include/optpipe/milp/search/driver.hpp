@@ -58,6 +58,7 @@ private:
         }
         memory_.set(least_memory());
         reduction_.start(*given_);
+        if (!hooks_.cuts_at) reduction_.settle_on_grid(tolerances());
         for (std::size_t restart = 0;; ++restart) {
             switch (reduction_.reduce(presolve_wanted(), limits_)) {
             case presolve_status::infeasible: return limits_.finish();
@@ -88,10 +89,11 @@ private:
     /// Cuts of the user are rows in terms of the given model, and may cut off what dual reductions keep.
     [[nodiscard]] bool presolve_wanted() const { return options_->presolve && !hooks_.cuts_at; }
 
+    [[nodiscard]] numbers tolerances() const { return {options_->tolerance.relative, options_->tolerance.relative}; }
     void prepare() {
-        task_ = problem_of(reduction_.model(), {options_->tolerance.relative, options_->tolerance.relative});
+        task_ = problem_of(reduction_.model(), tolerances());
         set_witness();
-        if (!hooks_.cuts_at) take_implied_integers();
+        if (!hooks_.cuts_at && task_.has_integers()) take_implied_integers();
         make_rows_whole(task_);
         task_.objective_step = find_objective_step(task_);
         auto& c = context_;
@@ -186,24 +188,25 @@ private:
     }
     void know(double bound) { reporter_.raise_bound(bound + context_.shift); }
 
+    /// By more than the tolerance.
     [[nodiscard]] bool crossed_bounds() const {
+        const auto cross = [this](double lower, double upper) {
+            return lower > upper + options_->tolerance.at(std::max(1.0, std::abs(lower)));
+        };
         for (const variable x : given_->all_variables())
-            if (given_->lower(x) > given_->upper(x)) return true;
+            if (cross(given_->lower(x), given_->upper(x))) return true;
         for (const row r : given_->all_rows())
-            if (given_->row_lower(r) > given_->row_upper(r)) return true;
+            if (cross(given_->row_lower(r), given_->row_upper(r))) return true;
         return false;
     }
-    /// The relaxation is unbounded: so is the model, if it has any solution at all (its numbers being rational).
+    /// The relaxation is unbounded: so is the model, if it has any solution at all (its numbers being rational). What
+    /// presolve left is searched first; it may have none, as some of the reductions take an optimum for granted.
     void settle_unbounded() {
+        if (!best_.exists())
+            if (auto found = any_solution(reduction_.model()).incumbent)
+                best_.offer(reduction_.restore(std::move(*found)));
         if (!best_.exists()) {
-            model any = *given_;
-            any.set_objective({});
-            auto options = *options_;
-            options.time_limit =
-                std::chrono::duration<double>{std::max(0.0, options_->time_limit.count() - limits_.seconds())};
-            options.on_progress = {};
-            options.board = nullptr;
-            auto found = driver{any, options, {}}.solve();
+            auto found = any_solution(*given_);
             if (std::holds_alternative<infeasible>(found.why)) return limits_.finish();
             if (!found.incumbent) {
                 limits_.end(limit::numerics);
@@ -213,6 +216,15 @@ private:
         }
         unbounded_ = true;
         limits_.finish();
+    }
+    [[nodiscard]] result any_solution(model m) const {
+        m.set_objective({});
+        auto options = *options_;
+        options.time_limit =
+            std::chrono::duration<double>{std::max(0.0, options_->time_limit.count() - limits_.seconds())};
+        options.on_progress = {};
+        options.board = nullptr;
+        return driver{m, options, {}}.solve();
     }
 
     result conclude() {

@@ -4,6 +4,7 @@
 #include "optpipe/milp/model.hpp"
 #include "optpipe/milp/search/numbers.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -61,6 +62,10 @@ struct problem {
     }
     [[nodiscard]] bool is_whole(std::size_t j) const { return kind[j] != column_kind::continuous; }
     [[nodiscard]] bool is_integer(std::size_t j) const { return kind[j] == column_kind::integer; }
+    [[nodiscard]] bool has(column_kind wanted) const {
+        return std::find(kind.begin(), kind.end(), wanted) != kind.end();
+    }
+    [[nodiscard]] bool has_integers() const { return has(column_kind::integer); }
     [[nodiscard]] bool is_binary(std::size_t j) const { return is_integer(j) && lower[j] == 0.0 && upper[j] == 1.0; }
 
     [[nodiscard]] std::size_t bytes() const {

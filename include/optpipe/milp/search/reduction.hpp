@@ -4,6 +4,7 @@
 #include "optpipe/milp/presolve.hpp"
 #include "optpipe/milp/search/control.hpp"
 #include "optpipe/milp/search/domains.hpp"
+#include "optpipe/milp/search/integral.hpp"
 #include "optpipe/milp/search/problem.hpp"
 
 #include <algorithm>
@@ -17,9 +18,27 @@ namespace optpipe::milp::search {
 /// The model that is searched, and the way back from it to the given one: one step of presolve per restart.
 class reduction {
 public:
+    /// Bounds may cross by the tolerance: then both are what lies between them.
     void start(const milp::model& given) {
         steps_.clear();
         model_ = given;
+        const auto middle = [](double lower, double upper) { return lower + (upper - lower) / 2.0; };
+        for (const variable x : model_.all_variables())
+            if (model_.lower(x) > model_.upper(x)) set_both(x, middle(model_.lower(x), model_.upper(x)));
+        for (const row r : model_.all_rows())
+            if (model_.row_lower(r) > model_.row_upper(r))
+                set_both(r, middle(model_.row_lower(r), model_.row_upper(r)));
+    }
+    /// Takes over bounds that `implied_integers` found to be whole but for the noise, before presolve carries what is
+    /// off into other rows.
+    void settle_on_grid(const numbers& tolerances) {
+        auto whole = problem_of(model_, tolerances);
+        if (!whole.has_integers() || implied_integers{whole}.apply() == 0) return;
+        for (const variable x : model_.all_variables()) {
+            const auto j = x.position();
+            if (whole.kind[j] == column_kind::implied)
+                model_.set_bounds(x, whole.unit[j] * whole.lower[j], whole.unit[j] * whole.upper[j]);
+        }
     }
     [[nodiscard]] const milp::model& model() const { return model_; }
     [[nodiscard]] std::size_t bytes() const {
@@ -36,7 +55,7 @@ public:
         options.stop = c.token();
         auto step = presolve(model_, options);
         const auto status = step.status();
-        if (status != presolve_status::reduced) return status;
+        if (status == presolve_status::infeasible) return status;
         model_ = step.model();
         steps_.push_back(std::move(step));
         return status;
@@ -74,6 +93,8 @@ public:
     }
 
 private:
+    template <class Place> void set_both(Place at, double value) { model_.set_bounds(at, value, value); }
+
     milp::model model_;
     std::vector<presolve_result> steps_;
 };

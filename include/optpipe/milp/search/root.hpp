@@ -66,13 +66,15 @@ public:
 
     /// Must be called where TBB may start tasks.
     root_outcome process() {
+        if (!context_->task->has_integers())
+            if (const auto outcome = solve_alone(); outcome != root_outcome::open) return outcome;
         engine_.set_cutoff(cutoff());
         if (!engine_.propagate()) return root_outcome::closed;
         context_->watch(engine_.bounds(), {}, cutoff(), "propagation at the root");
         raise(engine_.least_objective());
         if (run_prover()) return root_outcome::closed;
         if (context_->limits->over()) return root_outcome::stopped;
-        if (!context_->options->tree_search && has_integers()) return root_outcome::open;
+        if (!context_->options->tree_search && context_->task->has_integers()) return root_outcome::open;
         return works_in_parallel() ? process_in_parallel() : process_relaxation();
     }
 
@@ -104,12 +106,12 @@ private:
     /// Whether that was all.
     bool run_prover() {
         const double low = engine_.least_objective();
-        if (!context_->options->conflict_search || low == -infinity || !has_integers()) return false;
+        if (!context_->options->conflict_search || low == -infinity || !context_->task->has_integers()) return false;
         if (context_->limits->memory_left() < engine_.bytes() + context_->task->bytes()) return false;
         prover_ = std::make_unique<prover>(*context_, low, greatest_objective(), context_->options->seed);
         prover_->take_cutoff(cutoff());
         prover_->take_bound(std::max(bound_, context_->help.bound));
-        const bool reals = has(column_kind::continuous);
+        const bool reals = context_->task->has(column_kind::continuous);
         const bool is_short = reals || works_in_parallel();
         const auto conflicts = is_short ? first_conflicts_if_short : first_conflicts;
         do
@@ -122,11 +124,6 @@ private:
         engine_.set_cutoff(cutoff());
         return prover_->done();
     }
-    [[nodiscard]] bool has(column_kind kind) const {
-        const auto& kinds = context_->task->kind;
-        return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
-    }
-    [[nodiscard]] bool has_integers() const { return has(column_kind::integer); }
     [[nodiscard]] double greatest_objective() const {
         double sum = 0.0;
         const auto& d = engine_.bounds();
@@ -136,16 +133,21 @@ private:
         return std::min(sum, context_->incumbent_objective());
     }
 
+    /// Without integers the relaxation is all there is: open only if its answer doesn't stand up.
+    root_outcome solve_alone() { return load_relaxation() ? solve_relaxation() : root_outcome::stopped; }
     root_outcome process_relaxation() {
-        if (context_->options->cuts && !implied_.probe(engine_, probing_effort)) return root_outcome::closed;
-        if (context_->limits->memory_left() < expected_bytes()) {
-            context_->limits->end(limit::memory);
-            return root_outcome::stopped;
-        }
-        lp_ = std::make_unique<relaxation>(*context_->task, context_->options->seed);
-        account();
+        const bool probes = context_->options->cuts && context_->task->has_integers();
+        if (probes && !implied_.probe(engine_, probing_effort)) return root_outcome::closed;
+        if (!load_relaxation()) return root_outcome::stopped;
         const auto outcome = solve_relaxation();
         return outcome == root_outcome::open ? run_heuristics() : outcome;
+    }
+    /// False where there is no memory for it.
+    bool load_relaxation() {
+        if (context_->limits->memory_left() < expected_bytes()) return !context_->limits->end(limit::memory);
+        lp_ = std::make_unique<relaxation>(*context_->task, context_->options->seed);
+        account();
+        return true;
     }
     /// Of the relaxation, with factors that don't fill up much.
     [[nodiscard]] std::size_t expected_bytes() const {
@@ -220,14 +222,21 @@ private:
             raise(lp_->bound());
             return root_outcome::stopped;
         }
-        if (status == lp_status::unbounded) return root_outcome::unbounded;
+        if (status == lp_status::unbounded) {
+            offer_point();
+            return root_outcome::unbounded;
+        }
         if (status == lp_status::infeasible)
             return proves(lp_->solver().infeasibility_ray()) ? root_outcome::closed : root_outcome::open;
         raise(lp_->bound());
         if (status != lp_status::optimal) return root_outcome::open;
+        if (!context_->task->has_integers()) {
+            offer_point();
+            if (bound_ > cutoff()) return root_outcome::closed;
+        }
         round_point();
         if (!fix_by_reduced_costs()) return root_outcome::closed;
-        if (context_->options->cuts)
+        if (context_->options->cuts && context_->task->has_integers())
             static_cast<void>(separation{*context_, engine_.bounds(), implied_}.run(*lp_, [&](double b) {
                 account();
                 raise(b);
@@ -236,10 +245,14 @@ private:
     }
     void round_point() {
         if (!context_->options->heuristics) return;
-        const auto values = round_by_locks(*context_->task, locks{*context_->task}, lp_->point());
+        if (const auto values = round_by_locks(*context_->task, locks{*context_->task}, lp_->point())) offer(*values);
+    }
+    /// The relaxation's point as it is.
+    void offer_point() { offer(lp_->point()); }
+    void offer(std::span<const double> values) {
         finds found;
         found.cutoff = cutoff();
-        if (!values || !found.offer(*context_, *values)) return;
+        if (!found.offer(*context_, values)) return;
         point_ = found.point;
         found.publish(*context_);
     }
