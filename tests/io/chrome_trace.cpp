@@ -9,6 +9,7 @@ TEST_CASE("not built: nlohmann-json is missing") {}
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -134,6 +135,40 @@ TEST_CASE("names are quoted, and what the problem doesn't have is left out") {
     const auto trace = json::parse(schedule_to_chrome_trace(p, report));
     CHECK(trace["otherData"]["problem"] == "\"\n\xEF\xBF\xBD");
     CHECK(of_phase(trace, "X").size() == 12);
+}
+
+TEST_CASE("a measurement and its plan are processes beside each other") {
+    const auto p = sample::two_ranks();
+    const auto plan = sample::report_of(p);
+    auto slower = plan;
+    slower.method = "measured";
+    for (auto& timed : slower.schedule.operations)
+        timed = {timed.op, 2 * timed.start, 2 * timed.end};
+    const auto trace = json::parse(overlay_to_chrome_trace(p, plan, slower));
+    CHECK(trace["otherData"]["method"] == "measured");
+    std::map<int, std::pair<std::string, int>> processes;
+    for (const auto& event : of_phase(trace, "M")) {
+        if (event["name"] == "process_name") processes[event["pid"]].first = event["args"]["name"];
+        if (event["name"] == "process_sort_index") processes[event["pid"]].second = event["args"]["sort_index"];
+    }
+    const decltype(processes) expected{
+        {1, {"rank 0 plan", 0}}, {2, {"rank 0 measured", 1}}, {3, {"rank 1 plan", 2}}, {4, {"rank 1 measured", 3}}};
+    CHECK(processes == expected);
+    std::map<int, double> last;
+    for (const auto& slice : of_phase(trace, "X"))
+        last[slice["pid"]] = std::max(last[slice["pid"]], slice["ts"].get<double>() + slice["dur"].get<double>());
+    CHECK(last == std::map<int, double>{{1, 17000.0}, {2, 34000.0}, {3, 13000.0}, {4, 26000.0}});
+    // Each has arrows of its own.
+    std::map<int, std::vector<std::string>> arrows;
+    for (const auto* phase : {"s", "f"})
+        for (const auto& event : of_phase(trace, phase))
+            arrows[event["id"]].push_back(slice_at(trace, event));
+    CHECK(arrows.size() == 14);
+    for (const auto& [id, ends] : arrows) {
+        REQUIRE(ends.size() == 2);
+        CHECK(!ends[0].empty());
+        CHECK(!ends[1].empty());
+    }
 }
 
 #endif

@@ -202,3 +202,47 @@ TEST_CASE("a thinned curve keeps its peaks and where it ends") {
     CHECK(detail::thinned(curve, duration{}) == curve);
     CHECK(detail::thinned({}, duration{1}).empty());
 }
+
+TEST_CASE("an overlay has the measurement and its plan on one axis") {
+    auto p = sample::two_ranks();
+    const auto plan = sample::report_of(p);
+    auto slower = plan;
+    slower.method = "measured";
+    for (auto& timed : slower.schedule.operations)
+        timed = {timed.op, 2 * timed.start, 2 * timed.end};
+    slower.measures = measure(p, slower.schedule);
+    const auto svg = overlay_to_svg(p, plan, slower, {.width = 96 + 84 + 1700});
+    CHECK(malformation(svg).empty());
+    CHECK(sample::count(svg, "<rect class=\"o ") == 24);
+    CHECK(sample::contains(svg, ">sample · measured</text>"));
+    CHECK(sample::contains(svg, ">measured makespan 34 ms  ·  planned 17 ms  ·  ratio 2  ·  bubble rate 41.2 %"));
+    for (const auto& timed : plan.schedule.operations) {
+        const auto name = to_string(timed.op) + ": ";
+        CHECK(sample::count(svg, "<title>planned " + name + format_number(timed.start) + " – ") == 1);
+        CHECK(sample::count(svg, "<title>" + name + format_number(2 * timed.start) + " – ") == 1);
+    }
+    // 34 units on 1700 pixels; the plan's row is half as high as the lane, and right above it.
+    CHECK(sample::contains(svg,
+                           "<rect class=\"o F0\" x=\"196\" y=\"96\" width=\"100\" height=\"12\"><title>planned 0F1:"));
+    CHECK(sample::contains(svg, "<rect class=\"o F0\" x=\"296\" y=\"109\" width=\"200\" height=\"26\"><title>0F1:"));
+    CHECK(sample::count(svg, "<path class=\"memory\"") == 2);
+    CHECK(sample::count(svg, "<path class=\"planned\"") == 2);
+    CHECK(sample::contains(svg, ">planned 17</text>"));
+    CHECK(!sample::contains(svg, "lower bound"));
+    CHECK(!sample::contains(figure(p), "planned"));
+}
+
+TEST_CASE("an overlay shows what only the plan has in view") {
+    auto p = sample::two_ranks();
+    const auto plan = sample::report_of(p);
+    auto faster = plan;
+    for (auto& timed : faster.schedule.operations)
+        timed = {timed.op, 0.5 * timed.start, 0.5 * timed.end};
+    faster.measures = measure(p, faster.schedule);
+    const auto svg = overlay_to_svg(p, plan, faster, {.width = 96 + 84 + 1700});
+    // 17 units, the plan's, are as wide as the plot.
+    CHECK(sample::contains(svg, "<rect class=\"o B0\" x=\"1496\" y=\"96\" width=\"300\""));
+    CHECK(sample::contains(svg, "ratio 0.5  ·"));
+    p.objective = objective_kind::span;
+    CHECK(!sample::contains(overlay_to_svg(p, plan, faster), ">planned 17</text>"));
+}

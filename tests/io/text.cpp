@@ -134,6 +134,61 @@ TEST_CASE("the comparison") {
     CHECK(make_baseline(rows[2], duration{17}).outcome == "-5.9 %");
 }
 
+TEST_CASE("a grid of a measurement and its plan has each line twice") {
+    const auto p = sample::two_ranks();
+    const auto plan = sample::report_of(p);
+    auto measured = plan;
+    measured.method = "measured";
+    for (auto& timed : measured.schedule.operations)
+        if (timed.start >= duration{10}) timed = {timed.op, timed.start + duration{1}, timed.end + duration{1}};
+    std::ostringstream out;
+    write_overlay_grid(out, p, plan, measured);
+    CHECK(out.str() == "sample, measured: one column is 0.5 ms\n"
+                       "time [ms]    |0        |5        |10       |15\n"
+                       "rank 0 plan  0F0-0F1-........0I0-W-......0B1---..\n"
+                       "rank 0 run   0F0-0F1-........0I0-..W-......0B1---\n"
+                       "  host plan      O-      R-\n"
+                       "  host run       O-      R-\n"
+                       "rank 1 plan  ......1F0-1I0-1F1-W-1B1---..........\n"
+                       "rank 1 run   ......1F0-1I0-1F1-W-..1B1---........\n"
+                       "  host plan\n"
+                       "  host run\n");
+}
+
+TEST_CASE("differences are a table") {
+    const auto p = sample::two_ranks();
+    const auto plan = sample::by_hand(p);
+    auto measured = plan;
+    for (auto& timed : measured.operations)
+        if (timed.op.kind == operation_kind::forward) timed.end += duration{timed.op.stage == stage{0} ? 0.25 : -0.25};
+    for (auto& timed : measured.operations)
+        if (is_transfer(timed.op.kind)) timed = {timed.op, timed.start - duration{1}, timed.end};
+    time_difference messages;
+    messages.add(duration{1}, duration{1.5});
+    std::ostringstream out;
+    write_differences(out, p, compare_kinds(plan, measured), messages);
+    CHECK(out.str() == "kind     count  planned [ms]  measured [ms]  longer, mean  at most  later, at most\n"
+                       "F            4             2              2             0    +0.25               0\n"
+                       "I            2             2              2             0        0               0\n"
+                       "W            2             1              1             0        0               0\n"
+                       "B            2             3              3             0        0               0\n"
+                       "OFFLOAD      1             1              2            +1       +1              -1\n"
+                       "RELOAD       1             1              2            +1       +1              -1\n"
+                       "message      1             1            1.5          +0.5     +0.5               -\n");
+    out.str("");
+    write_differences(out, p, {});
+    CHECK(!sample::contains(out.str(), "message"));
+}
+
+TEST_CASE("a table puts names left, numbers right, and leaves sentences alone") {
+    std::ostringstream out;
+    write_table(out, {{"name", "count", "µs"}, {"a", "1000000", "5"}, {"longer", "as long as it likes to be"}});
+    CHECK(out.str() == "name      count  µs\na       1000000   5\nlonger  as long as it likes to be\n");
+    out.str("");
+    write_table(out, {});
+    CHECK(out.str().empty());
+}
+
 TEST_CASE("round steps") {
     for (const auto& [least, step] :
          {std::pair{1.0, 1.0}, {1.1, 2.0}, {2.5, 5.0}, {5.1, 10.0}, {0.03, 0.05}, {700.0, 1000.0}})

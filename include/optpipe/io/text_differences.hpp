@@ -8,7 +8,9 @@
 #include "optpipe/schedule/differences.hpp"
 #include "optpipe/schedule/operation.hpp"
 
+#include <cmath>
 #include <cstddef>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -17,20 +19,24 @@
 namespace optpipe {
 namespace detail {
 
-inline std::string signed_number(duration d) {
+/// A difference beside the time that it is of; what is too little to matter is 0.
+inline std::string difference_text(duration difference, duration whole) {
+    constexpr double matters = 1e-4;
     constexpr int digits = 4;
-    return (d > duration{} ? "+" : "") + format_number(d, digits);
+    if (std::abs(difference.value()) <= matters * whole.value()) return "0";
+    return (difference > duration{} ? "+" : "") + format_number(difference, digits);
 }
 
-inline table_row difference_cells(std::string name, const time_difference& d, std::string latest) {
+inline table_row difference_cells(std::string name, const time_difference& d, std::optional<duration> latest) {
     const auto count = static_cast<double>(d.count);
+    const auto planned = d.planned / count;
     return {std::move(name),
             std::to_string(d.count),
-            format_number(d.planned / count),
+            format_number(planned),
             format_number(d.measured / count),
-            signed_number(d.mean()),
-            signed_number(d.worst),
-            std::move(latest)};
+            difference_text(d.mean(), planned),
+            difference_text(d.worst, planned),
+            latest ? difference_text(*latest, planned) : "-"};
 }
 
 } // namespace detail
@@ -43,8 +49,8 @@ inline void write_differences(std::ostream& out, const problem& p, const std::ve
     std::vector<table_row> rows{
         {"kind", "count", "planned" + unit, "measured" + unit, "longer, mean", "at most", "later, at most"}};
     for (const auto& d : kinds)
-        rows.push_back(detail::difference_cells(std::string{spelling(d.kind)}, d, detail::signed_number(d.latest)));
-    if (messages.count > 0) rows.push_back(detail::difference_cells("message", messages, "-"));
+        rows.push_back(detail::difference_cells(std::string{spelling(d.kind)}, d, d.latest));
+    if (messages.count > 0) rows.push_back(detail::difference_cells("message", messages, std::nullopt));
     write_table(out, rows);
 }
 

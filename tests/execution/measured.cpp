@@ -1,0 +1,105 @@
+#include "optpipe/execution/measured.hpp"
+
+#include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/schedule/evaluate.hpp"
+#include "optpipe/schedule/lower.hpp"
+#include "optpipe/testing/executor_model.hpp"
+#include "optpipe/testing/trace_run.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+using namespace optpipe;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Two ranks whose activations travel for 0.5, room for one and a half stashes.
+problem two_ranks() {
+    const stage_costs c{duration{2},    duration{2},    duration{1},
+                        memory_size{2}, memory_size{1}, transfer_times{duration{1}, duration{1}}};
+    auto p = to_problem(make_problem(graph<2, 4>{}, uniform_memory{c}, memory_size{3}));
+    p.p2p = hop_times<>{duration{0.5}};
+    return p;
+}
+
+/// A plan that ran on virtual time, where a unit is a second.
+struct traced {
+    problem p = two_ranks();
+    schedule planned = *build_schedule(p, adaptive);
+    std::vector<rank_program> programs = *lower(p, planned, {.bytes_per_unit = 4.0, .message_bytes = 8});
+    std::vector<rank_times> times;
+
+    traced() {
+        std::vector<testing::tracing_model> models(2, testing::tracing_model{p.graph.stages()});
+        auto result = testing::trace(
+            programs, testing::planned_costs(p, &planned), [&](rank r) -> auto& { return models[r.position()]; });
+        times = std::move(result.times);
+    }
+    /// Calls `change(times)` for all instructions of this kind.
+    template <class Change> void change(instruction_kind kind, const Change& change) {
+        for (auto& each : times)
+            for (std::size_t i = 0; i < each.times.size(); ++i)
+                if (each.program->instructions[i].kind == kind) change(each.times[i]);
+    }
+};
+
+duration last_end(const schedule& s) {
+    duration end{};
+    for (const auto& timed : s.operations)
+        end = std::max(end, timed.end);
+    return end;
+}
+
+} // namespace
+
+TEST_CASE("a run that keeps to its plan measures the plan") {
+    const traced run;
+    const auto measured = measured_schedule(run.p.graph, run.times, 1s);
+    CHECK(measurement_violations(run.planned, measured).empty());
+    CHECK(objective_of(run.p, measured).value() == doctest::Approx(objective_of(run.p, run.planned).value()));
+    for (const auto& d : compare_kinds(run.planned, measured)) {
+        CHECK(d.worst.value() == doctest::Approx(0.0));
+        CHECK(d.latest.value() == doctest::Approx(0.0));
+    }
+    for (const auto& each : run.times)
+        CHECK(high_water(each, memory_arena::device) == each.program->device_bytes);
+}
+
+TEST_CASE("a unit of time may be a fraction of a nanosecond") {
+    const traced run;
+    const auto in_seconds = measured_schedule(run.p.graph, run.times, 1s);
+    const auto fine = measured_schedule(run.p.graph, run.times, clock_time{0.25});
+    CHECK(last_end(fine).value() == doctest::Approx(4e9 * last_end(in_seconds).value()));
+    CHECK(on_clock(duration{6}, clock_time{0.25}) == 1ns);
+    CHECK(on_clock(duration{1.5}, 1s) == 1500ms);
+}
+
+TEST_CASE("a step begins with its first operation, not with who waits for a message") {
+    traced run;
+    const auto before = last_end(measured_schedule(run.p.graph, run.times, 1s));
+    run.change(instruction_kind::exchange, [](auto& when) { when.start -= 100s; });
+    CHECK(last_end(measured_schedule(run.p.graph, run.times, 1s)) == before);
+    run.change(instruction_kind::compute, [](auto& when) { when.start += 7s, when.end += 7s; });
+    run.change(instruction_kind::copy, [](auto& when) { when.start += 7s, when.end += 7s; });
+    CHECK(last_end(measured_schedule(run.p.graph, run.times, 1s)) == before);
+}
+
+TEST_CASE("messages are measured from when both ends are there") {
+    traced run;
+    const auto as_planned = compare_messages(run.p, run.times, 1s);
+    CHECK(as_planned.count == 8); // four activations, four gradients
+    CHECK(as_planned.planned.value() == doctest::Approx(4.0));
+    CHECK(as_planned.measured.value() == doctest::Approx(4.0));
+    CHECK(as_planned.worst.value() == doctest::Approx(0.0));
+    run.change(instruction_kind::exchange, [](auto& when) { when.end += 250ms; });
+    const auto slower = compare_messages(run.p, run.times, 1s);
+    CHECK(slower.mean().value() == doctest::Approx(0.25));
+    CHECK(slower.worst.value() == doctest::Approx(0.25));
+    CHECK(compare_messages(run.p, {}, 1s).count == 0);
+}

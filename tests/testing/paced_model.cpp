@@ -1,0 +1,98 @@
+#include "optpipe/testing/paced_model.hpp"
+
+#include "optpipe/execution/threads/run.hpp"
+#include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/schedule/evaluate.hpp"
+#include "optpipe/schedule/lower.hpp"
+#include "optpipe/testing/executor.hpp"
+#include "optpipe/testing/executor_model.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+using namespace optpipe;
+using namespace std::chrono_literals;
+
+namespace {
+
+using testing::paced_model;
+using testing::tracing_model;
+using lane = testing::archetype::lane;
+
+/// Writes down what it is asked for.
+struct noting_model {
+    std::string* notes;
+    template <class Lane> void forward(Lane&, const execution::forward_task&) { *notes += 'F'; }
+    template <class Lane> void backward_input(Lane&, const execution::backward_task&) { *notes += 'I'; }
+    template <class Lane> void backward_weight(Lane&, const execution::weight_task&) { *notes += 'W'; }
+    template <class Lane> void backward(Lane&, const execution::backward_task&) { *notes += 'B'; }
+};
+
+// It can what its model can, and no more.
+static_assert(execution::stage_model<paced_model<tracing_model>, lane>);
+static_assert(execution::has_update<paced_model<tracing_model>, lane>);
+static_assert(!execution::has_backward<paced_model<tracing_model>, lane>);
+static_assert(execution::has_backward<paced_model<noting_model>, lane>);
+static_assert(!execution::has_update<paced_model<noting_model>, lane>);
+
+/// F takes 2, I 3, W 1, transfers 1, a message 0.5.
+problem two_ranks() {
+    const stage_costs c{duration{2},    duration{3},    duration{1},
+                        memory_size{2}, memory_size{1}, transfer_times{duration{1}, duration{1}}};
+    auto p = to_problem(make_problem(graph<2, 3>{}, uniform_memory{c}, memory_size{3}));
+    p.p2p = hop_times<>{duration{0.5}};
+    return p;
+}
+
+} // namespace
+
+TEST_CASE("every call reaches the model, and none is over before its time") {
+    const auto p = two_ranks();
+    std::string notes;
+    struct any_lane {
+    } on;
+    for (const auto spin : {0us, 400us, 10'000us}) {
+        paced_model<noting_model> model{{&notes}, p, 200us, spin};
+        const auto lasts_at_least = [&](std::chrono::nanoseconds least, const auto& call) {
+            const auto start = std::chrono::steady_clock::now();
+            call();
+            CHECK(std::chrono::steady_clock::now() - start >= least);
+        };
+        lasts_at_least(400us, [&] { model.forward(on, {}); });
+        lasts_at_least(600us, [&] { model.backward_input(on, {}); });
+        lasts_at_least(200us, [&] { model.backward_weight(on, {}); });
+        lasts_at_least(800us, [&] { model.backward(on, {}); });
+    }
+    CHECK(notes == "FIWBFIWBFIWB");
+}
+
+TEST_CASE("a plan is played through on threads") {
+    const auto p = two_ranks();
+    const auto planned = *build_schedule(p, adaptive);
+    const auto programs = *lower(p, planned, {.bytes_per_unit = 64.0, .message_bytes = 8, .update = true});
+    constexpr clock_time unit = 300us;
+    threads::options how;
+    how.copies = threads::planned_copies(p, unit);
+    how.messages = threads::planned_messages(p, unit);
+    how.transfer = p.transfer;
+    how.record_times = true;
+    threads::cluster ranks{2, how};
+    std::vector<paced_model<tracing_model>> models(2, {tracing_model{2}, p, unit});
+    const auto times = threads::run(
+        programs, ranks, [&](rank r) -> auto& { return models[r.position()]; });
+    for (const auto& each : models) {
+        CHECK(each.model().weights() == 3);
+        CHECK(each.model().updates() == 1);
+    }
+    // Nothing is faster than planned; what is measured may lose half a nanosecond.
+    const auto slack = duration{1e-3};
+    const auto measured = measured_schedule(p.graph, times, unit);
+    CHECK(objective_of(p, measured) >= objective_of(p, planned) - slack);
+    for (const auto& timed : measured.operations)
+        CHECK(timed.end - timed.start >= duration_of(p, timed.op) - slack);
+    CHECK(compare_messages(p, times, unit).mean() >= -slack);
+}
