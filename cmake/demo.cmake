@@ -1,4 +1,5 @@
-# cmake -P cmake/demo.cmake: builds the program, plans one training step and draws it. Runs from any directory.
+# cmake -P cmake/demo.cmake: builds the program, plans one training step, runs it on threads, and draws both. Runs from
+# any directory.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/bootstrap.cmake)
 
@@ -14,6 +15,15 @@ optpipe_run(
     --trace build/demo/${name}.trace.json
 )
 message(NOTICE "
+The same step on threads, with operations that take as long as planned, in half a second:
+")
+optpipe_run(
+    build/release/bin/optpipe run examples/data/${name}.json build/demo/${name}.schedule.json
+    --out build/demo/${name}.measured.json
+    --svg build/demo/${name}.measured.svg
+)
+message(NOTICE "
 The picture:   ${optpipe_source}/build/demo/${name}.svg (open it in a browser)
 The trace:     ${optpipe_source}/build/demo/${name}.trace.json (open it in https://ui.perfetto.dev)
-The schedule:  ${optpipe_source}/build/demo/${name}.schedule.json")
+The schedule:  ${optpipe_source}/build/demo/${name}.schedule.json
+As it ran:     ${optpipe_source}/build/demo/${name}.measured.svg (the plan in the narrow rows)")

@@ -46,10 +46,25 @@ struct check_options {
 };
 int check(const check_options& options);
 
+struct run_options {
+    std::string problem;
+    std::string schedule;
+    std::size_t steps = 1;
+    /// Seconds that a unit of the problem's time takes.
+    std::optional<double> scale;
+    std::string out;
+    std::string svg;
+    std::string trace;
+    bool quiet = false;
+};
+int run(const run_options& options);
+
 struct draw_options {
     std::string schedule;
     std::string problem;
+    std::string measured;
     std::string svg;
+    std::string trace;
 };
 int draw(const draw_options& options);
 

@@ -58,11 +58,29 @@ void add_check(CLI::App& app, program::check_options& o, std::function<int()>& c
     command->callback([&] { chosen = [&] { return program::check(o); }; });
 }
 
+void add_run(CLI::App& app, program::run_options& o, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand("run", "Run a schedule on threads, with operations that take as long as planned, and measure it");
+    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1)")->required();
+    command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1)")->required();
+    command->add_option("--steps", o.steps, "Training steps; what is shown is the one in the middle")
+        ->check(CLI::Range(1, 1000000))
+        ->capture_default_str();
+    command->add_option("--scale", o.scale, "Seconds that a unit of the problem's time takes (default: as many as make a step half a second)")
+        ->check(not_negative);
+    command->add_option("--out", o.out, "Write what was measured (optpipe.schedule/1)");
+    command->add_option("--svg", o.svg, "Write a picture of plan and measurement");
+    command->add_option("--trace", o.trace, "Write a Chrome trace of both, for Perfetto");
+    command->add_flag("--quiet", o.quiet, "Print nothing but errors");
+    command->callback([&] { chosen = [&] { return program::run(o); }; });
+}
+
 void add_draw(CLI::App& app, program::draw_options& o, std::function<int()>& chosen) {
-    auto* command = app.add_subcommand("draw", "Draw a schedule");
+    auto* command = app.add_subcommand("draw", "Draw a schedule, or a measurement over it");
     command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1)")->required();
     command->add_option("--problem", o.problem, "The problem that it is for")->required();
-    command->add_option("--svg", o.svg, "Where the picture goes")->required();
+    command->add_option("--measured", o.measured, "What was measured of it (optpipe.schedule/1): draw both, and print them and how they differ");
+    command->add_option("--svg", o.svg, "Where the picture goes");
+    command->add_option("--trace", o.trace, "Where a Chrome trace goes, for Perfetto");
     command->callback([&] { chosen = [&] { return program::draw(o); }; });
 }
 
@@ -137,6 +155,7 @@ int main(int count, char** arguments) {
     program::plan_options plan;
     program::compare_options compare;
     program::check_options check;
+    program::run_options run_plan;
     program::draw_options draw;
     program::solve_options solve;
     program::export_mps_options export_mps;
@@ -145,6 +164,7 @@ int main(int count, char** arguments) {
     add_plan(app, plan, chosen);
     add_compare(app, compare, chosen);
     add_check(app, check, chosen);
+    add_run(app, run_plan, chosen);
     add_draw(app, draw, chosen);
 #if defined(OPTPIPE_HAS_MILP)
     add_solve(app, solve, chosen);

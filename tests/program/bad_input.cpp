@@ -16,13 +16,14 @@ using nlohmann::json;
 
 namespace {
 
-/// What plan, compare, check and draw say of a problem file. All must refuse it, alike, and leave the folder as it was.
+/// What plan, compare, check, run and draw say of a problem file. All must refuse it, alike, and leave the folder as it was.
 finished refusal_of(const workplace& place, const std::string& problem) {
     const auto before = place.files();
     const auto first = run({"plan", problem, "--out", place / "out.json", "--svg", place / "out.svg"});
     const std::vector<std::string> others[] = {
         {"compare", problem, "--json", place / "out.json"},
         {"check", problem, data("two-ranks.json")},
+        {"run", problem, data("two-ranks.json"), "--out", place / "out.json"},
         {"draw", data("two-ranks.json"), "--problem", problem, "--svg", place / "out.svg"}};
     for (const auto& arguments : others) {
         const auto other = run(arguments);

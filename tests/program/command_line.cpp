@@ -12,7 +12,7 @@ using namespace program;
 TEST_CASE("help and version are answers") {
     const auto help = run({"--help"});
     CHECK_MESSAGE(help.status == 0, help);
-    for (const auto* command : {"plan", "compare", "check", "draw"}) {
+    for (const auto* command : {"plan", "compare", "check", "run", "draw"}) {
         CHECK_MESSAGE(contains(help.out, command), help);
         const auto own = run({command, "--help"});
         CHECK_MESSAGE((own.status == 0 && own.err.empty()), own);
@@ -56,6 +56,7 @@ TEST_CASE("a wrong command line is refused with one line that says what is wrong
         {{"plan", problem, "--seed", "-1"}, {"--seed", "-1"}},
         {{"compare"}, {"PROBLEM is required"}},
         {{"check", problem}, {"SCHEDULE is required"}},
+        {{"run", problem}, {"SCHEDULE is required"}},
         {{"draw", problem, "--svg", "x.svg"}, {"--problem is required"}},
     };
     for (const auto& [arguments, says] : cases) {

@@ -9,6 +9,7 @@ TEST_CASE("not built: the program is missing") {}
 #include <nlohmann/json.hpp>
 
 #include <string>
+#include <vector>
 
 using namespace program;
 using nlohmann::json;
@@ -49,6 +50,78 @@ TEST_CASE("what can't be drawn is refused and leaves no picture") {
     const auto full = run({"draw", place / "s.json", "--problem", problem, "--svg", "/dev/full"});
     CHECK_MESSAGE((full.status == 2 && full.says({"/dev/full"})), full);
     CHECK(place.files() == before);
+}
+
+namespace {
+
+/// A plan and a measurement of it in which everything takes twice as long.
+struct measured_plan {
+    workplace place;
+    std::string problem = data("two-ranks.json");
+    json slower;
+
+    measured_plan() {
+        REQUIRE(run({"plan", problem, "--quiet", "--out", place / "s.json"}).status == 0);
+        slower = json::parse(place.read("s.json"));
+        slower["method"] = "measured";
+        for (auto& entry : slower["operations"])
+            for (const auto* when : {"start", "end"})
+                entry[when] = 2.0 * entry[when].get<double>();
+    }
+    [[nodiscard]] finished draw(const json& measured) const {
+        return run({"draw", place / "s.json", "--problem", problem, "--measured",
+                    place.write("m.json", measured.dump()), "--svg", place / "o.svg", "--trace", place / "t.json"});
+    }
+};
+
+} // namespace
+
+TEST_CASE("a measurement is drawn over its plan, whatever its durations") {
+    const measured_plan plan;
+    const auto result = plan.draw(plan.slower);
+    CHECK_MESSAGE((result.status == 0 && result.err.empty()), result);
+    CHECK_MESSAGE(contains(result.out, "rank 0 plan "), result);
+    CHECK_MESSAGE(contains(result.out, "rank 1 run "), result);
+    const auto forwards = words_after("F", result.out);
+    REQUIRE_MESSAGE(forwards.size() == 6, result);
+    CHECK_MESSAGE((std::vector<std::string>{forwards.begin(), forwards.end() - 1} ==
+                   std::vector<std::string>{"8", "10", "20", "+10", "+10"}),
+                  result);
+    CHECK(contains(plan.place.read("o.svg"), "ratio 2  ·"));
+    CHECK(contains(plan.place.read("t.json"), "rank 0 plan"));
+    const auto text_only = run({"draw", plan.place / "s.json", "--problem", plan.problem, "--measured", plan.place / "m.json"});
+    CHECK_MESSAGE((text_only.status == 0 && text_only.out == result.out), text_only);
+}
+
+TEST_CASE("what isn't a measurement of the plan is refused") {
+    const measured_plan plan;
+    auto changed = plan.slower;
+    changed["operations"].erase(changed["operations"].begin());
+    const auto missing = plan.draw(changed);
+    CHECK_MESSAGE((missing.status == 2 && missing.says({"m.json", "0F0 of the plan is missing"})), missing);
+    changed = plan.slower;
+    changed["operations"].push_back(changed["operations"][0]);
+    const auto twice = plan.draw(changed);
+    CHECK_MESSAGE((twice.status == 2 && twice.says({"m.json", "0F0 stands twice"})), twice);
+    changed = plan.slower;
+    changed["operations"][0]["op"] = "0F9";
+    const auto far = plan.draw(changed);
+    CHECK_MESSAGE((far.status == 2 && far.says({"m.json", "0F9", "no such stage"})), far);
+    changed = plan.slower;
+    changed["operations"][0]["end"] = -1.0;
+    const auto backwards = plan.draw(changed);
+    CHECK_MESSAGE((backwards.status == 2 && backwards.says({"m.json", "ends before it starts"})), backwards);
+    CHECK(!plan.place.has("o.svg"));
+    CHECK(!plan.place.has("t.json"));
+}
+
+TEST_CASE("draw without anything to write is refused, a trace alone is enough") {
+    const measured_plan plan;
+    const auto none = run({"draw", plan.place / "s.json", "--problem", plan.problem});
+    CHECK_MESSAGE((none.status == 2 && none.says({"--svg", "--trace", "--measured"})), none);
+    const auto trace = run({"draw", plan.place / "s.json", "--problem", plan.problem, "--trace", plan.place / "t.json"});
+    CHECK_MESSAGE((trace.status == 0 && trace.out.empty()), trace);
+    CHECK(plan.place.has("t.json"));
 }
 
 #endif

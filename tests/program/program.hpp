@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -30,6 +31,17 @@ inline std::string content_of(const fs::path& path) {
 }
 
 inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// The words of the first line that begins with `name` and a space, without the name; none if there is no such line.
+inline std::vector<std::string> words_after(const std::string& name, const std::string& text) {
+    std::istringstream lines{text};
+    for (std::string line; std::getline(lines, line);) {
+        if (!line.starts_with(name + " ")) continue;
+        std::istringstream words{line.substr(name.size())};
+        return {std::istream_iterator<std::string>{words}, {}};
+    }
+    return {};
+}
 
 /// A directory of its own, removed at the end.
 class workplace {

@@ -1,0 +1,189 @@
+#include "commands.hpp"
+#include "schedule_file.hpp"
+#include <optpipe/execution.hpp>
+#include <optpipe/optpipe.hpp>
+#include <optpipe/testing/executor_model.hpp>
+#include <optpipe/testing/paced_model.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <iostream>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace program {
+namespace {
+
+using optpipe::memory_arena;
+using optpipe::memory_size;
+using optpipe::rank;
+using seconds = std::chrono::duration<double>;
+
+/// Where programs run that only pretend: how long a unit of the problem's time is, and how many bytes its memory.
+struct scales {
+    optpipe::clock_time time_unit{};
+    double bytes_per_unit = 1.0;
+
+    [[nodiscard]] memory_size memory(std::size_t bytes) const {
+        return memory_size{static_cast<double>(bytes) / bytes_per_unit};
+    }
+};
+
+/// One step as it ran.
+struct step {
+    std::vector<optpipe::rank_times> times;
+    optpipe::schedule_report report;
+};
+
+optpipe::duration last_end(const optpipe::schedule& s) {
+    optpipe::duration end{};
+    for (const auto& timed : s.operations)
+        end = std::max(end, timed.end);
+    return end;
+}
+
+scales scales_for(const run_options& options, const optpipe::schedule_report& plan) {
+    constexpr seconds usual{0.5};
+    constexpr seconds least{1e-6};
+    constexpr seconds most{24.0 * 3600.0};
+    const auto end = last_end(plan.schedule).value();
+    const seconds unit = options.scale ? seconds{*options.scale} : usual / end;
+    if (!(unit * end >= least && unit * end <= most))
+        throw optpipe::error{"--scale: a step would take " + optpipe::format_number((unit * end).count()) +
+                             " s; it must be a microsecond to a day"};
+    // So small that filling and checking the buffers takes no time to speak of.
+    constexpr double most_bytes = 65536.0;
+    memory_size peak{};
+    for (const auto each : plan.measures.peak_memory)
+        peak = std::max(peak, each);
+    return {unit, peak > memory_size{} ? most_bytes / peak.value() : 1.0};
+}
+
+/// Ranks with links as planned and as much memory as the programs need, not a byte more.
+optpipe::threads::options threads_for(const optpipe::problem& p, const std::vector<optpipe::rank_program>& programs,
+                                      const scales& scale, optpipe::duration end) {
+    optpipe::threads::options how;
+    how.copies = optpipe::threads::planned_copies(p, scale.time_unit);
+    how.messages = optpipe::threads::planned_messages(p, scale.time_unit);
+    how.transfer = p.transfer;
+    how.record_times = true;
+    how.patience = std::max(how.patience, 2 * optpipe::on_clock(end, scale.time_unit));
+    how.device_memory = how.host_memory = optpipe::per_rank<std::size_t>(programs.size());
+    for (const auto& each : programs) {
+        how.device_memory[each.self] = each.device_bytes + each.message_bytes;
+        how.host_memory[each.self] = each.host_bytes;
+    }
+    return how;
+}
+
+/// Runs the steps one after the other, each from a start of its own. Every operation takes its planned time and checks
+/// that it finds what the ones before have left.
+std::vector<step> run_steps(const run_options& options, const optpipe::problem& p, const optpipe::schedule_report& plan,
+                            const std::vector<optpipe::rank_program>& programs, const scales& scale) {
+    using optpipe::testing::tracing_model;
+    using model = optpipe::testing::paced_model<tracing_model>;
+    std::vector<model> models(p.graph.ranks(), model{tracing_model{p.graph.stages()}, p, scale.time_unit});
+    optpipe::threads::cluster ranks{p.graph.ranks(), threads_for(p, programs, scale, last_end(plan.schedule))};
+    std::vector<step> steps;
+    while (steps.size() < options.steps) {
+        auto times = optpipe::threads::run(programs, ranks, [&](rank r) -> model& { return models[r.position()]; });
+        auto measured = optpipe::measured_schedule(p.graph, times, scale.time_unit);
+        const auto method = plan.method + (plan.method.empty() ? "" : ", ") + "measured on threads";
+        steps.push_back({std::move(times), optpipe::make_report(p, method, std::move(measured))});
+    }
+    return steps;
+}
+
+/// The one in the middle by its step time, the shorter where there are two.
+const step& median_of(std::vector<step>& steps) {
+    const auto middle = steps.begin() + static_cast<std::ptrdiff_t>((steps.size() - 1) / 2);
+    std::nth_element(steps.begin(), middle, steps.end(), [](const step& a, const step& b) {
+        return a.report.measures.objective < b.report.measures.objective;
+    });
+    return *middle;
+}
+
+void print_step(const optpipe::problem& p, const optpipe::schedule_report& plan, const std::vector<step>& steps,
+                const step& shown, const scales& scale) {
+    const auto planned = plan.measures.objective;
+    const auto measured = shown.report.measures.objective;
+    const auto unit = p.time_unit.empty() ? "" : " " + optpipe::printable(p.time_unit);
+    std::cout << optpipe::printable(p.name.empty() ? "problem" : p.name) << ": planned "
+              << optpipe::format_number(planned) << unit << ", measured " << optpipe::format_number(measured) << unit
+              << ", ratio " << optpipe::format_number(measured / planned, 4);
+    if (steps.size() > 1) std::cout << " (median of " << steps.size() << " steps)";
+    std::cout << "; one" << (unit.empty() ? " unit" : unit) << " of the plan took "
+              << optpipe::format_number(scale.time_unit.count() * 1e-3, 4) << " us\n\n";
+}
+
+void print_memory(const optpipe::problem& p, const optpipe::schedule_report& plan, const step& shown,
+                  const scales& scale) {
+    constexpr int digits = 4;
+    const auto cell = [&](memory_size size) {
+        return size.is_unlimited() ? std::string{"-"} : optpipe::format_number(size, digits);
+    };
+    const auto unit = p.memory_unit.empty() ? "" : " [" + optpipe::printable(p.memory_unit, 20) + "]";
+    std::vector<optpipe::table_row> rows{
+        {"memory" + unit, "planned peak", "high-water mark", "limit", "host: planned peak", "host: high-water mark"}};
+    for (const auto& each : shown.times) {
+        const rank r = each.program->self;
+        rows.push_back({"rank " + std::to_string(r.value()), cell(plan.measures.peak_memory[r]),
+                        cell(scale.memory(optpipe::high_water(each, memory_arena::device))), cell(p.memory_limit[r]),
+                        cell(plan.measures.peak_host_memory[r]),
+                        cell(scale.memory(optpipe::high_water(each, memory_arena::host)))});
+    }
+    std::cout << '\n';
+    optpipe::write_table(std::cout, rows);
+}
+
+void write_files(const run_options& options, const optpipe::problem& p, const optpipe::schedule_report& plan,
+                 const optpipe::schedule_report& measured) {
+    if (!options.out.empty()) optpipe::write_file(options.out, optpipe::schedule_to_json(p, measured));
+    if (!options.svg.empty()) optpipe::write_file(options.svg, optpipe::overlay_to_svg(p, plan, measured));
+    if (!options.trace.empty()) optpipe::write_file(options.trace, optpipe::overlay_to_chrome_trace(p, plan, measured));
+}
+
+optpipe::schedule_report read_valid_plan(const optpipe::problem& p, const std::string& path) {
+    const auto [document, schedule] = read_schedule_for(p, path);
+    if (auto broken = optpipe::validate(p, schedule); !broken.empty())
+        throw optpipe::input_error{optpipe::printable(path, 400), std::move(broken)};
+    return optpipe::make_report(p, document.method, schedule);
+}
+
+} // namespace
+
+int run(const run_options& options) {
+    const auto p = optpipe::read_problem(options.problem);
+    const auto plan = read_valid_plan(p, options.schedule);
+    constexpr std::size_t most_ranks = 256; // each is up to eight threads
+    if (p.graph.ranks() > most_ranks)
+        throw optpipe::error{optpipe::printable(options.problem, 400) + ": has " + std::to_string(p.graph.ranks()) +
+                             " ranks; as threads of one machine run at most " + std::to_string(most_ranks)};
+    const auto scale = scales_for(options, plan);
+    const auto programs =
+        optpipe::lower(p, plan.schedule, {.bytes_per_unit = scale.bytes_per_unit, .message_bytes = 64});
+    if (!programs) {
+        std::cerr << "optpipe: " << optpipe::printable(options.schedule, 400) << ": "
+                  << optpipe::describe(programs.why()) << '\n';
+        return no_schedule;
+    }
+    std::vector<step> steps;
+    try {
+        steps = run_steps(options, p, plan, *programs, scale);
+    } catch (const std::system_error& e) {
+        throw optpipe::error{std::string{"can't start a thread for each lane of each rank: "} + e.what()};
+    }
+    const auto& shown = median_of(steps);
+    write_files(options, p, plan, shown.report);
+    if (options.quiet) return success;
+    print_step(p, plan, steps, shown, scale);
+    optpipe::write_differences(std::cout, p, optpipe::compare_kinds(plan.schedule, shown.report.schedule),
+                               optpipe::compare_messages(p, shown.times, scale.time_unit));
+    print_memory(p, plan, shown, scale);
+    return success;
+}
+
+} // namespace program

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <optpipe/io/json.hpp>
+#include <optpipe/io/schedule_document.hpp>
+
+#include <string>
+#include <utility>
+
+namespace program {
+
+/// A schedule file that was held against its problem.
+struct schedule_file {
+    optpipe::schedule_document document;
+    optpipe::schedule schedule;
+};
+
+/// Throws `input_error` if the file has operations that the problem doesn't have. It may break rules of the problem.
+inline schedule_file read_schedule_for(const optpipe::problem& p, const std::string& path) {
+    schedule_file file{optpipe::read_schedule(path), {}};
+    file.schedule = optpipe::to_schedule(p, file.document);
+    auto violations = file.document.unreadable;
+    const optpipe::operation_numbering<optpipe::any_graph> possible{p.graph};
+    for (const auto& timed : file.schedule.operations)
+        if (!possible.contains(timed.op))
+            violations.push_back({"operations", to_string(timed.op) + ": no such stage or microbatch"});
+    if (!violations.empty()) throw optpipe::input_error{optpipe::printable(path, 400), std::move(violations)};
+    return file;
+}
+
+} // namespace program
