@@ -26,7 +26,7 @@ struct duplicate_rows {
                 hash.add(t.column.value());
             groups.add(hash.value(), r, [&](row first, row second) {
                 const double factor = ratio(m, first, second, slack);
-                if (factor != 0.0) found.add(merged(m, first, second, factor, slack));
+                if (factor != 0.0) found.add(merged(m, first, second, factor));
                 return factor != 0.0;
             });
         }
@@ -47,14 +47,12 @@ private:
         return factor;
     }
 
-    static proposal merged(const reducible& m, row first, row second, double factor, const margins& slack) {
+    static proposal merged(const reducible& m, row first, row second, double factor) {
         double lower = m.lower(second) / factor;
         double upper = m.upper(second) / factor;
         if (factor < 0.0) std::swap(lower, upper);
         lower = std::max(lower, m.lower(first));
         upper = std::min(upper, m.upper(first));
-        if (lower > upper + slack.excess_at(lower)) return {{give_up{verdict::infeasible}}, {first, second}, {}};
-        if (slack.same(lower, upper)) lower = upper = m.is_equation(second) ? lower : upper;
         return {{bound_row{first, lower, upper}, remove_row{second}}, {first, second}, {}};
     }
 };

@@ -31,12 +31,14 @@ public:
     reducer(const model& m, const margins& slack) : m_{m}, slack_{slack} {
         for (const variable x : m.all_variables())
             if (apply(bound_column{x, m.lower(x), m.upper(x)}) == verdict::infeasible) is_infeasible_ = true;
+        for (const row r : m.all_rows())
+            if (apply(bound_row{r, m_.lower(r), m_.upper(r)}) == verdict::infeasible) is_infeasible_ = true;
     }
 
     [[nodiscard]] const reducible& state() const { return m_; }
     [[nodiscard]] const std::vector<undo>& undos() const { return undos_; }
     [[nodiscard]] const std::vector<presolve_count>& counts() const { return counts_; }
-    /// By the bounds of its columns alone.
+    /// By the bounds of a column or a row alone.
     [[nodiscard]] bool is_infeasible() const { return is_infeasible_; }
 
     template <class Method> verdict run(const Method& method) {
@@ -116,7 +118,8 @@ private:
         double lower = std::max(m_.lower(b.x), m_.is_integer(b.x) ? slack_.rounded_up(b.lower) : b.lower);
         double upper = std::min(m_.upper(b.x), m_.is_integer(b.x) ? slack_.rounded_down(b.upper) : b.upper);
         if (lower > upper + slack_.excess_at(lower)) return verdict::infeasible;
-        if (lower > upper || slack_.same(lower, upper)) return apply(fix_column{b.x, nearest(b.x, lower, upper)});
+        // However near they are: what lies between them may be all that other rows leave.
+        if (lower >= upper) return apply(fix_column{b.x, nearest(b.x, lower, upper)});
         if (lower == m_.lower(b.x) && upper == m_.upper(b.x)) return verdict::unchanged;
         m_.set_bounds(b.x, lower, upper);
         return verdict::applied;
@@ -146,8 +149,12 @@ private:
         return verdict::applied;
     }
     verdict apply(const bound_row& b) {
-        if (m_.lower(b.at) == b.lower && m_.upper(b.at) == b.upper) return verdict::unchanged;
-        b.apply(m_);
+        if (b.lower > b.upper + slack_.excess_at(b.lower)) return verdict::infeasible;
+        // Sides that cross by no more than that are those of an equation.
+        const double middle = b.lower + (b.upper - b.lower) / 2.0;
+        const auto sides = b.lower > b.upper ? bound_row{b.at, middle, middle} : b;
+        if (m_.lower(b.at) == sides.lower && m_.upper(b.at) == sides.upper) return verdict::unchanged;
+        sides.apply(m_);
         return verdict::applied;
     }
     template <class Reduction> verdict apply(const Reduction& r) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <span>
 #include <utility>
 #include <variant>
@@ -19,16 +20,14 @@ namespace optpipe::milp::presolving {
 /// How computed numbers are told apart.
 struct margins {
     tolerance feasibility{1e-6}; ///< a bound that is missed by more proves that there is no solution
-    tolerance equality{1e-9};    ///< numbers that differ by less are the same
+    tolerance equality{1e-12};   ///< coefficients that differ by less are the same, but for rounding
 
     [[nodiscard]] static double scale(double a) { return std::max(1.0, std::abs(a)); }
     [[nodiscard]] double excess_at(double a) const { return feasibility.at(scale(a)); }
-    [[nodiscard]] double noise_at(double a) const { return equality.at(scale(a)); }
-    [[nodiscard]] bool same(double a, double b) const {
-        const bool are_finite = std::isfinite(a) && std::isfinite(b);
-        return a == b || (are_finite && std::abs(a - b) <= equality.at(std::max(scale(a), scale(b))));
-    }
-    [[nodiscard]] bool is_whole(double a) const { return std::abs(a - std::round(a)) <= noise_at(a); }
+    /// Of a bound that has just been computed. No more than that: what a column may be off by, times a coefficient, is
+    /// what its rows are off by.
+    [[nodiscard]] static double noise_at(double a) { return 4.0 * std::numeric_limits<double>::epsilon() * scale(a); }
+    [[nodiscard]] bool is_whole(double a) const { return std::abs(a - std::round(a)) <= equality.at(scale(a)); }
     [[nodiscard]] double rounded_up(double a) const { return std::ceil(a - feasibility.at(1.0)); }
     [[nodiscard]] double rounded_down(double a) const { return std::floor(a + feasibility.at(1.0)); }
 };

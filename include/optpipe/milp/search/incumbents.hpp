@@ -39,9 +39,14 @@ public:
     /// model.
     [[nodiscard]] std::optional<solution> verified(std::vector<double> values) const {
         if (values.size() != given_->variables()) return std::nullopt;
+        auto tidy = values;
         for (const variable x : given_->all_variables())
-            values[x.position()] = nudged(x, values[x.position()]);
-        if (!check(*given_, values, tolerance_).empty()) return std::nullopt;
+            tidy[x.position()] = nudged(x, values[x.position()]);
+        // What a value is off its bound by may be what a row with a large coefficient needs.
+        if (check(*given_, tidy, tolerance_).empty())
+            values = std::move(tidy);
+        else if (!check(*given_, values, tolerance_).empty())
+            return std::nullopt;
         const double objective = sign_ * (objective_value(*given_, values) - given_->offset());
         return solution{objective, std::move(values)};
     }

@@ -173,10 +173,18 @@ private:
         for (const auto& e : problem_.row_entries(i))
             if (!open(e.column)) add(g, problem_.unit[e.column] * e.coefficient / coefficient);
     }
+    /// After the rows: bounds that are nearly whole multiples of what those have become such. That loses nothing but
+    /// the noise: with whole rows, rounding all columns of a point alike keeps it feasible.
     void measure_bounds(std::size_t j) {
         if (!open(j)) return;
-        add(root(j), problem_.lower[j]);
-        add(root(j), problem_.upper[j]);
+        for (const double bound : {problem_.lower[j], problem_.upper[j]})
+            if (!is_nearly_whole(bound, measures_[root(j)].value())) add(root(j), bound);
+    }
+    [[nodiscard]] bool is_nearly_whole(double bound, double unit) const {
+        constexpr double least_share = 1e-3; // of the unit, which must tell noise from numbers
+        if (!std::isfinite(bound) || unit <= 0.0) return false;
+        const double noise = problem_.tolerances.noise_at(bound);
+        return noise < least_share * unit && std::abs(bound - unit * std::round(bound / unit)) <= noise;
     }
     void add(std::size_t group, double value) {
         if (std::isfinite(value) && !measures_[group].add(value)) bad_[group] = 1;

@@ -12,12 +12,18 @@ struct numbers {
     double integrality = 1e-6;
     /// Smaller coefficients count as 0.
     double zero = 1e-9;
+    /// Sides of rows, times their size (at least 1), may be off by this much: they have been computed. What contradicts
+    /// itself by no more isn't infeasible.
+    double noise = 1e-9;
     /// A bound of a continuous column moves only by more than this share of the distance to the other bound.
     double least_move = 1e-4;
     /// Bounds beyond that are not worth having: rows may creep towards them for ever.
     double huge = 1e10;
 
     [[nodiscard]] double slack(double scale) const { return feasibility * std::max(1.0, std::abs(scale)); }
+    [[nodiscard]] double noise_at(double side) const {
+        return std::isfinite(side) ? noise * std::max(1.0, std::abs(side)) : 0.0;
+    }
 };
 
 } // namespace optpipe::milp::search

@@ -33,12 +33,15 @@ public:
     proof_row(const problem& p, const extra_rows& extra)
         : problem_{&p}, extra_{&extra}, sums_(p.columns(), 0.0), sizes_(p.columns(), 0.0) {}
 
-    /// `multipliers` one per row, above 0 for lower sides; `share` of the objective.
+    /// `multipliers` one per row, above 0 for lower sides; `share` of the objective: with none, what is proven is that
+    /// there is no point at all, which must then hold whatever the noise in the rows' sides.
     void build(std::span<const double> multipliers, double share, double cutoff) {
         const auto& p = *problem_;
         std::fill(sums_.begin(), sums_.end(), 0.0);
         std::fill(sizes_.begin(), sizes_.end(), 0.0);
         limit_ = share > 0.0 ? share * cutoff : 0.0;
+        magnitude_ = std::abs(limit_);
+        noise_ = 0.0;
         if (share > 0.0)
             for (std::size_t j = 0; j < p.columns(); ++j)
                 sizes_[j] = std::abs(sums_[j] = share * p.cost[j]);
@@ -48,6 +51,7 @@ public:
             add(multipliers[i], own ? p.row_entries(i) : std::span<const entry>{more[i - p.rows()].entries},
                 own ? p.row_lower[i] : more[i - p.rows()].lower, own ? p.row_upper[i] : more[i - p.rows()].upper);
         }
+        if (share > 0.0) noise_ = 0.0; // the cutoff has its distance already
     }
     /// Leaves out what is too small to count, at the price of what it could be by the bounds of the root.
     void tidy(const domains& d) {
@@ -69,10 +73,12 @@ public:
 
     [[nodiscard]] std::span<const signed_term> terms() const { return terms_; }
     [[nodiscard]] double limit() const { return limit_; }
+    /// By how much the limit must be passed before that is a contradiction, the arithmetic aside.
+    [[nodiscard]] double noise() const { return noise_; }
     [[nodiscard]] std::size_t bytes() const { return bytes_of(sums_, sizes_, terms_); }
-    /// Whether the bounds contradict it, by more than the arithmetic may have gone wrong.
+    /// Whether the bounds contradict it, by more than the noise and than the arithmetic may have gone wrong.
     [[nodiscard]] bool contradicts(const domains& d) const {
-        double magnitude = std::abs(limit_);
+        double magnitude = magnitude_;
         double least = -limit_;
         for (const auto& t : terms_) {
             const double part = t.weight * d[t.bound];
@@ -80,7 +86,7 @@ public:
             least += part;
             magnitude += std::abs(part);
         }
-        return least > rounding * magnitude + std::numeric_limits<double>::min();
+        return least > noise_ + rounding * magnitude + std::numeric_limits<double>::min();
     }
 
 private:
@@ -93,6 +99,8 @@ private:
             sizes_[e.column] += std::abs(part);
         }
         limit_ -= multiplier * side;
+        magnitude_ += std::abs(multiplier * side);
+        noise_ += std::abs(multiplier) * problem_->tolerances.noise_at(side);
     }
 
     static constexpr double rounding = 1e-12;
@@ -103,6 +111,8 @@ private:
     std::vector<double> sizes_; ///< of what was added up, without signs
     std::vector<signed_term> terms_;
     double limit_ = 0.0;
+    double magnitude_ = 0.0; ///< of what the limit was added up from
+    double noise_ = 0.0;
 };
 
 } // namespace optpipe::milp::search

@@ -54,6 +54,7 @@ public:
 
     /// A row that holds for all points worth looking for. At level 0.
     void add_row(std::span<const entry> entries, double lower, double upper) {
+        if (lower > upper + problem_->tolerances.slack(lower)) contradiction_at_root_ = true;
         if (upper < infinity) enqueue_new(rows_.add(entries, upper, *problem_));
         if (lower > -infinity) enqueue_new(rows_.add_lower(entries, lower, *problem_));
     }
@@ -152,16 +153,17 @@ public:
             const auto target = risen(t, room + slack, domains_[t.bound]);
             if (!target) continue;
             because.clear();
-            explanation.implied(terms, limit + slack, false, *target, because);
+            // What holds at the root needs no reasons.
+            if (level() > 0) explanation.implied(terms, limit + slack, false, *target, because);
             if (!imply(*target, because)) return fail();
         }
         return true;
     }
 
-    /// The conflict of a row that the bounds contradict.
-    void contradict(std::span<const signed_term> terms, double limit) {
+    /// The conflict of a row that the bounds contradict by more than `margin`.
+    void contradict(std::span<const signed_term> terms, double limit, double margin) {
         conflict_.clear();
-        row_explanation{domains_, rows_, problem_->tolerances}.contradiction(terms, limit, 0.0, conflict_);
+        row_explanation{domains_, rows_, problem_->tolerances}.contradiction(terms, limit, margin, conflict_);
         if (level() == 0) contradiction_at_root_ = true;
     }
 
@@ -170,6 +172,7 @@ public:
         switch (why.from) {
         case reason::source::none: break;
         case reason::source::row:
+            visits_ += 1 + rows_[why.which].count / terms_per_visit;
             row_explanation{domains_, rows_, problem_->tolerances}.implied(why.which, l, out);
             break;
         case reason::source::disjunction:

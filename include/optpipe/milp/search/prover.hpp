@@ -219,7 +219,7 @@ private:
             stuck_ = true; // neither a point nor a reason why not
             return;
         }
-        engine.contradict(proof.terms(), proof.limit());
+        engine.contradict(proof.terms(), proof.limit(), proof.noise());
         done_ = !search_.learn_from_conflict();
     }
 

@@ -60,6 +60,8 @@ public:
     [[nodiscard]] double lower(std::size_t j) const { return lower_[j]; }
     [[nodiscard]] double upper(std::size_t j) const { return upper_[j]; }
 
+    /// Infeasible is what stays so if the rows' sides are off by their noise; of what doesn't, the point is one for
+    /// slightly wider rows.
     lp_status solve(control& c, double cutoff, std::size_t iterations = std::numeric_limits<std::size_t>::max()) {
         simplex_limits limits;
         limits.iterations = iterations;
@@ -67,7 +69,8 @@ public:
         limits.stop = c.token();
         limits.deadline = c.deadline();
         const auto before = solver_.iterations();
-        const auto status = solver_.solve(limits);
+        auto status = solver_.solve(limits);
+        if (status == lp_status::infeasible && !is_clearly_infeasible()) status = solve_wider(limits);
         c.count_iterations(solver_.iterations() - before);
         return status;
     }
@@ -115,6 +118,28 @@ public:
     }
 
 private:
+    [[nodiscard]] bool is_clearly_infeasible() const {
+        const auto ray = solver_.infeasibility_ray();
+        const auto& lp = solver_.program();
+        double noise = 0.0;
+        for (std::size_t i = 0; i < ray.size(); ++i)
+            noise += std::abs(ray[i]) * noise_of_row(ray[i] > 0.0 ? lp.row_lower[i] : lp.row_upper[i]);
+        return safe_dual_bound(lp, ray, false) > noise;
+    }
+    [[nodiscard]] double noise_of_row(double side) const { return problem_->tolerances.noise_at(side); }
+    /// Wider by so much more than the noise that what is infeasible then has a proof that beats it.
+    lp_status solve_wider(const simplex_limits& limits) {
+        constexpr double times = 10.0;
+        const auto lower = solver_.program().row_lower;
+        const auto upper = solver_.program().row_upper;
+        for (std::size_t i = 0; i < lower.size(); ++i)
+            solver_.set_row_bounds(i, lower[i] - times * noise_of_row(lower[i]),
+                                   upper[i] + times * noise_of_row(upper[i]));
+        const auto status = solver_.solve(limits);
+        for (std::size_t i = 0; i < lower.size(); ++i)
+            solver_.set_row_bounds(i, lower[i], upper[i]);
+        return status;
+    }
     static simplex_options options_for(std::uint64_t seed) {
         simplex_options o;
         o.seed = seed;

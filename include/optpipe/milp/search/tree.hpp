@@ -233,7 +233,7 @@ private:
         proof_.tidy(engine_.bounds());
         if (!proof_.contradicts(engine_.bounds())) return false;
         watch_closing();
-        engine_.contradict(proof_.terms(), proof_.limit());
+        engine_.contradict(proof_.terms(), proof_.limit(), proof_.noise());
         learn();
         return true;
     }
