@@ -1,0 +1,211 @@
+#pragma once
+
+#include "../../examples/language_model/pipeline_model.hpp"
+#include "optpipe/execution/threads/executor.hpp"
+#include "optpipe/execution/threads/run.hpp"
+#include "optpipe/pipeline/graph.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/lower.hpp"
+#include "optpipe/schedule/measure.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+/// Trains a tiny language model by schedules, on ranks that are threads.
+namespace training {
+
+inline const std::string text =
+    "a schedule is an order; times are derived. what runs is the order of each lane, and no lane waits "
+    "for more than it has to; what is stashed is freed, what travels comes back.";
+inline constexpr language_model::shape tiny{.hidden = 8, .heads = 2, .sequence = 6, .sequences = 2, .vocabulary = 128};
+inline constexpr std::size_t layers = 16;
+
+using stages_type = std::vector<language_model::model_stage<double>>;
+inline stages_type fresh_stages(std::size_t count) {
+    return language_model::make_stages<double>(tiny, layers, count, 7);
+}
+
+/// As many stages as the placement has; with transfers they can be offloaded.
+template <class Placement>
+optpipe::problem problem_with(std::size_t ranks, std::size_t microbatches,
+                              std::optional<optpipe::duration> transfer = std::nullopt) {
+    const optpipe::graph<optpipe::dynamic, optpipe::dynamic, Placement> shape{ranks, microbatches};
+    return language_model::problem_of(fresh_stages(shape.stages()), to_any_graph(shape), transfer);
+}
+/// Each rank's memory holds so many stashes of its largest stage.
+inline void limit_stashes(optpipe::problem& p, double stashes) {
+    for (const auto s : p.graph.all_stages()) {
+        auto& limit = p.memory_limit[p.rank_of(s)];
+        const auto room = stashes * p.costs[s].activation;
+        limit = limit.is_unlimited() ? room : std::max(limit, room);
+    }
+}
+
+/// A part of a stash in one piece.
+class gathered_part {
+public:
+    optpipe::execution::stash_part gather(optpipe::execution::stash_part from) {
+        std::size_t bytes = 0;
+        for (const auto& piece : from)
+            bytes += piece.size();
+        storage_.resize(bytes / sizeof(double));
+        whole_ = std::as_writable_bytes(std::span{storage_});
+        auto to = whole_.begin();
+        for (const auto& piece : from)
+            to = std::copy(piece.begin(), piece.end(), to);
+        return {&whole_, 1};
+    }
+    void scatter(optpipe::execution::stash_part to) const {
+        auto from = whole_.begin();
+        for (const auto& piece : to) {
+            const auto end = from + static_cast<std::ptrdiff_t>(piece.size());
+            std::copy(from, end, piece.begin());
+            from = end;
+        }
+    }
+
+private:
+    std::vector<double> storage_;
+    std::span<std::byte> whole_;
+};
+
+/// The model of the examples on stashes that lie in pieces, as they have to in a plan's peak and not a byte more. Notes
+/// how much of the arena it is handed.
+class scattered_model {
+public:
+    scattered_model(stages_type& stages, std::size_t microbatches) : inner_{stages, text, tiny, microbatches} {}
+
+    template <class Lane> void forward(Lane& on, optpipe::execution::forward_task t) {
+        const auto kept = std::exchange(t.kept, take(t.kept, kept_));
+        const auto freed = std::exchange(t.freed, take(t.freed, freed_));
+        inner_.forward(on, t);
+        kept_.scatter(kept);
+        freed_.scatter(freed);
+    }
+    template <class Lane> void backward_input(Lane& on, optpipe::execution::backward_task t) {
+        const auto kept = std::exchange(t.kept, take(t.kept, kept_));
+        t.freed = take(t.freed, freed_);
+        inner_.backward_input(on, t);
+        kept_.scatter(kept);
+    }
+    template <class Lane> void backward_weight(Lane& on, optpipe::execution::weight_task t) {
+        t.kept = take(t.kept, kept_);
+        inner_.backward_weight(on, t);
+    }
+    template <class Lane> void update(Lane& on, optpipe::stage s) { inner_.update(on, s); }
+
+    [[nodiscard]] const std::vector<double>& losses() const { return inner_.losses(); }
+    /// From the first byte of all pieces to the last.
+    [[nodiscard]] std::size_t reach() const { return end_ > begin_ ? end_ - begin_ : 0; }
+
+private:
+    optpipe::execution::stash_part take(optpipe::execution::stash_part part, gathered_part& whole) {
+        for (const auto& piece : part) {
+            const auto begin = reinterpret_cast<std::uintptr_t>(piece.data());
+            begin_ = std::min(begin_, begin);
+            end_ = std::max(end_, begin + piece.size());
+        }
+        return whole.gather(part);
+    }
+
+    language_model::pipeline_model<double> inner_;
+    gathered_part kept_;
+    gathered_part freed_;
+    std::uintptr_t begin_ = std::numeric_limits<std::uintptr_t>::max();
+    std::uintptr_t end_ = 0;
+};
+
+/// By a schedule, in memory of exactly the plan's peak. Checks that all of it is used, and not a byte more.
+/// Returns the loss of each step.
+inline std::vector<double> train(stages_type& stages, const optpipe::problem& p, const optpipe::schedule& s,
+                                 std::size_t steps, bool update) {
+    const auto programs = lower(p, s,
+                                {.bytes_per_unit = 1.0,
+                                 .alignment = alignof(double),
+                                 .message_bytes = sizeof(double) * stages.front().boundary(),
+                                 .update = update});
+    REQUIRE(programs.has_value());
+    const auto planned = measure(p, s);
+    optpipe::threads::options how;
+    how.device_memory = optpipe::per_rank<std::size_t>(p.graph.ranks());
+    for (const auto& each : *programs) {
+        CHECK(static_cast<double>(each.device_bytes) == planned.peak_memory[each.self].value());
+        how.device_memory[each.self] = each.device_bytes + each.message_bytes;
+    }
+    optpipe::threads::cluster cluster{p.graph.ranks(), how};
+    std::vector<scattered_model> models;
+    for (std::size_t r = 0; r < p.graph.ranks(); ++r)
+        models.emplace_back(stages, p.graph.microbatches());
+    optpipe::threads::run(
+        *programs, cluster, [&](optpipe::rank r) -> scattered_model& { return models[r.position()]; }, steps);
+    std::vector<double> losses(steps);
+    for (const auto& each : *programs) {
+        const auto& model = models[each.self.position()];
+        CHECK(model.reach() == each.device_bytes);
+        for (std::size_t k = 0; k < model.losses().size(); ++k)
+            losses[k] += model.losses()[k];
+    }
+    return losses;
+}
+
+inline std::vector<double> gradients_of(stages_type& stages) {
+    std::vector<double> all;
+    for (auto& each : stages)
+        all.insert(all.end(), each.gradients().begin(), each.gradients().end());
+    return all;
+}
+
+/// The microbatches of each stage in the order in which a schedule adds to its gradients: sums depend on it.
+inline std::vector<std::vector<std::size_t>> weight_order(const optpipe::schedule& s) {
+    auto operations = s.operations;
+    std::stable_sort(operations.begin(), operations.end(),
+                     [](const auto& a, const auto& b) { return a.start < b.start; });
+    std::vector<std::vector<std::size_t>> order(s.graph.stages());
+    for (const auto& timed : operations)
+        if (timed.op.kind == optpipe::operation_kind::backward_weight ||
+            timed.op.kind == optpipe::operation_kind::backward)
+            order[timed.op.stage.position()].push_back(timed.op.microbatch.position());
+    return order;
+}
+/// One step without a pipeline: every microbatch through all stages and back, and then all weight gradients, stage by
+/// stage in the order of a schedule.
+inline std::vector<double> gradients_alone(const optpipe::schedule& s) {
+    const language_model::text_step step{text, tiny, s.graph.microbatches(), 0};
+    auto stages = fresh_stages(s.graph.stages());
+    const auto boundary = stages.front().boundary();
+    std::vector<std::vector<std::vector<double>>> kept(s.graph.microbatches());
+    std::vector<double> in(boundary), out(boundary);
+    for (std::size_t m = 0; m < kept.size(); ++m) {
+        std::vector<std::vector<double>> freed;
+        for (auto& stage : stages) {
+            stage.forward(step[m], in, kept[m].emplace_back(stage.kept()), freed.emplace_back(stage.freed()), out);
+            in.swap(out);
+        }
+        for (std::size_t i = stages.size(); i-- > 0; in.swap(out))
+            stages[i].backward_input(step[m], step.share(), in, kept[m][i], freed[i], out);
+    }
+    const auto order = weight_order(s);
+    for (std::size_t i = 0; i < stages.size(); ++i)
+        for (const auto m : order[i])
+            stages[i].backward_weight(step[m], kept[m][i]);
+    return gradients_of(stages);
+}
+/// One step by a schedule.
+inline std::vector<double> gradients_by(const optpipe::problem& p, const optpipe::schedule& s) {
+    auto stages = fresh_stages(p.graph.stages());
+    train(stages, p, s, 1, false);
+    return gradients_of(stages);
+}
+
+} // namespace training
