@@ -8,8 +8,7 @@ TEST_CASE("not built: nlohmann-json is missing") {}
 
 #include "execution/follow.hpp"
 #include "optpipe/io/json_problem.hpp"
-#include "optpipe/schedule/builders/all.hpp"
-#include "optpipe/schedule/evaluate.hpp"
+#include "schedule/compiled/for_each_schedule.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -37,15 +36,12 @@ TEST_CASE("every builder on every problem file lowers, passes the check, and fol
             const auto fewer = std::min(p.graph.microbatches(), std::max<std::size_t>(6, p.graph.ranks()));
             p.graph = optpipe::any_graph{p.graph.ranks(), fewer, p.graph.placement()};
         }
-        optpipe::for_each_builder([&](const auto& build) {
-            const std::string method{build.name};
+        compiled::for_each_schedule(p, [&](const std::string& method, const optpipe::schedule& s) {
             CAPTURE(method);
-            const auto s = build_schedule(p, build);
-            if (!s) return;
             ++followed;
-            travels += measure(p, *s).offloads > 0 ? 1 : 0;
+            travels += measure(p, s).offloads > 0 ? 1 : 0;
             bool lowered = false;
-            CHECK(follow::follower{p, *s, 1e3}.follow(optpipe::message_lanes::separate, lowered) == "");
+            CHECK(follow::follower{p, s, 1e3}.follow(optpipe::message_lanes::separate, lowered) == "");
         });
     }
     MESSAGE(followed << " schedules, " << travels << " of them with offloading");

@@ -20,7 +20,7 @@ TEST_CASE("a stage on a device computes what a stage on the host does") {
     std::size_t compared = 0;
     for (const auto& s : shapes)
         for (const auto& place : places)
-            for (const auto& each : stage_comparison<loop_device>{device, s, place}.run()) {
+            for (const auto& each : stage_comparison<loop_device>{device, s, place, s.hidden}.run()) {
                 CAPTURE(s.hidden);
                 CAPTURE(place.first);
                 CAPTURE(place.last);

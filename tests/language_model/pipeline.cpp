@@ -1,8 +1,7 @@
 // Under every published schedule the gradients are those of the model without a pipeline, bit for bit.
 #include "language_model/training.hpp"
 #include "optpipe/pipeline/placement.hpp"
-#include "optpipe/schedule/builders/all.hpp"
-#include "optpipe/schedule/evaluate.hpp"
+#include "schedule/compiled/for_each_schedule.hpp"
 
 #include <doctest/doctest.h>
 
@@ -21,14 +20,11 @@ struct tally {
 };
 
 void run_all(const optpipe::problem& p, tally& seen) {
-    optpipe::for_each_builder([&](const auto& build) {
-        const std::string method{build.name};
+    compiled::for_each_schedule(p, [&](const std::string& method, const optpipe::schedule& s) {
         CAPTURE(method);
-        const auto s = build_schedule(p, build);
-        if (!s) return;
         ++seen.runs[method];
-        seen.travels[method] += measure(p, *s).offloads > 0 ? 1 : 0;
-        CHECK(training::gradients_by(p, *s) == training::gradients_alone(*s));
+        seen.travels[method] += measure(p, s).offloads > 0 ? 1 : 0;
+        CHECK(training::gradients_by(p, s) == training::gradients_alone(s));
     });
 }
 
@@ -47,9 +43,8 @@ void run_with(std::size_t ranks) {
     training::limit_stashes(tight_loop, 2.0 + 0.5 * static_cast<double>(ranks));
     run_all(tight_loop, seen);
     std::string missing;
-    optpipe::for_each_builder([&](const auto& build) {
-        if (seen.runs[std::string{build.name}] == 0) missing += std::string{build.name} + " ";
-    });
+    for (const auto& method : compiled::all_methods())
+        if (seen.runs[method] == 0) missing += method + " ";
     CHECK(missing == "");
     for (const char* offloads : {"po", "po-h", "po-f", "adaptive"}) {
         CAPTURE(offloads);
@@ -57,8 +52,19 @@ void run_with(std::size_t ranks) {
     }
 }
 
+/// `gradients_alone` adds up in another order of operations than the whole model does, but the same sums.
+void check_whole_model(std::size_t ranks) {
+    const auto p = training::problem_with<optpipe::placement::linear>(ranks, 5);
+    auto whole = training::fresh_stages(ranks);
+    unpipelined_step(whole, language_model::text_step{training::text, training::tiny, 5, 0}, 5);
+    compiled::for_each_schedule(p, [&](const std::string& method, const optpipe::schedule& s) {
+        if (method == "1f1b") CHECK(training::gradients_alone(s) == training::gradients_of(whole));
+    });
+}
+
 } // namespace
 
+TEST_CASE("without a pipeline") { check_whole_model(4); }
 TEST_CASE("on two ranks") { run_with(2); }
 TEST_CASE("on four ranks") { run_with(4); }
 TEST_CASE("on eight ranks") { run_with(8); }
