@@ -57,13 +57,15 @@ inline constexpr std::size_t alignment = 256;
 /// Puts what was measured into a problem, in milliseconds. All ranks share the link of the one GPU.
 inline void set_costs(optpipe::problem& p, const optpipe::schedule& measured, std::size_t message_bytes) {
     using namespace optpipe;
+    memory_size largest{};
+    for (const auto& c : p.costs)
+        largest = std::max(largest, c.activation);
+    const auto rates = copy_meter{static_cast<std::size_t>(largest.value())}.rates(6);
     for (const stage s : p.graph.all_stages()) {
         auto& c = p.costs[s];
         c.forward = median_of(measured, s, operation_kind::forward);
         c.backward_input = median_of(measured, s, operation_kind::backward_input);
         c.backward_weight = median_of(measured, s, operation_kind::backward_weight);
-        copy_meter meter{static_cast<std::size_t>(c.activation.value())};
-        const auto rates = meter.rates(6);
         const auto transfer = [&](double rate) { return duration{c.activation.value() / (rate * 1e6)}; };
         c.transfer = transfer_times{transfer(rates.out_beside_in), transfer(rates.in_beside_out)};
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optpipe/core/error.hpp>
 #include <optpipe/core/index.hpp>
 #include <optpipe/execution/cuda/device.hpp>
 #include <optpipe/execution/cuda/green_contexts.hpp>
@@ -9,6 +10,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace gpu_bench {
@@ -21,6 +23,9 @@ public:
         const int all = optpipe::cuda::attribute(0, cudaDevAttrMultiProcessorCount);
         // On Hopper parts are multiples of 8.
         const auto least = static_cast<unsigned>(all) / static_cast<unsigned>(ranks) / 8U * 8U;
+        if (least == 0)
+            throw optpipe::error{std::to_string(all) + " multiprocessors can't be divided among " +
+                                 std::to_string(ranks) + " ranks"};
         contexts_ = std::make_unique<optpipe::cuda::green_contexts>(0, static_cast<unsigned>(ranks), least);
         for (std::size_t r = 0; r < ranks; ++r)
             compute_.push_back(contexts_->make_stream(r));

@@ -72,6 +72,7 @@ failed=0
 part() {
     local name=$1 limit=$2 begin=$SECONDS status
     shift 2
+    local shown=${*//$work/OUT}
     local left=$((all_seconds - SECONDS))
     if ((left < 10)); then
         status=124
@@ -85,8 +86,8 @@ part() {
     echo "$name: $(meaning $status), $seconds s"
     ((status == 0)) || failed=1
     parts_json+=("{\"part\": $(quoted "$name"), \"status\": $status, \"meaning\": $(quoted "$(meaning $status)"), \
-\"seconds\": $seconds, \"command\": $(quoted "$*"), \"rows\": [$(paste -sd, "$work/$name.jsonl" 2>/dev/null)]}")
-    local text="## $name: $(meaning $status), $seconds s"$'\n\n'"\`$*\`"$'\n'
+\"seconds\": $seconds, X, \"rows\": [$(paste -sd, "$work/$name.jsonl" 2>/dev/null)]}")
+    local text="## $name: $(meaning $status), $seconds s"$'\n\n'"\`$shown\`"$'\n'
     [[ -s "$work/$name.md" ]] && text+=$(<"$work/$name.md")$'\n'
     ((status == 0)) || text+=$'\n```\n'$(tail -n 20 "$work/$name.log")$'\n```\n'
     parts_markdown+=("$text")
@@ -117,7 +118,7 @@ write_results() {
 bin=build/cuda/bin
 build() {
     # Warnings of another compiler than the project's are no reason to measure nothing.
-    cmake --preset cuda -G "$generator" -DCMAKE_CXX_FLAGS=-ffp-contract=off -DOPTPIPE_BUILD_TESTS=OFF \
+    cmake --fresh --preset cuda -G "$generator" -DCMAKE_CXX_FLAGS=-ffp-contract=off -DOPTPIPE_BUILD_TESTS=OFF \
         -DOPTPIPE_BUILD_EXAMPLES=OFF -DOPTPIPE_BUILD_BENCH=AUTO &&
         cmake --build build/cuda --target bench_gpu -j "$(nproc)"
 }
@@ -139,11 +140,14 @@ training() { # NAME SECONDS OPTIONS...
     part "$name" "$limit" $bin/gpu_training --out "$work/$name" --seconds $((limit - 20)) "$@"
     [[ -e "$work/$name-problem.json" ]] && cp "$work/$name-problem.json" "$prefix-$name-problem.json"
 }
-training training-4-green 90 --ranks 4 --microbatches 8 --on green-contexts
-training training-4-streams 70 --ranks 4 --microbatches 8 --on streams
-training training-8-green 100 --ranks 8 --microbatches 16 --on green-contexts
-training training-8-streams 80 --ranks 8 --microbatches 16 --on streams
-training training-4-green-bf16 60 --ranks 4 --microbatches 8 --on green-contexts --products bf16
+# Eight layers, in four stages or in eight.
+four=(--ranks 4 --layers 2 --microbatches 8)
+eight=(--ranks 8 --layers 1 --microbatches 16)
+training training-4-green 100 "${four[@]}" --on green-contexts
+training training-4-streams 80 "${four[@]}" --on streams
+training training-8-green 110 "${eight[@]}" --on green-contexts
+training training-8-streams 90 "${eight[@]}" --on streams
+training training-4-green-bf16 60 "${four[@]}" --on green-contexts --products bf16
 
 echo "written: $prefix.json, $prefix.md"
 exit $failed

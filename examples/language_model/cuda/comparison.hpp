@@ -51,8 +51,9 @@ struct difference {
 /// Runs the same stage on a device and on the host in double, and says how far apart they are after each operation.
 template <class Device> class stage_comparison {
 public:
-    stage_comparison(Device& on, const shape& s, const stage_place& place)
-        : on_{on}, shape_{s}, place_{place}, host_{s, place, seed}, device_{s, place, seed, device_math<Device>{on}} {}
+    /// Compares pieces of `width` elements; 0: only the whole.
+    stage_comparison(Device& on, const shape& s, const stage_place& place, std::size_t width)
+        : on_{on}, shape_{s}, width_{width}, host_{s, place, seed}, device_{s, place, seed, device_math<Device>{on}} {}
 
     [[nodiscard]] std::vector<difference> run() {
         tokens_ = bytes(1);
@@ -115,7 +116,7 @@ private:
     };
 
     void compare(const std::string& what, std::span<const double> expected, const std::vector<float>& is) {
-        found_.push_back({what, relative_difference(expected, is, shape_.hidden)});
+        found_.push_back({what, relative_difference(expected, is, width_ > 0 ? width_ : expected.size())});
     }
     void compare(const std::string& what, buffers& both) {
         compare(what, both.here, on_.template load<float>(both.reals()));
@@ -138,7 +139,7 @@ private:
 
     Device& on_;
     shape shape_;
-    stage_place place_;
+    std::size_t width_;
     model_stage<double> host_;
     model_stage<float, device_math<Device>> device_;
     std::vector<std::uint8_t> tokens_, targets_;
