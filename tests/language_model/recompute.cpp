@@ -1,11 +1,10 @@
 // Stages that stash their input alone and recompute the rest: the gradients stay the same, bit for bit.
 #include "../../examples/language_model/recomputing_model.hpp"
-
 #include "language_model/training.hpp"
 #include "optpipe/pipeline/placement.hpp"
-#include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+#include "optpipe/schedule/builders/pipe_offload_full.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h1.hpp"
 #include "optpipe/schedule/builders/zero_bubble_v.hpp"
 #include "optpipe/schedule/evaluate.hpp"
@@ -35,26 +34,64 @@ optpipe::problem recomputing(const optpipe::problem& p) {
 }
 
 /// The gradients of one step, and how much device memory each rank took.
-struct outcome {
+struct trained {
     std::vector<double> gradients;
     optpipe::per_rank<std::size_t> device_bytes{ranks};
 };
-outcome train(const optpipe::problem& p, const optpipe::schedule& s) {
+trained train(const optpipe::problem& p, const optpipe::schedule& s, const std::vector<optpipe::stage>& which) {
     auto stages = training::fresh_stages(p.graph.stages());
     const auto programs = lower(p, s,
                                 {.bytes_per_unit = 1.0,
                                  .alignment = alignof(double),
                                  .message_bytes = sizeof(double) * stages.front().boundary(),
                                  .placement = optpipe::part_placement::contiguous,
-                                 .recompute = all_but_last(p)});
+                                 .recompute = which});
     REQUIRE(programs.has_value());
     optpipe::threads::cluster cluster{ranks};
-    std::vector<model> models(ranks, model{stages, training::text, training::tiny, microbatches, all_but_last(p)});
+    std::vector<model> models;
+    for (std::size_t r = 0; r < ranks; ++r)
+        models.emplace_back(stages, training::text, training::tiny, microbatches, which);
     optpipe::threads::run(*programs, cluster, [&](optpipe::rank r) -> model& { return models[r.position()]; });
-    outcome result{training::gradients_of(stages)};
+    trained result{training::gradients_of(stages), optpipe::per_rank<std::size_t>(ranks)};
     for (const auto& each : *programs)
         result.device_bytes[each.self] = each.device_bytes;
     return result;
 }
 
+template <class Placement, class Builder> void check(const Builder& build, bool travels = false) {
+    CAPTURE(std::string{build.name});
+    const auto whole = training::problem_with<Placement>(ranks, microbatches, optpipe::duration{0.5});
+    const auto p = recomputing(whole);
+    const auto s = build_schedule(p, build);
+    REQUIRE(s.has_value());
+    CHECK((measure(p, *s).offloads > 0) == travels);
+    CHECK(train(p, *s, all_but_last(p)).gradients == training::gradients_alone(*s));
+}
+
 } // namespace
+
+TEST_CASE("under schedules with full and with split backwards") {
+    check<placement::linear>(optpipe::gpipe);
+    check<placement::linear>(optpipe::one_forward_one_backward);
+    check<placement::linear>(optpipe::zero_bubble_h1);
+    check<placement::v>(optpipe::zero_bubble_v);
+}
+
+TEST_CASE("what is left of a stash may travel") { check<placement::loop<2>>(optpipe::pipe_offload_full, true); }
+
+TEST_CASE("between forward and backward no more is held than the input") {
+    const auto whole = training::problem_with<placement::linear>(ranks, microbatches);
+    const auto p = recomputing(whole);
+    const auto before = train(whole, *build_schedule(whole, optpipe::gpipe), {});
+    const auto after = train(p, *build_schedule(p, optpipe::gpipe), all_but_last(p));
+    CHECK(before.gradients == after.gradients);
+    const auto stages = training::fresh_stages(ranks);
+    for (const std::size_t r : {0U, 1U, 2U}) {
+        const auto& at = stages[r];
+        const auto stash = sizeof(double) * (at.kept() + at.freed());
+        const auto input = r == 0 ? 0 : sizeof(double) * at.boundary();
+        CHECK(before.device_bytes[optpipe::rank{r}] == microbatches * stash);
+        CHECK(after.device_bytes[optpipe::rank{r}] == microbatches * input + stash);
+    }
+    CHECK(before.device_bytes[optpipe::rank{3}] == after.device_bytes[optpipe::rank{3}]);
+}

@@ -37,6 +37,7 @@ static_assert(!ex::stage_model<mutant::stage_without_backward_input, archetype::
 static_assert(!ex::stage_model<mutant::stage_without_backward_weight, archetype::lane>);
 static_assert(!ex::has_backward<archetype::stage_model, archetype::lane>);
 static_assert(!ex::has_update<archetype::stage_model, archetype::lane>);
+static_assert(!ex::has_recompute<archetype::stage_model, archetype::lane>);
 
 static_assert(ex::executor<archetype::executor>);
 static_assert(!ex::executor<mutant::executor_without_lane_type>);
@@ -55,6 +56,7 @@ static_assert(ex::executor<trace_executor>);
 static_assert(ex::timed_lane<optpipe::threads::lane> && !ex::timed_lane<archetype::lane>);
 static_assert(ex::stage_model<tracing_model, optpipe::threads::lane>);
 static_assert(ex::has_update<tracing_model, optpipe::threads::lane>);
+static_assert(ex::has_recompute<tracing_model, optpipe::threads::lane>);
 
 // Work that would have to be allocated for, or to be destroyed, isn't taken.
 struct large_work {

@@ -60,6 +60,7 @@ public:
                 on.wait(markers_[waits_[w].position()]);
             switch (t.kind) {
             case instruction_kind::compute:
+            case instruction_kind::recompute:
             case instruction_kind::update: on.launch(t.label, work{model_, &t}); break;
             case instruction_kind::copy: copy(on, t); break;
             case instruction_kind::exchange: exchange(on, t); break;
@@ -126,6 +127,11 @@ private:
         const auto& [s, kind, m] = t.label.op;
         if (t.kind == instruction_kind::update) {
             if constexpr (execution::has_update<Model, lane_type>) model.update(on, s);
+            return;
+        }
+        if (t.kind == instruction_kind::recompute) {
+            if constexpr (execution::has_recompute<Model, lane_type>)
+                model.recompute(on, {s, m, t.kept, t.freed, t.added});
             return;
         }
         switch (kind) {
@@ -199,6 +205,9 @@ private:
         using enum buffer_role;
         if (i.kind == instruction_kind::update && !execution::has_update<Model, lane_type>)
             throw error{"a program with updates, and a model without `void update(lane&, stage)`"};
+        if (i.kind == instruction_kind::recompute && !execution::has_recompute<Model, lane_type>)
+            throw error{
+                "a program that recomputes, and a model without `void recompute(lane&, const recompute_task&)`"};
         task t{.kind = i.kind,
                .lane = i.lane,
                .label = label_of(p, i),

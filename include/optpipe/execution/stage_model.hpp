@@ -37,7 +37,18 @@ struct backward_task {
     std::span<std::byte> output{};
     stash_part kept{};
     stash_part freed{};
-    /// Room for more that the weight gradient needs, where weight_stash > activation; none in a full backward.
+    /// Room for more that the weight gradient needs, where weight_stash > activation, or what was recomputed. Else none
+    /// in a full backward.
+    stash_part added{};
+};
+
+/// What a recomputation works on.
+struct recompute_task {
+    optpipe::stage stage{};
+    optpipe::microbatch microbatch{};
+    stash_part kept{};
+    stash_part freed{};
+    /// For what is made again; the backward gets it as it is left here.
     stash_part added{};
 };
 
@@ -76,6 +87,13 @@ template <class M, class L> concept has_backward = requires(M& model, L& on, con
 /// A model with an optimizer; without one, a program that has updates is refused when it is loaded.
 template <class M, class L> concept has_update = requires(M& model, L& on, stage which) {
     { model.update(on, which) } -> std::same_as<void>;
+};
+
+/// A model whose forward may stash too little for the backward, such as its input alone: `recompute` makes the rest of
+/// it again, right before `backward_input` or `backward`. Which stages do is said when a schedule is lowered
+/// (`lowering_options::recompute`); a program that does so is refused for a model that doesn't.
+template <class M, class L> concept has_recompute = requires(M& model, L& on, const recompute_task& task) {
+    { model.recompute(on, task) } -> std::same_as<void>;
 };
 
 /// The sentence that a type lacks to be a stage model for lanes of type `L`.

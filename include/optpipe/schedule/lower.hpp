@@ -187,6 +187,9 @@ private:
         return cells_[op.stage.position() * p_.graph.microbatches() + op.microbatch.position()];
     }
     [[nodiscard]] std::uint32_t written(const operation& op) const { return written_[number_(op)]; }
+    [[nodiscard]] bool recomputes(stage s) const {
+        return std::find(options_.recompute.begin(), options_.recompute.end(), s) != options_.recompute.end();
+    }
 
     /// What an operation takes from an arena when it starts.
     [[nodiscard]] std::size_t demand(const operation& op, memory_arena which) const {
@@ -244,12 +247,11 @@ private:
         }
         written_[number_(op)] = w.write(i, is_transfer(op.kind) ? w.copy_lane(op.kind) : lane_kind::compute);
     }
-    void take_input(const plan_node& node, program_writer& w, instruction& i, const operation& producer) {
+    void take_input(program_writer& w, instruction& i, const operation& producer) {
         const bool local = p_.rank_of(producer.stage) == p_.rank_of(i.op.stage);
         const auto id = (local ? made_ : arrived_)[number_(producer)];
         w.depend_on(w.program().buffers[id.position()].first_use);
         i.set(buffer_role::input, id);
-        w.release(id, node.end);
     }
     void make_output(program_writer& w, instruction& i) {
         const auto id = w.acquire(memory_arena::message, options_.message_bytes, part_placement::contiguous);
@@ -270,7 +272,8 @@ private:
 
     void prepare_forward(const plan_node& node, program_writer& w, instruction& i) {
         const auto& op = i.op;
-        if (!p_.is_first(op.stage)) take_input(node, w, i, forward(op.stage.previous(), op.microbatch));
+        if (!p_.is_first(op.stage)) take_input(w, i, forward(op.stage.previous(), op.microbatch));
+        release(w, i.buffer(buffer_role::input), node.end);
         take_stash(w, cell_of(op), stash_[op.stage]);
         name_stash(cell_of(op), i);
         if (!p_.is_last(op.stage)) make_output(w, i);
@@ -280,15 +283,25 @@ private:
         auto& c = cell_of(op);
         const auto back = reload_of(op.stage, op.microbatch);
         w.depend_on(written(plan_.has(back) ? back : forward(op.stage, op.microbatch)));
-        if (!p_.is_last(op.stage)) take_input(node, w, i, plan_.gradient(op.stage.next(), op.microbatch));
+        if (!p_.is_last(op.stage)) take_input(w, i, plan_.gradient(op.stage.next(), op.microbatch));
         const bool splits = op.kind == operation_kind::backward_input;
-        if (splits && stash_[op.stage].added > 0)
+        if ((splits || recomputes(op.stage)) && stash_[op.stage].added > 0)
             c.added = w.acquire(memory_arena::device, stash_[op.stage].added, options_.placement);
         name_stash(c, i);
         i.set(buffer_role::added, c.added);
+        if (recomputes(op.stage)) write_recomputation(w, i);
+        release(w, i.buffer(buffer_role::input), node.end);
         release(w, c.freed, node.end);
         if (!splits) release(w, c.kept, node.end);
+        if (!splits) release(w, c.added, node.end);
         if (!p_.is_first(op.stage)) make_output(w, i);
+    }
+    /// Takes what the backward behind it would wait for.
+    static void write_recomputation(program_writer& w, const instruction& before) {
+        instruction i{.kind = instruction_kind::recompute, .op = forward(before.op.stage, before.op.microbatch)};
+        for (const auto role : {buffer_role::kept, buffer_role::freed, buffer_role::added})
+            i.set(role, before.buffer(role));
+        w.write(i, lane_kind::compute);
     }
     void prepare_weight(const plan_node& node, program_writer& w, instruction& i) {
         const auto& c = cell_of(i.op);
@@ -388,15 +401,18 @@ inline bool is_addressable(const problem& p, const lowering_options& options) {
 /// takes to keep to the plan whatever the timing: for inputs, and for the memory that is to be freed before.
 ///
 /// The device arena of each rank is as large as the peak of the plan, up to rounding of sizes; the buffers of messages
-/// come on top. Stages that are neighbours on one rank hand over without a message. A schedule that `validate` objects
-/// to is refused, and so is one whose memory has no order (two stashes that change places in no time, in a full
-/// memory), or which doesn't fit the limit with the placement that is asked for. `check_programs` accepts what it
-/// gives. O(n log n) for n operations, times the number of buffers that a rank holds at once.
+/// come on top, and what is made again before a B (`lowering_options::recompute`). Stages that are neighbours on one
+/// rank hand over without a message. A schedule that `validate` objects to is refused, and so is one whose memory has
+/// no order (two stashes that change places in no time, in a full memory), or which doesn't fit the limit with the
+/// placement that is asked for. `check_programs` accepts what it gives. O(n log n) for n operations, times the number
+/// of buffers that a rank holds at once.
 [[nodiscard]] inline outcome<std::vector<rank_program>> lower(const problem& p, const schedule& s,
                                                               const lowering_options& options = {}) {
     constexpr std::size_t most_alignment = std::size_t{1} << 20U;
     OPTPIPE_EXPECT(options.alignment > 0 && options.alignment <= most_alignment, "lower: alignment is 1 to 1 MiB");
     OPTPIPE_EXPECT(options.bytes_per_unit > 0.0, "lower: a unit of memory has more than 0 bytes");
+    for (const stage recomputed : options.recompute)
+        OPTPIPE_EXPECT(recomputed.position() < p.graph.stages(), "lower: a stage that recomputes doesn't exist");
     const auto refuse = [](std::string_view sentence) { return detail::not_executable(sentence, 0); };
     if (!is_valid(p, s)) return refuse("the schedule breaks a rule of the problem; validate says which");
     if (!detail::is_addressable(p, options)) return refuse("the stashes of a step can't be addressed in bytes");

@@ -93,16 +93,17 @@ enum class buffer_role : std::uint8_t {
     output, ///< F: the activation for the stage after; I and B: the gradient for the stage before
     kept,   ///< the part of the stash that W needs: min(activation, weight_stash)
     freed,  ///< the rest, done with when I ends
-    added,  ///< what I stashes for W beyond that, where weight_stash > activation
+    added,  ///< what I, or the recomputation before it, stashes beyond that, where weight_stash > activation
     host,   ///< a stash that is away: kept, then freed
 };
 inline constexpr std::size_t buffer_roles = 6;
 
 enum class instruction_kind : std::uint8_t {
-    compute,  ///< F, I, W or B
-    copy,     ///< OFFLOAD or RELOAD
-    exchange, ///< sends and receives that progress together
-    update,   ///< the optimizer's step of `op.stage`
+    compute,   ///< F, I, W or B
+    copy,      ///< OFFLOAD or RELOAD
+    exchange,  ///< sends and receives that progress together
+    update,    ///< the optimizer's step of `op.stage`
+    recompute, ///< what F didn't stash, made again right before I or B; `op` is that F
 };
 
 /// One end of a message. It is named after the operation that makes it.
@@ -169,7 +170,7 @@ struct rank_program {
 /// What a lane is busy with, for names in profilers, event times and errors. Computations and copies are spelled like
 /// their operation, as everywhere.
 struct task_label {
-    enum class task_kind : std::uint8_t { operation, update, send, receive };
+    enum class task_kind : std::uint8_t { operation, update, recompute, send, receive };
     task_kind kind = task_kind::operation;
     operation op{};
     /// Of a message.
@@ -181,6 +182,7 @@ struct task_label {
     switch (label.kind) {
     case task_label::task_kind::operation: return to_string(label.op);
     case task_label::task_kind::update: return "update of stage " + std::to_string(label.op.stage.value());
+    case task_label::task_kind::recompute: return "recomputation of " + to_string(label.op);
     case task_label::task_kind::send:
         return "send of " + to_string(label.op) + " to rank " + std::to_string(label.peer.value());
     case task_label::task_kind::receive:
@@ -199,6 +201,7 @@ struct task_label {
     case instruction_kind::compute:
     case instruction_kind::copy: return {task_label::task_kind::operation, i.op, {}};
     case instruction_kind::update: return {task_label::task_kind::update, i.op, {}};
+    case instruction_kind::recompute: return {task_label::task_kind::recompute, i.op, {}};
     case instruction_kind::exchange: return i.parts > 0 ? label_of(p.parts[i.first_part]) : task_label{};
     }
     return {};

@@ -33,6 +33,7 @@ public:
         places_.resize(all_operation_kinds.size() * stages_ * microbatches_);
         home_.resize(stages_);
         updates_.resize(stages_);
+        recomputations_.resize(stages_ * microbatches_);
         for (std::size_t r = 0; r < programs.size(); ++r)
             for (std::size_t i = 0; i < programs[r].instructions.size(); ++i)
                 enter({r, i});
@@ -96,13 +97,22 @@ private:
             update = i;
             return;
         }
+        if (now.kind == instruction_kind::recompute) {
+            auto& other = recomputation(now.op.stage, now.op.microbatch);
+            if (now.op.kind != operation_kind::forward) report(i, "is of another kind");
+            if (other) report(i, "stands twice");
+            other = i;
+            return;
+        }
         if (is_transfer(now.op.kind) != (now.kind == instruction_kind::copy)) report(i, "is of another kind");
         if (place_of(now.op)) report(i, "stands twice");
         place_of(now.op) = i;
     }
     [[nodiscard]] bool belongs(const instruction& i, lane_kind on) const {
         switch (on) {
-        case lane_kind::compute: return i.kind == instruction_kind::compute || i.kind == instruction_kind::update;
+        case lane_kind::compute:
+            return i.kind == instruction_kind::compute || i.kind == instruction_kind::update ||
+                   i.kind == instruction_kind::recompute;
         case lane_kind::copy: return i.kind == instruction_kind::copy;
         case lane_kind::copy_out: return i.kind == instruction_kind::copy && i.op.kind == operation_kind::offload;
         case lane_kind::copy_in: return i.kind == instruction_kind::copy && i.op.kind == operation_kind::reload;
@@ -178,11 +188,17 @@ private:
         follows(out, in);
         follows(in, back);
         follows(w ? w : b, updates_[s.position()]);
-        check_stash(*f, *back, w, out, in);
+        const auto again = recomputation(s, m);
+        follows(in ? in : f, again);
+        follows(again, back);
+        check_stash(*f, *back, w, out, in, again);
         check_hand_over(*f, s.position() > 0 ? place_of(forward(s.previous(), m)) : std::nullopt,
                         s.position() + 1 < stages_ ? place_of(forward(s.next(), m)) : std::nullopt);
         check_hand_over(*back, s.position() + 1 < stages_ ? gradient_of(s.next(), m) : std::nullopt,
                         s.position() > 0 ? gradient_of(s.previous(), m) : std::nullopt);
+    }
+    [[nodiscard]] place& recomputation(stage s, microbatch m) {
+        return recomputations_[s.position() * microbatches_ + m.position()];
     }
     [[nodiscard]] place gradient_of(stage s, microbatch m) {
         const auto full = place_of(backward(s, m));
@@ -213,7 +229,7 @@ private:
     }
 
     void check_stash(const instruction_place& f, const instruction_place& back, const place& w, const place& out,
-                     const place& in) {
+                     const place& in, const place& again) {
         using enum buffer_role;
         check_sizes(f, w ? bytes(back, added) : 0, w.has_value());
         for (const auto role : {kept, freed}) {
@@ -237,12 +253,20 @@ private:
         }
         has_none(f, {added, host});
         has_none(back, {host});
-        if (!w) return has_none(back, {added});
-        begins(back, added);
+        if (again) check_recomputation(*again, back);
+        if (!w && !again) return has_none(back, {added});
+        begins(again ? *again : back, added);
         in_arena(back, added, memory_arena::device);
+        if (!w) return;
         same(back, *w, kept);
         same(back, *w, added);
         has_none(*w, {input, output, freed, host});
+    }
+    void check_recomputation(const instruction_place& again, const instruction_place& back) {
+        using enum buffer_role;
+        for (const auto role : {kept, freed, added})
+            same(again, back, role);
+        has_none(again, {input, output, host});
     }
     /// All microbatches of a stage stash the same.
     void check_sizes(const instruction_place& f, std::size_t for_weight, bool splits) {
@@ -298,6 +322,8 @@ private:
     std::vector<place> places_;
     std::vector<std::optional<std::size_t>> home_;
     std::vector<place> updates_;
+    /// Per stage and microbatch.
+    std::vector<place> recomputations_;
     std::vector<std::vector<instruction_pair>> order_;
     std::vector<channels> sends_;
     std::vector<channels> receives_;

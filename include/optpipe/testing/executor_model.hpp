@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -39,6 +40,7 @@ public:
         if (s + 1 < stages_) expect(t.input, gradient(s + 1, t.microbatch), op, "input");
         expect(t.kept, mixed(value, 1), op, "kept stash");
         expect(t.freed, mixed(value, 2), op, "freed stash");
+        if (rebuilt_ == op) expect(t.added, mixed(value, 6), op, "recomputed stash");
         spend(op);
         const auto back = gradient(s, t.microbatch);
         write(t.kept, mixed(back, 3));
@@ -54,10 +56,20 @@ public:
         spend(op);
         ++weights_;
     }
+    template <class Lane> void recompute(Lane&, const execution::recompute_task& t) {
+        const operation op{t.stage, operation_kind::backward_input, t.microbatch};
+        const auto value = activation(t.stage.position(), t.microbatch);
+        expect(t.kept, mixed(value, 1), op, "kept stash");
+        expect(t.freed, mixed(value, 2), op, "freed stash");
+        write(t.added, mixed(value, 6));
+        rebuilt_ = op;
+        ++recomputations_;
+    }
     template <class Lane> void update(Lane&, stage) { ++updates_; }
 
-    /// Weight gradients and updates so far. Read when the executor has finished.
+    /// Weight gradients, recomputations and updates so far. Read when the executor has finished.
     [[nodiscard]] std::size_t weights() const { return weights_; }
+    [[nodiscard]] std::size_t recomputations() const { return recomputations_; }
     [[nodiscard]] std::size_t updates() const { return updates_; }
 
 private:
@@ -103,7 +115,10 @@ private:
 
     std::size_t stages_;
     spend_time spend_;
+    /// The backward that was recomputed for last.
+    std::optional<operation> rebuilt_;
     std::size_t weights_ = 0;
+    std::size_t recomputations_ = 0;
     std::size_t updates_ = 0;
 };
 
