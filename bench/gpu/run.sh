@@ -86,7 +86,7 @@ part() {
     echo "$name: $(meaning $status), $seconds s"
     ((status == 0)) || failed=1
     parts_json+=("{\"part\": $(quoted "$name"), \"status\": $status, \"meaning\": $(quoted "$(meaning $status)"), \
-\"seconds\": $seconds, X, \"rows\": [$(paste -sd, "$work/$name.jsonl" 2>/dev/null)]}")
+\"seconds\": $seconds, \"command\": $(quoted "$shown"), \"rows\": [$(paste -sd, "$work/$name.jsonl" 2>/dev/null)]}")
     local text="## $name: $(meaning $status), $seconds s"$'\n\n'"\`$shown\`"$'\n'
     [[ -s "$work/$name.md" ]] && text+=$(<"$work/$name.md")$'\n'
     ((status == 0)) || text+=$'\n```\n'$(tail -n 20 "$work/$name.log")$'\n```\n'
