@@ -24,7 +24,8 @@ public:
     using milliseconds = std::chrono::milliseconds;
 
     agreement(communicator by, milliseconds patience)
-        : board_{std::move(by)}, patience_{patience}, done_(static_cast<std::size_t>(board_.by().ranks()), false) {}
+        : board_{std::move(by)}, patience_{patience},
+          heard_(static_cast<std::size_t>(board_.by().ranks()), false), done_{heard_} {}
 
     /// What failed here. Only the first failure of all ranks counts.
     void report(const execution_error& what) {
@@ -81,6 +82,8 @@ private:
     }
     void accept(const notice& n) {
         verdict_.emplace(n.where, n.operation, n.reason);
+        heard_[self()] = true;
+        if (!is_first()) board_.send(0, {notice::kind_type::heard});
         begin_to_end();
     }
     void take(int from, const notice& n) {
@@ -89,6 +92,7 @@ private:
             if (!verdict_) decide(n);
             return;
         case notice::kind_type::verdict: return accept(n);
+        case notice::kind_type::heard: heard_[static_cast<std::size_t>(from)] = true; return;
         case notice::kind_type::done: done_[static_cast<std::size_t>(from)] = true; return;
         case notice::kind_type::over:
             closed_ = true;
@@ -98,15 +102,24 @@ private:
     }
     /// By rank 0.
     void close() {
-        for (std::size_t r = 0; r < done_.size(); ++r)
-            if (!done_[r]) missing_ += (missing_.empty() ? "no answer from rank " : " and rank ") + std::to_string(r);
+        missing_ = listed("no answer from rank ", [&](std::size_t r) { return !done_[r] && !heard_[r]; });
+        if (missing_.empty())
+            missing_ = listed("messages are under way at rank ", [&](std::size_t r) { return !done_[r]; });
         board_.send_to_others({notice::kind_type::over, optpipe::rank{0}, {}, missing_});
         closed_ = true;
         *deadline_ += patience_; // for these to go
     }
 
+    template <class Is> [[nodiscard]] std::string listed(const std::string& what, const Is& is) const {
+        std::string text;
+        for (std::size_t r = 0; r < done_.size(); ++r)
+            if (is(r)) text += (text.empty() ? what : " and ") + std::to_string(r);
+        return text;
+    }
+
     notice_board board_;
     milliseconds patience_;
+    std::vector<bool> heard_;
     std::vector<bool> done_;
     bool reported_ = false;
     std::optional<execution_error> verdict_;

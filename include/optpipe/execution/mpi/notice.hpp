@@ -23,6 +23,7 @@ struct notice {
     enum class kind_type : char {
         report = 'r',  ///< to rank 0: something failed here
         verdict = 'v', ///< from rank 0: that is what ended the run
+        heard = 'h',   ///< to rank 0: of the verdict
         done = 'd',    ///< to rank 0: nothing of mine is under way any more
         over = 'o',    ///< from rank 0: nor of anybody; `reason` says who hasn't answered
     };
@@ -40,9 +41,9 @@ struct notice {
         return all.substr(0, largest);
     }
     [[nodiscard]] static notice read(std::string_view text) {
-        const auto first = std::min(text.find('\n'), text.size());
-        const auto second = std::min(text.find('\n', std::min(first + 1, text.size())), text.size());
-        if (second >= text.size() && text.back() != '\n') throw optpipe::error{"mpi: a notice that can't be read"};
+        const auto first = text.find('\n');
+        const auto second = first == text.npos ? first : text.find('\n', first + 1);
+        if (second == text.npos) throw optpipe::error{"mpi: a notice that can't be read"};
         const std::string number{text.substr(1, first - 1)};
         return {static_cast<kind_type>(text.front()), optpipe::rank{std::strtoul(number.c_str(), nullptr, 10)},
                 std::string{text.substr(first + 1, second - first - 1)}, std::string{text.substr(second + 1)}};

@@ -1,0 +1,92 @@
+// One of four processes is killed, or stopped, in the middle of a step. The others hear of it, in time, and all alike
+// but for rank 0, which is missed by each for itself. The launcher must leave them alone meanwhile.
+//
+//     killed (kill | stop) RANK
+#include "mpi/support/offloading.hpp"
+#include "mpi/support/world.hpp"
+#include "optpipe/execution/mpi/run.hpp"
+#include "optpipe/testing/executor_model.hpp"
+
+#include <mpi.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using optpipe::rank;
+
+std::string run_until(int signal, rank victim, optpipe::mpi::session& session) {
+    const auto fall = [&](const optpipe::operation& op) {
+        if (world::self() == victim && op == forward(optpipe::stage{victim.value()}, optpipe::microbatch{4}))
+            std::raise(signal);
+    };
+    const auto programs = offloading::programs();
+    try {
+        optpipe::mpi::member here{session, {.patience = 1500ms}};
+        optpipe::testing::tracing_model model{programs.front().stages, fall};
+        optpipe::mpi::run(programs, here, model);
+    } catch (const optpipe::error& e) {
+        return e.what();
+    }
+    return "nothing wrong";
+}
+
+/// What the survivors say, at the first of them; by plain messages, as collectives need everybody.
+std::vector<std::string> collect(const std::string& mine, rank victim, rank first) {
+    if (world::self() != first) {
+        MPI_Send(mine.data(), static_cast<int>(mine.size()), MPI_CHAR, static_cast<int>(first.value()), 0,
+                 MPI_COMM_WORLD);
+        return {};
+    }
+    std::vector<std::string> all{mine};
+    for (const rank r : optpipe::index_range<rank>{world::ranks()}) {
+        if (r == victim || r == first) continue;
+        std::array<char, 2000> text{};
+        MPI_Recv(text.data(), 1999, MPI_CHAR, static_cast<int>(r.value()), 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        all.emplace_back(text.data());
+    }
+    return all;
+}
+
+bool as_expected(const std::vector<std::string>& said, rank victim) {
+    const auto name = std::to_string(victim.value());
+    bool right = said.size() == 3;
+    for (const auto& text : said) {
+        std::cout << text << '\n';
+        const auto end = text.find("; no answer from rank " + name);
+        right = right && text.rfind("rank ", 0) == 0 && end + 23 == text.size() &&
+                text.find("hasn't come for it within 1500 ms") != std::string::npos;
+        right = right && (victim == rank{0} || text == said[0]);
+    }
+    return right;
+}
+
+} // namespace
+
+int main(int, char** arguments) {
+    const int signal = std::string_view{arguments[1]} == "kill" ? SIGKILL : SIGSTOP;
+    const rank victim{std::atoi(arguments[2])};
+    const rank first{victim == rank{0} ? 1 : 0};
+    optpipe::mpi::session session;
+    auto process = static_cast<int>(getpid());
+    MPI_Bcast(&process, 1, MPI_INT, static_cast<int>(victim.value()), session.world());
+    auto mine = run_until(signal, victim, session);
+    if (!session.has_lost_rank()) mine += "; the session doesn't know";
+    const auto said = collect(mine, victim, first);
+    if (world::self() != first) {
+        std::this_thread::sleep_for(100ms); // who ends may take the others along
+        return 0;
+    }
+    kill(process, SIGKILL);
+    std::cout << (as_expected(said, victim) ? "the survivors know" : "that isn't right") << std::endl;
+}
