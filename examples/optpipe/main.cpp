@@ -65,7 +65,7 @@ void add_run(CLI::App& app, program::run_options& o, std::function<int()>& chose
     command->add_option("--steps", o.steps, "Training steps; what is shown is the one in the middle")
         ->check(CLI::Range(1, 1000000))
         ->capture_default_str();
-    command->add_option("--scale", o.scale, "Seconds that a unit of the problem's time takes (default: as many as make a step half a second)")
+    command->add_option("--scale", o.scale, "Seconds that a unit of the problem's time takes (default: such that a step takes half a second, or half a millisecond per operation)")
         ->check(not_negative);
     command->add_option("--out", o.out, "Write what was measured (optpipe.schedule/1)");
     command->add_option("--svg", o.svg, "Write a picture of plan and measurement");

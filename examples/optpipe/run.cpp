@@ -45,8 +45,10 @@ optpipe::duration last_end(const optpipe::schedule& s) {
     return end;
 }
 
-scales scales_for(const run_options& options, const optpipe::schedule_report& plan) {
-    constexpr seconds usual{0.5};
+optpipe::clock_time time_unit_for(const run_options& options, const optpipe::schedule_report& plan) {
+    // So that threads that wake up and messages that are handed over don't keep a machine of few cores busy.
+    constexpr seconds per_operation{5e-4};
+    const auto usual = std::max(seconds{0.5}, static_cast<double>(plan.schedule.operations.size()) * per_operation);
     constexpr seconds least{1e-6};
     constexpr seconds most{24.0 * 3600.0};
     const auto end = last_end(plan.schedule).value();
@@ -54,12 +56,17 @@ scales scales_for(const run_options& options, const optpipe::schedule_report& pl
     if (!(unit * end >= least && unit * end <= most))
         throw optpipe::error{"--scale: a step would take " + optpipe::format_number((unit * end).count()) +
                              " s; it must be a microsecond to a day"};
-    // So small that filling and checking the buffers takes no time to speak of.
-    constexpr double most_bytes = 65536.0;
+    return unit;
+}
+
+/// So many that sizes which are rounded to bytes are right to four digits, so few that it takes no time to speak of to
+/// fill and check them.
+double bytes_per_unit_for(const optpipe::schedule_report& plan) {
+    constexpr double most_bytes = 262144.0;
     memory_size peak{};
     for (const auto each : plan.measures.peak_memory)
         peak = std::max(peak, each);
-    return {unit, peak > memory_size{} ? most_bytes / peak.value() : 1.0};
+    return peak > memory_size{} ? most_bytes / peak.value() : 1.0;
 }
 
 /// Ranks with links as planned and as much memory as the programs need, not a byte more.
@@ -162,7 +169,7 @@ int run(const run_options& options) {
     if (p.graph.ranks() > most_ranks)
         throw optpipe::error{optpipe::printable(options.problem, 400) + ": has " + std::to_string(p.graph.ranks()) +
                              " ranks; as threads of one machine run at most " + std::to_string(most_ranks)};
-    const auto scale = scales_for(options, plan);
+    const scales scale{time_unit_for(options, plan), bytes_per_unit_for(plan)};
     const auto programs =
         optpipe::lower(p, plan.schedule, {.bytes_per_unit = scale.bytes_per_unit, .message_bytes = 64});
     if (!programs) {
