@@ -8,6 +8,7 @@
 #include "optpipe/planner/milp_search.hpp"
 #include "optpipe/planner/part.hpp"
 #include "optpipe/planner/periodic_core.hpp"
+#include "optpipe/planner/widened_builders.hpp"
 #include "optpipe/planner/window_search.hpp"
 #include "optpipe/schedule/bounds/propagation.hpp"
 
@@ -115,8 +116,8 @@ static_assert(check_search_part<propagation_part>() && check_search_part<exact_p
 
 /// Every part of the search that this library has, those that may prove quickly first.
 [[nodiscard]] inline std::vector<any_search_part> standard_parts() {
-    return {propagation_part{}, exact_part{},      local_search_part{}, window_part{},
-            periodic_part{},    timed_milp_part{}, adaptive_part{}};
+    return {propagation_part{}, exact_part{},   local_search_part{}, window_part{},
+            periodic_part{},    widened_part{}, timed_milp_part{},   adaptive_part{}};
 }
 
 } // namespace optpipe

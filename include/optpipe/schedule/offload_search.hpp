@@ -58,9 +58,11 @@ public:
     [[nodiscard]] constexpr basic_order<Graph> take() && { return best_ ? *std::move(best_) : *std::move(nearest_); }
     [[nodiscard]] constexpr duration value() const { return best_value_; }
     [[nodiscard]] constexpr memory_size lack() const { return least_lack_; }
+    /// Operations looked at in all attempts.
+    [[nodiscard]] constexpr std::size_t spent() const { return spent_; }
 
 private:
-    /// Operations looked at in all attempts, as a measure of time that no machine changes.
+    /// A measure of time that no machine changes.
     constexpr bool is_exhausted() const {
         constexpr std::size_t effort = 5'000'000;
         return spent_ > effort;
