@@ -3,8 +3,9 @@
 //
 //     bench_large [RANKS [SECONDS]]
 //
-// Equal stages with unit passes, or with those of a GPT on A100s and unequal stages, at 1 and 0.75 times the memory of
-// 1F1B, without and with offloading (a round trip takes half as long as the passes).
+// Equal stages with unit passes, or with those of a GPT on A100s and unequal stages, at 1, 0.75 and 0.5 times the
+// memory of 1F1B, without and with offloading (a round trip takes half as long as the passes).
+#include "large_problem.hpp"
 #include <optpipe/planner/periodic_core.hpp>
 #include <optpipe/planner/window_search.hpp>
 #include <optpipe/schedule.hpp>
@@ -24,37 +25,8 @@ using namespace optpipe;
 /// Of this process: others may be at work on the machine.
 double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
-struct setting {
-    const char* name;
-    bool unit;
-    double memory;
-    bool offloads;
-};
-
-problem make(const setting& how, std::size_t ranks, std::size_t microbatches) {
-    const stage_costs unit{duration{1.0}, duration{1.0}, duration{1.0}, memory_size{1.0}, memory_size{0.5}, {}};
-    const stage_costs real{duration{18.5}, duration{18.1}, duration{9.3}, memory_size{1.0}, memory_size{0.5}, {}};
-    per_stage<stage_costs> costs(ranks, how.unit ? unit : real);
-    for (const stage s : costs.indices()) {
-        auto& c = costs[s];
-        if (!how.unit) {
-            // Up to a tenth more, in no order.
-            const double factor = 1.0 + 0.01 * static_cast<double>(s.position() * 7 % 11);
-            c.forward = factor * c.forward;
-            c.backward_input = factor * c.backward_input;
-            c.backward_weight = factor * c.backward_weight;
-        }
-        if (how.offloads) c.transfer = transfer_times{0.25 * c.work(), 0.25 * c.work()};
-    }
-    problem p{to_any_graph(graph<dynamic, dynamic>{ranks, microbatches}), std::move(costs)};
-    if (!how.unit) p.p2p = hop_times<>{duration{0.6}};
-    for (auto& limit : p.memory_limit)
-        limit = memory_size{how.memory * static_cast<double>(ranks)};
-    return p;
-}
-
-void run(const setting& how, std::size_t ranks, std::size_t microbatches, double seconds) {
-    const auto p = make(how, ranks, microbatches);
+void run(const bench::large_setting& how, std::size_t ranks, std::size_t microbatches, double seconds) {
+    const auto p = bench::make_large(how, ranks, microbatches);
     search_board board{
         p, {.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds{static_cast<int>(1e3 * seconds)}}};
     auto start = cpu_seconds();
@@ -78,8 +50,8 @@ void run(const setting& how, std::size_t ranks, std::size_t microbatches, double
     getrusage(RUSAGE_SELF, &used);
     const auto gap = 100.0 * ((board.objective() - bound) / board.objective());
     std::printf("| %s | %.2f | %s | %zu | %.1f (%.2f s) | %s %.1f (%.2f s) | %.1f | %.2f | %.2f %% | %s | %ld |\n",
-                how.name, how.memory, how.offloads ? "yes" : "no", microbatches, bound.value(), bounding,
-                best_method.c_str(), built.value(), building, board.objective().value(), planning, gap,
+                how.unit ? "unit" : "real", how.memory, how.offloads ? "yes" : "no", microbatches, bound.value(),
+                bounding, best_method.c_str(), built.value(), building, board.objective().value(), planning, gap,
                 board.incumbent() && is_valid(p, *board.incumbent()) ? "valid" : "none", used.ru_maxrss / 1024);
     std::fflush(stdout);
 }
@@ -92,9 +64,7 @@ int main(int count, char** arguments) {
     std::puts(
         "| costs | memory | offloading | M | bound | best builder | with the core | seconds | gap | | peak MiB |");
     std::puts("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
-    for (const bool unit : {true, false})
-        for (const double memory : {1.0, 0.75, 0.5})
-            for (const bool offloads : {false, true})
-                for (const std::size_t microbatches : {4 * ranks, 16 * ranks})
-                    run({unit ? "unit" : "real", unit, memory, offloads}, ranks, microbatches, seconds);
+    for (const auto& how : bench::large_settings())
+        for (const std::size_t microbatches : {4 * ranks, 16 * ranks})
+            run(how, ranks, microbatches, seconds);
 }

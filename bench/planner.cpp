@@ -1,14 +1,16 @@
 // What the planner reaches, and when: every problem file of a folder is planned once, and the acceptance points of the
 // planner are read off the history of its search. Markdown tables on standard output.
 //
-//     bench_planner [--time SECONDS] [--threads N] [--seed N] [--only TEXT]... [--without PART]...
+//     bench_planner [--time SECONDS] [--threads N] [--seed N] [--only TEXT]... [--without PART]... [--large]
 //                   [--csv FILE] [--json FILE] [--svg FILE] [--reference FILE.csv] [FOLDER | PROBLEM.json]...
 //
 // By default the problems of the tests, 10 seconds and 2 threads. `--only` keeps the problems whose names hold the
 // text. The first table: the published schedule and the best value known, `adaptive` alone, the best after 1, 3, 10, 30
 // and 100 seconds, the bound in the end. The second: time in which the busiest rank is idle, beside PipeOffload's
 // within the same memory. Then how many problems are as good as they should be, and which aren't. CSV and JSON hold
-// every step.
+// every step. `--large` takes problems with 64 ranks and 1024 microbatches instead of files, and 60 seconds each, and
+// says how much memory the process had in use at most.
+#include "large_problem.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/file.hpp>
@@ -37,7 +39,8 @@ namespace {
 using namespace optpipe;
 
 struct settings {
-    double seconds = 10.0;
+    std::optional<double> given_seconds{};
+    bool large = false;
     std::size_t threads = 2;
     std::uint64_t seed = 1;
     std::vector<std::string> only{};
@@ -47,6 +50,8 @@ struct settings {
     std::string svg{};
     std::string references = OPTPIPE_SOURCE_DIR "/tests/data/reference_objectives.csv";
     std::vector<std::string> places{};
+
+    [[nodiscard]] double seconds() const { return given_seconds.value_or(large ? 60.0 : 10.0); }
 };
 
 struct reference {
@@ -64,6 +69,8 @@ struct row {
     double adaptive = 0.0;
     double adaptive_seconds = 0.0;
     std::optional<double> pipe_offload{};
+    /// Of the whole process, while this was planned; 0 where the system doesn't say.
+    double peak_mib = 0.0;
 
     [[nodiscard]] double objective() const { return planned.objective.value(); }
     [[nodiscard]] double bound() const { return planned.bound.value(); }
@@ -119,6 +126,11 @@ std::map<std::string, reference> read_references(const std::string& path) {
     return references;
 }
 
+bool wanted(const settings& s, const std::string& name) {
+    const auto holds = [&](const std::string& text) { return name.find(text) != std::string::npos; };
+    return s.only.empty() || std::any_of(s.only.begin(), s.only.end(), holds);
+}
+
 std::vector<std::filesystem::path> problem_files(const settings& s) {
     std::vector<std::filesystem::path> files;
     for (const auto& place : s.places) {
@@ -130,13 +142,7 @@ std::vector<std::filesystem::path> problem_files(const settings& s) {
             if (entry.path().extension() == ".json") files.push_back(entry.path());
     }
     std::sort(files.begin(), files.end());
-    const auto unwanted = [&](const std::filesystem::path& file) {
-        const auto holds = [&](const std::string& text) {
-            return file.filename().string().find(text) != std::string::npos;
-        };
-        return !s.only.empty() && std::none_of(s.only.begin(), s.only.end(), holds);
-    };
-    files.erase(std::remove_if(files.begin(), files.end(), unwanted), files.end());
+    std::erase_if(files, [&](const auto& file) { return !wanted(s, file.filename().string()); });
     return files;
 }
 
@@ -148,7 +154,7 @@ std::vector<std::filesystem::path> problem_files(const settings& s) {
 settings read_settings(int count, char** arguments) {
     settings s;
     const std::map<std::string, std::function<void(const std::string&)>> options{
-        {"--time", [&](const std::string& v) { s.seconds = std::stod(v); }},
+        {"--time", [&](const std::string& v) { s.given_seconds = std::stod(v); }},
         {"--threads", [&](const std::string& v) { s.threads = std::stoul(v); }},
         {"--seed", [&](const std::string& v) { s.seed = std::stoull(v); }},
         {"--only", [&](const std::string& v) { s.only.push_back(v); }},
@@ -161,7 +167,9 @@ settings read_settings(int count, char** arguments) {
     for (int i = 1; i < count; ++i) {
         const std::string word = arguments[i];
         const auto option = options.find(word);
-        if (option == options.end()) {
+        if (word == "--large") {
+            s.large = true;
+        } else if (option == options.end()) {
             if (word.starts_with('-')) usage("there is no option " + word);
             s.places.push_back(word);
         } else if (++i == count) {
@@ -174,11 +182,32 @@ settings read_settings(int count, char** arguments) {
     return s;
 }
 
+std::vector<problem> large_problems(const settings& s) {
+    std::vector<problem> problems;
+    for (const auto& how : bench::large_settings()) {
+        auto p = bench::make_large(how, 64, 1024);
+        p.name = std::string{"large-"} + (how.unit ? "unit" : "real") + "-mem" +
+                 format_number(std::round(100.0 * how.memory)) + (how.offloads ? "-offload" : "");
+        if (wanted(s, p.name)) problems.push_back(std::move(p));
+    }
+    return problems;
+}
+
 // Planning.
+
+/// Linux: begins to look for the peak anew, and what it has been since.
+void forget_peak() { std::ofstream{"/proc/self/clear_refs"} << "5"; }
+double peak_mib() {
+    std::ifstream status{"/proc/self/status"};
+    for (std::string line; std::getline(status, line);)
+        if (line.starts_with("VmHWM:")) return std::stod(line.substr(6)) / 1024.0;
+    return 0.0;
+}
 
 std::optional<row> plan_one(const settings& s, const problem& p, const std::map<std::string, reference>& references) {
     row r;
     r.of = p;
+    forget_peak();
     const auto found = references.find(p.name);
     if (found != references.end()) r.known = found->second;
     const stopwatch watch;
@@ -186,13 +215,14 @@ std::optional<row> plan_one(const settings& s, const problem& p, const std::map<
     r.adaptive_seconds = watch.seconds();
     if (alone) r.adaptive = objective_of(p, *alone).value();
     plan_options options{.threads = s.threads, .seed = s.seed, .without = s.without};
-    options.time_limit = std::chrono::duration<double>{s.seconds};
+    options.time_limit = std::chrono::duration<double>{s.seconds()};
     auto planned = plan(p, options);
     if (!planned) {
         std::cerr << "bench_planner: " << p.name << ": " << describe(planned.why()) << '\n';
         return std::nullopt;
     }
     r.planned = *std::move(planned);
+    r.peak_mib = peak_mib();
     for (const auto& b : r.planned.builders)
         if (b.method.starts_with("po") && b.objective)
             r.pipe_offload = std::min(r.pipe_offload.value_or(b.objective->value()), b.objective->value());
@@ -204,13 +234,13 @@ std::optional<row> plan_one(const settings& s, const problem& p, const std::map<
 std::string number(double value) { return format_number(value, 7); }
 
 void print_head(const settings& s) {
-    std::printf("%g s, %zu threads\n\n| problem | published | best known | adaptive | s |", s.seconds, s.threads);
+    std::printf("%g s, %zu threads\n\n| problem | published | best known | adaptive | s |", s.seconds(), s.threads);
     for (const double t : times)
-        if (t <= s.seconds) std::printf(" %g s |", t);
+        if (t <= s.seconds()) std::printf(" %g s |", t);
     std::puts(" end | bound | gap | proof [s] | found by | to published | to best known |");
     std::printf("| --- | --- | --- | --- | --- |");
     for (const double t : times)
-        if (t <= s.seconds) std::printf(" --- |");
+        if (t <= s.seconds()) std::printf(" --- |");
     std::puts(" --- | --- | --- | --- | --- | --- | --- |");
 }
 
@@ -221,7 +251,7 @@ void print_row(const settings& s, const row& r) {
                 known && known->best_known ? number(*known->best_known).c_str() : "", number(r.adaptive).c_str(),
                 r.adaptive_seconds);
     for (const double t : times) {
-        if (t > s.seconds) continue;
+        if (t > s.seconds()) continue;
         const auto* step = step_at(r, t);
         std::printf(" %s |", step ? number(step->objective.value()).c_str() : "none");
     }
@@ -232,6 +262,13 @@ void print_row(const settings& s, const row& r) {
     std::printf(" %s |\n",
                 known && known->best_known ? format_number(r.objective() / *known->best_known, 4).c_str() : "");
     std::fflush(stdout);
+}
+
+void print_peaks(const std::vector<row>& rows) {
+    std::puts("\n| problem | gap | s | peak MiB |\n| --- | --- | --- | --- |");
+    for (const auto& r : rows)
+        std::printf("| %s | %.2f %% | %.1f | %.0f |\n", r.of.name.c_str(), 100.0 * r.planned.gap, r.planned.seconds,
+                    r.peak_mib);
 }
 
 void print_idle(const std::vector<row>& rows) {
@@ -305,6 +342,10 @@ std::vector<demand> demands() {
          [](const row& r) { return not_above(r.objective(), v_unit_value(r)); }},
         {"at most half of PipeOffload's idle time, or at the bound (offload-*)",
          [](const row& r) { return begins(r, {"offload-"}) && r.pipe_offload; }, half_the_idle_time},
+        {"64×1024: within 5 % of the bound", [](const row& r) { return begins(r, {"large-"}); },
+         [](const row& r) { return r.planned.gap <= 0.05; }},
+        {"64×1024: within 60 s and under 4 GiB", [](const row& r) { return begins(r, {"large-"}); },
+         [](const row& r) { return r.planned.seconds <= 61.0 && r.peak_mib > 0.0 && r.peak_mib < 4096.0; }},
     };
 }
 
@@ -348,7 +389,8 @@ nlohmann::ordered_json json_of(const row& r) {
                                  {"seconds", r.planned.seconds},
                                  {"method", r.planned.method},
                                  {"adaptive", r.adaptive},
-                                 {"busy", r.busy()}};
+                                 {"busy", r.busy()},
+                                 {"peak_mib", r.peak_mib}};
     if (const auto proof = r.proof_seconds()) entry["proof_seconds"] = *proof;
     if (r.pipe_offload) entry["pipe_offload"] = *r.pipe_offload;
     if (r.known) {
@@ -475,9 +517,9 @@ private:
 
 void write_files(const settings& s, const std::vector<row>& rows) {
     if (!s.csv.empty()) write_file(s.csv, csv_of(rows));
-    if (!s.svg.empty()) write_file(s.svg, gap_plot{rows, s.seconds}.svg());
+    if (!s.svg.empty()) write_file(s.svg, gap_plot{rows, s.seconds()}.svg());
     if (s.json.empty()) return;
-    nlohmann::ordered_json all{{"seconds", s.seconds},
+    nlohmann::ordered_json all{{"seconds", s.seconds()},
                                {"threads", s.threads},
                                {"seed", s.seed},
                                {"problems", nlohmann::ordered_json::array()}};
@@ -493,13 +535,19 @@ int main(int count, char** arguments) try {
     const auto references = read_references(s.references);
     std::vector<row> rows;
     print_head(s);
-    for (const auto& file : problem_files(s)) {
-        auto r = plan_one(s, read_problem(file.string()), references);
-        if (!r) continue;
+    const auto take = [&](const problem& p) {
+        auto r = plan_one(s, p, references);
+        if (!r) return;
         print_row(s, *r);
         rows.push_back(*std::move(r));
-    }
-    print_idle(rows);
+    };
+    if (s.large)
+        for (const auto& p : large_problems(s))
+            take(p);
+    else
+        for (const auto& file : problem_files(s))
+            take(read_problem(file.string()));
+    s.large ? print_peaks(rows) : print_idle(rows);
     print_demands(rows);
     write_files(s, rows);
 } catch (const std::exception& e) {
