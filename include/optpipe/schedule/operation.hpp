@@ -64,6 +64,8 @@ struct operation {
     operation_kind kind = operation_kind::forward;
     optpipe::microbatch microbatch{};
     friend constexpr auto operator<=>(const operation&, const operation&) = default;
+    friend constexpr bool operator==(const operation&,
+                                     const operation&) = default; // which <=> declares, but not for nvcc
 };
 
 constexpr operation forward(stage s, microbatch m) { return {s, operation_kind::forward, m}; }

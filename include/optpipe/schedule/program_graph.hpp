@@ -21,6 +21,7 @@ struct instruction_place {
     std::size_t rank = 0;
     std::size_t position = 0;
     friend constexpr auto operator<=>(const instruction_place&, const instruction_place&) = default;
+    friend constexpr bool operator==(const instruction_place&, const instruction_place&) = default; // for nvcc
 };
 
 /// What happens before what when programs run together (Lamport 1978): the start of each instruction before its end,
