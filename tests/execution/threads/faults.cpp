@@ -121,6 +121,16 @@ TEST_CASE_FIXTURE(fixture, "a link that takes too long") {
     CHECK(std::chrono::steady_clock::now() - begin < 60s);
 }
 
+TEST_CASE_FIXTURE(fixture, "a link to the host that takes too long") {
+    threads::options how{.patience = patience};
+    how.copies = [](rank r, const optpipe::task_label&, std::size_t) -> threads::nanoseconds {
+        return r == rank{2} ? 1h : 0ns;
+    };
+    const auto begin = std::chrono::steady_clock::now();
+    all_say(errors_with(how), {"rank ", " of ", "hasn't come for it within 300 ms"});
+    CHECK(std::chrono::steady_clock::now() - begin < 60s);
+}
+
 TEST_CASE_FIXTURE(fixture, "memory that isn't there") {
     threads::options how{.patience = 20s};
     how.device_memory = optpipe::per_rank<std::size_t>(4, std::size_t{1} << 20U);
