@@ -118,9 +118,7 @@ solve_options options_with(std::size_t memory, std::size_t threads) {
 
 TEST_CASE("what a search says it held is what it held") {
     for (const auto& m : {knapsacks(60, 8), covering(400, 250)}) {
-        constexpr std::size_t threads = 1;
-        CAPTURE(threads);
-        auto options = options_with(std::numeric_limits<std::size_t>::max(), threads);
+        auto options = options_with(std::numeric_limits<std::size_t>::max(), 1);
         options.node_limit = 60;
         const auto run = measure(m, options);
         CAPTURE(run.peak);
@@ -129,10 +127,10 @@ TEST_CASE("what a search says it held is what it held") {
     }
 }
 
-TEST_CASE("a search stays within the memory that is set") {
+TEST_CASE("a search stays within the memory that is set, on any number of threads") {
     const auto tree = knapsacks(60, 8);
     const auto relaxation = covering(400, 250);
-    for (const std::size_t threads : {std::size_t{1}, std::size_t{3}})
+    for (const std::size_t threads : {1, 2, 3})
         for (const std::size_t limit : {megabyte / 4, megabyte, 3 * megabyte})
             for (const auto* m : {&tree, &relaxation}) {
                 CAPTURE(threads);
@@ -141,10 +139,40 @@ TEST_CASE("a search stays within the memory that is set") {
                 options.node_limit = 150;
                 const auto run = measure(*m, options);
                 CAPTURE(run.found.stats.memory);
-                // threads that grow at the same moment aren't asked before
-                CHECK(run.peak < limit + (threads == 1 ? limit / 8 : limit / 2));
+                CHECK(run.peak <= limit);
                 if (run.found.incumbent) CHECK(check(*m, *run.found.incumbent).empty());
                 const auto* why = std::get_if<stopped>(&run.found.why);
                 if (limit == megabyte / 4) CHECK((why != nullptr && why->why == optpipe::milp::limit::memory));
             }
+}
+
+TEST_CASE("factors that fill up end the search in time") {
+    const auto m = covering(1500, 900);
+    for (const std::size_t threads : {1, 2})
+        for (const bool learns : {false, true}) {
+            CAPTURE(threads);
+            CAPTURE(learns);
+            auto options = options_with(6 * megabyte, threads);
+            options.conflict_search = learns;
+            const auto run = measure(m, options);
+            CHECK(run.peak <= options.memory_limit);
+            CHECK(run.peak > options.memory_limit / 4);
+            CHECK(run.found.why == termination{stopped{limit::memory}});
+        }
+}
+
+TEST_CASE("workers and what they learn stay within the memory that is set") {
+    const auto m = knapsacks(60, 8);
+    for (const std::size_t threads : {2, 3})
+        for (const bool learns : {false, true}) {
+            CAPTURE(threads);
+            CAPTURE(learns);
+            auto options = options_with(learns ? 6 * megabyte : 3 * megabyte / 4, threads);
+            options.conflict_search = learns;
+            options.node_limit = 2000;
+            const auto run = measure(m, options);
+            CHECK(run.peak <= options.memory_limit);
+            CHECK(run.peak > options.memory_limit / 4);
+            if (!learns) CHECK(run.found.stats.nodes > 0);
+        }
 }

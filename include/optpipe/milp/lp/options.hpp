@@ -30,6 +30,8 @@ struct simplex_limits {
     std::size_t iterations = std::numeric_limits<std::size_t>::max();
     /// Solving ends as soon as the objective is proven to be at least this.
     double cutoff = std::numeric_limits<double>::infinity();
+    /// Bytes of the working basis with its factors, beyond which solving ends.
+    std::size_t memory = std::numeric_limits<std::size_t>::max();
     std::stop_token stop{};
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 };

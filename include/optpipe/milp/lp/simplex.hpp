@@ -74,6 +74,8 @@ public:
     /// Of all solves so far.
     [[nodiscard]] std::size_t iterations() const { return found_.iterations; }
 
+    /// Of what `simplex_limits::memory` limits.
+    [[nodiscard]] std::size_t working_bytes() const { return scaled_.t.bytes(); }
     [[nodiscard]] std::size_t bytes() const {
         return program_.bytes() + scaled_.t.bytes() + bytes_of(scaled_.scale.row, scaled_.scale.column) +
                found_.point.bytes() + bytes_of(found_.infeasibility_ray, found_.unbounded_ray);

@@ -48,6 +48,7 @@ private:
     void prepare(int attempt);
     std::optional<lp_status> attempt(method_settings settings);
     void start_round();
+    bool suits_primal(const method_settings& settings);
     bool run_phase_one(const method_settings& settings);
     bool run_dual(const method_settings& settings, bool& costs_changed);
     bool run_primal(const method_settings& settings, bool& bounds_changed);
@@ -142,7 +143,7 @@ inline void solve_run::start_round() {
     s_.t.settle_all();
 }
 
-/// Dual, then primal, as long as one leaves work to the other.
+/// Dual, then primal, as long as one leaves work to the other. Where only costs have changed, primal first.
 inline std::optional<lp_status> solve_run::attempt(method_settings settings) {
     constexpr int rounds = 5;
     for (int round = 0; round < rounds; ++round) {
@@ -172,6 +173,14 @@ inline bool solve_run::run_phase_one(const method_settings& settings) {
     if (!needs_phase_one(s_.t, settings.dual_tolerance)) return true;
     set_phase_one_bounds(s_.t);
     dual_method method{s_.t, settings, random_, [this](double) { return is_interrupted(); }};
+/// Whether the basis at hand is primal feasible, and not dual feasible.
+inline bool solve_run::suits_primal(const method_settings& settings) {
+    s_.t.compute_values();
+    if (s_.t.primal_violation() > settings.primal_tolerance) return false;
+    s_.t.compute_reduced_costs();
+    return !s_.t.is_dual_feasible(settings.dual_tolerance);
+}
+
     const auto end = method.run();
     found_.iterations += method.iterations();
     start_round();
@@ -222,7 +231,7 @@ inline bool solve_run::is_interrupted() {
     const bool limited = limits_.deadline != std::chrono::steady_clock::time_point::max();
     if (spent_ >= limits_.iterations)
         verdict_ = lp_status::iteration_limit;
-    else if (limits_.stop.stop_requested())
+    else if (limits_.stop.stop_requested() || s_.t.bytes() > limits_.memory)
         verdict_ = lp_status::stopped;
     else if (limited && spent_ % between_looks_at_the_clock == 0 &&
              std::chrono::steady_clock::now() >= limits_.deadline)

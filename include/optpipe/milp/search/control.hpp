@@ -22,11 +22,11 @@ class control {
 public:
     using clock = std::chrono::steady_clock;
 
-    explicit control(const solve_options& options)
-        : start_{clock::now()}, deadline_{deadline_of(start_, options.time_limit)}, node_limit_{options.node_limit},
-          memory_limit_{options.memory_limit}, counts_matter_{!options.deterministic}, user_stop_{options.stop,
-                                                                                                  forward{&source_,
-                                                                                                          &asked_}} {}
+    /// `above`: of the search that this one is a part of, which holds what this one holds.
+    explicit control(const solve_options& options, control* above = nullptr)
+        : above_{above}, start_{clock::now()}, deadline_{deadline_of(start_, options.time_limit)},
+          node_limit_{options.node_limit}, memory_limit_{options.memory_limit}, counts_matter_{!options.deterministic},
+          user_stop_{options.stop, forward{&source_, &asked_}} {}
     control(const control&) = delete;
     control& operator=(const control&) = delete;
 
@@ -74,12 +74,25 @@ public:
     void charge(std::ptrdiff_t change) {
         const auto held = memory_.fetch_add(change, std::memory_order_relaxed) + change;
         auto peak = peak_.load(std::memory_order_relaxed);
+        if (above_ != nullptr) above_->charge(change);
         while (held > peak && !peak_.compare_exchange_weak(peak, held, std::memory_order_relaxed)) {
         }
     }
     [[nodiscard]] bool limits_memory() const { return memory_limit_ < std::numeric_limits<std::size_t>::max(); }
     /// How much more it may hold.
-    [[nodiscard]] std::size_t memory_left() const { return countable() - std::min(countable(), memory()); }
+    [[nodiscard]] std::size_t memory_left() const {
+        const auto left = countable() - std::min(countable(), memory());
+        return above_ != nullptr ? std::min(left, above_->memory_left()) : left;
+    }
+    /// By how much one relaxation may grow before it is looked at again, as others may grow at the same time.
+    /// Unlimited in deterministic mode, where it mustn't depend on what others have done so far.
+    [[nodiscard]] std::size_t memory_left_for_one() const {
+        if (!limits_memory() || !counts_matter_) return std::numeric_limits<std::size_t>::max();
+        const auto share = memory_left() / relaxations_.load(std::memory_order_relaxed);
+        return above_ != nullptr ? std::min(share, above_->memory_left_for_one()) : share;
+    }
+    /// How many relaxations may be solved at the same time, at least one.
+    void expect_relaxations(std::size_t count) { relaxations_.store(count, std::memory_order_relaxed); }
     [[nodiscard]] std::size_t nodes() const { return nodes_.load(std::memory_order_relaxed); }
     [[nodiscard]] std::size_t iterations() const { return iterations_.load(std::memory_order_relaxed); }
     [[nodiscard]] std::size_t conflicts() const { return conflicts_.load(std::memory_order_relaxed); }
@@ -93,7 +106,7 @@ public:
 private:
     /// What may be counted so that all stays within the limit: arrays that grow exist twice for a moment, and the
     /// allocator needs something for itself.
-    [[nodiscard]] std::size_t countable() const { return memory_limit_ - memory_limit_ / 3; }
+    [[nodiscard]] std::size_t countable() const { return memory_limit_ - memory_limit_ / 5; }
 
     struct forward {
         std::stop_source* source;
@@ -116,6 +129,7 @@ private:
 
     clock::time_point start_;
     clock::time_point deadline_;
+    control* above_;
     std::size_t node_limit_;
     std::size_t memory_limit_;
     bool counts_matter_;
@@ -128,6 +142,7 @@ private:
     std::atomic<std::ptrdiff_t> memory_{0};
     std::atomic<std::ptrdiff_t> peak_{0};
     mutable std::mutex mutex_;
+    std::atomic<std::size_t> relaxations_{1};
     std::optional<limit> reason_;
     std::stop_callback<forward> user_stop_; // last: it may fire at once
 };

@@ -36,7 +36,7 @@ public:
     [[nodiscard]] std::size_t size() const { return items_.size(); }
     [[nodiscard]] std::size_t learned() const { return learned_; }
     /// With room for a second arena, which there is while one grows or is cleared up.
-    [[nodiscard]] std::size_t bytes() const { return bytes_of(arena_, items_) + bytes_of_lists(watchers_); }
+    [[nodiscard]] std::size_t bytes() const { return bytes_of(arena_, arena_, items_) + bytes_of_lists(watchers_); }
     [[nodiscard]] disjunction& operator[](std::size_t i) { return items_[i]; }
     [[nodiscard]] const disjunction& operator[](std::size_t i) const { return items_[i]; }
     [[nodiscard]] std::span<literal> literals(std::size_t i) {

@@ -37,8 +37,9 @@ namespace optpipe::milp::search {
 /// One search from beginning to end.
 class driver {
 public:
-    driver(const model& given, const solve_options& options, given_hooks hooks)
-        : given_{&given}, options_{&options}, hooks_{std::move(hooks)}, limits_{options},
+    /// `above`: of the search that this one is a part of.
+    driver(const model& given, const solve_options& options, given_hooks hooks, control* above = nullptr)
+        : given_{&given}, options_{&options}, hooks_{std::move(hooks)}, limits_{options, above},
           best_{given, options.tolerance, options.board}, reporter_{given, options, limits_, best_} {
         result_.stats.given = result_.stats.presolved = size_of(given);
     }
@@ -167,7 +168,7 @@ private:
         options.cuts = options_->cuts;
         options.restarts = 0;
         options.tolerance = options_->tolerance;
-        driver sub{m, options, {}};
+        driver sub{m, options, {}, &limits_};
         sub.ceiling_ = cutoff;
         auto found = sub.solve();
         limits_.count_iterations(found.stats.lp_iterations);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/search/node.hpp"
 
 #include <algorithm>
@@ -22,7 +23,8 @@ public:
     }
     [[nodiscard]] bool empty() const { return heap_.empty(); }
     [[nodiscard]] std::size_t size() const { return heap_.size(); }
-    [[nodiscard]] std::size_t bytes() const { return bytes_; }
+    /// With room for the heap to grow.
+    [[nodiscard]] std::size_t bytes() const { return bytes_ + bytes_of(heap_); }
     /// Infinite without nodes.
     [[nodiscard]] double least_bound() const {
         return heap_.empty() ? std::numeric_limits<double>::infinity() : heap_.front().bound;

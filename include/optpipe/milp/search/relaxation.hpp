@@ -9,6 +9,7 @@
 
 #include <Eigen/SparseCore>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -41,7 +42,8 @@ namespace optpipe::milp::search {
 class relaxation {
 public:
     relaxation(const problem& p, std::uint64_t seed)
-        : problem_{&p}, lower_{p.lower}, upper_{p.upper}, solver_{program_of(p), options_for(seed)} {}
+        : problem_{&p}, lower_{p.lower}, upper_{p.upper}, solver_{program_of(p), options_for(seed)},
+          bytes_without_factors_{solver_.working_bytes()} {}
 
     [[nodiscard]] simplex& solver() { return solver_; }
     [[nodiscard]] const simplex& solver() const { return solver_; }
@@ -68,14 +70,17 @@ public:
         limits.cutoff = cutoff;
         limits.stop = c.token();
         limits.deadline = c.deadline();
+        limits.memory = most_bytes(c.memory_left_for_one());
         const auto before = solver_.iterations();
         auto status = solver_.solve(limits);
         if (status == lp_status::infeasible && !is_clearly_infeasible()) status = solve_wider(limits);
         c.count_iterations(solver_.iterations() - before);
+        if (status == lp_status::stopped && solver_.working_bytes() > limits.memory) c.end(limit::memory);
         return status;
     }
+    /// With the room that it takes to factorize a basis.
     [[nodiscard]] std::size_t bytes() const {
-        return solver_.bytes() + bytes_of(lower_, upper_) + bytes_of_rows(cuts_);
+        return solver_.bytes() + room_for(solver_.working_bytes()) + bytes_of(lower_, upper_) + bytes_of_rows(cuts_);
     }
     /// Of all solves so far, in about what a visit of a row costs in propagation.
     [[nodiscard]] std::size_t effort() const {
@@ -118,6 +123,20 @@ public:
     }
 
 private:
+    /// While factors are made, lists that grow and those of what is left to eliminate take up to so many times as much
+    /// again (measured).
+    static constexpr double room_per_factors = 1.6;
+
+    [[nodiscard]] std::size_t room_for(std::size_t working) const {
+        const auto factors = working - std::min(working, bytes_without_factors_);
+        return static_cast<std::size_t>(room_per_factors * static_cast<double>(factors));
+    }
+    /// To grow by no more than `left`, the room counted.
+    [[nodiscard]] std::size_t most_bytes(std::size_t left) const {
+        constexpr auto unlimited = std::numeric_limits<std::size_t>::max();
+        const double growth = static_cast<double>(left) / (1.0 + room_per_factors);
+        return left == unlimited ? unlimited : solver_.working_bytes() + static_cast<std::size_t>(growth);
+    }
     [[nodiscard]] bool is_clearly_infeasible() const {
         const auto ray = solver_.infeasibility_ray();
         const auto& lp = solver_.program();
@@ -150,6 +169,7 @@ private:
     std::vector<double> lower_, upper_;
     extra_rows cuts_;
     simplex solver_;
+    std::size_t bytes_without_factors_;
 };
 
 } // namespace optpipe::milp::search

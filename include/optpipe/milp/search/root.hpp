@@ -174,6 +174,7 @@ private:
                 throw;
             }
         };
+        context_->limits->expect_relaxations(2);
         crew{2, job}.run(2);
         take_point(prover_->found().point);
         raise(prover_->bound());
@@ -199,8 +200,6 @@ private:
     root_outcome run_heuristics() {
         if (context_->limits->memory_left() < engine_.bytes() + lp_->bytes()) return root_outcome::open;
         tree_worker worker{*context_, engine_, *lp_};
-        memory_share share{*context_->limits};
-        share.set(worker.bytes());
         worker.take_cutoff(cutoff());
         node root;
         root.bound = bound_;

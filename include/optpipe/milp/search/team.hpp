@@ -45,10 +45,8 @@ public:
             heuristics_.emplace_back(*context_, context_->options->seed + k + 1);
         busy_bounds_.assign(count, infinity);
         facts_read_by_.assign(count, 0);
-        bytes_of_workers_.assign(count, 0);
+        context_->limits->expect_relaxations(std::max<std::size_t>(1, context_->options->threads));
         root_bound_ = root.bound;
-        for (std::size_t k = 0; k < count; ++k)
-            bytes_of_workers_[k] = workers_[k]->bytes();
         queue_.push(std::move(root));
         has_tree_ = true;
         account();
@@ -79,6 +77,7 @@ private:
     static constexpr std::size_t workers_of_rounds = 4;
     static constexpr std::size_t nodes_per_dive = 60;
     static constexpr std::size_t nodes_while_few_are_open = 8;
+    /// Of the prover; the first turn is the shortest, so that what is easy for the tree doesn't wait for long.
     static constexpr std::size_t conflicts_per_turn = 1500;
     static constexpr std::size_t visits_per_turn = 1'000'000;
     /// After so many conflicts without success, and twice as many, ..., the prover gets less time.
@@ -233,7 +232,7 @@ private:
             queue_.push(std::move(n));
         unresolved_ = std::min(unresolved_, w.unresolved());
         if (w.engine().refuted()) through_ = true;
-        bytes_of_workers_[k] = w.bytes();
+        w.account();
         account();
     }
     void brief_prover() {
@@ -262,12 +261,7 @@ private:
         if (facts_.size() < most_shared_facts) facts_.insert(facts_.end(), f.facts.begin(), f.facts.end());
         f.facts.clear();
     }
-    void account() {
-        auto bytes = queue_.bytes() + bytes_of(facts_);
-        for (const auto b : bytes_of_workers_)
-            bytes += b;
-        share_.set(bytes);
-    }
+    void account() { share_.set(queue_.bytes() + bytes_of(facts_)); }
     void report_now() {
         if (report) report(bound_locked());
     }
@@ -312,7 +306,6 @@ private:
     double unresolved_ = infinity;
     double prover_bound_ = -infinity;
     double root_bound_ = -infinity;
-    std::vector<std::size_t> bytes_of_workers_;
     std::size_t proof_effort_ = 0;
     std::size_t tree_effort_ = 0;
     std::size_t rounds_ = 0;

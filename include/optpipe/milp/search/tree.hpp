@@ -7,6 +7,7 @@
 #include "optpipe/milp/search/context.hpp"
 #include "optpipe/milp/search/finds.hpp"
 #include "optpipe/milp/search/heuristics/rounding.hpp"
+#include "optpipe/milp/search/memory_share.hpp"
 #include "optpipe/milp/search/node.hpp"
 #include "optpipe/milp/search/proof.hpp"
 #include "optpipe/milp/search/propagator.hpp"
@@ -31,7 +32,9 @@ class tree_worker {
 public:
     tree_worker(const context& c, const propagator& engine, const relaxation& lp)
         : context_{&c}, engine_{engine}, lp_{lp}, analysis_{*c.task}, proof_{*c.task, lp_.cuts()},
-          history_{c.task->columns()}, locks_{*c.task} {}
+          history_{c.task->columns()}, locks_{*c.task}, share_{*c.limits} {
+        account();
+    }
     tree_worker(const tree_worker&) = delete;
     tree_worker& operator=(const tree_worker&) = delete;
 
@@ -44,7 +47,9 @@ public:
             open.pop_back();
             if (next.bound > finds_.cutoff) continue;
             context_->limits->count_node();
+            ++nodes_;
             process(std::move(next), open);
+            if (context_->limits->limits_memory() && !context_->options->deterministic) account(open);
         }
     }
 
@@ -166,6 +171,13 @@ private:
     static constexpr std::size_t most_rounds = 4;
     static constexpr std::size_t most_learned = 5000;
     static constexpr std::size_t longest_statement = 200;
+
+    void account(std::span<const node> open) {
+        std::size_t sum = bytes();
+        for (const auto& n : open)
+            sum += n.bytes();
+        share_.set(sum);
+    }
 
     struct step {
         literal decision;
@@ -303,3 +315,5 @@ private:
 };
 
 } // namespace optpipe::milp::search
+    std::size_t nodes_ = 0;
+    memory_share share_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/search/cuts/rounding.hpp"
 #include "optpipe/milp/search/problem.hpp"
 
@@ -44,6 +45,8 @@ public:
             failures = hit ? 0 : failures + 1;
         }
     }
+
+    [[nodiscard]] std::size_t bytes() const { return bytes_of_lists(rows_of_); }
 
 private:
     static constexpr std::size_t most_rows = 5;

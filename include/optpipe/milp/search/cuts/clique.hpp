@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/search/cuts/cut.hpp"
 #include "optpipe/milp/search/problem.hpp"
 
@@ -28,6 +29,7 @@ public:
     }
 
     [[nodiscard]] std::size_t size() const { return cliques_.size(); }
+    [[nodiscard]] std::size_t bytes() const { return bytes_of_lists(cliques_) + bytes_of_lists(cliques_of_); }
     [[nodiscard]] std::span<const member> clique(std::size_t k) const { return cliques_[k]; }
     [[nodiscard]] std::span<const std::uint32_t> cliques_of(member m) const { return cliques_of_[m]; }
     /// Marks all that can't be 1 together with `m`.

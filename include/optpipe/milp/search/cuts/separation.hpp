@@ -42,7 +42,7 @@ public:
         for (std::size_t round = 0; round < most_rounds && stalled < patience && !context_->limits->over(); ++round) {
             if (fractional_count(lp) == 0) return true;
             find(lp, cliques, rows);
-            share.set(pool_.bytes());
+            share.set(pool_.bytes() + cliques.bytes() + rows.bytes());
             const std::vector<double> point(lp.point().begin(), lp.point().end());
             const auto chosen = pool_.take(point, most_per_round());
             if (chosen.empty()) return true;
