@@ -57,6 +57,10 @@ public:
         return engine_.bytes() + lp_.bytes() + analysis_.bytes() + proof_.bytes() + history_.bytes() +
                bytes_of(locks_.up, locks_.down, path_, news_);
     }
+    /// Tells the control what it holds. In deterministic mode for who gathers what a round has found.
+    void account() { share_.set(bytes()); }
+    /// That it has taken so far.
+    [[nodiscard]] std::size_t nodes() const { return nodes_; }
     /// In visits of rows, or what takes as long.
     [[nodiscard]] std::size_t effort() const { return engine_.row_visits() + lp_.effort(); }
     [[nodiscard]] finds& found() { return finds_; }
@@ -168,16 +172,16 @@ public:
     }
 
 private:
-    static constexpr std::size_t most_rounds = 4;
-    static constexpr std::size_t most_learned = 5000;
-    static constexpr std::size_t longest_statement = 200;
-
     void account(std::span<const node> open) {
         std::size_t sum = bytes();
         for (const auto& n : open)
             sum += n.bytes();
         share_.set(sum);
     }
+
+    static constexpr std::size_t most_rounds = 4;
+    static constexpr std::size_t most_learned = 5000;
+    static constexpr std::size_t longest_statement = 200;
 
     struct step {
         literal decision;
@@ -312,8 +316,8 @@ private:
     std::vector<step> path_;
     std::shared_ptr<const basis> start_;
     double unresolved_ = infinity;
+    std::size_t nodes_ = 0;
+    memory_share share_;
 };
 
 } // namespace optpipe::milp::search
-    std::size_t nodes_ = 0;
-    memory_share share_;
