@@ -156,6 +156,34 @@ TEST_CASE("memory that isn't there") {
     check_nothing_is_left();
 }
 
+TEST_CASE("a rank that goes after its first step is missed in the second, and all say so") {
+    const auto programs = streamed::small_programs();
+    fake_cuda::reset();
+    std::vector<std::string> errors(3);
+    {
+        cuda::cluster cluster{3, {.patience = 50ms}};
+        std::vector<std::jthread> ranks;
+        for (const auto& p : programs)
+            ranks.emplace_back([&] {
+                streamed::model model{p.stages};
+                try {
+                    optpipe::runner<cuda::executor, streamed::model> runs{p, cluster[p.self], model};
+                    runs.step();
+                    if (p.self != rank{1}) runs.step();
+                } catch (const optpipe::execution_error& e) {
+                    errors[p.self.position()] = e.what();
+                }
+            });
+        ranks.clear();
+        CHECK(errors[1] == "");
+        CHECK_THROWS_WITH(cluster[rank{1}].finish(), errors[0].c_str());
+    }
+    errors.erase(errors.begin() + 1);
+    check_all_say(errors, "its partner didn't come within 50 ms");
+    CHECK(errors.front().find("rank 1") != std::string::npos);
+    check_nothing_is_left();
+}
+
 TEST_CASE("a copy that takes too long, between two ranks or to the host") {
     const auto programs = streamed::offloading_programs();
     for (const auto kind : {cudaMemcpyDeviceToDevice, cudaMemcpyDeviceToHost, cudaMemcpyHostToDevice}) {
