@@ -62,10 +62,6 @@ template <class Lane> struct executor_with : threads::executor {
         return Lane{threads::executor::open_lane(kind, commands)};
     }
 };
-struct hasty_executor : threads::executor {
-    using threads::executor::executor;
-    void finish() {}
-};
 struct one_way_copies : threads::copy_engine {
     explicit one_way_copies(threads::copy_engine& c) : threads::copy_engine{c} {}
     void copy_out(threads::lane&, const optpipe::task_label&, optpipe::execution::copy_pieces) {}

@@ -110,8 +110,10 @@ template <class Executor> bool is_found(const std::string& sentence) {
 TEST_CASE("mistakes are found") {
     CHECK(is_found<executor_with<deaf_lane>>("a lane doesn't wait for what another one has recorded"));
     CHECK(is_found<executor_with<mute_lane>>("a lane doesn't wait for what another one has recorded"));
+#if !defined(__SANITIZE_THREAD__) // these race with the host, which is their mistake
     CHECK(is_found<hasty_executor>("doesn't do things in order, or `finish` returns too early"));
     CHECK(is_found<stray_executor>("doesn't do things in order, or `finish` returns too early"));
+#endif
 }
 
 } // namespace
