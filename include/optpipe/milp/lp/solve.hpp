@@ -48,7 +48,6 @@ private:
     void prepare(int attempt);
     std::optional<lp_status> attempt(method_settings settings);
     void start_round();
-    bool suits_primal(const method_settings& settings);
     bool run_phase_one(const method_settings& settings);
     bool run_dual(const method_settings& settings, bool& costs_changed);
     bool run_primal(const method_settings& settings, bool& bounds_changed);
@@ -143,7 +142,7 @@ inline void solve_run::start_round() {
     s_.t.settle_all();
 }
 
-/// Dual, then primal, as long as one leaves work to the other. Where only costs have changed, primal first.
+/// Dual, then primal, as long as one leaves work to the other.
 inline std::optional<lp_status> solve_run::attempt(method_settings settings) {
     constexpr int rounds = 5;
     for (int round = 0; round < rounds; ++round) {
@@ -173,14 +172,6 @@ inline bool solve_run::run_phase_one(const method_settings& settings) {
     if (!needs_phase_one(s_.t, settings.dual_tolerance)) return true;
     set_phase_one_bounds(s_.t);
     dual_method method{s_.t, settings, random_, [this](double) { return is_interrupted(); }};
-/// Whether the basis at hand is primal feasible, and not dual feasible.
-inline bool solve_run::suits_primal(const method_settings& settings) {
-    s_.t.compute_values();
-    if (s_.t.primal_violation() > settings.primal_tolerance) return false;
-    s_.t.compute_reduced_costs();
-    return !s_.t.is_dual_feasible(settings.dual_tolerance);
-}
-
     const auto end = method.run();
     found_.iterations += method.iterations();
     start_round();

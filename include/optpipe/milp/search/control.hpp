@@ -72,9 +72,9 @@ public:
     void count_conflicts(std::size_t n) { conflicts_.fetch_add(n, std::memory_order_relaxed); }
     /// The search holds so many bytes more than before.
     void charge(std::ptrdiff_t change) {
+        if (above_ != nullptr) above_->charge(change);
         const auto held = memory_.fetch_add(change, std::memory_order_relaxed) + change;
         auto peak = peak_.load(std::memory_order_relaxed);
-        if (above_ != nullptr) above_->charge(change);
         while (held > peak && !peak_.compare_exchange_weak(peak, held, std::memory_order_relaxed)) {
         }
     }
@@ -127,9 +127,9 @@ private:
         if (!reason_) reason_ = why;
     }
 
+    control* above_;
     clock::time_point start_;
     clock::time_point deadline_;
-    control* above_;
     std::size_t node_limit_;
     std::size_t memory_limit_;
     bool counts_matter_;
@@ -139,10 +139,10 @@ private:
     std::atomic<std::size_t> nodes_{0};
     std::atomic<std::size_t> iterations_{0};
     std::atomic<std::size_t> conflicts_{0};
+    std::atomic<std::size_t> relaxations_{1};
     std::atomic<std::ptrdiff_t> memory_{0};
     std::atomic<std::ptrdiff_t> peak_{0};
     mutable std::mutex mutex_;
-    std::atomic<std::size_t> relaxations_{1};
     std::optional<limit> reason_;
     std::stop_callback<forward> user_stop_; // last: it may fire at once
 };
