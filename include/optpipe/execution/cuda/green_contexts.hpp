@@ -15,7 +15,7 @@ namespace optpipe::cuda {
 /// Splits the multiprocessors of one device among several virtual ranks, so that their kernels run side by side as
 /// those of several devices would. Memory bandwidth and copy engines stay shared.
 ///
-/// Uses the driver's green contexts (CUDA 12.4 and later), which it looks up at run time: nothing links the driver.
+/// Uses the driver's green contexts (CUDA 12.5 and later), which it looks up at run time: nothing links the driver.
 class green_contexts {
 public:
     /// `count` parts of at least `least` multiprocessors each (on Hopper multiples of 8, at least 8). Throws if the
@@ -61,7 +61,7 @@ private:
     using PFN_stream = CUresult (*)(CUstream*, CUgreenCtx, unsigned, int);
 
     template <class Function, class... Arguments> static void run(const char* name, Arguments... arguments) {
-        constexpr unsigned since = 12040;
+        constexpr unsigned since = 12050; // of cuGreenCtxStreamCreate; the others are a version older
         void* found = nullptr;
         cudaDriverEntryPointQueryResult known{};
         check(cudaGetDriverEntryPointByVersion(name, &found, since, cudaEnableDefault, &known), name);
