@@ -1,6 +1,8 @@
 // Exact search against looking at everything, on small problems of every kind.
 #include "optpipe/core/random.hpp"
 #include "optpipe/planner/exact_search.hpp"
+#include "optpipe/schedule/bounds.hpp"
+#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/validate.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "oracle/exhaustive.hpp"
@@ -42,6 +44,37 @@ void check_many(const testing::problem_ranges& ranges, std::uint64_t seed, std::
 }
 
 } // namespace
+
+TEST_CASE("problems that have no schedule: nothing is found, and that is proven") {
+    random_numbers random{4};
+    std::size_t impossible = 0;
+    for (std::size_t i = 0; i < 300; ++i) {
+        CAPTURE(i);
+        auto r = testing::make_random_problem(random, {.cells = 5, .offloading_percent = 60});
+        for (auto& limit : r.problem.memory_limit)
+            limit = 0.6 * limit;
+        const auto best = oracle::exhaustive_optimum(r.problem, r.grid);
+        if (!best.proven || best.objective) continue;
+        ++impossible;
+        search_board board{r.problem};
+        exact_search(board, {.conflicts = 200'000});
+        CHECK_FALSE(board.incumbent());
+        CHECK(board.bound().is_unlimited());
+    }
+    CHECK(impossible > 40);
+}
+
+TEST_CASE("a problem with thousands of operations is left to others: the bound from structure, at once") {
+    const stage_costs unit{duration{1.0}, duration{1.0}, duration{1.0}, memory_size{1.0}, memory_size{0.5}, {}};
+    const problem p{to_any_graph(graph<dynamic, dynamic>{4, 101}), per_stage<stage_costs>(4, unit)};
+    search_board board{p};
+    board.offer(*build_schedule(p, one_forward_one_backward), "1f1b");
+    const auto before = board.objective();
+    exact_search(board);
+    CHECK(board.bound() == bounds_of(p).best());
+    CHECK(board.objective() == before);
+    CHECK_FALSE(board.proven());
+}
 
 TEST_CASE("small problems of every kind") { check_many({.cells = 6}, 1, 200); }
 TEST_CASE("stashes that travel") {

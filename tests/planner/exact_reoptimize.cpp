@@ -9,6 +9,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -23,12 +24,22 @@ schedule some_schedule(const problem& p) {
     return built ? *built : schedule{};
 }
 
+/// Whether I and at once W is as good as B, and none of them is a B that might be split.
+bool splits_freely(const problem& p, const schedule& s) {
+    return std::none_of(p.costs.begin(), p.costs.end(),
+                        [](const stage_costs& c) { return c.weight_stash > c.activation; }) &&
+           (!p.split_backward || std::none_of(s.operations.begin(), s.operations.end(), [](const timed_operation& t) {
+               return t.op.kind == operation_kind::backward;
+           }));
+}
+
 } // namespace
 
 TEST_CASE("with everything free the optimum is found, and nothing better") {
     random_numbers random{4};
     std::size_t looked_at = 0;
     std::size_t settled = 0;
+    std::size_t reached = 0;
     for (std::size_t i = 0; i < 150; ++i) {
         CAPTURE(i);
         const auto r = testing::make_random_problem(random, {.cells = 6});
@@ -42,6 +53,11 @@ TEST_CASE("with everything free the optimum is found, and nothing better") {
         CHECK(found.settled);
         // A split that isn't in the schedule, or is, stays so.
         if (found.better) CHECK(objective_of(r.problem, *found.better).value() == doctest::Approx(optimum.value()));
+        if (splits_freely(r.problem, current)) {
+            // Else it would be settled that there is none.
+            CHECK(found.better);
+            ++reached;
+        }
         const auto less = exact::reoptimize(r.problem, current, everything, 0.999 * optimum, {.conflicts = 10'000});
         CHECK_FALSE(less.better);
         settled += less.settled ? 1 : 0;
@@ -49,6 +65,7 @@ TEST_CASE("with everything free the optimum is found, and nothing better") {
         CHECK(same.better);
     }
     CHECK(looked_at > 100);
+    CHECK(reached > 50);
     CHECK(settled + 5 > looked_at);
 }
 
@@ -71,4 +88,28 @@ TEST_CASE("what is better is valid, and as good as asked for; what is the same i
         const auto found = exact::reoptimize(p, current, some, target, {.conflicts = 500});
         if (found.better) CHECK(objective_of(p, *found.better) <= target + duration{1e-6});
     }
+}
+
+TEST_CASE("what is settled for more free operations holds for fewer") {
+    random_numbers random{6};
+    std::size_t none = 0;
+    std::size_t some_better = 0;
+    for (std::size_t i = 0; i < 400; ++i) {
+        CAPTURE(i);
+        const auto r = testing::make_random_problem(random, {.ranks = 3, .stages = 4, .microbatches = 4, .cells = 10});
+        const auto current = some_schedule(r.problem);
+        if (current.operations.empty()) continue;
+        const auto target = (1.0 - 0.02 * static_cast<double>(random.below(4) + 1)) * objective_of(r.problem, current);
+        const auto pivot = random.below(r.problem.graph.microbatches());
+        const auto few = [&](const operation& op) { return op.microbatch.position() == pivot; };
+        const auto more = [&](const operation& op) { return op.microbatch.position() >= pivot; };
+        const auto of_few = exact::reoptimize(r.problem, current, few, target, {.conflicts = 3000});
+        const auto of_more = exact::reoptimize(r.problem, current, more, target, {.conflicts = 3000});
+        if (of_few.better) CHECK((of_more.better || !of_more.settled));
+        if (of_more.settled && !of_more.better) CHECK_FALSE(of_few.better);
+        some_better += of_few.better ? 1 : 0;
+        none += of_more.settled && !of_more.better ? 1 : 0;
+    }
+    CHECK(none > 50);
+    CHECK(some_better > 20);
 }

@@ -204,8 +204,8 @@ private:
 /// operations and on what travels, with propagation and learning, without any linear program.
 ///
 /// Offers schedules and raises the bound as it goes; starts from the builders' best where the board has none. Returns
-/// when the board is done, or the effort is spent; at once, with the bound from structure, where the problem has
-/// thousands of operations.
+/// when the board is done, or the effort is spent; at once, with the bound from structure, where the problem has more
+/// than 2000 operations and transfers. There `window_search` uses the same search on parts of a schedule.
 inline void exact_search(search_board& board, const exact_options& options = {}) {
     exact::detail::board_search{board, options}.run();
 }
