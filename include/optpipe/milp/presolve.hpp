@@ -49,8 +49,8 @@ struct presolve_options {
 /// unbounded: or without any solution; who wants to know solves it without its costs.
 enum class presolve_status : unsigned char { reduced, infeasible, unbounded };
 
-/// A smaller model with the same optimum, and the way back. Where the status is `unbounded`, it's what presolve had come
-/// to by then, and whatever is feasible in it can be restored; where it's `infeasible`, there is no model.
+/// A smaller model with the same optimum, and the way back. Where the status is `unbounded`, it's what presolve had
+/// come to by then, and whatever is feasible in it can be restored; where it's `infeasible`, there is no model.
 class presolve_result {
 public:
     presolve_result(presolve_status status, const presolving::reducer& r, const optpipe::milp::model& original)

@@ -48,6 +48,7 @@ private:
     void prepare(int attempt);
     std::optional<lp_status> attempt(method_settings settings);
     void start_round();
+    bool suits_primal(const method_settings& settings);
     bool run_phase_one(const method_settings& settings);
     bool run_dual(const method_settings& settings, bool& costs_changed);
     bool run_primal(const method_settings& settings, bool& bounds_changed);
@@ -142,9 +143,16 @@ inline void solve_run::start_round() {
     s_.t.settle_all();
 }
 
-/// Dual, then primal, as long as one leaves work to the other.
+/// Dual, then primal, as long as one leaves work to the other. Where only costs have changed, primal first.
 inline std::optional<lp_status> solve_run::attempt(method_settings settings) {
     constexpr int rounds = 5;
+    if (suits_primal(settings)) {
+        bool bounds_changed = false;
+        if (!run_primal(settings, bounds_changed)) return verdict_;
+        if (!bounds_changed && claims_optimal()) return lp_status::optimal;
+        start_round();
+        s_.factorize();
+    }
     for (int round = 0; round < rounds; ++round) {
         verdict_ = std::nullopt;
         if (round == 0 && !run_phase_one(settings)) return verdict_;
@@ -163,6 +171,14 @@ inline std::optional<lp_status> solve_run::attempt(method_settings settings) {
         settings.perturb = round % 2 == 1;
     }
     return std::nullopt;
+}
+
+/// Whether the basis at hand is primal feasible, and not dual feasible.
+inline bool solve_run::suits_primal(const method_settings& settings) {
+    s_.t.compute_values();
+    if (s_.t.primal_violation() > settings.primal_tolerance) return false;
+    s_.t.compute_reduced_costs();
+    return !s_.t.is_dual_feasible(settings.dual_tolerance);
 }
 
 /// Leads to a basis that is dual feasible, where there is one. False if a limit ended it; trouble is left to what

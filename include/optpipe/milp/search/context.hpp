@@ -28,6 +28,12 @@ struct guidance {
     double bound = -infinity;
 };
 
+/// What the search of a neighbourhood may cost.
+struct sub_effort {
+    std::size_t nodes = 0;
+    std::size_t iterations = 0; ///< of the simplex method, but for the relaxation at hand
+};
+
 /// What all parts of one search share. Of its members only those that say so change while it goes on, and those may be
 /// used from any thread.
 struct context {
@@ -50,8 +56,8 @@ struct context {
     /// In terms of `incumbents`: what is worse isn't looked for.
     double ceiling = infinity;
 
-    /// Solves another model, of a neighbourhood, with a limit of nodes; the best point found.
-    std::function<std::optional<std::vector<double>>(const milp::model&, std::size_t nodes, double cutoff)> solve_sub;
+    /// Solves another model, of a neighbourhood; the best point found.
+    std::function<std::optional<std::vector<double>>(const milp::model&, sub_effort most, double cutoff)> solve_sub;
 
     bool offer_given(std::vector<double> values) const {
         const bool taken = best->offer(std::move(values));

@@ -47,10 +47,12 @@ public:
     /// The limits of nodes and memory, which `over` leaves out in deterministic mode: there they are looked at between
     /// rounds only.
     [[nodiscard]] bool over_counts() {
-        if (nodes_.load(std::memory_order_relaxed) >= node_limit_) return end(limit::nodes);
+        if (nodes() >= node_limit_ || iterations() >= iteration_limit_) return end(limit::nodes);
         if (memory() > countable()) return end(limit::memory);
         return false;
     }
+    /// Of the simplex method. Ends a search as a limit of nodes does.
+    void limit_iterations(std::size_t most) { iteration_limit_ = most; }
     bool end(limit why) {
         note(why);
         source_.request_stop();
@@ -131,6 +133,7 @@ private:
     clock::time_point start_;
     clock::time_point deadline_;
     std::size_t node_limit_;
+    std::size_t iteration_limit_ = std::numeric_limits<std::size_t>::max();
     std::size_t memory_limit_;
     bool counts_matter_;
     std::stop_source source_;

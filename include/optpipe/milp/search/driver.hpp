@@ -106,7 +106,7 @@ private:
         c.shift = task_.direction * (reduction_.model().offset() - given_->offset());
         c.to_given = [this](std::span<const double> values) { return reduction_.restore(task_.to_model(values)); };
         c.on_incumbent = [this] { reporter_.tell(true); };
-        c.solve_sub = [this](const model& m, std::size_t nodes, double cutoff) { return solve_sub(m, nodes, cutoff); };
+        c.solve_sub = [this](const model& m, sub_effort most, double cutoff) { return solve_sub(m, most, cutoff); };
         c.help = help();
         memory_.set(reduction_.bytes() + task_.bytes());
         if (!c.witness_point.empty()) c.witness_objective = task_.objective_of(c.witness_point);
@@ -152,9 +152,9 @@ private:
         task_ = std::move(whole);
     }
     /// A neighbourhood, in terms of the problem at hand, where only points within the cutoff count.
-    std::optional<std::vector<double>> solve_sub(const model& m, std::size_t nodes, double cutoff) {
+    std::optional<std::vector<double>> solve_sub(const model& m, sub_effort most, double cutoff) {
         solve_options options;
-        options.node_limit = nodes;
+        options.node_limit = most.nodes;
         options.time_limit =
             std::chrono::duration<double>{std::max(0.0, options_->time_limit.count() - limits_.seconds())};
         options.stop = limits_.token();
@@ -170,6 +170,7 @@ private:
         options.tolerance = options_->tolerance;
         driver sub{m, options, {}, &limits_};
         sub.ceiling_ = cutoff;
+        sub.limits_.limit_iterations(most.iterations);
         auto found = sub.solve();
         limits_.count_iterations(found.stats.lp_iterations);
         return std::move(found.incumbent);

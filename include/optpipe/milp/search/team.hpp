@@ -80,6 +80,7 @@ private:
     /// Of the prover; the first turn is the shortest, so that what is easy for the tree doesn't wait for long.
     static constexpr std::size_t conflicts_per_turn = 1500;
     static constexpr std::size_t visits_per_turn = 1'000'000;
+    static constexpr std::size_t first_share_of_turn = 16;
     /// After so many conflicts without success, and twice as many, ..., the prover gets less time.
     static constexpr std::size_t patience = 2'000;
     static constexpr std::size_t most_shared_facts = 100'000;
@@ -138,8 +139,9 @@ private:
             brief_prover();
         }
         const auto before = prover_->effort();
-        prover_->work(conflicts_per_turn, visits_per_turn);
+        prover_->work(conflicts_per_turn / share_of_turn_, visits_per_turn / share_of_turn_);
         const std::scoped_lock lock{mutex_};
+        share_of_turn_ = std::max<std::size_t>(1, share_of_turn_ / 2);
         proof_effort_ += prover_->effort() - before;
         debrief_prover();
         prover_busy_ = false;
@@ -309,6 +311,7 @@ private:
     std::size_t proof_effort_ = 0;
     std::size_t tree_effort_ = 0;
     std::size_t rounds_ = 0;
+    std::size_t share_of_turn_ = first_share_of_turn;
     bool prover_busy_ = false;
     bool has_tree_ = false;
     bool through_ = false;

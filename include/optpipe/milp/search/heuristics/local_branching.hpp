@@ -14,7 +14,7 @@ namespace optpipe::milp::search {
 /// Nothing without binaries.
 [[nodiscard]] inline std::optional<std::vector<double>> local_branching(const context& c, const domains& d,
                                                                         std::span<const double> incumbent,
-                                                                        std::size_t radius, std::size_t nodes,
+                                                                        std::size_t radius, sub_effort most,
                                                                         double cutoff) {
     const auto& p = *c.task;
     auto m = model_of(p, d);
@@ -28,7 +28,7 @@ namespace optpipe::milp::search {
     }
     if (distance.empty()) return std::nullopt;
     m.add_row(-infinity, distance, static_cast<double>(radius) - constant);
-    return c.solve_sub(m, nodes, cutoff);
+    return c.solve_sub(m, most, cutoff);
 }
 
 } // namespace optpipe::milp::search

@@ -14,7 +14,7 @@ namespace optpipe::milp::search {
 /// incumbent and the relaxation agree, and solves for the rest. Nothing if they agree on too few.
 [[nodiscard]] inline std::optional<std::vector<double>> rins(const context& c, const domains& d,
                                                              std::span<const double> incumbent,
-                                                             std::span<const double> point, std::size_t nodes,
+                                                             std::span<const double> point, sub_effort most,
                                                              double cutoff) {
     constexpr std::size_t least_fixed_percent = 40;
     const auto& p = *c.task;
@@ -29,7 +29,7 @@ namespace optpipe::milp::search {
         ++fixed;
     }
     if (fixed * 100 < integers * least_fixed_percent) return std::nullopt;
-    return c.solve_sub(m, nodes, cutoff);
+    return c.solve_sub(m, most, cutoff);
 }
 
 } // namespace optpipe::milp::search

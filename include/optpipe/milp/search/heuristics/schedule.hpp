@@ -28,24 +28,29 @@ public:
         for (const auto rule : {diving_rule::locked, diving_rule::fractional, diving_rule::pseudocost})
             diving{*context_, w, locks_}.run(root, rule, {});
         if (w.found().cutoff == infinity) feasibility_pump{*context_, w, random_}.run(root);
-        neighbourhoods(w, root, root_nodes);
+        neighbourhood(w, root, root_nodes);
     }
     void before_dive(tree_worker& w, const node& n) {
         if (!context_->options->heuristics) return;
-        ++dives_;
         users(w, n);
-        if (dives_ % dives_per_diving == 0) dive_once(w, n);
-        if (dives_ % next_neighbourhood_ == 0) {
-            next_neighbourhood_ *= 2;
-            neighbourhoods(w, n, tree_nodes);
+        if (w.nodes() >= next_diving_) {
+            next_diving_ = w.nodes() + nodes_per_diving;
+            dive_once(w, n);
+        }
+        if (w.nodes() >= next_neighbourhood_) {
+            next_neighbourhood_ = 2 * w.nodes();
+            neighbourhood(w, n, tree_nodes);
         }
     }
 
 private:
-    static constexpr std::size_t dives_per_diving = 4;
+    /// Of the worker, however they are cut into dives.
+    static constexpr std::size_t nodes_per_diving = 200;
     static constexpr std::size_t root_nodes = 200;
     static constexpr std::size_t tree_nodes = 300;
     static constexpr std::size_t radius = 10;
+    static constexpr std::size_t least_iterations = 1000;
+    static constexpr std::size_t share_of_iterations = 4;
 
     void dive_once(tree_worker& w, const node& n) {
         constexpr std::array rules{diving_rule::guided, diving_rule::pseudocost, diving_rule::locked,
@@ -61,17 +66,18 @@ private:
         const std::vector<double> point(w.lp().point().begin(), w.lp().point().end());
         if (auto found = context_->help.solution_near(point)) w.offer_given(std::move(*found));
     }
-    void neighbourhoods(tree_worker& w, const node& n, std::size_t nodes) {
+    /// Of the incumbent, one kind after the other. Costs a share of what the worker's relaxations have cost so far.
+    void neighbourhood(tree_worker& w, const node& n, std::size_t nodes) {
         const auto incumbent = w.found().point;
-        if (!incumbent || !context_->solve_sub) return;
-        if (relaxed(w, n)) {
-            const std::vector<double> point(w.lp().point().begin(), w.lp().point().end());
-            if (const auto found = rins(*context_, w.engine().bounds(), *incumbent, point, nodes, w.found().cutoff))
-                w.offer(*found);
-        }
-        if (const auto found =
-                local_branching(*context_, w.engine().bounds(), *w.found().point, radius, nodes, w.found().cutoff))
-            w.offer(*found);
+        if (!incumbent || !context_->solve_sub || !relaxed(w, n)) return;
+        const sub_effort most{nodes, least_iterations + w.lp().solver().iterations() / share_of_iterations};
+        const std::vector<double> point(w.lp().point().begin(), w.lp().point().end());
+        const auto& d = w.engine().bounds();
+        const double cutoff = w.found().cutoff;
+        const auto found = next_is_rins_ ? rins(*context_, d, *incumbent, point, most, cutoff)
+                                         : local_branching(*context_, d, *incumbent, radius, most, cutoff);
+        next_is_rins_ = !next_is_rins_;
+        if (found) w.offer(*found);
     }
     static bool relaxed(tree_worker& w, const node& n) {
         double bound = n.bound;
@@ -82,9 +88,10 @@ private:
     const context* context_;
     locks locks_;
     random_numbers random_;
-    std::size_t dives_ = 0;
     std::size_t next_rule_ = 0;
-    std::size_t next_neighbourhood_ = 4;
+    std::size_t next_diving_ = nodes_per_diving;
+    std::size_t next_neighbourhood_ = nodes_per_diving;
+    bool next_is_rins_ = true;
 };
 
 } // namespace optpipe::milp::search
