@@ -11,7 +11,7 @@ if(WAY STREQUAL "package")
     )
     # A package is found where it was moved to, not where it was installed.
     file(RENAME ${WORK_DIR}/staged ${WORK_DIR}/prefix)
-    list(APPEND options -DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix -DHAS_JSON=${HAS_JSON})
+    list(APPEND options -DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix -DHAS_JSON=${HAS_JSON} -DHAS_MPI=${HAS_MPI})
 
     file(GLOB_RECURSE ours RELATIVE ${SOURCE_DIR}/include ${SOURCE_DIR}/include/*)
     file(GLOB_RECURSE theirs RELATIVE ${WORK_DIR}/prefix/include ${WORK_DIR}/prefix/include/*)
