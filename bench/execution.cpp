@@ -4,6 +4,7 @@
 #include <optpipe/execution.hpp>
 #include <optpipe/schedule.hpp>
 #include <optpipe/schedule/lower.hpp>
+#include <optpipe/testing/paced_model.hpp>
 
 #include <benchmark/benchmark.h>
 
@@ -12,7 +13,6 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 namespace {
@@ -64,31 +64,11 @@ struct null_executor {
     null_slab host(std::size_t bytes) { return {std::vector<std::byte>(bytes)}; }
 };
 
-/// Operations that take a given time, or none.
-struct timed_model {
-    std::chrono::nanoseconds unit{};
-    const problem* costs = nullptr;
-
-    template <class Lane> void forward(Lane&, const execution::forward_task& t) {
-        spend(costs->costs[t.stage].forward);
-    }
-    template <class Lane> void backward_input(Lane&, const execution::backward_task& t) {
-        spend(costs->costs[t.stage].backward_input);
-    }
-    template <class Lane> void backward_weight(Lane&, const execution::weight_task& t) {
-        spend(costs->costs[t.stage].backward_weight);
-    }
-
-private:
-    void spend(duration d) const {
-        if (unit.count() == 0) return;
-        const std::chrono::nanoseconds length{static_cast<std::int64_t>(d.value() * static_cast<double>(unit.count()))};
-        // Waking up takes the system longer than it should; a kernel on a device ends when it ends.
-        const auto end = std::chrono::steady_clock::now() + length;
-        std::this_thread::sleep_until(end - 100us);
-        while (std::chrono::steady_clock::now() < end) {
-        }
-    }
+/// Operations that take no time.
+struct idle_model {
+    template <class Lane> void forward(Lane&, const execution::forward_task&) {}
+    template <class Lane> void backward_input(Lane&, const execution::backward_task&) {}
+    template <class Lane> void backward_weight(Lane&, const execution::weight_task&) {}
 };
 
 /// Every operation takes 1, a message 0.1; a transfer takes 0.75, with room for half of what 1F1B stashes.
@@ -112,8 +92,8 @@ void issue(benchmark::State& state) {
     const auto programs = programs_of(p, *build_schedule(p, adaptive));
     const auto& program = programs[3];
     null_executor on{rank{3}, 8};
-    timed_model model{{}, &p};
-    runner<null_executor, timed_model> runs{program, on, model};
+    idle_model model;
+    runner<null_executor, idle_model> runs{program, on, model};
     for (auto _ : state)
         runs.issue();
     const auto each = static_cast<double>(program.instructions.size());
@@ -125,8 +105,8 @@ void chain(benchmark::State& state) {
     const auto p = make(1, static_cast<std::size_t>(state.range(0)), false);
     const auto programs = programs_of(p, *build_schedule(p, gpipe));
     threads::cluster cluster{1};
-    timed_model model{{}, &p};
-    runner<threads::executor, timed_model> runs{programs[0], cluster[rank{0}], model};
+    idle_model model;
+    runner<threads::executor, idle_model> runs{programs[0], cluster[rank{0}], model};
     for (auto _ : state)
         runs.step();
     const auto each = static_cast<double>(programs[0].instructions.size());
@@ -144,7 +124,8 @@ void planned(benchmark::State& state) {
     how.messages = threads::planned_messages(p, 1ms);
     how.record_times = true;
     threads::cluster cluster{p.graph.ranks(), how};
-    std::vector<timed_model> models(p.graph.ranks(), timed_model{1ms, &p});
+    // Waking up takes the system longer than it should; a kernel on a device ends when it ends.
+    std::vector<testing::paced_model<idle_model>> models(p.graph.ranks(), {idle_model{}, p, 1ms, 100us});
     const auto expected = objective_of(p, s).value();
     double best = duration::unlimited().value();
     for (auto _ : state) {
