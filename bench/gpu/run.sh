@@ -135,9 +135,12 @@ part bandwidth 60 $bin/gpu_bandwidth --out "$work/bandwidth"
 part conformance 60 $bin/gpu_conformance --out "$work/conformance"
 part arithmetic 40 $bin/gpu_arithmetic --out "$work/arithmetic"
 training() { # NAME SECONDS OPTIONS...
-    local name=$1 limit=$2
+    local name=$1 limit=$2 left=$((all_seconds - SECONDS))
     shift 2
-    part "$name" "$limit" $bin/gpu_training --out "$work/$name" --seconds $((limit - 20)) "$@"
+    ((limit < left)) || limit=$left
+    # It begins nothing in the last 20 seconds.
+    local begins=$((limit > 21 ? limit - 20 : 1))
+    part "$name" "$limit" $bin/gpu_training --out "$work/$name" --seconds $begins "$@"
     [[ -e "$work/$name-problem.json" ]] && cp "$work/$name-problem.json" "$prefix-$name-problem.json"
 }
 # Eight layers, in four stages or in eight.
