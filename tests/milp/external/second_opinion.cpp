@@ -4,6 +4,7 @@
 #include <optpipe/milp/check.hpp>
 #include <optpipe/milp/external/cbc.hpp>
 #include <optpipe/milp/external/glpk.hpp>
+#include <optpipe/milp/external/highs.hpp>
 #include <optpipe/milp/solve.hpp>
 
 #include <doctest/doctest.h>
@@ -13,7 +14,9 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <variant>
+#include <vector>
 
 using namespace optpipe::milp;
 using namespace std::chrono_literals;
@@ -80,6 +83,32 @@ template <class Solver> void compare(const std::optional<Solver>& solver) {
 TEST_CASE("CBC agrees, where it is installed") { compare(external::cbc_solver::find()); }
 
 TEST_CASE("GLPK agrees, where it is installed") { compare(external::glpk_solver::find()); }
+
+TEST_CASE("HiGHS agrees, where it is installed") { compare(external::highs_solver::find()); }
+
+TEST_CASE("what HiGHS writes is read: status, point, bound") {
+    model m;
+    m.add_binary();
+    m.add_variable(0.0, 9.0);
+    const external::scratch_folder folder;
+    const auto read = [&](std::string_view solution, std::string_view log) {
+        folder.write("solution", solution);
+        folder.write("log", log);
+        return external::highs_format::read(folder, m);
+    };
+    const auto best = read("Model status\nOptimal\n\n# Primal solution values\nFeasible\nObjective -2\n"
+                           "# Columns 2\nx0 1\nx1 2.5\n# Rows 0\n\n# Dual solution values\nNone\n",
+                           "  Primal bound      -2\n  Dual bound        -2.5\n");
+    CHECK(best.why == termination{optimal{}});
+    CHECK(best.values == std::vector{1.0, 2.5});
+    CHECK(best.bound == -2.5);
+    const auto none = read("Model status\nInfeasible\n\n# Primal solution values\nNone\n", "");
+    CHECK(none.why == termination{infeasible{}});
+    CHECK((!none.values && !none.bound));
+    CHECK(read("Model status\nTime limit reached\n", "").why == termination{stopped{limit::time}});
+    CHECK(!read("Model status\nOptimal\n\n# Primal solution values\nFeasible\n# Columns 2\nx0 1\n", "").values);
+    CHECK(read("", "").why == termination{stopped{limit::numerics}});
+}
 
 TEST_CASE("a program that isn't there is an error, and one that says nothing proves nothing") {
     model m;
