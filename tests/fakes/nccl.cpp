@@ -132,7 +132,8 @@ void launch(std::vector<part> parts) {
     std::map<cudaStream_t, std::vector<part>> by_stream;
     for (auto& p : parts)
         by_stream[p.stream].push_back(std::move(p));
-    for (auto& [stream, own] : by_stream) {
+    for (const auto& entry : by_stream) {
+        const auto& own = entry.second;
         const auto ready = [own] {
             const std::scoped_lock lock{lib().mutex};
             bool all = true;
@@ -151,7 +152,7 @@ void launch(std::vector<part> parts) {
                 std::memcpy(m.to, m.from, std::min(m.sent, m.wanted));
             }
         };
-        fake_cuda::enqueue(stream, ready, run);
+        fake_cuda::enqueue(entry.first, ready, run);
     }
 }
 

@@ -108,9 +108,14 @@ public:
 
     void finish() {
         const auto mine = lanes_once_issued();
-        auto deadline = from_now();
-        for (auto* s : mine)
-            if (!await(*s, deadline)) deadline = from_now(); // what is given up needs a while to end
+        if (group_.failed.happened().load()) by_.abandon();
+        const auto deadline = from_now();
+        if (!std::all_of(mine.begin(), mine.end(), [&](const auto* s) { return await(*s, deadline); })) {
+            // What is given up needs a while to end, on all lanes.
+            const auto at_last = from_now();
+            for (const auto* s : mine)
+                static_cast<void>(await(*s, at_last));
+        }
         if (group_.failed.happened().load()) throw group_.failed.what();
         for (auto* s : mine)
             s->issued.clear();
