@@ -1,17 +1,20 @@
 // How fast models are solved: each through this library and, where they are installed, through the programs cbc and
 // glpsol, one after the other in the same run, as Markdown tables.
 //
-//     bench_milp [--time-limit SECONDS] [--threads N] [--only-ours] [MODEL.mps[.gz] | FOLDER]...
+//     bench_milp [--time-limit SECONDS] [--threads N] [--only-ours | --scaling] [MODEL.mps[.gz] | FOLDER]...
 //
 // By default the folders lp, mip and pipeline of the tests' models. A ratio above 1 is how often longer we take. Times
-// are of the wall clock, from the model in memory to the solution in memory; what a program needs for a model without a
-// choice (to start, and to write and read files) is taken off its times.
+// are those of the processor, of all threads together, from the model in memory to the solution in memory, so that
+// what else the machine does counts little; what a program needs for a model without a choice (to start, and to write
+// and read files) is taken off its times. With --scaling, our own wall times on one thread and on N, and the speed-up.
 #include <optpipe/core/format.hpp>
 #include <optpipe/milp/check.hpp>
 #include <optpipe/milp/external/cbc.hpp>
 #include <optpipe/milp/external/glpk.hpp>
 #include <optpipe/milp/io/read_mps.hpp>
 #include <optpipe/milp/solve.hpp>
+
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -30,10 +33,23 @@ namespace {
 namespace milp = optpipe::milp;
 using clock_type = std::chrono::steady_clock;
 
+/// Of this process and of those that it has waited for, user and system together.
+double processor_seconds() {
+    double sum = 0.0;
+    for (const auto who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+        rusage used{};
+        getrusage(who, &used);
+        for (const auto& t : {used.ru_utime, used.ru_stime})
+            sum += static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+    }
+    return sum;
+}
+
 struct settings {
     double time_limit = 60.0;
     std::size_t threads = 1;
     bool only_ours = false;
+    bool scaling = false;
     std::vector<std::string> places;
 };
 
@@ -46,7 +62,8 @@ struct contestant {
 
 struct measurement {
     milp::result result;
-    double seconds = 0.0;
+    double seconds = 0.0; ///< of the processor
+    double wall = 0.0;
 };
 
 /// Sums over the models that both solvers finished.
@@ -71,9 +88,11 @@ milp::solve_options options_of(const settings& s) {
 
 measurement measure(const contestant& c, const milp::model& m, const milp::solve_options& options) {
     const auto start = clock_type::now();
+    const double used = processor_seconds();
     auto result = c.solve(m, options);
-    const double seconds = std::chrono::duration<double>(clock_type::now() - start).count();
-    return {std::move(result), std::max(0.0, seconds - c.overhead)};
+    const double seconds = processor_seconds() - used;
+    const double wall = std::chrono::duration<double>(clock_type::now() - start).count();
+    return {std::move(result), std::max(0.0, seconds - c.overhead), wall};
 }
 
 double overhead_of(const contestant& c) {
@@ -206,6 +225,25 @@ void bench(const std::string& place, const std::vector<contestant>& all, const s
     print_sums(all, sums);
 }
 
+/// Our own times on one thread and on several, of models that take long enough to tell.
+void bench_scaling(const std::string& place, const contestant& ours, const settings& s) {
+    constexpr double least_seconds = 0.5;
+    std::printf("\n%s, %g s\n\n| model | 1 thread: wall, processor | %zu threads: wall, processor | speed-up |\n",
+                std::filesystem::path{place}.filename().string().c_str(), s.time_limit, s.threads);
+    std::puts("| --- | --- | --- | --- |");
+    auto alone = options_of(s);
+    alone.threads = 1;
+    for (const auto& file : models_in(place)) {
+        const auto m = milp::read_mps(file.string());
+        const auto one = measure(ours, m, alone);
+        if (one.wall < least_seconds || !is_finished(one.result)) continue;
+        const auto several = measure(ours, m, options_of(s));
+        std::printf("| %s | %.2f s, %.2f s | %.2f s, %.2f s | %.2f |\n", file.stem().stem().string().c_str(), one.wall,
+                    one.seconds, several.wall, several.seconds, one.wall / std::max(several.wall, 1e-9));
+        std::fflush(stdout);
+    }
+}
+
 settings settings_from(int count, char** arguments) {
     settings s;
     for (int i = 1; i < count; ++i) {
@@ -213,6 +251,8 @@ settings settings_from(int count, char** arguments) {
         const bool has_value = i + 1 < count;
         if (argument == "--only-ours")
             s.only_ours = true;
+        else if (argument == "--scaling")
+            s.only_ours = s.scaling = true;
         else if (argument == "--time-limit" && has_value)
             s.time_limit = std::strtod(arguments[++i], nullptr);
         else if (argument == "--threads" && has_value)
@@ -234,7 +274,10 @@ int main(int count, char** arguments) try {
     for (std::size_t i = 1; i < all.size(); ++i)
         std::printf("%s: %.1f ms taken off\n", all[i].name.c_str(), 1e3 * all[i].overhead);
     for (const auto& place : s.places)
-        bench(place, all, s);
+        if (s.scaling)
+            bench_scaling(place, all.front(), s);
+        else
+            bench(place, all, s);
 } catch (const std::exception& e) {
     std::cerr << "bench_milp: " << e.what() << '\n';
     return 2;

@@ -57,3 +57,12 @@ TEST_CASE("published optima are reached with the largest violation first") {
 TEST_CASE("published optima are reached from a crash basis, with few updates") {
     check_all({.crash = true, .updates = 20});
 }
+
+TEST_CASE("a basis that only lacks dual feasibility is left by the primal method") {
+    if (!oracle::can_read_known_models()) return;
+    for (const auto& known : oracle::known_models("lp/grow7")) {
+        simplex s{relaxation_of(known.read())};
+        CHECK(s.solve() == lp_status::optimal);
+        CHECK(s.iterations() < 250); // the dual method needs nearly twice as many
+    }
+}

@@ -146,10 +146,11 @@ inline void solve_run::start_round() {
 /// Dual, then primal, as long as one leaves work to the other. Where only costs have changed, primal first.
 inline std::optional<lp_status> solve_run::attempt(method_settings settings) {
     constexpr int rounds = 5;
+    verdict_ = std::nullopt;
     if (suits_primal(settings)) {
         bool bounds_changed = false;
-        if (!run_primal(settings, bounds_changed)) return verdict_;
-        if (!bounds_changed && claims_optimal()) return lp_status::optimal;
+        if (run_primal(settings, bounds_changed) && !bounds_changed && claims_optimal()) return lp_status::optimal;
+        if (verdict_) return verdict_;
         start_round();
         s_.factorize();
     }
