@@ -20,8 +20,9 @@ using namespace optpipe;
 
 namespace {
 
-std::vector<rank_program> sound_programs() {
-    const stage_costs c{duration{1}, duration{2}, duration{1}, memory_size{2}, memory_size{3}, {}};
+/// `weight_stash`: above 2, what is made again has room of its own.
+std::vector<rank_program> sound_programs(double weight_stash = 3.0) {
+    const stage_costs c{duration{1}, duration{2}, duration{1}, memory_size{2}, memory_size{weight_stash}, {}};
     const auto p = to_problem(make_problem(graph<2, 3>{}, uniform_memory{c}));
     const auto s = *build_schedule(p, zero_bubble_h1);
     return *lower(p, s, {.bytes_per_unit = 8.0, .message_bytes = 4096, .recompute = {stage{0}, stage{1}}});
@@ -94,6 +95,22 @@ TEST_CASE("it stands once, before its backward, on the lane of computations") {
                        r.lane = static_cast<std::uint8_t>(p.lanes.size() - 1);
                    }),
                    "recomputation of 1F1 is on the lane '"));
+}
+
+TEST_CASE("it stands before its backward where they share no room, too") {
+    auto programs = sound_programs(1.0);
+    REQUIRE(check_programs(programs).empty());
+    auto& p = programs[1];
+    const auto first = position_of(p, instruction_kind::recompute, again);
+    const auto second = position_of(p, instruction_kind::compute, back);
+    // What the backward hands on begins where it stands now.
+    p.buffers[p.instructions[second].buffer(buffer_role::output).position()].first_use =
+        static_cast<std::uint32_t>(first);
+    std::swap(p.instructions[first], p.instructions[second]);
+    std::string text;
+    for (const auto& v : check_programs(programs))
+        text += v.text() + "\n";
+    CHECK(contains(text, "1I1 needs what recomputation of 1F1"));
 }
 
 TEST_CASE("it waits for all that its backward needs") {
