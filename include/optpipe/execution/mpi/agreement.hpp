@@ -16,9 +16,9 @@ namespace optpipe::mpi {
 /// How ranks come to one end, be it good or bad.
 ///
 /// Who fails reports it to rank 0, which takes the first report that it gets for what ended the run and tells all. Each
-/// then takes back, or brings to its end, what it has under way, and says so; so does who simply leaves. When all have,
-/// or after its patience, rank 0 says that it is over, and who hasn't answered. If rank 0 is the one that is gone, the
-/// others stop waiting for it after twice the patience. For one thread at a time.
+/// answers that it has heard, takes back or brings to its end what it has under way, and says when it is done; so does
+/// who simply leaves. When all are, or after its patience, rank 0 says that it is over, and who hasn't answered. If
+/// rank 0 is the one that is gone, the others stop waiting for it after twice the patience. For one thread at a time.
 class agreement {
 public:
     using milliseconds = std::chrono::milliseconds;

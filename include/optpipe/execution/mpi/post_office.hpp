@@ -73,7 +73,9 @@ public:
             each->free_at_end();
     }
     /// After `leave`: the run failed, and somebody didn't answer then.
-    [[nodiscard]] bool has_lost_rank() const { return world_.failed.happened().load() && !agreement_.missing().empty(); }
+    [[nodiscard]] bool has_lost_rank() const {
+        return world_.failed.happened().load() && !agreement_.missing().empty();
+    }
 
 private:
     /// A message under way. What nobody wants any more has a buffer of its own.
