@@ -171,6 +171,31 @@ TEST_CASE("two engines, but a link that carries one transfer at a time, shared b
     CHECK(matters >= 5);
 }
 
+TEST_CASE("a link that carries one transfer at a time, whatever its direction") {
+    totals count;
+    // Of 9000 those in which an offload has to wait for a reload, or the other way round.
+    for (const std::uint64_t seed : {1287U, 2265U, 2347U}) {
+        INFO("seed " << seed);
+        random_numbers random{seed};
+        oracle::problem_ranges ranges;
+        ranges.cells = 6;
+        ranges.offloading_percent = 100;
+        ranges.span_percent = 0;
+        auto made = oracle::make_random_problem(random, ranges);
+        auto& p = made.problem;
+        p.transfer = transfer_rules<>{p.graph.ranks()};
+        p.transfer.engines = 2;
+        for (std::size_t r = 1; r < p.graph.ranks(); ++r)
+            p.transfer.share_link(rank{0}, rank{r});
+        const auto full = oracle::exhaustive_optimum(p, made.grid, 20'000);
+        p.transfer.duplex = duplex_kind::half;
+        const auto half = oracle::exhaustive_optimum(p, made.grid, 20'000);
+        REQUIRE((full.objective && half.objective && *full.objective < *half.objective));
+        compare(p, made.grid, 0x7f, count);
+    }
+    CHECK(count.exact == 3);
+}
+
 TEST_CASE("below the optimum there is nothing") {
     int empty = 0;
     for (std::uint64_t seed = 1; seed <= 60; ++seed) {
