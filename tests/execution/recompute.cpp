@@ -101,7 +101,7 @@ TEST_CASE("recomputations of random schedules stand before their backwards, and 
     std::size_t programs_seen = 0;
     std::size_t refused = 0;
     std::size_t larger = 0;
-    for (std::uint64_t seed = first_seed; seed < first_seed + 80; ++seed) {
+    for (std::uint64_t seed = first_seed; seed < first_seed + 30; ++seed) {
         CAPTURE(seed);
         random_numbers random{seed};
         const auto p = testing::make_random_problem(random, ranges).problem;
@@ -147,7 +147,7 @@ TEST_CASE("recomputations of random schedules stand before their backwards, and 
         try_it(adaptive);
     }
     MESSAGE(programs_seen << " programs, " << larger << " need more for full backwards, " << refused << " don't fit");
-    CHECK(programs_seen > 150);
+    CHECK(programs_seen > 70);
 }
 
 TEST_CASE("a recomputation is part of the backward: it takes its time and its memory") {
