@@ -41,7 +41,8 @@ struct solve_options {
     std::chrono::duration<double> time_limit{std::numeric_limits<double>::infinity()};
     std::size_t node_limit = std::numeric_limits<std::size_t>::max();
     /// Bytes for all that the search makes: presolved models, relaxations with their factors, cuts, nodes, and what is
-    /// learned. The given model isn't among them.
+    /// learned. The given model isn't among them. Deterministic searches look at it between rounds only, and may pass
+    /// it by what a round takes.
     std::size_t memory_limit = std::numeric_limits<std::size_t>::max();
     /// The search stops once objective and bound are this close; at 0 it proves the optimum to the last digits that
     /// the tolerance leaves.

@@ -94,11 +94,17 @@ private:
                 return false;
         }
         for (std::size_t j = 0; j < sums_.size(); ++j)
-            if (std::abs(sums_[j]) > zero &&
-                !add({static_cast<std::uint32_t>(j), false, problem_.is_whole(j), false, 0.0, 0.0}, sums_[j], point[j],
-                     lower_[j], upper_[j]))
+            if (std::abs(sums_[j]) <= zero)
+                leave_out(j);
+            else if (!add({static_cast<std::uint32_t>(j), false, problem_.is_whole(j), false, 0.0, 0.0}, sums_[j],
+                          point[j], lower_[j], upper_[j]))
                 return false;
         return true;
+    }
+    /// What is left of terms that cancel each other, at its least.
+    void leave_out(std::size_t j) {
+        const double bound = sums_[j] > 0.0 ? lower_[j] : upper_[j];
+        if (std::isfinite(bound)) right_ -= sums_[j] * bound;
     }
     static bool is_whole(double value) { return !std::isfinite(value) || value == std::round(value); }
     bool add(part p, double coefficient, double value, double low, double up) {
