@@ -242,15 +242,16 @@ private:
     /// Receives what nobody wants any more, so that its sender gets its buffer back.
     bool discard(const communicator& by) {
         int there = 0;
-        MPI_Message which = MPI_MESSAGE_NULL;
         MPI_Status status;
-        check(MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, by.native(), &there, &which, &status), "MPI_Improbe");
+        check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, by.native(), &there, &status), "MPI_Iprobe");
         if (!there) return false;
         const auto bytes = bytes_of(status);
         transfer t{{}, std::make_unique_for_overwrite<std::byte[]>(bytes)};
         const byte_type type{bytes};
         MPI_Request request = MPI_REQUEST_NULL;
-        check(MPI_Imrecv(t.discarded.get(), type.count(), type.native(), &which, &request), "MPI_Imrecv");
+        check(MPI_Irecv(t.discarded.get(), type.count(), type.native(), status.MPI_SOURCE, status.MPI_TAG, by.native(),
+                        &request),
+              "MPI_Irecv");
         requests_.push_back(request);
         transfers_.push_back(std::move(t));
         return true;
