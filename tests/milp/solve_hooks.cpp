@@ -1,10 +1,16 @@
+#include "oracle/milp_exhaustive.hpp"
+#include "oracle/milp_random.hpp"
+#include <optpipe/core/random.hpp>
 #include <optpipe/milp/check.hpp>
 #include <optpipe/milp/solve.hpp>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -70,6 +76,19 @@ struct knapsack {
         }
         m.add_row(weight <= 400.0);
         m.set_objective(worth, sense::maximize);
+    }
+};
+
+/// Several weights at once: not to be solved before there is a tree.
+struct heavy_knapsack : knapsack {
+    explicit heavy_knapsack(std::size_t seed = 0) {
+        for (std::size_t row = 1; row < 6; ++row) {
+            expression weight;
+            for (std::size_t i = 0; i < x.size(); ++i)
+                weight +=
+                    static_cast<double>((i * i * 13 + row * 29 + i * row * 7 + seed * (i + row)) % 53 + 10) * x[i];
+            m.add_row(weight <= 330.0);
+        }
     }
 };
 
@@ -148,14 +167,7 @@ TEST_CASE("a bound that the incumbent reaches ends the search") {
 }
 
 TEST_CASE("the user's heuristic is asked, and what it says is checked") {
-    // Several weights at once: not to be solved before there is a tree.
-    knapsack k;
-    for (std::size_t row = 1; row < 6; ++row) {
-        expression weight;
-        for (std::size_t i = 0; i < k.x.size(); ++i)
-            weight += static_cast<double>((i * i * 13 + row * 29 + i * row * 7) % 53 + 10) * k.x[i];
-        k.m.add_row(weight <= 330.0);
-    }
+    const heavy_knapsack k;
     std::size_t calls = 0;
     auto options = plain();
     options.heuristics = true;
@@ -178,6 +190,228 @@ TEST_CASE("the user's cuts hold") {
     const auto r = solve(k.m, plain(), forbids{k.x[taken], &calls});
     CHECK(calls > 0);
     CHECK(r.objective <= best.objective);
+}
+
+namespace {
+
+/// What a separator was shown.
+struct shown_points {
+    std::mutex access;
+    std::vector<std::vector<double>> all;
+};
+/// Says what it was given, and that what is to be forbidden is at most 0.
+struct watches {
+    shown_points* seen;
+    std::optional<variable> forbidden;
+    [[nodiscard]] std::vector<constraint> cuts_at(std::span<const double> point) const {
+        const std::scoped_lock lock{seen->access};
+        seen->all.emplace_back(point.begin(), point.end());
+        if (!forbidden) return {};
+        return {0.5 * *forbidden + 0.5 * *forbidden <= 0.0};
+    }
+};
+
+/// Every other item is told by what isn't taken, so presolve has columns to take away; one more is fixed.
+struct reducible_knapsack : knapsack {
+    std::vector<variable> left;
+    variable fixed;
+
+    reducible_knapsack() {
+        for (std::size_t k = 0; k < x.size(); k += 2) {
+            left.push_back(m.add_binary());
+            m.add_row(x[k] + left.back() == 1.0);
+        }
+        fixed = m.add_variable(3.0, 3.0);
+    }
+};
+
+bool is_fractional(double value) { return std::abs(value - std::round(value)) > 1e-4; }
+
+} // namespace
+
+TEST_CASE("presolve stays on beside the user's cuts, and they are asked about points of the given model") {
+    const reducible_knapsack k;
+    shown_points seen;
+    const auto r = solve(k.m, plain(), watches{&seen, {}});
+    CHECK(r.stats.presolved.variables <= k.x.size());
+    REQUIRE(!seen.all.empty());
+    for (const auto& point : seen.all) {
+        REQUIRE(point.size() == k.m.variables());
+        CHECK(std::any_of(point.begin(), point.end(), is_fractional));
+        CHECK(point[k.fixed.position()] == 3.0);
+        for (const row i : k.m.all_rows()) {
+            const double value = activity(k.m.terms(i), point);
+            CHECK((value >= k.m.row_lower(i) - 1e-4 && value <= k.m.row_upper(i) + 1e-4));
+        }
+    }
+}
+
+TEST_CASE("cuts on columns that presolve has taken away hold") {
+    const reducible_knapsack k;
+    const auto best = solve(k.m);
+    // Not valid cuts; that they cost something shows that they are used.
+    std::size_t worse = 0;
+    for (const auto& all : {k.x, k.left})
+        for (const variable x : all) {
+            if ((*best.incumbent)[x.position()] < 0.5) continue;
+            shown_points seen;
+            auto without = k.m;
+            without.set_bounds(x, 0.0, 0.0);
+            const auto r = solve(k.m, plain(), watches{&seen, x});
+            CHECK(r.objective <= best.objective);
+            CHECK(r.objective >= solve(without).objective);
+            worse += r.objective < best.objective ? 1 : 0;
+        }
+    CHECK(worse > k.x.size() / 2);
+}
+
+namespace {
+
+/// Half spaces with a known optimum in them, and little else: valid, and nothing that any other optimum survives.
+struct supports {
+    const model* m;
+    std::vector<double> optimum;
+    std::uint64_t seed;
+    std::size_t* cut_off;
+
+    [[nodiscard]] std::vector<constraint> cuts_at(std::span<const double> point) const {
+        optpipe::random_numbers random{seed};
+        std::vector<constraint> cuts;
+        for (std::size_t k = 0; k < 6; ++k) {
+            expression body{static_cast<double>(k)};
+            for (const variable x : m->all_variables())
+                if (random.chance(50)) body += (static_cast<double>(random.between(0, 8)) - 4.0) * x;
+            const double limit = activity(body.terms(), optimum) + body.constant();
+            *cut_off += activity(body.terms(), point) + body.constant() > limit + 1e-6 ? 1 : 0;
+            cuts.push_back(std::move(body) <= limit);
+        }
+        return cuts;
+    }
+};
+
+struct counts_losses {
+    std::vector<double> optimum;
+    std::size_t* losses;
+
+    [[nodiscard]] static constexpr bool active() { return true; }
+    [[nodiscard]] std::span<const double> point() const { return optimum; }
+    void cut_off(const char*) const { ++*losses; }
+};
+
+} // namespace
+
+TEST_CASE("with cuts that leave one optimum, that one is found") {
+    constexpr std::uint64_t models = 3000;
+    std::size_t cut_off = 0, losses = 0, presolved = 0;
+    for (std::uint64_t seed = 1; seed <= models; ++seed) {
+        CAPTURE(seed);
+        const auto m = oracle::random_model(seed, {.integers = 9, .reals = seed % 3, .rows = 7, .open_reals = false});
+        const auto truth = oracle::exhaustive_optimum(m);
+        if (truth.status != oracle::exhaustive_status::optimal) continue;
+        for (const bool alone : {true, false}) {
+            solve_options options;
+            options.conflict_search = options.heuristics = !alone;
+            const auto r =
+                solve(m, options, supports{&m, truth.values, seed, &cut_off}, counts_losses{truth.values, &losses});
+            REQUIRE(std::holds_alternative<optimal>(r.why));
+            CHECK(r.objective == doctest::Approx(truth.objective));
+            presolved += r.stats.presolved.variables < m.variables() ? 1 : 0;
+        }
+    }
+    CHECK(losses == 0);
+    CHECK(cut_off > 0);
+    CHECK(presolved > 0);
+    MESSAGE("points cut off: " << cut_off);
+}
+
+namespace {
+
+/// No answer before so many questions; then that nothing is better than the solution to start from.
+struct answers_late : starts {
+    const knapsack* k;
+    std::size_t first;
+    std::size_t* calls;
+
+    [[nodiscard]] std::vector<constraint> cuts_at(std::span<const double>) const {
+        if (++*calls < first) return {};
+        expression worth;
+        for (const variable x : k->x)
+            worth += k->m.cost(x) * x;
+        return {std::move(worth) <= objective_value(k->m, values)};
+    }
+};
+
+} // namespace
+
+TEST_CASE("cuts are asked for at the nodes of the tree, and close them") {
+    constexpr std::size_t never = 1'000'000;
+    const heavy_knapsack k;
+    auto options = plain();
+    options.restarts = 0;
+    const starts best{*solve(k.m).incumbent};
+    const auto without = solve(k.m, options, best);
+    REQUIRE(without.stats.nodes > 20);
+    std::size_t calls_at_root = 0, calls = 0;
+    auto root_only = options;
+    root_only.node_limit = 1;
+    static_cast<void>(solve(k.m, root_only, answers_late{best, &k, never, &calls_at_root}));
+    REQUIRE(calls_at_root > 0);
+    const auto in_vain = solve(k.m, options, answers_late{best, &k, never, &calls});
+    CHECK(calls > calls_at_root);
+    CHECK(in_vain.stats.nodes == without.stats.nodes);
+    calls = 0;
+    const auto r = solve(k.m, options, answers_late{best, &k, calls_at_root + 1, &calls});
+    CHECK(r.objective == without.objective);
+    CHECK(r.stats.nodes < without.stats.nodes);
+    options.cuts = false;
+    calls = 0;
+    CHECK(solve(k.m, options, answers_late{best, &k, 0, &calls}).objective == without.objective);
+    CHECK(calls == 0);
+}
+
+namespace {
+
+/// Half spaces that the known optimum is just within, and the point just outside, column by column.
+struct supports_at_nodes {
+    const knapsack* k;
+    std::vector<double> optimum;
+
+    [[nodiscard]] std::vector<constraint> cuts_at(std::span<const double> point) const {
+        std::vector<constraint> cuts;
+        for (std::size_t first = 0; first < 3; ++first) {
+            expression body;
+            for (std::size_t i = first; i < k->x.size(); i += 3) {
+                const double shift = point[i] - optimum[i];
+                body += std::round(4.0 * shift) * k->x[i];
+            }
+            const double limit = activity(body.terms(), optimum);
+            cuts.push_back(std::move(body) <= limit);
+        }
+        return cuts;
+    }
+};
+
+} // namespace
+
+TEST_CASE("cuts at nodes never lose the optimum that they hold for, with any number of threads") {
+    std::size_t losses = 0;
+    for (std::size_t seed = 0; seed < 6; ++seed) {
+        const heavy_knapsack k{seed};
+        const auto best = solve(k.m);
+        REQUIRE(best.incumbent.has_value());
+        for (const std::size_t threads : {1, 2})
+            for (const bool deterministic : {false, true}) {
+                CAPTURE(seed);
+                auto options = plain();
+                options.threads = threads;
+                options.deterministic = deterministic;
+                const auto r = solve(k.m, options, supports_at_nodes{&k, *best.incumbent},
+                                     counts_losses{*best.incumbent, &losses});
+                CHECK(std::holds_alternative<optimal>(r.why));
+                CHECK(r.objective == best.objective);
+            }
+    }
+    CHECK(losses == 0);
 }
 
 TEST_CASE("progress is told, in order, and may bring solutions") {

@@ -2,6 +2,7 @@
 
 #include "optpipe/core/contract.hpp"
 #include "optpipe/milp/bytes.hpp"
+#include "optpipe/milp/expression.hpp"
 #include "optpipe/milp/model.hpp"
 #include "optpipe/milp/presolve/clique_merging.hpp"
 #include "optpipe/milp/presolve/coefficient_tightening.hpp"
@@ -39,6 +40,9 @@ namespace optpipe::milp {
 struct presolve_options {
     /// Reductions that keep an optimal solution, but not all feasible ones. Off for who adds rows later.
     bool dual_reductions = true;
+    /// Reductions that make one point of several, and so forget what some columns are. Off for who adds rows in terms
+    /// of the original: without them and dual ones, `translate` always has an answer.
+    bool many_to_one = true;
     std::size_t rounds = 100;
     std::size_t probing_rounds = 2; ///< of those, the ones that may probe, which takes longest
     presolving::margins margins{};
@@ -63,12 +67,12 @@ public:
     [[nodiscard]] const optpipe::milp::model& model() const { return model_; }
     [[nodiscard]] std::span<const presolve_count> counts() const { return counts_; }
 
-    /// Values of the original's variables from those of the reduced model's, with the same objective.
     /// Roughly: undos hold lists of their own.
     [[nodiscard]] std::size_t bytes() const {
         constexpr std::size_t per_undo = 64;
         return model_.bytes() + bytes_of(undos_, columns_, reduced_) + per_undo * undos_.size();
     }
+    /// Values of the original's variables from those of the reduced model's, with the same objective.
     [[nodiscard]] std::vector<double> restore(std::span<const double> reduced) const {
         OPTPIPE_EXPECT(reduced.size() == columns_.size(), "restore: one value per variable of the reduced model");
         std::vector<double> values(columns_of_original_, 0.0);
@@ -91,6 +95,22 @@ public:
         for (const variable x : columns_)
             reduced.push_back(values[x.position()]);
         return reduced;
+    }
+
+    /// A row of the original in terms of the reduced model: it holds for the same points, before and after they are
+    /// restored. Nothing if that isn't a linear row, because presolve has forgotten what some of its columns are.
+    [[nodiscard]] std::optional<constraint> translate(const constraint& original) const {
+        presolving::open_row open{std::vector<double>(columns_of_original_, 0.0), original.body.constant()};
+        for (const auto& t : original.body.terms()) {
+            OPTPIPE_EXPECT(t.column.position() < columns_of_original_, "translate: there is no such variable");
+            open.coefficients[t.column.position()] += t.coefficient;
+        }
+        for (const auto& undo : undos_)
+            if (!std::visit([&](const auto& u) { return u.leave(open); }, undo)) return std::nullopt;
+        std::vector<term> terms;
+        for (std::size_t j = 0; j < columns_.size(); ++j)
+            if (const double a = open.coefficients[columns_[j].position()]; a != 0.0) terms.push_back({variable{j}, a});
+        return constraint{{std::move(terms), open.constant}, original.lower, original.upper};
     }
 
     /// What the variable is called in the reduced model, if it is there and still means the same.
@@ -156,10 +176,11 @@ inline verdict reduce(reducer& r, const presolve_options& options) {
     std::size_t probed = 0;
     for (std::size_t round = 0; round < options.rounds && !is_over(); ++round) {
         auto v = all(redundant_rows{}, singleton_rows{}, integer_rows{}, implied_bounds{}, doubleton_equations{},
-                     singleton_columns{options.dual_reductions});
+                     singleton_columns{options.dual_reductions, options.many_to_one});
         if (v == verdict::unchanged && options.dual_reductions) v = all(dual_fixing{}, tight_rows{});
         if (v == verdict::unchanged) v = all(free_columns{});
-        if (v == verdict::unchanged) v = all(duplicate_rows{}, duplicate_columns{});
+        if (v == verdict::unchanged) v = all(duplicate_rows{});
+        if (v == verdict::unchanged && options.many_to_one) v = all(duplicate_columns{});
         if (v == verdict::unchanged) v = all(coefficient_tightening{});
         if (v == verdict::unchanged && options.dual_reductions) v = all(dominated_columns{});
         if (v == verdict::unchanged && probed++ < options.probing_rounds) v = all(probing{}, clique_merging{});

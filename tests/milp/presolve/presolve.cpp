@@ -1,6 +1,7 @@
 #include "oracle/milp_exhaustive.hpp"
 #include "oracle/milp_models.hpp"
 #include "oracle/milp_random.hpp"
+#include <optpipe/core/random.hpp>
 #include <optpipe/milp/check.hpp>
 #include <optpipe/milp/presolve.hpp>
 
@@ -14,6 +15,7 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace optpipe::milp;
@@ -104,6 +106,83 @@ TEST_CASE("without dual reductions no feasible point is lost") {
         });
     }
     CHECK(points > seeds);
+}
+
+namespace {
+
+/// Small whole coefficients, a side that some points meet and some don't.
+constraint random_row(const model& m, optpipe::random_numbers& random) {
+    expression body{static_cast<double>(random.between(0, 4))};
+    for (const variable x : m.all_variables())
+        if (random.chance(60)) body += (static_cast<double>(random.between(0, 10)) - 5.0) * x;
+    return -3.0 <= std::move(body) <= 4.0;
+}
+
+/// Body and sides of a row at a point.
+bool holds(const constraint& c, const std::vector<double>& point) {
+    const double value = activity(c.body.terms(), point) + c.body.constant();
+    return value >= c.lower - 1e-6 && value <= c.upper + 1e-6;
+}
+
+} // namespace
+
+TEST_CASE("one to one, every feasible point is one of the reduced model's, and rows are translated") {
+    constexpr std::uint64_t seeds = 600;
+    MESSAGE("seeds 1 to " << seeds);
+    presolve_options options;
+    options.dual_reductions = options.many_to_one = false;
+    std::size_t met = 0, missed = 0, gone = 0;
+    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+        CAPTURE(seed);
+        const auto m = oracle::random_model(seed, {6, 0, 8, false});
+        const auto p = presolve(m, options);
+        if (p.status() != presolve_status::reduced) continue;
+        optpipe::random_numbers random{seed};
+        const auto row = random_row(m, random);
+        const auto translated = p.translate(row);
+        REQUIRE(translated.has_value());
+        gone += m.variables() - p.model().variables();
+        std::size_t given = 0, left = 0;
+        for_each_point(m, [&](const std::vector<double>& point) {
+            if (!check(m, point).empty()) return;
+            ++given;
+            const auto projected = p.project(point);
+            CHECK(p.restore(projected) == point);
+            CHECK(holds(*translated, projected) == holds(row, point));
+            ++(holds(row, point) ? met : missed);
+        });
+        for_each_point(p.model(), [&](const std::vector<double>& point) { left += check(p.model(), point).empty(); });
+        CHECK(left == given);
+    }
+    CHECK((met > seeds && missed > seeds && gone > seeds));
+}
+
+TEST_CASE("a translated row has the value of the original where the point is restored") {
+    constexpr std::uint64_t seeds = 1500;
+    MESSAGE("seeds 1 to " << seeds);
+    std::size_t told = 0, untold = 0;
+    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+        CAPTURE(seed);
+        const auto m = oracle::random_model(seed, shapes[seed % std::size(shapes)]);
+        optpipe::random_numbers random{seed};
+        const auto row = random_row(m, random);
+        for (const bool one_to_one : {false, true}) {
+            presolve_options options;
+            options.dual_reductions = options.many_to_one = !one_to_one;
+            const auto p = presolve(m, options);
+            if (p.status() != presolve_status::reduced) continue;
+            const auto translated = p.translate(row);
+            ++(translated ? told : untold);
+            CHECK((translated || !one_to_one));
+            const auto best = oracle::exhaustive_optimum(p.model(), 1e5);
+            if (!translated || best.status != exhaustive_status::optimal) continue;
+            const double here = activity(translated->body.terms(), best.values) + translated->body.constant();
+            const double there = activity(row.body.terms(), p.restore(best.values)) + row.body.constant();
+            CHECK(same(here, there));
+            CHECK((translated->lower == row.lower && translated->upper == row.upper));
+        }
+    }
+    CHECK((told > seeds && untold > 0));
 }
 
 TEST_CASE("known models keep an optimum, as far as their size tells") {

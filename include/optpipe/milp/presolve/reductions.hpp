@@ -14,7 +14,8 @@
 #include <vector>
 
 /// What presolve may do to a model. Each reduction is data and can be applied; those that take a column away leave an
-/// undo, which computes its value from those that are still there.
+/// undo, which computes its value from those that are still there. `leave` takes the column out of a row by what the
+/// undo says it is; false if that isn't a linear function of the others.
 namespace optpipe::milp::presolving {
 
 /// How computed numbers are told apart.
@@ -41,6 +42,23 @@ enum class verdict : unsigned char { applied, unchanged, infeasible, unbounded }
     return std::isfinite(result) && std::abs(result) <= cancelled * std::max(std::abs(a), std::abs(b)) ? 0.0 : result;
 }
 
+/// A row while columns leave it: a coefficient per column of the original.
+struct open_row {
+    std::vector<double> coefficients;
+    double constant = 0.0;
+
+    /// x = (side - others) / pivot.
+    void solve_for(variable x, double side, std::span<const term> others, double pivot) {
+        const double factor = std::exchange(coefficients[x.position()], 0.0) / pivot;
+        if (factor == 0.0) return;
+        constant = difference(constant, -factor * side);
+        for (const auto& t : others) {
+            double& a = coefficients[t.column.position()];
+            a = difference(a, factor * t.coefficient);
+        }
+    }
+};
+
 /// x has one value.
 struct fix_column {
     variable x;
@@ -50,6 +68,10 @@ struct fix_column {
         variable x;
         double value;
         void operator()(std::span<double> values) const { values[x.position()] = value; }
+        [[nodiscard]] bool leave(open_row& r) const {
+            r.solve_for(x, value, {}, 1.0);
+            return true;
+        }
     };
 
     [[nodiscard]] undo apply(reducible& m) const {
@@ -83,6 +105,10 @@ struct substitute_column {
             constexpr double noise = 1e-5;
             const bool rounds = is_integer && std::abs(value - whole) < noise;
             values[x.position()] = std::clamp(rounds ? whole : value, lower, upper);
+        }
+        [[nodiscard]] bool leave(open_row& r) const {
+            r.solve_for(x, -constant, terms, -1.0);
+            return true;
         }
     };
 
@@ -129,6 +155,12 @@ struct absorb_column {
             high = std::min(high, upper);
             const double value = low <= high ? std::clamp(0.0, low, high) : low + (high - low) / 2.0;
             values[x.position()] = std::clamp(value, lower, upper);
+        }
+        /// An equation leaves x one value.
+        [[nodiscard]] bool leave(open_row& r) const {
+            if (row_lower != row_upper) return r.coefficients[x.position()] == 0.0;
+            r.solve_for(x, row_lower, others, coefficient);
+            return true;
         }
     };
 
@@ -188,6 +220,11 @@ struct merge_columns {
             values[merged.position()] = value;
             values[kept.position()] = sum - factor * value;
         }
+        /// A row can tell them apart unless it has them as the sum has.
+        [[nodiscard]] bool leave(open_row& r) const {
+            const double of_merged = std::exchange(r.coefficients[merged.position()], 0.0);
+            return difference(of_merged, factor * r.coefficients[kept.position()]) == 0.0;
+        }
     };
 
     [[nodiscard]] undo apply(reducible& m) const {
@@ -233,6 +270,7 @@ struct release_column {
             }
             values[x.position()] = !is_integer ? value : upwards ? std::ceil(value) : std::floor(value);
         }
+        [[nodiscard]] bool leave(open_row& r) const { return r.coefficients[x.position()] == 0.0; }
     };
 
     [[nodiscard]] undo apply(reducible& m) const {

@@ -12,10 +12,11 @@ namespace optpipe::milp::presolving {
 
 /// A continuous column that occurs in one row. In an equation, its cost goes to the others; without cost, it is as good
 /// as wider bounds of the row. One that would shrink for its cost, and that only the row keeps from it, makes the row
-/// an equation.
+/// an equation. Only an equation still tells the column's value afterwards.
 struct singleton_columns {
     static constexpr std::string_view name = "singleton columns";
     bool dual_reductions = true;
+    bool many_to_one = true;
 
     void operator()(const reducible& m, std::uint32_t since, const margins& slack, proposal_list& found) const {
         for (const variable x : m.all_variables())
@@ -27,11 +28,11 @@ private:
     void look_at(const reducible& m, variable x, const margins& slack, proposal_list& found) const {
         const row r = m.entries(x).front().at;
         if (!is_pivot(m, r, x)) return;
-        if (m.cost(x) == 0.0)
+        if (m.cost(x) == 0.0 && (many_to_one || m.is_equation(r)))
             found.add({{absorb_column{x, r}}, {r}, {x}});
         else if (m.is_equation(r))
             found.add({{move_cost{x, r}, absorb_column{x, r}}, {r}, {x}});
-        else if (dual_reductions)
+        else if (dual_reductions && m.cost(x) != 0.0)
             look_for_equation(m, x, r, slack, found);
     }
 

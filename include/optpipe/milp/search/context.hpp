@@ -85,6 +85,14 @@ struct context {
         return std::max(options->absolute_gap, options->relative_gap * std::abs(objective + shift));
     }
 
+    /// The row `entries <= limit` is about to hold everywhere.
+    void watch(std::span<const entry> entries, double limit) const {
+        if (witness_point.empty() || incumbent_objective() <= witness_objective) return;
+        double sum = -limit;
+        for (const auto& e : entries)
+            sum += e.coefficient * witness_point[e.column];
+        if (sum > task->tolerances.slack(limit)) witness_lost("a cut");
+    }
     /// The bounds are those of a part of the tree that `decisions` lead to.
     void watch(const domains& d, std::span<const literal> decisions, double cutoff, const char* place) const {
         if (witness_point.empty() || cutoff < witness_objective || limits->finished()) return;

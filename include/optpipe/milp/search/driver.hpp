@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/contract.hpp"
 #include "optpipe/milp/model.hpp"
 #include "optpipe/milp/options.hpp"
 #include "optpipe/milp/presolve.hpp"
@@ -61,7 +62,7 @@ private:
         reduction_.start(*given_);
         if (!hooks_.cuts_at) reduction_.settle_on_grid(tolerances());
         for (std::size_t restart = 0;; ++restart) {
-            switch (reduction_.reduce(presolve_wanted(), limits_)) {
+            switch (reduce()) {
             case presolve_status::infeasible: return limits_.finish();
             case presolve_status::unbounded: return settle_unbounded();
             case presolve_status::reduced: break;
@@ -88,7 +89,10 @@ private:
         return per_term * given_->nonzeros() + per_line * (given_->rows() + given_->variables());
     }
     /// Cuts of the user are rows in terms of the given model, and may cut off what dual reductions keep.
-    [[nodiscard]] bool presolve_wanted() const { return options_->presolve && !hooks_.cuts_at; }
+    presolve_status reduce() {
+        const bool keeps_rows = static_cast<bool>(hooks_.cuts_at);
+        return options_->presolve ? reduction_.reduce(keeps_rows, limits_) : presolve_status::reduced;
+    }
 
     [[nodiscard]] numbers tolerances() const { return {options_->tolerance.relative, options_->tolerance.relative}; }
     void prepare() {
@@ -118,14 +122,25 @@ private:
         if (hooks_.bound) h.bound = task_.direction * (*hooks_.bound - given_->offset()) - context_.shift;
         if (hooks_.solution_near)
             h.solution_near = [this](std::span<const double> point) {
-                return hooks_.solution_near(context_.to_given(point));
+                return hooks_.solution_near(relaxed_point(point));
             };
         if (hooks_.cuts_at) h.cuts_at = [this](std::span<const double> point) { return user_cuts(point); };
         return h;
     }
+    /// Of a relaxation, in terms of the given model; whole values aren't rounded.
+    [[nodiscard]] std::vector<double> relaxed_point(std::span<const double> point) const {
+        std::vector<double> values(point.begin(), point.end());
+        for (std::size_t j = 0; j < values.size(); ++j)
+            values[j] *= task_.unit[j];
+        return reduction_.restore(std::move(values));
+    }
+    /// Columns have the unit of the model here: no integers are implied where cuts are the user's.
     [[nodiscard]] std::vector<sparse_row> user_cuts(std::span<const double> point) const {
         std::vector<sparse_row> rows;
-        for (const auto& cut : hooks_.cuts_at(context_.to_given(point))) {
+        for (auto& given : hooks_.cuts_at(relaxed_point(point))) {
+            for (const auto& t : given.body.terms())
+                OPTPIPE_EXPECT(t.column.position() < given_->variables(), "cuts_at: there is no such variable");
+            const auto cut = reduction_.translate(std::move(given));
             sparse_row r{{}, cut.lower - cut.body.constant(), cut.upper - cut.body.constant()};
             for (const auto& t : cut.body.terms())
                 r.entries.push_back({t.column.value(), t.coefficient});

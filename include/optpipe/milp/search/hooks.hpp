@@ -13,7 +13,8 @@ namespace optpipe::milp {
 ///
 /// *Semantics.* Points are in the variables of the model. Hooks may be called from several threads at once, and are
 /// const for that. `first_solution` and `solution_near` may be wrong: what they give is checked. `cuts_at` and
-/// `objective_bound` are believed: every cut must hold for at least one optimal solution, the same one for all cuts.
+/// `objective_bound` are believed: every cut must hold for at least one optimal solution, the same one for all cuts. A
+/// cut is no constraint: what solves the model is a solution, whether or not it was asked about.
 
 /// `std::vector<double> first_solution() const`: where to start from.
 template <class Hooks> concept gives_first_solution = requires(const Hooks& h) {
@@ -23,7 +24,9 @@ template <class Hooks> concept gives_first_solution = requires(const Hooks& h) {
 template <class Hooks> concept gives_priorities = requires(const Hooks& h, variable x) {
     { h.branching_priority(x) } -> std::convertible_to<int>;
 };
-/// `std::vector<constraint> cuts_at(std::span<const double> point) const`: rows, the point of a relaxation being given.
+/// `std::vector<constraint> cuts_at(std::span<const double> point) const`: rows, the point of a relaxation being given,
+/// with integers that aren't whole. Asked at the root and, less often, at nodes of the tree; each row holds in all of
+/// it.
 template <class Hooks> concept gives_cuts = requires(const Hooks& h, std::span<const double> point) {
     { h.cuts_at(point) } -> std::convertible_to<std::vector<constraint>>;
 };

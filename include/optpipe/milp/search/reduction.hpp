@@ -1,5 +1,7 @@
 #pragma once
 
+#include "optpipe/core/contract.hpp"
+#include "optpipe/milp/expression.hpp"
 #include "optpipe/milp/model.hpp"
 #include "optpipe/milp/presolve.hpp"
 #include "optpipe/milp/search/control.hpp"
@@ -48,9 +50,10 @@ public:
         return sum;
     }
 
-    presolve_status reduce(bool wanted, const control& c) {
-        if (!wanted) return presolve_status::reduced;
+    /// `keeps_rows`: rows in terms of the original can be translated afterwards, and no feasible point is lost.
+    presolve_status reduce(bool keeps_rows, const control& c) {
         presolve_options options;
+        options.dual_reductions = options.many_to_one = !keeps_rows;
         options.deadline = c.deadline();
         options.stop = c.token();
         auto step = presolve(model_, options);
@@ -79,6 +82,15 @@ public:
         for (const auto& step : steps_)
             values = step.project(values);
         return values;
+    }
+    /// A row of the original in terms of the model at hand, after steps that keep rows.
+    [[nodiscard]] constraint translate(constraint c) const {
+        for (const auto& step : steps_) {
+            auto next = step.translate(c);
+            OPTPIPE_EXPECT(next.has_value(), "translate: presolve was free to forget columns");
+            c = std::move(*next);
+        }
+        return c;
     }
     /// Per variable of the model at hand, what is given per variable of the original.
     [[nodiscard]] std::vector<int> pick(const std::vector<int>& original) const {

@@ -87,6 +87,14 @@ public:
         constexpr std::size_t share = 8;
         return solver_.iterations() * (1 + (problem_->rows() + cuts_.size() + problem_->columns()) / share);
     }
+    /// Of a relaxation whose last cuts may be others: those that the basis doesn't know are basic.
+    void set_basis(const basis& b) {
+        const auto rows = problem_->rows() + cuts_.size();
+        if (b.rows.size() == rows) return solver_.set_basis(b);
+        auto fitted = b;
+        fitted.rows.resize(rows, basis_status::basic);
+        solver_.set_basis(fitted);
+    }
     /// Starts the next solve from the rows' own activities.
     void forget_basis() {
         basis fresh;
@@ -111,6 +119,14 @@ public:
             cuts_.push_back(c);
         }
         solver_.add_rows(rows);
+    }
+    /// Cuts from that position on that don't hold the point of the last solve: their rows are basic.
+    [[nodiscard]] std::vector<std::size_t> loose_cuts(std::size_t first = 0) const {
+        const auto statuses = solver_.current_basis().rows;
+        std::vector<std::size_t> loose;
+        for (auto k = first; k < cuts_.size(); ++k)
+            if (statuses[problem_->rows() + k] == basis_status::basic) loose.push_back(k);
+        return loose;
     }
     /// Positions among the cuts, rising.
     void remove_cuts(std::span<const std::size_t> positions) {

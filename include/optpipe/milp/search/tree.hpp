@@ -5,6 +5,8 @@
 #include "optpipe/milp/search/branching.hpp"
 #include "optpipe/milp/search/conflict.hpp"
 #include "optpipe/milp/search/context.hpp"
+#include "optpipe/milp/search/cuts/cut.hpp"
+#include "optpipe/milp/search/cuts/user.hpp"
 #include "optpipe/milp/search/finds.hpp"
 #include "optpipe/milp/search/heuristics/rounding.hpp"
 #include "optpipe/milp/search/memory_share.hpp"
@@ -32,7 +34,7 @@ class tree_worker {
 public:
     tree_worker(const context& c, const propagator& engine, const relaxation& lp)
         : context_{&c}, engine_{engine}, lp_{lp}, analysis_{*c.task}, proof_{*c.task, lp_.cuts()},
-          history_{c.task->columns()}, locks_{*c.task}, share_{*c.limits} {
+          history_{c.task->columns()}, locks_{*c.task}, cuts_of_root_{lp_.cuts().size()}, share_{*c.limits} {
         account();
     }
     tree_worker(const tree_worker&) = delete;
@@ -182,6 +184,12 @@ private:
     static constexpr std::size_t most_rounds = 4;
     static constexpr std::size_t most_learned = 5000;
     static constexpr std::size_t longest_statement = 200;
+    /// Of the user's cuts: rounds at a node, cuts of a round, and how many are held before those that are loose go.
+    static constexpr std::size_t most_separations = 3;
+    static constexpr std::size_t most_cuts_per_round = 10;
+    static constexpr std::size_t most_cuts = 50;
+    /// Nodes at which the user isn't asked, after being asked in vain.
+    static constexpr std::size_t longest_pause = 31;
 
     struct step {
         literal decision;
@@ -202,15 +210,17 @@ private:
         if (!enter(n)) return;
         context_->watch(engine_.bounds(), n.decisions, finds_.cutoff, "propagation at a node");
         lp_.follow(engine_.bounds());
-        if (n.start && n.start != start_) lp_.solver().set_basis(*n.start);
+        if (n.start && n.start != start_) lp_.set_basis(*n.start);
         const double parent = n.bound;
         bool has_point = false;
-        const auto what = relax(n.bound, has_point);
+        auto what = relax(n.bound, has_point);
         start_.reset();
         if (what == verdict::interrupted) return open.push_back(std::move(n));
         if (!n.decisions.empty() && n.rounded > 0.0 && has_point)
             note({column_of(n.decisions.back().bound), !is_upper(n.decisions.back().bound), n.rounded,
                   n.bound - parent});
+        if (what == verdict::open && has_point && n.bound <= finds_.cutoff) what = take_user_cuts(n.bound, has_point);
+        if (what == verdict::interrupted) return open.push_back(std::move(n));
         if (what == verdict::closed || n.bound > finds_.cutoff) return;
         if (!has_point) return branch_blindly(n, open);
         auto candidates = fractional_columns(*context_, lp_.point());
@@ -222,6 +232,37 @@ private:
         n.start = start_;
         split(n, choice, open);
     }
+    /// A few rounds of them, as long as they cut off the point. They hold everywhere, and stay with this worker.
+    verdict take_user_cuts(double& bound, bool& has_point) {
+        auto what = verdict::open;
+        if (!context_->help.cuts_at || !context_->options->cuts) return what;
+        if (nodes_ < next_separation_) return what;
+        bool found = false;
+        for (std::size_t round = 0; round < most_separations && what == verdict::open && has_point; ++round) {
+            if (fractional_columns(*context_, lp_.point()).empty() || !add_user_cuts()) break;
+            found = true;
+            what = relax(bound, has_point);
+        }
+        separation_pause_ = found ? 0 : std::min(longest_pause, 2 * separation_pause_ + 1);
+        next_separation_ = nodes_ + 1 + separation_pause_;
+        return what;
+    }
+    /// False if none cuts off the relaxation's point.
+    bool add_user_cuts() {
+        const std::vector<double> point(lp_.point().begin(), lp_.point().end());
+        cut_pool pool;
+        user_separation{*context_}.separate(point, pool);
+        std::vector<sparse_row> rows;
+        for (const auto& c : pool.take(point, most_cuts_per_round)) {
+            context_->watch(c.entries, c.limit);
+            rows.push_back(c.row());
+        }
+        if (rows.empty()) return false;
+        if (lp_.cuts().size() > cuts_of_root_ + most_cuts) lp_.remove_cuts(lp_.loose_cuts(cuts_of_root_));
+        lp_.add_cuts(rows);
+        return true;
+    }
+
     void note(const pseudocosts::observation& seen) {
         history_.add(seen);
         news_.push_back(seen);
@@ -317,6 +358,9 @@ private:
     std::shared_ptr<const basis> start_;
     double unresolved_ = infinity;
     std::size_t nodes_ = 0;
+    std::size_t cuts_of_root_;
+    std::size_t next_separation_ = 0;
+    std::size_t separation_pause_ = 0;
     memory_share share_;
 };
 

@@ -8,6 +8,7 @@
 #include "optpipe/milp/search/cuts/gomory.hpp"
 #include "optpipe/milp/search/cuts/implied_bounds.hpp"
 #include "optpipe/milp/search/cuts/rounding.hpp"
+#include "optpipe/milp/search/cuts/user.hpp"
 #include "optpipe/milp/search/memory_share.hpp"
 #include "optpipe/milp/search/relaxation.hpp"
 
@@ -48,7 +49,7 @@ public:
             if (chosen.empty()) return true;
             std::vector<sparse_row> added;
             for (const auto& c : chosen) {
-                watch(c);
+                context_->watch(c.entries, c.limit);
                 added.push_back(c.row());
             }
             lp.add_cuts(added);
@@ -76,11 +77,6 @@ private:
                 ++count;
         return count;
     }
-    void watch(const cut& c) const {
-        if (context_->witness_point.empty() || context_->incumbent_objective() <= context_->witness_objective) return;
-        const double slack = context_->task->tolerances.slack(c.limit);
-        if (c.violation(context_->witness_point) > slack) context_->witness_lost("a cut");
-    }
     void find(relaxation& lp, const clique_table& cliques, aggregation& rows) {
         const auto& p = *context_->task;
         const std::vector<double> point(lp.point().begin(), lp.point().end());
@@ -90,30 +86,10 @@ private:
         cover_separation{p, lower_, upper_}.separate(point, pool_);
         rows.separate(lp.cuts().size(), rounding, lower_, upper_, point, pool_);
         separate_gomory(p, lp, rounding, pool_);
-        if (context_->help.cuts_at) take_user_cuts(point);
+        user_separation{*context_}.separate(point, pool_);
     }
-    void take_user_cuts(std::span<const double> point) {
-        for (const auto& r : context_->help.cuts_at(point)) {
-            if (r.upper < infinity) add_user_cut(r.entries, 1.0, r.upper, point);
-            if (r.lower > -infinity) add_user_cut(r.entries, -1.0, -r.lower, point);
-        }
-    }
-    void add_user_cut(const std::vector<entry>& entries, double sign, double limit, std::span<const double> point) {
-        cut c;
-        c.limit = limit;
-        for (const auto& e : entries)
-            c.entries.push_back({e.column, sign * e.coefficient});
-        std::sort(c.entries.begin(), c.entries.end(),
-                  [](const entry& a, const entry& b) { return a.column < b.column; });
-        c.measure(point);
-        pool_.add(std::move(c));
-    }
-    /// Cuts whose rows are basic don't hold the point.
     void drop_loose(relaxation& lp) {
-        const auto basis = lp.solver().current_basis();
-        std::vector<std::size_t> loose;
-        for (std::size_t k = 0; k < lp.cuts().size(); ++k)
-            if (basis.rows[context_->task->rows() + k] == basis_status::basic) loose.push_back(k);
+        const auto loose = lp.loose_cuts();
         for (const auto k : loose) {
             const auto& r = lp.cuts()[k];
             pool_.add({r.entries, r.upper, 0.0, 0});
