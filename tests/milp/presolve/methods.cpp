@@ -174,6 +174,48 @@ TEST_CASE("a singleton column without cost is a slack, and an equation takes ove
     CHECK(run(kept, singleton_columns{false}).found == verdict::unchanged);
 }
 
+TEST_CASE("one to one, a singleton column only goes with an equation, which says what it was") {
+    auto slack = with_reals(3);
+    slack.add_row(2 <= x + y - 2 * z <= 8);
+    CHECK(run(slack, singleton_columns{false, false}).found == verdict::unchanged);
+
+    auto m = with_reals(2);
+    m.add_row(2 * x + 4 * y == 20);
+    const auto r = run(m, singleton_columns{false, false});
+    REQUIRE(r.left().variables() == 1);
+    const auto cut = r.result.translate(1 <= x + y + 1 <= 7); // x = 10 - 2 y
+    REQUIRE(cut.has_value());
+    CHECK(cut->body.terms() == std::vector<term>{{variable{0}, -1.0}});
+    CHECK(cut->body.constant() == 11.0);
+    CHECK((cut->lower == 1.0 && cut->upper == 7.0));
+    CHECK(r.result.restore(std::vector{3.0}) == std::vector{4.0, 3.0});
+}
+
+TEST_CASE("a row is translated unless it tells columns apart that have become one") {
+    auto m = with_reals(3);
+    m.add_row(x + 2 * y + z <= 12);
+    m.add_row(3 * x + 6 * y - z <= 9);
+    const auto r = run(m, duplicate_columns{});
+    REQUIRE(r.left().variables() == 2);
+    const auto cut = r.result.translate(0.5 * x + y + z <= 4);
+    REQUIRE(cut.has_value());
+    const std::vector reduced{3.0, 2.0};
+    CHECK(activity(cut->body.terms(), reduced) ==
+          activity(std::vector<term>{{x, 0.5}, {y, 1.0}, {z, 1.0}}, r.result.restore(reduced)));
+    CHECK(!r.result.translate(y + z <= 4).has_value());
+    CHECK(!r.result.translate(x + z <= 4).has_value());
+    CHECK(r.result.translate(1.0 * z <= 4).has_value());
+
+    model fixed;
+    fixed.add_variable(3.0, 3.0);
+    fixed.add_variable(0.0, 5.0);
+    const auto f = run(fixed, redundant_rows{});
+    const auto constant = f.result.translate(2 * x + x + y <= 4);
+    REQUIRE(constant.has_value());
+    CHECK(constant->body.constant() == 9.0);
+    CHECK(constant->body.terms() == std::vector<term>{{variable{0}, 1.0}});
+}
+
 TEST_CASE("an equation of two columns takes one away, an integer only where that keeps it whole") {
     auto m = with_reals(3);
     m.set_objective(x + z);
