@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <mutex>
 #include <stdexcept>
@@ -66,7 +67,30 @@ struct steady_endless : fake::endless {
     static bool steady(const problem&) { return true; }
 };
 
+/// Hears of nothing until half of the time that was left is over.
+struct deaf {
+    static constexpr std::string_view name = "deaf";
+    std::chrono::steady_clock::time_point deadline{};
+    std::atomic<std::size_t>* calls = nullptr;
+    void operator()(search_board&, const part_options&) const {
+        ++*calls;
+        const auto begin = std::chrono::steady_clock::now();
+        while (std::chrono::steady_clock::now() - begin < deadline - std::chrono::steady_clock::now()) {
+        }
+    }
+};
+
 } // namespace
+
+TEST_CASE("a part isn't begun when its shortest turn took longer than what is left") {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds{400};
+    search_board board{unit_problem(3, 4), {.deadline = deadline}};
+    std::atomic<std::size_t> calls = 0;
+    run_log log;
+    race(board, {deaf{deadline, &calls}}, 1, log);
+    CHECK(calls <= 1);
+    CHECK(board.done());
+}
 
 TEST_CASE("finds of all parts end up on the board, under their names") {
     const auto p = unit_problem(3, 6);

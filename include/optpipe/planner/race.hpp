@@ -34,7 +34,9 @@ namespace detail {
 /// Turns are shared out as a fair queue shares a line: the part with the least time behind it, in proportion to its
 /// weight, is next. A part's weight grows with the share of the gap that its turns close, and fades when they close
 /// nothing. Each turn of a part has more effort than the one before. A part that doesn't draw has one turn at a time,
-/// and rests once more effort gives it nothing more to do, until there is a better schedule to begin with.
+/// and rests once more effort gives it nothing more to do, until there is a better schedule to begin with. What is left
+/// before the deadline goes to those whose shortest turn so far fits: in a large problem many can't stop soon after
+/// they have begun.
 class turns {
 public:
     struct turn {
@@ -60,14 +62,22 @@ public:
         }
     }
 
-    /// Waits while the only parts that could go on are at work already. Nothing: the race is over.
+    /// Waits while the only parts that could go on are at work already, or couldn't end in time. Nothing: the race is
+    /// over.
     std::optional<turn> next() {
+        constexpr std::chrono::milliseconds between_looks{20};
         std::unique_lock lock{mutex_};
         for (;;) {
             if (board_.done() || failed_) return std::nullopt;
             if (auto* e = least_served()) return begin(*e);
-            if (working_ == 0) return std::nullopt;
-            changed_.wait(lock);
+            const bool only_late = std::any_of(entries_.begin(), entries_.end(),
+                                               [&](const entry& e) { return has_more(e) && is_too_late(e); });
+            if (only_late)
+                changed_.wait_for(lock, between_looks);
+            else if (working_ == 0)
+                return std::nullopt;
+            else
+                changed_.wait(lock);
         }
     }
     /// `cut`: it might have gone on.
@@ -109,6 +119,7 @@ private:
         std::optional<duration> rests_at{};
         std::size_t last_effort = 0;
         double last_seconds = 0.0;
+        double shortest_seconds = 0.0;
         /// Turns in a row that took no longer although they might have.
         std::size_t idle_turns = 0;
     };
@@ -118,14 +129,17 @@ private:
         if (objective.is_unlimited() || objective <= duration{}) return 1.0;
         return std::max(0.0, (objective - board_.bound()) / objective);
     }
-    [[nodiscard]] bool may_begin(const entry& e) const {
+    /// Whether it would be begun, were there time enough.
+    [[nodiscard]] bool has_more(const entry& e) const {
         if (!e.suits || (e.working > 0 && !e.part->draws())) return false;
         return !e.rests_at || board_.objective() < *e.rests_at - board_.slack();
     }
+    [[nodiscard]] bool is_too_late(const entry& e) const { return e.shortest_seconds > seconds_left(); }
     entry* least_served() {
         entry* next = nullptr;
         for (auto& e : entries_)
-            if (may_begin(e) && (!next || e.served / e.weight < next->served / next->weight)) next = &e;
+            if (has_more(e) && !is_too_late(e) && (!next || e.served / e.weight < next->served / next->weight))
+                next = &e;
         return next;
     }
     turn begin(entry& e) {
@@ -152,6 +166,7 @@ private:
             e.rests_at = board_.objective();
         e.last_effort = t.options.effort;
         e.last_seconds = seconds;
+        e.shortest_seconds = e.shortest_seconds > 0.0 ? std::min(e.shortest_seconds, seconds) : seconds;
         const double least_growth = e.part->draws() ? 2.0 : 4.0;
         const double wanted = std::clamp(options_.turn_seconds / std::max(seconds, shortest), least_growth, 16.0);
         // None may have the rest of the time to itself but those that have a large share.

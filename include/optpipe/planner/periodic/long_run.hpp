@@ -35,9 +35,10 @@ public:
             for (const double ahead : {0.0, 0.25, 0.5, 0.75, 1.0})
                 if ((!refill || may_refill) && !board_.done()) offer(pattern, {ahead, refill});
     }
-    /// Improves the ends of the best and stretches it.
+    /// Improves the ends of the best and stretches it, unless it is far behind what the board has.
     void finish(const std::function<void(search_board&)>& improve) {
-        if (best_value_.is_unlimited() || !is_reduced()) return;
+        constexpr double hopeless = 1.05;
+        if (best_value_.is_unlimited() || !is_reduced() || best_value_ > hopeless * board_.objective()) return;
         stretch_to_all(best_);
         if (!improve || board_.done()) return;
         search_board inner{reduced_, board_.limits()};
