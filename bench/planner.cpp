@@ -505,7 +505,7 @@ private:
             "\"/><circle cx=\"" + at(left) + "\" cy=\"" + at(y(l.adaptive)) + "\" r=\"4\" fill=\"" + colour + "\"/>";
         const auto height = at(top + 20.0 + 18.0 * static_cast<double>(index));
         return text + "<text x=\"575\" y=\"" + height + "\" fill=\"" + colour + "\">" + l.name + ": " +
-               format_number(100.0 * l.gaps.back(), 3) + " %</text>\n";
+               format_number(std::round(1e4 * l.gaps.back()) / 100.0, 3) + " %</text>\n";
     }
 
     const std::vector<row>& rows_;
