@@ -166,11 +166,12 @@ TEST_CASE_FIXTURE(fixture, "memory that isn't there") {
 }
 
 TEST_CASE_FIXTURE(fixture, "programs with a fault, and one too few") {
+    const auto stages = programs.front().stages;
     const auto say = [&] {
         std::string mine;
         try {
             mpi::member here{MPI_COMM_WORLD, {.patience = 20s}};
-            tracing_model model{programs.front().stages};
+            tracing_model model{stages};
             mpi::run(programs, here, model);
         } catch (const optpipe::error& e) {
             mine = e.what();
