@@ -88,7 +88,6 @@ TEST_CASE("a notice is read as it was written, or cut") {
 
 TEST_CASE("all ranks mean the same instant by the beginning") {
     mpi::communicator among{MPI_COMM_WORLD, 20s};
-    among.free_at_end();
     const auto begin = mpi::common_begin(among, 20s);
     // On one machine their clocks are one.
     auto mine = std::chrono::nanoseconds{begin.time_since_epoch()}.count();
@@ -127,7 +126,6 @@ TEST_CASE("who waits for rank 0 in vain says so") {
 
 TEST_CASE("an error tells the call and what MPI says of it") {
     mpi::communicator among{MPI_COMM_WORLD, 20s};
-    among.free_at_end();
     std::string said;
     try {
         mpi::check(MPI_Send(nullptr, 0, MPI_BYTE, 1000, 0, among.native()), "MPI_Send");

@@ -68,7 +68,6 @@ public:
     [[nodiscard]] bool is_over() const { return over_; }
     /// Who didn't answer at the end; empty: all did, and nobody sends anything any more.
     [[nodiscard]] const std::string& missing() const { return missing_; }
-    [[nodiscard]] communicator& by() { return board_.by(); }
 
 private:
     [[nodiscard]] std::size_t self() const { return static_cast<std::size_t>(board_.by().rank()); }
