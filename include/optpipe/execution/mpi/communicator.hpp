@@ -14,8 +14,8 @@ namespace optpipe::mpi {
 
 /// A copy of somebody's communicator, on which errors are returned and nobody else's messages are.
 ///
-/// It is never freed. With Open MPI 4.1 notices on a communicator that had got the place of a freed one came twice or as
-/// others; where places aren't used again, they don't. MPI has room for tens of thousands.
+/// It is never freed. With Open MPI 4.1 notices on a communicator that had got the place of a freed one came twice or
+/// as others; where places aren't used again, they don't. MPI has room for tens of thousands.
 class communicator {
 public:
     using milliseconds = std::chrono::milliseconds;
