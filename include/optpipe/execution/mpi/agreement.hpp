@@ -17,7 +17,7 @@ namespace optpipe::mpi {
 ///
 /// Who fails reports it to rank 0, which takes the first report that it gets for what ended the run and tells all. Each
 /// answers that it has heard, takes back or brings to its end what it has under way, and says when it is done; so does
-/// who simply leaves. When all are, or after its patience, rank 0 says that it is over, and who hasn't answered. If
+/// who simply leaves. When all have, or after its patience, rank 0 says that it is over, and who hasn't answered. If
 /// rank 0 is the one that is gone, the others stop waiting for it after twice the patience. For one thread at a time.
 class agreement {
 public:
@@ -51,8 +51,7 @@ public:
             moved = true;
         }
         const auto is_late = [&] { return deadline_ && std::chrono::steady_clock::now() >= *deadline_; };
-        const bool all_done = std::find(done_.begin(), done_.end(), false) == done_.end();
-        if (is_first() && deadline_ && !closed_ && (all_done || is_late())) close();
+        if (is_first() && deadline_ && !closed_ && (has_all() || is_late())) close();
         if (is_late() && !closed_) missing_ = "no answer from rank 0";
         over_ = (closed_ && board_.sweep()) || is_late();
         return moved;
@@ -68,10 +67,19 @@ public:
     [[nodiscard]] bool is_over() const { return over_; }
     /// Who didn't answer at the end; empty: all did, and nobody sends anything any more.
     [[nodiscard]] const std::string& missing() const { return missing_; }
+    [[nodiscard]] communicator& by() { return board_.by(); }
 
 private:
     [[nodiscard]] std::size_t self() const { return static_cast<std::size_t>(board_.by().rank()); }
     [[nodiscard]] bool is_first() const { return self() == 0; }
+
+    [[nodiscard]] static bool is_from_all(const std::vector<bool>& ranks) {
+        return std::find(ranks.begin(), ranks.end(), false) == ranks.end();
+    }
+    /// Whether rank 0 gets no more notices: who has said that it is done may yet answer a verdict, and an answer that
+    /// comes later would be taken for one on the next communicator that gets this one's place.
+    [[nodiscard]] bool has_all() const { return is_from_all(done_) && (!verdict_ || is_from_all(heard_)); }
+    [[nodiscard]] bool has_answered(std::size_t r) const { return verdict_ ? heard_[r] : done_[r]; }
 
     void begin_to_end() { deadline_ = std::chrono::steady_clock::now() + (is_first() ? patience_ : 2 * patience_); }
     void decide(notice n) {
@@ -101,7 +109,7 @@ private:
     }
     /// By rank 0.
     void close() {
-        missing_ = listed("no answer from rank ", [&](std::size_t r) { return !done_[r] && !heard_[r]; });
+        missing_ = listed("no answer from rank ", [&](std::size_t r) { return !has_answered(r); });
         if (missing_.empty())
             missing_ = listed("messages are under way at rank ", [&](std::size_t r) { return !done_[r]; });
         board_.send_to_others({notice::kind_type::over, optpipe::rank{0}, {}, missing_});

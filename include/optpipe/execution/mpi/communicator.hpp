@@ -13,9 +13,6 @@
 namespace optpipe::mpi {
 
 /// A copy of somebody's communicator, on which errors are returned and nobody else's messages are.
-///
-/// It is never freed. With Open MPI 4.1 notices on a communicator that had got the place of a freed one came twice or
-/// as others; where places aren't used again, they don't. MPI has room for tens of thousands.
 class communicator {
 public:
     using milliseconds = std::chrono::milliseconds;
@@ -36,8 +33,12 @@ public:
         check(MPI_Comm_set_errhandler(native_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     }
     communicator(communicator&& other) noexcept
-        : native_{std::exchange(other.native_, MPI_COMM_NULL)}, rank_{other.rank_}, ranks_{other.ranks_} {}
+        : native_{std::exchange(other.native_, MPI_COMM_NULL)}, rank_{other.rank_}, ranks_{other.ranks_},
+          frees_{other.frees_} {}
     communicator& operator=(communicator&&) = delete;
+    ~communicator() {
+        if (frees_ && native_ != MPI_COMM_NULL) static_cast<void>(MPI_Comm_free(&native_));
+    }
 
     [[nodiscard]] MPI_Comm native() const { return native_; }
     [[nodiscard]] int rank() const { return rank_; }
@@ -49,10 +50,15 @@ public:
         return there ? *static_cast<int*>(value) : std::numeric_limits<short>::max();
     }
 
+    /// All ranks have agreed that nothing is under way any more. Otherwise it isn't freed at all: what is on its way
+    /// would be received by the next communicator that gets its place.
+    void free_at_end() { frees_ = true; }
+
 private:
     MPI_Comm native_ = MPI_COMM_NULL;
     int rank_ = 0;
     int ranks_ = 0;
+    bool frees_ = false;
 };
 
 } // namespace optpipe::mpi

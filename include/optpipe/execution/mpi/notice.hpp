@@ -103,6 +103,7 @@ public:
                     sent_.end());
         return sent_.empty();
     }
+    [[nodiscard]] communicator& by() { return by_; }
     [[nodiscard]] const communicator& by() const { return by_; }
 
 private:

@@ -66,7 +66,11 @@ public:
             leaving_ = true;
             changed_.notify_one();
         }
-        if (thread_.joinable()) thread_.join();
+        if (!thread_.joinable()) return;
+        thread_.join();
+        if (!agreement_.missing().empty()) return;
+        for (auto* each : {&forward_, &backward_, &agreement_.by()})
+            each->free_at_end();
     }
     /// After `leave`: the run failed, and somebody didn't answer then.
     [[nodiscard]] bool has_lost_rank() const {
