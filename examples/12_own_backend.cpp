@@ -236,14 +236,14 @@ private:
         sends ? static_cast<void>(m->from = mine.from) : static_cast<void>(m->to = mine.to);
         m->carried->after.push_back(arrived);
         if (--m->carried->missing == 0) {
-            m->carried->run = [m] { carry(*m); };
+            m->carried->run = [from = m->from, to = m->to] { carry(from, to); };
             between.half_met.erase(slot);
         }
         return m->carried;
     }
-    static void carry(const message& m) {
-        if (m.from.size() != m.to.size()) throw error{"another number of bytes than was to come"};
-        std::copy(m.from.begin(), m.from.end(), m.to.begin());
+    static void carry(std::span<const std::byte> from, std::span<std::byte> to) {
+        if (from.size() != to.size()) throw error{"another number of bytes than was to come"};
+        std::copy(from.begin(), from.end(), to.begin());
     }
 
     post_office* at_;

@@ -128,6 +128,13 @@ TEST_CASE("nor with more microbatches on fewer stages") {
     CHECK(t.tight[3] > 5);
 }
 
+TEST_CASE("where a stash alone doesn't fit there is no schedule, and no number stands for that") {
+    const optpipe::stage_costs unit{1_ms, 1_ms, 1_ms, 2_gb, 1_gb, transfer_times{1_ms, 1_ms}};
+    const auto p = make_problem(optpipe::graph<2, 4>{}, optpipe::uniform_memory{unit}, 1_gb);
+    CHECK(bounds_of(p).memory_area.is_unlimited());
+    CHECK(strong_bounds_of(p).best().is_unlimited());
+}
+
 TEST_CASE("nor where transfers are what matters") {
     constexpr std::uint64_t seed = 66;
     tally t;

@@ -271,17 +271,16 @@ private:
 
 } // namespace detail
 
-/// The largest objective that memory × time refutes, to `precision`; 0 where no memory is limited. For problems that
-/// `validate` accepts.
+/// The largest objective that memory × time refutes, to `precision`; 0 where no memory is limited, unlimited where no
+/// schedule is valid. For problems that `validate` accepts.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration memory_area_bound(const basic_problem<Graph>& p, bool with_links,
                                                    double precision = 1e-10) {
     const detail::memory_area_test<Graph> test{p, with_links};
     if (!test.bounds_anything()) return {};
     duration refuted{};
-    duration open = p.serial_time();
-    for (; !test.fits(open) && !open.is_unlimited(); open = 2.0 * open)
-        refuted = open;
+    duration open = 2.0 * p.serial_time(); // where anything is valid, one thing after the other is, but for rounding
+    if (!test.fits(open)) return duration::unlimited();
     while (open - refuted > precision * open) {
         const auto middle = 0.5 * (open + refuted);
         (test.fits(middle) ? open : refuted) = middle;

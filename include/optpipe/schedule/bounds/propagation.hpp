@@ -211,11 +211,12 @@ inline std::size_t affordable_passes(const chain_system& c) {
 
 } // namespace detail
 
-/// The largest objective that propagation at the root refutes, at least `known`, to `precision`. For problems that
-/// `validate` accepts. The rules are those of a search (precedence, one machine, memory) that needs no decisions; they
+/// The largest objective that propagation at the root refutes, at least `known`, to `precision`; unlimited where it
+/// refutes every schedule. For problems that `validate` accepts. The rules are those of a search (precedence, one machine, memory) that needs no decisions; they
 /// see how many forwards, gradients and weight gradients of a stage have been done, and not of which microbatch.
 template <pipeline_graph Graph>
 [[nodiscard]] duration propagation_bound(const basic_problem<Graph>& p, duration known, double precision = 1e-8) {
+    if (known.is_unlimited()) return known;
     const auto c = detail::chain_system::of(p);
     detail::root_propagation propagation{c, detail::affordable_passes(c)};
     double refuted = std::max(known.value(), c.length.front());
@@ -231,8 +232,8 @@ template <pipeline_graph Graph>
         double top = refuted * (1.0 + step);
         for (; !holds(top); top *= 1.0 + step) {
             refuted = top;
-            // One microbatch after the other is no longer than that: nothing is valid.
-            if (refuted > 2.0 * p.serial_time().value()) return duration{refuted};
+            // Where anything is valid, one thing after the other is, but for rounding.
+            if (refuted > 2.0 * p.serial_time().value()) return duration::unlimited();
             step = std::max(0.01, 2.0 * step);
         }
         while (step > precision && top - refuted > precision * top && !propagation.exhausted()) {
