@@ -1,8 +1,8 @@
 // Rung 7: the best plan that can be found in the time you have, with a proof of how good it is.
 //
-// `plan` tries every published schedule, then searches: it changes the best schedule piece by piece, looks for repeating
-// periods, branches on the order of operations, and solves the problem as a linear model, all side by side. Stop it
-// whenever you like: it keeps the best schedule and the best bound.
+// `plan` tries every published schedule, then searches: it changes the best schedule piece by piece, looks for
+// repeating periods, branches on the order of operations, and solves the problem as a linear model, all side by side.
+// Stop it whenever you like: it keeps the best schedule and the best bound.
 
 #include <optpipe/optpipe.hpp>
 #include <optpipe/planner.hpp>
@@ -16,11 +16,8 @@ using namespace std::chrono_literals;
 int main() {
     // Four devices whose memory holds two of the four stashes that 1F1B needs. A stash can be sent to the host.
     constexpr optpipe::graph<4, 8> shape;
-    constexpr optpipe::transformer<> model{.layers = {.total = 32},
-                                           .hidden = 4096,
-                                           .sequence = 4096,
-                                           .compute_rate = 300.0,
-                                           .host_link_rate = 20.0};
+    constexpr optpipe::transformer<> model{
+        .layers = {.total = 32}, .hidden = 4096, .sequence = 4096, .compute_rate = 300.0, .host_link_rate = 20.0};
     const auto problem = optpipe::to_problem(make_problem(shape, model, 30_gb, optpipe::offload::solver_decides{}));
 
     optpipe::plan_options options{.time_limit = 3s};

@@ -1,10 +1,9 @@
 #include "commands.hpp"
+#include <optpipe/optpipe.hpp>
 
 #include <algorithm>
 #include <iostream>
 #include <vector>
-
-#include <optpipe/optpipe.hpp>
 
 namespace program {
 namespace {
@@ -12,15 +11,17 @@ namespace {
 std::vector<optpipe::violation> violations_of(const optpipe::problem& p, const optpipe::schedule_document& document) {
     const auto timed = optpipe::to_schedule(p, document);
     auto found = document.unreadable;
-    for (auto& v : optpipe::validate(p, timed)) found.push_back(std::move(v));
+    for (auto& v : optpipe::validate(p, timed))
+        found.push_back(std::move(v));
     // What a file claims is only compared with operations that make sense.
     if (found.empty())
-        for (auto& v : optpipe::claims_violations(document, optpipe::measure(p, timed), optpipe::claim_slacks_of(p, timed)))
+        for (auto& v :
+             optpipe::claims_violations(document, optpipe::measure(p, timed), optpipe::claim_slacks_of(p, timed)))
             found.push_back(std::move(v));
     return found;
 }
 
-}  // namespace
+} // namespace
 
 int check(const check_options& options) {
     const auto p = optpipe::read_problem(options.problem);
@@ -32,16 +33,19 @@ int check(const check_options& options) {
     if (!violations.empty()) {
         constexpr std::size_t most_shown = 20;
         std::cout << "INVALID: " << violations.size() << (violations.size() == 1 ? " violation\n" : " violations\n");
-        for (std::size_t i = 0; i < std::min(violations.size(), most_shown); ++i) std::cout << violations[i].text() << '\n';
+        for (std::size_t i = 0; i < std::min(violations.size(), most_shown); ++i)
+            std::cout << violations[i].text() << '\n';
         if (violations.size() > most_shown) std::cout << "and " << violations.size() - most_shown << " more\n";
         return invalid_schedule;
     }
     const auto m = optpipe::measure(p, optpipe::to_schedule(p, document));
-    std::cout << "valid objective=" << optpipe::format_number(m.objective) << " bubble_rate=" << optpipe::format_number(m.bubble_rate, 4)
-              << " offloads=" << m.offloads << " peak_memory=[";
-    for (const auto r : p.graph.all_ranks()) std::cout << (r.value() == 0 ? "" : ", ") << optpipe::format_number(m.peak_memory[r]);
+    std::cout << "valid objective=" << optpipe::format_number(m.objective)
+              << " bubble_rate=" << optpipe::format_number(m.bubble_rate, 4) << " offloads=" << m.offloads
+              << " peak_memory=[";
+    for (const auto r : p.graph.all_ranks())
+        std::cout << (r.value() == 0 ? "" : ", ") << optpipe::format_number(m.peak_memory[r]);
     std::cout << "]\n";
     return success;
 }
 
-}  // namespace program
+} // namespace program

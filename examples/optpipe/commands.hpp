@@ -101,4 +101,4 @@ int import_solution(const import_solution_options& options);
 /// The names that `--method` takes, separated by commas.
 std::string method_names();
 
-}  // namespace program
+} // namespace program

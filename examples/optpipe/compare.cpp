@@ -1,12 +1,12 @@
 #include "commands.hpp"
 #include "methods.hpp"
+#include <optpipe/optpipe.hpp>
+
+#include <nlohmann/json.hpp>
 
 #include <iostream>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json.hpp>
-#include <optpipe/optpipe.hpp>
 
 namespace program {
 namespace {
@@ -23,11 +23,12 @@ nlohmann::ordered_json to_json(const optpipe::comparison_row& row) {
     entry["span"] = m.span.value();
     entry["bubble_rate"] = m.bubble_rate;
     entry["offloads"] = m.offloads;
-    for (const auto peak : m.peak_memory) entry["peak_memory"].push_back(peak.value());
+    for (const auto peak : m.peak_memory)
+        entry["peak_memory"].push_back(peak.value());
     return entry;
 }
 
-}  // namespace
+} // namespace
 
 int compare(const compare_options& options) {
     const auto p = optpipe::read_problem(options.problem);
@@ -43,8 +44,10 @@ int compare(const compare_options& options) {
             others += (others.empty() ? "" : ", ") + a.method;
     }
     if (!options.json.empty()) {
-        nlohmann::ordered_json table{{"problem", p.name}, {"bound", bound.value()}, {"methods", nlohmann::ordered_json::array()}};
-        for (const auto& row : rows) table["methods"].push_back(to_json(row));
+        nlohmann::ordered_json table{
+            {"problem", p.name}, {"bound", bound.value()}, {"methods", nlohmann::ordered_json::array()}};
+        for (const auto& row : rows)
+            table["methods"].push_back(to_json(row));
         optpipe::write_file(options.json, table.dump(1) + "\n");
     }
     optpipe::write_comparison(std::cout, p, listed);
@@ -54,4 +57,4 @@ int compare(const compare_options& options) {
     return any ? success : no_schedule;
 }
 
-}  // namespace program
+} // namespace program

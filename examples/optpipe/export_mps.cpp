@@ -1,11 +1,4 @@
 #include "commands.hpp"
-
-#include <cstddef>
-#include <iomanip>
-#include <iostream>
-#include <string>
-#include <string_view>
-
 #include <optpipe/core/format.hpp>
 #include <optpipe/formulation/formulate.hpp>
 #include <optpipe/io/escape.hpp>
@@ -15,6 +8,12 @@
 #include <optpipe/schedule/bounds.hpp>
 #include <optpipe/schedule/builders/adaptive.hpp>
 #include <optpipe/schedule/evaluate.hpp>
+
+#include <cstddef>
+#include <iomanip>
+#include <iostream>
+#include <string>
+#include <string_view>
 
 #if defined(OPTPIPE_HAS_ZLIB)
 #include <zlib.h>
@@ -30,7 +29,8 @@ std::string compressed(std::string text) {
     constexpr int gzip_window = 16 + MAX_WBITS;
     constexpr int memory_level = 8;
     z_stream stream{};
-    if (::deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, gzip_window, memory_level, Z_DEFAULT_STRATEGY) != Z_OK)
+    if (::deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, gzip_window, memory_level, Z_DEFAULT_STRATEGY) !=
+        Z_OK)
         throw optpipe::error{"cannot compress the model"};
     std::string result(::deflateBound(&stream, static_cast<uLong>(text.size())), '\0');
     stream.next_in = reinterpret_cast<Bytef*>(text.data());
@@ -44,7 +44,9 @@ std::string compressed(std::string text) {
     return result;
 }
 #else
-std::string compressed(const std::string&) { throw optpipe::error{"a compressed model can't be written: this was built without zlib"}; }
+std::string compressed(const std::string&) {
+    throw optpipe::error{"a compressed model can't be written: this was built without zlib"};
+}
 #endif
 
 /// What was asked for, else what a quick builder reaches; a model without it is much weaker.
@@ -70,27 +72,30 @@ formulation::options options_for(const optpipe::problem& p, const export_mps_opt
 }
 
 void print_line(std::string_view name, const optpipe::milp::model_size& s) {
-    std::cout << std::left << std::setw(18) << name << std::right << std::setw(10) << s.variables << std::setw(10) << s.integers << std::setw(10)
-              << s.rows << std::setw(10) << s.nonzeros << '\n';
+    std::cout << std::left << std::setw(18) << name << std::right << std::setw(10) << s.variables << std::setw(10)
+              << s.integers << std::setw(10) << s.rows << std::setw(10) << s.nonzeros << '\n';
 }
 
 void print_sizes(const formulation::formulated& f) {
-    std::cout << std::left << std::setw(18) << "family" << std::right << std::setw(10) << "variables" << std::setw(10) << "integers" << std::setw(10)
-              << "rows" << std::setw(10) << "nonzeros" << '\n';
+    std::cout << std::left << std::setw(18) << "family" << std::right << std::setw(10) << "variables" << std::setw(10)
+              << "integers" << std::setw(10) << "rows" << std::setw(10) << "nonzeros" << '\n';
     for (std::size_t k = 0; k < formulation::families; ++k)
-        if (const auto& s = f.sizes[k]; s.variables + s.rows > 0) print_line(formulation::name_of(static_cast<formulation::family>(k)), s);
+        if (const auto& s = f.sizes[k]; s.variables + s.rows > 0)
+            print_line(formulation::name_of(static_cast<formulation::family>(k)), s);
     print_line("all", f.size());
     std::cout << "horizon " << optpipe::format_number(f.horizon)
-              << (f.is_exact ? "" : "; microbatches keep their order, so its optimum need not be that of the problem") << '\n';
+              << (f.is_exact ? "" : "; microbatches keep their order, so its optimum need not be that of the problem")
+              << '\n';
 }
 
-}  // namespace
+} // namespace
 
 int export_mps(const export_mps_options& options) {
     const auto p = optpipe::read_problem(options.problem);
     const auto f = formulation::formulate(p, options_for(p, options));
     if (!f) {
-        std::cerr << "optpipe: " << optpipe::printable(options.problem, 400) << ": " << optpipe::describe(f.why()) << '\n';
+        std::cerr << "optpipe: " << optpipe::printable(options.problem, 400) << ": " << optpipe::describe(f.why())
+                  << '\n';
         return bad_input;
     }
     auto text = optpipe::milp::model_to_mps((*f)->model);
@@ -99,4 +104,4 @@ int export_mps(const export_mps_options& options) {
     return success;
 }
 
-}  // namespace program
+} // namespace program

@@ -1,10 +1,4 @@
 #include "commands.hpp"
-
-#include <iostream>
-#include <string>
-#include <string_view>
-#include <utility>
-
 #include <optpipe/core/format.hpp>
 #include <optpipe/formulation/named_plan.hpp>
 #include <optpipe/formulation/schedule_of.hpp>
@@ -16,6 +10,11 @@
 #include <optpipe/schedule/bounds.hpp>
 #include <optpipe/schedule/evaluate.hpp>
 
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <utility>
+
 namespace program {
 namespace {
 
@@ -24,8 +23,11 @@ namespace formulation = optpipe::formulation;
 /// What `optpipe solve --out` writes.
 formulation::named_values values_in_json(std::string_view text, const std::string& source) {
     const auto tree = optpipe::detail::parse_json(text, source);
-    const auto refuse = [&](std::string place, std::string why) { throw optpipe::input_error{source, {{std::move(place), std::move(why)}}}; };
-    if (!tree.is_object() || !tree.contains("solution")) refuse("solution", "is missing: not what optpipe solve writes");
+    const auto refuse = [&](std::string place, std::string why) {
+        throw optpipe::input_error{source, {{std::move(place), std::move(why)}}};
+    };
+    if (!tree.is_object() || !tree.contains("solution"))
+        refuse("solution", "is missing: not what optpipe solve writes");
     const auto& solution = tree["solution"];
     if (solution.is_null()) refuse("solution", "there is none");
     if (!solution.is_object()) refuse("solution", "must be an object of names and values");
@@ -42,18 +44,20 @@ bool is_json(std::string_view text) {
     return first != std::string_view::npos && text[first] == '{';
 }
 
-}  // namespace
+} // namespace
 
 int import_solution(const import_solution_options& options) {
     const auto p = optpipe::read_problem(options.problem);
     const formulation::operation_table operations{p};
     const auto text = optpipe::read_file(options.solution);
     const auto source = optpipe::printable(options.solution, 400);
-    const auto values = is_json(text) ? values_in_json(text, source)
-                                      : formulation::parse_solution(text, source, formulation::leading_names(operations));
+    const auto values = is_json(text)
+                            ? values_in_json(text, source)
+                            : formulation::parse_solution(text, source, formulation::leading_names(operations));
     const auto timed = formulation::schedule_of(operations, formulation::plan_of(operations, values, source));
     if (!timed) {
-        std::cerr << "optpipe: " << source << ": its values are no schedule: " << optpipe::describe(timed.why()) << '\n';
+        std::cerr << "optpipe: " << source << ": its values are no schedule: " << optpipe::describe(timed.why())
+                  << '\n';
         return no_schedule;
     }
     const auto report = optpipe::make_report(p, "imported", *timed, optpipe::bounds_of(p).best());
@@ -62,4 +66,4 @@ int import_solution(const import_solution_options& options) {
     return success;
 }
 
-}  // namespace program
+} // namespace program

@@ -1,4 +1,9 @@
 #include "commands.hpp"
+#include <optpipe/core/error.hpp>
+#include <optpipe/io/escape.hpp>
+#include <optpipe/version.hpp>
+
+#include <CLI/CLI.hpp>
 
 #include <cmath>
 #include <cstdlib>
@@ -6,11 +11,6 @@
 #include <iostream>
 #include <new>
 #include <string>
-
-#include <CLI/CLI.hpp>
-#include <optpipe/core/error.hpp>
-#include <optpipe/io/escape.hpp>
-#include <optpipe/version.hpp>
 
 namespace {
 
@@ -21,22 +21,33 @@ std::string not_negative(const std::string& text) {
 }
 
 void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& chosen) {
-    auto* command = app.add_subcommand("plan", "Find the schedule that trains a step fastest within each device's memory");
+    auto* command =
+        app.add_subcommand("plan", "Find the schedule that trains a step fastest within each device's memory");
     command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1)")->required();
-    command->add_option("--method", o.method, "best (default), or one of: " + program::method_names() + "; parameters as in gis:g=3");
-    command->add_option("--time-limit", o.time_limit, "Search until the proof or for this many seconds (default: a fixed effort, about a second's)")
+    command->add_option("--method", o.method,
+                        "best (default), or one of: " + program::method_names() + "; parameters as in gis:g=3");
+    command
+        ->add_option("--time-limit", o.time_limit,
+                     "Search until the proof or for this many seconds (default: a fixed effort, about a second's)")
         ->check(not_negative);
-    command->add_option("--threads", o.threads, "Threads to search with (default: one for each of the machine's cores)")->check(not_negative);
-    command->add_option("--seed", o.seed, "Of the random numbers that a search draws; without a time limit the same seed gives the same schedule")
+    command->add_option("--threads", o.threads, "Threads to search with (default: one for each of the machine's cores)")
+        ->check(not_negative);
+    command
+        ->add_option(
+            "--seed", o.seed,
+            "Of the random numbers that a search draws; without a time limit the same seed gives the same schedule")
         ->check(not_negative)
         ->capture_default_str();
     command->add_option("--gap", o.gap, "Stop once objective and bound are this close, as a share of the objective")
         ->check(not_negative)
         ->capture_default_str();
-    command->add_flag("--deterministic", o.deterministic, "With a time limit: search in rounds whose outcome doesn't depend on the number of threads");
-    command->add_option("--without", o.without, "Methods and parts of the search to do without, separated by commas")->delimiter(',');
+    command->add_flag("--deterministic", o.deterministic,
+                      "With a time limit: search in rounds whose outcome doesn't depend on the number of threads");
+    command->add_option("--without", o.without, "Methods and parts of the search to do without, separated by commas")
+        ->delimiter(',');
     command->add_option("--cache", o.cache, "Keep plans in this folder, and begin with what is there");
-    command->add_flag("--progress", o.progress, "Show incumbent, bound and gap on standard error although it isn't a terminal");
+    command->add_flag("--progress", o.progress,
+                      "Show incumbent, bound and gap on standard error although it isn't a terminal");
     command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1)");
     command->add_option("--svg", o.svg, "Write a picture of it");
     command->add_option("--trace", o.trace, "Write a Chrome trace of it, for Perfetto");
@@ -52,20 +63,25 @@ void add_compare(CLI::App& app, program::compare_options& o, std::function<int()
 }
 
 void add_check(CLI::App& app, program::check_options& o, std::function<int()>& chosen) {
-    auto* command = app.add_subcommand("check", "Say whether a schedule is valid, and if not, all that is wrong with it");
+    auto* command =
+        app.add_subcommand("check", "Say whether a schedule is valid, and if not, all that is wrong with it");
     command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1)")->required();
     command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1)")->required();
     command->callback([&] { chosen = [&] { return program::check(o); }; });
 }
 
 void add_run(CLI::App& app, program::run_options& o, std::function<int()>& chosen) {
-    auto* command = app.add_subcommand("run", "Run a schedule on threads, with operations that take as long as planned, and measure it");
+    auto* command = app.add_subcommand(
+        "run", "Run a schedule on threads, with operations that take as long as planned, and measure it");
     command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1)")->required();
     command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1)")->required();
     command->add_option("--steps", o.steps, "Training steps; what is shown is the one in the middle")
         ->check(CLI::Range(1, 1000000))
         ->capture_default_str();
-    command->add_option("--scale", o.scale, "Seconds that a unit of the problem's time takes (default: such that a step takes half a second, or half a millisecond per operation)")
+    command
+        ->add_option("--scale", o.scale,
+                     "Seconds that a unit of the problem's time takes (default: such that a step takes half a second, "
+                     "or half a millisecond per operation)")
         ->check(not_negative);
     command->add_option("--out", o.out, "Write what was measured (optpipe.schedule/1)");
     command->add_option("--svg", o.svg, "Write a picture of plan and measurement");
@@ -78,7 +94,8 @@ void add_draw(CLI::App& app, program::draw_options& o, std::function<int()>& cho
     auto* command = app.add_subcommand("draw", "Draw a schedule, or a measurement over it");
     command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1)")->required();
     command->add_option("--problem", o.problem, "The problem that it is for")->required();
-    command->add_option("--measured", o.measured, "What was measured of it (optpipe.schedule/1): draw both, and print them and how they differ");
+    command->add_option("--measured", o.measured,
+                        "What was measured of it (optpipe.schedule/1): draw both, and print them and how they differ");
     command->add_option("--svg", o.svg, "Where the picture goes");
     command->add_option("--trace", o.trace, "Where a Chrome trace goes, for Perfetto");
     command->callback([&] { chosen = [&] { return program::draw(o); }; });
@@ -88,9 +105,13 @@ void add_draw(CLI::App& app, program::draw_options& o, std::function<int()>& cho
 void add_solve(CLI::App& app, program::solve_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand("solve", "Solve a mixed-integer linear model");
     command->add_option("MODEL", o.model, "Model file (MPS, free or fixed, may be compressed with gzip)")->required();
-    command->add_option("--time-limit", o.time_limit, "Stop after this many seconds and keep the best solution")->check(not_negative);
-    command->add_option("--threads", o.threads, "Threads (default: one for each of the machine's)")->check(not_negative);
-    command->add_option("--seed", o.seed, "Of the random numbers that the search draws")->check(not_negative)->capture_default_str();
+    command->add_option("--time-limit", o.time_limit, "Stop after this many seconds and keep the best solution")
+        ->check(not_negative);
+    command->add_option("--threads", o.threads, "Threads (default: one for each of the machine's)")
+        ->check(not_negative);
+    command->add_option("--seed", o.seed, "Of the random numbers that the search draws")
+        ->check(not_negative)
+        ->capture_default_str();
     command->add_option("--gap", o.gap, "Stop once objective and bound are this close, as a share of the objective")
         ->check(not_negative)
         ->capture_default_str();
@@ -103,17 +124,26 @@ void add_export_mps(CLI::App& app, program::export_mps_options& o, std::function
     auto* command = app.add_subcommand("export-mps", "Write a problem as a mixed-integer linear model, for any solver");
     command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1)")->required();
     command->add_option("--out", o.out, "Where the model goes (MPS; compressed if the name ends in .gz)")->required();
-    command->add_option("--horizon", o.horizon, "Leave out schedules that are longer (default: what the adaptive builder reaches)")->check(not_negative);
-    command->add_flag("--in-order", o.in_order, "Leave out schedules in which microbatches overtake each other: a smaller model, whose optimum may be worse");
+    command
+        ->add_option("--horizon", o.horizon,
+                     "Leave out schedules that are longer (default: what the adaptive builder reaches)")
+        ->check(not_negative);
+    command->add_flag(
+        "--in-order", o.in_order,
+        "Leave out schedules in which microbatches overtake each other: a smaller model, whose optimum may be worse");
     command->add_flag("--plain", o.plain, "Without rows, bounds and fixed orders that only help the solver");
     command->add_flag("--triangles", o.triangles, "With all triangle inequalities");
     command->callback([&] { chosen = [&] { return program::export_mps(o); }; });
 }
 
 void add_import_solution(CLI::App& app, program::import_solution_options& o, std::function<int()>& chosen) {
-    auto* command = app.add_subcommand("import-solution", "Turn a solver's solution of an exported model into a schedule");
+    auto* command =
+        app.add_subcommand("import-solution", "Turn a solver's solution of an exported model into a schedule");
     command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1)")->required();
-    command->add_option("SOLUTION", o.solution, "Solution file of HiGHS, CBC, GLPK (glpsol --write), SCIP, or optpipe solve --out")->required();
+    command
+        ->add_option("SOLUTION", o.solution,
+                     "Solution file of HiGHS, CBC, GLPK (glpsol --write), SCIP, or optpipe solve --out")
+        ->required();
     command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1)")->required();
     command->callback([&] { chosen = [&] { return program::import_solution(o); }; });
 }
@@ -124,9 +154,10 @@ std::string usage_message(const CLI::App* app, const CLI::Error& e) {
     const auto chosen = app->get_subcommands();
     const auto rest = app->remaining();
     std::string reason = e.what();
-    if (chosen.empty() && !rest.empty()) reason = (rest.front().starts_with('-') ? "there is no option " : "there is no command ") + rest.front();
-    return "optpipe: " + optpipe::printable(reason, 400) + "; see optpipe " + (chosen.empty() ? "" : chosen.front()->get_name() + " ") +
-           "--help\n";
+    if (chosen.empty() && !rest.empty())
+        reason = (rest.front().starts_with('-') ? "there is no option " : "there is no command ") + rest.front();
+    return "optpipe: " + optpipe::printable(reason, 400) + "; see optpipe " +
+           (chosen.empty() ? "" : chosen.front()->get_name() + " ") + "--help\n";
 }
 
 int run(const std::function<int()>& command) {
@@ -143,11 +174,12 @@ int run(const std::function<int()>& command) {
     return program::bad_input;
 }
 
-}  // namespace
+} // namespace
 
 int main(int count, char** arguments) {
     CLI::App app{"Plans pipeline-parallel training within a memory limit, with a proof.\n"
-                 "Exit status: 0 done, 1 the schedule is invalid (check), 2 bad input, 3 there is no schedule or solution (or the method has none).",
+                 "Exit status: 0 done, 1 the schedule is invalid (check), 2 bad input, 3 there is no schedule or "
+                 "solution (or the method has none).",
                  "optpipe"};
     app.set_version_flag("--version", std::string{"optpipe "} + optpipe::version_string);
     app.require_subcommand(1);

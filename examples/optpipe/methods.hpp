@@ -1,5 +1,9 @@
 #pragma once
 
+#include <optpipe/io/text.hpp>
+#include <optpipe/schedule.hpp>
+#include <optpipe/schedule/builder_parameters.hpp>
+
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -8,10 +12,6 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
-
-#include <optpipe/io/text.hpp>
-#include <optpipe/schedule/builder_parameters.hpp>
-#include <optpipe/schedule.hpp>
 
 namespace program {
 
@@ -30,8 +30,7 @@ struct method_options {
     std::uint64_t seed = 1;
 };
 
-template <class Builder>
-attempt run(const optpipe::problem& p, Builder builder, const method_options& options = {}) {
+template <class Builder> attempt run(const optpipe::problem& p, Builder builder, const method_options& options = {}) {
     if (options.settings) optpipe::set_parameters(builder, *options.settings);
     if constexpr (requires { builder.seed; }) builder.seed = options.seed;
     using clock = std::chrono::steady_clock;
@@ -64,4 +63,4 @@ inline optpipe::comparison_row row_of(const optpipe::problem& p, const attempt& 
     return optpipe::make_comparison_row(optpipe::make_report(p, a.method, *a.result), a.seconds);
 }
 
-}  // namespace program
+} // namespace program

@@ -1,5 +1,6 @@
 #include "commands.hpp"
 #include "methods.hpp"
+#include <optpipe/optpipe.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -8,13 +9,11 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <optpipe/optpipe.hpp>
 #if defined(OPTPIPE_HAS_MILP)
-#include <unistd.h>
-
 #include "progress.hpp"
 #include <optpipe/planner.hpp>
+
+#include <unistd.h>
 #endif
 
 namespace program {
@@ -23,13 +22,15 @@ namespace {
 const attempt* best_of(const std::vector<attempt>& attempts, const optpipe::problem& p) {
     const attempt* best = nullptr;
     for (const auto& a : attempts)
-        if (a.result && (!best || optpipe::objective_of(p, *a.result) < optpipe::objective_of(p, *best->result))) best = &a;
+        if (a.result && (!best || optpipe::objective_of(p, *a.result) < optpipe::objective_of(p, *best->result)))
+            best = &a;
     return best;
 }
 
 /// The adaptive planner gives up only where nothing fits; others say what they lack themselves.
 const attempt& most_telling(const std::vector<attempt>& attempts) {
-    const auto found = std::find_if(attempts.begin(), attempts.end(), [](const attempt& a) { return a.method == optpipe::adaptive.name; });
+    const auto found = std::find_if(attempts.begin(), attempts.end(),
+                                    [](const attempt& a) { return a.method == optpipe::adaptive.name; });
     return found == attempts.end() ? attempts.back() : *found;
 }
 
@@ -60,10 +61,11 @@ int plan_by_method(const plan_options& options, const optpipe::problem& p) {
     std::optional<std::string> settings;
     if (colon != std::string::npos) settings = options.method.substr(colon + 1);
     const bool all = options.method.empty() || options.method == "best";
-    const auto attempts = run_methods(
-        p, [&](std::string_view name) { return all || name == method; }, {settings, options.time_limit, options.seed});
+    const auto attempts = run_methods(p, [&](std::string_view name) { return all || name == method; },
+                                      {settings, options.time_limit, options.seed});
     if (attempts.empty()) {
-        std::cerr << "optpipe: --method: there is no \"" << optpipe::printable(options.method) << "\"; there are best, " << method_names() << '\n';
+        std::cerr << "optpipe: --method: there is no \"" << optpipe::printable(options.method) << "\"; there are best, "
+                  << method_names() << '\n';
         return bad_input;
     }
     const auto* best = best_of(attempts, p);
@@ -76,7 +78,8 @@ int plan_by_method(const plan_options& options, const optpipe::problem& p) {
     if (options.quiet) return success;
     std::vector<optpipe::baseline> others;
     for (const auto& a : attempts)
-        if (&a != best && (a.result || is_made_for_it(a.result.why()))) others.push_back(optpipe::make_baseline(row_of(p, a), report.measures.objective));
+        if (&a != best && (a.result || is_made_for_it(a.result.why())))
+            others.push_back(optpipe::make_baseline(row_of(p, a), report.measures.objective));
     print(p, report, "", others);
     return success;
 }
@@ -92,7 +95,9 @@ optpipe::plan_options options_from(const plan_options& given) {
     options.deterministic = given.deterministic;
     options.without = given.without;
     options.cache = given.cache;
-    options.warn = [](std::string_view sentence) { std::cerr << "optpipe: note: " << optpipe::printable(sentence, 400) << '\n'; };
+    options.warn = [](std::string_view sentence) {
+        std::cerr << "optpipe: note: " << optpipe::printable(sentence, 400) << '\n';
+    };
     return options;
 }
 
@@ -102,12 +107,17 @@ std::string story_of(const optpipe::plan_result& planned) {
     for (const auto& part : planned.parts) {
         if (part.schedules == 0 && part.bounds == 0) continue;
         std::string finds;
-        if (part.schedules > 0) finds = std::to_string(part.schedules) + (part.schedules == 1 ? " schedule, " : " schedules, the best ") + optpipe::format_number(part.objective);
+        if (part.schedules > 0)
+            finds = std::to_string(part.schedules) + (part.schedules == 1 ? " schedule, " : " schedules, the best ") +
+                    optpipe::format_number(part.objective);
         if (part.bounds > 0) finds += (finds.empty() ? "" : "; ") + ("bound " + optpipe::format_number(part.bound));
-        text += part.name + std::string(part.name.size() < 15 ? 15 - part.name.size() : 1, ' ') + finds + "; " + optpipe::format_number(part.seconds, 3) + " s\n";
+        text += part.name + std::string(part.name.size() < 15 ? 15 - part.name.size() : 1, ' ') + finds + "; " +
+                optpipe::format_number(part.seconds, 3) + " s\n";
     }
     text += std::string{optpipe::text_of(planned.why)} + " after " + optpipe::format_number(planned.seconds, 3) + " s";
-    if (const auto* published = optpipe::best_published(planned)) text += "; the best published schedule is " + published->method + "'s, " + optpipe::format_number(*published->objective);
+    if (const auto* published = optpipe::best_published(planned))
+        text += "; the best published schedule is " + published->method + "'s, " +
+                optpipe::format_number(*published->objective);
     return text + '\n';
 }
 
@@ -133,18 +143,20 @@ int plan_by_search(const plan_options& options, const optpipe::problem& p) {
     if (options.quiet) return success;
     std::vector<optpipe::baseline> others;
     for (const auto& b : planned->builders)
-        if (b.method != planned->method && (b.objective || is_made_for_it(b.why))) others.push_back(baseline_of(b, planned->objective));
+        if (b.method != planned->method && (b.objective || is_made_for_it(b.why)))
+            others.push_back(baseline_of(b, planned->objective));
     print(p, report, story_of(*planned), others);
     return success;
 }
 
 #endif
 
-}  // namespace
+} // namespace
 
 std::string method_names() {
     std::string names;
-    optpipe::for_each_builder([&](const auto& builder) { names += (names.empty() ? "" : ", ") + std::string{builder.name}; });
+    optpipe::for_each_builder(
+        [&](const auto& builder) { names += (names.empty() ? "" : ", ") + std::string{builder.name}; });
     return names;
 }
 
@@ -156,4 +168,4 @@ int plan(const plan_options& options) {
     return plan_by_method(options, p);
 }
 
-}  // namespace program
+} // namespace program

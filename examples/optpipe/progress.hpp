@@ -1,5 +1,9 @@
 #pragma once
 
+#include <optpipe/core/format.hpp>
+#include <optpipe/io/text.hpp>
+#include <optpipe/planner/board.hpp>
+
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -10,10 +14,6 @@
 #include <stop_token>
 #include <string>
 #include <thread>
-
-#include <optpipe/core/format.hpp>
-#include <optpipe/io/text.hpp>
-#include <optpipe/planner/board.hpp>
 
 namespace program {
 
@@ -41,7 +41,8 @@ public:
                                : "incumbent " + optpipe::format_number(step.objective) + " (" + step.part + ")";
         text += ", bound " + optpipe::format_number(step.bound);
         if (!step.objective.is_unlimited() && step.objective > optpipe::duration{})
-            text += ", gap " + optpipe::format_number(100.0 * ((step.objective - step.bound) / step.objective), 3) + " %";
+            text +=
+                ", gap " + optpipe::format_number(100.0 * ((step.objective - step.bound) / step.objective), 3) + " %";
         return text + ", " + optpipe::format_number(seconds, 3) + " s";
     }
 
@@ -55,7 +56,8 @@ private:
             if (!last_) continue;
             const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
             const auto text = text_of(*last_, std::floor(10.0 * elapsed.count()) / 10.0);
-            std::cerr << '\r' << text << std::string(width_ > text.size() ? width_ - text.size() : 0, ' ') << std::flush;
+            std::cerr << '\r' << text << std::string(width_ > text.size() ? width_ - text.size() : 0, ' ')
+                      << std::flush;
             width_ = text.size();
         }
     }
@@ -66,4 +68,4 @@ private:
     std::jthread writer_;
 };
 
-}  // namespace program
+} // namespace program

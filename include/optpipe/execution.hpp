@@ -1,6 +1,7 @@
 #pragma once
 
-/// What makes and runs programs, but for the executors that need a package: those are in `optpipe/execution/<package>/`.
+/// What makes and runs programs, but for the executors that need a package: those are in
+/// `optpipe/execution/<package>/`.
 
 #include "optpipe/execution/clock_time.hpp"
 #include "optpipe/execution/copy_engine.hpp"

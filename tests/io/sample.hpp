@@ -1,15 +1,15 @@
 #pragma once
 
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/measure.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/report.hpp"
 #include "optpipe/schedule/schedule.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace sample {
 
@@ -30,7 +30,9 @@ inline problem two_ranks() {
     return p;
 }
 
-inline timed_operation at(const operation& op, double start, double end) { return {op, duration{start}, duration{end}}; }
+inline timed_operation at(const operation& op, double start, double end) {
+    return {op, duration{start}, duration{end}};
+}
 
 /// A valid schedule with one offload, where microbatch 1 has full backwards. Not in the order of its starts.
 inline schedule by_hand(const problem& p) {
@@ -39,11 +41,11 @@ inline schedule by_hand(const problem& p) {
     const microbatch m0{0};
     const microbatch m1{1};
     schedule s{p.graph, {}};
-    s.operations = {at(forward(s1, m0), 3, 5),          at(backward_input(s1, m0), 5, 7), at(forward(s1, m1), 7, 9),
-                    at(backward_weight(s1, m0), 9, 10), at(backward(s1, m1), 10, 13),     at(forward(s0, m0), 0, 2),
-                    at(forward(s0, m1), 2, 4),          at(offload_of(s0, m0), 2, 3),     at(reload_of(s0, m0), 6, 7),
-                    at(backward_input(s0, m0), 8, 10),  at(backward_weight(s0, m0), 10, 11),
-                    at(backward(s0, m1), 14, 17)};
+    s.operations = {
+        at(forward(s1, m0), 3, 5),          at(backward_input(s1, m0), 5, 7),    at(forward(s1, m1), 7, 9),
+        at(backward_weight(s1, m0), 9, 10), at(backward(s1, m1), 10, 13),        at(forward(s0, m0), 0, 2),
+        at(forward(s0, m1), 2, 4),          at(offload_of(s0, m0), 2, 3),        at(reload_of(s0, m0), 6, 7),
+        at(backward_input(s0, m0), 8, 10),  at(backward_weight(s0, m0), 10, 11), at(backward(s0, m1), 14, 17)};
     return s;
 }
 
@@ -56,8 +58,9 @@ inline bool contains(const std::string& text, const std::string& part) { return 
 
 inline std::size_t count(const std::string& text, const std::string& part) {
     std::size_t found = 0;
-    for (auto i = text.find(part); i != std::string::npos; i = text.find(part, i + 1)) ++found;
+    for (auto i = text.find(part); i != std::string::npos; i = text.find(part, i + 1))
+        ++found;
     return found;
 }
 
-}  // namespace sample
+} // namespace sample

@@ -16,7 +16,8 @@ using nlohmann::json;
 
 namespace {
 
-/// What plan, compare, check, run and draw say of a problem file. All must refuse it, alike, and leave the folder as it was.
+/// What plan, compare, check, run and draw say of a problem file. All must refuse it, alike, and leave the folder as it
+/// was.
 finished refusal_of(const workplace& place, const std::string& problem) {
     const auto before = place.files();
     const auto first = run({"plan", problem, "--out", place / "out.json", "--svg", place / "out.svg"});

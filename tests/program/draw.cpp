@@ -89,7 +89,8 @@ TEST_CASE("a measurement is drawn over its plan, whatever its durations") {
                   result);
     CHECK(contains(plan.place.read("o.svg"), "ratio 2  ·"));
     CHECK(contains(plan.place.read("t.json"), "rank 0 plan"));
-    const auto text_only = run({"draw", plan.place / "s.json", "--problem", plan.problem, "--measured", plan.place / "m.json"});
+    const auto text_only =
+        run({"draw", plan.place / "s.json", "--problem", plan.problem, "--measured", plan.place / "m.json"});
     CHECK_MESSAGE((text_only.status == 0 && text_only.out == result.out), text_only);
 }
 
@@ -119,7 +120,8 @@ TEST_CASE("draw without anything to write is refused, a trace alone is enough") 
     const measured_plan plan;
     const auto none = run({"draw", plan.place / "s.json", "--problem", plan.problem});
     CHECK_MESSAGE((none.status == 2 && none.says({"--svg", "--trace", "--measured"})), none);
-    const auto trace = run({"draw", plan.place / "s.json", "--problem", plan.problem, "--trace", plan.place / "t.json"});
+    const auto trace =
+        run({"draw", plan.place / "s.json", "--problem", plan.problem, "--trace", plan.place / "t.json"});
     CHECK_MESSAGE((trace.status == 0 && trace.out.empty()), trace);
     CHECK(plan.place.has("t.json"));
 }

@@ -1,5 +1,6 @@
-#include "optpipe/planner/part.hpp"
 #include "optpipe/testing/search_parts.hpp"
+
+#include "optpipe/planner/part.hpp"
 
 namespace {
 

@@ -212,8 +212,9 @@ inline std::size_t affordable_passes(const chain_system& c) {
 } // namespace detail
 
 /// The largest objective that propagation at the root refutes, at least `known`, to `precision`; unlimited where it
-/// refutes every schedule. For problems that `validate` accepts. The rules are those of a search (precedence, one machine, memory) that needs no decisions; they
-/// see how many forwards, gradients and weight gradients of a stage have been done, and not of which microbatch.
+/// refutes every schedule. For problems that `validate` accepts. The rules are those of a search (precedence, one
+/// machine, memory) that needs no decisions; they see how many forwards, gradients and weight gradients of a stage have
+/// been done, and not of which microbatch.
 template <pipeline_graph Graph>
 [[nodiscard]] duration propagation_bound(const basic_problem<Graph>& p, duration known, double precision = 1e-8) {
     if (known.is_unlimited()) return known;
