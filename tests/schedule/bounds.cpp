@@ -38,6 +38,7 @@ constexpr std::array members{named_bound{"critical_path", &structural_bounds::cr
                              named_bound{"memory_area", &structural_bounds::memory_area},
                              named_bound{"link_capacity", &structural_bounds::link_capacity},
                              named_bound{"v_placement", &structural_bounds::v_placement},
+                             named_bound{"stash_rounds", &structural_bounds::stash_rounds},
                              named_bound{"propagation", &structural_bounds::propagation}};
 
 /// How often each bound was met by the optimum, and how often it alone was.
@@ -110,6 +111,7 @@ TEST_CASE("no schedule of a small problem is shorter than any bound") {
     CHECK(t.tight[1] > 300);
     CHECK(t.tight[2] > 10);
     CHECK(t.tight[3] > 10);
+    CHECK(t.tight[6] > 50);
 }
 
 TEST_CASE("nor with offloading") {
@@ -126,6 +128,7 @@ TEST_CASE("nor with more microbatches on fewer stages") {
     CHECK(t.proven > 350);
     CHECK(t.tight[2] > 5);
     CHECK(t.tight[3] > 5);
+    CHECK(t.tight[6] > 50);
 }
 
 TEST_CASE("where a stash alone doesn't fit there is no schedule, and no number stands for that") {
@@ -252,6 +255,28 @@ TEST_CASE("bounds that are known") {
     CHECK(bounds_of(p).best().value() <= 33.0 + 1e-9);
 }
 
+TEST_CASE("as many microbatches as fit, round after round") {
+    // Two on rank 0: four forwards and four gradients, twice; in between a weight gradient that leaves no room, or not;
+    // in the end the second microbatch of the last round and its weight gradient.
+    auto p = unit(4, 4);
+    for (auto& limit : p.memory_limit)
+        limit = 2_gb;
+    for (auto& c : p.costs)
+        c.weight_stash = 0.5_gb;
+    CHECK(bounds_of(p).stash_rounds.value() == doctest::Approx(2 * 8 + 1 + 2 + 1));
+    CHECK(bounds_of(p).best() == bounds_of(p).stash_rounds);
+    auto roomy = p;
+    for (auto& limit : roomy.memory_limit)
+        limit = 2.5_gb;
+    CHECK(bounds_of(roomy).stash_rounds.value() == doctest::Approx(2 * 8 + 2 + 1));
+    auto whole = p;
+    whole.split_backward = false;
+    CHECK(bounds_of(whole).stash_rounds.value() == doctest::Approx(2 * 12 + 3));
+    // A stash that travels makes room for another.
+    p.costs[stage{0}].transfer = transfer_times{1_ms, 1_ms};
+    CHECK(bounds_of(p).stash_rounds < bounds_of(roomy).stash_rounds);
+}
+
 TEST_CASE("memory × lifetime with offloading") {
     const optpipe::stage_costs each{18.5_ms, 18.1_ms, 9.3_ms, 1_gb, 0.5_gb, transfer_times{11.475_ms, 11.475_ms}};
     auto p = make_problem(to_any_graph(optpipe::graph<3, 6>{}), optpipe::uniform_memory{each}, 1.5_gb);
@@ -311,6 +336,7 @@ TEST_CASE("a bound falls with every limit that is lifted") {
         CHECK(after.memory_area.value() <= before.memory_area.value() * (1.0 + 1e-6));
         CHECK(after.link_capacity.value() <= before.link_capacity.value() * (1.0 + 1e-6));
         CHECK(after.warm_up.value() <= before.warm_up.value() * (1.0 + 1e-6));
+        CHECK(after.stash_rounds.value() <= before.stash_rounds.value() * (1.0 + 1e-6));
         CHECK(before.link_capacity.value() >= before.memory_area.value() * (1.0 - 1e-6));
         lifted = p;
         for (auto& limit : lifted.memory_limit)
@@ -318,6 +344,7 @@ TEST_CASE("a bound falls with every limit that is lifted") {
         const auto free = bounds_of(lifted);
         CHECK(free.memory_area == 0_ms);
         CHECK(free.link_capacity == 0_ms);
+        CHECK(free.stash_rounds == 0_ms);
         CHECK(free.device_load == before.device_load);
         CHECK(free.critical_path == before.critical_path);
         lifted = p;

@@ -7,6 +7,7 @@
 #include "optpipe/schedule/bounds/memory_area.hpp"
 #include "optpipe/schedule/bounds/one_machine.hpp"
 #include "optpipe/schedule/bounds/propagation.hpp"
+#include "optpipe/schedule/bounds/stash_rounds.hpp"
 #include "optpipe/schedule/bounds/time_windows.hpp"
 
 #include <algorithm>
@@ -29,6 +30,8 @@ struct structural_bounds {
     duration memory_area{};
     /// The same, with the transfers that it takes sharing their links.
     duration link_capacity{};
+    /// Of a stage that never travels no more microbatches are under way than its rank can hold: they go in rounds.
+    duration stash_rounds{};
     /// 6m + 6p − 3k − 1 (Controllable Memory, appendix) for v placements with unit passes, k < 2m stashes per rank and
     /// no offloading.
     duration v_placement{};
@@ -37,7 +40,8 @@ struct structural_bounds {
     duration propagation{};
 
     [[nodiscard]] constexpr duration best() const {
-        return std::max({critical_path, device_load, warm_up, memory_area, link_capacity, v_placement, propagation});
+        return std::max(
+            {critical_path, device_load, warm_up, memory_area, link_capacity, stash_rounds, v_placement, propagation});
     }
 };
 
@@ -134,7 +138,12 @@ template <pipeline_graph Graph> constexpr duration v_placement_bound(const basic
 template <pipeline_graph Graph> [[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p) {
     structural_bounds bounds;
     const bool span = p.objective == objective_kind::span;
+    const auto paths = paths_of(p);
     const auto add = [&](rank r, const time_windows<Graph>& windows) {
+        for (const stage s : p.graph.all_stages())
+            if (p.rank_of(s) == r)
+                bounds.stash_rounds =
+                    std::max(bounds.stash_rounds, detail::stash_rounds_bound(p, s, paths.lifespan[s], windows));
         bounds.critical_path = std::max(bounds.critical_path, detail::critical_path_bound(p, r, windows));
         bounds.device_load = std::max(bounds.device_load, detail::device_load_bound(p, r, windows));
         bounds.warm_up = std::max(bounds.warm_up, detail::warm_up_bound(p, r, windows));

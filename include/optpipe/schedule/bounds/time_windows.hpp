@@ -79,6 +79,9 @@ private:
             for (std::size_t m = 0; m < count_; ++m) {
                 g[m] = forward_[s].head[m] + c.forward;
                 if (m > 0) raise(g[m], g[m - 1] + p_->gradient_time(s));
+                // Each needs a forward of its own.
+                const auto before = static_cast<double>(m);
+                raise(g[m], forward_[s].head[0] + (before + 1.0) * c.forward + before * p_->gradient_time(s));
                 if (!p_->is_last(s))
                     raise(g[m], gradient_[s.next()].head[m] + p_->gradient_time(s.next()) + p_->hop(s.next(), s));
                 w[m] = g[m] + c.backward_input;
@@ -113,6 +116,9 @@ private:
             for (std::size_t m = count_; m-- > 0;) {
                 f[m] = p_->gradient_time(s) + gradient_[s].tail[m];
                 if (m + 1 < count_) raise(f[m], f[m + 1] + p_->costs[s].forward);
+                const auto after = static_cast<double>(count_ - 1 - m);
+                raise(f[m], after * p_->costs[s].forward + (after + 1.0) * p_->gradient_time(s) +
+                                gradient_[s].tail[count_ - 1]);
                 if (!p_->is_last(s))
                     raise(f[m], p_->hop(s, s.next()) + p_->costs[s.next()].forward + forward_[s.next()].tail[m]);
             }
