@@ -1,6 +1,6 @@
 // What goes wrong on one process ends the run on all of them, soon, with one error that names rank and operation; and
 // all can go on with a new member.
-#include "mpi/support/offloading.hpp"
+#include "execution/offloading.hpp"
 #include "mpi/support/world.hpp"
 #include "optpipe/execution/mpi/run.hpp"
 #include "optpipe/testing/executor_model.hpp"
@@ -28,7 +28,7 @@ namespace mpi = optpipe::mpi;
 constexpr auto patience = 1500ms;
 
 struct fixture {
-    std::vector<rank_program> programs = offloading::programs();
+    std::vector<rank_program> programs = offloading::programs(world::ranks());
 
     /// What each rank got; empty where nothing went wrong.
     std::vector<std::string> errors_with(const mpi::options& how, const tracing_model::spend_time& spend = {}) {
@@ -74,7 +74,7 @@ TEST_CASE_FIXTURE(fixture, "without faults") {
 }
 
 TEST_CASE_FIXTURE(fixture, "an exception in a stage, on any rank") {
-    for (const rank bad : optpipe::index_range<rank>{4}) {
+    for (const rank bad : optpipe::index_range<rank>{world::ranks()}) {
         const auto spend = [&](const operation& op) {
             if (op == forward(stage{bad.value()}, microbatch{5})) throw std::runtime_error{"division by zero"};
         };
@@ -180,7 +180,7 @@ TEST_CASE_FIXTURE(fixture, "programs with a fault, and one too few") {
     };
     lose(forward(stage{1}, microbatch{2}));
     all_say(say(), {"programs: ", "1F2"});
-    programs = offloading::programs();
+    programs = offloading::programs(world::ranks());
     programs.pop_back();
     all_say(say(), {"programs: "});
     programs.clear();
@@ -203,7 +203,7 @@ TEST_CASE_FIXTURE(fixture, "a rank that doesn't come") {
         MPI_Barrier(MPI_COMM_WORLD);
     }
     const auto errors = world::collect(mine);
-    CHECK(errors[1] == "mpi: rank 1 of 4 waited 200 ms for the others to come");
+    CHECK(errors[1] == "mpi: rank 1 of " + std::to_string(world::ranks()) + " waited 200 ms for the others to come");
     CHECK(errors[3] == "");
 }
 

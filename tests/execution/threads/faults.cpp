@@ -1,9 +1,6 @@
 // What goes wrong on one rank ends the run on all of them, soon, with one error that names rank and operation.
+#include "execution/offloading.hpp"
 #include "optpipe/execution/threads/run.hpp"
-#include "optpipe/pipeline/make_problem.hpp"
-#include "optpipe/schedule/builders/adaptive.hpp"
-#include "optpipe/schedule/evaluate.hpp"
-#include "optpipe/schedule/lower.hpp"
 #include "optpipe/testing/executor_model.hpp"
 
 #include <doctest/doctest.h>
@@ -27,35 +24,18 @@ namespace threads = optpipe::threads;
 
 constexpr auto patience = 300ms;
 
-/// Four ranks, one stage each, with stashes that have to travel.
-optpipe::problem offloading_problem() {
-    const auto unit = optpipe::duration{1};
-    const optpipe::stage_costs costs{unit,
-                                     unit,
-                                     unit,
-                                     optpipe::memory_size{1},
-                                     optpipe::memory_size{0.5},
-                                     optpipe::transfer_times{0.5 * unit, 0.5 * unit}};
-    auto p =
-        to_problem(make_problem(optpipe::graph<4, 8>{}, optpipe::uniform_memory{costs}, optpipe::memory_size{2.0}));
-    p.transfer.engines = 2;
-    return p;
-}
-
 struct fixture {
-    optpipe::problem p = offloading_problem();
-    std::vector<rank_program> programs =
-        *lower(p, *build_schedule(p, optpipe::adaptive), {.bytes_per_unit = 64.0, .message_bytes = 24});
+    std::vector<rank_program> programs = offloading::programs();
 
     /// What each rank got; empty where nothing went wrong.
     std::vector<std::string> errors_with(const threads::options& how, const tracing_model::spend_time& spend = {}) {
-        threads::cluster cluster{p.graph.ranks(), how};
-        std::vector<std::string> errors(p.graph.ranks());
+        threads::cluster cluster{programs.size(), how};
+        std::vector<std::string> errors(programs.size());
         std::vector<std::thread> hosts;
-        for (const rank r : p.graph.all_ranks())
+        for (const rank r : optpipe::index_range<rank>{programs.size()})
             hosts.emplace_back([&, r] {
                 try {
-                    tracing_model model{p.graph.stages(), spend};
+                    tracing_model model{programs.front().stages, spend};
                     run(programs[r.position()], cluster[r], model);
                 } catch (const optpipe::error& e) {
                     errors[r.position()] = e.what();
