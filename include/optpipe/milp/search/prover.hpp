@@ -7,6 +7,7 @@
 #include "optpipe/milp/search/relaxation.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -106,8 +107,10 @@ public:
             search_.set_phase(j, values[j]);
     }
 
-    /// Works until about so many conflicts and row visits have passed, or it is done or stuck.
-    void work(std::size_t conflicts, std::size_t visits) {
+    /// Works until about so many conflicts and row visits have passed, or it is done or stuck, or somebody raises
+    /// `leave` to have the thread back.
+    void work(std::size_t conflicts, std::size_t visits, const std::atomic<bool>* leave = nullptr) {
+        leave_ = leave;
         const auto last_conflict = search_.conflicts() + conflicts;
         const auto last_visit = effort() + visits;
         if (!has_dispatched_) dispatch(effort() + visits / 2);
@@ -116,10 +119,10 @@ public:
             const auto outcome =
                 run_once(std::min(slice, last_conflict - std::min(before, last_conflict)) + 1, last_visit);
             context_->limits->count_conflicts(search_.conflicts() - before);
-            digest(outcome);
+            if (outcome != search_outcome::budget || !is_wanted()) digest(outcome);
             raise_bound();
             share_.set(bytes());
-        } while (!done_ && !stuck_ && search_.conflicts() < last_conflict && effort() < last_visit &&
+        } while (!done_ && !stuck_ && !is_wanted() && search_.conflicts() < last_conflict && effort() < last_visit &&
                  !context_->limits->over());
     }
     [[nodiscard]] bool stuck() const { return stuck_; }
@@ -140,9 +143,10 @@ private:
         search_.end_rising();
     }
 
+    [[nodiscard]] bool is_wanted() const { return leave_ != nullptr && leave_->load(std::memory_order_relaxed); }
     [[nodiscard]] bool is_over(std::size_t last_visit) {
         if (context_->limits->limits_memory()) share_.set(bytes());
-        return effort() >= last_visit || context_->limits->over();
+        return effort() >= last_visit || is_wanted() || context_->limits->over();
     }
     search_outcome run_once(std::size_t conflicts, std::size_t last_visit) {
         const auto stop = [&] { return is_over(last_visit); };
@@ -227,6 +231,7 @@ private:
     std::unique_ptr<measured_problem> measured_;
     conflict_search search_;
     std::unique_ptr<relaxation> lp_;
+    const std::atomic<bool>* leave_ = nullptr;
     finds finds_;
     double bound_;
     memory_share share_;
