@@ -75,7 +75,8 @@ public:
         if (run_prover()) return root_outcome::closed;
         if (context_->limits->over()) return root_outcome::stopped;
         if (!context_->options->tree_search && context_->task->has_integers()) return root_outcome::open;
-        return works_in_parallel() ? process_in_parallel() : process_relaxation();
+        const auto outcome = proves_in_parallel() ? process_in_parallel() : process_relaxation();
+        return outcome == root_outcome::open ? run_heuristics() : outcome;
     }
 
     [[nodiscard]] node first_node() const {
@@ -87,8 +88,12 @@ public:
     [[nodiscard]] std::shared_ptr<const std::vector<double>> point() const { return point_; }
 
 private:
+    using workers = std::span<const std::unique_ptr<tree_worker>>;
+
     static constexpr std::size_t first_conflicts = 10'000;
     static constexpr std::size_t first_visits = 20'000'000;
+    /// With a second thread what takes longer waits for nobody.
+    static constexpr std::size_t first_visits_in_parallel = 200'000;
     static constexpr std::size_t first_conflicts_if_short = 500;
     /// After so many conflicts without success the relaxation has its turn.
     static constexpr std::size_t first_patience = 1'500;
@@ -112,12 +117,13 @@ private:
         prover_->take_cutoff(cutoff());
         prover_->take_bound(std::max(bound_, context_->help.bound));
         const bool reals = context_->task->has(column_kind::continuous);
-        const bool is_short = reals || works_in_parallel();
-        const auto conflicts = is_short ? first_conflicts_if_short : first_conflicts;
+        const bool in_parallel = proves_in_parallel();
+        const auto conflicts = reals || in_parallel ? first_conflicts_if_short : first_conflicts;
+        const auto visits = in_parallel ? first_visits_in_parallel : first_visits;
         do
-            prover_->work(conflicts_per_turn, visits_per_turn);
+            prover_->work(conflicts_per_turn, std::min(visits, visits_per_turn));
         while (!prover_->done() && !prover_->stuck() && prover_->conflicts() < conflicts &&
-               prover_->effort() < first_visits && prover_->in_vain() < first_patience && !context_->limits->over());
+               prover_->effort() < visits && prover_->in_vain() < first_patience && !context_->limits->over());
         prover_->found().publish(*context_);
         take_point(prover_->found().point);
         raise(prover_->bound());
@@ -138,9 +144,7 @@ private:
     root_outcome process_relaxation() {
         const bool probes = context_->options->cuts && context_->task->has_integers();
         if (probes && !implied_.probe(engine_, probing_effort)) return root_outcome::closed;
-        if (!load_relaxation()) return root_outcome::stopped;
-        const auto outcome = solve_relaxation();
-        return outcome == root_outcome::open ? run_heuristics() : outcome;
+        return load_relaxation() ? solve_relaxation() : root_outcome::stopped;
     }
     /// False where there is no memory for it.
     bool load_relaxation() {
@@ -158,8 +162,9 @@ private:
     }
     void account() { tree_share_.set(engine_.bytes() + lp_->bytes() + implied_.bytes()); }
     [[nodiscard]] bool works_in_parallel() const {
-        return context_->options->threads > 1 && !context_->options->deterministic && prover_ && !prover_->stuck();
+        return context_->options->threads > 1 && !context_->options->deterministic;
     }
+    [[nodiscard]] bool proves_in_parallel() const { return works_in_parallel() && prover_ && !prover_->stuck(); }
     /// The prover goes on while the relaxation is solved.
     root_outcome process_in_parallel() {
         auto outcome = root_outcome::stopped;
@@ -186,7 +191,7 @@ private:
     void prove_until(const std::atomic<bool>& is_through) {
         while (!is_through.load() && !prover_->done() && !prover_->stuck() && !context_->limits->over()) {
             prover_->take_cutoff(cutoff());
-            prover_->work(conflicts_per_turn, visits_per_turn);
+            prover_->work(conflicts_per_turn, visits_per_turn, &is_through);
         }
         if (prover_->done()) context_->limits->finish();
     }
@@ -198,19 +203,50 @@ private:
 
     /// Dives and neighbourhoods; then what the incumbent says about the bounds.
     root_outcome run_heuristics() {
-        if (context_->limits->memory_left() < engine_.bytes() + lp_->bytes()) return root_outcome::open;
-        tree_worker worker{*context_, engine_, *lp_};
-        worker.take_cutoff(cutoff());
+        const auto wanted = works_in_parallel() ? std::size_t{2} : 1;
+        const auto count = std::min(wanted, context_->limits->memory_left() / (engine_.bytes() + lp_->bytes()));
+        if (count == 0) return root_outcome::open;
+        std::vector<std::unique_ptr<tree_worker>> all;
+        for (std::size_t k = 0; k < count; ++k)
+            all.push_back(std::make_unique<tree_worker>(*context_, engine_, *lp_));
+        search_points(all);
+        for (const auto& w : all) {
+            if (w->engine().refuted()) return root_outcome::closed;
+            for (const auto& fact : w->found().facts)
+                if (!engine_.imply_at_root(fact)) return root_outcome::closed;
+        }
+        return fix_by_reduced_costs() ? root_outcome::open : root_outcome::closed;
+    }
+    /// Two workers share what finds first points; if there is one already, the second makes it better meanwhile.
+    void search_points(workers all) {
+        const bool improves = point_ && all.size() > 1;
+        run_on(all, [&](heuristic_schedule& schedule, tree_worker& w, const node& root, std::size_t k) {
+            if (!improves)
+                schedule.points_at_root(w, root, k, all.size());
+            else if (k == 0)
+                schedule.points_at_root(w, root);
+            else
+                schedule.neighbours_at_root(w, root);
+        });
+        if (!improves)
+            run_on(all.first(1), [](heuristic_schedule& schedule, tree_worker& w, const node& root, std::size_t) {
+                schedule.neighbours_at_root(w, root);
+            });
+    }
+    template <class Part> void run_on(workers all, const Part& part) {
         node root;
         root.bound = bound_;
-        if (point_) worker.found().point = point_;
-        heuristic_schedule{*context_, context_->options->seed}.at_root(worker, root);
-        worker.found().publish(*context_);
-        if (worker.found().point) point_ = worker.found().point;
-        for (const auto& fact : worker.found().facts)
-            if (!engine_.imply_at_root(fact)) return root_outcome::closed;
-        if (worker.engine().refuted()) return root_outcome::closed;
-        return fix_by_reduced_costs() ? root_outcome::open : root_outcome::closed;
+        const auto job = [&](std::size_t k) {
+            all[k]->take_cutoff(cutoff());
+            if (point_) all[k]->found().point = point_;
+            heuristic_schedule schedule{*context_, context_->options->seed};
+            part(schedule, *all[k], root, k);
+        };
+        crew{all.size(), job}.run(all.size());
+        for (const auto& w : all) {
+            w->found().publish(*context_);
+            take_point(w->found().point);
+        }
     }
 
     root_outcome solve_relaxation() {

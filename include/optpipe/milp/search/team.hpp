@@ -10,6 +10,7 @@
 #include "optpipe/milp/search/tree.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -42,7 +43,7 @@ public:
         for (std::size_t k = 0; k < count; ++k)
             workers_.push_back(std::make_unique<tree_worker>(*context_, engine, lp));
         for (std::size_t k = 0; k < count; ++k)
-            heuristics_.emplace_back(*context_, context_->options->seed + k + 1);
+            heuristics_.emplace_back(*context_, context_->options->seed + k + 1, k);
         busy_bounds_.assign(count, infinity);
         facts_read_by_.assign(count, 0);
         context_->limits->expect_relaxations(std::max<std::size_t>(1, context_->options->threads));
@@ -76,7 +77,6 @@ private:
     using clock = std::chrono::steady_clock;
     static constexpr std::size_t workers_of_rounds = 4;
     static constexpr std::size_t nodes_per_dive = 60;
-    static constexpr std::size_t nodes_while_few_are_open = 8;
     /// Of the prover; the first turn is the shortest, so that what is easy for the tree doesn't wait for long.
     static constexpr std::size_t conflicts_per_turn = 1500;
     static constexpr std::size_t visits_per_turn = 1'000'000;
@@ -120,18 +120,26 @@ private:
         }
         wake_.notify_all();
     }
-    /// The first thread works on the proof as long as that pays, alone it shares its effort with the tree; the others
-    /// help where the tree has no nodes for them.
+    /// The first thread works on the proof as long as that pays, with as large a share of all effort as it would take
+    /// alone; the others help where the tree has no nodes for them, and until it has.
     bool take_prover(std::size_t t) {
         const std::scoped_lock lock{mutex_};
         if (prover_busy_ || !prover_works()) return false;
-        if (has_tree_ && !queue_.empty() && (t != 0 || !proof_is_due())) return false;
+        const bool is_due = t == 0 && proof_is_due();
+        if (has_tree_ && !queue_.empty() && !is_due) return false;
         prover_busy_ = true;
+        leave_prover_.store(false);
+        if (has_tree_ && !is_due) wait_in_prover(true);
         return true;
     }
     [[nodiscard]] bool proof_is_due() const {
-        const auto weight = prover_->in_vain() / patience + (context_->options->threads == 1 ? 1 : 0);
+        const auto weight = 1 + prover_->in_vain() / patience;
         return weight * proof_effort_ <= tree_effort_;
+    }
+    void wait_in_prover(bool waits) {
+        if (waits == waits_in_prover_) return;
+        waits_in_prover_ = waits;
+        waits ? ++waiting_ : --waiting_;
     }
     void turn_of_prover() {
         {
@@ -139,8 +147,9 @@ private:
             brief_prover();
         }
         const auto before = prover_->effort();
-        prover_->work(conflicts_per_turn / share_of_turn_, visits_per_turn / share_of_turn_);
+        prover_->work(conflicts_per_turn / share_of_turn_, visits_per_turn / share_of_turn_, &leave_prover_);
         const std::scoped_lock lock{mutex_};
+        wait_in_prover(false);
         share_of_turn_ = std::max<std::size_t>(1, share_of_turn_ / 2);
         proof_effort_ += prover_->effort() - before;
         debrief_prover();
@@ -149,11 +158,9 @@ private:
     }
     bool turn_of_tree(std::size_t t) {
         node n;
-        std::size_t budget = nodes_per_dive;
         {
             const std::scoped_lock lock{mutex_};
             queue_.prune(cutoff());
-            if (workers_.size() > 1 && queue_.size() < 2 * workers_.size()) budget = nodes_while_few_are_open;
             if (queue_.empty() || t >= workers_.size()) return false;
             n = queue_.pop();
             busy_bounds_[t] = n.bound;
@@ -162,18 +169,33 @@ private:
         std::vector<node> open;
         const auto before = workers_[t]->effort();
         heuristics_[t].before_dive(*workers_[t], n);
-        workers_[t]->dive(std::move(n), budget, open);
+        workers_[t]->dive(std::move(n), nodes_per_dive, open, [this](std::vector<node>& left) { share(left); });
         const std::scoped_lock lock{mutex_};
         tree_effort_ += workers_[t]->effort() - before;
         busy_bounds_[t] = infinity;
         debrief(t, open);
         report_now();
-        wake_.notify_all();
+        call_who_waits();
         return true;
+    }
+    /// Of a dive that goes on: who waits gets the shallowest node, which has the most below it.
+    void share(std::vector<node>& left) {
+        if (waiting_.load(std::memory_order_relaxed) == 0 || left.size() < 2) return;
+        const std::scoped_lock lock{mutex_};
+        if (queue_.size() >= waiting_) return;
+        queue_.push(std::move(left.front()));
+        left.erase(left.begin());
+        call_who_waits();
+    }
+    void call_who_waits() {
+        if (waits_in_prover_ && !queue_.empty()) leave_prover_.store(true);
+        wake_.notify_all();
     }
     void wait_for_work() {
         std::unique_lock lock{mutex_};
+        ++waiting_;
         wake_.wait_for(lock, std::chrono::milliseconds{5});
+        --waiting_;
     }
 
     // -- in rounds ---------------------------------------------------------------------------------------------------
@@ -199,7 +221,7 @@ private:
         const auto work = [&](std::size_t k) {
             if (k == heads.size()) return prover_->work(conflicts_per_turn, visits_per_turn);
             heuristics_[k].before_dive(*workers_[k], heads[k]);
-            workers_[k]->dive(std::move(heads[k]), nodes_per_dive, open[k]);
+            workers_[k]->dive(std::move(heads[k]), nodes_per_dive, open[k], [](std::vector<node>&) {});
         };
         const auto tasks = heads.size() + (proof ? 1 : 0);
         crew{tasks, work}.run(context_->options->threads);
@@ -312,6 +334,10 @@ private:
     std::size_t tree_effort_ = 0;
     std::size_t rounds_ = 0;
     std::size_t share_of_turn_ = first_share_of_turn;
+    /// Threads without a node, the one among them that passes the time with the prover, and its call back.
+    std::atomic<std::size_t> waiting_{0};
+    bool waits_in_prover_ = false;
+    std::atomic<bool> leave_prover_{false};
     bool prover_busy_ = false;
     bool has_tree_ = false;
     bool through_ = false;

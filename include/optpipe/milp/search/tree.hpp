@@ -40,11 +40,13 @@ public:
     tree_worker(const tree_worker&) = delete;
     tree_worker& operator=(const tree_worker&) = delete;
 
-    /// Takes nodes from `n` on, depth first, at most `budget` of them; what is left is appended to `open`.
-    void dive(node n, std::size_t budget, std::vector<node>& open) {
-        const auto first = open.size();
+    /// Takes nodes from `n` on, depth first, at most `budget` of them; what is left is in `open`, the shallowest first.
+    /// After each node `share` gets `open` and may take some away.
+    template <class Share> void dive(node n, std::size_t budget, std::vector<node>& open, Share share) {
+        open.clear();
         open.push_back(std::move(n));
-        while (open.size() > first && budget-- > 0 && !context_->limits->over()) {
+        while (!open.empty() && budget-- > 0 && !context_->limits->over()) {
+            if (!context_->options->deterministic) take_cutoff(context_->cutoff_below(context_->incumbent_objective()));
             node next = std::move(open.back());
             open.pop_back();
             if (next.bound > finds_.cutoff) continue;
@@ -52,6 +54,7 @@ public:
             ++nodes_;
             process(std::move(next), open);
             if (context_->limits->limits_memory() && !context_->options->deterministic) account(open);
+            share(open);
         }
     }
 

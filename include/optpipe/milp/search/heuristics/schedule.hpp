@@ -19,16 +19,22 @@ namespace optpipe::milp::search {
 /// Which heuristic runs when, for one worker.
 class heuristic_schedule {
 public:
-    heuristic_schedule(const context& c, std::uint64_t seed) : context_{&c}, locks_{*c.task}, random_{seed} {}
+    /// The schedules of workers that search together start with different heuristics: `first` is this one's number.
+    heuristic_schedule(const context& c, std::uint64_t seed, std::size_t first = 0)
+        : context_{&c}, locks_{*c.task}, random_{seed}, next_rule_{first}, next_is_rins_{first % 2 == 0} {}
 
-    /// Everything once, cheap first; the incumbent's point may be missing.
-    void at_root(tree_worker& w, const node& root) {
+    /// What finds a first point, cheap first; that of `parts` whose turn is `part`, from 0.
+    void points_at_root(tree_worker& w, const node& root, std::size_t part = 0, std::size_t parts = 1) {
         if (!context_->options->heuristics) return;
-        users(w, root);
-        for (const auto rule : {diving_rule::locked, diving_rule::fractional, diving_rule::pseudocost})
-            diving{*context_, w, locks_}.run(root, rule, {});
-        if (w.found().cutoff == infinity) feasibility_pump{*context_, w, random_}.run(root);
-        neighbourhood(w, root, root_nodes);
+        if (part == 0) users(w, root);
+        constexpr std::array rules{diving_rule::locked, diving_rule::fractional, diving_rule::pseudocost};
+        for (std::size_t k = part; k < rules.size(); k += parts)
+            diving{*context_, w, locks_}.run(root, rules[k], {});
+        if (part == 0 && w.found().cutoff == infinity) feasibility_pump{*context_, w, random_}.run(root);
+    }
+    /// What makes a point better, if the worker has one.
+    void neighbours_at_root(tree_worker& w, const node& root) {
+        if (context_->options->heuristics) neighbourhood(w, root, root_nodes);
     }
     void before_dive(tree_worker& w, const node& n) {
         if (!context_->options->heuristics) return;
@@ -88,10 +94,10 @@ private:
     const context* context_;
     locks locks_;
     random_numbers random_;
-    std::size_t next_rule_ = 0;
+    std::size_t next_rule_;
     std::size_t next_diving_ = nodes_per_diving;
     std::size_t next_neighbourhood_ = nodes_per_diving;
-    bool next_is_rins_ = true;
+    bool next_is_rins_;
 };
 
 } // namespace optpipe::milp::search
