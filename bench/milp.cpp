@@ -6,7 +6,9 @@
 // By default the folders lp, mip and pipeline of the tests' models. A ratio above 1 is how often longer we take. Times
 // are those of the processor, of all threads together, from the model in memory to the solution in memory, so that
 // what else the machine does counts little; what a program needs for a model without a choice (to start, and to write
-// and read files) is taken off its times. With --scaling, our own wall times on one thread and on N, and the speed-up.
+// and read files) is taken off its times. With --scaling, our own times and nodes on one thread and on N, and the
+// speed-up; by default of the folder mip and of models that are made from seeds.
+#include "hard_models.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/milp/check.hpp>
 #include <optpipe/milp/external/cbc.hpp>
@@ -197,6 +199,8 @@ bool is_model(const std::filesystem::path& path) {
     return name.ends_with(".mps") || name.ends_with(".mps.gz");
 }
 
+std::string folder_of(const std::string& kind) { return OPTPIPE_SOURCE_DIR "/tests/data/milp/" + kind; }
+
 std::vector<std::filesystem::path> models_in(const std::string& place) {
     if (!std::filesystem::is_directory(place)) return {place};
     std::vector<std::filesystem::path> files;
@@ -206,7 +210,7 @@ std::vector<std::filesystem::path> models_in(const std::string& place) {
     return files;
 }
 
-void bench(const std::string& place, const std::vector<contestant>& all, const settings& s) {
+void bench_beside_others(const std::string& place, const std::vector<contestant>& all, const settings& s) {
     std::printf("\n%s, %g s, %zu %s\n\n| model | rows x columns | result | ours |",
                 std::filesystem::path{place}.filename().string().c_str(), s.time_limit, s.threads,
                 s.threads == 1 ? "thread" : "threads");
@@ -225,23 +229,73 @@ void bench(const std::string& place, const std::vector<contestant>& all, const s
     print_sums(all, sums);
 }
 
+struct named_model {
+    std::string name;
+    milp::model model;
+};
+
+std::vector<named_model> read_models(const std::string& place) {
+    std::vector<named_model> all;
+    for (const auto& file : models_in(place))
+        all.push_back({file.stem().stem().string(), milp::read_mps(file.string())});
+    return all;
+}
+
+/// What takes about 0.3 to 3 s on one thread.
+std::vector<named_model> made_models() {
+    std::vector<named_model> all;
+    const auto add = [&](const std::string& kind, std::uint64_t seed, milp::model m) {
+        all.push_back({kind + ", seed " + std::to_string(seed), std::move(m)});
+    };
+    for (const std::uint64_t seed : {1, 2, 3}) {
+        add("10 knapsacks, 80 items", seed, bench::make_knapsacks(seed, 80, 10));
+        add("lots of 8 products, 10 periods", seed, bench::make_lot_sizing(seed, 8, 10));
+        add("20 jobs to 6 agents", seed, bench::make_assignment(seed, 6, 20));
+        add("24 jobs to 4 agents", seed, bench::make_assignment(seed, 4, 24));
+        add("40 depots, 60 customers", seed, bench::make_facilities(seed, 40, 60));
+        add("200 rows covered by 1000", seed, bench::make_covering(seed, 200, 1000, 3));
+    }
+    return all;
+}
+
+std::string text_of(const measurement& m) {
+    return optpipe::format_number(m.wall, 3) + " s, " + optpipe::format_number(m.seconds, 3) + " s, " +
+           std::to_string(m.result.stats.nodes);
+}
+
 /// Our own times on one thread and on several, of models that take long enough to tell.
-void bench_scaling(const std::string& place, const contestant& ours, const settings& s) {
-    constexpr double least_seconds = 0.5;
-    std::printf("\n%s, %g s\n\n| model | 1 thread: wall, processor | %zu threads: wall, processor | speed-up |\n",
-                std::filesystem::path{place}.filename().string().c_str(), s.time_limit, s.threads);
-    std::puts("| --- | --- | --- | --- |");
+void bench_scaling(const std::string& title, const std::vector<named_model>& models, const contestant& ours,
+                   const settings& s) {
+    constexpr double least_seconds = 0.25;
+    std::printf("\n%s, %g s\n\n| model | 1 thread: wall, processor, nodes | %zu threads | speed-up |\n"
+                "| --- | --- | --- | --- |\n",
+                title.c_str(), s.time_limit, s.threads);
     auto alone = options_of(s);
     alone.threads = 1;
-    for (const auto& file : models_in(place)) {
-        const auto m = milp::read_mps(file.string());
+    double logarithms = 0.0, least = milp::infinity;
+    std::size_t count = 0;
+    for (const auto& [name, m] : models) {
         const auto one = measure(ours, m, alone);
         if (one.wall < least_seconds || !is_finished(one.result)) continue;
         const auto several = measure(ours, m, options_of(s));
-        std::printf("| %s | %.2f s, %.2f s | %.2f s, %.2f s | %.2f |\n", file.stem().stem().string().c_str(), one.wall,
-                    one.seconds, several.wall, several.seconds, one.wall / std::max(several.wall, 1e-9));
+        const double ratio = one.wall / std::max(several.wall, 1e-9);
+        std::printf("| %s | %s | %s | %.2f%s |\n", name.c_str(), text_of(one).c_str(), text_of(several).c_str(), ratio,
+                    agree(m, one.result, several.result) ? "" : ", DISAGREES");
         std::fflush(stdout);
+        logarithms += std::log(ratio);
+        least = std::min(least, ratio);
+        ++count;
     }
+    if (count > 0)
+        std::printf("\nSpeed-up of %zu models: %.2f in the geometric mean, at least %.2f.\n", count,
+                    std::exp(logarithms / static_cast<double>(count)), least);
+}
+void bench_scaling(const contestant& ours, const settings& s) {
+    for (const auto& place : s.places)
+        bench_scaling(std::filesystem::path{place}.filename().string(), read_models(place), ours, s);
+    if (!s.places.empty()) return;
+    bench_scaling("mip", read_models(folder_of("mip")), ours, s);
+    bench_scaling("made from seeds", made_models(), ours, s);
 }
 
 settings settings_from(int count, char** arguments) {
@@ -260,9 +314,9 @@ settings settings_from(int count, char** arguments) {
         else
             s.places.push_back(argument);
     }
-    if (s.places.empty())
+    if (s.places.empty() && !s.scaling)
         for (const auto* folder : {"lp", "mip", "pipeline"})
-            s.places.push_back(OPTPIPE_SOURCE_DIR "/tests/data/milp/" + std::string{folder});
+            s.places.push_back(folder_of(folder));
     return s;
 }
 
@@ -273,11 +327,12 @@ int main(int count, char** arguments) try {
     const auto all = contestants(s);
     for (std::size_t i = 1; i < all.size(); ++i)
         std::printf("%s: %.1f ms taken off\n", all[i].name.c_str(), 1e3 * all[i].overhead);
+    if (s.scaling) {
+        bench_scaling(all.front(), s);
+        return 0;
+    }
     for (const auto& place : s.places)
-        if (s.scaling)
-            bench_scaling(place, all.front(), s);
-        else
-            bench(place, all, s);
+        bench_beside_others(place, all, s);
 } catch (const std::exception& e) {
     std::cerr << "bench_milp: " << e.what() << '\n';
     return 2;
