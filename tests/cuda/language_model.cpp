@@ -3,11 +3,11 @@
 #include "../../examples/language_model/cuda/device_pipeline.hpp"
 #include "../../examples/language_model/cuda/loop_device.hpp"
 #include "../../examples/language_model/whole_model.hpp"
+#include "execution/quick_adaptive.hpp"
 #include "fakes/cuda.hpp"
 #include "optpipe/execution/cuda/executor.hpp"
 #include "optpipe/execution/cuda/graph.hpp"
 #include "optpipe/execution/run.hpp"
-#include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h1.hpp"
 #include "optpipe/schedule/evaluate.hpp"
@@ -172,9 +172,7 @@ template <class Visit> void for_each_schedule(const stages_type& stages, Visit v
     const auto tight = make_problem(stages, true);
     visit(roomy, *build_schedule(roomy, optpipe::one_forward_one_backward));
     visit(roomy, *build_schedule(roomy, optpipe::zero_bubble_h1));
-    auto quick = optpipe::adaptive;
-    quick.effort = 1000;
-    const auto offloading = *build_schedule(tight, quick);
+    const auto offloading = *build_schedule(tight, quick_adaptive);
     CHECK(measure(tight, offloading).offloads > 0);
     visit(tight, offloading);
 }

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "execution/quick_adaptive.hpp"
 #include "optpipe/execution/cuda/lane.hpp"
-#include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/evaluate.hpp"
@@ -94,9 +94,7 @@ template <class Visit> void for_each_program(std::size_t count, Visit visit) {
                 lower(p, *s, {.bytes_per_unit = 4.0, .message_bytes = 24, .lanes = all[seed % 3], .update = true});
             if (programs) visit(p, *s, *programs, seed);
         };
-        auto quick = optpipe::adaptive;
-        quick.effort = 1000;
-        run(quick);
+        run(quick_adaptive);
         run(optpipe::one_forward_one_backward);
         run(optpipe::gpipe);
     }
@@ -123,7 +121,7 @@ inline std::vector<optpipe::rank_program> offloading_programs() {
     for (const auto r : p.graph.all_ranks())
         p.memory_limit[r] = optpipe::memory_size{4.0};
     p.transfer.engines = 2;
-    const auto s = build_schedule(p, optpipe::adaptive);
+    const auto s = build_schedule(p, quick_adaptive);
     REQUIRE(s.has_value());
     auto programs = lower(p, *s, {.bytes_per_unit = 4.0, .message_bytes = 24});
     REQUIRE(programs.has_value());

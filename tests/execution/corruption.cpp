@@ -1,6 +1,6 @@
 // Programs that somebody has meddled with are either refused, or do the same as before whatever the timing.
+#include "execution/quick_adaptive.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
-#include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/evaluate.hpp"
 #include "optpipe/schedule/lower.hpp"
@@ -171,7 +171,7 @@ TEST_CASE("programs that were meddled with are refused, or harmless whatever the
         CAPTURE(seed);
         optpipe::random_numbers random{seed};
         const auto p = optpipe::testing::make_random_problem(random, ranges).problem;
-        if (const auto s = build_schedule(p, optpipe::adaptive)) corrupt(p, *s, random, seen);
+        if (const auto s = build_schedule(p, quick_adaptive)) corrupt(p, *s, random, seen);
         if (const auto s = build_schedule(p, optpipe::one_forward_one_backward)) corrupt(p, *s, random, seen);
     }
     MESSAGE(seen.refused << " refused (" << seen.deadlocks << " deadlocks, " << seen.races << " races), "
@@ -189,7 +189,7 @@ TEST_CASE("without the check, some of them would do harm") {
     for (std::uint64_t seed = first_seed; races < 60; ++seed) {
         optpipe::random_numbers random{seed};
         const auto p = optpipe::testing::make_random_problem(random, ranges).problem;
-        const auto s = build_schedule(p, optpipe::adaptive);
+        const auto s = build_schedule(p, quick_adaptive);
         const auto sound = s ? lower(p, *s, {.bytes_per_unit = 4.0, .message_bytes = 16})
                              : optpipe::outcome<std::vector<rank_program>>{};
         if (!sound) continue;

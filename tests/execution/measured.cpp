@@ -1,6 +1,6 @@
 #include "optpipe/execution/measured.hpp"
 
-#include "optpipe/schedule/builders/adaptive.hpp"
+#include "execution/quick_adaptive.hpp"
 #include "optpipe/schedule/evaluate.hpp"
 #include "optpipe/schedule/lower.hpp"
 #include "optpipe/testing/executor_model.hpp"
@@ -31,7 +31,7 @@ problem two_ranks() {
 /// A plan that ran on virtual time, where a unit is a second.
 struct traced {
     problem p = two_ranks();
-    schedule planned = *build_schedule(p, adaptive);
+    schedule planned = *build_schedule(p, quick_adaptive);
     std::vector<rank_program> programs = *lower(p, planned, {.bytes_per_unit = 4.0, .message_bytes = 8});
     std::vector<rank_times> times;
 

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "execution/quick_adaptive.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
-#include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/evaluate.hpp"
 #include "optpipe/schedule/lower.hpp"
 
@@ -25,12 +25,9 @@ inline optpipe::problem problem(std::size_t ranks = 4) {
     p.transfer.engines = 2;
     return p;
 }
-/// What is tested is how they run and fail, so little effort makes them.
 inline std::vector<optpipe::rank_program> programs(std::size_t ranks = 4) {
     const auto p = problem(ranks);
-    auto quick = optpipe::adaptive;
-    quick.effort = 100;
-    return *lower(p, *build_schedule(p, quick), {.bytes_per_unit = 64.0, .message_bytes = 24});
+    return *lower(p, *build_schedule(p, quick_adaptive), {.bytes_per_unit = 64.0, .message_bytes = 24});
 }
 
 } // namespace offloading

@@ -1,5 +1,5 @@
 #include "execution/follow.hpp"
-#include "optpipe/schedule/builders/adaptive.hpp"
+#include "execution/quick_adaptive.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/builders/pipe_offload.hpp"
@@ -39,7 +39,7 @@ TEST_CASE("on virtual time, programs of random schedules follow the schedule exa
         try_it(optpipe::gpipe);
         try_it(optpipe::one_forward_one_backward);
         try_it(optpipe::pipe_offload);
-        try_it(optpipe::adaptive);
+        try_it(quick_adaptive);
     }
     CHECK(followed > 150);
     CHECK(refused < 5);

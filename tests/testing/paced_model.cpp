@@ -1,7 +1,7 @@
 #include "optpipe/testing/paced_model.hpp"
 
+#include "execution/quick_adaptive.hpp"
 #include "optpipe/execution/threads/run.hpp"
-#include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/evaluate.hpp"
 #include "optpipe/schedule/lower.hpp"
 #include "optpipe/testing/executor.hpp"
@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace optpipe;
@@ -32,12 +33,22 @@ struct noting_model {
     template <class Lane> void backward(Lane&, const execution::backward_task&) { *notes += 'B'; }
 };
 
+/// The same, and makes stashes again.
+struct recomputing_model : noting_model {
+    template <class Lane> void recompute(Lane&, const execution::recompute_task&) {
+        *notes += 'R';
+        std::this_thread::sleep_for(5ms);
+    }
+};
+
 // It can what its model can, and no more.
 static_assert(execution::stage_model<paced_model<tracing_model>, lane>);
 static_assert(execution::has_update<paced_model<tracing_model>, lane>);
 static_assert(!execution::has_backward<paced_model<tracing_model>, lane>);
 static_assert(execution::has_backward<paced_model<noting_model>, lane>);
 static_assert(!execution::has_update<paced_model<noting_model>, lane>);
+static_assert(execution::has_recompute<paced_model<recomputing_model>, lane>);
+static_assert(!execution::has_recompute<paced_model<noting_model>, lane>);
 
 /// F takes 2, I 3, W 1, transfers 1, a message 0.5.
 problem two_ranks() {
@@ -70,9 +81,25 @@ TEST_CASE("every call reaches the model, and none is over before its time") {
     CHECK(notes == "FIWBFIWBFIWB");
 }
 
+TEST_CASE("a recomputation counts for the backward behind it, and for no other") {
+    std::string notes;
+    struct any_lane {
+    } on;
+    paced_model<recomputing_model> model{{{&notes}}, two_ranks(), 2ms};
+    const auto now = [] { return std::chrono::steady_clock::now(); };
+    const auto start = now();
+    model.recompute(on, {});
+    model.backward_input(on, {});
+    const auto end = now();
+    CHECK(end - start >= 6ms);
+    model.backward_input(on, {});
+    CHECK(now() - end >= 6ms);
+    CHECK(notes == "RII");
+}
+
 TEST_CASE("a plan is played through on threads") {
     const auto p = two_ranks();
-    const auto planned = *build_schedule(p, adaptive);
+    const auto planned = *build_schedule(p, quick_adaptive);
     const auto programs = *lower(p, planned, {.bytes_per_unit = 64.0, .message_bytes = 8, .update = true});
     constexpr clock_time unit = 300us;
     threads::options how;

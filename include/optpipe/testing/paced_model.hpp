@@ -6,6 +6,7 @@
 #include "optpipe/pipeline/problem.hpp"
 
 #include <chrono>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -39,6 +40,12 @@ public:
         const pace keep{*this, costs_[t.stage].backward_input + costs_[t.stage].backward_weight};
         model_.backward(on, t);
     }
+    /// Its time is a part of that of the backward behind it.
+    template <class Lane>
+    void recompute(Lane& on, const execution::recompute_task& t) requires execution::has_recompute<Model, Lane> {
+        recomputes_from_ = clock::now();
+        model_.recompute(on, t);
+    }
     template <class Lane> void update(Lane& on, stage which) requires execution::has_update<Model, Lane> {
         model_.update(on, which);
     }
@@ -48,10 +55,12 @@ public:
 private:
     using clock = std::chrono::steady_clock;
 
-    /// Lasts from the start of an operation until its time is over.
+    /// Lasts from the start of an operation, with its recomputation, until its time is over.
     class pace {
     public:
-        pace(const paced_model& of, duration time) : end_{clock::now() + on_clock(time, of.unit_)}, spin_{of.spin_} {}
+        pace(paced_model& of, duration time)
+            : end_{std::exchange(of.recomputes_from_, {}).value_or(clock::now()) + on_clock(time, of.unit_)},
+              spin_{of.spin_} {}
         pace(const pace&) = delete;
         pace& operator=(const pace&) = delete;
         ~pace() {
@@ -69,6 +78,7 @@ private:
     per_stage<stage_costs> costs_;
     clock_time unit_;
     std::chrono::nanoseconds spin_;
+    std::optional<clock::time_point> recomputes_from_;
 };
 
 } // namespace optpipe::testing

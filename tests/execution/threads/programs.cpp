@@ -1,7 +1,7 @@
 #include "execution/peak_gate.hpp"
+#include "execution/quick_adaptive.hpp"
 #include "execution/random_programs.hpp"
 #include "optpipe/execution/threads/run.hpp"
-#include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/builders/pipe_offload.hpp"
@@ -119,7 +119,7 @@ template <class Visit> void for_each_random_schedule(std::uint64_t seeds, const 
             travels += measure(p, *s).offloads > 0 ? 1 : 0;
             visit(p, *s, seed);
         };
-        try_it(optpipe::adaptive);
+        try_it(quick_adaptive);
         try_it(optpipe::pipe_offload);
         if (seed % 4 == 0) try_it(optpipe::gpipe);
         if (seed % 4 == 1) try_it(optpipe::one_forward_one_backward);
