@@ -36,11 +36,13 @@ class lowering {
 public:
     lowering(const problem& p, const schedule& s, const lowering_options& options, message_lanes grouping)
         : p_{p}, options_{options}, plan_{p, s, grouping}, number_{p.graph}, stash_(p.graph.stages()),
-          written_(number_.size(), nobody), made_(number_.size(), no_buffer), arrived_(made_),
-          cells_(p.graph.stages() * p.graph.microbatches()), capacity_(p.graph.ranks()),
+          recomputes_(p.graph.stages()), written_(number_.size(), nobody), made_(number_.size(), no_buffer),
+          arrived_(made_), cells_(p.graph.stages() * p.graph.microbatches()), capacity_(p.graph.ranks()),
           host_capacity_(p.graph.ranks()) {
         for (const stage at : p.graph.all_stages())
             stash_[at] = bytes_of(p.costs[at]);
+        for (const stage at : options.recompute)
+            recomputes_[at] = 1;
         find_capacities();
         for (const rank r : p.graph.all_ranks())
             writers_.emplace_back(r, p.transfer.engines, options.lanes, capacity_[r], host_capacity_[r]);
@@ -187,9 +189,6 @@ private:
         return cells_[op.stage.position() * p_.graph.microbatches() + op.microbatch.position()];
     }
     [[nodiscard]] std::uint32_t written(const operation& op) const { return written_[number_(op)]; }
-    [[nodiscard]] bool recomputes(stage s) const {
-        return std::find(options_.recompute.begin(), options_.recompute.end(), s) != options_.recompute.end();
-    }
 
     /// What an operation takes from an arena when it starts.
     [[nodiscard]] std::size_t demand(const operation& op, memory_arena which) const {
@@ -285,11 +284,11 @@ private:
         w.depend_on(written(plan_.has(back) ? back : forward(op.stage, op.microbatch)));
         if (!p_.is_last(op.stage)) take_input(w, i, plan_.gradient(op.stage.next(), op.microbatch));
         const bool splits = op.kind == operation_kind::backward_input;
-        if ((splits || recomputes(op.stage)) && stash_[op.stage].added > 0)
+        if ((splits || recomputes_[op.stage]) && stash_[op.stage].added > 0)
             c.added = w.acquire(memory_arena::device, stash_[op.stage].added, options_.placement);
         name_stash(c, i);
         i.set(buffer_role::added, c.added);
-        if (recomputes(op.stage)) write_recomputation(w, i);
+        if (recomputes_[op.stage]) write_recomputation(w, i);
         release(w, i.buffer(buffer_role::input), node.end);
         release(w, c.freed, node.end);
         if (!splits) release(w, c.kept, node.end);
@@ -375,6 +374,7 @@ private:
     plan_graph plan_;
     operation_numbering<any_graph> number_;
     per_stage<stash_bytes> stash_;
+    per_stage<std::uint8_t> recomputes_;
     /// Per operation: the position of its instruction, and where what it hands on is made, and arrives elsewhere.
     std::vector<std::uint32_t> written_;
     std::vector<buffer_id> made_;

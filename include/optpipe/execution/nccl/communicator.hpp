@@ -59,9 +59,8 @@ public:
     /// Somebody's, borrowed: it is never destroyed here. `end` is called instead of `ncclCommAbort`, once at most; it
     /// must not throw.
     communicator(ncclComm_t borrowed, abort_call end, milliseconds patience, std::string name = "nccl")
-        : communicator_{borrowed}, rank_{ask(ncclCommUserRank, "ncclCommUserRank", borrowed, name)},
-          ranks_{ask(ncclCommCount, "ncclCommCount", borrowed, name)}, patience_{patience}, name_{std::move(name)},
-          end_{std::move(end)} {
+        : communicator_{borrowed}, rank_{rank_in(borrowed, name)}, ranks_{size_of(borrowed, name)}, patience_{patience},
+          name_{std::move(name)}, end_{std::move(end)} {
         OPTPIPE_EXPECT(end_, "nccl: a borrowed communicator needs a way to end what is under way on it");
     }
     communicator(communicator&& other) noexcept
@@ -82,6 +81,10 @@ public:
         const auto status = ncclGetUniqueId(&id);
         if (status != ncclSuccess) throw error{status, "ncclGetUniqueId"};
         return id;
+    }
+    /// Which rank of a communicator this is.
+    [[nodiscard]] static int rank_in(ncclComm_t of, const std::string& name = "nccl") {
+        return ask(ncclCommUserRank, "ncclCommUserRank", of, name);
     }
     [[nodiscard]] int rank() const { return rank_; }
     [[nodiscard]] int ranks() const { return ranks_; }
@@ -136,6 +139,7 @@ private:
         if (status != ncclSuccess) throw error{status, name + ": " + what};
         return answer;
     }
+    static int size_of(ncclComm_t of, const std::string& name) { return ask(ncclCommCount, "ncclCommCount", of, name); }
     [[nodiscard]] std::string place(std::string_view what) const {
         return name_ + ": rank " + std::to_string(rank_) + " of " + std::to_string(ranks_) + ": " + std::string{what};
     }

@@ -158,7 +158,7 @@ public:
     }
     /// Which rank this is, and of how many, is what the communicators say.
     explicit member(const borrowed_communicators& from, const cuda::options& how = {})
-        : member{rank_in(from.activations), from, how} {}
+        : member{rank{communicator::rank_in(from.activations)}, from, how} {}
     [[nodiscard]] cuda::executor& executor() { return executor_; }
 
 private:
@@ -171,12 +171,6 @@ private:
         group_.begin_times(how);
     } catch (const std::exception& e) {
         throw execution_error{self, "joining the others", e.what()};
-    }
-    static rank rank_in(ncclComm_t of) {
-        int number = 0;
-        const auto status = ncclCommUserRank(of, &number);
-        if (status != ncclSuccess) throw error{status, "ncclCommUserRank"};
-        return rank{static_cast<std::size_t>(number)};
     }
 
     cuda::current_device device_;
