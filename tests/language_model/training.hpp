@@ -1,6 +1,8 @@
 #pragma once
 
 #include "../../examples/language_model/pipeline_model.hpp"
+#include "execution/peak_gate.hpp"
+#include "optpipe/execution/measured.hpp"
 #include "optpipe/execution/threads/executor.hpp"
 #include "optpipe/execution/threads/run.hpp"
 #include "optpipe/pipeline/graph.hpp"
@@ -16,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -84,9 +87,12 @@ private:
 /// how much of the arena it is handed.
 class scattered_model {
 public:
-    scattered_model(stages_type& stages, std::size_t microbatches) : inner_{stages, text, tiny, microbatches} {}
+    /// Every operation passes the gate, if there is one.
+    scattered_model(stages_type& stages, std::size_t microbatches, peak_gate* gate = nullptr)
+        : inner_{stages, text, tiny, microbatches}, gate_{gate} {}
 
     template <class Lane> void forward(Lane& on, optpipe::execution::forward_task t) {
+        if (gate_) gate_->pass(optpipe::forward(t.stage, t.microbatch));
         const auto kept = std::exchange(t.kept, take(t.kept, kept_));
         const auto freed = std::exchange(t.freed, take(t.freed, freed_));
         inner_.forward(on, t);
@@ -94,12 +100,14 @@ public:
         freed_.scatter(freed);
     }
     template <class Lane> void backward_input(Lane& on, optpipe::execution::backward_task t) {
+        if (gate_) gate_->pass(optpipe::backward_input(t.stage, t.microbatch));
         const auto kept = std::exchange(t.kept, take(t.kept, kept_));
         t.freed = take(t.freed, freed_);
         inner_.backward_input(on, t);
         kept_.scatter(kept);
     }
     template <class Lane> void backward_weight(Lane& on, optpipe::execution::weight_task t) {
+        if (gate_) gate_->pass(optpipe::backward_weight(t.stage, t.microbatch));
         t.kept = take(t.kept, kept_);
         inner_.backward_weight(on, t);
     }
@@ -120,42 +128,67 @@ private:
     }
 
     language_model::pipeline_model<double> inner_;
+    peak_gate* gate_;
     gathered_part kept_;
     gathered_part freed_;
     std::uintptr_t begin_ = std::numeric_limits<std::uintptr_t>::max();
     std::uintptr_t end_ = 0;
 };
 
-/// By a schedule, in memory of exactly the plan's peak. Checks that all of it is used, and not a byte more.
-/// Returns the loss of each step.
-inline std::vector<double> train(stages_type& stages, const optpipe::problem& p, const optpipe::schedule& s,
-                                 std::size_t steps, bool update) {
-    const auto programs = lower(p, s,
-                                {.bytes_per_unit = 1.0,
-                                 .alignment = alignof(double),
-                                 .message_bytes = sizeof(double) * stages.front().boundary(),
-                                 .update = update});
+/// The programs of a schedule, in exactly the memory of its peaks.
+inline std::vector<optpipe::rank_program> programs_of(const optpipe::problem& p, const optpipe::schedule& s,
+                                                      bool update = false) {
+    auto programs = lower(p, s,
+                          {.bytes_per_unit = 1.0,
+                           .alignment = alignof(double),
+                           .message_bytes = sizeof(double) * tiny.boundary(),
+                           .update = update});
     REQUIRE(programs.has_value());
     const auto planned = measure(p, s);
-    optpipe::threads::options how;
-    how.device_memory = optpipe::per_rank<std::size_t>(p.graph.ranks());
-    for (const auto& each : *programs) {
+    for (const auto& each : *programs)
         CHECK(static_cast<double>(each.device_bytes) == planned.peak_memory[each.self].value());
+    return std::move(*programs);
+}
+/// What one rank needs for a step in which it holds the memory of the plan's peaks at once. On threads and on
+/// processes.
+struct rank_at_peak {
+    rank_at_peak(const optpipe::problem& p, const optpipe::schedule& s, const optpipe::rank_program& mine,
+                 stages_type& stages)
+        : gate{p, s, mine}, model{stages, p.graph.microbatches(), &gate} {}
+    peak_gate gate;
+    scattered_model model;
+};
+/// All of the plan's peak was used, at one time, and not a byte more.
+inline void check_memory(const scattered_model& model, const optpipe::rank_times& ran) {
+    CHECK(model.reach() == ran.program->device_bytes);
+    CHECK(high_water(ran, optpipe::memory_arena::device) == ran.program->device_bytes);
+    CHECK(high_water(ran, optpipe::memory_arena::host) == ran.program->host_bytes);
+}
+
+inline optpipe::threads::options exact_memory(const std::vector<optpipe::rank_program>& programs) {
+    optpipe::threads::options how;
+    how.device_memory = optpipe::per_rank<std::size_t>(programs.size());
+    how.host_memory = how.device_memory;
+    for (const auto& each : programs) {
         how.device_memory[each.self] = each.device_bytes + each.message_bytes;
+        how.host_memory[each.self] = each.host_bytes;
     }
-    optpipe::threads::cluster cluster{p.graph.ranks(), how};
+    return how;
+}
+/// Step after step by a schedule, with the optimizer's. Returns the loss of each.
+inline std::vector<double> train(stages_type& stages, const optpipe::problem& p, const optpipe::schedule& s,
+                                 std::size_t steps) {
+    const auto programs = programs_of(p, s, true);
+    optpipe::threads::cluster cluster{p.graph.ranks(), exact_memory(programs)};
     std::vector<scattered_model> models;
     for (std::size_t r = 0; r < p.graph.ranks(); ++r)
         models.emplace_back(stages, p.graph.microbatches());
     optpipe::threads::run(
-        *programs, cluster, [&](optpipe::rank r) -> scattered_model& { return models[r.position()]; }, steps);
+        programs, cluster, [&](optpipe::rank r) -> scattered_model& { return models[r.position()]; }, steps);
     std::vector<double> losses(steps);
-    for (const auto& each : *programs) {
-        const auto& model = models[each.self.position()];
-        CHECK(model.reach() == each.device_bytes);
+    for (const auto& model : models)
         for (std::size_t k = 0; k < model.losses().size(); ++k)
             losses[k] += model.losses()[k];
-    }
     return losses;
 }
 
@@ -178,9 +211,9 @@ inline std::vector<std::vector<std::size_t>> weight_order(const optpipe::schedul
             order[timed.op.stage.position()].push_back(timed.op.microbatch.position());
     return order;
 }
-/// One step without a pipeline: every microbatch through all stages and back, and then all weight gradients, stage by
-/// stage in the order of a schedule.
-inline std::vector<double> gradients_alone(const optpipe::schedule& s) {
+/// The stages after one step without a pipeline: every microbatch through all of them and back, and then all weight
+/// gradients, stage by stage in the order of a schedule.
+inline stages_type step_alone(const optpipe::schedule& s) {
     const language_model::text_step step{text, tiny, s.graph.microbatches(), 0};
     auto stages = fresh_stages(s.graph.stages());
     const auto boundary = stages.front().boundary();
@@ -199,12 +232,28 @@ inline std::vector<double> gradients_alone(const optpipe::schedule& s) {
     for (std::size_t i = 0; i < stages.size(); ++i)
         for (const auto m : order[i])
             stages[i].backward_weight(step[m], kept[m][i]);
+    return stages;
+}
+inline std::vector<double> gradients_alone(const optpipe::schedule& s) {
+    auto stages = step_alone(s);
     return gradients_of(stages);
 }
-/// One step by a schedule.
+/// One step by a schedule, in which every rank holds the memory of the plan's peaks at once.
 inline std::vector<double> gradients_by(const optpipe::problem& p, const optpipe::schedule& s) {
     auto stages = fresh_stages(p.graph.stages());
-    train(stages, p, s, 1, false);
+    const auto programs = programs_of(p, s);
+    std::vector<std::unique_ptr<rank_at_peak>> ranks;
+    for (const auto& each : programs)
+        ranks.push_back(std::make_unique<rank_at_peak>(p, s, each, stages));
+    auto how = exact_memory(programs);
+    how.record_times = true;
+    how.copies = [&](optpipe::rank r, const optpipe::task_label& what, std::size_t) {
+        return ranks[r.position()]->gate.pass_copy(what.op);
+    };
+    optpipe::threads::cluster cluster{p.graph.ranks(), how};
+    const auto model_of = [&](optpipe::rank r) -> scattered_model& { return ranks[r.position()]->model; };
+    for (const auto& ran : optpipe::threads::run(programs, cluster, model_of))
+        check_memory(ranks[ran.program->self.position()]->model, ran);
     return gradients_of(stages);
 }
 
