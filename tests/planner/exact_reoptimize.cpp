@@ -113,3 +113,23 @@ TEST_CASE("what is settled for more free operations holds for fewer") {
     CHECK(none > 50);
     CHECK(some_better > 20);
 }
+
+TEST_CASE("it stops whenever it is told to, before the search as well, and then claims nothing") {
+    random_numbers random{7};
+    const auto p =
+        testing::make_random_problem(random, {.ranks = 4, .stages = 4, .microbatches = 8, .cells = 32}).problem;
+    const auto current = some_schedule(p);
+    REQUIRE_FALSE(current.operations.empty());
+    std::size_t most_asked = 0;
+    for (std::size_t last = 1; last < 40; ++last) {
+        CAPTURE(last);
+        std::size_t asked = 0;
+        const auto found = exact::reoptimize(p, current, everything, 0.999 * objective_of(p, current),
+                                             {.conflicts = 0, .stop = [&] { return ++asked >= last; }});
+        if (asked >= last) CHECK_FALSE(found.settled);
+        CHECK_FALSE(found.better);
+        most_asked = std::max(most_asked, asked);
+    }
+    // For the model alone, of four ranks.
+    CHECK(most_asked > 10);
+}

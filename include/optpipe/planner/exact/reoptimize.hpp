@@ -49,23 +49,30 @@ class partial_model {
 public:
     using node = fixed_part::node;
 
-    partial_model(const fixed_part& fixed, std::size_t most_tasks)
-        : fixed_{&fixed}, task_(fixed.items().size(), no_task) {
-        choose_tasks();
+    /// `stop()` is asked now and then; what is left undone then makes the model good for nothing (`is_stopped`).
+    partial_model(const fixed_part& fixed, std::size_t most_tasks, std::function<bool()> stop)
+        : fixed_{&fixed}, stop_{std::move(stop)}, task_(fixed.items().size(), no_task) {
+        choose_tasks(most_tasks);
         too_large_ = node_.size() > most_tasks;
-        if (too_large_) return;
+        if (too_large_ || is_stopped()) return;
         contract();
+        if (is_stopped()) return;
         for (node n = 0; n < fixed.items().size(); ++n)
             if (item(n).optional && item(n).op.kind == operation_kind::reload) add_optional_inputs(n);
         relations known{model_};
         add_machines(known);
-        for (std::size_t r = 0; r < fixed.by_rank().size(); ++r)
+        for (std::size_t r = 0; r < fixed.by_rank().size() && !is_stopped(); ++r)
             add_budgets(rank{r}, known);
         if (fixed.source().objective == objective_kind::span) add_spans();
     }
 
     [[nodiscard]] const model& tasks() const { return model_; }
     [[nodiscard]] bool is_too_large() const { return too_large_; }
+    /// Stays true once it is.
+    [[nodiscard]] bool is_stopped() {
+        stopped_ = stopped_ || (stop_ && stop_());
+        return stopped_;
+    }
 
     template <class Solver> void limit(Solver& solver, ticks most) const {
         for (node n = 0; n < task_.size(); ++n)
@@ -137,11 +144,13 @@ private:
         task_[n] = model_.add_task(item(n).length, here);
         node_.push_back(n);
     }
-    void choose_tasks() {
+    /// Ends early where there are more than `most`.
+    void choose_tasks(std::size_t most) {
         for (node n = 0; n < task_.size(); ++n)
             if (item(n).free) take(n);
         const auto free_count = node_.size();
         for (std::size_t i = 0; i < free_count; ++i) {
+            if (node_.size() > most || is_stopped()) return;
             const auto n = node_[i];
             for (const auto lane : fixed_->lanes_of(n))
                 take_those_met(n, fixed_->lanes()[lane]);
@@ -191,6 +200,7 @@ private:
         std::vector<ticks> way(task_.size(), longest_ways::none);
         std::vector<std::size_t> reached;
         for (const auto from : node_) {
+            if (is_stopped()) return;
             reached.clear();
             spread(from, 0, way, reached, last);
             for (std::size_t i = 0; i < reached.size();) {
@@ -296,11 +306,13 @@ private:
     }
 
     const fixed_part* fixed_;
+    std::function<bool()> stop_;
     model model_;
     std::vector<task_index> task_;
     std::vector<node> node_;
     std::vector<std::size_t> span_ends_;
     bool too_large_ = false;
+    bool stopped_ = false;
 };
 
 } // namespace detail
@@ -318,20 +330,22 @@ template <class IsFree>
 [[nodiscard]] reoptimized reoptimize(const problem& p, const schedule& current, IsFree is_free, duration target,
                                      const reoptimize_options& options = {}) {
     reoptimized result;
+    const auto stopped = [&] { return options.stop && options.stop(); };
     fixed_part fixed{p, current, is_free};
+    if (stopped()) return result;
     const auto rounding = fixed.time().is_exact() ? 0 : static_cast<ticks>(fixed.items().size());
     const auto most = fixed.time().below(target.value()) + rounding;
     if (!fixed.set_windows(most)) {
         result.settled = true;
         return result;
     }
-    const detail::partial_model part{fixed, options.most_tasks};
+    detail::partial_model part{fixed, options.most_tasks, options.stop};
     result.tasks = part.tasks().tasks.size();
-    if (part.is_too_large()) return result;
+    if (part.is_too_large() || part.is_stopped()) return result;
     solver<> search{part.tasks(), options.seed};
     part.limit(search, most);
     part.follow(search);
-    const auto how = search.search(options.conflicts, [&] { return options.stop && options.stop(); });
+    const auto how = search.search(options.conflicts, stopped);
     result.conflicts = search.conflicts();
     result.settled = how != verdict::stopped;
     if (how != verdict::solved) return result;
