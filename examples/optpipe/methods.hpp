@@ -1,18 +1,18 @@
 #pragma once
 
+#include <optpipe/core/outcome.hpp>
 #include <optpipe/io/text.hpp>
-#include <optpipe/schedule.hpp>
-#include <optpipe/schedule/builder_parameters.hpp>
+#include <optpipe/pipeline/problem.hpp>
+#include <optpipe/schedule/schedule.hpp>
 
-#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
+/// The builders, which take long to compile: only methods.cpp sees them.
 namespace program {
 
 /// What a method made of the problem, and how long it took.
@@ -30,37 +30,12 @@ struct method_options {
     std::uint64_t seed = 1;
 };
 
-template <class Builder> attempt run(const optpipe::problem& p, Builder builder, const method_options& options = {}) {
-    if (options.settings) optpipe::set_parameters(builder, *options.settings);
-    if constexpr (requires { builder.seed; }) builder.seed = options.seed;
-    using clock = std::chrono::steady_clock;
-    const auto start = clock::now();
-    const auto elapsed = [&] { return std::chrono::duration<double>(clock::now() - start).count(); };
-    attempt done{std::string{Builder::name}, {}, 0.0};
-    if constexpr (std::is_same_v<Builder, optpipe::adaptive_builder<>>) {
-        if (options.time_limit) builder.effort = optpipe::dynamic;
-        const auto built = builder(p, [&] { return options.time_limit && elapsed() >= *options.time_limit; });
-        done.result = built ? optpipe::time_order(p, *built) : built.why();
-    } else {
-        done.result = optpipe::build_schedule(p, builder);
-    }
-    done.seconds = elapsed();
-    return done;
-}
+using wanted_method = std::function<bool(std::string_view name)>;
 
 /// Runs those that `wanted(name)` asks for.
-template <class Wanted>
-std::vector<attempt> run_methods(const optpipe::problem& p, Wanted wanted, const method_options& options = {}) {
-    std::vector<attempt> attempts;
-    optpipe::for_each_builder([&](const auto& builder) {
-        if (wanted(std::string_view{builder.name})) attempts.push_back(run(p, builder, options));
-    });
-    return attempts;
-}
+std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method& wanted,
+                                 const method_options& options = {});
 
-inline optpipe::comparison_row row_of(const optpipe::problem& p, const attempt& a) {
-    if (!a.result) return optpipe::make_comparison_row(a.method, a.result.why(), a.seconds);
-    return optpipe::make_comparison_row(optpipe::make_report(p, a.method, *a.result), a.seconds);
-}
+optpipe::comparison_row row_of(const optpipe::problem& p, const attempt& a);
 
 } // namespace program

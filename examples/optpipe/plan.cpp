@@ -153,13 +153,6 @@ int plan_by_search(const plan_options& options, const optpipe::problem& p) {
 
 } // namespace
 
-std::string method_names() {
-    std::string names;
-    optpipe::for_each_builder(
-        [&](const auto& builder) { names += (names.empty() ? "" : ", ") + std::string{builder.name}; });
-    return names;
-}
-
 int plan(const plan_options& options) {
     const auto p = optpipe::read_problem(options.problem);
 #if defined(OPTPIPE_HAS_MILP)
