@@ -9,4 +9,3 @@
 #include "optpipe/planner/plan_result.hpp"
 #include "optpipe/planner/race.hpp"
 #include "optpipe/planner/rounds.hpp"
-#include "optpipe/planner/standard_parts.hpp"

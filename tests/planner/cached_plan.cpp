@@ -1,3 +1,4 @@
+#include "optpipe/planner/adaptive_part.hpp"
 #include "optpipe/planner/plan.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "oracle/reference_checker.hpp"

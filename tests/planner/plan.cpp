@@ -1,5 +1,8 @@
 #include "optpipe/planner/plan.hpp"
 
+#include "optpipe/pipeline/validate_problem.hpp"
+#include "optpipe/planner/adaptive_part.hpp"
+#include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/validate.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "oracle/reference_checker.hpp"

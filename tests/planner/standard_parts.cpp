@@ -1,5 +1,3 @@
-#include "optpipe/planner/standard_parts.hpp"
-
 #include "optpipe/planner/plan.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "oracle/exhaustive.hpp"

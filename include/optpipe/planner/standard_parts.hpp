@@ -2,7 +2,6 @@
 
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/board.hpp"
-#include "optpipe/planner/builders_part.hpp"
 #include "optpipe/planner/exact_search.hpp"
 #include "optpipe/planner/local_search.hpp"
 #include "optpipe/planner/milp_search.hpp"
@@ -18,7 +17,6 @@
 #include <cstddef>
 #include <memory>
 #include <string_view>
-#include <vector>
 
 namespace optpipe {
 namespace detail {
@@ -113,11 +111,5 @@ static_assert(check_search_part<timed_milp_part>() && has_timed<timed_milp_part>
 static_assert(check_search_part<propagation_part>() && check_search_part<exact_part>() &&
               check_search_part<local_search_part>() && check_search_part<periodic_part>() &&
               check_search_part<window_part>());
-
-/// Every part of the search that this library has, those that may prove quickly first.
-[[nodiscard]] inline std::vector<any_search_part> standard_parts() {
-    return {propagation_part{}, exact_part{},   local_search_part{}, window_part{},
-            periodic_part{},    widened_part{}, timed_milp_part{},   adaptive_part{}};
-}
 
 } // namespace optpipe
