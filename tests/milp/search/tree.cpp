@@ -108,20 +108,22 @@ TEST_CASE("a dive takes over the cutoff of incumbents that others find meanwhile
 }
 
 TEST_CASE("a prover that is called back leaves early, and goes on later") {
-    const auto m = knapsacks(3, 22);
+    constexpr std::size_t conflicts_of_a_call = 100;
+    const auto m = knapsacks(3, 16);
+    const auto truth = oracle::exhaustive_optimum(m).objective;
     const auto conflicts_of_a_turn = [&](bool called_back) {
         bare_search s{m};
         prover p{s.shared, propagator{s.task}.least_objective(), 0.0, 1};
         const std::atomic<bool> leave{called_back};
-        p.work(300, no_end / 2, &leave);
+        p.work(conflicts_of_a_call, no_end / 2, &leave);
         const auto conflicts = p.conflicts();
         while (!p.done() && !p.stuck())
-            p.work(300, no_end / 2);
+            p.work(conflicts_of_a_call, no_end / 2);
         p.found().publish(s.shared);
         CHECK(p.done());
-        CHECK(s.best.objective() == oracle::exhaustive_optimum(m).objective);
+        CHECK(s.best.objective() == truth);
         return conflicts;
     };
-    CHECK(conflicts_of_a_turn(false) >= 300);
-    CHECK(conflicts_of_a_turn(true) < 100);
+    CHECK(conflicts_of_a_turn(false) >= conflicts_of_a_call);
+    CHECK(conflicts_of_a_turn(true) < conflicts_of_a_call);
 }
