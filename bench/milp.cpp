@@ -247,7 +247,7 @@ std::vector<named_model> made_models() {
     const auto add = [&](const std::string& kind, std::uint64_t seed, milp::model m) {
         all.push_back({kind + ", seed " + std::to_string(seed), std::move(m)});
     };
-    for (const std::uint64_t seed : {1, 2, 3}) {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
         add("10 knapsacks, 80 items", seed, bench::make_knapsacks(seed, 80, 10));
         add("lots of 8 products, 10 periods", seed, bench::make_lot_sizing(seed, 8, 10));
         add("20 jobs to 6 agents", seed, bench::make_assignment(seed, 6, 20));
