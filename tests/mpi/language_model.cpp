@@ -1,9 +1,11 @@
 // A transformer that is trained by processes has the gradients, and the losses, that it has without a pipeline.
-#include "../../examples/language_model/pipeline_model.hpp"
+#include "language_model/training.hpp"
+#if defined(OPTPIPE_HAS_MILP)
+#include "language_model/tight_plan.hpp"
+#endif
 #include "mpi/support/world.hpp"
 #include "optpipe/execution/mpi/run.hpp"
 #include "optpipe/schedule/evaluate.hpp"
-#include "optpipe/schedule/lower.hpp"
 #include "schedule/compiled/for_each_schedule.hpp"
 
 #include <doctest/doctest.h>
@@ -12,49 +14,35 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
-using namespace language_model;
 using namespace std::chrono_literals;
 namespace mpi = optpipe::mpi;
 
 namespace {
 
-const std::string text =
-    "a schedule is an order; times are derived. what runs is the order of each lane, and no lane waits "
-    "for more than it has to; what is stashed is freed, what travels comes back.";
-constexpr shape tiny{.hidden = 8, .heads = 2, .sequence = 6, .sequences = 2, .vocabulary = 128};
-constexpr std::size_t layers = 8;
-
-using stages_type = std::vector<model_stage<double>>;
-
-stages_type stages_of(std::size_t count) { return make_stages<double>(tiny, layers, count, 7); }
-
-/// One step of this process's stages by a schedule, in exactly the memory that its program names.
-void step(stages_type& stages, const optpipe::problem& p, const optpipe::schedule& s) {
-    const auto programs = lower(p, s,
-                                {.bytes_per_unit = 1.0,
-                                 .alignment = alignof(double),
-                                 .message_bytes = sizeof(double) * stages.front().boundary(),
-                                 .placement = optpipe::part_placement::contiguous});
-    REQUIRE(programs.has_value());
-    const auto& mine = (*programs)[world::self().position()];
-    mpi::options how{.patience = 60s, .device_memory = mine.device_bytes + mine.message_bytes, .record_times = true};
-    mpi::member here{MPI_COMM_WORLD, how};
-    pipeline_model<double> model{stages, text, tiny, p.graph.microbatches()};
-    const auto ran = mpi::run(*programs, here, model);
-    const auto most = high_water(ran, optpipe::memory_arena::device);
-    CHECK(most <= mine.device_bytes);
-    // Without transfers, the order of one lane alone decides.
-    const auto planned = measure(p, s);
-    if (planned.offloads == 0) CHECK(static_cast<double>(most) == planned.peak_memory[mine.self].value());
+/// One step of this process's stages by a schedule, in which it holds the memory of the plan's peaks at once.
+void step(training::stages_type& stages, const optpipe::problem& p, const optpipe::schedule& s) {
+    const auto programs = training::programs_of(p, s);
+    const auto& mine = programs[world::self().position()];
+    training::rank_at_peak self{p, s, mine, stages};
+    const auto copies = [&](optpipe::rank, const optpipe::task_label& what, std::size_t) {
+        return self.gate.pass_copy(what.op);
+    };
+    mpi::member here{MPI_COMM_WORLD,
+                     {.patience = 60s,
+                      .device_memory = mine.device_bytes + mine.message_bytes,
+                      .host_memory = mine.host_bytes,
+                      .copies = copies,
+                      .record_times = true}};
+    training::check_memory(self.model, mpi::run(programs, here, self.model));
 }
 
 /// Whether the gradients of this process's stages are those of the model without a pipeline, bit for bit.
 void compare(const optpipe::problem& p, const optpipe::schedule& s) {
-    auto alone = stages_of(p.graph.stages());
-    unpipelined_step(alone, text_step{text, tiny, p.graph.microbatches(), 0}, p.graph.microbatches());
-    auto piped = stages_of(p.graph.stages());
+    auto alone = training::step_alone(s);
+    auto piped = training::fresh_stages(p.graph.stages());
     step(piped, p, s);
     for (const optpipe::stage at : p.graph.all_stages()) {
         if (p.rank_of(at) != world::self()) continue;
@@ -64,7 +52,43 @@ void compare(const optpipe::problem& p, const optpipe::schedule& s) {
     }
 }
 
-/// Every builder that has a schedule for the problem: how many, and the stashes that travel in all.
+/// What rank 0 has, on all ranks: making it once is enough, and long enough.
+void share(std::string& text) {
+    auto size = static_cast<int>(text.size());
+    MPI_Bcast(&size, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    text.resize(static_cast<std::size_t>(size));
+    MPI_Bcast(text.data(), size, MPI_CHAR, 0, MPI_COMM_WORLD);
+}
+void share(std::vector<optpipe::timed_operation>& operations) {
+    static_assert(std::is_trivially_copyable_v<optpipe::timed_operation>);
+    auto bytes = static_cast<int>(operations.size() * sizeof(optpipe::timed_operation));
+    MPI_Bcast(&bytes, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    operations.resize(static_cast<std::size_t>(bytes) / sizeof(optpipe::timed_operation));
+    MPI_Bcast(operations.data(), bytes, MPI_BYTE, 0, MPI_COMM_WORLD);
+}
+
+struct named_schedule {
+    std::string method;
+    optpipe::schedule schedule;
+};
+/// What every builder makes of the problem, if it makes anything.
+std::vector<named_schedule> built(const optpipe::problem& p) {
+    std::vector<named_schedule> all;
+    if (world::self() == optpipe::rank{0})
+        compiled::for_each_schedule(p, [&](const std::string& method, const optpipe::schedule& s) {
+            all.push_back({method, s});
+        });
+    auto count = static_cast<int>(all.size());
+    MPI_Bcast(&count, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    all.resize(static_cast<std::size_t>(count), {{}, {p.graph, {}}});
+    for (auto& [method, schedule] : all) {
+        share(method);
+        share(schedule.operations);
+    }
+    return all;
+}
+
+/// How many builders have a schedule for the problem, and the stashes that travel in all.
 struct tried {
     std::size_t builders = 0;
     std::size_t offloads = 0;
@@ -72,40 +96,47 @@ struct tried {
 tried try_builders(const optpipe::problem& p) {
     tried all;
     std::string names;
-    compiled::for_each_schedule(p, [&](const std::string& method, const optpipe::schedule& s) {
-        CAPTURE(method);
+    for (const auto& each : built(p)) {
+        CAPTURE(each.method);
         ++all.builders;
-        all.offloads += measure(p, s).offloads;
-        names += ' ' + method;
-        compare(p, s);
-    });
+        all.offloads += measure(p, each.schedule).offloads;
+        names += ' ' + each.method;
+        compare(p, each.schedule);
+    }
     if (world::self() == optpipe::rank{0}) MESSAGE(all.builders << " builders:" << names);
     return all;
 }
 
 /// Without a limit of memory, on the processes that there are.
-template <class Placement>
-optpipe::problem problem_on(const Placement& where, std::optional<optpipe::duration> transfer = std::nullopt) {
-    using optpipe::dynamic;
-    const optpipe::graph<dynamic, dynamic, Placement> graph{world::ranks(), 2 * world::ranks(), where};
-    return problem_of(stages_of(graph.stages()), to_any_graph(graph), transfer);
+template <class Placement> optpipe::problem problem_on(std::optional<optpipe::duration> transfer = std::nullopt) {
+    return training::problem_with<Placement>(world::ranks(), 2 * world::ranks(), transfer);
 }
 
 } // namespace
 
 TEST_CASE("with a stage per process") {
-    CHECK(try_builders(problem_on(optpipe::placement::linear{}, optpipe::duration{0.8})).builders >= 10);
+    CHECK(try_builders(problem_on<optpipe::placement::linear>(optpipe::duration{0.8})).builders >= 10);
 }
 TEST_CASE("with two, one after the other") {
-    CHECK(try_builders(problem_on(optpipe::placement::loop<2>{}, optpipe::duration{0.8})).builders >= 6);
+    CHECK(try_builders(problem_on<optpipe::placement::loop<2>>(optpipe::duration{0.8})).builders >= 6);
 }
-TEST_CASE("with two, there and back") { CHECK(try_builders(problem_on(optpipe::placement::v{})).builders >= 5); }
+TEST_CASE("with two, there and back") { CHECK(try_builders(problem_on<optpipe::placement::v>()).builders >= 5); }
 TEST_CASE("in half the memory of 1F1B, with stashes that travel") {
-    auto p = problem_on(optpipe::placement::linear{}, optpipe::duration{0.8});
-    const auto ranks = static_cast<double>(world::ranks());
-    for (const auto r : p.graph.all_ranks())
-        p.memory_limit[r] = 0.5 * ranks * p.costs[optpipe::stage{r.position()}].activation;
+    auto p = problem_on<optpipe::placement::linear>(optpipe::duration{0.8});
+    training::limit_stashes(p, 0.5 * static_cast<double>(world::ranks()));
     const auto all = try_builders(p);
     CHECK(all.builders >= 1);
     if (world::ranks() > 2) CHECK(all.offloads > 0);
 }
+
+#if defined(OPTPIPE_HAS_MILP)
+
+TEST_CASE("by the best plan that is found, with offloading") {
+    const auto p = training::tight_problem(world::ranks());
+    optpipe::schedule planned{p.graph, {}};
+    if (world::self() == optpipe::rank{0}) planned = training::plan_of(p).schedule;
+    share(planned.operations);
+    compare(p, planned);
+}
+
+#endif
