@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 using namespace optpipe;
 
@@ -88,4 +89,18 @@ TEST_CASE("only where stashes may travel and memory is limited") {
     for (auto& c : p.costs)
         c.transfer.reset();
     CHECK_FALSE(widened_part::suits(p));
+}
+
+TEST_CASE("a search for transfers that is told to stop has made one attempt") {
+    const auto p = v_problem(4, 12, 3.0, 2.0);
+    const cell_flags may_travel(p.graph.stages() * p.graph.microbatches(), static_cast<unsigned char>(1));
+    const auto computations = order_of(*build_schedule(detail::without_limits(p), zero_bubble_v));
+    detail::offload_search<any_graph> whole{p, may_travel};
+    whole.run(computations);
+    detail::offload_search<any_graph> stopped{p, may_travel};
+    stopped.run(computations, [] { return true; });
+    CHECK(stopped.spent() > 0);
+    CHECK(2 * stopped.spent() < whole.spent());
+    CHECK(whole.value() <= stopped.value());
+    CHECK(std::move(stopped).take().operations.size() >= computations.operations.size());
 }

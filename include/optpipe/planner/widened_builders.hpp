@@ -2,7 +2,9 @@
 
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/board.hpp"
+#include "optpipe/planner/builders_part.hpp"
 #include "optpipe/planner/part.hpp"
+#include "optpipe/planner/run_log.hpp"
 #include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/evaluate.hpp"
 #include "optpipe/schedule/offload_placement.hpp"
@@ -10,6 +12,7 @@
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <string_view>
@@ -33,7 +36,7 @@ public:
 
     void run() {
         for_each_builder([&](const auto& build) {
-            if (!finished() && !offloads(build.name)) consider(build);
+            if (!finished() && !offloads(build.name) && !is_too_late(build.name)) consider(build);
         });
         std::stable_sort(candidates_.begin(), candidates_.end(),
                          [](const candidate& a, const candidate& b) { return a.undelayed < b.undelayed; });
@@ -47,6 +50,7 @@ private:
 
     /// A builder, and what it makes of more memory before any stash travels.
     struct candidate {
+        std::string_view builder;
         std::function<outcome<schedule>(const problem&)> build;
         schedule made;
         duration undelayed;
@@ -55,6 +59,12 @@ private:
     /// They are made for the memory that there is.
     static bool offloads(std::string_view builder) { return builder == adaptive.name || builder.starts_with("po"); }
     [[nodiscard]] bool finished() const { return spent_ >= effort_ || board_.done(); }
+
+    /// Builders can't be interrupted.
+    [[nodiscard]] bool is_too_late(std::string_view builder) const {
+        const std::chrono::duration<double> expected{builder_cost(builder) * unit_seconds_};
+        return expected > board_.limits().deadline - std::chrono::steady_clock::now();
+    }
 
     template <class Builder> void consider(Builder build) {
         std::size_t cost = 5 * may_travel_.size();
@@ -66,9 +76,12 @@ private:
             spent_ += cost;
             return build_schedule(wider, build);
         };
-        if (auto built = counted(with_memory(first_factor))) {
+        const stopwatch watch;
+        auto built = counted(with_memory(first_factor));
+        unit_seconds_ = std::max(unit_seconds_, watch.seconds() / builder_cost(build.name));
+        if (built) {
             const auto undelayed = objective_of(p_, *built);
-            candidates_.push_back({counted, *std::move(built), undelayed});
+            candidates_.push_back({build.name, counted, *std::move(built), undelayed});
         }
     }
     [[nodiscard]] problem with_memory(double factor) const {
@@ -85,7 +98,7 @@ private:
         double best_factor = first_factor;
         auto best = value_of(one.made);
         const auto attempt = [&](double factor) {
-            if (finished()) return;
+            if (finished() || is_too_late(one.builder)) return;
             const auto built = one.build(with_memory(factor));
             // Many builders make the same of different memory.
             if (!built || built->operations == one.made.operations) return;
@@ -108,7 +121,7 @@ private:
     duration value_of(const schedule& made) {
         if (finished() || !(objective_of(p_, made) < board_.target())) return duration::unlimited();
         offload_search<any_graph> search{p_, may_travel_};
-        search.run(order_of(made));
+        search.run(order_of(made), [this] { return board_.done(); });
         spent_ += search.spent();
         const auto value = search.value();
         if (!value.is_unlimited()) board_.offer(std::move(search).take(), name);
@@ -119,6 +132,8 @@ private:
     const problem& p_;
     std::size_t effort_;
     std::size_t spent_ = 0;
+    /// What the cheapest builder takes, at most, as far as it is known.
+    double unit_seconds_ = 0.0;
     cell_flags may_travel_;
     std::vector<candidate> candidates_{};
 };

@@ -11,6 +11,7 @@
 #include "optpipe/schedule/simulate.hpp"
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <optional>
 #include <utility>
@@ -41,6 +42,10 @@ public:
     }
 
     constexpr void run(const basic_order<Graph>& computations) {
+        run(computations, [] { return false; });
+    }
+    /// `stop()` is asked between attempts; what they found so far stands. One attempt is made in any case.
+    template <std::predicate Stop> constexpr void run(const basic_order<Graph>& computations, Stop stop) {
         const auto free = without_limits(p_);
         auto timed = *simulate(free, computations);
         const auto reached = objective_after_postponing(timed);
@@ -48,8 +53,8 @@ public:
         constexpr int most_rounds = 6;
         for (int round = 0; round < most_rounds; ++round) {
             round_value_ = duration::unlimited();
-            place(timed, undelayed);
-            if (round_value_.is_unlimited() || best_value_ <= undelayed || is_exhausted()) return;
+            place(timed, undelayed, stop);
+            if (round_value_.is_unlimited() || best_value_ <= undelayed || is_exhausted() || stop()) return;
             timed = computations_of(round_schedule_);
             postpone_warm_up(p_, timed);
         }
@@ -83,12 +88,13 @@ private:
     /// that isn't enough. Where computations must wait whatever travels, only the order of a plan counts, not its
     /// times: so one that is stretched until the engines have time to spare does better than one that leaves out what
     /// they can't do in time.
-    constexpr void place(basic_schedule<Graph>& computations, duration undelayed) {
+    template <class Stop>
+    constexpr void place(basic_schedule<Graph>& computations, duration undelayed, const Stop& stop) {
         std::sort(computations.operations.begin(), computations.operations.end(), starts_before);
         const auto attempt = [&](const offload_placer<Graph>& placer, const basic_schedule<Graph>& around,
                                  const offload_placement& how) {
             offer(merged(around, placer.run(how)));
-            return is_exhausted() || (limited_ && best_value_ <= undelayed);
+            return is_exhausted() || stop() || (limited_ && best_value_ <= undelayed);
         };
         const offload_placer<Graph> placer{p_, may_travel_, computations};
         for (const double round_trips : {3.0, 1.0})
