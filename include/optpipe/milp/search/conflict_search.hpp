@@ -4,6 +4,7 @@
 #include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/search/activity.hpp"
 #include "optpipe/milp/search/conflict.hpp"
+#include "optpipe/milp/search/dispatcher.hpp"
 #include "optpipe/milp/search/propagator.hpp"
 #include "optpipe/milp/search/rising_order.hpp"
 
@@ -30,7 +31,7 @@ class conflict_search {
 public:
     conflict_search(const problem& p, std::uint64_t seed)
         : problem_{&p}, engine_{p}, analysis_{p}, order_{p.columns()}, phase_(p.columns(), unknown),
-          is_wide_(p.columns()), random_{seed} {
+          is_wide_(p.columns()), dispatcher_{p}, random_{seed} {
         for (std::size_t j = 0; j < p.columns(); ++j)
             if (p.kind[j] == column_kind::implied) {
                 implied_.push_back(j);
@@ -47,8 +48,9 @@ public:
     }
 
     [[nodiscard]] propagator& engine() { return engine_; }
+    [[nodiscard]] const domains& bounds() const { return engine_.bounds(); }
     [[nodiscard]] std::size_t bytes() const {
-        return engine_.bytes() + analysis_.bytes() + order_.bytes() + rising_order_.bytes() +
+        return engine_.bytes() + analysis_.bytes() + order_.bytes() + rising_order_.bytes() + dispatcher_.bytes() +
                bytes_of(phase_, implied_, is_wide_, wide_, falling_);
     }
     [[nodiscard]] std::size_t row_visits() const { return engine_.row_visits(); }
@@ -75,6 +77,16 @@ public:
             rising_order_.insert(j, rising_key(j));
     }
     void end_rising() { rising_ = false; }
+
+    /// Whether there are binaries that order other columns.
+    [[nodiscard]] bool can_dispatch() const { return dispatcher_.has_places(); }
+    /// From now on those binaries are decided first, by another rule than the last time.
+    void begin_dispatching() {
+        restart();
+        dispatching_ = true;
+        dispatcher_.change_rule(engine_.bounds(), random_);
+    }
+    void end_dispatching() { dispatching_ = false; }
 
     /// Searches for a point below the cutoff, under an assumption if there is one. After `point` the bounds are those
     /// of the point, until the next call.
@@ -145,6 +157,7 @@ private:
             order_.insert(j);
         }
         engine_.back_to(level);
+        dispatcher_.look_again();
         for (const auto j : falling_)
             rising_order_.insert(j, rising_key(j));
         falling_.clear();
@@ -173,6 +186,8 @@ private:
     }
     std::optional<literal> choose() {
         const auto& d = engine_.bounds();
+        if (dispatching_)
+            if (const auto l = dispatcher_.next(d)) return l;
         if (rising_) {
             const auto key = [&](std::size_t j) { return rising_key(j); };
             const auto is_done = [&](std::size_t j) { return d.is_fixed(j); };
@@ -209,6 +224,8 @@ private:
     rising_order rising_order_;
     std::vector<std::size_t> falling_;
     bool rising_ = false;
+    dispatcher dispatcher_;
+    bool dispatching_ = false;
     random_numbers random_;
     std::size_t conflicts_ = 0;
     std::size_t decisions_ = 0;

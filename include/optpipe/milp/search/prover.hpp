@@ -111,10 +111,12 @@ public:
     /// `leave` to have the thread back.
     void work(std::size_t conflicts, std::size_t visits, const std::atomic<bool>* leave = nullptr) {
         leave_ = leave;
+        if (has_risen_ || !search_.can_rise()) dispatch(visits / 2);
         const auto last_conflict = search_.conflicts() + conflicts;
         const auto last_visit = effort() + visits;
-        if (!has_dispatched_) dispatch(effort() + visits / 2);
-        do {
+        rise_once(visits / 2);
+        while (!done_ && !stuck_ && !is_wanted() && search_.conflicts() < last_conflict && effort() < last_visit &&
+               !context_->limits->over()) {
             const auto before = search_.conflicts();
             const auto outcome =
                 run_once(std::min(slice, last_conflict - std::min(before, last_conflict)) + 1, last_visit);
@@ -122,25 +124,47 @@ public:
             if (outcome != search_outcome::budget || !is_wanted()) digest(outcome);
             raise_bound();
             share_.set(bytes());
-        } while (!done_ && !stuck_ && !is_wanted() && search_.conflicts() < last_conflict && effort() < last_visit &&
-                 !context_->limits->over());
+        }
     }
     [[nodiscard]] bool stuck() const { return stuck_; }
 
 private:
     static constexpr std::size_t slice = 500;
 
-    /// A first point, where there is none yet.
-    void dispatch(std::size_t last_visit) {
-        constexpr std::size_t most_conflicts = 400;
-        has_dispatched_ = true;
-        if (finds_.cutoff < infinity || !search_.can_rise()) return;
+    /// A first point, where there is none yet: binaries that order columns are decided by a few rules at first, by one
+    /// more in each later turn. What that costs isn't held against the search.
+    void dispatch(std::size_t visits) {
+        constexpr std::size_t first_rules = 2;
+        constexpr std::size_t most_rules = 100;
+        if (!search_.can_dispatch()) return;
+        const auto conflicts_before = search_.conflicts();
+        const auto effort_before = effort();
+        const auto last = std::min(most_rules, std::max(first_rules, rules_tried_ + 1));
+        for (; rules_tried_ < last && needs_point() && !is_over(effort() + 1); ++rules_tried_) {
+            search_.begin_dispatching();
+            run_for_point(visits);
+            search_.end_dispatching();
+        }
+        if (!needs_point()) return;
+        last_success_ += search_.conflicts() - conflicts_before;
+        effort_at_success_ += effort() - effort_before;
+    }
+    /// The same by the columns of many values, where there are some; once.
+    void rise_once(std::size_t visits) {
+        if (has_risen_ || !search_.can_rise() || !needs_point()) return;
+        has_risen_ = true;
         search_.begin_rising();
-        const auto before = search_.conflicts();
-        digest(search_.run(most_conflicts, {}, [&] { return is_over(last_visit); }));
-        context_->limits->count_conflicts(search_.conflicts() - before);
-        lifting_ = false;
+        run_for_point(visits);
         search_.end_rising();
+    }
+    [[nodiscard]] bool needs_point() const { return finds_.cutoff == infinity && !done_ && !stuck_; }
+    void run_for_point(std::size_t visits) {
+        constexpr std::size_t most_conflicts = 400;
+        const auto before = search_.conflicts();
+        const auto last_visit = effort() + visits;
+        const auto outcome = search_.run(most_conflicts, {}, [&] { return is_over(last_visit); });
+        context_->limits->count_conflicts(search_.conflicts() - before);
+        if (outcome != search_outcome::budget) digest(outcome);
     }
 
     [[nodiscard]] bool is_wanted() const { return leave_ != nullptr && leave_->load(std::memory_order_relaxed); }
@@ -188,7 +212,8 @@ private:
         std::vector<double> values(n);
         for (std::size_t j = 0; j < n; ++j)
             values[j] = d.lower(j);
-        if (has_continuous_ ? complete(values) : finds_.offer(*context_, values)) return take_solution(values);
+        // Where rows are differences, the least of all values will do.
+        if (finds_.offer(*context_, values) || (has_continuous_ && complete(values))) return take_solution(values);
         if (!has_continuous_) stuck_ = true;
     }
     void take_solution(std::span<const double> values) {
@@ -240,7 +265,8 @@ private:
     std::size_t effort_at_success_ = 0;
     std::size_t relaxation_effort_ = 0;
     bool has_continuous_ = false;
-    bool has_dispatched_ = false;
+    std::size_t rules_tried_ = 0;
+    bool has_risen_ = false;
     bool lifting_ = false;
     bool done_ = false;
     bool stuck_ = false;
