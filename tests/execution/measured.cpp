@@ -1,6 +1,8 @@
 #include "optpipe/execution/measured.hpp"
 
 #include "execution/quick_adaptive.hpp"
+#include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/pipeline/memory_model.hpp"
 #include "optpipe/schedule/evaluate.hpp"
 #include "optpipe/schedule/lower.hpp"
 #include "optpipe/testing/executor_model.hpp"

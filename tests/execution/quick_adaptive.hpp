@@ -1,10 +1,16 @@
 #pragma once
 
-#include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/evaluate.hpp"
 
-/// Plans that offload, for tests of how programs run: they needn't be good, so little effort makes them.
-inline constexpr auto quick_adaptive = [] {
-    auto quick = optpipe::adaptive;
-    quick.effort = 1000;
-    return quick;
-}();
+#include <string_view>
+
+/// Plans that offload, for tests of how programs run: they needn't be good, so little effort makes them. Compiled once,
+/// beside the builders (schedule/compiled).
+struct quick_adaptive_builder {
+    static constexpr std::string_view name = "adaptive";
+    [[nodiscard]] optpipe::outcome<optpipe::order> operator()(const optpipe::problem& p) const;
+};
+inline constexpr quick_adaptive_builder quick_adaptive{};

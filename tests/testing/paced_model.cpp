@@ -2,6 +2,8 @@
 
 #include "execution/quick_adaptive.hpp"
 #include "optpipe/execution/threads/run.hpp"
+#include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/pipeline/memory_model.hpp"
 #include "optpipe/schedule/evaluate.hpp"
 #include "optpipe/schedule/lower.hpp"
 #include "optpipe/testing/executor.hpp"
