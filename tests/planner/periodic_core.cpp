@@ -93,3 +93,27 @@ TEST_CASE("a board that is done is left alone") {
     periodic_core(board);
     CHECK(board.incumbent() == nullptr);
 }
+
+TEST_CASE("what is far behind the best known isn't improved") {
+    const auto p = linear_problem(4, 200, 4.0);
+    const auto improves = [&](double slower) {
+        search_board board{p};
+        periodic_core(board, {.effort = 60'000, .improve = {}});
+        detail::long_run run{board};
+        periodic_pattern pattern;
+        detail::period_search search{run.reduced(), 1, 60'000, [&](const periodic_pattern& found) { pattern = found; },
+                                     [] { return false; }};
+        search.run();
+        pattern.period = slower * pattern.period;
+        for (auto& beats : pattern.stages)
+            for (auto& at : beats)
+                for (auto* time : {&at.forward, &at.gradient, &at.weight})
+                    *time = slower * *time;
+        run.offer(pattern);
+        bool improved = false;
+        run.finish([&](search_board&) { improved = true; });
+        return improved;
+    };
+    CHECK(improves(1.0));
+    CHECK_FALSE(improves(1.2));
+}
