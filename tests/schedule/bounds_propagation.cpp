@@ -94,7 +94,7 @@ TEST_CASE("alone the best, and met by a schedule") {
         CHECK(bounds.best().value() <= *best.objective * (1.0 + 1e-9));
         return alone(bounds) && bounds.best().value() >= *best.objective * (1.0 - 1e-6);
     };
-    CHECK(meets(uniform(3, 3, unit, 2.0), 1.0));
+    CHECK(meets(uniform(2, 4, unit, 2.0, 1_ms), 1.0));
     // Engaged from the first start to the last end.
     int spans = 0;
     int travels = 0;
