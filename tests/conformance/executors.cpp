@@ -117,7 +117,14 @@ template <class Executor> bool is_found(const std::string& sentence) {
     return text.find(sentence) != std::string::npos;
 }
 
-TEST_CASE("mistakes are found") {
+// Some of them are races, which the thread sanitizer finds first.
+#if defined(__SANITIZE_THREAD__)
+constexpr bool races_are_reported = true;
+#else
+constexpr bool races_are_reported = false;
+#endif
+
+TEST_CASE("mistakes are found" * doctest::skip(races_are_reported)) {
     CHECK(is_found<executor_with<deaf_lane>>("a lane doesn't wait for what another one has recorded"));
     CHECK(is_found<executor_with<mute_lane>>("a lane doesn't wait for what another one has recorded"));
     CHECK(is_found<one_way_executor>("doesn't do things in order, or `finish` returns too early"));
