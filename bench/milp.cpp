@@ -241,7 +241,7 @@ std::vector<named_model> read_models(const std::string& place) {
     return all;
 }
 
-/// What takes about 0.3 to 3 s on one thread.
+/// What takes 0.4 to 6 s on one thread.
 std::vector<named_model> made_models() {
     std::vector<named_model> all;
     const auto add = [&](const std::string& kind, std::uint64_t seed, milp::model m) {
