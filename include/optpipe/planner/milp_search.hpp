@@ -29,12 +29,23 @@ public:
     milp_run(search_board& board, std::string_view name, std::shared_ptr<const formulation::formulated> f)
         : board_{board}, name_{name}, f_{std::move(f)}, stop_{board.limits().stop} {}
 
+    /// First without relaxations, which are slow and say little where all is a matter of order.
     milp::result run(const part_options& o, std::chrono::duration<double> time) {
+        const auto begin = std::chrono::steady_clock::now();
+        constexpr double share_without = 0.75;
+        auto result = run_once(o, share_without * time, false);
+        if (!std::holds_alternative<milp::stopped>(result.why) || board_.done()) return result;
+        return run_once(o, time - (std::chrono::steady_clock::now() - begin), true);
+    }
+
+private:
+    milp::result run_once(const part_options& o, std::chrono::duration<double> time, bool with_relaxations) {
         constexpr std::chrono::duration<double> look_every{0.02};
         milp::solve_options options;
         options.threads = std::max<std::size_t>(1, o.threads);
         options.seed = o.seed;
         options.time_limit = time;
+        options.tree_search = with_relaxations;
         options.stop = stop_.token();
         options.board = &found_;
         options.progress_interval = look_every;
@@ -44,8 +55,6 @@ public:
         if (result.incumbent) offer(*result.incumbent);
         return result;
     }
-
-private:
     void look(const milp::progress& at, milp::solution_sink& sink) {
         if (const auto best = found_.read(); best && best->objective < offered_) {
             offered_ = best->objective;
@@ -93,7 +102,10 @@ struct milp_part {
     [[nodiscard]] bool suits(const problem& p) const {
         return !formulation::detail::is_hopeless(formulation::operation_table{p}, options_for(most_rows));
     }
-    [[nodiscard]] static std::size_t first_effort(const problem&) { return 100'000; }
+    /// Where nothing can travel, the search without relaxations often needs half a second and is then through.
+    [[nodiscard]] static std::size_t first_effort(const problem& p) {
+        return formulation::operation_table{p}.any_may_travel() ? 100'000 : 600'000;
+    }
 
     void operator()(search_board& board, const part_options& options) const {
         using formulation::overtaking;

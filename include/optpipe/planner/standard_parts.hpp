@@ -56,7 +56,7 @@ struct exact_part {
         const auto cells = detail::cells_of(p);
         return cells > 130 ? 0 : std::max<std::size_t>(10, 800 / cells);
     }
-    [[nodiscard]] static bool steady(const problem& p) { return detail::cells_of(p) <= 200; }
+    [[nodiscard]] static bool steady(const problem& p) { return detail::cells_of(p) <= 130; }
     void operator()(search_board& board, const part_options& options) const {
         exact_search(board, {.seed = options.seed, .conflicts = options.effort});
     }

@@ -1,8 +1,11 @@
+#include "bare_search.hpp"
 #include <optpipe/core/random.hpp>
 #include <optpipe/milp/check.hpp>
 #include <optpipe/milp/search/conflict_search.hpp>
 #include <optpipe/milp/search/dispatcher.hpp>
+#include <optpipe/milp/search/integral.hpp>
 #include <optpipe/milp/search/order_columns.hpp>
+#include <optpipe/milp/search/prover.hpp>
 #include <optpipe/milp/solve.hpp>
 
 #include <doctest/doctest.h>
@@ -195,6 +198,22 @@ TEST_CASE("what is dispatched are points, and nothing is refuted that has one") 
     CHECK(points + refuted == models);
     CHECK(points > models / 4);
     CHECK(refuted > models / 8);
+}
+
+TEST_CASE("a rule may take longer than the turn in which it is tried, but not out of all proportion") {
+    const reentrant_shop shop{{.jobs = 12, .machines = 6, .room = 4, .horizon = 110.0}, 1};
+    bare_search bare{shop.built};
+    REQUIRE(implied_integers{bare.task}.apply() > 0);
+    const auto entries = bare.task.entries.size();
+    prover patient{bare.shared, 0.0, 110.0, 1};
+    prover hasty{bare.shared, 0.0, 110.0, 1};
+    constexpr std::size_t turns = 8;
+    for (std::size_t turn = 0; turn < turns; ++turn) {
+        patient.work(1, entries);
+        hasty.work(1, entries / 20);
+    }
+    CHECK(patient.found().point != nullptr);
+    CHECK(hasty.found().point == nullptr);
 }
 
 TEST_CASE("the solver's first point comes from dispatching, the same at any number of threads") {

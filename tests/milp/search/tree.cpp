@@ -1,3 +1,4 @@
+#include "bare_search.hpp"
 #include "oracle/milp_exhaustive.hpp"
 #include <optpipe/core/random.hpp>
 #include <optpipe/milp/search/context.hpp>
@@ -37,25 +38,6 @@ model knapsacks(std::uint64_t seed, std::size_t items) {
     }
     return m;
 }
-
-/// A search of a model without presolve.
-struct bare_search {
-    explicit bare_search(const model& m) : task{problem_of(m)}, limits{options}, best{m, options.tolerance, nullptr} {
-        shared.task = &task;
-        shared.options = &options;
-        shared.limits = &limits;
-        shared.best = &best;
-        shared.to_given = [this](std::span<const double> values) { return task.to_model(values); };
-    }
-    bare_search(const bare_search&) = delete;
-    bare_search& operator=(const bare_search&) = delete;
-
-    solve_options options;
-    problem task;
-    control limits;
-    incumbents best;
-    context shared;
-};
 
 constexpr std::size_t no_end = std::numeric_limits<std::size_t>::max();
 

@@ -111,7 +111,7 @@ public:
     /// `leave` to have the thread back.
     void work(std::size_t conflicts, std::size_t visits, const std::atomic<bool>* leave = nullptr) {
         leave_ = leave;
-        if (has_risen_ || !search_.can_rise()) dispatch(visits / 2);
+        if (has_risen_ || !search_.can_rise()) dispatch(visits);
         const auto last_conflict = search_.conflicts() + conflicts;
         const auto last_visit = effort() + visits;
         rise_once(visits / 2);
@@ -132,17 +132,23 @@ private:
     static constexpr std::size_t slice = 500;
 
     /// A first point, where there is none yet: binaries that order columns are decided by a few rules at first, by one
-    /// more in each later turn. What that costs isn't held against the search.
+    /// more in each later turn. What that costs isn't held against the search. A rule sees every row several times: it
+    /// may take longer than the turn, but not out of all proportion.
     void dispatch(std::size_t visits) {
         constexpr std::size_t first_rules = 2;
         constexpr std::size_t most_rules = 100;
+        constexpr std::size_t visits_per_entry = 12;
+        constexpr std::size_t most_turns = 16;
         if (!search_.can_dispatch()) return;
+        const auto needed = visits_per_entry * measured_->task.entries.size();
+        if (needed > most_turns * visits) return;
+        const auto of_a_rule = std::max(visits / 2, needed);
         const auto conflicts_before = search_.conflicts();
         const auto effort_before = effort();
         const auto last = std::min(most_rules, std::max(first_rules, rules_tried_ + 1));
         for (; rules_tried_ < last && needs_point() && !is_over(effort() + 1); ++rules_tried_) {
             search_.begin_dispatching();
-            run_for_point(visits);
+            run_for_point(of_a_rule);
             search_.end_dispatching();
         }
         if (!needs_point()) return;

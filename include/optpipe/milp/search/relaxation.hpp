@@ -84,8 +84,12 @@ public:
     }
     /// Of all solves so far, in about what a visit of a row costs in propagation.
     [[nodiscard]] std::size_t effort() const {
-        constexpr std::size_t share = 8;
-        return solver_.iterations() * (1 + (problem_->rows() + cuts_.size() + problem_->columns()) / share);
+        return effort_of(solver_.iterations(), problem_->rows() + cuts_.size() + problem_->columns());
+    }
+    /// Of so many iterations on so many rows and columns.
+    [[nodiscard]] static std::size_t effort_of(std::size_t iterations, std::size_t lines) {
+        constexpr std::size_t share = 4;
+        return iterations * (1 + lines / share);
     }
     /// Of a relaxation whose last cuts may be others: those that the basis doesn't know are basic.
     void set_basis(const basis& b) {

@@ -120,10 +120,17 @@ private:
         const bool in_parallel = proves_in_parallel();
         const auto conflicts = reals || in_parallel ? first_conflicts_if_short : first_conflicts;
         const auto visits = in_parallel ? first_visits_in_parallel : first_visits;
+        // The other has to wait: as long as it will take itself, whatever comes of it.
+        const auto fair = in_parallel ? 0 : std::min(visits, expected_effort());
+        const auto goes_on = [&] {
+            if (prover_->done() || prover_->stuck() || context_->limits->over()) return false;
+            if (prover_->effort() < fair) return true;
+            return prover_->conflicts() < conflicts && prover_->effort() < visits &&
+                   prover_->in_vain() < first_patience;
+        };
         do
             prover_->work(conflicts_per_turn, std::min(visits, visits_per_turn));
-        while (!prover_->done() && !prover_->stuck() && prover_->conflicts() < conflicts &&
-               prover_->effort() < visits && prover_->in_vain() < first_patience && !context_->limits->over());
+        while (goes_on());
         prover_->found().publish(*context_);
         take_point(prover_->found().point);
         raise(prover_->bound());
@@ -160,6 +167,11 @@ private:
         const auto& p = *context_->task;
         return per_term * p.entries.size() + per_line * (p.rows() + p.columns());
     }
+    /// Of solving the relaxation from scratch: about an iteration for each row and column.
+    [[nodiscard]] std::size_t expected_effort() const {
+        const auto lines = context_->task->rows() + context_->task->columns();
+        return relaxation::effort_of(lines, lines);
+    }
     void account() { tree_share_.set(engine_.bytes() + lp_->bytes() + implied_.bytes()); }
     [[nodiscard]] bool works_in_parallel() const {
         return context_->options->threads > 1 && !context_->options->deterministic;
@@ -170,14 +182,11 @@ private:
         auto outcome = root_outcome::stopped;
         std::atomic<bool> is_through{false};
         const auto job = [&](std::size_t k) {
-            try {
+            together([&] {
                 if (k == 1) return prove_until(is_through);
                 outcome = process_relaxation();
                 is_through.store(true);
-            } catch (...) {
-                context_->limits->end(limit::stop_requested); // the other one needn't go on
-                throw;
-            }
+            });
         };
         context_->limits->expect_relaxations(2);
         crew{2, job}.run(2);
@@ -210,6 +219,8 @@ private:
         for (std::size_t k = 0; k < count; ++k)
             all.push_back(std::make_unique<tree_worker>(*context_, engine_, *lp_));
         search_points(all);
+        if (prover_) raise(prover_->bound());
+        if (prover_ && prover_->done()) return root_outcome::closed;
         for (const auto& w : all) {
             if (w->engine().refuted()) return root_outcome::closed;
             for (const auto& fact : w->found().facts)
@@ -217,7 +228,8 @@ private:
         }
         return fix_by_reduced_costs() ? root_outcome::open : root_outcome::closed;
     }
-    /// Two workers share what finds first points; if there is one already, the second makes it better meanwhile.
+    /// Two workers share what finds first points; if there is one already, the second makes it better meanwhile. Who
+    /// has nothing left to do goes on with the proof.
     void search_points(workers all) {
         const bool improves = point_ && all.size() > 1;
         run_on(all, [&](heuristic_schedule& schedule, tree_worker& w, const node& root, std::size_t k) {
@@ -236,16 +248,37 @@ private:
     template <class Part> void run_on(workers all, const Part& part) {
         node root;
         root.bound = bound_;
-        const auto job = [&](std::size_t k) {
+        const auto jobs = std::max<std::size_t>(all.size(), proves_in_parallel() ? 2 : 1);
+        std::atomic<std::size_t> at_work{jobs};
+        std::atomic<bool> is_through{false};
+        const auto search = [&](std::size_t k) {
+            if (k >= all.size()) return;
             all[k]->take_cutoff(cutoff());
             if (point_) all[k]->found().point = point_;
             heuristic_schedule schedule{*context_, context_->options->seed};
             part(schedule, *all[k], root, k);
         };
-        crew{all.size(), job}.run(all.size());
+        const auto job = [&](std::size_t k) {
+            together([&] { search(k); });
+            if (at_work.fetch_sub(1) == 1)
+                is_through.store(true);
+            else if (proves_in_parallel())
+                together([&] { prove_until(is_through); });
+        };
+        crew{jobs, job}.run(jobs);
         for (const auto& w : all) {
             w->found().publish(*context_);
             take_point(w->found().point);
+        }
+        if (prover_) take_point(prover_->found().point);
+    }
+    /// What fails here ends the work of the others.
+    template <class Work> void together(const Work& work) {
+        try {
+            work();
+        } catch (...) {
+            context_->limits->end(limit::stop_requested); // the others needn't go on
+            throw;
         }
     }
 

@@ -48,6 +48,7 @@ public:
         facts_read_by_.assign(count, 0);
         context_->limits->expect_relaxations(std::max<std::size_t>(1, context_->options->threads));
         root_bound_ = root.bound;
+        tree_effort_ = lp.effort();
         queue_.push(std::move(root));
         has_tree_ = true;
         account();
@@ -81,7 +82,7 @@ private:
     static constexpr std::size_t conflicts_per_turn = 1500;
     static constexpr std::size_t visits_per_turn = 1'000'000;
     static constexpr std::size_t first_share_of_turn = 16;
-    /// After so many conflicts without success, and twice as many, ..., the prover gets less time.
+    /// After so many conflicts without success the prover gets half of what the tree gets, until then as much.
     static constexpr std::size_t patience = 2'000;
     static constexpr std::size_t most_shared_facts = 100'000;
 
@@ -132,10 +133,8 @@ private:
         if (has_tree_ && !is_due) wait_in_prover(true);
         return true;
     }
-    [[nodiscard]] bool proof_is_due() const {
-        const auto weight = 1 + prover_->in_vain() / patience;
-        return weight * proof_effort_ <= tree_effort_;
-    }
+    [[nodiscard]] bool proof_is_due() const { return handicap() * proof_effort_ <= tree_effort_; }
+    [[nodiscard]] std::size_t handicap() const { return prover_->in_vain() < patience ? 1 : 2; }
     void wait_in_prover(bool waits) {
         if (waits == waits_in_prover_) return;
         waits_in_prover_ = waits;
@@ -211,7 +210,7 @@ private:
         }
     }
     void round(std::vector<node>& heads) {
-        const bool proof = prover_works() && (heads.empty() || ++rounds_ % (1 + prover_->in_vain() / patience) == 0);
+        const bool proof = prover_works() && (heads.empty() || ++rounds_ % handicap() == 0);
         std::vector<std::vector<node>> open(heads.size());
         for (std::size_t k = 0; k < heads.size(); ++k) {
             busy_bounds_[k] = heads[k].bound;

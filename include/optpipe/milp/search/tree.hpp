@@ -40,12 +40,14 @@ public:
     tree_worker(const tree_worker&) = delete;
     tree_worker& operator=(const tree_worker&) = delete;
 
-    /// Takes nodes from `n` on, depth first, at most `budget` of them; what is left is in `open`, the shallowest first.
-    /// After each node `share` gets `open` and may take some away.
+    /// Takes nodes from `n` on, depth first, at most `budget` of them, fewer where they are dear; what is left is in
+    /// `open`, the shallowest first. After each node `share` gets `open` and may take some away.
     template <class Share> void dive(node n, std::size_t budget, std::vector<node>& open, Share share) {
+        constexpr std::size_t most_effort = 10'000'000;
+        const auto last = effort() + most_effort;
         open.clear();
         open.push_back(std::move(n));
-        while (!open.empty() && budget-- > 0 && !context_->limits->over()) {
+        while (!open.empty() && budget-- > 0 && effort() < last && !context_->limits->over()) {
             if (!context_->options->deterministic) take_cutoff(context_->cutoff_below(context_->incumbent_objective()));
             node next = std::move(open.back());
             open.pop_back();

@@ -25,10 +25,12 @@ class diving {
 public:
     diving(const context& c, tree_worker& worker, const locks& l) : context_{c}, worker_{worker}, locks_{l} {}
 
-    /// `incumbent` may be empty, but not for the guided rule.
-    void run(node n, diving_rule rule, std::span<const double> incumbent) {
+    /// `incumbent` may be empty, but not for the guided rule. Ends once the relaxations have taken so many iterations.
+    void run(node n, diving_rule rule, std::span<const double> incumbent, std::size_t most_iterations) {
+        const auto last = worker_.lp().solver().iterations() + most_iterations;
         if (!settle(n)) return;
         for (std::size_t depth = 0; depth < context_.task->columns() && !context_.limits->over(); ++depth) {
+            if (worker_.lp().solver().iterations() > last) return;
             const auto candidates = fractional_columns(context_, worker_.lp().point());
             if (candidates.empty()) {
                 static_cast<void>(worker_.offer_rounded());

@@ -18,7 +18,9 @@ public:
     feasibility_pump(const context& c, tree_worker& worker, random_numbers& random)
         : context_{c}, worker_{worker}, random_{random} {}
 
-    void run(const node& n) {
+    /// Ends once the relaxations have taken so many iterations.
+    void run(const node& n, std::size_t most_iterations) {
+        const auto last = worker_.lp().solver().iterations() + most_iterations;
         if (!worker_.enter(n)) return;
         double bound = n.bound;
         bool has_point = false;
@@ -27,6 +29,7 @@ public:
         auto target = rounded(lp.point());
         bool hit = false;
         for (std::size_t round = 0; round < most_rounds && !hit && !context_.limits->over(); ++round) {
+            if (lp.solver().iterations() > last) break;
             aim(target);
             if (lp.solve(*context_.limits, infinity) != lp_status::optimal) break;
             auto next = rounded(lp.point());

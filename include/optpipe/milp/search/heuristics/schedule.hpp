@@ -29,8 +29,9 @@ public:
         if (part == 0) users(w, root);
         constexpr std::array rules{diving_rule::locked, diving_rule::fractional, diving_rule::pseudocost};
         for (std::size_t k = part; k < rules.size(); k += parts)
-            diving{*context_, w, locks_}.run(root, rules[k], {});
-        if (part == 0 && w.found().cutoff == infinity) feasibility_pump{*context_, w, random_}.run(root);
+            diving{*context_, w, locks_}.run(root, rules[k], {}, as_many_again(w));
+        if (part == 0 && w.found().cutoff == infinity)
+            feasibility_pump{*context_, w, random_}.run(root, as_many_again(w));
     }
     /// What makes a point better, if the worker has one.
     void neighbours_at_root(tree_worker& w, const node& root) {
@@ -64,9 +65,11 @@ private:
         auto rule = rules[next_rule_++ % rules.size()];
         const auto incumbent = w.found().point;
         if (rule == diving_rule::guided && !incumbent) rule = diving_rule::fractional;
-        diving{*context_, w, locks_}.run(n, rule,
-                                         incumbent ? std::span<const double>{*incumbent} : std::span<const double>{});
+        diving{*context_, w, locks_}.run(
+            n, rule, incumbent ? std::span<const double>{*incumbent} : std::span<const double>{}, as_many_again(w));
     }
+    /// As the worker's relaxations have taken so far.
+    static std::size_t as_many_again(tree_worker& w) { return least_iterations + w.lp().solver().iterations(); }
     void users(tree_worker& w, const node& n) {
         if (!context_->help.solution_near || !relaxed(w, n)) return;
         const std::vector<double> point(w.lp().point().begin(), w.lp().point().end());
