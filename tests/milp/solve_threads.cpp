@@ -94,6 +94,19 @@ TEST_CASE("what a callback throws reaches the caller, from whatever thread") {
         }
 }
 
+TEST_CASE("more threads asked for than the arena has") {
+    if (!oracle::can_read_known_models()) return;
+    for (const auto& known : oracle::known_models("mip/dcmulti")) {
+        const auto m = known.read();
+        oneapi::tbb::task_arena arena{1};
+        solve_options options;
+        options.threads = 2;
+        const auto r = solve(arena, m, options);
+        CHECK(std::holds_alternative<optimal>(r.why));
+        CHECK(known.agrees(r.objective));
+    }
+}
+
 TEST_CASE("in the caller's arena, with the incumbent read from another thread meanwhile") {
     if (!oracle::can_read_known_models()) return;
     for (const auto& known : oracle::known_models("mip/bell5")) {

@@ -249,7 +249,7 @@ private:
         node root;
         root.bound = bound_;
         const auto jobs = std::max<std::size_t>(all.size(), proves_in_parallel() ? 2 : 1);
-        std::atomic<std::size_t> at_work{jobs};
+        std::atomic<std::size_t> at_work{0}; // there may be fewer threads than jobs
         std::atomic<bool> is_through{false};
         const auto search = [&](std::size_t k) {
             if (k >= all.size()) return;
@@ -259,6 +259,7 @@ private:
             part(schedule, *all[k], root, k);
         };
         const auto job = [&](std::size_t k) {
+            at_work.fetch_add(1);
             together([&] { search(k); });
             if (at_work.fetch_sub(1) == 1)
                 is_through.store(true);
