@@ -132,10 +132,14 @@ private:
             prover_->work(conflicts_per_turn, std::min(visits, visits_per_turn));
         while (goes_on());
         prover_->found().publish(*context_);
-        take_point(prover_->found().point);
-        raise(prover_->bound());
+        hear_prover();
         engine_.set_cutoff(cutoff());
         return prover_->done();
+    }
+    void hear_prover() {
+        if (!prover_) return;
+        take_point(prover_->found().point);
+        raise(prover_->bound());
     }
     [[nodiscard]] double greatest_objective() const {
         double sum = 0.0;
@@ -190,8 +194,7 @@ private:
         };
         context_->limits->expect_relaxations(2);
         crew{2, job}.run(2);
-        take_point(prover_->found().point);
-        raise(prover_->bound());
+        hear_prover();
         if (prover_->done()) return root_outcome::closed;
         if (outcome != root_outcome::open) return outcome;
         engine_.set_cutoff(cutoff());
@@ -219,7 +222,6 @@ private:
         for (std::size_t k = 0; k < count; ++k)
             all.push_back(std::make_unique<tree_worker>(*context_, engine_, *lp_));
         search_points(all);
-        if (prover_) raise(prover_->bound());
         if (prover_ && prover_->done()) return root_outcome::closed;
         for (const auto& w : all) {
             if (w->engine().refuted()) return root_outcome::closed;
@@ -271,7 +273,7 @@ private:
             w->found().publish(*context_);
             take_point(w->found().point);
         }
-        if (prover_) take_point(prover_->found().point);
+        hear_prover();
     }
     /// What fails here ends the work of the others.
     template <class Work> void together(const Work& work) {

@@ -48,7 +48,7 @@ public:
         facts_read_by_.assign(count, 0);
         context_->limits->expect_relaxations(std::max<std::size_t>(1, context_->options->threads));
         root_bound_ = root.bound;
-        tree_effort_ = lp.effort();
+        tree_effort_ = lp.effort(); // what the root took, the prover may catch up on
         queue_.push(std::move(root));
         has_tree_ = true;
         account();
