@@ -2,8 +2,8 @@
 // operation adds to the critical path of one rank on threads. `planned`: a step on threads with links as slow as
 // planned and operations of 1 ms, against the same step simulated.
 #include <optpipe/execution.hpp>
+#include <optpipe/program/lower.hpp>
 #include <optpipe/schedule.hpp>
-#include <optpipe/schedule/lower.hpp>
 #include <optpipe/testing/paced_model.hpp>
 
 #include <benchmark/benchmark.h>
@@ -83,14 +83,14 @@ problem make(std::size_t ranks, std::size_t microbatches, bool offloads) {
             limit = memory_size{0.5 * static_cast<double>(ranks)};
     return p;
 }
-std::vector<rank_program> programs_of(const problem& p, const schedule& s) {
+per_rank<rank_program> programs_of(const problem& p, const schedule& s) {
     return *lower(p, s, {.bytes_per_unit = 4096, .message_bytes = 1024});
 }
 
 void issue(benchmark::State& state) {
     const auto p = make(8, static_cast<std::size_t>(state.range(0)), true);
     const auto programs = programs_of(p, *build_schedule(p, adaptive));
-    const auto& program = programs[3];
+    const auto& program = programs[rank{3}];
     null_executor on{rank{3}, 8};
     idle_model model;
     runner<null_executor, idle_model> runs{program, on, model};
@@ -106,10 +106,10 @@ void chain(benchmark::State& state) {
     const auto programs = programs_of(p, *build_schedule(p, gpipe));
     threads::cluster cluster{1};
     idle_model model;
-    runner<threads::executor, idle_model> runs{programs[0], cluster[rank{0}], model};
+    runner<threads::executor, idle_model> runs{programs[rank{0}], cluster[rank{0}], model};
     for (auto _ : state)
         runs.step();
-    const auto each = static_cast<double>(programs[0].instructions.size());
+    const auto each = static_cast<double>(programs[rank{0}].instructions.size());
     state.counters["per operation"] =
         benchmark::Counter{each, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert};
 }

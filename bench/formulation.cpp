@@ -1,4 +1,4 @@
-// What the model of a problem is made of, and what each strengthening is worth: sizes per family, then the time and the
+// What the model of a problem is made of, and the effect of each strengthening: sizes per family, then the time and the
 // conflicts that the proof takes with everything, and with one thing left out, as Markdown tables.
 //
 //     bench_formulation [--time-limit SECONDS] [--threads N] [--sizes] [PROBLEM.json]...
@@ -11,7 +11,7 @@
 #include <optpipe/io/json_problem.hpp>
 #include <optpipe/milp/solve.hpp>
 #include <optpipe/schedule/builders/adaptive.hpp>
-#include <optpipe/schedule/evaluate.hpp>
+#include <optpipe/schedule/time/evaluate.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -58,7 +58,7 @@ constexpr variant variants[] = {
 const char* name_of(overtaking how) {
     switch (how) {
     case overtaking::forbidden: return "in order";
-    case overtaking::as_needed: return "exact";
+    case overtaking::allowed: return "exact";
     case overtaking::pooled: return "pooled";
     }
     return "";
@@ -103,9 +103,9 @@ optpipe::duration best_in_order(const optpipe::problem& p, const settings& s) {
 void run(const std::string& path, const settings& s) {
     const auto p = optpipe::read_problem(path);
     const auto horizon = best_in_order(p, s);
-    const bool travels = formulation::operation_table{p}.any_may_travel();
-    for (const auto how : {overtaking::forbidden, overtaking::pooled, overtaking::as_needed}) {
-        if (!travels && how != overtaking::as_needed) continue;
+    const bool offloaded = formulation::operation_table{p}.any_may_offload();
+    for (const auto how : {overtaking::forbidden, overtaking::pooled, overtaking::allowed}) {
+        if (!offloaded && how != overtaking::allowed) continue;
         std::printf("\n### %s, %s, horizon %s\n", p.name.c_str(), name_of(how),
                     optpipe::format_number(horizon).c_str());
         for (const auto& v : variants) {

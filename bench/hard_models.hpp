@@ -64,8 +64,9 @@ inline milp::model make_covering(std::uint64_t seed, std::size_t rows, std::size
 }
 
 /// Products made in periods on one machine: setups cost money and time, what is made early is stored (Trigeiro, Thomas
-/// and McClain, 1989).
-inline milp::model make_lot_sizing(std::uint64_t seed, std::size_t products, std::size_t periods) {
+/// and McClain, 1989). The machine has `capacity` times the time that it needs at least.
+inline milp::model make_lot_sizing(std::uint64_t seed, std::size_t products, std::size_t periods,
+                                   double capacity = 1.02) {
     optpipe::random_numbers random{seed};
     milp::model m;
     std::vector<std::vector<milp::term>> time(periods);
@@ -100,7 +101,7 @@ inline milp::model make_lot_sizing(std::uint64_t seed, std::size_t products, std
         most = std::max(most, sum / static_cast<double>(t + 1)); // so that all can be made in time
     }
     for (const auto& row : time)
-        m.add_row(-milp::infinity, row, 1.02 * most);
+        m.add_row(-milp::infinity, row, capacity * most);
     return m;
 }
 

@@ -1,13 +1,13 @@
-// Large problems, one thread: what the bound and the builders cost, what the periodic core makes of a long run, and
-// that M = 1024 costs it hardly more than M = 64.
+// Large problems, one thread: what the bound and the builders cost, what modulo scheduling makes of many microbatches,
+// and that M = 1024 costs it hardly more than M = 64.
 //
 //     bench_large [RANKS [SECONDS]]
 //
 // Equal stages with unit passes, or with those of a GPT on A100s and unequal stages, at 1, 0.75 and 0.5 times the
 // memory of 1F1B, without and with offloading (a round trip takes half as long as the passes).
 #include "large_problem.hpp"
-#include <optpipe/planner/periodic_core.hpp>
-#include <optpipe/planner/window_search.hpp>
+#include <optpipe/planner/lns/window_search.hpp>
+#include <optpipe/planner/modulo/modulo_search.hpp>
 #include <optpipe/schedule.hpp>
 
 #include <sys/resource.h>
@@ -27,32 +27,32 @@ double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC
 
 void run(const bench::large_setting& how, std::size_t ranks, std::size_t microbatches, double seconds) {
     const auto p = bench::make_large(how, ranks, microbatches);
-    search_board board{
+    search_state state{
         p, {.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds{static_cast<int>(1e3 * seconds)}}};
     auto start = cpu_seconds();
     const auto bound = bounds_of(p).best();
-    board.raise_bound(bound, "structure");
+    state.raise_bound(bound, "structure");
     const double bounding = cpu_seconds() - start;
     start = cpu_seconds();
     std::string best_method = "none";
     for_each_builder([&](const auto& build) {
         if (build.name == adaptive.name) return;
-        const auto before = board.objective();
-        if (const auto built = build(p); built && board.offer(*built, build.name) < before) best_method = build.name;
+        const auto before = state.objective();
+        if (const auto built = build(p); built && state.offer(*built, build.name) < before) best_method = build.name;
     });
     const double building = cpu_seconds() - start;
-    const auto built = board.objective();
+    const auto built = state.objective();
     start = cpu_seconds();
-    periodic_core(board, {.effort = 2'000'000,
-                          .improve = [&](search_board& reduced) { window_search(reduced, {.windows = 50}); }});
+    modulo_search(state, {.effort = 2'000'000,
+                          .improve = [&](search_state& reduced) { window_search(reduced, {.windows = 50}); }});
     const double planning = cpu_seconds() - start;
     rusage used{};
     getrusage(RUSAGE_SELF, &used);
-    const auto gap = 100.0 * ((board.objective() - bound) / board.objective());
+    const auto gap = 100.0 * ((state.objective() - bound) / state.objective());
     std::printf("| %s | %.2f | %s | %zu | %.1f (%.2f s) | %s %.1f (%.2f s) | %.1f | %.2f | %.2f %% | %s | %ld |\n",
                 how.unit ? "unit" : "real", how.memory, how.offloads ? "yes" : "no", microbatches, bound.value(),
-                bounding, best_method.c_str(), built.value(), building, board.objective().value(), planning, gap,
-                board.incumbent() && is_valid(p, *board.incumbent()) ? "valid" : "none", used.ru_maxrss / 1024);
+                bounding, best_method.c_str(), built.value(), building, state.objective().value(), planning, gap,
+                state.incumbent() && is_valid(p, *state.incumbent()) ? "valid" : "none", used.ru_maxrss / 1024);
     std::fflush(stdout);
 }
 

@@ -1,7 +1,7 @@
 // What a move of the local search costs: drawing, checking and following an edit, and taking it back, against placing
 // the same order by `simulate`; both in the same run. "x simulate" above 1: so many moves in the time of one
 // simulation.
-#include <optpipe/planner/local_search.hpp>
+#include <optpipe/planner/local_search/local_search.hpp>
 #include <optpipe/schedule.hpp>
 
 #include <benchmark/benchmark.h>
@@ -47,9 +47,9 @@ void bench_local_search(benchmark::State& state) {
     double reference = 0.0;
     std::uint64_t seed = 0;
     for (auto _ : state) {
-        search_board board{p};
-        board.offer(built, "adaptive");
-        const double seconds = seconds_of([&] { local_search(board, {.seed = ++seed, .moves = moves}); });
+        search_state shared{p};
+        shared.offer(built, "adaptive");
+        const double seconds = seconds_of([&] { local_search(shared, {.seed = ++seed, .moves = moves}); });
         own += seconds / static_cast<double>(moves);
         reference += seconds_of([&] {
                          for (std::size_t i = 0; i < simulations; ++i)

@@ -1,19 +1,25 @@
 // How fast models are solved: each through this library and, where they are installed, through the programs cbc and
 // glpsol, one after the other in the same run, as Markdown tables.
 //
-//     bench_milp [--time-limit SECONDS] [--threads N] [--only-ours | --scaling] [MODEL.mps[.gz] | FOLDER]...
+//     bench_milp [--time-limit SECONDS] [--threads N] [--only-ours | --scaling] [--seeded] [MODEL.mps[.gz] | FOLDER]...
+//     bench_milp --write FOLDER
+//     bench_milp --answer [--processor-limit SECONDS] MODEL.mps[.gz]
 //
 // By default the folders lp, mip and pipeline of the tests' models. A ratio above 1 is how often longer we take. Times
 // are those of the processor, of all threads together, from the model in memory to the solution in memory, so that
 // what else the machine does counts little; what a program needs for a model without a choice (to start, and to write
 // and read files) is taken off its times. With --scaling, our own times and nodes on one thread and on N, and the
-// speed-up; by default of the folder mip and of models that are made from seeds.
+// speed-up; by default of the folder mip and of models that are made from seeds. --seeded takes the sixty models of
+// seeded_models.hpp, and --write writes them for other solvers (beside_others.py); --answer gives what that script
+// reads.
 #include "hard_models.hpp"
+#include "seeded_models.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/milp/check.hpp>
 #include <optpipe/milp/external/cbc.hpp>
 #include <optpipe/milp/external/glpk.hpp>
 #include <optpipe/milp/io/read_mps.hpp>
+#include <optpipe/milp/io/write_mps.hpp>
 #include <optpipe/milp/solve.hpp>
 
 #include <sys/resource.h>
@@ -24,9 +30,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iostream>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <variant>
 #include <vector>
 
@@ -49,9 +58,13 @@ double processor_seconds() {
 
 struct settings {
     double time_limit = 60.0;
+    double processor_limit = milp::infinity;
     std::size_t threads = 1;
     bool only_ours = false;
     bool scaling = false;
+    bool seeded = false;
+    bool answer = false;
+    std::string write_to;
     std::vector<std::string> places;
 };
 
@@ -83,7 +96,7 @@ constexpr double shift = 0.01;
 
 milp::solve_options options_of(const settings& s) {
     milp::solve_options options;
-    options.time_limit = std::chrono::duration<double>{s.time_limit};
+    options.time_limit = std::chrono::duration<double>{s.answer ? milp::infinity : s.time_limit};
     options.threads = s.threads;
     return options;
 }
@@ -210,10 +223,22 @@ std::vector<std::filesystem::path> models_in(const std::string& place) {
     return files;
 }
 
-void bench_beside_others(const std::string& place, const std::vector<contestant>& all, const settings& s) {
-    std::printf("\n%s, %g s, %zu %s\n\n| model | rows x columns | result | ours |",
-                std::filesystem::path{place}.filename().string().c_str(), s.time_limit, s.threads,
-                s.threads == 1 ? "thread" : "threads");
+using bench::named_model;
+
+std::vector<named_model> read_models(const std::string& place) {
+    std::vector<named_model> all;
+    for (const auto& file : models_in(place)) {
+        auto name = file.filename().string();
+        name.erase(name.find(".mps"));
+        all.push_back({std::move(name), milp::read_mps(file.string())});
+    }
+    return all;
+}
+
+void bench_beside_others(const std::string& title, const std::vector<named_model>& models,
+                         const std::vector<contestant>& all, const settings& s) {
+    std::printf("\n%s, %g s, %zu %s\n\n| model | rows x columns | result | ours |", title.c_str(), s.time_limit,
+                s.threads, s.threads == 1 ? "thread" : "threads");
     for (std::size_t i = 1; i < all.size(); ++i)
         std::printf(" %s, ratio |", all[i].name.c_str());
     std::printf("\n| --- | --- | --- | --- |");
@@ -221,24 +246,9 @@ void bench_beside_others(const std::string& place, const std::vector<contestant>
         std::printf(" --- |");
     std::puts("");
     std::vector<comparison> sums(all.size());
-    for (const auto& file : models_in(place)) {
-        auto name = file.filename().string();
-        name.erase(name.find(".mps"));
-        print_row(name, milp::read_mps(file.string()), all, options_of(s), sums);
-    }
+    for (const auto& [name, m] : models)
+        print_row(name, m, all, options_of(s), sums);
     print_sums(all, sums);
-}
-
-struct named_model {
-    std::string name;
-    milp::model model;
-};
-
-std::vector<named_model> read_models(const std::string& place) {
-    std::vector<named_model> all;
-    for (const auto& file : models_in(place))
-        all.push_back({file.stem().stem().string(), milp::read_mps(file.string())});
-    return all;
 }
 
 /// What takes 0.4 to 6 s on one thread.
@@ -298,6 +308,30 @@ void bench_scaling(const contestant& ours, const settings& s) {
     bench_scaling("made from seeds", made_models(), ours, s);
 }
 
+void write_models(const std::string& folder) {
+    std::filesystem::create_directories(folder);
+    for (const auto& [name, m] : bench::seeded_models())
+        std::ofstream{std::filesystem::path{folder} / (name + ".mps")} << milp::model_to_mps(m);
+}
+
+/// One line of JSON; a number that isn't finite is missing.
+void print_answer(const milp::model& m, const settings& s) {
+    auto options = options_of(s);
+    std::stop_source source;
+    options.stop = source.get_token();
+    const double start = processor_seconds();
+    const std::jthread watch{[&](const std::stop_token& finished) {
+        while (!finished.stop_requested() && processor_seconds() - start < s.processor_limit)
+            std::this_thread::sleep_for(std::chrono::milliseconds{10});
+        source.request_stop();
+    }};
+    const auto r = milp::solve(m, options);
+    std::printf("{\"seconds\": %.3f, \"nodes\": %zu", processor_seconds() - start, r.stats.nodes);
+    if (std::isfinite(r.objective)) std::printf(", \"objective\": %.12g", r.objective);
+    if (std::isfinite(r.bound)) std::printf(", \"bound\": %.12g", r.bound);
+    std::printf(", \"proven\": %s}\n", is_finished(r) ? "true" : "false");
+}
+
 settings settings_from(int count, char** arguments) {
     settings s;
     for (int i = 1; i < count; ++i) {
@@ -307,6 +341,14 @@ settings settings_from(int count, char** arguments) {
             s.only_ours = true;
         else if (argument == "--scaling")
             s.only_ours = s.scaling = true;
+        else if (argument == "--seeded")
+            s.seeded = true;
+        else if (argument == "--answer")
+            s.answer = true;
+        else if (argument == "--write" && has_value)
+            s.write_to = arguments[++i];
+        else if (argument == "--processor-limit" && has_value)
+            s.processor_limit = std::strtod(arguments[++i], nullptr);
         else if (argument == "--time-limit" && has_value)
             s.time_limit = std::strtod(arguments[++i], nullptr);
         else if (argument == "--threads" && has_value)
@@ -314,7 +356,7 @@ settings settings_from(int count, char** arguments) {
         else
             s.places.push_back(argument);
     }
-    if (s.places.empty() && !s.scaling)
+    if (s.places.empty() && !s.scaling && !s.seeded)
         for (const auto* folder : {"lp", "mip", "pipeline"})
             s.places.push_back(folder_of(folder));
     return s;
@@ -324,6 +366,14 @@ settings settings_from(int count, char** arguments) {
 
 int main(int count, char** arguments) try {
     const auto s = settings_from(count, arguments);
+    if (!s.write_to.empty()) {
+        write_models(s.write_to);
+        return 0;
+    }
+    if (s.answer) {
+        print_answer(milp::read_mps(s.places.front()), s);
+        return 0;
+    }
     const auto all = contestants(s);
     for (std::size_t i = 1; i < all.size(); ++i)
         std::printf("%s: %.1f ms taken off\n", all[i].name.c_str(), 1e3 * all[i].overhead);
@@ -331,8 +381,9 @@ int main(int count, char** arguments) try {
         bench_scaling(all.front(), s);
         return 0;
     }
+    if (s.seeded) bench_beside_others("made from seeds", bench::seeded_models(), all, s);
     for (const auto& place : s.places)
-        bench_beside_others(place, all, s);
+        bench_beside_others(std::filesystem::path{place}.filename().string(), read_models(place), all, s);
 } catch (const std::exception& e) {
     std::cerr << "bench_milp: " << e.what() << '\n';
     return 2;

@@ -1,7 +1,7 @@
 // What the planner reaches, and when: every problem file of a folder is planned once, and the acceptance points of the
 // planner are read off the history of its search. Markdown tables on standard output.
 //
-//     bench_planner [--time SECONDS] [--threads N] [--seed N] [--only TEXT]... [--without PART]... [--large]
+//     bench_planner [--time SECONDS] [--threads N] [--seed N] [--only TEXT]... [--without STRATEGY]... [--large]
 //                   [--csv FILE] [--json FILE] [--svg FILE] [--reference FILE.csv] [FOLDER | PROBLEM.json]...
 //
 // By default the problems of the tests, 10 seconds and 2 threads. `--only` keeps the problems whose names hold the
@@ -374,7 +374,7 @@ std::string csv_of(const std::vector<row>& rows) {
     std::string text = "problem,seconds,part,objective,bound\n";
     for (const auto& r : rows)
         for (const auto& step : r.planned.history)
-            text += r.of.name + ',' + format_number(step.seconds) + ',' + step.part + ',' +
+            text += r.of.name + ',' + format_number(step.seconds) + ',' + step.strategy + ',' +
                     (step.objective.is_unlimited() ? "" : exact_number(step.objective.value())) + ',' +
                     exact_number(step.bound.value()) + '\n';
     return text;
@@ -398,14 +398,15 @@ nlohmann::ordered_json json_of(const row& r) {
         entry["published_method"] = r.known->method;
         if (r.known->best_known) entry["best_known"] = *r.known->best_known;
     }
-    for (const auto& part : r.planned.parts)
-        entry["parts"].push_back({{"name", part.name},
-                                  {"runs", part.runs},
-                                  {"seconds", part.seconds},
-                                  {"schedules", part.schedules},
-                                  {"bounds", part.bounds}});
+    for (const auto& one : r.planned.contributions)
+        entry["strategies"].push_back({{"name", one.name},
+                                       {"runs", one.runs},
+                                       {"seconds", one.seconds},
+                                       {"schedules", one.schedules},
+                                       {"bounds", one.bounds}});
     for (const auto& step : r.planned.history) {
-        nlohmann::ordered_json one{{"part", step.part}, {"seconds", step.seconds}, {"bound", step.bound.value()}};
+        nlohmann::ordered_json one{
+            {"strategy", step.strategy}, {"seconds", step.seconds}, {"bound", step.bound.value()}};
         if (!step.objective.is_unlimited()) one["objective"] = step.objective.value();
         entry["history"].push_back(std::move(one));
     }

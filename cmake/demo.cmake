@@ -5,7 +5,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/bootstrap.cmake)
 
 set(name llama2-7b-4k-p4)
 optpipe_configure(release)
-optpipe_build(release optpipe_program)
+optpipe_build(release optpipe_cli)
 file(MAKE_DIRECTORY ${optpipe_source}/build/demo)
 message(NOTICE "")
 optpipe_run(

@@ -9,6 +9,10 @@ foreach(layer IN LISTS layers)
     get_target_property(packages optpipe_${layer} OPTPIPE_PACKAGES)
     string(APPEND packages_of_layers "set(_optpipe_packages_${layer} ${packages})\n")
 endforeach()
+# What find_package(optpipe) stands for: optpipe::optpipe, and all that it links.
+get_target_property(default_layers optpipe_optpipe INTERFACE_LINK_LIBRARIES)
+list(TRANSFORM default_layers REPLACE "^optpipe::" "")
+list(APPEND default_layers optpipe)
 
 install(
     EXPORT optpipe_targets
@@ -17,6 +21,13 @@ install(
     DESTINATION ${package_dir}
     COMPONENT optpipe_development
 )
+if(OPTPIPE_BUILD_COMPILED)
+    install(TARGETS optpipe_compiled EXPORT optpipe_targets ARCHIVE COMPONENT optpipe_development)
+    get_target_property(packages optpipe_optpipe OPTPIPE_PACKAGES)
+    list(APPEND layers compiled)
+    string(APPEND packages_of_layers "set(_optpipe_packages_compiled ${packages})\n")
+endif()
+include(${CMAKE_CURRENT_LIST_DIR}/optpipe_pkgconfig.cmake)
 configure_package_config_file(
     ${PROJECT_SOURCE_DIR}/cmake/optpipeConfig.cmake.in
     ${PROJECT_BINARY_DIR}/optpipeConfig.cmake
@@ -28,7 +39,7 @@ write_basic_package_version_file(
 )
 install(
     FILES ${PROJECT_BINARY_DIR}/optpipeConfig.cmake ${PROJECT_BINARY_DIR}/optpipeConfigVersion.cmake
-          ${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake
+          ${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake ${PROJECT_SOURCE_DIR}/cmake/optpipe_packages.cmake
     DESTINATION ${package_dir}
     COMPONENT optpipe_development
 )

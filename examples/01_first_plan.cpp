@@ -54,7 +54,7 @@ int main() {
         const auto other = optpipe::build_schedule(problem, builder);
         const std::string name{builder.name};
         const auto row = other ? optpipe::make_comparison_row(optpipe::make_report(problem, name, *other))
-                               : optpipe::make_comparison_row(name, other.why());
+                               : optpipe::make_comparison_row(problem, name, other.why());
         others.push_back(optpipe::make_baseline(row, report.measures.objective));
     };
     compare(optpipe::gpipe);

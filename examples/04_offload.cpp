@@ -1,8 +1,8 @@
-// Rung 4: activations that travel.
+// Rung 4: activations that are offloaded.
 //
 // What a forward stashes may leave for the host's memory and come back before its gradient needs it. An offload policy
-// says of each stage whether it must, may, or must not; the planner does the rest: which microbatch travels, when, and
-// what waits for whom where several devices share a link.
+// says of each stage whether it must, may, or must not; the planner does the rest: which microbatch is offloaded, when,
+// and what waits for whom where several devices share a link.
 
 #include <optpipe/optpipe.hpp>
 
@@ -16,24 +16,25 @@ using namespace optpipe;
 /// Two devices with four stages each, in a loop, so that the lifespans of stashes differ within a device.
 constexpr graph<2, 8, placement::loop<4>> shape{};
 
-/// A policy of your own is a type with `decide`. This one lets long stages travel wherever they are.
-struct if_away_for_long {
+/// A policy of your own is a type with `decide`. This one lets long stages be offloaded wherever they are.
+struct if_offloaded_for_long {
     double round_trips = 4.0;
     constexpr offload_decision decide(const offload_candidate& c) const {
         return c.lifespan > round_trips * c.round_trip ? offload_decision::permit : offload_decision::forbid;
     }
 };
-static_assert(check_offload_policy<if_away_for_long>());
+static_assert(check_offload_policy<if_offloaded_for_long>());
 
 template <class Policy> comparison_row plan(const problem& p, const std::string& name, const Policy& policy) {
     // The planner takes the policy too: only it can tell "must" from "may".
     const auto schedule = build_schedule(p, adaptive_builder<Policy>{policy});
-    if (!schedule) return make_comparison_row(name, schedule.why());
+    if (!schedule) return make_comparison_row(p, name, schedule.why());
     return make_comparison_row(make_report(p, name, *schedule));
 }
 
 problem with_memory(double limit) {
-    // F, I and W take 1 on every stage, a stash of 1 travels in 0.75 each way, and both devices share one host link.
+    // F, I and W take 1 on every stage, a transfer of a stash of 1 takes 0.75 each way, and both devices share one host
+    // link.
     stage_costs costs{duration{1}, duration{1}, duration{1}, memory_size{1}, memory_size{0.5}, {}};
     costs.transfer = transfer_times{duration{0.75}, duration{0.75}};
     auto p = to_problem(make_problem(shape, uniform_memory{costs}, memory_size{limit}));
@@ -52,7 +53,8 @@ int main() {
         write_comparison(std::cout, p,
                          {plan(p, "never", offload::never{}),
                           plan(p, "longest lifespan first, half", offload::longest_lifespan_first{0.5}),
-                          plan(p, "always", offload::always{}), plan(p, "if away for long", if_away_for_long{}),
+                          plan(p, "always", offload::always{}),
+                          plan(p, "if offloaded for long", if_offloaded_for_long{}),
                           plan(p, "solver decides", offload::solver_decides{})});
         std::cout << '\n';
     }

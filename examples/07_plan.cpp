@@ -23,7 +23,7 @@ int main() {
     optpipe::plan_options options{.time_limit = 3s};
     // Called at every better schedule and every better bound.
     options.progress = [](const optpipe::search_step& step) {
-        std::cout << step.part << ": " << optpipe::format_number(step.objective) << ", no schedule takes less than "
+        std::cout << step.strategy << ": " << optpipe::format_number(step.objective) << ", no schedule takes less than "
                   << optpipe::format_number(step.bound) << '\n';
     };
 

@@ -6,8 +6,8 @@
 // one passes numbers on, so that everybody can see that they arrive.
 
 #include <optpipe/execution.hpp>
+#include <optpipe/program/lower.hpp>
 #include <optpipe/schedule.hpp>
-#include <optpipe/schedule/lower.hpp>
 
 #include <chrono>
 #include <cstddef>

@@ -69,7 +69,7 @@ int main(int count, char** arguments) try {
     for (std::size_t k = 0; k < steps; k += 5)
         std::cout << "step " << k << ": " << losses[k] << " nats per byte\n";
     std::cout << "step " << steps - 1 << ": " << losses.back() << "; with half the memory and "
-              << measure(tight, *planned).offloads << " stashes that travel in each step: " << again.back() << '\n';
+              << measure(tight, *planned).offloads << " offloaded stashes in each step: " << again.back() << '\n';
     return losses == again && losses.back() < losses.front() ? 0 : 1;
 } catch (const error& e) {
     std::cerr << e.what() << '\n';

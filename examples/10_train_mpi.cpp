@@ -1,7 +1,7 @@
 // Rung 10: the model again, on processes.
 //
 // Each rank is a process with the stages that it holds; activations and gradients go by MPI. The lanes are threads, as
-// on rung 8, so that messages and stashes travel while the rank computes. All processes make the same plan, as it
+// on rung 8, so that messages and stashes move while the rank computes. All processes make the same plan, as it
 // depends on the problem alone, and rank 0 prints the losses.
 //
 //     mpirun -n 4 example_10_train_mpi [TEXT]
@@ -38,7 +38,7 @@ int main(int count, char** arguments) try {
     auto& executor = here.executor();
     const auto text = read_file(count > 1 ? arguments[1] : "../README.md");
 
-    // As many stages as processes, in half the memory that 1F1B needs: some stashes have to travel.
+    // As many stages as processes, in half the memory that 1F1B needs: some stashes have to be offloaded.
     const graph<dynamic, dynamic> line{executor.ranks(), 2 * executor.ranks()};
     auto stages = language_model::make_stages<float>(shape, 8, executor.ranks(), 1);
     auto p = problem_of(stages, to_any_graph(line), duration{0.8});
@@ -60,7 +60,7 @@ int main(int count, char** arguments) try {
     const double last = from_last(model.losses().back(), executor.ranks());
     if (executor.self() == rank{0})
         std::cout << executor.ranks() << " processes, " << measure(p, *planned).offloads
-                  << " stashes that travel in each step; nats per byte: " << first << ", after " << steps
+                  << " offloaded stashes in each step; nats per byte: " << first << ", after " << steps
                   << " steps: " << last << '\n';
     return last < first ? 0 : 1;
 } catch (const error& e) {

@@ -8,8 +8,8 @@
 #include <optpipe/execution/cuda/device.hpp>
 #include <optpipe/execution/nccl/executor.hpp>
 #include <optpipe/pipeline/make_problem.hpp>
+#include <optpipe/program/lower.hpp>
 #include <optpipe/schedule.hpp>
-#include <optpipe/schedule/lower.hpp>
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -122,8 +122,8 @@ private:
     cuda::pinned_slab seen_{microbatches};
 };
 
-/// A stage on each rank, with room for two stashes; what is more travels.
-std::vector<rank_program> make_programs(std::size_t ranks) {
+/// A stage on each rank, with room for two stashes; the others are offloaded.
+per_rank<rank_program> make_programs(std::size_t ranks) {
     const duration unit{1.0};
     const stage_costs each{unit, unit, unit, memory_size{1}, memory_size{1}, transfer_times{0.5 * unit, 0.5 * unit}};
     const auto p = to_problem(

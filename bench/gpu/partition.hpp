@@ -6,7 +6,7 @@
 #include <optpipe/execution/cuda/green_contexts.hpp>
 #include <optpipe/execution/cuda/options.hpp>
 #include <optpipe/execution/cuda/stream.hpp>
-#include <optpipe/schedule/program.hpp>
+#include <optpipe/program/ir.hpp>
 
 #include <cstddef>
 #include <memory>

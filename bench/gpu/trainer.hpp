@@ -4,7 +4,7 @@
 #include "../../examples/language_model/shape.hpp"
 #include <optpipe/core/index.hpp>
 #include <optpipe/pipeline/graph.hpp>
-#include <optpipe/schedule/program.hpp>
+#include <optpipe/program/ir.hpp>
 #include <optpipe/schedule/schedule.hpp>
 
 #include <cstddef>

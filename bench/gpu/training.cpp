@@ -16,11 +16,11 @@
 #include <optpipe/execution/cuda/device.hpp>
 #include <optpipe/io/file.hpp>
 #include <optpipe/io/write_json.hpp>
+#include <optpipe/program/check.hpp>
+#include <optpipe/program/lower.hpp>
 #include <optpipe/schedule/builders/one_forward_one_backward.hpp>
 #include <optpipe/schedule/builders/zero_bubble_h1.hpp>
-#include <optpipe/schedule/evaluate.hpp>
-#include <optpipe/schedule/lower.hpp>
-#include <optpipe/schedule/program_check.hpp>
+#include <optpipe/schedule/time/evaluate.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -105,7 +105,7 @@ private:
     }
 
     /// Buffers lie in one piece each; what is lost to gaps comes on top of the limit.
-    std::vector<rank_program> programs_of(const schedule& s) const {
+    per_rank<rank_program> programs_of(const schedule& s) const {
         auto open = p_;
         for (auto& limit : open.memory_limit)
             limit = memory_size::unlimited();

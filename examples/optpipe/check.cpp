@@ -1,5 +1,11 @@
 #include "commands.hpp"
-#include <optpipe/optpipe.hpp>
+#include "files.hpp"
+#include <optpipe/core/format.hpp>
+#include <optpipe/io/escape.hpp>
+#include <optpipe/schedule/time/measure.hpp>
+#include <optpipe/schedule/time/validate.hpp>
+
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <iostream>
@@ -7,6 +13,8 @@
 
 namespace program {
 namespace {
+
+using nlohmann::ordered_json;
 
 std::vector<optpipe::violation> violations_of(const optpipe::problem& p, const optpipe::schedule_document& document) {
     const auto timed = optpipe::to_schedule(p, document);
@@ -21,31 +29,64 @@ std::vector<optpipe::violation> violations_of(const optpipe::problem& p, const o
     return found;
 }
 
-} // namespace
+void print_violations(const std::vector<optpipe::violation>& violations) {
+    constexpr std::size_t most_shown = 20;
+    std::cout << "INVALID: " << violations.size() << (violations.size() == 1 ? " violation\n" : " violations\n");
+    for (std::size_t i = 0; i < std::min(violations.size(), most_shown); ++i)
+        std::cout << violations[i].text() << '\n';
+    if (violations.size() > most_shown) std::cout << "and " << violations.size() - most_shown << " more\n";
+}
 
-int check(const check_options& options) {
-    const auto p = optpipe::read_problem(options.problem);
-    const auto document = optpipe::read_schedule(options.schedule);
-    if (document.problem_name != p.name)
-        std::cerr << "optpipe: note: the schedule is for problem \"" << optpipe::printable(document.problem_name)
-                  << "\", this one is \"" << optpipe::printable(p.name) << "\"\n";
-    const auto violations = violations_of(p, document);
-    if (!violations.empty()) {
-        constexpr std::size_t most_shown = 20;
-        std::cout << "INVALID: " << violations.size() << (violations.size() == 1 ? " violation\n" : " violations\n");
-        for (std::size_t i = 0; i < std::min(violations.size(), most_shown); ++i)
-            std::cout << violations[i].text() << '\n';
-        if (violations.size() > most_shown) std::cout << "and " << violations.size() - most_shown << " more\n";
-        return invalid_schedule;
-    }
-    const auto m = optpipe::measure(p, optpipe::to_schedule(p, document));
+void print_measures(const optpipe::problem& p, const optpipe::measures& m) {
     std::cout << "valid objective=" << optpipe::format_number(m.objective)
               << " bubble_rate=" << optpipe::format_number(m.bubble_rate, 4) << " offloads=" << m.offloads
               << " peak_memory=[";
     for (const auto r : p.graph.all_ranks())
         std::cout << (r.value() == 0 ? "" : ", ") << optpipe::format_number(m.peak_memory[r]);
     std::cout << "]\n";
-    return success;
+}
+
+/// Text of a file may be broken UTF-8, which JSON can't hold.
+std::string dumped(const ordered_json& document) {
+    return document.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+ordered_json to_json(const optpipe::problem& p, const std::vector<optpipe::violation>& violations) {
+    ordered_json result{{"problem", p.name}, {"valid", violations.empty()}, {"violations", ordered_json::array()}};
+    for (const auto& v : violations)
+        result["violations"].push_back({{"place", v.place}, {"reason", v.reason}});
+    return result;
+}
+
+void add_measures(ordered_json& result, const optpipe::problem& p, const optpipe::measures& m) {
+    result["time_unit"] = p.time_unit;
+    result["memory_unit"] = p.memory_unit;
+    result["objective"] = m.objective.value();
+    result["bubble_rate"] = m.bubble_rate;
+    result["offloads"] = m.offloads;
+    for (const auto peak : m.peak_memory)
+        result["peak_memory"].push_back(peak.value());
+}
+
+} // namespace
+
+int check(const check_options& options) {
+    const outputs none{{{"PROBLEM", options.problem}, {"SCHEDULE", options.schedule}}, {}};
+    const auto p = read_problem(options.problem);
+    const auto document = read_schedule(options.schedule);
+    if (document.problem_name != p.name)
+        std::cerr << "optpipe: note: the schedule is for problem \"" << optpipe::printable(document.problem_name)
+                  << "\", this one is \"" << optpipe::printable(p.name) << "\"\n";
+    const auto violations = violations_of(p, document);
+    auto result = to_json(p, violations);
+    if (violations.empty()) {
+        const auto m = optpipe::measure(p, optpipe::to_schedule(p, document));
+        options.json ? add_measures(result, p, m) : print_measures(p, m);
+    } else if (!options.json) {
+        print_violations(violations);
+    }
+    if (options.json) std::cout << dumped(result);
+    return violations.empty() ? success : invalid_schedule;
 }
 
 } // namespace program

@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-/// What the program can do. Each returns its exit status (spec: bad input is 2, no schedule is 3) or throws an
-/// `optpipe::error`, which is 2 as well.
+/// What the program can do. Each returns its exit status, or throws an `optpipe::error`, which is bad input as well.
 namespace program {
 
 inline constexpr int success = 0;
@@ -15,6 +14,8 @@ inline constexpr int invalid_schedule = 1;
 inline constexpr int bad_input = 2;
 inline constexpr int no_schedule = 3;
 inline constexpr int no_solution = 3;
+/// By the first SIGINT or SIGTERM; what was found is written and printed.
+inline constexpr int stopped_by_signal = 4;
 
 struct plan_options {
     std::string problem;
@@ -30,6 +31,7 @@ struct plan_options {
     std::string out;
     std::string svg;
     std::string trace;
+    bool json = false;
     bool quiet = false;
 };
 int plan(const plan_options& options);
@@ -43,6 +45,7 @@ int compare(const compare_options& options);
 struct check_options {
     std::string problem;
     std::string schedule;
+    bool json = false;
 };
 int check(const check_options& options);
 
@@ -52,6 +55,7 @@ struct run_options {
     std::size_t steps = 1;
     /// Seconds that a unit of the problem's time takes.
     std::optional<double> scale;
+    bool progress = false;
     std::string out;
     std::string svg;
     std::string trace;
@@ -65,6 +69,10 @@ struct draw_options {
     std::string measured;
     std::string svg;
     std::string trace;
+    /// "3", or "2-5"; empty: all.
+    std::string ranks;
+    std::optional<double> from;
+    std::optional<double> to;
 };
 int draw(const draw_options& options);
 

@@ -1,8 +1,22 @@
 #include "commands.hpp"
+#include "files.hpp"
 #include "schedule_file.hpp"
-#include <optpipe/optpipe.hpp>
+#include "terminal.hpp"
+#include <optpipe/core/format.hpp>
+#include <optpipe/io/chrome_trace.hpp>
+#include <optpipe/io/svg.hpp>
+#include <optpipe/io/text.hpp>
+#include <optpipe/schedule/time/differences.hpp>
+#include <optpipe/schedule/time/evaluate.hpp>
+#include <optpipe/schedule/time/validate.hpp>
 
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
 #include <iostream>
+#include <optional>
+#include <string>
+#include <string_view>
 
 namespace program {
 namespace {
@@ -22,29 +36,86 @@ optpipe::schedule_report read_measurement(const optpipe::problem& p, const optpi
                                           const std::string& path) {
     const auto [document, schedule] = read_schedule_for(p, path);
     if (auto violations = optpipe::measurement_violations(plan.schedule, schedule); !violations.empty())
-        throw optpipe::input_error{optpipe::printable(path, 400), std::move(violations)};
+        throw optpipe::input_error{name_of(path), std::move(violations)};
     return optpipe::make_report(p, document.method, schedule);
 }
 
-void draw_overlay(const draw_options& options, const optpipe::problem& p, const optpipe::schedule_report& plan) {
-    const auto measured = read_measurement(p, plan, options.measured);
-    if (!options.svg.empty()) optpipe::write_file(options.svg, optpipe::overlay_to_svg(p, plan, measured));
-    if (!options.trace.empty()) optpipe::write_file(options.trace, optpipe::overlay_to_chrome_trace(p, plan, measured));
-    optpipe::write_overlay_grid(std::cout, p, plan, measured);
-    optpipe::write_differences(std::cout, p, optpipe::compare_kinds(plan.schedule, measured.schedule));
+/// Takes a number off the start of a text.
+std::optional<std::size_t> take_number(std::string_view& text) {
+    std::size_t number = 0;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (code != std::errc{}) return std::nullopt;
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    return number;
+}
+
+void restrict_ranks(optpipe::view_window& window, const std::string& ranks, std::size_t count) {
+    std::string_view text = ranks;
+    const auto first = take_number(text);
+    auto last = first;
+    if (first && text.starts_with('-')) {
+        text.remove_prefix(1);
+        last = take_number(text);
+    }
+    if (!first || !last || !text.empty() || *first > *last)
+        throw optpipe::error{"--ranks: must be a rank, or two as in 2-5, is " + optpipe::printable(ranks)};
+    if (*last >= count)
+        throw optpipe::error{"--ranks: there is no rank " + std::to_string(*last) + ", the last is " +
+                             std::to_string(count - 1)};
+    window.first_rank = *first;
+    window.last_rank = *last;
+}
+
+optpipe::duration last_end(const optpipe::schedule& s) {
+    optpipe::duration end{};
+    for (const auto& timed : s.operations)
+        end = std::max(end, timed.end);
+    return end;
+}
+
+optpipe::view_window window_of(const draw_options& options, const optpipe::problem& p, optpipe::duration end) {
+    optpipe::view_window window;
+    if (!options.ranks.empty()) restrict_ranks(window, options.ranks, p.graph.ranks());
+    if (options.from) window.from = optpipe::duration{*options.from};
+    if (options.to) window.to = optpipe::duration{*options.to};
+    if (!(window.from < window.to)) throw optpipe::error{"--from must be before --to"};
+    if (window.from >= end && options.from)
+        throw optpipe::error{"--from: nothing is left to draw, the schedule ends at " + optpipe::format_number(end)};
+    return window;
 }
 
 } // namespace
 
 int draw(const draw_options& options) {
-    if (options.svg.empty() && options.trace.empty() && options.measured.empty())
-        throw optpipe::error{"draw: nothing to write; give --svg, --trace or --measured"};
-    const auto p = optpipe::read_problem(options.problem);
+    outputs files{{{"SCHEDULE", options.schedule}, {"--problem", options.problem}, {"--measured", options.measured}},
+                  {{"--svg", options.svg}, {"--trace", options.trace}}};
+    const auto p = read_problem(options.problem);
     const auto plan = read_plan(p, options.schedule);
-    if (!options.measured.empty()) return draw_overlay(options, p, plan), success;
-    if (!options.svg.empty()) optpipe::write_file(options.svg, optpipe::schedule_to_svg(p, plan));
-    if (!options.trace.empty()) optpipe::write_file(options.trace, optpipe::schedule_to_chrome_trace(p, plan));
-    return success;
+    std::optional<optpipe::schedule_report> measured;
+    if (!options.measured.empty()) measured = read_measurement(p, plan, options.measured);
+    const auto end = std::max(last_end(plan.schedule), measured ? last_end(measured->schedule) : optpipe::duration{});
+    const auto window = window_of(options, p, end);
+
+    optpipe::svg_options figure;
+    figure.window = window;
+    files.write("--svg", [&] {
+        return measured ? optpipe::overlay_to_svg(p, plan, *measured, figure)
+                        : optpipe::schedule_to_svg(p, plan, figure);
+    });
+    files.write("--trace", [&] {
+        return measured ? optpipe::overlay_to_chrome_trace(p, plan, *measured, window)
+                        : optpipe::schedule_to_chrome_trace(p, plan, window);
+    });
+    optpipe::grid_options grid;
+    grid.width = columns();
+    grid.window = window;
+    if (measured) {
+        optpipe::write_overlay_grid(files.text(), p, plan, *measured, grid);
+        optpipe::write_differences(files.text(), p, optpipe::compare_kinds(plan.schedule, measured->schedule));
+    } else if (options.svg.empty() && options.trace.empty()) {
+        optpipe::write_grid(files.text(), p, plan, grid);
+    }
+    return files.status(success);
 }
 
 } // namespace program

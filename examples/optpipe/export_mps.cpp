@@ -1,13 +1,12 @@
 #include "commands.hpp"
+#include "files.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/formulation/formulate.hpp>
 #include <optpipe/io/escape.hpp>
-#include <optpipe/io/file.hpp>
-#include <optpipe/io/json_problem.hpp>
 #include <optpipe/milp/io/write_mps.hpp>
-#include <optpipe/schedule/bounds.hpp>
+#include <optpipe/schedule/bounds/structural_bounds.hpp>
 #include <optpipe/schedule/builders/adaptive.hpp>
-#include <optpipe/schedule/evaluate.hpp>
+#include <optpipe/schedule/time/evaluate.hpp>
 
 #include <cstddef>
 #include <iomanip>
@@ -71,37 +70,39 @@ formulation::options options_for(const optpipe::problem& p, const export_mps_opt
     return o;
 }
 
-void print_line(std::string_view name, const optpipe::milp::model_size& s) {
-    std::cout << std::left << std::setw(18) << name << std::right << std::setw(10) << s.variables << std::setw(10)
-              << s.integers << std::setw(10) << s.rows << std::setw(10) << s.nonzeros << '\n';
+void print_line(std::ostream& out, std::string_view name, const optpipe::milp::model_size& s) {
+    out << std::left << std::setw(18) << name << std::right << std::setw(10) << s.variables << std::setw(10)
+        << s.integers << std::setw(10) << s.rows << std::setw(10) << s.nonzeros << '\n';
 }
 
-void print_sizes(const formulation::formulated& f) {
-    std::cout << std::left << std::setw(18) << "family" << std::right << std::setw(10) << "variables" << std::setw(10)
-              << "integers" << std::setw(10) << "rows" << std::setw(10) << "nonzeros" << '\n';
+void print_sizes(std::ostream& out, const formulation::formulated& f) {
+    out << std::left << std::setw(18) << "family" << std::right << std::setw(10) << "variables" << std::setw(10)
+        << "integers" << std::setw(10) << "rows" << std::setw(10) << "nonzeros" << '\n';
     for (std::size_t k = 0; k < formulation::families; ++k)
         if (const auto& s = f.sizes[k]; s.variables + s.rows > 0)
-            print_line(formulation::name_of(static_cast<formulation::family>(k)), s);
-    print_line("all", f.size());
-    std::cout << "horizon " << optpipe::format_number(f.horizon)
-              << (f.is_exact ? "" : "; microbatches keep their order, so its optimum need not be that of the problem")
-              << '\n';
+            print_line(out, formulation::name_of(static_cast<formulation::family>(k)), s);
+    print_line(out, "all", f.size());
+    out << "horizon " << optpipe::format_number(f.horizon)
+        << (f.is_exact ? "" : "; microbatches keep their order, so its optimum need not be that of the problem")
+        << '\n';
 }
 
 } // namespace
 
 int export_mps(const export_mps_options& options) {
-    const auto p = optpipe::read_problem(options.problem);
+    outputs files{{{"PROBLEM", options.problem}}, {{"--out", options.out}}};
+    const auto p = read_problem(options.problem);
     const auto f = formulation::formulate(p, options_for(p, options));
     if (!f) {
-        std::cerr << "optpipe: " << optpipe::printable(options.problem, 400) << ": " << optpipe::describe(f.why())
-                  << '\n';
+        std::cerr << "optpipe: " << name_of(options.problem) << ": " << optpipe::describe(f.why()) << '\n';
         return bad_input;
     }
-    auto text = optpipe::milp::model_to_mps((*f)->model);
-    optpipe::write_file(options.out, options.out.ends_with(".gz") ? compressed(std::move(text)) : text);
-    print_sizes(**f);
-    return success;
+    files.write("--out", [&] {
+        auto text = optpipe::milp::model_to_mps((*f)->model);
+        return options.out.ends_with(".gz") ? compressed(std::move(text)) : text;
+    });
+    print_sizes(files.text(), **f);
+    return files.status(success);
 }
 
 } // namespace program

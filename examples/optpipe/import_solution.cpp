@@ -1,15 +1,15 @@
 #include "commands.hpp"
+#include "files.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/formulation/named_plan.hpp>
 #include <optpipe/formulation/schedule_of.hpp>
 #include <optpipe/io/escape.hpp>
-#include <optpipe/io/file.hpp>
-#include <optpipe/io/json_problem.hpp>
 #include <optpipe/io/json_tree.hpp>
 #include <optpipe/io/write_json.hpp>
-#include <optpipe/schedule/bounds.hpp>
-#include <optpipe/schedule/evaluate.hpp>
+#include <optpipe/schedule/bounds/structural_bounds.hpp>
+#include <optpipe/schedule/time/evaluate.hpp>
 
+#include <cstddef>
 #include <iostream>
 #include <string>
 #include <string_view>
@@ -47,10 +47,12 @@ bool is_json(std::string_view text) {
 } // namespace
 
 int import_solution(const import_solution_options& options) {
-    const auto p = optpipe::read_problem(options.problem);
+    outputs files{{{"PROBLEM", options.problem}, {"SOLUTION", options.solution}}, {{"--out", options.out}}};
+    const auto p = read_problem(options.problem);
     const formulation::operation_table operations{p};
-    const auto text = optpipe::read_file(options.solution);
-    const auto source = optpipe::printable(options.solution, 400);
+    constexpr std::size_t most_bytes = std::size_t{1} << 30U;
+    const auto text = read_input(options.solution, most_bytes);
+    const auto source = name_of(options.solution);
     const auto values = is_json(text)
                             ? values_in_json(text, source)
                             : formulation::parse_solution(text, source, formulation::leading_names(operations));
@@ -61,9 +63,9 @@ int import_solution(const import_solution_options& options) {
         return no_schedule;
     }
     const auto report = optpipe::make_report(p, "imported", *timed, optpipe::bounds_of(p).best());
-    optpipe::write_file(options.out, optpipe::schedule_to_json(p, report));
-    std::cout << "objective=" << optpipe::format_number(report.measures.objective, 9) << '\n';
-    return success;
+    files.write("--out", [&] { return optpipe::schedule_to_json(p, report); });
+    files.text() << "objective=" << optpipe::format_number(report.measures.objective, 9) << '\n';
+    return files.status(success);
 }
 
 } // namespace program

@@ -1,6 +1,7 @@
 #include "commands.hpp"
 #include <optpipe/core/error.hpp>
 #include <optpipe/io/escape.hpp>
+#include <optpipe/io/suggestion.hpp>
 #include <optpipe/version.hpp>
 
 #include <CLI/CLI.hpp>
@@ -11,13 +12,29 @@
 #include <iostream>
 #include <new>
 #include <string>
+#include <vector>
 
 namespace {
+
+constexpr const char* exit_statuses =
+    "Exit status:\n"
+    "  0  done\n"
+    "  1  check: the schedule is invalid\n"
+    "  2  bad input, or an output that can't be written\n"
+    "  3  there is no schedule or no solution, or the method has none\n"
+    "  4  stopped by SIGINT (Ctrl-C) or SIGTERM: what was found is written and printed; a second signal ends the\n"
+    "     program at once";
 
 /// "nan" and "inf" are numbers to CLI11, and so is "-1" to an unsigned option.
 std::string not_negative(const std::string& text) {
     const double value = std::strtod(text.c_str(), nullptr);
     return std::isfinite(value) && value >= 0.0 ? "" : "must be finite and not negative, is " + text;
+}
+
+/// What is no number at all CLI11 refuses itself.
+std::string share(const std::string& text) {
+    const double value = std::strtod(text.c_str(), nullptr);
+    return value >= 0.0 && value <= 1.0 ? "" : "must be a share between 0 and 1, is " + text;
 }
 
 void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& chosen) {
@@ -33,17 +50,16 @@ void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& cho
     command->add_option("--threads", o.threads, "Threads to search with (default: one for each of the machine's cores)")
         ->check(not_negative);
     command
-        ->add_option(
-            "--seed", o.seed,
-            "Of the random numbers that a search draws; without a time limit the same seed gives the same schedule")
+        ->add_option("--seed", o.seed,
+                     "Seed of the random numbers; without a time limit the same seed gives the same schedule")
         ->check(not_negative)
         ->capture_default_str();
     command->add_option("--gap", o.gap, "Stop once objective and bound are this close, as a share of the objective")
-        ->check(not_negative)
+        ->check(share)
         ->capture_default_str();
     command->add_flag("--deterministic", o.deterministic,
-                      "With a time limit: search in rounds whose outcome doesn't depend on the number of threads");
-    command->add_option("--without", o.without, "Methods and parts of the search to do without, separated by commas")
+                      "With a time limit: a search whose outcome doesn't depend on the number of threads");
+    command->add_option("--without", o.without, "Methods and search strategies to leave out, separated by commas")
         ->delimiter(',');
     command->add_option("--cache", o.cache, "Keep plans in this folder, and begin with what is there");
     command->add_flag("--progress", o.progress,
@@ -51,6 +67,7 @@ void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& cho
     command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1)");
     command->add_option("--svg", o.svg, "Write a picture of it");
     command->add_option("--trace", o.trace, "Write a Chrome trace of it, for Perfetto");
+    command->add_flag("--json", o.json, "Print the result as JSON, in place of the text");
     command->add_flag("--quiet", o.quiet, "Print nothing but errors");
     command->callback([&] { chosen = [&] { return program::plan(o); }; });
 }
@@ -67,6 +84,7 @@ void add_check(CLI::App& app, program::check_options& o, std::function<int()>& c
         app.add_subcommand("check", "Say whether a schedule is valid, and if not, all that is wrong with it");
     command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1)")->required();
     command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1)")->required();
+    command->add_flag("--json", o.json, "Print the result as JSON, in place of the text");
     command->callback([&] { chosen = [&] { return program::check(o); }; });
 }
 
@@ -83,6 +101,7 @@ void add_run(CLI::App& app, program::run_options& o, std::function<int()>& chose
                      "Seconds that a unit of the problem's time takes (default: such that a step takes half a second, "
                      "or half a millisecond per operation)")
         ->check(not_negative);
+    command->add_flag("--progress", o.progress, "Say on standard error how long each step took");
     command->add_option("--out", o.out, "Write what was measured (optpipe.schedule/1)");
     command->add_option("--svg", o.svg, "Write a picture of plan and measurement");
     command->add_option("--trace", o.trace, "Write a Chrome trace of both, for Perfetto");
@@ -91,13 +110,18 @@ void add_run(CLI::App& app, program::run_options& o, std::function<int()>& chose
 }
 
 void add_draw(CLI::App& app, program::draw_options& o, std::function<int()>& chosen) {
-    auto* command = app.add_subcommand("draw", "Draw a schedule, or a measurement over it");
+    auto* command =
+        app.add_subcommand("draw", "Draw a schedule, or a measurement over it; as text where no file is asked for");
     command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1)")->required();
     command->add_option("--problem", o.problem, "The problem that it is for")->required();
     command->add_option("--measured", o.measured,
                         "What was measured of it (optpipe.schedule/1): draw both, and print them and how they differ");
     command->add_option("--svg", o.svg, "Where the picture goes");
     command->add_option("--trace", o.trace, "Where a Chrome trace goes, for Perfetto");
+    command->add_option("--ranks", o.ranks, "Draw these ranks alone: one, or the first and the last as in 2-5");
+    command->add_option("--from", o.from, "Draw what is later than this, in the problem's unit of time")
+        ->check(not_negative);
+    command->add_option("--to", o.to, "Draw what is earlier than this")->check(not_negative);
     command->callback([&] { chosen = [&] { return program::draw(o); }; });
 }
 
@@ -109,11 +133,9 @@ void add_solve(CLI::App& app, program::solve_options& o, std::function<int()>& c
         ->check(not_negative);
     command->add_option("--threads", o.threads, "Threads (default: one for each of the machine's)")
         ->check(not_negative);
-    command->add_option("--seed", o.seed, "Of the random numbers that the search draws")
-        ->check(not_negative)
-        ->capture_default_str();
+    command->add_option("--seed", o.seed, "Seed of the random numbers")->check(not_negative)->capture_default_str();
     command->add_option("--gap", o.gap, "Stop once objective and bound are this close, as a share of the objective")
-        ->check(not_negative)
+        ->check(share)
         ->capture_default_str();
     command->add_flag("--log", o.log, "Say on standard error what the search does");
     command->add_option("--out", o.out, "Write status, objective, bound and solution as JSON");
@@ -149,15 +171,43 @@ void add_import_solution(CLI::App& app, program::import_solution_options& o, std
 }
 #endif
 
+std::vector<std::string> names_of_commands(const CLI::App& app) {
+    std::vector<std::string> names;
+    for (const auto* command : app.get_subcommands({}))
+        names.push_back(command->get_name());
+    return names;
+}
+
+std::vector<std::string> names_of_options(const CLI::App& command) {
+    std::vector<std::string> names;
+    for (const auto* option : command.get_options())
+        for (const auto& name : option->get_lnames())
+            names.push_back("--" + name);
+    return names;
+}
+
+/// "there is no option --tiem-limit; did you mean --time-limit?"; empty: all that begin with a dash are options.
+std::string unknown_option(const CLI::App& command) {
+    for (const auto& argument : command.remaining()) {
+        if (argument.size() < 2 || argument.front() != '-') continue;
+        const auto name = argument.substr(0, argument.find('='));
+        const auto dashes = name.starts_with("--") ? "" : "-";
+        return "there is no option " + name + optpipe::suggestion(dashes + name, names_of_options(command));
+    }
+    return "";
+}
+
 /// One line, as all messages are.
 std::string usage_message(const CLI::App* app, const CLI::Error& e) {
     const auto chosen = app->get_subcommands();
+    const auto& command = chosen.empty() ? *app : *chosen.front();
     const auto rest = app->remaining();
-    std::string reason = e.what();
-    if (chosen.empty() && !rest.empty())
-        reason = (rest.front().starts_with('-') ? "there is no option " : "there is no command ") + rest.front();
+    auto reason = unknown_option(command);
+    if (reason.empty() && chosen.empty() && !rest.empty())
+        reason = "there is no command " + rest.front() + optpipe::suggestion(rest.front(), names_of_commands(*app));
+    if (reason.empty()) reason = e.what();
     return "optpipe: " + optpipe::printable(reason, 400) + "; see optpipe " +
-           (chosen.empty() ? "" : chosen.front()->get_name() + " ") + "--help\n";
+           (chosen.empty() ? "" : command.get_name() + " ") + "--help\n";
 }
 
 int run(const std::function<int()>& command) {
@@ -178,9 +228,9 @@ int run(const std::function<int()>& command) {
 
 int main(int count, char** arguments) {
     CLI::App app{"Plans pipeline-parallel training within a memory limit, with a proof.\n"
-                 "Exit status: 0 done, 1 the schedule is invalid (check), 2 bad input, 3 there is no schedule or "
-                 "solution (or the method has none).",
+                 "A file named - is standard input, or standard output.",
                  "optpipe"};
+    app.footer(exit_statuses); // also that of each command
     app.set_version_flag("--version", std::string{"optpipe "} + optpipe::version_string);
     app.require_subcommand(1);
     app.failure_message(usage_message);

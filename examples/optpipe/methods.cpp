@@ -3,7 +3,7 @@
 #include "commands.hpp"
 #include <optpipe/io/text.hpp>
 #include <optpipe/schedule.hpp>
-#include <optpipe/schedule/builder_parameters.hpp>
+#include <optpipe/schedule/builders/builder_parameters.hpp>
 
 #include <chrono>
 #include <string>
@@ -22,7 +22,9 @@ template <class Builder> attempt run(const optpipe::problem& p, Builder builder,
     attempt done{std::string{Builder::name}, {}, 0.0};
     if constexpr (std::is_same_v<Builder, optpipe::adaptive_builder<>>) {
         if (options.time_limit) builder.effort = optpipe::dynamic;
-        const auto built = builder(p, [&] { return options.time_limit && elapsed() >= *options.time_limit; });
+        const auto built = builder(p, [&] {
+            return options.stop.stop_requested() || (options.time_limit && elapsed() >= *options.time_limit);
+        });
         done.result = built ? optpipe::time_order(p, *built) : built.why();
     } else {
         done.result = optpipe::build_schedule(p, builder);
@@ -37,13 +39,15 @@ std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method&
                                  const method_options& options) {
     std::vector<attempt> attempts;
     optpipe::for_each_builder([&](const auto& builder) {
-        if (wanted(builder.name)) attempts.push_back(run(p, builder, options));
+        if (wanted(builder.name) && !options.stop.stop_requested()) attempts.push_back(run(p, builder, options));
     });
     return attempts;
 }
 
+bool is_constructive(const attempt& a) { return a.method == optpipe::adaptive.name; }
+
 optpipe::comparison_row row_of(const optpipe::problem& p, const attempt& a) {
-    if (!a.result) return optpipe::make_comparison_row(a.method, a.result.why(), a.seconds);
+    if (!a.result) return optpipe::make_comparison_row(p, a.method, a.result.why(), a.seconds);
     return optpipe::make_comparison_row(optpipe::make_report(p, a.method, *a.result), a.seconds);
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,8 @@ struct method_options {
     /// For the builders that search.
     std::optional<double> time_limit{};
     std::uint64_t seed = 1;
+    /// Once it is requested, no further method runs, and those that search end.
+    std::stop_token stop{};
 };
 
 using wanted_method = std::function<bool(std::string_view name)>;
@@ -35,6 +38,9 @@ using wanted_method = std::function<bool(std::string_view name)>;
 /// Runs those that `wanted(name)` asks for.
 std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method& wanted,
                                  const method_options& options = {});
+
+/// Whether it is that of the planner that gives up only where nothing fits.
+bool is_constructive(const attempt& a);
 
 optpipe::comparison_row row_of(const optpipe::problem& p, const attempt& a);
 

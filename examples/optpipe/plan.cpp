@@ -1,6 +1,16 @@
 #include "commands.hpp"
+#include "files.hpp"
+#include "interruption.hpp"
 #include "methods.hpp"
-#include <optpipe/optpipe.hpp>
+#include "plan_json.hpp"
+#include "terminal.hpp"
+#include <optpipe/io/chrome_trace.hpp>
+#include <optpipe/io/svg.hpp>
+#include <optpipe/io/text.hpp>
+#include <optpipe/io/write_json.hpp>
+#include <optpipe/schedule/bounds/structural_bounds.hpp>
+#include <optpipe/schedule/time/evaluate.hpp>
+#include <optpipe/schedule/time/report.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -11,7 +21,7 @@
 #include <vector>
 #if defined(OPTPIPE_HAS_MILP)
 #include "progress.hpp"
-#include <optpipe/planner.hpp>
+#include <optpipe/planner/plan.hpp>
 
 #include <unistd.h>
 #endif
@@ -27,42 +37,50 @@ const attempt* best_of(const std::vector<attempt>& attempts, const optpipe::prob
     return best;
 }
 
-/// The adaptive planner gives up only where nothing fits; others say what they lack themselves.
+/// The constructive planner gives up only where nothing fits; others say what they lack themselves.
 const attempt& most_telling(const std::vector<attempt>& attempts) {
-    const auto found = std::find_if(attempts.begin(), attempts.end(),
-                                    [](const attempt& a) { return a.method == optpipe::adaptive.name; });
+    const auto found = std::find_if(attempts.begin(), attempts.end(), is_constructive);
     return found == attempts.end() ? attempts.back() : *found;
 }
 
 /// What isn't, `compare` lists.
 bool is_made_for_it(const optpipe::refusal& why) { return why.reason != optpipe::refusal_reason::does_not_apply; }
 
-int refuse(const plan_options& options, const std::string& reason) {
-    std::cerr << "optpipe: " << optpipe::printable(options.problem, 400) << ": " << reason << '\n';
+int refuse(const plan_options& options, const optpipe::problem& p, const std::string& reason) {
+    if (options.json) std::cout << json_of_refusal(p, reason);
+    std::cerr << "optpipe: " << name_of(options.problem) << ": " << reason << '\n';
     return no_schedule;
 }
 
-void write_files(const plan_options& options, const optpipe::problem& p, const optpipe::schedule_report& report) {
-    if (!options.out.empty()) optpipe::write_file(options.out, optpipe::schedule_to_json(p, report));
-    if (!options.svg.empty()) optpipe::write_file(options.svg, optpipe::schedule_to_svg(p, report));
-    if (!options.trace.empty()) optpipe::write_file(options.trace, optpipe::schedule_to_chrome_trace(p, report));
+void write_files(outputs& files, const optpipe::problem& p, const optpipe::schedule_report& report) {
+    files.write("--out", [&] { return optpipe::schedule_to_json(p, report); });
+    files.write("--svg", [&] { return optpipe::schedule_to_svg(p, report); });
+    files.write("--trace", [&] { return optpipe::schedule_to_chrome_trace(p, report); });
 }
 
-void print(const optpipe::problem& p, const optpipe::schedule_report& report, const std::string& story,
-           const std::vector<optpipe::baseline>& others) {
-    optpipe::write_grid(std::cout, p, report);
-    std::cout << story << optpipe::verdict(p, report, others) << '\n';
+void print(std::ostream& out, const optpipe::problem& p, const optpipe::schedule_report& report,
+           const std::string& story, const std::vector<optpipe::baseline>& others) {
+    optpipe::grid_options grid;
+    grid.width = columns();
+    optpipe::write_grid(out, p, report, grid);
+    out << story << optpipe::verdict(p, report, others) << '\n';
 }
 
-int plan_by_method(const plan_options& options, const optpipe::problem& p) {
+std::string unit_of(const optpipe::problem& p) {
+    return p.time_unit.empty() ? "" : " " + optpipe::printable(p.time_unit, 20);
+}
+
+int plan_by_method(const plan_options& options, outputs& files, const optpipe::problem& p) {
     // A method may come with parameters, as in gis:g=3.
     const auto colon = options.method.find(':');
     const auto method = options.method.substr(0, colon);
     std::optional<std::string> settings;
     if (colon != std::string::npos) settings = options.method.substr(colon + 1);
     const bool all = options.method.empty() || options.method == "best";
+    const interruption interrupted{!options.quiet};
     const auto attempts = run_methods(p, [&](std::string_view name) { return all || name == method; },
-                                      {settings, options.time_limit, options.seed});
+                                      {settings, options.time_limit, options.seed, interrupted.token()});
+    if (attempts.empty() && interrupted.is_requested()) return stopped_by_signal;
     if (attempts.empty()) {
         std::cerr << "optpipe: --method: there is no \"" << optpipe::printable(options.method) << "\"; there are best, "
                   << method_names() << '\n';
@@ -71,17 +89,19 @@ int plan_by_method(const plan_options& options, const optpipe::problem& p) {
     const auto* best = best_of(attempts, p);
     if (!best) {
         const auto& last = most_telling(attempts);
-        return refuse(options, last.method + ": " + optpipe::describe(last.result.why()));
+        return refuse(options, p, last.method + ": " + optpipe::reason_text(p, last.result.why()));
     }
     const auto report = optpipe::make_report(p, best->method, *best->result, optpipe::bounds_of(p).best());
-    write_files(options, p, report);
-    if (options.quiet) return success;
+    write_files(files, p, report);
+    const int status = files.status(interrupted.is_requested() ? stopped_by_signal : success);
+    if (options.json) std::cout << json_of(p, report, attempts);
+    if (options.json || options.quiet) return status;
     std::vector<optpipe::baseline> others;
     for (const auto& a : attempts)
         if (&a != best && (a.result || is_made_for_it(a.result.why())))
             others.push_back(optpipe::make_baseline(row_of(p, a), report.measures.objective));
-    print(p, report, "", others);
-    return success;
+    print(files.text(), p, report, "", others);
+    return status;
 }
 
 #if defined(OPTPIPE_HAS_MILP)
@@ -101,52 +121,92 @@ optpipe::plan_options options_from(const plan_options& given) {
     return options;
 }
 
-/// Who found what, one line each: "local-search   2 schedules, the best 943.2; 0.31 s".
-std::string story_of(const optpipe::plan_result& planned) {
-    std::string text;
-    for (const auto& part : planned.parts) {
-        if (part.schedules == 0 && part.bounds == 0) continue;
-        std::string finds;
-        if (part.schedules > 0)
-            finds = std::to_string(part.schedules) + (part.schedules == 1 ? " schedule, " : " schedules, the best ") +
-                    optpipe::format_number(part.objective);
-        if (part.bounds > 0) finds += (finds.empty() ? "" : "; ") + ("bound " + optpipe::format_number(part.bound));
-        text += part.name + std::string(part.name.size() < 15 ? 15 - part.name.size() : 1, ' ') + finds + "; " +
-                optpipe::format_number(part.seconds, 3) + " s\n";
+/// The part of the limit that is left to the search: what is written takes time as well, which counts where there are
+/// hundreds of thousands of operations. At least half.
+std::chrono::duration<double> time_to_search(const plan_options& options, const optpipe::problem& p, double limit) {
+    // Per operation, as measured on one core for 400,000 stages × microbatches.
+    constexpr double to_print = 2e-7;
+    constexpr double to_json = 5e-7;
+    constexpr double to_svg = 1e-7;
+    constexpr double to_trace = 1.3e-6;
+    const auto operations = static_cast<double>(5 * p.graph.stages() * p.graph.microbatches());
+    const double each = (options.quiet ? 0.0 : to_print) + (options.out.empty() ? 0.0 : to_json) +
+                        (options.svg.empty() ? 0.0 : to_svg) + (options.trace.empty() ? 0.0 : to_trace);
+    return std::chrono::duration<double>{std::max(0.5 * limit, limit - operations * each)};
+}
+
+/// "local-search   2 schedules, the best 943.2 ms; bound 940 ms; 0.31 s".
+std::string line_of(const optpipe::contribution& by, const std::string& unit) {
+    constexpr std::size_t column = 15;
+    std::string finds;
+    if (by.schedules > 0)
+        finds = std::to_string(by.schedules) + (by.schedules == 1 ? " schedule, " : " schedules, the best ") +
+                optpipe::format_number(by.objective) + unit;
+    if (by.bounds > 0) finds += (finds.empty() ? "" : "; ") + ("bound " + optpipe::format_number(by.bound)) + unit;
+    return by.name + std::string(by.name.size() < column ? column - by.name.size() : 1, ' ') + finds + "; " +
+           optpipe::format_number(by.seconds, 3) + " s\n";
+}
+
+std::string cache_text(const optpipe::plan_result& planned) {
+    if (is_from_cache(planned)) return "; the plan is from cache";
+    switch (planned.cached) {
+    case optpipe::cache_use::none: return "";
+    case optpipe::cache_use::exact: return "; the search began with a plan from cache";
+    case optpipe::cache_use::near: return "; the search began with plans of similar problems from cache";
     }
-    text += std::string{optpipe::text_of(planned.why)} + " after " + optpipe::format_number(planned.seconds, 3) + " s";
+    return "";
+}
+
+/// What found what, one line each, and why the search ended.
+std::string story_of(const optpipe::problem& p, const optpipe::plan_result& planned) {
+    const auto unit = unit_of(p);
+    std::string text;
+    for (const auto& by : planned.contributions)
+        if (by.schedules > 0 || by.bounds > 0) text += line_of(by, unit);
+    text += std::string{optpipe::text_of(planned.why)} + " after " + optpipe::format_number(planned.seconds, 3) + " s" +
+            cache_text(planned);
     if (const auto* published = optpipe::best_published(planned))
         text += "; the best published schedule is " + published->method + "'s, " +
-                optpipe::format_number(*published->objective);
+                optpipe::format_number(*published->objective) + unit;
     return text + '\n';
 }
 
-optpipe::baseline baseline_of(const optpipe::builder_result& b, optpipe::duration objective) {
-    if (!b.objective) return {b.method, optpipe::describe(b.why)};
+optpipe::baseline baseline_of(const optpipe::problem& p, const optpipe::builder_result& b,
+                              optpipe::duration objective) {
+    if (!b.objective) return {b.method, "", optpipe::reason_text(p, b.why)};
     optpipe::comparison_row row{b.method, optpipe::measures{}, "", b.seconds};
     row.result->objective = *b.objective;
     return optpipe::make_baseline(row, objective);
 }
 
-int plan_by_search(const plan_options& options, const optpipe::problem& p) {
-    auto search = options_from(options);
+optpipe::outcome<optpipe::plan_result> search(const plan_options& options, const optpipe::problem& p) {
+    const interruption interrupted{!options.quiet};
+    auto how = options_from(options);
+    how.stop = interrupted.token();
+    if (options.time_limit) how.time_limit = time_to_search(options, p, *options.time_limit);
     std::optional<progress_line> line;
     if (options.progress || (!options.quiet && ::isatty(STDERR_FILENO) == 1)) {
-        line.emplace();
-        search.progress = [&line](const optpipe::search_step& step) { line->show(step); };
+        line.emplace(unit_of(p));
+        how.progress = [&line](const optpipe::search_step& step) { line->show(step); };
     }
-    const auto planned = optpipe::plan(p, search);
-    line.reset();
-    if (!planned) return refuse(options, optpipe::describe(planned.why()));
+    return optpipe::plan(p, how);
+}
+
+int plan_by_search(const plan_options& options, outputs& files, const optpipe::problem& p) {
+    const auto planned = search(options, p);
+    if (!planned) return refuse(options, p, optpipe::reason_text(p, planned.why()));
     const auto report = optpipe::report_of(p, *planned);
-    write_files(options, p, report);
-    if (options.quiet) return success;
+    write_files(files, p, report);
+    const bool stopped = planned->why == optpipe::plan_end::stop_request;
+    const int status = files.status(stopped ? stopped_by_signal : success);
+    if (options.json) std::cout << json_of(p, report, *planned);
+    if (options.json || options.quiet) return status;
     std::vector<optpipe::baseline> others;
     for (const auto& b : planned->builders)
         if (b.method != planned->method && (b.objective || is_made_for_it(b.why)))
-            others.push_back(baseline_of(b, planned->objective));
-    print(p, report, story_of(*planned), others);
-    return success;
+            others.push_back(baseline_of(p, b, planned->objective));
+    print(files.text(), p, report, story_of(p, *planned), others);
+    return status;
 }
 
 #endif
@@ -154,11 +214,14 @@ int plan_by_search(const plan_options& options, const optpipe::problem& p) {
 } // namespace
 
 int plan(const plan_options& options) {
-    const auto p = optpipe::read_problem(options.problem);
+    outputs files{{{"PROBLEM", options.problem}},
+                  {{"--out", options.out}, {"--svg", options.svg}, {"--trace", options.trace}},
+                  options.json};
+    const auto p = read_problem(options.problem);
 #if defined(OPTPIPE_HAS_MILP)
-    if (options.method.empty() || options.method == "best") return plan_by_search(options, p);
+    if (options.method.empty() || options.method == "best") return plan_by_search(options, files, p);
 #endif
-    return plan_by_method(options, p);
+    return plan_by_method(options, files, p);
 }
 
 } // namespace program

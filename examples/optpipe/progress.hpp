@@ -2,7 +2,7 @@
 
 #include <optpipe/core/format.hpp>
 #include <optpipe/io/text.hpp>
-#include <optpipe/planner/board.hpp>
+#include <optpipe/planner/portfolio/search_state.hpp>
 
 #include <chrono>
 #include <cmath>
@@ -14,13 +14,16 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace program {
 
 /// One line on standard error that is written again and again while a plan is searched for, and wiped in the end.
 class progress_line {
 public:
-    progress_line() : writer_{[this](const std::stop_token& stop) { write_until(stop); }} {}
+    /// `unit`: of time, with a space before it.
+    explicit progress_line(std::string unit)
+        : unit_{std::move(unit)}, writer_{[this](const std::stop_token& stop) { write_until(stop); }} {}
     progress_line(const progress_line&) = delete;
     progress_line& operator=(const progress_line&) = delete;
     ~progress_line() {
@@ -34,12 +37,12 @@ public:
         last_ = step;
     }
 
-    /// "incumbent 8766.31 (adaptive), bound 7614.32, gap 13.1 %, 3 s"
-    static std::string text_of(const optpipe::search_step& step, double seconds) {
-        std::string text = step.objective.is_unlimited()
-                               ? "no schedule yet"
-                               : "incumbent " + optpipe::format_number(step.objective) + " (" + step.part + ")";
-        text += ", bound " + optpipe::format_number(step.bound);
+    /// "incumbent 8766.31 ms (adaptive), bound 7614.32 ms, gap 13.1 %, 3 s"
+    [[nodiscard]] std::string text_of(const optpipe::search_step& step, double seconds) const {
+        std::string text = step.objective.is_unlimited() ? "no schedule yet"
+                                                         : "incumbent " + optpipe::format_number(step.objective) +
+                                                               unit_ + " (" + step.strategy + ")";
+        text += ", bound " + optpipe::format_number(step.bound) + unit_;
         if (!step.objective.is_unlimited() && step.objective > optpipe::duration{})
             text +=
                 ", gap " + optpipe::format_number(100.0 * ((step.objective - step.bound) / step.objective), 3) + " %";
@@ -62,6 +65,7 @@ private:
         }
     }
 
+    std::string unit_;
     std::mutex mutex_{};
     std::optional<optpipe::search_step> last_{};
     std::size_t width_ = 0;

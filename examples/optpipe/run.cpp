@@ -1,7 +1,17 @@
 #include "commands.hpp"
+#include "files.hpp"
+#include "interruption.hpp"
 #include "schedule_file.hpp"
+#include <optpipe/core/format.hpp>
 #include <optpipe/execution.hpp>
-#include <optpipe/optpipe.hpp>
+#include <optpipe/io/chrome_trace.hpp>
+#include <optpipe/io/escape.hpp>
+#include <optpipe/io/svg.hpp>
+#include <optpipe/io/text.hpp>
+#include <optpipe/io/write_json.hpp>
+#include <optpipe/schedule/time/differences.hpp>
+#include <optpipe/schedule/time/evaluate.hpp>
+#include <optpipe/schedule/time/validate.hpp>
 #include <optpipe/testing/executor_model.hpp>
 #include <optpipe/testing/paced_model.hpp>
 
@@ -9,6 +19,7 @@
 #include <chrono>
 #include <cstddef>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -70,8 +81,9 @@ double bytes_per_unit_for(const optpipe::schedule_report& plan) {
 }
 
 /// Ranks with links as planned and as much memory as the programs need, not a byte more.
-optpipe::threads::options threads_for(const optpipe::problem& p, const std::vector<optpipe::rank_program>& programs,
-                                      const scales& scale, optpipe::duration end) {
+optpipe::threads::options threads_for(const optpipe::problem& p,
+                                      const optpipe::per_rank<optpipe::rank_program>& programs, const scales& scale,
+                                      optpipe::duration end) {
     optpipe::threads::options how;
     how.copies = optpipe::threads::planned_copies(p, scale.time_unit);
     how.messages = optpipe::threads::planned_messages(p, scale.time_unit);
@@ -86,20 +98,33 @@ optpipe::threads::options threads_for(const optpipe::problem& p, const std::vect
     return how;
 }
 
+/// "step 3 of 10: 153.2 ms"
+void tell(const optpipe::problem& p, const run_options& options, const std::vector<step>& steps) {
+    std::cerr << "step " << steps.size() << " of " << options.steps << ": "
+              << optpipe::format_number(steps.back().report.measures.objective)
+              << (p.time_unit.empty() ? "" : " " + optpipe::printable(p.time_unit)) << std::endl;
+}
+
 /// Runs the steps one after the other, each from a start of its own. Every operation takes its planned time and checks
 /// that it finds what the ones before have left.
+///
+/// A signal ends them after the step that runs; before the first has ended there is nothing to keep, and it ends the
+/// program.
 std::vector<step> run_steps(const run_options& options, const optpipe::problem& p, const optpipe::schedule_report& plan,
-                            const std::vector<optpipe::rank_program>& programs, const scales& scale) {
+                            const optpipe::per_rank<optpipe::rank_program>& programs, const scales& scale,
+                            std::optional<interruption>& interrupted) {
     using optpipe::testing::tracing_model;
     using model = optpipe::testing::paced_model<tracing_model>;
     std::vector<model> models(p.graph.ranks(), model{tracing_model{p.graph.stages()}, p, scale.time_unit});
     optpipe::threads::cluster ranks{p.graph.ranks(), threads_for(p, programs, scale, last_end(plan.schedule))};
     std::vector<step> steps;
-    while (steps.size() < options.steps) {
+    while (steps.size() < options.steps && !(interrupted && interrupted->is_requested())) {
         auto times = optpipe::threads::run(programs, ranks, [&](rank r) -> model& { return models[r.position()]; });
         auto measured = optpipe::measured_schedule(p.graph, times, scale.time_unit);
         const auto method = plan.method + (plan.method.empty() ? "" : ", ") + "measured on threads";
         steps.push_back({std::move(times), optpipe::make_report(p, method, std::move(measured))});
+        if (!interrupted) interrupted.emplace(!options.quiet);
+        if (options.progress) tell(p, options, steps);
     }
     return steps;
 }
@@ -113,20 +138,20 @@ const step& median_of(std::vector<step>& steps) {
     return *middle;
 }
 
-void print_step(const optpipe::problem& p, const optpipe::schedule_report& plan, const std::vector<step>& steps,
-                const step& shown, const scales& scale) {
+void print_step(std::ostream& out, const optpipe::problem& p, const optpipe::schedule_report& plan,
+                const std::vector<step>& steps, const step& shown, const scales& scale) {
     const auto planned = plan.measures.objective;
     const auto measured = shown.report.measures.objective;
     const auto unit = p.time_unit.empty() ? "" : " " + optpipe::printable(p.time_unit);
-    std::cout << optpipe::printable(p.name.empty() ? "problem" : p.name) << ": planned "
-              << optpipe::format_number(planned) << unit << ", measured " << optpipe::format_number(measured) << unit
-              << ", ratio " << optpipe::format_number(measured / planned, 4);
-    if (steps.size() > 1) std::cout << " (median of " << steps.size() << " steps)";
-    std::cout << "; one" << (unit.empty() ? " unit" : unit) << " of the plan took "
-              << optpipe::format_number(scale.time_unit.count() * 1e-3, 4) << " us\n\n";
+    out << optpipe::printable(p.name.empty() ? "problem" : p.name) << ": planned " << optpipe::format_number(planned)
+        << unit << ", measured " << optpipe::format_number(measured) << unit << ", ratio "
+        << optpipe::format_number(measured / planned, 4);
+    if (steps.size() > 1) out << " (median of " << steps.size() << " steps)";
+    out << "; one" << (unit.empty() ? " unit" : unit) << " of the plan took "
+        << optpipe::format_number(scale.time_unit.count() * 1e-3, 4) << " us\n\n";
 }
 
-void print_memory(const optpipe::problem& p, const optpipe::schedule_report& plan, const step& shown,
+void print_memory(std::ostream& out, const optpipe::problem& p, const optpipe::schedule_report& plan, const step& shown,
                   const scales& scale) {
     constexpr int digits = 4;
     const auto cell = [&](memory_size size) {
@@ -142,55 +167,60 @@ void print_memory(const optpipe::problem& p, const optpipe::schedule_report& pla
                         cell(plan.measures.peak_host_memory[r]),
                         cell(scale.memory(optpipe::high_water(each, memory_arena::host)))});
     }
-    std::cout << '\n';
-    optpipe::write_table(std::cout, rows);
+    out << '\n';
+    optpipe::write_table(out, rows);
 }
 
-void write_files(const run_options& options, const optpipe::problem& p, const optpipe::schedule_report& plan,
+void write_files(outputs& files, const optpipe::problem& p, const optpipe::schedule_report& plan,
                  const optpipe::schedule_report& measured) {
-    if (!options.out.empty()) optpipe::write_file(options.out, optpipe::schedule_to_json(p, measured));
-    if (!options.svg.empty()) optpipe::write_file(options.svg, optpipe::overlay_to_svg(p, plan, measured));
-    if (!options.trace.empty()) optpipe::write_file(options.trace, optpipe::overlay_to_chrome_trace(p, plan, measured));
+    files.write("--out", [&] { return optpipe::schedule_to_json(p, measured); });
+    files.write("--svg", [&] { return optpipe::overlay_to_svg(p, plan, measured); });
+    files.write("--trace", [&] { return optpipe::overlay_to_chrome_trace(p, plan, measured); });
 }
 
 optpipe::schedule_report read_valid_plan(const optpipe::problem& p, const std::string& path) {
     const auto [document, schedule] = read_schedule_for(p, path);
     if (auto broken = optpipe::validate(p, schedule); !broken.empty())
-        throw optpipe::input_error{optpipe::printable(path, 400), std::move(broken)};
+        throw optpipe::input_error{name_of(path), std::move(broken)};
     return optpipe::make_report(p, document.method, schedule);
 }
 
 } // namespace
 
 int run(const run_options& options) {
-    const auto p = optpipe::read_problem(options.problem);
+    outputs files{{{"PROBLEM", options.problem}, {"SCHEDULE", options.schedule}},
+                  {{"--out", options.out}, {"--svg", options.svg}, {"--trace", options.trace}}};
+    const auto p = read_problem(options.problem);
     const auto plan = read_valid_plan(p, options.schedule);
     constexpr std::size_t most_ranks = 256; // each is up to eight threads
     if (p.graph.ranks() > most_ranks)
-        throw optpipe::error{optpipe::printable(options.problem, 400) + ": has " + std::to_string(p.graph.ranks()) +
+        throw optpipe::error{name_of(options.problem) + ": has " + std::to_string(p.graph.ranks()) +
                              " ranks; as threads of one machine run at most " + std::to_string(most_ranks)};
     const scales scale{time_unit_for(options, plan), bytes_per_unit_for(plan)};
     const auto programs =
         optpipe::lower(p, plan.schedule, {.bytes_per_unit = scale.bytes_per_unit, .message_bytes = 64});
     if (!programs) {
-        std::cerr << "optpipe: " << optpipe::printable(options.schedule, 400) << ": "
-                  << optpipe::describe(programs.why()) << '\n';
+        std::cerr << "optpipe: " << name_of(options.schedule) << ": " << optpipe::describe(programs.why()) << '\n';
         return no_schedule;
     }
     std::vector<step> steps;
+    std::optional<interruption> interrupted;
     try {
-        steps = run_steps(options, p, plan, *programs, scale);
+        steps = run_steps(options, p, plan, *programs, scale, interrupted);
     } catch (const std::system_error& e) {
         throw optpipe::error{std::string{"can't start a thread for each lane of each rank: "} + e.what()};
     }
     const auto& shown = median_of(steps);
-    write_files(options, p, plan, shown.report);
-    if (options.quiet) return success;
-    print_step(p, plan, steps, shown, scale);
-    optpipe::write_differences(std::cout, p, optpipe::compare_kinds(plan.schedule, shown.report.schedule),
+    write_files(files, p, plan, shown.report);
+    const int status = files.status(steps.size() < options.steps ? stopped_by_signal : success);
+    if (options.quiet) return status;
+    auto& out = files.text();
+    if (status == stopped_by_signal) out << "stopped after " << steps.size() << " of " << options.steps << " steps\n";
+    print_step(out, p, plan, steps, shown, scale);
+    optpipe::write_differences(out, p, optpipe::compare_kinds(plan.schedule, shown.report.schedule),
                                optpipe::compare_messages(p, shown.times, scale.time_unit));
-    print_memory(p, plan, shown, scale);
-    return success;
+    print_memory(out, p, plan, shown, scale);
+    return status;
 }
 
 } // namespace program

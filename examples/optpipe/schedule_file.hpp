@@ -1,7 +1,11 @@
 #pragma once
 
+#include "files.hpp"
+#include <optpipe/core/error.hpp>
+#include <optpipe/io/escape.hpp>
 #include <optpipe/io/json.hpp>
 #include <optpipe/io/schedule_document.hpp>
+#include <optpipe/schedule/operation.hpp>
 
 #include <string>
 #include <utility>
@@ -16,14 +20,14 @@ struct schedule_file {
 
 /// Throws `input_error` if the file has operations that the problem doesn't have. It may break rules of the problem.
 inline schedule_file read_schedule_for(const optpipe::problem& p, const std::string& path) {
-    schedule_file file{optpipe::read_schedule(path), {}};
+    schedule_file file{read_schedule(path), {}};
     file.schedule = optpipe::to_schedule(p, file.document);
     auto violations = file.document.unreadable;
     const optpipe::operation_numbering<optpipe::any_graph> possible{p.graph};
     for (const auto& timed : file.schedule.operations)
         if (!possible.contains(timed.op))
             violations.push_back({"operations", to_string(timed.op) + ": no such stage or microbatch"});
-    if (!violations.empty()) throw optpipe::input_error{optpipe::printable(path, 400), std::move(violations)};
+    if (!violations.empty()) throw optpipe::input_error{name_of(path), std::move(violations)};
     return file;
 }
 

@@ -1,13 +1,15 @@
 #include "commands.hpp"
+#include "files.hpp"
+#include "interruption.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/io/escape.hpp>
-#include <optpipe/io/file.hpp>
 #include <optpipe/milp/io/read_mps.hpp>
 #include <optpipe/milp/solve.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <iostream>
 #include <string>
 #include <thread>
@@ -23,15 +25,15 @@ std::string json_number(double value) { return std::isfinite(value) ? optpipe::e
 /// An unbounded model may come with a point, but its objective means nothing.
 bool is_solved(const milp::result& r) { return r.incumbent && !std::holds_alternative<milp::unbounded>(r.why); }
 
-std::string json_of(const milp::model& m, const milp::result& r) {
+std::string json_of(const milp::model& m, const milp::result& r, double gap) {
     std::string text = "{\n  \"status\": " + optpipe::json_quoted(milp::status_of(r.why));
     if (const auto* why = std::get_if<milp::stopped>(&r.why))
         text += ",\n  \"stopped_by\": " + optpipe::json_quoted(milp::text_of(why->why));
     text += ",\n  \"objective\": " + (is_solved(r) ? json_number(r.objective) : "null") +
             ",\n  \"bound\": " + json_number(r.bound) +
             ",\n  \"gap\": " + (is_solved(r) ? json_number(milp::relative_gap(r.objective, r.bound)) : "null") +
-            ",\n  \"nodes\": " + std::to_string(r.stats.nodes) + ",\n  \"seconds\": " + json_number(r.stats.seconds) +
-            ",\n  \"solution\": ";
+            ",\n  \"gap_tolerance\": " + json_number(gap) + ",\n  \"nodes\": " + std::to_string(r.stats.nodes) +
+            ",\n  \"seconds\": " + json_number(r.stats.seconds) + ",\n  \"solution\": ";
     if (!is_solved(r)) return text + "null\n}\n";
     std::string separator = "{\n    ";
     for (const milp::variable x : m.all_variables()) {
@@ -52,28 +54,46 @@ milp::solve_options options_from(const solve_options& given) {
     return options;
 }
 
-/// "optimal objective=17 bound=17 gap=0 nodes=3 seconds=0.04"
-void print_summary(const milp::result& r) {
+/// "optimal objective=17 bound=17 gap=0 nodes=3 seconds=0.04"; "optimal (gap tolerance 0.01) ..." if one was given.
+void print_summary(std::ostream& out, const milp::result& r, double gap) {
     const auto number = [](const char* name, double value) {
         return std::string{name} + '=' + optpipe::format_number(value, 9);
     };
-    std::cout << milp::status_of(r.why);
-    if (const auto* why = std::get_if<milp::stopped>(&r.why)) std::cout << " (" << milp::text_of(why->why) << ')';
-    if (is_solved(r)) std::cout << ' ' << number("objective", r.objective);
-    if (std::isfinite(r.bound)) std::cout << ' ' << number("bound", r.bound);
-    if (is_solved(r) && std::isfinite(r.bound))
-        std::cout << ' ' << number("gap", milp::relative_gap(r.objective, r.bound));
-    std::cout << " nodes=" << r.stats.nodes << ' ' << number("seconds", r.stats.seconds) << '\n';
+    out << milp::status_of(r.why);
+    if (const auto* why = std::get_if<milp::stopped>(&r.why)) out << " (" << milp::text_of(why->why) << ')';
+    if (gap > 0.0 && std::holds_alternative<milp::optimal>(r.why))
+        out << " (gap tolerance " << optpipe::format_number(gap, 9) << ')';
+    if (is_solved(r)) out << ' ' << number("objective", r.objective);
+    if (std::isfinite(r.bound)) out << ' ' << number("bound", r.bound);
+    if (is_solved(r) && std::isfinite(r.bound)) out << ' ' << number("gap", milp::relative_gap(r.objective, r.bound));
+    out << " nodes=" << r.stats.nodes << ' ' << number("seconds", r.stats.seconds) << '\n';
+}
+
+milp::model read_model(const std::string& path) {
+    constexpr std::size_t most_bytes = std::size_t{1} << 30U;
+    if (path != "-") return milp::read_mps(path);
+    auto text = read_input(path, most_bytes);
+    if (milp::detail::is_gzip(text)) text = milp::detail::inflated(name_of(path), text, most_bytes);
+    return milp::parse_mps(text, name_of(path));
+}
+
+bool was_stopped(const milp::result& r) {
+    const auto* why = std::get_if<milp::stopped>(&r.why);
+    return why && why->why == milp::limit::stop_requested;
 }
 
 } // namespace
 
 int solve(const solve_options& options) {
-    const auto m = milp::read_mps(options.model);
-    const auto r = milp::solve(m, options_from(options));
-    if (!options.out.empty()) optpipe::write_file(options.out, json_of(m, r));
-    print_summary(r);
-    return is_solved(r) ? success : no_solution;
+    outputs files{{{"MODEL", options.model}}, {{"--out", options.out}}};
+    const auto m = read_model(options.model);
+    const interruption interrupted{true};
+    auto how = options_from(options);
+    how.stop = interrupted.token();
+    const auto r = milp::solve(m, how);
+    files.write("--out", [&] { return json_of(m, r, options.gap); });
+    print_summary(files.text(), r, options.gap);
+    return files.status(was_stopped(r) ? stopped_by_signal : is_solved(r) ? success : no_solution);
 }
 
 } // namespace program

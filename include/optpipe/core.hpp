@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/bounded_text.hpp"
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/error.hpp"

@@ -16,5 +16,5 @@
 #include "optpipe/execution/threads/options.hpp"
 #include "optpipe/execution/threads/run.hpp"
 #include "optpipe/execution/transport.hpp"
-#include "optpipe/schedule/lower.hpp"
-#include "optpipe/schedule/program_check.hpp"
+#include "optpipe/program/check.hpp"
+#include "optpipe/program/lower.hpp"

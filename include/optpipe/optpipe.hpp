@@ -1,8 +1,17 @@
 #pragma once
 
-/// All of OptPipe that the build at hand has. JSON is part of it where the target `optpipe::io` found nlohmann_json.
+/// All of OptPipe that the build at hand has: JSON where the target `optpipe::io` found nlohmann_json, the solver and
+/// `plan()` where `optpipe::milp` found Eigen and oneTBB, ranks that are threads. What runs on CUDA, NCCL or MPI is in
+/// `optpipe/execution/`.
 
 #include "optpipe/core.hpp"
+#include "optpipe/execution.hpp"
 #include "optpipe/io.hpp"
 #include "optpipe/pipeline.hpp"
+#include "optpipe/program.hpp"
 #include "optpipe/schedule.hpp"
+#if defined(OPTPIPE_HAS_MILP)
+#include "optpipe/formulation.hpp"
+#include "optpipe/milp.hpp"
+#include "optpipe/planner.hpp"
+#endif

@@ -26,7 +26,7 @@ TEST_CASE("every builder on every problem file lowers, passes the check, and fol
         files.push_back(entry.path());
     std::sort(files.begin(), files.end());
     std::size_t followed = 0;
-    std::size_t travels = 0;
+    std::size_t offloads = 0;
     for (const auto& file : files) {
         auto p = optpipe::read_problem(file.string());
         const auto name = file.stem().string();
@@ -39,12 +39,12 @@ TEST_CASE("every builder on every problem file lowers, passes the check, and fol
         compiled::for_each_schedule(p, [&](const std::string& method, const optpipe::schedule& s) {
             CAPTURE(method);
             ++followed;
-            travels += measure(p, s).offloads > 0 ? 1 : 0;
+            offloads += measure(p, s).offloads > 0 ? 1 : 0;
             bool lowered = false;
             CHECK(follow::follower{p, s, 1e3}.follow(optpipe::message_lanes::separate, lowered) == "");
         });
     }
-    MESSAGE(followed << " schedules, " << travels << " of them with offloading");
+    MESSAGE(followed << " schedules, " << offloads << " of them with offloading");
     CHECK(files.size() == 59);
     CHECK(followed > 150);
 }

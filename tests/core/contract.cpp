@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <string>
 #include <type_traits>
 
 namespace {
@@ -13,6 +14,7 @@ constexpr int half(int even) {
     return even / 2;
 }
 static_assert(half(4) == 2, "a contract that holds doesn't keep a function from being a constant");
+static_assert(OPTPIPE_CONTRACTS_THROW == 0, "whatever the build type, a broken contract ends a test");
 static_assert(std::is_void_v<decltype(OPTPIPE_EXPECT(true, ""))>);
 
 } // namespace
@@ -24,6 +26,16 @@ TEST_CASE("a contract is checked once, in every build") {
     OPTPIPE_EXPECT((++evaluated, true), "evaluated");
     CHECK(evaluated == 2);
     CHECK(half(evaluated) == 1);
+}
+
+TEST_CASE("where contracts throw, the error says what and where") {
+    bool thrown = false;
+    try {
+        optpipe::detail::contract_violated_throw("half: only of even numbers", "half.hpp", 7);
+    } catch (const optpipe::contract_error& e) {
+        thrown = std::string{e.what()} == "contract violated at half.hpp:7: half: only of even numbers";
+    }
+    CHECK(thrown);
 }
 
 TEST_CASE("a contract is one statement") {

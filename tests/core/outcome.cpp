@@ -43,6 +43,23 @@ TEST_CASE("a refusal for memory says which rank needs how much") {
     CHECK(describe(why) == "rank 3 needs 8.5 of host memory, its limit is 4");
 }
 
+TEST_CASE("a refusal owns its sentence, numbers and all") {
+    const auto make = [](std::size_t most) {
+        refusal why;
+        why.sentence = "takes at most " + std::to_string(most) + " microbatches, not " + std::string(300, '9');
+        return why;
+    };
+    const auto why = make(17);
+    CHECK(why.sentence.view().starts_with("takes at most 17 microbatches, not 999"));
+    CHECK(why.sentence.view().ends_with("999..."));
+    CHECK(why.sentence.size() == 200);
+
+    // In a constant as well: what it is made of is gone by then.
+    static constexpr refusal constant{.sentence = {"takes ", 3U, " to ", -12, " of ", std::size_t{0}, " ranks"}};
+    static_assert(constant.sentence == "takes 3 to -12 of 0 ranks" && !constant.sentence.empty());
+    CHECK(describe(constant) == "takes 3 to -12 of 0 ranks");
+}
+
 TEST_CASE("any other refusal is its sentence") {
     refusal why{.reason = refusal_reason::does_not_apply, .sentence = "is for the v placement"};
     CHECK(describe(why) == "is for the v placement");

@@ -90,26 +90,38 @@ private:
     cuda::stream elsewhere_;
 };
 
-/// What the suite says of two such executors, with all seeds together: a device that happens to do what wasn't asked
-/// for hides a mistake.
-template <class Executor> bool is_found(const std::string& sentence) {
-    std::string text;
+/// What the suite says of two such executors on a device that takes its orders by this seed.
+template <class Executor> std::string faults_with(std::uint64_t seed) {
+    fake_cuda::reset({.seed = seed});
+    cuda::detail::rank_group group;
+    cuda::loopback messages;
+    const auto make = [&](rank r) {
+        return std::make_unique<Executor>(group, messages, cuda::options{.patience = 5s}, r, std::size_t{2});
+    };
+    return faults_of(2, small, make);
+}
+
+/// Whether the suite says so whatever the device does first.
+template <class Executor> bool is_always_found(const std::string& sentence) {
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
-        fake_cuda::reset({.seed = seed});
-        cuda::detail::rank_group group;
-        cuda::loopback messages;
-        const auto make = [&](rank r) {
-            return std::make_unique<Executor>(group, messages, cuda::options{.patience = 5s}, r, std::size_t{2});
-        };
-        text += faults_of(2, small, make);
+        const auto text = faults_with<Executor>(seed);
+        if (text.find(sentence) != std::string::npos) continue;
+        MESSAGE("seed " << seed << ": " << sentence << "\nisn't among\n" << text);
+        return false;
     }
-    INFO(text);
-    return text.find(sentence) != std::string::npos;
+    return true;
+}
+
+/// The same for a race with the host, which the device may win: by one of many seeds.
+template <class Executor> bool is_found(const std::string& sentence) {
+    for (std::uint64_t seed = 1; seed <= 64; ++seed)
+        if (faults_with<Executor>(seed).find(sentence) != std::string::npos) return true;
+    return false;
 }
 
 TEST_CASE("mistakes are found") {
-    CHECK(is_found<executor_with<deaf_lane>>("a lane doesn't wait for what another one has recorded"));
-    CHECK(is_found<executor_with<mute_lane>>("a lane doesn't wait for what another one has recorded"));
+    CHECK(is_always_found<executor_with<deaf_lane>>("a lane doesn't wait for what another one has recorded"));
+    CHECK(is_always_found<executor_with<mute_lane>>("a lane doesn't wait for what another one has recorded"));
 #if !defined(__SANITIZE_THREAD__) // these race with the host, which is their mistake
     CHECK(is_found<hasty_executor>("doesn't do things in order, or `finish` returns too early"));
     CHECK(is_found<stray_executor>("doesn't do things in order, or `finish` returns too early"));

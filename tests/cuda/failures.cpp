@@ -17,6 +17,7 @@
 #include <vector>
 
 using namespace std::chrono_literals;
+using optpipe::per_rank;
 using optpipe::rank;
 using optpipe::rank_program;
 namespace cuda = optpipe::cuda;
@@ -55,7 +56,7 @@ std::string load_and_run(const rank_program& p, cuda::executor& on, std::barrier
     return text;
 }
 
-outcome run(const std::vector<rank_program>& programs, std::chrono::milliseconds patience) {
+outcome run(const per_rank<rank_program>& programs, std::chrono::milliseconds patience) {
     outcome result{"", std::vector<std::string>(programs.size())};
     try {
         cuda::cluster cluster{programs.size(), {.patience = patience}};
@@ -108,7 +109,7 @@ struct call_counts {
                name == "cudaHostUnregister" || name == "cudaSetDevice";
     }
 };
-std::vector<call_counts> calls_of(const std::vector<rank_program>& programs) {
+std::vector<call_counts> calls_of(const per_rank<rank_program>& programs) {
     fake_cuda::reset();
     const auto clean = run(programs, 20s);
     REQUIRE(clean.nothing_began == "");

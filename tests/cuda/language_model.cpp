@@ -8,10 +8,10 @@
 #include "optpipe/execution/cuda/executor.hpp"
 #include "optpipe/execution/cuda/graph.hpp"
 #include "optpipe/execution/run.hpp"
+#include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h1.hpp"
-#include "optpipe/schedule/evaluate.hpp"
-#include "optpipe/schedule/lower.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 
 #include <doctest/doctest.h>
 
@@ -160,7 +160,7 @@ struct pipeline {
 
     stages_type& stages;
     device_text<streamed_loops> batches;
-    std::vector<optpipe::rank_program> programs;
+    optpipe::per_rank<optpipe::rank_program> programs;
     cuda::cluster cluster;
     std::vector<std::unique_ptr<model_type>> models;
     std::vector<std::unique_ptr<optpipe::runner<cuda::executor, model_type>>> runners;

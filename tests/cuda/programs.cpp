@@ -16,6 +16,7 @@
 #include <vector>
 
 using namespace std::chrono_literals;
+using optpipe::per_rank;
 using optpipe::rank;
 using optpipe::rank_program;
 namespace cuda = optpipe::cuda;
@@ -26,7 +27,7 @@ using cuda_runner = optpipe::runner<cuda::executor, streamed::model>;
 
 /// The ranks of one process and what they run.
 struct setup {
-    explicit setup(const std::vector<rank_program>& given, const cuda::options& how = {.patience = 20s})
+    explicit setup(const per_rank<rank_program>& given, const cuda::options& how = {.patience = 20s})
         : programs{given}, cluster{given.size(), how} {
         for (const auto& p : programs) {
             models.push_back(std::make_unique<streamed::model>(p.stages));
@@ -55,10 +56,10 @@ struct setup {
             CHECK(m->complaint() == "");
             weights += m->weights();
         }
-        CHECK(weights == steps * programs.front().stages * programs.front().microbatches);
+        CHECK(weights == steps * programs[rank{0}].stages * programs[rank{0}].microbatches);
     }
 
-    const std::vector<rank_program>& programs;
+    const per_rank<rank_program>& programs;
     cuda::cluster cluster;
     std::vector<std::unique_ptr<streamed::model>> models;
     std::vector<std::unique_ptr<cuda_runner>> runners;
@@ -126,8 +127,8 @@ TEST_CASE("what really happened is a schedule of all operations") {
             setup now{programs, {.patience = 20s, .record_times = true}};
             now.step();
             std::vector<optpipe::rank_times> times;
-            for (std::size_t r = 0; r < programs.size(); ++r)
-                times.push_back({&programs[r], now.runners[r]->times()});
+            for (const rank r : programs.indices())
+                times.push_back({&programs[r], now.runners[r.position()]->times()});
             const auto measured = measured_schedule(p.graph, times, 1ms);
             CHECK(measured.operations.size() == s.operations.size());
             for (const auto& each : times)

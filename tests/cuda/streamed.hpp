@@ -2,10 +2,10 @@
 
 #include "execution/quick_adaptive.hpp"
 #include "optpipe/execution/cuda/lane.hpp"
+#include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
-#include "optpipe/schedule/evaluate.hpp"
-#include "optpipe/schedule/lower.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/executor_model.hpp"
 #include "optpipe/testing/random_problem.hpp"
 
@@ -100,7 +100,7 @@ template <class Visit> void for_each_program(std::size_t count, Visit visit) {
     }
 }
 
-inline std::vector<optpipe::rank_program> small_programs() {
+inline optpipe::per_rank<optpipe::rank_program> small_programs() {
     optpipe::stage_costs each;
     each.forward = each.backward_input = each.backward_weight = optpipe::duration{1.0};
     each.activation = optpipe::memory_size{2.0};
@@ -111,7 +111,7 @@ inline std::vector<optpipe::rank_program> small_programs() {
 }
 
 /// Three ranks whose stashes have to travel.
-inline std::vector<optpipe::rank_program> offloading_programs() {
+inline optpipe::per_rank<optpipe::rank_program> offloading_programs() {
     optpipe::stage_costs each;
     each.forward = each.backward_input = each.backward_weight = optpipe::duration{1.0};
     each.activation = optpipe::memory_size{2.0};
@@ -125,7 +125,7 @@ inline std::vector<optpipe::rank_program> offloading_programs() {
     REQUIRE(s.has_value());
     auto programs = lower(p, *s, {.bytes_per_unit = 4.0, .message_bytes = 24});
     REQUIRE(programs.has_value());
-    REQUIRE(programs->front().host_bytes > 0);
+    REQUIRE((*programs)[optpipe::rank{0}].host_bytes > 0);
     return *std::move(programs);
 }
 

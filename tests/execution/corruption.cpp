@@ -1,10 +1,10 @@
 // Programs that somebody has meddled with are either refused, or do the same as before whatever the timing.
 #include "execution/quick_adaptive.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/program/check.hpp"
+#include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
-#include "optpipe/schedule/evaluate.hpp"
-#include "optpipe/schedule/lower.hpp"
-#include "optpipe/schedule/program_check.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/executor_model.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "optpipe/testing/trace_run.hpp"
@@ -20,6 +20,7 @@
 
 namespace {
 
+using optpipe::per_rank;
 using optpipe::rank;
 using optpipe::rank_program;
 using optpipe::testing::tracing_model;
@@ -122,8 +123,7 @@ private:
 };
 
 /// What goes wrong when the lanes take turns in this order; empty: nothing.
-std::string run_in_some_order(const std::vector<rank_program>& programs, const optpipe::problem& p,
-                              std::uint64_t seed) {
+std::string run_in_some_order(const per_rank<rank_program>& programs, const optpipe::problem& p, std::uint64_t seed) {
     std::vector<tracing_model> models(programs.size(), tracing_model{p.graph.stages()});
     optpipe::testing::trace_costs costs;
     costs.seed = seed;
@@ -150,7 +150,7 @@ void corrupt(const optpipe::problem& p, const optpipe::schedule& s, optpipe::ran
     if (!sound) return;
     for (int i = 0; i < 25; ++i) {
         auto programs = *sound;
-        vandal{random, programs[random.below(programs.size())]}.act();
+        vandal{random, programs[rank{random.below(programs.size())}]}.act();
         ++seen.tried;
         const auto found = check_programs(programs);
         if (!found.empty()) {
@@ -190,10 +190,10 @@ TEST_CASE("without the check, some of them would do harm") {
         optpipe::random_numbers random{seed};
         const auto p = optpipe::testing::make_random_problem(random, ranges).problem;
         const auto s = build_schedule(p, quick_adaptive);
-        const auto sound = s ? lower(p, *s, {.bytes_per_unit = 4.0, .message_bytes = 16})
-                             : optpipe::outcome<std::vector<rank_program>>{};
+        const auto sound =
+            s ? lower(p, *s, {.bytes_per_unit = 4.0, .message_bytes = 16}) : optpipe::outcome<per_rank<rank_program>>{};
         if (!sound) continue;
-        for (std::size_t r = 0; r < sound->size(); ++r)
+        for (const rank r : sound->indices())
             for (std::size_t i = 0; i < (*sound)[r].instructions.size() && races < 60; ++i) {
                 auto programs = *sound;
                 if (programs[r].instructions[i].waits == 0) continue;
@@ -231,11 +231,11 @@ TEST_CASE("a circle is shown rank by rank") {
     REQUIRE(check_programs(programs).empty());
     // Rank 0 asks for the first gradient before it sends the activation that it comes from.
     std::size_t at = 0;
-    for (const auto& own = programs[0];; ++at)
+    for (const auto& own = programs[rank{0}];; ++at)
         if (own.instructions[at].kind == optpipe::instruction_kind::exchange &&
             own.parts[own.instructions[at].first_part].side == optpipe::exchange_part::side_kind::receive)
             break;
-    move_to_front(programs[0], at);
+    move_to_front(programs[rank{0}], at);
     const auto found = check_programs(programs);
     REQUIRE(found.size() == 1);
     CHECK(found[0].text() == R"(deadlock: each of these waits for another, none can go on

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "optpipe/schedule/lower.hpp"
-#include "optpipe/schedule/measure.hpp"
-#include "optpipe/schedule/program_check.hpp"
+#include "optpipe/program/check.hpp"
+#include "optpipe/program/lower.hpp"
+#include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/testing/executor_model.hpp"
 #include "optpipe/testing/trace_run.hpp"
 
@@ -46,7 +46,7 @@ public:
     }
 
 private:
-    bool travels_in_no_time(optpipe::rank r) const {
+    bool offloads_in_no_time(optpipe::rank r) const {
         for (const optpipe::stage at : p_.graph.all_stages()) {
             const auto& transfer = p_.costs[at].transfer;
             const bool here = p_.rank_of(at) == r;
@@ -70,12 +70,12 @@ private:
             const auto device = planned_.peak_memory[program.self];
             const auto host = planned_.peak_host_memory[program.self];
             // What is away for no time is on no curve, but needs a place to be.
-            const bool as_planned = equals(program.host_bytes, host) || travels_in_no_time(program.self);
+            const bool as_planned = equals(program.host_bytes, host) || offloads_in_no_time(program.self);
             if (!equals(program.device_bytes, device) || !as_planned)
                 return "another size of an arena than the peak of the plan";
             for (const auto arena : {memory_arena::device, memory_arena::host}) {
                 const auto used = high_water(each, arena);
-                const bool all_of_it = paced && (arena == memory_arena::device || !travels_in_no_time(program.self));
+                const bool all_of_it = paced && (arena == memory_arena::device || !offloads_in_no_time(program.self));
                 if (used > program.bytes_of(arena) || (all_of_it && used != program.bytes_of(arena)))
                     return "holds " + std::to_string(used) + " bytes at most, planned are " +
                            std::to_string(program.bytes_of(arena));

@@ -3,8 +3,8 @@
 #include "execution/quick_adaptive.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/pipeline/memory_model.hpp"
-#include "optpipe/schedule/evaluate.hpp"
-#include "optpipe/schedule/lower.hpp"
+#include "optpipe/program/lower.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/executor_model.hpp"
 #include "optpipe/testing/trace_run.hpp"
 
@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Two ranks whose activations travel for 0.5, room for one and a half stashes.
+/// Two ranks whose activations are offloaded in 0.5, room for one and a half stashes.
 problem two_ranks() {
     const stage_costs c{duration{2},    duration{2},    duration{1},
                         memory_size{2}, memory_size{1}, transfer_times{duration{1}, duration{1}}};
@@ -34,7 +34,7 @@ problem two_ranks() {
 struct traced {
     problem p = two_ranks();
     schedule planned = *build_schedule(p, quick_adaptive);
-    std::vector<rank_program> programs = *lower(p, planned, {.bytes_per_unit = 4.0, .message_bytes = 8});
+    per_rank<rank_program> programs = *lower(p, planned, {.bytes_per_unit = 4.0, .message_bytes = 8});
     std::vector<rank_times> times;
 
     traced() {
@@ -82,7 +82,7 @@ TEST_CASE("a unit of time may be a fraction of a nanosecond") {
     CHECK(on_clock(duration{1.5}, 1s) == 1500ms);
 }
 
-TEST_CASE("a step begins with its first operation, not with who waits for a message") {
+TEST_CASE("a step begins with its first operation, not with a rank that waits for a message") {
     traced run;
     const auto before = last_end(measured_schedule(run.p.graph, run.times, 1s));
     run.change(instruction_kind::exchange, [](auto& when) { when.start -= 100s; });

@@ -2,13 +2,13 @@
 
 #include "execution/quick_adaptive.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
-#include "optpipe/schedule/evaluate.hpp"
-#include "optpipe/schedule/lower.hpp"
+#include "optpipe/program/lower.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 
 #include <cstddef>
 #include <vector>
 
-/// One stage per rank, with stashes that have to travel.
+/// One stage per rank, with stashes that have to be offloaded.
 namespace offloading {
 
 inline optpipe::problem problem(std::size_t ranks = 4) {
@@ -25,7 +25,7 @@ inline optpipe::problem problem(std::size_t ranks = 4) {
     p.transfer.engines = 2;
     return p;
 }
-inline std::vector<optpipe::rank_program> programs(std::size_t ranks = 4) {
+inline optpipe::per_rank<optpipe::rank_program> programs(std::size_t ranks = 4) {
     const auto p = problem(ranks);
     return *lower(p, *build_schedule(p, quick_adaptive), {.bytes_per_unit = 64.0, .message_bytes = 24});
 }

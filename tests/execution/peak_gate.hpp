@@ -1,9 +1,9 @@
 #pragma once
 
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/lower/plan_graph.hpp"
+#include "optpipe/program/ir.hpp"
+#include "optpipe/program/lower/plan_graph.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/program.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>

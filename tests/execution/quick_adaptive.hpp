@@ -2,8 +2,8 @@
 
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/builder.hpp"
-#include "optpipe/schedule/evaluate.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 
 #include <string_view>
 

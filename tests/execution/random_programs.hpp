@@ -2,7 +2,7 @@
 
 #include "optpipe/core/random.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/lower.hpp"
+#include "optpipe/program/lower.hpp"
 #include "optpipe/testing/executor_model.hpp"
 #include "optpipe/testing/random_problem.hpp"
 
@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-/// What is run on threads and on processes alike: small problems in which stashes have to travel.
+/// What is run on threads and on processes alike: small problems in which stashes have to be offloaded.
 namespace random_programs {
 
 /// On so many ranks at most.
@@ -25,8 +25,8 @@ inline optpipe::problem problem(std::uint64_t seed, std::size_t ranks) {
     return optpipe::testing::make_random_problem(random, ranges).problem;
 }
 /// How messages are laid on lanes differs from seed to seed.
-inline std::optional<std::vector<optpipe::rank_program>> lowered(const optpipe::problem& p, const optpipe::schedule& s,
-                                                                 std::uint64_t seed) {
+inline std::optional<optpipe::per_rank<optpipe::rank_program>> lowered(const optpipe::problem& p,
+                                                                       const optpipe::schedule& s, std::uint64_t seed) {
     auto programs = lower(p, s,
                           {.bytes_per_unit = 4.0,
                            .message_bytes = 24,

@@ -3,13 +3,13 @@
 #include "optpipe/execution/run.hpp"
 #include "optpipe/execution/threads/run.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/program/check.hpp"
+#include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h1.hpp"
-#include "optpipe/schedule/evaluate.hpp"
-#include "optpipe/schedule/lower.hpp"
-#include "optpipe/schedule/program_check.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/executor_model.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "optpipe/testing/trace_run.hpp"
@@ -180,8 +180,8 @@ TEST_CASE("what a full backward recomputes comes on top of the plan, within the 
     REQUIRE(planned == memory_size{4}); // four stashes of 1
     const auto programs = lower(p, s, options_for(p));
     REQUIRE(programs);
-    CHECK((*programs)[0].device_bytes == static_cast<std::size_t>(bytes_per_unit * (4.0 + 2.0)));
-    CHECK((*lower(p, s, {.bytes_per_unit = bytes_per_unit}))[0].device_bytes ==
+    CHECK((*programs)[rank{0}].device_bytes == static_cast<std::size_t>(bytes_per_unit * (4.0 + 2.0)));
+    CHECK((*lower(p, s, {.bytes_per_unit = bytes_per_unit}))[rank{0}].device_bytes ==
           static_cast<std::size_t>(bytes_per_unit * 4.0));
     CHECK(all_of(check_programs(*programs)) == "");
     p.memory_limit[rank{0}] = memory_size{5};
@@ -197,8 +197,8 @@ TEST_CASE("only the stages that are named recompute, and the plan is kept to on 
     auto options = options_for(p);
     options.recompute = {stage{1}};
     const auto programs = *lower(p, *build_schedule(p, zero_bubble_h1), options);
-    CHECK(recomputations_in(programs[0]) == 0);
-    CHECK(recomputations_in(programs[1]) == 4);
+    CHECK(recomputations_in(programs[rank{0}]) == 0);
+    CHECK(recomputations_in(programs[rank{1}]) == 4);
     threads::cluster ranks{2};
     std::vector<tracing_model> models(2, tracing_model{2});
     threads::run(

@@ -3,7 +3,7 @@
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/builders/pipe_offload.hpp"
-#include "optpipe/schedule/evaluate.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "optpipe/testing/trace_run.hpp"
 

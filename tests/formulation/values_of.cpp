@@ -6,8 +6,8 @@
 #include "optpipe/io/json_problem.hpp"
 #include "optpipe/milp/check.hpp"
 #include "optpipe/schedule/builders/all.hpp"
-#include "optpipe/schedule/evaluate.hpp"
-#include "optpipe/schedule/validate.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/random_schedule.hpp"
 
@@ -36,7 +36,7 @@ std::shared_ptr<const formulation::formulated> model_of(const problem& p, overta
     return *f;
 }
 
-/// Whether the model knows such schedules; if so, this one is a point of it, and comes back no worse.
+/// Whether the model has a point for the schedule; if so, the point converts back to a schedule that isn't worse.
 bool is_point(const problem& p, const formulation::formulated& f, const schedule& s) {
     const auto point = values_of(f, s);
     if (!point) {
@@ -49,7 +49,7 @@ bool is_point(const problem& p, const formulation::formulated& f, const schedule
     const auto objective = objective_of(p, s);
     CHECK(milp::objective_value(f.model, *point) == doctest::Approx(objective.value()));
     const auto back = schedule_of(f, *point);
-    // Which stash it is that travels is forgotten.
+    // Transfers belong to no microbatch.
     if (f.is_pooled && !back) return true;
     REQUIRE(back.has_value());
     CHECK(is_valid(p, *back));
@@ -64,7 +64,7 @@ TEST_CASE("what builders make is a point of the model") {
     for (const auto* name : {"unit-p3-m6-mem075", "unit-p4-m8-mem100", "skew-p4-m12-mem075", "v-unit-p4-m12-k6",
                              "offload-p2-m4-mem050-k100", "offload-p4-m8-mem075-k050", "llama2-7b-4k-p4"}) {
         const auto p = file(name);
-        const auto restricted = model_of(p, overtaking::forbidden), exact = model_of(p, overtaking::as_needed);
+        const auto restricted = model_of(p, overtaking::forbidden), exact = model_of(p, overtaking::allowed);
         for_each_builder([&](const auto& build) {
             INFO(name << ": " << build.name);
             const auto built = build_schedule(p, build);
@@ -73,19 +73,19 @@ TEST_CASE("what builders make is a point of the model") {
             CHECK(is_point(p, *exact, *built));
             CHECK(is_point(p, *model_of(p, overtaking::pooled), *built));
             // A horizon that it just meets leaves it in.
-            CHECK(is_point(p, *model_of(p, overtaking::as_needed, objective_of(p, *built)), *built));
+            CHECK(is_point(p, *model_of(p, overtaking::allowed, objective_of(p, *built)), *built));
         });
     }
     CHECK(points > 25);
 }
 
-TEST_CASE("random schedules are points of the exact model and of the pooled one, whoever overtakes whom") {
+TEST_CASE("random schedules are points of the exact model and of the pooled one, with any overtaking") {
     int points = 0, refused = 0;
     for (std::uint64_t seed = 1; seed <= 400; ++seed) {
         random_numbers random{seed};
         const auto made = oracle::make_random_problem(random);
         const auto& p = made.problem;
-        const auto exact = model_of(p, overtaking::as_needed), restricted = model_of(p, overtaking::forbidden);
+        const auto exact = model_of(p, overtaking::allowed), restricted = model_of(p, overtaking::forbidden);
         const auto pooled = model_of(p, overtaking::pooled);
         for (int k = 0; k < 5; ++k) {
             const auto timed = oracle::random_schedule(random, made);
@@ -97,7 +97,7 @@ TEST_CASE("random schedules are points of the exact model and of the pooled one,
             refused += is_point(p, *restricted, timed) ? 0 : 1;
         }
     }
-    MESSAGE(points << " schedules, " << refused << " with microbatches that overtake while stashes travel");
+    MESSAGE(points << " schedules, " << refused << " with overtaking and offloading");
     CHECK(points > 500);
     CHECK(refused > 10);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "fuzz/iterations.hpp"
 #include "oracle/random_problem.hpp"
 
 #include <nlohmann/json.hpp>
@@ -7,7 +8,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -17,17 +17,6 @@
 
 /// Mutates texts at random, with the same numbers from the same seed everywhere. Needs no fuzzing engine.
 namespace fuzz {
-
-/// How many texts to try: `usual`, unless OPTPIPE_FUZZ_ITERATIONS says otherwise. OPTPIPE_FUZZ_SEED continues
-/// elsewhere.
-inline std::size_t iterations(std::size_t usual) {
-    const char* wanted = std::getenv("OPTPIPE_FUZZ_ITERATIONS");
-    return wanted ? std::strtoul(wanted, nullptr, 10) : usual;
-}
-inline std::uint64_t first_seed() {
-    const char* wanted = std::getenv("OPTPIPE_FUZZ_SEED");
-    return wanted ? std::strtoull(wanted, nullptr, 10) : 1;
-}
 
 inline std::string content_of(const std::filesystem::path& path) {
     std::ostringstream text;

@@ -1,11 +1,15 @@
-# cmake -DCOMPILER=... -DINCLUDE_DIR=... -P compile_fail.cmake -- <file>
+# cmake -DCOMPILER=... -DINCLUDE_DIR=... [-DHEADERS=<precompiled header>] -P compile_fail.cmake -- <file>
 # The file opens with lines `// expect: <regex>`. It has to be refused in those words, and to compile with
-# -DOPTPIPE_CONTROL: so the mistake that is shown is the only one.
+# -DOPTPIPE_CONTROL: so the mistake that is shown is the only one. Nothing that is printed may match a `// never: <regex>`.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/arguments.cmake)
 set(source ${arguments})
 
-set(compile ${COMPILER} -std=c++20 -fsyntax-only -fmessage-length=0 -fdiagnostics-color=never -I${INCLUDE_DIR} ${source})
+set(compile ${COMPILER} -std=c++20 -fsyntax-only -fmessage-length=0 -fdiagnostics-color=never -I${INCLUDE_DIR})
+if(HEADERS)
+    list(APPEND compile -include ${HEADERS})
+endif()
+list(APPEND compile ${source})
 if(NOT EXISTS ${source})
     message(FATAL_ERROR "${source} doesn't exist")
 endif()
@@ -26,6 +30,13 @@ string(REGEX MATCHALL "[^\n]*error: [^\n]*" errors "${output}")
 foreach(sentence IN LISTS sentences)
     if(NOT errors MATCHES "${sentence}")
         message(FATAL_ERROR "nobody says: ${sentence}")
+    endif()
+endforeach()
+file(STRINGS ${source} words REGEX "^// never: ")
+list(TRANSFORM words REPLACE "^// never: *" "")
+foreach(word IN LISTS words)
+    if(output MATCHES "${word}")
+        message(FATAL_ERROR "somebody says: ${word}")
     endif()
 endforeach()
 

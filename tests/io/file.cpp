@@ -4,8 +4,10 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -115,6 +117,35 @@ TEST_CASE("a file that can't be written says why, and leaves nothing behind") {
     CHECK(here.entries() == 1);
 }
 
+TEST_CASE("a probe says what writing would say, and changes nothing") {
+    const workplace here;
+    write_file(here / "a", "before");
+    fs::create_directory(here / "d");
+    for (const auto& path : {here / "none/a", here / ".", std::string{}, here / "b/", here / "a/b", here / "d",
+                             here / std::string(300, 'x').c_str()}) {
+        const auto probed = failure_of([&] { probe_file(path); });
+        CHECK(probed == failure_of([&] { write_file(path, "x"); }));
+        CHECK(probed != "no failure");
+    }
+    probe_file(here / "a");
+    probe_file(here / "new");
+    probe_file("/dev/null");
+    CHECK(content_of(here / "a") == "before");
+    CHECK(here.entries() == 2);
+    REQUIRE(::mkfifo((here / "pipe").c_str(), 0600) == 0);
+    probe_file(here / "pipe"); // would wait for a reader, were it opened
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    probe_file("/dev/fd/" + std::to_string(ends[1]));
+    CHECK(sample::contains(failure_of([&] { probe_file("/dev/fd/" + std::to_string(ends[0])); }), "Bad file"));
+    ::close(ends[0]);
+    ::close(ends[1]);
+    CHECK(sample::contains(failure_of([&] { probe_file("/dev/fd/999999"); }), "cannot write"));
+    if (::geteuid() == 0) return; // root may write all
+    fs::permissions(here / "a", fs::perms::owner_read);
+    CHECK(sample::contains(failure_of([&] { probe_file(here / "a"); }), "Permission denied"));
+}
+
 TEST_CASE("an existing file stays as it was where writing fails") {
     const workplace here;
     write_file(here / "a", "before");
@@ -193,4 +224,31 @@ TEST_CASE("a redirected output goes on where it stands") {
     REQUIRE(::write(redirected, "three", 5) == 5);
     ::close(redirected);
     CHECK(content_of(here / "log") == "one two three");
+}
+
+TEST_CASE("what killed processes have left in a folder goes with the next file that is written there") {
+    const workplace here;
+    const auto dead = [] {
+        const auto child = ::fork();
+        if (child == 0) ::_exit(0);
+        ::waitpid(child, nullptr, 0);
+        return std::to_string(child);
+    }();
+    const auto left = ".optpipe-" + dead + "-0.tmp";
+    const auto alive = ".optpipe-" + std::to_string(::getppid()) + "-0.tmp";
+    for (const auto& name : {left, alive, std::string{".optpipe-" + dead + "-0.txt"}, std::string{".optpipe--0.tmp"}})
+        std::ofstream{here / name.c_str()} << "half";
+    write_file(here / "a", "x");
+    CHECK_FALSE(fs::exists(here / left.c_str()));
+    CHECK(fs::exists(here / alive.c_str()));
+    CHECK(here.entries() == 4);
+    // One of another machine looks dead from here, but its writer holds the lock.
+    std::ofstream{here / left.c_str()} << "half";
+    const int held = ::open((here / left.c_str()).c_str(), O_WRONLY);
+    REQUIRE(::flock(held, LOCK_EX) == 0);
+    write_file(here / "a", "y");
+    CHECK(fs::exists(here / left.c_str()));
+    ::close(held);
+    write_file(here / "a", "z");
+    CHECK_FALSE(fs::exists(here / left.c_str()));
 }

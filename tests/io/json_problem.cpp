@@ -252,6 +252,42 @@ TEST_CASE("each field that is missing is named") {
     refuses_without("/stages/0", "reload", "stages[0].reload", "is missing");
 }
 
+TEST_CASE("a field that the format doesn't know is refused at every level, with the name that may have been meant") {
+    struct {
+        const char* place;
+        const char* reason;
+        void (*add)(json&);
+    } const cases[] = {
+        {"memory_limits", "did you mean memory_limit?", [](json& p) { p["memory_limits"] = 1; }},
+        {"objektive", "did you mean objective?", [](json& p) { p["objektive"] = "span"; }},
+        {"micro_batches", "did you mean microbatches?", [](json& p) { p["micro_batches"] = 8; }},
+        {"P2P", "did you mean p2p?", [](json& p) { p["P2P"] = 1; }},
+        {"storage", "is no field of this format", [](json& p) { p["storage"] = json::array(); }},
+        {"stages[1].weigth_stash", "did you mean weight_stash?", [](json& p) { p["stages"][1]["weigth_stash"] = 0; }},
+        {"stages[0].memory_limit", "is no field of this format", [](json& p) { p["stages"][0]["memory_limit"] = 0; }},
+        {"stages[0].storage", "storage options belong to optpipe.problem/2, which this version doesn't read",
+         [](json& p) { p["stages"][0]["storage"] = json::array(); }},
+        {"transfer.engine", "did you mean engines?", [](json& p) { p["transfer"]["engine"] = 2; }},
+        {"\"\"", "is no field of this format", [](json& p) { p[""] = 2; }},
+    };
+    for (const auto& [place, reason, add] : cases) {
+        auto changed = json::parse(example);
+        add(changed);
+        const auto found = violations_of(changed.dump());
+        CHECK_MESSAGE(found.size() == 1, text_of(found));
+        CHECK_MESSAGE(says(found, place, reason), text_of(found));
+    }
+    auto annotated = json::parse(example);
+    for (auto* level : {&annotated, &annotated["stages"][0], &annotated["transfer"]}) {
+        (*level)["note"] = {{"measured", "yesterday"}};
+        (*level)["x-author"] = json::array({1, 2});
+    }
+    CHECK_MESSAGE(violations_of(annotated.dump()).empty(), text_of(violations_of(annotated.dump())));
+    auto far = json::parse(example);
+    far["temperature"] = 3;
+    CHECK(text_of(violations_of(far.dump())) == "[temperature: is no field of this format] ");
+}
+
 TEST_CASE("of a file of another format nothing else is said") {
     const auto found = violations_of(R"({"format": "optpipe.schedule/1", "operations": []})");
     REQUIRE(found.size() == 1);

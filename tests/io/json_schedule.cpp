@@ -140,6 +140,25 @@ TEST_CASE("departures from the format are refused") {
     CHECK(violations_of("[{\"operations\": [{}]}]")[0].text() == "must be an object, is a list");
 }
 
+TEST_CASE("a field that the format doesn't know is refused, unless it is a note") {
+    auto changed = example();
+    changed["objektive"] = 1;
+    changed["operations"][3]["stop"] = 1;
+    changed["operations"][4]["storage"] = "keep";
+    const auto found = violations_of(changed.dump());
+    REQUIRE(found.size() == 3);
+    CHECK(found[0].text() == "objektive: is no field of this format; did you mean objective?");
+    CHECK(found[1].text() == "operations[3].stop: is no field of this format");
+    CHECK(found[2].text() ==
+          "operations[4].storage: storage options belong to optpipe.schedule/2, which this version doesn't read");
+    changed = example();
+    for (auto* level : {&changed, &changed["operations"][0]}) {
+        (*level)["note"] = "by hand";
+        (*level)["x-weight"] = json::object();
+    }
+    CHECK(violations_of(changed.dump()).empty());
+}
+
 TEST_CASE("of two fields of one name the last counts") {
     const auto document = parse_schedule(R"({"format": "optpipe.schedule/1", "operations": [{"op": 1}, 7],
         "operations": [{"op": "0F0", "start": 0, "end": 1}]})",

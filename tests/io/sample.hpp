@@ -2,10 +2,10 @@
 
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/measure.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/report.hpp"
 #include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/report.hpp"
 
 #include <optional>
 #include <string>

@@ -106,6 +106,21 @@ TEST_CASE("boxes lie where their times are") {
     CHECK(sample::contains(svg, "<line class=\"bound\" x1=\"1456\""));
 }
 
+TEST_CASE("a window shows some ranks and some time, at its own scale") {
+    const auto svg =
+        figure(sample::two_ranks(),
+               {.width = 96 + 84 + 1000, .window = {.first_rank = 1, .from = duration{4}, .to = duration{14}}});
+    CHECK(malformation(svg).empty());
+    CHECK(!sample::contains(svg, ">rank 0</text>"));
+    CHECK(sample::contains(svg, ">rank 1</text>"));
+    CHECK(!sample::contains(svg, "<title>0"));
+    CHECK(sample::contains(svg, "<rect class=\"o F0\" x=\"96\" y=\"96\" width=\"100\"")); // 1F0: 3 – 5
+    CHECK(sample::contains(svg, "<title>1F0: 3 – 5 ms</title>"));
+    CHECK(sample::contains(svg, "<rect class=\"o B0\" x=\"696\" y=\"96\" width=\"300\"")); // 1B1: 10 – 13
+    CHECK(sample::contains(svg, "<line class=\"bound\" x1=\"1056\""));
+    CHECK(!sample::contains(figure(sample::two_ranks(), {.window = {.to = duration{13}}}), "<line class=\"bound\""));
+}
+
 TEST_CASE("lanes can be left out") {
     const auto svg = figure(sample::two_ranks(), {.transfers = false, .memory = false});
     CHECK(malformation(svg).empty());

@@ -7,7 +7,7 @@ TEST_CASE("not built: Eigen or TBB is missing") {}
 
 #include "language_model/tight_plan.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
-#include "optpipe/schedule/evaluate.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 
 #include <cstddef>
 

@@ -7,7 +7,7 @@
 #include "optpipe/schedule/builders/pipe_offload_full.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h1.hpp"
 #include "optpipe/schedule/builders/zero_bubble_v.hpp"
-#include "optpipe/schedule/evaluate.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 
 #include <doctest/doctest.h>
 
@@ -58,13 +58,13 @@ trained train(const optpipe::problem& p, const optpipe::schedule& s, const std::
     return result;
 }
 
-template <class Placement, class Builder> void check(const Builder& build, bool travels = false) {
+template <class Placement, class Builder> void check(const Builder& build, bool offloads = false) {
     CAPTURE(std::string{build.name});
     const auto whole = training::problem_with<Placement>(ranks, microbatches, optpipe::duration{0.5});
     const auto p = recomputing(whole);
     const auto s = build_schedule(p, build);
     REQUIRE(s.has_value());
-    CHECK((measure(p, *s).offloads > 0) == travels);
+    CHECK((measure(p, *s).offloads > 0) == offloads);
     CHECK(train(p, *s, all_but_last(p)).gradients == training::gradients_alone(*s));
 }
 
@@ -77,7 +77,7 @@ TEST_CASE("under schedules with full and with split backwards") {
     check<placement::v>(optpipe::zero_bubble_v);
 }
 
-TEST_CASE("what is left of a stash may travel") { check<placement::loop<2>>(optpipe::pipe_offload_full, true); }
+TEST_CASE("what is left of a stash may be offloaded") { check<placement::loop<2>>(optpipe::pipe_offload_full, true); }
 
 TEST_CASE("between forward and backward no more is held than the input") {
     const auto whole = training::problem_with<placement::linear>(ranks, microbatches);

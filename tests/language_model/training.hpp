@@ -7,9 +7,9 @@
 #include "optpipe/execution/threads/run.hpp"
 #include "optpipe/pipeline/graph.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/lower.hpp"
-#include "optpipe/schedule/measure.hpp"
+#include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/measure.hpp"
 
 #include <doctest/doctest.h>
 
@@ -136,8 +136,8 @@ private:
 };
 
 /// The programs of a schedule, in exactly the memory of its peaks.
-inline std::vector<optpipe::rank_program> programs_of(const optpipe::problem& p, const optpipe::schedule& s,
-                                                      bool update = false) {
+inline optpipe::per_rank<optpipe::rank_program> programs_of(const optpipe::problem& p, const optpipe::schedule& s,
+                                                            bool update = false) {
     auto programs = lower(p, s,
                           {.bytes_per_unit = 1.0,
                            .alignment = alignof(double),
@@ -165,7 +165,7 @@ inline void check_memory(const scattered_model& model, const optpipe::rank_times
     CHECK(high_water(ran, optpipe::memory_arena::host) == ran.program->host_bytes);
 }
 
-inline optpipe::threads::options exact_memory(const std::vector<optpipe::rank_program>& programs) {
+inline optpipe::threads::options exact_memory(const optpipe::per_rank<optpipe::rank_program>& programs) {
     optpipe::threads::options how;
     how.device_memory = optpipe::per_rank<std::size_t>(programs.size());
     how.host_memory = how.device_memory;

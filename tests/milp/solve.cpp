@@ -1,5 +1,6 @@
 #include "oracle/milp_exhaustive.hpp"
 #include "oracle/milp_random.hpp"
+#include "oracle/random_cases.hpp"
 #include <optpipe/milp/check.hpp>
 #include <optpipe/milp/solve.hpp>
 
@@ -80,7 +81,7 @@ void compare(const model& m, const oracle::exhaustive_result& expected, const so
 } // namespace
 
 TEST_CASE("random models: what looking at every point says") {
-    constexpr std::uint64_t models = 2000;
+    const auto models = oracle::random_cases(2000);
     for (std::uint64_t seed = 1; seed <= models; ++seed) {
         CAPTURE(seed);
         const auto m = oracle::random_model(seed, shape_of(seed));
@@ -94,7 +95,7 @@ TEST_CASE("random models: what looking at every point says") {
 
 TEST_CASE("random models without the tree: whatever the proof says is right") {
     std::size_t proven = 0;
-    constexpr std::uint64_t models = 500;
+    const auto models = oracle::random_cases(500);
     for (std::uint64_t seed = 1; seed <= models; ++seed) {
         CAPTURE(seed);
         const auto m = oracle::random_model(seed, shape_of(seed));

@@ -1,5 +1,6 @@
 #include "oracle/milp_exhaustive.hpp"
 #include "oracle/milp_random.hpp"
+#include "oracle/random_cases.hpp"
 #include <optpipe/core/random.hpp>
 #include <optpipe/milp/check.hpp>
 #include <optpipe/milp/solve.hpp>
@@ -301,7 +302,7 @@ struct counts_losses {
 } // namespace
 
 TEST_CASE("with cuts that leave one optimum, that one is found") {
-    constexpr std::uint64_t models = 3000;
+    const auto models = oracle::random_cases(3000);
     std::size_t cut_off = 0, losses = 0, presolved = 0;
     for (std::uint64_t seed = 1; seed <= models; ++seed) {
         CAPTURE(seed);
@@ -356,9 +357,9 @@ TEST_CASE("cuts are asked for at the nodes of the tree, and close them") {
     root_only.node_limit = 1;
     static_cast<void>(solve(k.m, root_only, answers_late{best, &k, never, &calls_at_root}));
     REQUIRE(calls_at_root > 0);
-    const auto in_vain = solve(k.m, options, answers_late{best, &k, never, &calls});
+    const auto stalled_conflicts = solve(k.m, options, answers_late{best, &k, never, &calls});
     CHECK(calls > calls_at_root);
-    CHECK(in_vain.stats.nodes == without.stats.nodes);
+    CHECK(stalled_conflicts.stats.nodes == without.stats.nodes);
     calls = 0;
     const auto r = solve(k.m, options, answers_late{best, &k, calls_at_root + 1, &calls});
     CHECK(r.objective == without.objective);

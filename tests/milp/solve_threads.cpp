@@ -112,14 +112,14 @@ TEST_CASE("in the caller's arena, with the incumbent read from another thread me
     for (const auto& known : oracle::known_models("mip/bell5")) {
         const auto m = known.read();
         oneapi::tbb::task_arena arena{2};
-        incumbent_board board;
+        shared_incumbent shared;
         solve_options options;
         options.threads = 2;
-        options.board = &board;
+        options.shared = &shared;
         std::atomic<std::size_t> reads{0}, wrong{0};
         std::jthread reader{[&](const std::stop_token& stop) {
             while (!stop.stop_requested()) {
-                if (const auto s = board.read()) {
+                if (const auto s = shared.read()) {
                     ++reads;
                     if (!check(m, s->values).empty() || s->objective != objective_value(m, s->values)) ++wrong;
                 }
@@ -133,7 +133,7 @@ TEST_CASE("in the caller's arena, with the incumbent read from another thread me
         CHECK(known.agrees(r.objective));
         CHECK(reads > 0);
         CHECK(wrong == 0);
-        REQUIRE(board.read().has_value());
-        CHECK(board.read()->values == r.incumbent);
+        REQUIRE(shared.read().has_value());
+        CHECK(shared.read()->values == r.incumbent);
     }
 }

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -19,6 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 using optpipe::microbatch;
 using optpipe::operation;
+using optpipe::per_rank;
 using optpipe::rank;
 using optpipe::rank_program;
 using optpipe::stage;
@@ -28,15 +30,15 @@ namespace mpi = optpipe::mpi;
 constexpr auto patience = 1500ms;
 
 struct fixture {
-    std::vector<rank_program> programs = offloading::programs(world::ranks());
+    per_rank<rank_program> programs = offloading::programs(world::ranks());
 
     /// What each rank got; empty where nothing went wrong.
     std::vector<std::string> errors_with(const mpi::options& how, const tracing_model::spend_time& spend = {}) {
         std::string mine;
         try {
             mpi::member here{MPI_COMM_WORLD, how};
-            tracing_model model{programs.front().stages, spend};
-            optpipe::run(programs[world::self().position()], here.executor(), model);
+            tracing_model model{programs[rank{0}].stages, spend};
+            optpipe::run(programs[world::self()], here.executor(), model);
         } catch (const optpipe::error& e) {
             mine = e.what();
         }
@@ -95,7 +97,7 @@ TEST_CASE_FIXTURE(fixture, "an exception beside the program") {
     try {
         mpi::member here{MPI_COMM_WORLD, {.patience = 20s}};
         if (here.executor().self() == rank{1}) throw std::runtime_error{"of my own"};
-        tracing_model model{programs.front().stages};
+        tracing_model model{programs[rank{0}].stages};
         mpi::run(programs, here, model);
     } catch (const std::exception& e) {
         mine = e.what();
@@ -155,36 +157,34 @@ TEST_CASE("a message of another length") {
 
 TEST_CASE_FIXTURE(fixture, "memory that isn't there") {
     const auto self = world::self();
-    const auto& mine = programs[self.position()];
+    const auto& mine = programs[self];
     const auto enough = mine.device_bytes + mine.message_bytes;
     all_say(errors_with({.patience = 20s, .device_memory = self == rank{3} ? enough - 1 : enough}),
             {"rank 3, loading its program: ", "bytes on the device beside", "exceed its limit of"});
-    REQUIRE(programs[0].host_bytes > 0);
+    REQUIRE(programs[rank{0}].host_bytes > 0);
     mpi::options how{.patience = 20s};
     if (self == rank{0}) how.host_memory = 0;
     all_say(errors_with(how), {"rank 0, loading its program: ", " bytes on the host beside 0 exceed its limit of 0"});
 }
 
 TEST_CASE_FIXTURE(fixture, "programs with a fault, and one too few") {
-    const auto stages = programs.front().stages;
-    const auto say = [&] {
+    const auto stages = programs[rank{0}].stages;
+    const auto say = [&](std::span<const rank_program> given) {
         std::string mine;
         try {
             mpi::member here{MPI_COMM_WORLD, {.patience = 20s}};
             tracing_model model{stages};
-            mpi::run(programs, here, model);
+            mpi::run(given, here, model);
         } catch (const optpipe::error& e) {
             mine = e.what();
         }
         return world::collect(mine);
     };
     lose(forward(stage{1}, microbatch{2}));
-    all_say(say(), {"programs: ", "1F2"});
+    all_say(say(programs), {"programs: ", "1F2"});
     programs = offloading::programs(world::ranks());
-    programs.pop_back();
-    all_say(say(), {"programs: "});
-    programs.clear();
-    all_say(say(), {"another number of programs than of ranks"});
+    all_say(say(std::span<const rank_program>{programs}.first(programs.size() - 1)), {"programs: "});
+    all_say(say({}), {"another number of programs than of ranks"});
 }
 
 TEST_CASE_FIXTURE(fixture, "a rank that doesn't come") {

@@ -33,7 +33,7 @@ std::string run_until(int signal, rank victim, optpipe::mpi::session& session) {
     const auto programs = offloading::programs(world::ranks());
     try {
         optpipe::mpi::member here{session, {.patience = 1500ms}};
-        optpipe::testing::tracing_model model{programs.front().stages, fall};
+        optpipe::testing::tracing_model model{programs[optpipe::rank{0}].stages, fall};
         optpipe::mpi::run(programs, here, model);
     } catch (const optpipe::error& e) {
         return e.what();

@@ -5,7 +5,7 @@
 #endif
 #include "mpi/support/world.hpp"
 #include "optpipe/execution/mpi/run.hpp"
-#include "optpipe/schedule/evaluate.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 #include "schedule/compiled/for_each_schedule.hpp"
 
 #include <doctest/doctest.h>
@@ -25,7 +25,7 @@ namespace {
 /// One step of this process's stages by a schedule, in which it holds the memory of the plan's peaks at once.
 void step(training::stages_type& stages, const optpipe::problem& p, const optpipe::schedule& s) {
     const auto programs = training::programs_of(p, s);
-    const auto& mine = programs[world::self().position()];
+    const auto& mine = programs[world::self()];
     training::rank_at_peak self{p, s, mine, stages};
     const auto copies = [&](optpipe::rank, const optpipe::task_label& what, std::size_t) {
         return self.gate.pass_copy(what.op);
@@ -88,7 +88,7 @@ std::vector<named_schedule> built(const optpipe::problem& p) {
     return all;
 }
 
-/// How many builders have a schedule for the problem, and the stashes that travel in all.
+/// How many builders have a schedule for the problem, and the offloaded stashes in all.
 struct tried {
     std::size_t builders = 0;
     std::size_t offloads = 0;
@@ -121,7 +121,7 @@ TEST_CASE("with two, one after the other") {
     CHECK(try_builders(problem_on<optpipe::placement::loop<2>>(optpipe::duration{0.8})).builders >= 6);
 }
 TEST_CASE("with two, there and back") { CHECK(try_builders(problem_on<optpipe::placement::v>()).builders >= 5); }
-TEST_CASE("in half the memory of 1F1B, with stashes that travel") {
+TEST_CASE("in half the memory of 1F1B, with offloaded stashes") {
     auto p = problem_on<optpipe::placement::linear>(optpipe::duration{0.8});
     training::limit_stashes(p, 0.5 * static_cast<double>(world::ranks()));
     const auto all = try_builders(p);

@@ -107,7 +107,7 @@ TEST_CASE("what rank 0 has, all have") {
         CHECK(secret[i] == static_cast<unsigned char>(i * 5 + 1));
 }
 
-TEST_CASE("who waits for rank 0 in vain says so") {
+TEST_CASE("a rank that waits for rank 0 in vain says so") {
     std::array<std::byte, 16> none{};
     MPI_Comm among = MPI_COMM_NULL;
     MPI_Comm_dup(MPI_COMM_WORLD, &among);

@@ -3,7 +3,7 @@
 #include "execution/random_programs.hpp"
 #include "mpi/support/world.hpp"
 #include "optpipe/execution/mpi/run.hpp"
-#include "optpipe/schedule/evaluate.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/executor_model.hpp"
 
 #include <doctest/doctest.h>
@@ -17,6 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using optpipe::memory_arena;
+using optpipe::per_rank;
 using optpipe::rank;
 using optpipe::rank_program;
 using optpipe::testing::tracing_model;
@@ -34,9 +35,9 @@ mpi::options exact_memory(const rank_program& mine) {
 }
 
 /// Weight gradients that this rank has computed in two steps.
-std::size_t run_it(const optpipe::problem& p, const std::vector<rank_program>& programs, MPI_Comm among,
+std::size_t run_it(const optpipe::problem& p, const per_rank<rank_program>& programs, MPI_Comm among,
                    std::uint64_t seed) {
-    const auto& mine = programs[world::self().position()];
+    const auto& mine = programs[world::self()];
     tracing_model model{p.graph.stages(), random_programs::jitter(seed)};
     mpi::member here{among, exact_memory(mine)};
     const auto ran = mpi::run(programs, here, model, 2);
@@ -46,9 +47,9 @@ std::size_t run_it(const optpipe::problem& p, const std::vector<rank_program>& p
     return model.weights();
 }
 /// One step in which what frees memory of the plan's peak waits for all that belongs to it.
-void run_at_the_peak(const optpipe::problem& p, const optpipe::schedule& s, const std::vector<rank_program>& programs,
+void run_at_the_peak(const optpipe::problem& p, const optpipe::schedule& s, const per_rank<rank_program>& programs,
                      MPI_Comm among) {
-    const auto& mine = programs[world::self().position()];
+    const auto& mine = programs[world::self()];
     peak_gate gate{p, s, mine};
     tracing_model model{p.graph.stages(), [&](const optpipe::operation& op) { gate.pass(op); }};
     auto how = exact_memory(mine);
@@ -61,7 +62,7 @@ void run_at_the_peak(const optpipe::problem& p, const optpipe::schedule& s, cons
 
 TEST_CASE("random programs with offloading run in exactly the memory of the plan, to the byte, whatever the timing") {
     std::size_t runs = 0;
-    std::size_t travels = 0;
+    std::size_t offloads = 0;
     for (std::uint64_t seed = first_seed; seed < first_seed + 16; ++seed) {
         CAPTURE(seed);
         const auto p = random_programs::problem(seed, world::ranks());
@@ -70,15 +71,15 @@ TEST_CASE("random programs with offloading run in exactly the memory of the plan
         const auto programs = random_programs::lowered(p, *s, seed);
         if (!programs) continue;
         ++runs;
-        travels += measure(p, *s).offloads > 0 ? 1 : 0;
+        offloads += measure(p, *s).offloads > 0 ? 1 : 0;
         const world::first_ranks among{p.graph.ranks()};
         const auto weights = among ? run_it(p, *programs, among.native(), seed) : 0;
         CHECK(world::sum(weights) == 2 * p.graph.stages() * p.graph.microbatches());
         if (among) run_at_the_peak(p, *s, *programs, among.native());
     }
-    if (world::self() == rank{0}) MESSAGE(runs << " runs, " << travels << " of them with offloading");
+    if (world::self() == rank{0}) MESSAGE(runs << " runs, " << offloads << " of them with offloading");
     CHECK(runs > 10);
-    CHECK(travels > 3);
+    CHECK(offloads > 3);
 }
 
 } // namespace

@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Who is through with the first step misses the others in the second.
+/// A rank that has finished the first step misses the others in the second.
 constexpr joined::plan impatient{.patience = 150ms, .steps = 2};
 
 void check_nothing_is_left() {
@@ -53,7 +53,7 @@ struct call_count {
         fake_nccl::reset({.failing_call = is_nccl() ? name : "", .failing_number = number});
     }
 };
-std::vector<call_count> calls_of(const std::vector<optpipe::rank_program>& programs) {
+std::vector<call_count> calls_of(const optpipe::per_rank<optpipe::rank_program>& programs) {
     fake_cuda::reset();
     fake_nccl::reset();
     const auto clean = joined::run(programs, {});

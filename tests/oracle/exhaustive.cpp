@@ -3,7 +3,7 @@
 
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
-#include "optpipe/schedule/simulate.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/random_schedule.hpp"
 #include "oracle/reference_checker.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/measure.hpp"
+#include "optpipe/schedule/time/measure.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -3,7 +3,7 @@
 #include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/schedule.hpp"
-#include "optpipe/schedule/simulate.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
 #include "oracle/random_problem.hpp"
 
 #include <cstddef>

@@ -19,7 +19,7 @@ using optpipe::transfer_times;
 namespace offload = optpipe::offload;
 namespace placement = optpipe::placement;
 
-/// F = 1, I = 2, W = 3; stage s stashes s + 1 and travels in 10 + s and back in 20 + s.
+/// F = 1, I = 2, W = 3; stage s stashes s + 1 and is offloaded in 10 + s and back in 20 + s.
 struct numbered {
     static constexpr optpipe::stage_costs costs(stage s, std::size_t) {
         const double at = s.value();

@@ -1,9 +1,9 @@
-#include "optpipe/planner/adaptive_part.hpp"
 #include "optpipe/planner/plan.hpp"
+#include "optpipe/planner/strategies/adaptive_strategy.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "oracle/reference_checker.hpp"
 #include "planner/cache/folder.hpp"
-#include "planner/fake_parts.hpp"
+#include "planner/portfolio/fake_strategies.hpp"
 
 #include <doctest/doctest.h>
 
@@ -16,7 +16,7 @@ using namespace optpipe;
 
 namespace {
 
-struct quick_adaptive : adaptive_part {
+struct quick_adaptive : adaptive_strategy {
     static std::size_t first_effort(const problem&) { return 2000; }
 };
 
@@ -36,10 +36,10 @@ problem unit_problem(std::size_t ranks, std::size_t microbatches, double limit) 
 TEST_CASE("the second time a plan comes from the cache, in whatever units and names") {
     const temporary_folder folder;
     std::atomic<std::size_t> calls{0};
-    const std::vector<any_search_part> parts{quick_adaptive{}, fake::counter{&calls}};
+    const std::vector<any_search_strategy> strategies{quick_adaptive{}, fake::counter{&calls}};
     auto p = unit_problem(4, 8, 2.0);
     const plan_options options{.cache = folder.path().string()};
-    const auto first = plan(p, options, parts);
+    const auto first = plan(p, options, strategies);
     REQUIRE(first);
     CHECK(first->cached == cache_use::none);
     CHECK(calls > 0);
@@ -50,7 +50,7 @@ TEST_CASE("the second time a plan comes from the cache, in whatever units and na
         c.forward = c.backward_input = c.backward_weight = duration{0.3};
         c.transfer = transfer_times{duration{0.39}, duration{0.39}};
     }
-    const auto second = plan(p, options, parts);
+    const auto second = plan(p, options, strategies);
     REQUIRE(second);
     CHECK(second->cached == cache_use::exact);
     CHECK(calls == 0);
@@ -61,27 +61,60 @@ TEST_CASE("the second time a plan comes from the cache, in whatever units and na
     CHECK(oracle::judge(p, second->schedule).valid());
 }
 
-TEST_CASE("who asks for more than the kept plan was given gets it") {
+TEST_CASE("a larger budget than that of the cached plan is spent") {
     const temporary_folder folder;
     std::atomic<std::size_t> calls{0};
-    const std::vector<any_search_part> parts{quick_adaptive{}, fake::counter{&calls}};
+    const std::vector<any_search_strategy> strategies{quick_adaptive{}, fake::counter{&calls}};
     const auto p = unit_problem(4, 8, 2.0);
     plan_options options{.without = {"zb-auto"}, .cache = folder.path().string()};
-    REQUIRE(plan(p, options, parts));
+    REQUIRE(plan(p, options, strategies));
     // It was made with less than everything.
     calls = 0;
     options.without.clear();
-    CHECK(plan(p, options, parts)->cached == cache_use::exact);
+    CHECK(plan(p, options, strategies)->cached == cache_use::exact);
     CHECK(calls > 0);
     calls = 0;
-    CHECK(plan(p, options, parts)->cached == cache_use::exact);
+    CHECK(plan(p, options, strategies)->cached == cache_use::exact);
     CHECK(calls == 0);
     options.time_limit = std::chrono::duration<double>{2.0};
-    CHECK(plan(p, options, parts)->cached == cache_use::exact);
+    CHECK(plan(p, options, strategies)->cached == cache_use::exact);
     CHECK(calls > 0);
 }
 
-TEST_CASE("what a stop request or a gap cut short isn't the last word") {
+TEST_CASE("with a time limit the search goes on from a kept plan, unless that is proven") {
+    const temporary_folder folder;
+    std::atomic<std::size_t> calls{0};
+    const std::vector<any_search_strategy> strategies{quick_adaptive{}, fake::counter{&calls}};
+    const plan_options options{.time_limit = std::chrono::duration<double>{0.2}, .cache = folder.path().string()};
+    std::size_t open = 0;
+    for (const double limit : {2.0, 2.5, 3.0, 3.5, 4.0}) {
+        auto p = unit_problem(5, 11, limit);
+        for (auto& c : p.costs)
+            c.backward_weight = duration{0.7};
+        const auto first = plan(p, options, strategies);
+        REQUIRE(first);
+        if (first->why == plan_end::optimal) continue;
+        ++open;
+        calls = 0;
+        const auto second = plan(p, options, strategies);
+        REQUIRE(second);
+        CHECK(second->cached == cache_use::exact);
+        CHECK(calls > 0);
+        CHECK(second->objective.value() <= doctest::Approx(first->objective.value()));
+        CHECK(second->bound.value() >= doctest::Approx(first->bound.value()));
+    }
+    REQUIRE(open > 0);
+
+    const auto small = unit_problem(2, 2, 2.0);
+    const auto proven = plan(small, options);
+    REQUIRE(proven);
+    REQUIRE(proven->why == plan_end::optimal);
+    calls = 0;
+    CHECK(plan(small, options, strategies)->why == plan_end::optimal);
+    CHECK(calls == 0);
+}
+
+TEST_CASE("a plan interrupted by a stop request or a gap doesn't settle later searches") {
     const temporary_folder folder;
     const auto p = unit_problem(4, 8, 2.0);
     plan_options options{.cache = folder.path().string()};
@@ -100,7 +133,7 @@ TEST_CASE("what a stop request or a gap cut short isn't the last word") {
     CHECK(enough->cached == cache_use::exact);
 }
 
-TEST_CASE("other microbatches, costs and limits begin with what is there") {
+TEST_CASE("other microbatches, costs and limits start from cached plans") {
     for (std::uint64_t seed = 1; seed <= 60; ++seed) {
         CAPTURE(seed);
         const temporary_folder folder;
@@ -125,7 +158,7 @@ TEST_CASE("other microbatches, costs and limits begin with what is there") {
     }
 }
 
-TEST_CASE("a damaged cache is told, and the plan is made all the same") {
+TEST_CASE("a damaged cache is reported, and the plan is made all the same") {
     const temporary_folder folder;
     const auto p = unit_problem(3, 6, 2.0);
     std::vector<std::string> warnings;

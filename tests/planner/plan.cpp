@@ -1,12 +1,12 @@
 #include "optpipe/planner/plan.hpp"
 
 #include "optpipe/pipeline/validate_problem.hpp"
-#include "optpipe/planner/adaptive_part.hpp"
+#include "optpipe/planner/strategies/adaptive_strategy.hpp"
 #include "optpipe/schedule/builders/all.hpp"
-#include "optpipe/schedule/validate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "oracle/reference_checker.hpp"
-#include "planner/fake_parts.hpp"
+#include "planner/portfolio/fake_strategies.hpp"
 
 #include <doctest/doctest.h>
 
@@ -30,11 +30,11 @@ problem unit_problem(std::size_t ranks, std::size_t microbatches) {
 }
 
 /// The constructive planner with little effort, so that many problems can be planned.
-struct quick_adaptive : adaptive_part {
+struct quick_adaptive : adaptive_strategy {
     static std::size_t first_effort(const problem&) { return 2000; }
 };
 
-std::vector<any_search_part> quick_parts() { return {quick_adaptive{}, fake::shuffler{}}; }
+std::vector<any_search_strategy> quick_parts() { return {quick_adaptive{}, fake::shuffler{}}; }
 
 void check_laws(const problem& p, const plan_result& r) {
     const auto judged = oracle::judge(p, r.schedule);
@@ -52,13 +52,14 @@ void check_laws(const problem& p, const plan_result& r) {
     }
     CHECK(r.history.back().objective == r.objective);
     CHECK((r.why == plan_end::optimal) == (r.objective - r.bound <= tolerance{}.at(p.serial_time())));
-    const auto finder = std::find_if(r.parts.begin(), r.parts.end(), [&](const auto& e) { return e.name == r.method; });
-    REQUIRE(finder != r.parts.end());
+    const auto finder =
+        std::find_if(r.contributions.begin(), r.contributions.end(), [&](const auto& e) { return e.name == r.method; });
+    REQUIRE(finder != r.contributions.end());
     CHECK(finder->objective == r.objective);
     CHECK(finder->runs > 0);
     std::size_t steps = 0;
-    for (const auto& part : r.parts)
-        steps += part.schedules + part.bounds;
+    for (const auto& strategy : r.contributions)
+        steps += strategy.schedules + strategy.bounds;
     CHECK(steps >= r.history.size());
 }
 
@@ -94,7 +95,7 @@ TEST_CASE("without a time limit the seed decides, not the number of threads") {
     }
 }
 
-TEST_CASE("whoever finds the last schedule is named, with the best published one beside it") {
+TEST_CASE("the plan names the strategy that found it, and the best published schedule") {
     const auto p = unit_problem(4, 8);
     const auto planned = plan(p, {}, {fake::oracle{*one_forward_one_backward(p)}});
     REQUIRE(planned);
@@ -104,7 +105,7 @@ TEST_CASE("whoever finds the last schedule is named, with the best published one
     CHECK(published->method == "zb-h1");
     CHECK(planned->why == plan_end::optimal);
 
-    // Nobody but the oracle may look.
+    // Only the oracle may search.
     plan_options alone;
     for_each_builder([&](const auto& build) { alone.without.emplace_back(build.name); });
     const auto by_oracle = plan(p, alone, {fake::oracle{*one_forward_one_backward(p)}});
@@ -115,7 +116,7 @@ TEST_CASE("whoever finds the last schedule is named, with the best published one
     CHECK(by_oracle->why == plan_end::optimal);
 }
 
-TEST_CASE("no parts and no builders: a schedule all the same") {
+TEST_CASE("without strategies and builders there is still a schedule") {
     const auto p = unit_problem(3, 4);
     plan_options options;
     for_each_builder([&](const auto& build) { options.without.emplace_back(build.name); });
@@ -133,25 +134,25 @@ TEST_CASE("why it ended") {
     plan_options options;
     for (const auto* name : {"zb-h1", "zb-h2", "zb-auto", "adaptive"})
         options.without.emplace_back(name);
-    const std::vector<any_search_part> idle{fake::shuffler{}};
-    const auto end = [&](const plan_options& o, const std::vector<any_search_part>& parts) {
-        return plan(p, o, parts)->why;
+    const std::vector<any_search_strategy> idle{fake::shuffler{}};
+    const auto end = [&](const plan_options& o, const std::vector<any_search_strategy>& strategies) {
+        return plan(p, o, strategies)->why;
     };
-    CHECK(end(options, {adaptive_part{}}) == plan_end::effort_spent);
+    CHECK(end(options, {adaptive_strategy{}}) == plan_end::effort_spent);
     options.gap = 0.5;
-    CHECK(end(options, {adaptive_part{}}) == plan_end::gap);
+    CHECK(end(options, {adaptive_strategy{}}) == plan_end::gap);
     options.gap = 0.0;
     options.time_limit = std::chrono::duration<double>{0.0};
-    CHECK(end(options, {adaptive_part{}}) == plan_end::time_limit);
+    CHECK(end(options, {adaptive_strategy{}}) == plan_end::time_limit);
     options.time_limit = std::chrono::milliseconds{1};
-    CHECK(end(options, {fake::endless{}, adaptive_part{}}) == plan_end::time_limit);
+    CHECK(end(options, {fake::endless{}, adaptive_strategy{}}) == plan_end::time_limit);
     options.time_limit = std::chrono::duration<double>{std::numeric_limits<double>::infinity()};
     std::stop_source source;
     options.stop = source.get_token();
-    CHECK(end(options, {fake::stopper{source}, fake::endless{}, adaptive_part{}}) == plan_end::stop_request);
-    CHECK(end(options, {fake::endless{}, adaptive_part{}}) == plan_end::stop_request);
+    CHECK(end(options, {fake::stopper{source}, fake::endless{}, adaptive_strategy{}}) == plan_end::stop_request);
+    CHECK(end(options, {fake::endless{}, adaptive_strategy{}}) == plan_end::stop_request);
     options.time_limit.reset();
-    CHECK(end(options, {fake::endless{}, adaptive_part{}}) == plan_end::stop_request);
+    CHECK(end(options, {fake::endless{}, adaptive_strategy{}}) == plan_end::stop_request);
 }
 
 TEST_CASE("where no schedule exists, the refusal names rank and memory") {
@@ -172,7 +173,7 @@ TEST_CASE("where no schedule exists, the refusal names rank and memory") {
     CHECK(planned.why().needed == memory_size{8.0});
 }
 
-TEST_CASE("what a part or a callback throws arrives") {
+TEST_CASE("exceptions of strategies and callbacks are rethrown") {
     const auto p = unit_problem(3, 6);
     plan_options options{.without = {"zb-h1", "zb-h2", "zb-auto"}};
     for (const bool limited : {false, true}) {
@@ -184,7 +185,7 @@ TEST_CASE("what a part or a callback throws arrives") {
     CHECK_THROWS_WITH_AS(static_cast<void>(plan(p, options, {fake::shuffler{}})), "progress", std::runtime_error);
 }
 
-TEST_CASE("what makes no sense is refused with its field") {
+TEST_CASE("invalid options are refused with the name of the field") {
     auto p = unit_problem(2, 2);
     const auto refused = [&](const plan_options& options, const std::string& field) {
         try {

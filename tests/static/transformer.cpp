@@ -49,7 +49,7 @@ static_assert(problem.costs[stage{0}] == problem.costs[stage{3}]);
 static_assert(problem.load(rank{0}) > 6700_ms && problem.load(rank{0}) < 6720_ms);
 static_assert(problem.memory_limit[rank{0}] > 35_gb && problem.memory_limit[rank{0}] < 35.1_gb);
 
-// Without a host link nothing travels, between ranks of one device nothing takes time.
+// Without a host link nothing is offloaded; between ranks of one device hops take no time.
 constexpr transformer<> alone{.layers = {4}, .hidden = 64, .sequence = 64, .compute_rate = 1.0};
 static_assert(!alone.costs(stage{0}, 2).can_offload() && alone.p2p() == 0_ms);
 

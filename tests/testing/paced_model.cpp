@@ -4,8 +4,8 @@
 #include "optpipe/execution/threads/run.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/pipeline/memory_model.hpp"
-#include "optpipe/schedule/evaluate.hpp"
-#include "optpipe/schedule/lower.hpp"
+#include "optpipe/program/lower.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/executor.hpp"
 #include "optpipe/testing/executor_model.hpp"
 

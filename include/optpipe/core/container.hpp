@@ -12,11 +12,11 @@ namespace optpipe {
 
 /// A sequence of at most `Capacity` elements that lives in place, or a vector where the capacity is dynamic.
 /// With a static capacity it can be a constexpr variable.
-template <class T, std::size_t Capacity> class bounded_vector {
+template <class T, auto Capacity> class basic_bounded_vector {
 public:
     using value_type = T;
 
-    constexpr bounded_vector() = default;
+    constexpr basic_bounded_vector() = default;
 
     constexpr void push_back(const T& item) {
         OPTPIPE_EXPECT(size_ < Capacity, "bounded_vector: more elements than its capacity");
@@ -40,7 +40,7 @@ public:
     constexpr const T* end() const { return items_.data() + size_; }
     constexpr const T& back() const { return items_[size_ - 1]; }
 
-    friend constexpr bool operator==(const bounded_vector& a, const bounded_vector& b) {
+    friend constexpr bool operator==(const basic_bounded_vector& a, const basic_bounded_vector& b) {
         if (a.size_ != b.size_) return false;
         for (std::size_t i = 0; i < a.size_; ++i)
             if (!(a.items_[i] == b.items_[i])) return false;
@@ -52,16 +52,18 @@ private:
     std::size_t size_ = 0;
 };
 
-template <class T> class bounded_vector<T, dynamic> : public std::vector<T> {
+template <class T> class basic_bounded_vector<T, extents::dynamic> : public std::vector<T> {
 public:
     using std::vector<T>::vector;
 };
 
+template <class T, std::size_t Capacity> using bounded_vector = basic_bounded_vector<T, named_extent<Capacity>()>;
+
 /// One `T` per index of one kind; subscripted with that index and with nothing else.
-template <class Index, class T, std::size_t Count = dynamic> class table {
+template <class Index, class T, auto Count> class basic_table {
 public:
-    constexpr table() = default;
-    constexpr explicit table(std::size_t count, const T& value = T{}) {
+    constexpr basic_table() = default;
+    constexpr explicit basic_table(std::size_t count, const T& value = T{}) {
         OPTPIPE_EXPECT(count == Count, "table: another number of entries than its static extent");
         for (auto& item : items_)
             item = value;
@@ -75,16 +77,16 @@ public:
     constexpr auto end() { return items_.end(); }
     constexpr auto begin() const { return items_.begin(); }
     constexpr auto end() const { return items_.end(); }
-    friend constexpr bool operator==(const table&, const table&) = default;
+    friend constexpr bool operator==(const basic_table&, const basic_table&) = default;
 
 private:
     std::array<T, Count> items_{};
 };
 
-template <class Index, class T> class table<Index, T, dynamic> {
+template <class Index, class T> class basic_table<Index, T, extents::dynamic> {
 public:
-    constexpr table() = default;
-    constexpr explicit table(std::size_t count, const T& value = T{}) : items_(count, value) {}
+    constexpr basic_table() = default;
+    constexpr explicit basic_table(std::size_t count, const T& value = T{}) : items_(count, value) {}
 
     constexpr decltype(auto) operator[](Index i) { return items_[i.position()]; }
     constexpr decltype(auto) operator[](Index i) const { return items_[i.position()]; }
@@ -94,12 +96,13 @@ public:
     constexpr auto end() { return items_.end(); }
     constexpr auto begin() const { return items_.begin(); }
     constexpr auto end() const { return items_.end(); }
-    friend constexpr bool operator==(const table&, const table&) = default;
+    friend constexpr bool operator==(const basic_table&, const basic_table&) = default;
 
 private:
     std::vector<T> items_;
 };
 
+template <class Index, class T, std::size_t Count = dynamic> using table = basic_table<Index, T, named_extent<Count>()>;
 template <class T, std::size_t Count = dynamic> using per_rank = table<rank, T, Count>;
 template <class T, std::size_t Count = dynamic> using per_stage = table<stage, T, Count>;
 

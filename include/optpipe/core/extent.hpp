@@ -1,5 +1,7 @@
 #pragma once
 
+#include "optpipe/core/standard.hpp"
+
 #include <cstddef>
 #include <limits>
 
@@ -7,6 +9,19 @@ namespace optpipe {
 
 /// An extent that is known only at run time, as `std::dynamic_extent` is for spans.
 inline constexpr std::size_t dynamic = std::numeric_limits<std::size_t>::max();
+
+namespace extents {
+enum kind : std::size_t { dynamic = optpipe::dynamic };
+}
+/// An extent as the argument of a class template: the number, or the name of `dynamic`, for compilers spell types out
+/// in errors, and would print 18446744073709551615. `graph<4, dynamic>` is `basic_graph<4, extents::dynamic, …>`. (A
+/// function, as nvcc 13.0 doesn't take a variable of a type that depends on its argument here.)
+template <std::size_t Count> [[nodiscard]] consteval auto named_extent() {
+    if constexpr (Count == dynamic)
+        return extents::dynamic;
+    else
+        return Count;
+}
 
 /// The product of extents; `dynamic` if any of them is.
 template <class... Extents> [[nodiscard]] constexpr std::size_t extent_product(Extents... extents) {
@@ -17,21 +32,23 @@ template <class... Extents> [[nodiscard]] constexpr std::size_t extent_product(E
 }
 
 /// A count that costs nothing where it is static.
-template <std::size_t Count> struct extent {
-    constexpr extent() = default;
-    constexpr explicit extent(std::size_t) {}
+template <auto Count> struct basic_extent {
+    constexpr basic_extent() = default;
+    constexpr explicit basic_extent(std::size_t) {}
     [[nodiscard]] static constexpr std::size_t size() { return Count; }
-    friend constexpr bool operator==(extent, extent) = default;
+    friend constexpr bool operator==(basic_extent, basic_extent) = default;
 };
 
-template <> struct extent<dynamic> {
-    constexpr extent() = default;
-    constexpr explicit extent(std::size_t count) : count_{count} {}
+template <> struct basic_extent<extents::dynamic> {
+    constexpr basic_extent() = default;
+    constexpr explicit basic_extent(std::size_t count) : count_{count} {}
     [[nodiscard]] constexpr std::size_t size() const { return count_; }
-    friend constexpr bool operator==(extent, extent) = default;
+    friend constexpr bool operator==(basic_extent, basic_extent) = default;
 
 private:
     std::size_t count_ = 0;
 };
+
+template <std::size_t Count> using extent = basic_extent<named_extent<Count>()>;
 
 } // namespace optpipe

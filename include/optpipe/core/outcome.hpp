@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/bounded_text.hpp"
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/format.hpp"
 #include "optpipe/core/index.hpp"
@@ -7,7 +8,6 @@
 
 #include <cstddef>
 #include <string>
-#include <string_view>
 
 namespace optpipe {
 
@@ -21,8 +21,10 @@ enum class refusal_reason {
 /// Why there is no schedule. An outcome, not an error.
 struct refusal {
     refusal_reason reason = refusal_reason::does_not_apply;
-    /// What is missing, as a sentence without a full stop. A literal.
-    std::string_view sentence;
+    /// What is missing, as a sentence without a full stop. It may carry numbers, in constant expressions too:
+    /// `{"takes at most ", most, " microbatches"}`.
+    bounded_text<200> sentence{};
+    /// Where memory is missing, or an operation of an order.
     optpipe::rank rank{};
     /// For the two memory reasons: what the rank would need at least, and what it has.
     memory_size needed{};
@@ -32,7 +34,7 @@ struct refusal {
 };
 
 inline std::string describe(const refusal& why) {
-    std::string text{why.sentence};
+    std::string text{why.sentence.view()};
     if (why.reason != refusal_reason::over_memory && why.reason != refusal_reason::over_host_memory) return text;
     const std::string which = why.reason == refusal_reason::over_memory ? "memory" : "host memory";
     if (!text.empty()) text += ": ";

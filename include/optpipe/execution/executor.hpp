@@ -4,7 +4,7 @@
 #include "optpipe/execution/lane.hpp"
 #include "optpipe/execution/memory.hpp"
 #include "optpipe/execution/transport.hpp"
-#include "optpipe/schedule/program.hpp"
+#include "optpipe/program/ir.hpp"
 
 #include <chrono>
 #include <concepts>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "optpipe/schedule/program.hpp"
+#include "optpipe/program/ir.hpp"
 
 #include <concepts>
 #include <cstddef>

@@ -4,9 +4,9 @@
 #include "optpipe/execution/clock_time.hpp"
 #include "optpipe/execution/executor.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/differences.hpp"
-#include "optpipe/schedule/program.hpp"
+#include "optpipe/program/ir.hpp"
 #include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/differences.hpp"
 
 #include <algorithm>
 #include <chrono>

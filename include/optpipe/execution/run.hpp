@@ -3,7 +3,7 @@
 #include "optpipe/core/error.hpp"
 #include "optpipe/execution/executor.hpp"
 #include "optpipe/execution/stage_model.hpp"
-#include "optpipe/schedule/program.hpp"
+#include "optpipe/program/ir.hpp"
 
 #include <algorithm>
 #include <cstddef>

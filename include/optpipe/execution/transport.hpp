@@ -1,7 +1,7 @@
 #pragma once
 
 #include "optpipe/execution/lane.hpp"
-#include "optpipe/schedule/program.hpp"
+#include "optpipe/program/ir.hpp"
 
 #include <concepts>
 #include <cstddef>

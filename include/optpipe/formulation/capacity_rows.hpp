@@ -1,6 +1,6 @@
 #pragma once
 
-#include "optpipe/formulation/draft.hpp"
+#include "optpipe/formulation/model_builder.hpp"
 #include "optpipe/pipeline/paths.hpp"
 #include "optpipe/schedule/bounds/memory_area.hpp"
 #include "optpipe/schedule/bounds/time_windows.hpp"
@@ -11,31 +11,31 @@
 
 namespace optpipe::formulation {
 
-/// Rows on what fits into the time that a rank or a link has (solvers.md, "memory × time").
+/// Capacity constraints over the time that a rank or a link has: memory × time and transfer time.
 class capacity_rows {
 public:
-    explicit capacity_rows(draft& d) : d_{d}, t_{d.operations()} {}
+    explicit capacity_rows(model_builder& d) : d_{d}, t_{d.operations()} {}
 
     /// A stash occupies its rank for at least the time that its microbatch needs from F to the end of I on an empty
-    /// pipeline, or, when it travels, until it has left and from when it begins to return:
+    /// pipeline; if offloaded, until the end of the offload and from the start of the reload:
     /// Σ stash·(lifespan − won·w) ≤ (most that fits)·(C − head − tail), once until the gradients end and once until W.
     void add_memory_area() {
-        const auto paths = paths_of(t_.task());
-        for (const rank r : t_.task().graph.all_ranks())
+        const auto paths = paths_of(t_.problem());
+        for (const rank r : t_.problem().graph.all_ranks())
             if (t_.is_limited(r) && !t_.stages_on(r).empty()) add_memory_area(r, paths);
     }
     /// Σ T_o·w ≤ C − head − tail for each engine, and for each link where the objective is a makespan.
     void add_link_capacity() {
-        const auto& rules = t_.task().transfer;
-        for (const rank r : t_.task().graph.all_ranks()) {
+        const auto& rules = t_.problem().transfer;
+        for (const rank r : t_.problem().graph.all_ranks()) {
             add_lane(t_.stages_on(r), rules.engines == 1, windows_of(r));
             if (d_.is_span()) continue;
             std::vector<stage> on_link;
-            for (const rank q : t_.task().graph.all_ranks())
+            for (const rank q : t_.problem().graph.all_ranks())
                 if (rules.link[q] == rules.link[r] && q >= r)
                     on_link.insert(on_link.end(), t_.stages_on(q).begin(), t_.stages_on(q).end());
             const bool is_new =
-                std::none_of(on_link.begin(), on_link.end(), [&](stage s) { return t_.task().rank_of(s) < r; });
+                std::none_of(on_link.begin(), on_link.end(), [&](stage s) { return t_.problem().rank_of(s) < r; });
             if (is_new && on_link.size() > t_.stages_on(r).size())
                 add_lane(on_link, rules.duplex == duplex_kind::half, windows_of(r));
         }
@@ -45,12 +45,12 @@ private:
     using windows = time_windows<any_graph>;
 
     [[nodiscard]] windows windows_of(rank r) const {
-        return d_.is_span() ? windows::of_rank(t_.task(), r) : windows::step(t_.task());
+        return d_.is_span() ? windows::of_rank(t_.problem(), r) : windows::step(t_.problem());
     }
-    [[nodiscard]] const stage_costs& costs(stage s) const { return t_.task().costs[s]; }
+    [[nodiscard]] const stage_costs& costs(stage s) const { return t_.problem().costs[s]; }
 
     void add_memory_area(rank r, const microbatch_paths<>& paths) {
-        const auto& p = t_.task();
+        const auto& p = t_.problem();
         const auto around = windows_of(r);
         const auto last = t_.microbatches() - 1;
         const stage first = t_.stages_on(r).front();
@@ -68,11 +68,11 @@ private:
             const auto count = static_cast<double>(t_.microbatches());
             until_gradient += count * c.activation.value() * paths.lifespan[s].value();
             if (p.split_backward) until_weight += count * kept.value() * c.backward_weight.value();
-            if (!t_.may_travel(s)) continue;
+            if (!t_.may_offload(s)) continue;
             const auto won =
                 paths.lifespan[s] - (c.forward + c.transfer->offload + c.transfer->reload + p.gradient_time(s));
             for (std::size_t m = 0; m <= last && won > duration{}; ++m)
-                saved.add(c.activation.value() * won.value(), d_.travels(t_.cell_at(s, m)));
+                saved.add(c.activation.value() * won.value(), d_.offloaded(t_.cell_at(s, m)));
         }
         const auto slack = t_.memory_slack();
         const auto limit = p.memory_limit[r] + slack;
@@ -93,15 +93,15 @@ private:
             sum s;
             double head = milp::infinity, tail = milp::infinity;
             for (const stage at : stages) {
-                if (!t_.may_travel(at)) continue;
+                if (!t_.may_offload(at)) continue;
                 const auto& c = costs(at);
                 const double out = c.transfer->offload.value(), in = c.transfer->reload.value();
                 const double after_forward = (around.forward(at).head[0] + c.forward).value();
-                const double with_gradient = (t_.task().gradient_time(at) + around.gradient(at).tail[last]).value();
+                const double with_gradient = (t_.problem().gradient_time(at) + around.gradient(at).tail[last]).value();
                 head = std::min(head, after_forward);
                 tail = std::min(tail, with_gradient);
                 for (std::size_t m = 0; m <= last; ++m)
-                    s.add(-(both ? out + in : inward ? in : out), d_.travels(t_.cell_at(at, m)));
+                    s.add(-(both ? out + in : inward ? in : out), d_.offloaded(t_.cell_at(at, m)));
             }
             if (s.terms.empty()) continue;
             s.add(1.0, d_.objective);
@@ -109,7 +109,7 @@ private:
         }
     }
 
-    draft& d_;
+    model_builder& d_;
     const operation_table& t_;
 };
 

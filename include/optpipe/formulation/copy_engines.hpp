@@ -1,16 +1,16 @@
 #pragma once
 
-#include "optpipe/formulation/draft.hpp"
+#include "optpipe/formulation/model_builder.hpp"
 
 #include <cstddef>
 #include <vector>
 
 namespace optpipe::formulation {
 
-/// Whether two transfers can't be under way at once: one engine, or one per direction, of a rank; one transfer, or one
-/// per direction, of a link (spec, valid schedules, 6).
+/// Whether two transfers must not overlap: one engine, or one per direction, of a rank; one transfer, or one
+/// per direction, of a link (io/README.md, rule 6).
 inline bool exclude_each_other(const operation_table& t, operation_id a, operation_id b) {
-    const auto& rules = t.task().transfer;
+    const auto& rules = t.problem().transfer;
     const rank r = t.rank_of(a), q = t.rank_of(b);
     const bool same_direction = t.role_of(a) == t.role_of(b);
     if (r == q && (same_direction || rules.engines == 1)) return true;
@@ -19,19 +19,19 @@ inline bool exclude_each_other(const operation_table& t, operation_id a, operati
 
 namespace detail {
 
-/// For a pair of one stage whose microbatches keep their order: whether other rows say all there is to say.
-inline bool is_in_order(const draft& d, operation_id a, operation_id b) {
+/// For a pair of one stage without overtaking: whether other rows imply their order.
+inline bool is_in_order(const model_builder& d, operation_id a, operation_id b) {
     const auto& t = d.operations();
     if (t.cell_of(a) == t.cell_of(b)) return true;
     if (!d.keeps_order() || t.stage_of(a) != t.stage_of(b)) return false;
     if (t.role_of(a) == t.role_of(b)) return true;
     const auto out = t.role_of(a) == role::offload ? a : b;
     const auto in = out == a ? b : a;
-    return t.microbatch_of(out) < t.microbatch_of(in); // it leaves before the later one does
+    return t.microbatch_of(out) < t.microbatch_of(in); // it is offloaded before the later one
 }
 
-/// When a comes first, both taking place.
-inline bool fits(const draft& d, operation_id a, operation_id b) {
+/// Whether a can come first if both are present.
+inline bool fits(const model_builder& d, operation_id a, operation_id b) {
     const auto& t = d.operations();
     const auto first = [&](operation_id x) { // the earliest end
         const auto c = t.cell_of(x);
@@ -45,13 +45,15 @@ inline bool fits(const draft& d, operation_id a, operation_id b) {
     return first(a) <= last(b) + d.slack();
 }
 
-inline void exclude(draft& d, operation_id a, operation_id b) {
+inline void exclude(model_builder& d, operation_id a, operation_id b) {
     const auto& t = d.operations();
     if (t.rank_of(a) == t.rank_of(b)) {
-        if (d.known().known(d.gradient_of(a), d.forward_of(b))) return d.set_transfer_order(a, b, literal::always());
-        if (d.known().known(d.gradient_of(b), d.forward_of(a))) return d.set_transfer_order(a, b, literal::never());
+        if (d.precedences().precedes(d.gradient_of(a), d.forward_of(b)))
+            return d.set_transfer_order(a, b, literal::always());
+        if (d.precedences().precedes(d.gradient_of(b), d.forward_of(a)))
+            return d.set_transfer_order(a, b, literal::never());
     }
-    // Points of what stays keep the order too where they are sure to find a place.
+    // Zero-length transfers of kept stashes keep the order too if there is always a place for them.
     const bool counts_points = d.keeps_order() && t.stage_of(a) == t.stage_of(b);
     const auto may_be = [&](operation_id x, operation_id y) {
         return counts_points ? d.earliest(end_of(x)) <= d.latest(start_of(y)) + d.slack() : fits(d, x, y);
@@ -64,7 +66,7 @@ inline void exclude(draft& d, operation_id a, operation_id b) {
     }();
     d.set_transfer_order(a, b, order);
     std::vector<literal> given;
-    if (!counts_points) given = {d.travels(t.cell_of(a)), d.travels(t.cell_of(b))};
+    if (!counts_points) given = {d.offloaded(t.cell_of(a)), d.offloaded(t.cell_of(b))};
     auto reversed = given;
     given.push_back(order);
     reversed.push_back(order.negation());
@@ -74,12 +76,12 @@ inline void exclude(draft& d, operation_id a, operation_id b) {
 
 } // namespace detail
 
-/// Copy engines (papers.md 1.2, equation 5) and shared links (equation 6).
-inline void add_copy_engines(draft& d) {
+/// Copy engines (README, equation 5) and shared links (equation 6).
+inline void add_copy_engines(model_builder& d) {
     const auto& t = d.operations();
     std::vector<operation_id> all;
     for (operation_id a = t.id(role::offload, 0); a < t.size(); ++a)
-        if (t.exists(a) && !d.travels(t.cell_of(a)).is_never()) all.push_back(a);
+        if (t.exists(a) && !d.offloaded(t.cell_of(a)).is_never()) all.push_back(a);
     for (std::size_t i = 0; i < all.size(); ++i)
         for (std::size_t k = i + 1; k < all.size() && !d.is_too_large(); ++k)
             if (exclude_each_other(t, all[i], all[k]) && !detail::is_in_order(d, all[i], all[k]))

@@ -1,16 +1,16 @@
 #pragma once
 
-#include "optpipe/formulation/draft.hpp"
+#include "optpipe/formulation/model_builder.hpp"
 
 #include <cstddef>
 
 namespace optpipe::formulation {
 
-/// E(s,j,F) ≥ E(s−1,j,F) + T_c + T_F and the like (papers.md 1.2, equation 2), and what else is known of the order of
+/// E(s,j,F) ≥ E(s−1,j,F) + T_c + T_F and the like (README, equation 2), and what else is known of the order of
 /// two operations of one rank with none between them. A full backward hands on its gradient T_W later.
-inline void add_dependencies(draft& d) {
+inline void add_dependencies(model_builder& d) {
     const auto& t = d.operations();
-    for (const auto& arc : d.known().arcs()) {
+    for (const auto& arc : d.precedences().arcs()) {
         if (t.rank_of(arc.before) == t.rank_of(arc.after) && arc.lag == 0.0 &&
             (t.cell_of(arc.before) == t.cell_of(arc.after) || d.full(t.cell_of(arc.before)).is_never()))
             continue; // below, or implied by what is
@@ -22,8 +22,8 @@ inline void add_dependencies(draft& d) {
             s.add(-t.costs_of(arc.before).backward_weight.value(), d.full(c));
         d.add_row(family::dependencies, s, arc.lag, milp::infinity);
     }
-    for (const rank r : d.task().graph.all_ranks())
-        for (const auto& pair : d.known().covering_pairs(r))
+    for (const rank r : d.problem().graph.all_ranks())
+        for (const auto& pair : d.precedences().covering_pairs(r))
             d.imply_order(family::dependencies, {}, end_of(pair.before), start_of(pair.after));
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "optpipe/formulation/draft.hpp"
+#include "optpipe/formulation/model_builder.hpp"
 #include "optpipe/formulation/variable_names.hpp"
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 
 namespace optpipe::formulation {
 
-/// The variables that every other family speaks of, always in this order, whatever is fixed: the objective C, the
-/// end E of each operation, whether a stash travels (w), whether a backward is full, and for a span the first start of
-/// each rank (papers.md 1.2: E, w, C).
-inline void add_end_times(draft& d) {
+/// The variables that all families share, always in this order, whatever is fixed: the objective C, the
+/// end E of each operation, whether a stash is offloaded (w), whether a backward is full, and for a span the first
+/// start of each rank (README: E, w, C).
+inline void add_end_times(model_builder& d) {
     using kind = meaning::kind;
     const auto& t = d.operations();
-    const auto& p = d.task();
+    const auto& p = d.problem();
     d.objective = d.add_variable(family::objective, std::max(0.0, d.wanted().bound.value()), d.horizon(),
                                  meaning::of(kind::objective), "C");
     for (operation_id a = 0; a < t.size(); ++a)
@@ -23,16 +23,16 @@ inline void add_end_times(draft& d) {
             d.set_end(a, d.add_variable(family::end_times, d.earliest(end_of(a)), d.latest(end_of(a)),
                                         meaning::of(kind::end_time, a), end_name(t, a)));
     for (cell c = 0; c < t.cells(); ++c)
-        if (t.may_travel(t.stage_of(c)))
-            d.set_travels(c,
-                          d.add_binary(family::offload_decisions, meaning::of(kind::travels, c), travels_name(t, c)));
+        if (t.may_offload(t.stage_of(c)))
+            d.set_offloaded(
+                c, d.add_binary(family::offload_decisions, meaning::of(kind::offloaded, c), offloaded_name(t, c)));
     for (cell c = 0; c < t.cells(); ++c)
         if (t.may_be_full(t.stage_of(c)))
             d.set_full(c, d.add_binary(family::full_backward, meaning::of(kind::is_full, c), full_name(t, c)));
     if (!d.is_span()) return;
     for (const rank r : p.graph.all_ranks()) {
         double latest = d.horizon() * static_cast<double>(t.ranks());
-        for (const auto a : d.known().computations_on(r))
+        for (const auto a : d.precedences().computations_on(r))
             latest = std::min(latest, d.latest(start_of(a)));
         d.first_starts.push_back(d.add_variable(family::objective, 0.0, std::max(0.0, latest),
                                                 meaning::of(kind::first_start, r.position()),

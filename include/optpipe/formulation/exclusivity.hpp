@@ -1,13 +1,13 @@
 #pragma once
 
-#include "optpipe/formulation/draft.hpp"
+#include "optpipe/formulation/model_builder.hpp"
 
 #include <cstddef>
 
 namespace optpipe::formulation {
 
-/// Where a backward may be full: W of those that are split follow the order of their gradients.
-inline void align_weights(draft& d, operation_id a, operation_id b) {
+/// Where a backward may be full: the W of split backwards follow the order of their gradients.
+inline void align_weights(model_builder& d, operation_id a, operation_id b) {
     const auto& t = d.operations();
     const auto gradient = [&](operation_id w) { return t.id(role::gradient, t.cell_of(w)); };
     for (const auto& [x, y] : {std::pair{a, b}, std::pair{b, a}}) {
@@ -17,11 +17,11 @@ inline void align_weights(draft& d, operation_id a, operation_id b) {
     }
 }
 
-/// One computation of a rank at a time: E_a ≥ E_b + T_a − Ω·P_ab and P_ab + P_ba = 1 (papers.md 1.2, equation 3), with
+/// One computation of a rank at a time: E_a ≥ E_b + T_a − Ω·P_ab and P_ab + P_ba = 1 (README, equation 3), with
 /// one variable per pair whose order isn't known, and the least Ω that the windows of the two allow.
 ///
 /// Two W of a stage share the variable of their gradients (`microbatch_order`).
-inline void add_exclusivity(draft& d) {
+inline void add_exclusivity(model_builder& d) {
     const auto& t = d.operations();
     const auto add = [&](operation_id a, operation_id b) {
         const bool weights = t.role_of(a) == role::weight && t.role_of(b) == role::weight;
@@ -36,23 +36,24 @@ inline void add_exclusivity(draft& d) {
         d.imply_order(family::exclusivity, {d.order(b, a)}, end_of(b), start_of(a));
         if (aligned && t.may_be_full(t.stage_of(a))) align_weights(d, a, b);
     };
-    for (const rank r : d.task().graph.all_ranks()) {
-        const auto& own = d.known().computations_on(r); // gradients before W
+    for (const rank r : d.problem().graph.all_ranks()) {
+        const auto& own = d.precedences().computations_on(r); // gradients before W
         for (std::size_t i = 0; i < own.size(); ++i)
             for (std::size_t k = i + 1; k < own.size() && !d.is_too_large(); ++k)
-                if (!d.known().known(own[i], own[k]) && !d.known().known(own[k], own[i])) add(own[i], own[k]);
+                if (!d.precedences().precedes(own[i], own[k]) && !d.precedences().precedes(own[k], own[i]))
+                    add(own[i], own[k]);
     }
 }
 
-/// I and W of a full backward without anything between them: E_W ≤ E_I + T_W.
-inline void add_full_backwards(draft& d) {
+/// I and W of a full backward are contiguous: E_W ≤ E_I + T_W.
+inline void add_full_backwards(model_builder& d) {
     const auto& t = d.operations();
     for (cell c = 0; c < t.cells(); ++c) {
         if (d.full(c).is_never()) continue;
         const auto g = t.id(role::gradient, c), w = t.id(role::weight, c);
-        const double far = d.latest(end_of(w)) - d.earliest(end_of(g)) - t.length(w);
+        const double big_m = d.latest(end_of(w)) - d.earliest(end_of(g)) - t.length(w);
         sum s;
-        s.add(1.0, d.end(g)).add(-1.0, d.end(w)).add(t.length(w) + far).add(-far, d.full(c));
+        s.add(1.0, d.end(g)).add(-1.0, d.end(w)).add(t.length(w) + big_m).add(-big_m, d.full(c));
         d.add_row(family::full_backward, s, 0.0, milp::infinity);
     }
 }

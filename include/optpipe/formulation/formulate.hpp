@@ -5,12 +5,12 @@
 #include "optpipe/formulation/copy_engines.hpp"
 #include "optpipe/formulation/dependencies.hpp"
 #include "optpipe/formulation/device_memory.hpp"
-#include "optpipe/formulation/draft.hpp"
 #include "optpipe/formulation/end_times.hpp"
 #include "optpipe/formulation/exclusivity.hpp"
 #include "optpipe/formulation/host_memory.hpp"
 #include "optpipe/formulation/load_rows.hpp"
 #include "optpipe/formulation/meaning.hpp"
+#include "optpipe/formulation/model_builder.hpp"
 #include "optpipe/formulation/model_families.hpp"
 #include "optpipe/formulation/monotone_rows.hpp"
 #include "optpipe/formulation/objective.hpp"
@@ -40,8 +40,8 @@ struct formulated {
     family_sizes sizes{};
     /// Every kind of every stage runs in the order of the microbatches.
     bool keeps_order = false;
-    /// Its optimum is that of the problem, if that is within the horizon: no optimum has been excluded, and every
-    /// solution is a schedule. If it isn't exact and not pooled, its bound doesn't hold for all schedules.
+    /// Its optimum is that of the problem, if that is within the horizon: no optimum is excluded, and every
+    /// solution is a schedule. If it is neither exact nor pooled, its bound doesn't hold for all schedules.
     bool is_exact = true;
     /// A relaxation: its bound holds, but a solution need not be a schedule.
     bool is_pooled = false;
@@ -61,7 +61,7 @@ struct formulated {
 
 namespace detail {
 
-inline void add_families(draft& d) {
+inline void add_families(model_builder& d) {
     add_end_times(d);
     add_objective(d);
     add_dependencies(d);
@@ -74,7 +74,7 @@ inline void add_families(draft& d) {
     if (d.is_pooled()) stash_pool{d}.add();
 }
 
-inline void add_strengthenings(draft& d) {
+inline void add_strengthenings(model_builder& d) {
     const auto& with = d.wanted().with;
     if (with.monotone) monotone_rows{d}.add();
     if (with.load) add_load_rows(d);
@@ -84,11 +84,11 @@ inline void add_strengthenings(draft& d) {
     if (with.triangles) add_triangle_rows(d);
 }
 
-/// Before anything is made: a pair of computations of one rank may take a variable and two rows.
-inline bool is_hopeless(const operation_table& t, const options& o) {
+/// An estimate before the model is built: a pair of computations of one rank may take a variable and two rows.
+inline bool is_certainly_too_large(const operation_table& t, const options& o) {
     std::size_t pairs = 0;
-    for (const rank r : t.task().graph.all_ranks()) {
-        const auto own = (t.task().split_backward ? 3 : 2) * t.microbatches() * t.stages_on(r).size();
+    for (const rank r : t.problem().graph.all_ranks()) {
+        const auto own = (t.problem().split_backward ? 3 : 2) * t.microbatches() * t.stages_on(r).size();
         pairs += own * own / 4;
     }
     return pairs > o.most_rows;
@@ -96,20 +96,20 @@ inline bool is_hopeless(const operation_table& t, const options& o) {
 
 } // namespace detail
 
-/// The model of a problem that `validate` accepts. Refused (`does_not_apply`) if it would be too large. That no
-/// schedule is within the horizon shows in a model without solutions.
+/// The model of a problem that `validate` accepts. Refused (`does_not_apply`) if it would be too large. It is
+/// infeasible if no schedule is within the horizon.
 [[nodiscard]] inline outcome<std::shared_ptr<const formulated>> formulate(const problem& p, const options& o = {}) {
     refusal too_large;
-    too_large.sentence = "a model of this problem would have more rows than were allowed for";
+    too_large.sentence = "the model would exceed the row limit";
     auto table = std::make_shared<const operation_table>(p);
-    if (detail::is_hopeless(*table, o)) return too_large;
+    if (detail::is_certainly_too_large(*table, o)) return too_large;
     double horizon = std::min(o.horizon, p.serial_time()).value();
     auto rounded = o;
     if (const auto grid = time_grid(*table); grid && p.objective == objective_kind::makespan) {
         horizon = round_down(horizon, *grid);
         rounded.bound = duration{round_up(o.bound.value(), *grid)};
     }
-    draft d{*table, rounded, horizon};
+    model_builder d{*table, rounded, horizon};
     detail::add_families(d);
     detail::add_strengthenings(d);
     if (d.is_too_large()) return too_large;
@@ -121,7 +121,7 @@ inline bool is_hopeless(const operation_table& t, const options& o) {
     result->operations = table;
     result->sizes = d.sizes();
     result->keeps_order = d.keeps_order();
-    result->is_exact = formulation::keeps_order(*table, overtaking::as_needed) == result->keeps_order;
+    result->is_exact = formulation::keeps_order(*table, overtaking::allowed) == result->keeps_order;
     result->is_pooled = d.is_pooled();
     result->horizon = horizon;
     return std::shared_ptr<const formulated>{std::move(result)};

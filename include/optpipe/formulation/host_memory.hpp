@@ -1,6 +1,6 @@
 #pragma once
 
-#include "optpipe/formulation/draft.hpp"
+#include "optpipe/formulation/model_builder.hpp"
 
 #include <cstddef>
 #include <string>
@@ -8,45 +8,45 @@
 
 namespace optpipe::formulation {
 
-/// Host memory at the start of every offload (spec, valid schedules, 8): what has left before and isn't back, and what
-/// is leaving now, fits.
+/// Host memory at the start of every offload (io/README.md, rule 8): stashes that were offloaded before and aren't
+/// reloaded yet, and the one of this offload, fit.
 class host_memory {
 public:
-    explicit host_memory(draft& d) : d_{d}, t_{d.operations()} {}
+    explicit host_memory(model_builder& d) : d_{d}, t_{d.operations()} {}
 
     void add() {
-        for (const rank r : t_.task().graph.all_ranks()) {
+        for (const rank r : t_.problem().graph.all_ranks()) {
             double all = 0.0;
             for (const cell c : t_.cells_on(r))
-                if (!d_.travels(c).is_never()) all += size_of(c);
-            const double limit = (t_.task().host_memory_limit[r] + t_.memory_slack()).value();
+                if (!d_.offloaded(c).is_never()) all += size_of(c);
+            const double limit = (t_.problem().host_memory_limit[r] + t_.memory_slack()).value();
             if (all <= limit) continue;
             for (const cell c : t_.cells_on(r))
-                if (!d_.travels(c).is_never() && !d_.is_too_large()) add_row(c, r, limit, all);
+                if (!d_.offloaded(c).is_never() && !d_.is_too_large()) add_row(c, r, limit, all);
         }
     }
 
 private:
-    [[nodiscard]] double size_of(cell c) const { return t_.task().costs[t_.stage_of(c)].activation.value(); }
+    [[nodiscard]] double size_of(cell c) const { return t_.problem().costs[t_.stage_of(c)].activation.value(); }
 
     void add_row(cell own, rank r, double limit, double all) {
         sum level;
-        level.add(size_of(own), d_.travels(own));
+        level.add(size_of(own), d_.offloaded(own));
         for (const cell y : t_.cells_on(r))
-            if (y != own && !d_.travels(y).is_never()) level.add(size_of(y), is_there(y, own));
-        // What doesn't leave asks for nothing.
+            if (y != own && !d_.offloaded(y).is_never()) level.add(size_of(y), is_there(y, own));
+        // Vacuous if the stash isn't offloaded.
         const double room = all - limit;
-        level.add(-room).add(room, d_.travels(own));
+        level.add(-room).add(room, d_.offloaded(own));
         d_.add_row(family::host_memory, level, -milp::infinity, limit);
     }
-    /// ≥ 1 if both travel, y has begun to leave before `own` does, and isn't surely back by then.
+    /// ≥ 1 if both are offloaded, the offload of y starts before that of `own`, and y isn't certainly reloaded by then.
     literal is_there(cell y, cell own) {
         const auto left = left_before(y, own);
         const auto back =
             d_.before(family::host_memory, end_of(t_.id(role::reload, y)), start_of(t_.id(role::offload, own)), false);
         if (left.is_never() || back.is_always()) return literal::never();
         auto what = meaning::excess_of(-2.0);
-        what.parts = {{1.0, left}, {-1.0, back}, {1.0, d_.travels(y)}, {1.0, d_.travels(own)}};
+        what.parts = {{1.0, left}, {-1.0, back}, {1.0, d_.offloaded(y)}, {1.0, d_.offloaded(own)}};
         sum s;
         for (const auto& [factor, l] : what.parts)
             s.add(-factor, l);
@@ -63,7 +63,7 @@ private:
         return t_.microbatch_of(y) < t_.microbatch_of(own) ? literal::always() : literal::never();
     }
 
-    draft& d_;
+    model_builder& d_;
     const operation_table& t_;
 };
 

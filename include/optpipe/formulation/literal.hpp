@@ -4,8 +4,7 @@
 
 namespace optpipe::formulation {
 
-/// A statement: always true, always false, what a binary variable says, or the contrary of that.
-/// As a number it is `constant + coefficient · column`.
+/// A literal: constant, a binary variable, or its negation. Its value is `constant + coefficient · column`.
 struct literal {
     double constant = 0.0;
     double coefficient = 0.0;

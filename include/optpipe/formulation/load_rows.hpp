@@ -1,6 +1,6 @@
 #pragma once
 
-#include "optpipe/formulation/draft.hpp"
+#include "optpipe/formulation/model_builder.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -8,25 +8,25 @@
 namespace optpipe::formulation {
 
 /// The least time from the end of any operation of the rank until the step is over.
-inline double least_tail(const draft& d, rank r) {
+inline double least_tail(const model_builder& d, rank r) {
     double least = milp::infinity;
-    for (const auto a : d.known().computations_on(r))
+    for (const auto a : d.precedences().computations_on(r))
         least = std::min(least, d.horizon() - d.latest(end_of(a)));
     return std::max(0.0, least);
 }
 /// The earliest start of any operation of the rank.
-inline double least_head(const draft& d, rank r) {
+inline double least_head(const model_builder& d, rank r) {
     double least = milp::infinity;
-    for (const auto a : d.known().computations_on(r))
+    for (const auto a : d.precedences().computations_on(r))
         least = std::min(least, d.earliest(start_of(a)));
     return least;
 }
 
 /// E_a ≥ (first start of the rank) + T_a + Σ T_b·P_ba over all b of the same rank.
-inline void add_load_rows(draft& d) {
+inline void add_load_rows(model_builder& d) {
     const auto& t = d.operations();
-    for (const rank r : d.task().graph.all_ranks()) {
-        const auto& own = d.known().computations_on(r);
+    for (const rank r : d.problem().graph.all_ranks()) {
+        const auto& own = d.precedences().computations_on(r);
         const double head = own.empty() ? 0.0 : least_head(d, r);
         for (const auto a : own) {
             sum s;
@@ -39,12 +39,12 @@ inline void add_load_rows(draft& d) {
     }
 }
 
-/// C ≥ E_a + Σ T_b·P_ab + (what follows a rank's last operation): the tail cut of Zero Bubble's code (papers.md 1.2,
+/// C ≥ E_a + Σ T_b·P_ab + (what follows a rank's last operation): the tail cut of Zero Bubble's code (README,
 /// equation 8).
-inline void add_tail_rows(draft& d) {
+inline void add_tail_rows(model_builder& d) {
     const auto& t = d.operations();
-    for (const rank r : d.task().graph.all_ranks()) {
-        const auto& own = d.known().computations_on(r);
+    for (const rank r : d.problem().graph.all_ranks()) {
+        const auto& own = d.precedences().computations_on(r);
         const double tail = own.empty() || d.is_span() ? 0.0 : least_tail(d, r);
         for (const auto a : own) {
             sum s;

@@ -20,13 +20,13 @@ struct event {
 constexpr event start_of(operation_id a) { return {a, false}; }
 constexpr event end_of(operation_id a) { return {a, true}; }
 
-/// What a variable of the model says about a schedule.
+/// The meaning of a variable of the model for a schedule.
 struct meaning {
     enum class kind : unsigned char {
         objective,
         first_start,    ///< of the rank `op`
         end_time,       ///< of the operation `op`
-        travels,        ///< the stash of the cell `op` does
+        offloaded,      ///< the stash of the cell `op` is offloaded
         is_full,        ///< the backward of the cell `op` is one operation
         order,          ///< `op` before `other`
         transfer_order, ///< `op` before `other`, if both take place

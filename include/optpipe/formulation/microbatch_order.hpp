@@ -16,21 +16,21 @@ namespace optpipe::formulation {
 /// gradients of the next stage, and the forwards of their own) and for W. Memory depends only on how many of each kind
 /// have begun or ended. So all times stay, and the schedule is valid.
 ///
-/// *With transfers it may not.* What is away is one stash and no other. Let microbatch A be the first to run forward
-/// and the last to run backward on every stage, its stash being away nearly all of the time: it fills the bubbles at
-/// both ends of the step, at the price of one transfer per stage. Renumbered as above, the stash that leaves first
-/// would have to be back first. What holds still, with transfers or without:
+/// *With transfers it may not.* A transfer belongs to one stash. Let microbatch A be the first to run forward
+/// and the last to run backward on every stage, its stash being offloaded nearly all of the time: it fills the bubbles
+/// at both ends of the step, at the price of one transfer pair per stage. Renumbered as above, the stash that is
+/// offloaded first would have to be reloaded first. What still holds, with transfers or without:
 /// - microbatches may be numbered in the order of stage 0's forwards;
 /// - the W of a stage follow the order of its gradients: what waits for W is one weight stash as any other. (Where a
 ///   backward may be full, this holds for those that are not.)
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {
-    return wanted != overtaking::as_needed || !operations.any_may_travel();
+    return wanted != overtaking::allowed || !operations.any_may_offload();
 }
 
-/// Puts what is known of it into the relation. With order kept: where a backward may be full only W of backwards that
-/// are split keep it, which is no fixed order.
+/// Adds the order of microbatches to the relation. Where a backward may be full, only the W of split backwards are in
+/// order, which is no fixed order.
 inline void order_microbatches(const operation_table& t, bool keep, precedence& known) {
-    for (const stage s : t.task().graph.all_stages())
+    for (const stage s : t.problem().graph.all_stages())
         for (std::size_t m = 0; m + 1 < t.microbatches(); ++m) {
             const auto follow = [&](role what) {
                 known.order(t.id(what, t.cell_at(s, m)), t.id(what, t.cell_at(s, m + 1)));
@@ -38,23 +38,23 @@ inline void order_microbatches(const operation_table& t, bool keep, precedence& 
             if (keep || s.value() == 0) follow(role::forward);
             if (!keep) continue;
             follow(role::gradient);
-            if (t.task().split_backward && !t.may_be_full(s)) follow(role::weight);
+            if (t.problem().split_backward && !t.may_be_full(s)) follow(role::weight);
         }
 }
 
-/// Where microbatches may overtake: the order of two W is that of their gradients. True if anything is new.
+/// If overtaking is allowed: the order of two W is that of their gradients. True if anything changed.
 inline bool align_weights(const operation_table& t, precedence& known) {
     bool changed = false;
-    if (!t.task().split_backward) return changed;
-    for (const stage s : t.task().graph.all_stages()) {
+    if (!t.problem().split_backward) return changed;
+    for (const stage s : t.problem().graph.all_stages()) {
         if (t.may_be_full(s)) continue;
         for (std::size_t m = 0; m < t.microbatches(); ++m)
             for (std::size_t n = 0; n < t.microbatches(); ++n) {
                 if (m == n) continue;
                 const auto a = t.cell_at(s, m), b = t.cell_at(s, n);
-                if (known.known(t.id(role::gradient, a), t.id(role::gradient, b)))
+                if (known.precedes(t.id(role::gradient, a), t.id(role::gradient, b)))
                     changed = known.order(t.id(role::weight, a), t.id(role::weight, b)) || changed;
-                else if (known.known(t.id(role::weight, a), t.id(role::weight, b)))
+                else if (known.precedes(t.id(role::weight, a), t.id(role::weight, b)))
                     changed = known.order(t.id(role::gradient, a), t.id(role::gradient, b)) || changed;
             }
     }

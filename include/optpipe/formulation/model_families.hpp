@@ -8,7 +8,7 @@
 
 namespace optpipe::formulation {
 
-/// What a variable or a row is there for.
+/// The family of constraints that a variable or a row belongs to.
 enum class family : unsigned char {
     objective,
     end_times,
@@ -37,7 +37,7 @@ inline constexpr std::size_t families = 16;
     return names[static_cast<std::size_t>(f)];
 }
 
-/// How many of each family.
+/// Sizes per family.
 using family_sizes = std::array<milp::model_size, families>;
 
 } // namespace optpipe::formulation

@@ -1,23 +1,23 @@
 #pragma once
 
-#include "optpipe/formulation/draft.hpp"
+#include "optpipe/formulation/model_builder.hpp"
 
 #include <cstddef>
 #include <optional>
 
 namespace optpipe::formulation {
 
-/// Triangle inequalities of which one side is known: who comes after b comes after all that b comes after. "W of b
+/// Triangle inequalities with one known side: an operation after b comes after all predecessors of b. "W of b
 /// before F of a" implies "I of b before F of a", and the same for a + 1 and for b − 1 where microbatches keep their
 /// order; likewise for transfers.
 class monotone_rows {
 public:
-    explicit monotone_rows(draft& d) : d_{d}, t_{d.operations()} {}
+    explicit monotone_rows(model_builder& d) : d_{d}, t_{d.operations()} {}
 
     void add() {
-        for (const rank r : t_.task().graph.all_ranks())
-            for (const auto& pair : d_.known().covering_pairs(r))
-                for (const auto z : d_.known().computations_on(r)) {
+        for (const rank r : t_.problem().graph.all_ranks())
+            for (const auto& pair : d_.precedences().covering_pairs(r))
+                for (const auto z : d_.precedences().computations_on(r)) {
                     if (z == pair.before || z == pair.after) continue;
                     imply(d_.order(pair.after, z), d_.order(pair.before, z));
                 }
@@ -45,12 +45,12 @@ private:
         if (!d_.keeps_order() || t_.microbatch_of(a) + 1 >= t_.microbatches()) return std::nullopt;
         return a + 1;
     }
-    /// Events of the same kind that come no earlier, whatever is decided.
+    /// Events of the same kind that never come earlier.
     [[nodiscard]] std::vector<event> followers(event e) const {
         std::vector<event> found;
         const bool always_in_order = t_.role_of(e.op) != role::weight || !t_.may_be_full(t_.stage_of(e.op));
         if (const auto next = next_of(e.op); next && always_in_order) found.push_back({*next, e.is_end});
-        if (t_.role_of(e.op) == role::gradient && t_.task().split_backward && e.is_end)
+        if (t_.role_of(e.op) == role::gradient && t_.problem().split_backward && e.is_end)
             found.push_back(end_of(t_.id(role::weight, t_.cell_of(e.op))));
         return found;
     }
@@ -63,7 +63,7 @@ private:
         if (a != b) imply(l, d_.order(a, b));
     }
 
-    draft& d_;
+    model_builder& d_;
     const operation_table& t_;
 };
 

@@ -13,7 +13,7 @@
 
 namespace optpipe::formulation {
 
-/// The plan that named values stand for. Throws `input_error` where an operation has no end.
+/// The plan that named values represent. Throws `input_error` if an operation has no end time.
 [[nodiscard]] inline plan_times plan_of(const operation_table& t, const named_values& values,
                                         const std::string& source) {
     constexpr double half = 0.5;
@@ -24,18 +24,18 @@ namespace optpipe::formulation {
         return found != values.end() && found->second > half;
     };
     for (cell c = 0; c < t.cells(); ++c) {
-        times.travels[c] = t.may_travel(t.stage_of(c)) && is_set(travels_name(t, c)) ? 1 : 0;
+        times.offloaded[c] = t.may_offload(t.stage_of(c)) && is_set(offloaded_name(t, c)) ? 1 : 0;
         times.is_full[c] = t.may_be_full(t.stage_of(c)) && is_set(full_name(t, c)) ? 1 : 0;
     }
     std::vector<violation> missing;
     for (operation_id a = 0; a < t.size(); ++a) {
         if (!t.exists(a)) continue;
         const auto found = values.find(end_name(t, a));
-        const bool matters = !t.is_transfer(a) || times.travels[t.cell_of(a)] != 0;
+        const bool matters = !t.is_transfer(a) || times.offloaded[t.cell_of(a)] != 0;
         if (found != values.end())
             times.start[a] = found->second - t.length(a);
         else if (matters)
-            missing.push_back({end_name(t, a), "there is no value of it: not a solution of a model of this problem"});
+            missing.push_back({end_name(t, a), "has no value: not a solution of a model of this problem"});
     }
     if (!missing.empty()) throw input_error{source, std::move(missing)};
     return times;

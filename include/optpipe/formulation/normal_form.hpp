@@ -14,28 +14,28 @@
 
 namespace optpipe::formulation {
 
-/// Brings a schedule into the form that the model knows (`microbatch_order`, `operation_table`): no transfers where
-/// none are needed, microbatches in the order of their first forward, W in the order of the gradients, points for the
-/// transfers of what stays.
+/// Brings a schedule into the normal form of the model (`microbatch_order`, `operation_table`): no transfers where none
+/// are needed, microbatches in the order of their first forward, W in the order of the gradients, zero-length transfers
+/// for stashes that aren't offloaded.
 class normal_form {
 public:
     explicit normal_form(const formulated& f) : f_{f}, t_{*f.operations} {}
 
-    /// Refused (`does_not_apply`) where microbatches overtake each other, stashes travel, and the model knows no such
-    /// schedules. The schedule must be valid.
+    /// Refused (`does_not_apply`) if microbatches overtake each other, stashes are offloaded, and the model excludes
+    /// such schedules. The schedule must be valid.
     [[nodiscard]] outcome<plan_times> run(const schedule& s) {
         read(s);
         number_by_first_forward();
         if (f_.keeps_order && !keep_order()) {
             refusal why;
-            why.sentence = "a schedule in which microbatches overtake each other, for a model in which they don't";
+            why.sentence = "microbatches overtake each other, which the model excludes";
             return why;
         }
-        for (const stage at : t_.task().graph.all_stages())
+        for (const stage at : t_.problem().graph.all_stages())
             sort_weights(at);
-        if (t_.task().objective == objective_kind::span) start_at_zero();
-        for (const stage at : t_.task().graph.all_stages())
-            if (t_.may_travel(at)) place_standing_transfers(at);
+        if (t_.problem().objective == objective_kind::span) start_at_zero();
+        for (const stage at : t_.problem().graph.all_stages())
+            if (t_.may_offload(at)) place_unused_transfers(at);
         return std::move(result_);
     }
 
@@ -57,20 +57,20 @@ private:
             case operation_kind::backward_weight: start(role::weight, c) = at; break;
             case operation_kind::backward:
                 start(role::gradient, c) = at;
-                if (!t_.task().split_backward) break;
+                if (!t_.problem().split_backward) break;
                 start(role::weight, c) = at + t_.length(t_.id(role::gradient, c));
                 result_.is_full[c] = t_.may_be_full(timed.op.stage) ? 1 : 0;
                 break;
             case operation_kind::offload:
             case operation_kind::reload:
-                if (!t_.may_travel(timed.op.stage)) break;
-                result_.travels[c] = 1;
+                if (!t_.may_offload(timed.op.stage)) break;
+                result_.offloaded[c] = 1;
                 start(timed.op.kind == operation_kind::offload ? role::offload : role::reload, c) = at;
                 break;
             }
         }
     }
-    /// Whatever belongs to cell from[m] belongs to the stage's m-th cell afterwards.
+    /// Moves the values of cell from[m] to the stage's m-th cell.
     void renumber(stage s, role what, const std::vector<std::size_t>& from) {
         const auto first = t_.id(what, t_.cell_at(s, 0));
         const starts old(result_.start.begin() + static_cast<std::ptrdiff_t>(first),
@@ -95,18 +95,19 @@ private:
     }
     void number_by_first_forward() {
         const auto from = sorted_by_start(stage{0}, role::forward);
-        for (const stage s : t_.task().graph.all_stages()) {
+        for (const stage s : t_.problem().graph.all_stages()) {
             for (std::size_t what = 0; what < roles; ++what)
                 renumber(s, static_cast<role>(what), from);
-            renumber(s, result_.travels, from);
+            renumber(s, result_.offloaded, from);
             renumber(s, result_.is_full, from);
         }
     }
     [[nodiscard]] bool keep_order() {
-        const bool travels = std::any_of(result_.travels.begin(), result_.travels.end(), [](auto w) { return w != 0; });
-        for (const stage s : t_.task().graph.all_stages()) {
+        const bool offloaded =
+            std::any_of(result_.offloaded.begin(), result_.offloaded.end(), [](auto w) { return w != 0; });
+        for (const stage s : t_.problem().graph.all_stages()) {
             const auto forwards = sorted_by_start(s, role::forward), gradients = sorted_by_start(s, role::gradient);
-            if (travels && !f_.is_pooled &&
+            if (offloaded && !f_.is_pooled &&
                 !(std::is_sorted(forwards.begin(), forwards.end()) &&
                   std::is_sorted(gradients.begin(), gradients.end())))
                 return false;
@@ -120,27 +121,27 @@ private:
         }
         return true;
     }
-    /// Those that take place first, whomever they belong to.
+    /// Numbers transfers that are present first, whatever their microbatch.
     void number_transfers(stage s) {
         std::vector<std::size_t> from(t_.microbatches());
         std::iota(from.begin(), from.end(), std::size_t{0});
         std::stable_partition(from.begin(), from.end(),
-                              [&](std::size_t m) { return result_.travels[t_.cell_at(s, m)] != 0; });
+                              [&](std::size_t m) { return result_.offloaded[t_.cell_at(s, m)] != 0; });
         renumber(s, role::offload, from);
         renumber(s, role::reload, from);
-        renumber(s, result_.travels, from);
+        renumber(s, result_.offloaded, from);
     }
     void sort_transfers(stage s, role what) {
-        std::vector<cell> travelling;
+        std::vector<cell> offloaded;
         starts at;
         for (std::size_t m = 0; m < t_.microbatches(); ++m)
-            if (const cell c = t_.cell_at(s, m); result_.travels[c] != 0) {
-                travelling.push_back(c);
+            if (const cell c = t_.cell_at(s, m); result_.offloaded[c] != 0) {
+                offloaded.push_back(c);
                 at.push_back(start(what, c));
             }
         std::sort(at.begin(), at.end());
         for (std::size_t i = 0; i < at.size(); ++i)
-            start(what, travelling[i]) = at[i];
+            start(what, offloaded[i]) = at[i];
     }
     void sort_weights(stage s) {
         std::vector<cell> split;
@@ -162,25 +163,25 @@ private:
             at -= first;
     }
     /// Of a stage, in the order of the microbatches: the offload at the end of F, or of the offload before, or, within
-    /// the reload of an earlier microbatch, at its end; the reload at the end of the reload before. So they keep the
-    /// order among each other, and stand in none of the stage's real transfers.
-    /// Where they belong to no microbatch: all of them after those that take place, at the start of the last gradient.
-    void place_standing_transfers(stage s) {
+    /// the reload of an earlier microbatch, at its end; the reload at the end of the reload before. So they keep their
+    /// order, and lie within none of the stage's real transfers.
+    /// If pooled: all of them after those that are present, at the start of the last gradient.
+    void place_unused_transfers(stage s) {
         if (f_.is_pooled) {
             const double end_of_all = start(role::gradient, t_.cell_at(s, t_.microbatches() - 1));
             for (std::size_t m = 0; m < t_.microbatches(); ++m)
-                if (const cell c = t_.cell_at(s, m); result_.travels[c] == 0)
+                if (const cell c = t_.cell_at(s, m); result_.offloaded[c] == 0)
                     start(role::offload, c) = start(role::reload, c) = end_of_all;
             return;
         }
         double last_out = 0.0, last_in = 0.0;
         for (std::size_t m = 0; m < t_.microbatches(); ++m) {
             const cell c = t_.cell_at(s, m);
-            if (result_.travels[c] == 0) {
+            if (result_.offloaded[c] == 0) {
                 double out = end(role::forward, c);
                 if (f_.keeps_order) out = std::max(out, last_out);
                 for (std::size_t k = 0; k < m && f_.keeps_order; ++k)
-                    if (const cell b = t_.cell_at(s, k); result_.travels[b] != 0)
+                    if (const cell b = t_.cell_at(s, k); result_.offloaded[b] != 0)
                         if (start(role::reload, b) < out && out < end(role::reload, b)) out = end(role::reload, b);
                 start(role::offload, c) = out;
                 start(role::reload, c) = f_.keeps_order ? std::max(out, last_in) : out;

@@ -1,22 +1,22 @@
 #pragma once
 
-#include "optpipe/formulation/draft.hpp"
+#include "optpipe/formulation/model_builder.hpp"
 
 #include <cstddef>
 
 namespace optpipe::formulation {
 
-/// min C, C ≥ E_a for all a; or, for a span, C ≥ E_a − (first start of the rank) (papers.md 1.2, equation 1). Only for
+/// min C, C ≥ E_a for all a; or, for a span, C ≥ E_a − (first start of the rank) (README, equation 1). Only for
 /// operations that nothing on their rank is known to follow.
-inline void add_objective(draft& d) {
+inline void add_objective(model_builder& d) {
     d.model().set_objective(d.objective);
-    for (const rank r : d.task().graph.all_ranks()) {
-        const auto& own = d.known().computations_on(r);
+    for (const rank r : d.problem().graph.all_ranks()) {
+        const auto& own = d.precedences().computations_on(r);
         for (const auto a : own) {
             bool is_first = true, is_last = true;
             for (const auto b : own) {
-                is_first = is_first && !d.known().known(b, a);
-                is_last = is_last && !d.known().known(a, b);
+                is_first = is_first && !d.precedences().precedes(b, a);
+                is_last = is_last && !d.precedences().precedes(a, b);
             }
             if (is_first && d.is_span()) {
                 sum s;

@@ -23,17 +23,17 @@ using operation_id = std::size_t;
 enum class role : unsigned char { forward, gradient, weight, offload, reload };
 inline constexpr std::size_t roles = 5;
 
-/// The operations of a problem as the model sees them.
+/// The operations of a problem as the model represents them.
 ///
-/// A full backward is I and, at once, W. Where the split is allowed and `weight_stash` is at most `activation` there is
-/// no need for more: the pair takes the same time on the rank, hands the gradient on earlier, and never holds more than
-/// B. Where it is larger, holding it all may be what doesn't fit, so I and W can be made one (`may_be_full`).
+/// A full backward is I and, at once, W. Where the split is allowed and `weight_stash` is at most `activation` the
+/// pair is never worse: it takes the same time on the rank, hands the gradient on earlier, and never holds more than
+/// B. Where it is larger, the pair may need too much memory, so I and W can be one B (`may_be_full`).
 ///
-/// Stashes of a rank whose memory holds all of them at once never need to travel: without its transfers a schedule is
+/// Stashes of a rank whose memory holds all of them at once never need offloading: without its transfers a schedule is
 /// still valid, and no longer.
 class operation_table {
 public:
-    explicit operation_table(problem p)
+    explicit operation_table(optpipe::problem p)
         : problem_{std::move(p)}, stages_{problem_.graph.stages()}, count_{problem_.graph.microbatches()},
           memory_slack_{tolerance{}.at(problem_.memory_scale())}, limited_(problem_.graph.ranks(), 0),
           by_rank_(problem_.graph.ranks()) {
@@ -47,7 +47,7 @@ public:
             limited_[r.position()] = all[r] > problem_.memory_limit[r] + memory_slack_ ? 1 : 0;
     }
 
-    [[nodiscard]] const problem& task() const { return problem_; }
+    [[nodiscard]] const optpipe::problem& problem() const { return problem_; }
     [[nodiscard]] std::size_t stages() const { return stages_; }
     [[nodiscard]] std::size_t microbatches() const { return count_; }
     [[nodiscard]] std::size_t ranks() const { return by_rank_.size(); }
@@ -68,16 +68,16 @@ public:
     [[nodiscard]] bool is_transfer(operation_id a) const { return role_of(a) >= role::offload; }
     /// Whether the memory of the rank is smaller than all stashes together.
     [[nodiscard]] bool is_limited(rank r) const { return limited_[r.position()] != 0; }
-    [[nodiscard]] bool may_travel(stage s) const {
+    [[nodiscard]] bool may_offload(stage s) const {
         return problem_.costs[s].can_offload() && is_limited(problem_.rank_of(s)) &&
                problem_.costs[s].activation > memory_size{};
     }
     [[nodiscard]] bool may_be_full(stage s) const {
         return problem_.split_backward && problem_.costs[s].weight_stash > problem_.costs[s].activation;
     }
-    [[nodiscard]] bool any_may_travel() const {
+    [[nodiscard]] bool any_may_offload() const {
         for (const stage s : problem_.graph.all_stages())
-            if (may_travel(s)) return true;
+            if (may_offload(s)) return true;
         return false;
     }
     [[nodiscard]] bool exists(operation_id a) const {
@@ -86,7 +86,7 @@ public:
         case role::gradient: return true;
         case role::weight: return problem_.split_backward;
         case role::offload:
-        case role::reload: return may_travel(stage_of(a));
+        case role::reload: return may_offload(stage_of(a));
         }
         return false;
     }
@@ -116,9 +116,23 @@ public:
         };
         return {stage_of(a), kind(), microbatch{microbatch_of(a)}};
     }
+    [[nodiscard]] operation_id id_of(const operation& op) const {
+        const auto what = [&] {
+            switch (op.kind) {
+            case operation_kind::forward: return role::forward;
+            case operation_kind::backward_input:
+            case operation_kind::backward: return role::gradient;
+            case operation_kind::backward_weight: return role::weight;
+            case operation_kind::offload: return role::offload;
+            case operation_kind::reload: return role::reload;
+            }
+            return role::forward;
+        };
+        return id(what(), cell_at(op.stage, op.microbatch.position()));
+    }
     [[nodiscard]] std::string name_of(operation_id a) const { return to_string(operation_of(a)); }
 
-    /// Computations of a rank, and those of its transfers that may be.
+    /// Computations of a rank, and its possible transfers.
     [[nodiscard]] std::vector<operation_id> computations_on(rank r) const {
         return on(r, {role::forward, role::gradient, role::weight});
     }
@@ -140,7 +154,7 @@ private:
         return found;
     }
 
-    problem problem_;
+    optpipe::problem problem_;
     std::size_t stages_;
     std::size_t count_;
     memory_size memory_slack_;

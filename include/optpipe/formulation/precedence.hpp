@@ -3,6 +3,7 @@
 #include "optpipe/formulation/operation_table.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -10,8 +11,8 @@
 
 namespace optpipe::formulation {
 
-/// What is known of the order and the times of all computations before anything is decided: a transitive relation, and
-/// for each operation the earliest start and the latest end that any schedule of interest gives it.
+/// Implied precedences and time windows of all computations: a transitive relation, and for each operation the earliest
+/// start and the latest end in any schedule within the horizon.
 class precedence {
 public:
     /// One arc: the second starts no earlier than `lag` after the end of the first.
@@ -28,7 +29,7 @@ public:
           latest_(count_), slack_{slack} {
         for (operation_id a = 0; a < count_; ++a)
             latest_[a] = latest[operations.rank_of(a)];
-        for (const rank r : operations.task().graph.all_ranks())
+        for (const rank r : operations.problem().graph.all_ranks())
             on_rank_.push_back(operations.computations_on(r));
     }
 
@@ -40,8 +41,8 @@ public:
     [[nodiscard]] double latest_end(operation_id a) const { return latest_[a]; }
     [[nodiscard]] double earliest_end(operation_id a) const { return earliest_[a] + operations_->length(a); }
     [[nodiscard]] double latest_start(operation_id a) const { return latest_[a] - operations_->length(a); }
-    /// Whether the end of a comes no later than the start of b in all schedules of interest.
-    [[nodiscard]] bool known(operation_id a, operation_id b) const { return bit(after_, a, b); }
+    /// Whether the end of a comes no later than the start of b in all schedules within the horizon.
+    [[nodiscard]] bool precedes(operation_id a, operation_id b) const { return bit(after_, a, b); }
     [[nodiscard]] double slack() const { return slack_; }
 
     /// It ends no later than that.
@@ -53,8 +54,8 @@ public:
     }
     /// a before b. True if that is new.
     bool order(operation_id a, operation_id b) {
-        if (known(a, b)) return false;
-        if (a == b || known(b, a)) {
+        if (precedes(a, b)) return false;
+        if (a == b || precedes(b, a)) {
             contradiction_ = true;
             return false;
         }
@@ -69,7 +70,7 @@ public:
         }
         return true;
     }
-    /// Times that follow from the order: along the arcs, and because a rank does one thing at a time.
+    /// Propagates windows along the arcs, and because a rank runs one operation at a time.
     void propagate_times() {
         const auto sorted = in_order();
         std::vector<std::vector<const arc*>> entering(count_), leaving(count_);
@@ -90,14 +91,14 @@ public:
             if (earliest_end(a) > latest_[a] + slack_) contradiction_ = true;
         }
     }
-    /// Pairs of one rank that fit in one order only. True if anything is new.
+    /// Pairs of one rank that fit in one order only. True if anything changed.
     bool order_by_windows() {
         bool changed = false;
         for (const auto& own : on_rank_)
             for (std::size_t i = 0; i < own.size() && !contradiction_; ++i)
                 for (std::size_t k = i + 1; k < own.size(); ++k) {
                     const auto a = own[i], b = own[k];
-                    if (known(a, b) || known(b, a)) continue;
+                    if (precedes(a, b) || precedes(b, a)) continue;
                     const bool a_first = fits(a, b), b_first = fits(b, a);
                     if (!a_first && !b_first) contradiction_ = true;
                     if (a_first != b_first) changed = (a_first ? order(a, b) : order(b, a)) || changed;
@@ -110,9 +111,9 @@ public:
         std::vector<arc> found;
         for (const auto a : own)
             for (const auto b : own) {
-                if (!known(a, b)) continue;
-                const bool is_between =
-                    std::any_of(own.begin(), own.end(), [&](operation_id z) { return known(a, z) && known(z, b); });
+                if (!precedes(a, b)) continue;
+                const bool is_between = std::any_of(own.begin(), own.end(),
+                                                    [&](operation_id z) { return precedes(a, z) && precedes(z, b); });
                 if (!is_between) found.push_back({a, b, 0.0});
             }
         return found;
@@ -126,7 +127,7 @@ private:
         std::vector<std::size_t> rank_in_order(count_, 0);
         for (operation_id a = 0; a < count_; ++a)
             for (std::size_t w = 0; w < words_; ++w)
-                rank_in_order[a] += static_cast<std::size_t>(__builtin_popcountll(before_[a * words_ + w]));
+                rank_in_order[a] += static_cast<std::size_t>(std::popcount(before_[a * words_ + w]));
         std::vector<operation_id> sorted;
         for (operation_id a = 0; a < count_; ++a)
             if (operations_->exists(a)) sorted.push_back(a);
@@ -134,11 +135,11 @@ private:
                          [&](operation_id a, operation_id b) { return rank_in_order[a] < rank_in_order[b]; });
         return sorted;
     }
-    /// When those before b on its rank can be done at the earliest, one after the other.
+    /// The earliest time by which the predecessors of b on its rank can be done, one after the other.
     [[nodiscard]] double end_of_predecessors(operation_id b) const {
         std::vector<operation_id> first;
         for (const auto a : on_rank_[operations_->rank_of(b).position()])
-            if (known(a, b)) first.push_back(a);
+            if (precedes(a, b)) first.push_back(a);
         std::sort(first.begin(), first.end(), [&](auto x, auto y) { return earliest_[x] > earliest_[y]; });
         double work = 0.0, end = 0.0;
         for (const auto a : first) {
@@ -150,7 +151,7 @@ private:
     [[nodiscard]] double start_of_successors(operation_id a) const {
         std::vector<operation_id> last;
         for (const auto b : on_rank_[operations_->rank_of(a).position()])
-            if (known(a, b)) last.push_back(b);
+            if (precedes(a, b)) last.push_back(b);
         std::sort(last.begin(), last.end(), [&](auto x, auto y) { return latest_[x] < latest_[y]; });
         double work = 0.0, start = latest_[a];
         for (const auto b : last) {

@@ -6,9 +6,9 @@
 #include "optpipe/formulation/meaning.hpp"
 #include "optpipe/formulation/operation_table.hpp"
 #include "optpipe/formulation/plan_times.hpp"
-#include "optpipe/schedule/evaluate.hpp"
 #include "optpipe/schedule/schedule.hpp"
-#include "optpipe/schedule/validate.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -19,24 +19,24 @@
 
 namespace optpipe::formulation {
 
-/// The operations of a plan in the order of their starts; starts that differ by rounding alone count as equal.
+/// The operations of a plan in the order of their starts; starts that differ by rounding only count as equal.
 [[nodiscard]] inline order order_of(const operation_table& t, const plan_times& times) {
     constexpr double same = 1e-7;
-    const double grain = same * t.task().serial_time().value();
+    const double resolution = same * t.problem().serial_time().value();
     schedule planned;
-    planned.graph = t.task().graph;
+    planned.graph = t.problem().graph;
     for (operation_id a = 0; a < t.size(); ++a) {
         const cell c = t.cell_of(a);
-        const bool takes_place = !t.is_transfer(a) || times.travels[c] != 0;
-        const bool is_part = t.role_of(a) == role::weight && times.is_full[c] != 0;
-        if (!t.exists(a) || !takes_place || is_part) continue;
+        const bool takes_place = !t.is_transfer(a) || times.offloaded[c] != 0;
+        const bool is_half_of_full = t.role_of(a) == role::weight && times.is_full[c] != 0;
+        if (!t.exists(a) || !takes_place || is_half_of_full) continue;
         auto op = t.operation_of(a);
         double length = t.length(a);
         if (t.role_of(a) == role::gradient && times.is_full[c] != 0) {
             op.kind = operation_kind::backward;
             length = t.costs_of(a).backward().value();
         }
-        const double start = grain * std::round(times.start[a] / grain);
+        const double start = resolution * std::round(times.start[a] / resolution);
         planned.operations.push_back({op, duration{start}, duration{start + length}});
     }
     return optpipe::order_of(planned);
@@ -51,56 +51,56 @@ namespace optpipe::formulation {
     for (std::size_t j = 0; j < f.meanings.size(); ++j) {
         const auto& m = f.meanings[j];
         if (m.what == meaning::kind::end_time) times.start[m.op] = values[j] - t.length(m.op);
-        if (m.what == meaning::kind::travels) times.travels[m.op] = values[j] > half ? 1 : 0;
+        if (m.what == meaning::kind::offloaded) times.offloaded[m.op] = values[j] > half ? 1 : 0;
         if (m.what == meaning::kind::is_full) times.is_full[m.op] = values[j] > half ? 1 : 0;
     }
     return times;
 }
 
-/// Gives transfers that belong to no microbatch to the first ones that they fit, stage by stage; the rest is dropped.
+/// Assigns pooled transfers to the first microbatches that they fit, stage by stage; the rest is dropped.
 inline void name_transfers(const operation_table& t, plan_times& times) {
     constexpr double same = 1e-6;
-    const double slack = same * t.task().serial_time().value();
-    for (const stage s : t.task().graph.all_stages()) {
-        if (!t.may_travel(s)) continue;
+    const double slack = same * t.problem().serial_time().value();
+    for (const stage s : t.problem().graph.all_stages()) {
+        if (!t.may_offload(s)) continue;
         const auto old = times;
         std::size_t next = 0;
         for (std::size_t m = 0; m < t.microbatches(); ++m)
-            times.travels[t.cell_at(s, m)] = 0;
-        for (std::size_t trip = 0; trip < t.microbatches(); ++trip) {
-            const cell from = t.cell_at(s, trip);
-            if (old.travels[from] == 0) continue;
+            times.offloaded[t.cell_at(s, m)] = 0;
+        for (std::size_t transfer_pair = 0; transfer_pair < t.microbatches(); ++transfer_pair) {
+            const cell from = t.cell_at(s, transfer_pair);
+            if (old.offloaded[from] == 0) continue;
             const auto out = t.id(role::offload, from), in = t.id(role::reload, from);
             const double back = old.start[in] + t.length(in);
-            const auto comes_too_soon = [&](std::size_t m) {
+            const auto starts_too_early = [&](std::size_t m) {
                 return old.start[t.id(role::gradient, t.cell_at(s, m))] + slack < back;
             };
-            while (next < t.microbatches() && comes_too_soon(next))
+            while (next < t.microbatches() && starts_too_early(next))
                 ++next;
             if (next == t.microbatches()) break;
             const auto f = t.id(role::forward, t.cell_at(s, next));
             if (old.start[f] + t.length(f) > old.start[out] + slack) continue;
             const cell to = t.cell_at(s, next++);
-            times.travels[to] = 1;
+            times.offloaded[to] = 1;
             times.start[t.id(role::offload, to)] = old.start[out];
             times.start[t.id(role::reload, to)] = old.start[in];
         }
     }
 }
 
-/// The schedule of a plan: its order, with the times that `time_order` gives it, which are never worse. Refused where
-/// the plan's times don't fit together.
+/// The schedule of a plan: its order, with the times that `time_order` gives it, which are never worse. Refused if
+/// the plan's times are inconsistent.
 [[nodiscard]] inline outcome<schedule> schedule_of(const operation_table& t, const plan_times& times) {
-    auto timed = time_order(t.task(), order_of(t, times));
-    if (timed && !is_valid(t.task(), *timed)) {
+    auto timed = time_order(t.problem(), order_of(t, times));
+    if (timed && !is_valid(t.problem(), *timed)) {
         refusal why;
         why.reason = refusal_reason::not_executable;
-        why.sentence = "the times stand for no valid schedule";
+        why.sentence = "the times are those of no valid schedule";
         return why;
     }
     return timed;
 }
-/// The schedule that a feasible point of the model stands for; of a pooled model there may be none.
+/// The schedule that a feasible point of the model represents; a pooled model may have none.
 [[nodiscard]] inline outcome<schedule> schedule_of(const formulated& f, std::span<const double> values) {
     OPTPIPE_EXPECT(values.size() == f.meanings.size(), "schedule_of: one value per variable of the model");
     auto times = times_of(f, values);

@@ -22,21 +22,20 @@
 
 namespace optpipe::formulation {
 
-/// What the solver of a model is told about pipelines (`milp/search/hooks.hpp`): branching priorities, a bound from the
+/// Hooks for the MILP solver (`milp/search/hooks.hpp`): branching priorities, a bound from the
 /// structure of the problem, and a heuristic that takes a point of a relaxation as a priority list.
 class search_hooks {
 public:
-    /// `bound`: no schedule has a smaller objective. `found` is called with schedules of the heuristic, from any
-    /// thread.
+    /// `bound`: a lower bound on the objective. `found` is called with schedules of the heuristic, from any thread.
     search_hooks(std::shared_ptr<const formulated> f, duration bound, std::function<void(const schedule&)> found = {})
         : f_{std::move(f)}, bound_{bound.value()}, found_{std::move(found)} {}
 
     [[nodiscard]] double objective_bound() const { return bound_; }
-    /// First which stashes travel, then the order of computations, then all that follows from them.
+    /// First offload decisions, then the order of computations, then everything implied by them.
     [[nodiscard]] int branching_priority(milp::variable x) const {
         using kind = meaning::kind;
         switch (f_->meanings[x.position()].what) {
-        case kind::travels:
+        case kind::offloaded:
         case kind::is_full: return 3;
         case kind::order: return 2;
         case kind::transfer_order: return 1;
@@ -79,8 +78,7 @@ private:
 };
 static_assert(milp::gives_first_solution<started_hooks> && !milp::gives_first_solution<search_hooks>);
 
-/// Triangle inequalities that a point of a relaxation violates, worst first; for solvers and options that take cuts.
-/// A model with its hooks: cuts keep the solver from its presolve, so they are for models without it.
+/// Separates triangle inequalities, most violated first.
 class triangle_hooks : public search_hooks {
 public:
     triangle_hooks(std::shared_ptr<const formulated> f, duration bound, std::size_t most = 200)
@@ -98,7 +96,7 @@ public:
         constexpr double least = 1e-3;
         std::vector<violated> found;
         const auto& t = *f_->operations;
-        for (const rank r : t.task().graph.all_ranks())
+        for (const rank r : t.problem().graph.all_ranks())
             for_each_triangle(r, [&](const arc& ab, const arc& bc, const arc& ac) {
                 const double sum = value(ab, point) + value(bc, point) - value(ac, point);
                 auto body = milp::expression{ab.column} + milp::expression{bc.column} - milp::expression{ac.column};

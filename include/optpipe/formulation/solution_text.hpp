@@ -38,7 +38,7 @@ public:
         else if (line.starts_with("c ") || line.starts_with("s "))
             read_glpk(line);
         else if (line.starts_with("Problem:"))
-            refuse("is a report for human readers; glpsol writes the solution with --write");
+            refuse("is a printed report; glpsol writes the solution with --write");
         else
             read_list(line);
         if (values_.empty()) refuse("holds no value of any variable");
@@ -70,7 +70,7 @@ private:
         if (status.find("nfeasible") != std::string::npos || status.find("nbounded") != std::string::npos)
             refuse("holds no solution: " + status.substr(0, 80));
         for (std::string line; next(line);) {
-            if (line.starts_with("**")) refuse("a value that is infeasible, says CBC");
+            if (line.starts_with("**")) refuse("CBC marks a value as infeasible");
             std::istringstream fields{line};
             std::string column, name, value;
             if (!(fields >> column)) continue;
@@ -114,7 +114,7 @@ private:
             if (column < columns_.size()) set(columns_[column], second);
         } while (next(line));
     }
-    /// HiGHS's headings, comments, and "x12 3.5". What follows the columns is of no interest.
+    /// HiGHS's headings, comments, and "x12 3.5". Everything after the columns is ignored.
     void read_list(std::string line) {
         bool after_status = false;
         do {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "optpipe/formulation/draft.hpp"
+#include "optpipe/formulation/model_builder.hpp"
 
 #include <cstddef>
 #include <string>
@@ -8,24 +8,23 @@
 
 namespace optpipe::formulation {
 
-/// Stashes without names. The k-th F, gradient, W, offload and reload of a stage are what they are in the order of time
-/// (`microbatch_order` says why the computations may be seen so whatever travels), and only their numbers are looked
-/// at: at the start of a gradient or an offload no more stashes have been taken, by gradients and offloads, than are at
-/// hand, from forwards that are over and stashes that are back. Every valid schedule is a solution with the same times:
-/// its j-th offload starts after j forwards have ended, its j-th reload after j offloads have, and the last reload
-/// before the last gradient but none, the one before it before the last gradient but one, and so on.
+/// Pooled stashes. The k-th F, gradient, W, offload and reload of a stage are those in the order of time
+/// (`microbatch_order` says why this is valid for computations), and only their numbers count: at the start of a
+/// gradient or an offload no more stashes have been taken, by gradients and offloads, than are available, from forwards
+/// and reloads that have ended. Every valid schedule is a solution with the same times: its j-th offload starts after j
+/// forwards have ended, its j-th reload after j offloads have, and the last reload before the last gradient but none,
+/// the one before it before the last gradient but one, and so on.
 ///
-/// What is lost: that a stash that is away at one stage belongs to a microbatch that has its turn on the others as
-/// well.
+/// What is relaxed: that the transfers of one microbatch belong together across stages.
 class stash_pool {
 public:
-    explicit stash_pool(draft& d) : d_{d}, t_{d.operations()} {}
+    explicit stash_pool(model_builder& d) : d_{d}, t_{d.operations()} {}
 
     void add() {
-        for (const stage s : t_.task().graph.all_stages()) {
-            if (!t_.may_travel(s)) continue;
+        for (const stage s : t_.problem().graph.all_stages()) {
+            if (!t_.may_offload(s)) continue;
             for (std::size_t k = 0; k < t_.microbatches() && !d_.is_too_large(); ++k) {
-                add_trip(s, k);
+                add_transfer_pair(s, k);
                 add_gradient(s, k);
                 add_offload(s, k);
             }
@@ -34,42 +33,44 @@ public:
 
 private:
     [[nodiscard]] operation_id op(role what, stage s, std::size_t m) const { return t_.id(what, t_.cell_at(s, m)); }
-    [[nodiscard]] const literal& trip(stage s, std::size_t m) const { return d_.travels(t_.cell_at(s, m)); }
+    [[nodiscard]] const literal& transfer_pair(stage s, std::size_t m) const { return d_.offloaded(t_.cell_at(s, m)); }
     literal before(event first, event then, bool exact) { return d_.before(family::stash_pool, first, then, exact); }
 
-    /// The first n take place; after the k-th reload at least as many gradients follow as reloads do.
-    void add_trip(stage s, std::size_t k) {
+    /// The first n are present; after the k-th reload at least as many gradients follow as reloads.
+    void add_transfer_pair(stage s, std::size_t k) {
         const auto count = t_.microbatches();
         if (k + 1 < count)
-            d_.add_row(family::stash_pool, sum{}.add(1.0, trip(s, k)).add(-1.0, trip(s, k + 1)), 0.0, milp::infinity);
+            d_.add_row(family::stash_pool, sum{}.add(1.0, transfer_pair(s, k)).add(-1.0, transfer_pair(s, k + 1)), 0.0,
+                       milp::infinity);
         for (std::size_t i = 1; k + i < count; ++i)
-            d_.imply_order(family::stash_pool, {trip(s, k + i)}, end_of(op(role::reload, s, k)),
+            d_.imply_order(family::stash_pool, {transfer_pair(s, k + i)}, end_of(op(role::reload, s, k)),
                            start_of(op(role::gradient, s, count - 1 - i)));
     }
-    /// Σ (F is over) − Σ (has left and isn't back) ≥ k + 1 at the start of gradient k, which is the k + 1-st.
+    /// Σ (F has ended) − Σ (offloaded and not reloaded) ≥ k + 1 at the start of gradient k, which is the k + 1-st.
     void add_gradient(stage s, std::size_t k) {
         const auto g = op(role::gradient, s, k);
         sum at_hand;
         for (std::size_t m = 0; m < t_.microbatches(); ++m)
-            at_hand.add(1.0, d_.order(op(role::forward, s, m), g)).add(-1.0, is_away(s, m, g));
+            at_hand.add(1.0, d_.order(op(role::forward, s, m), g)).add(-1.0, is_offloaded(s, m, g));
         d_.add_row(family::stash_pool, at_hand, static_cast<double>(k + 1), milp::infinity);
     }
-    /// ≥ 1 if the trip takes place, its offload starts before gradient g, and its reload isn't surely over by then.
-    literal is_away(stage s, std::size_t m, operation_id g) {
+    /// ≥ 1 if the transfers are present, the offload starts before gradient g, and the reload hasn't certainly ended by
+    /// then.
+    literal is_offloaded(stage s, std::size_t m, operation_id g) {
         const auto out = op(role::offload, s, m), in = op(role::reload, s, m);
         const auto later = before(start_of(g), start_of(out), true);
         const auto back = before(end_of(in), start_of(g), false);
         if (later.is_always() || back.is_always()) return literal::never();
         auto what = meaning::excess_of(0.0);
-        what.parts = {{1.0, trip(s, m)}, {-1.0, later}, {-1.0, back}};
-        const auto away =
+        what.parts = {{1.0, transfer_pair(s, m)}, {-1.0, later}, {-1.0, back}};
+        const auto gone =
             d_.add_binary(family::stash_pool, std::move(what), "gone." + t_.name_of(out) + "." + t_.name_of(g));
         sum row;
-        row.add(1.0, away).add(-1.0, trip(s, m)).add(1.0, later).add(1.0, back);
+        row.add(1.0, gone).add(-1.0, transfer_pair(s, m)).add(1.0, later).add(1.0, back);
         d_.add_row(family::stash_pool, row, 0.0, milp::infinity);
-        return away;
+        return gone;
     }
-    /// Σ (F is over) + Σ (is back) ≥ (gradients that have started) + k + 1 at the start of offload k.
+    /// Σ (F has ended) + Σ (reloaded) ≥ (gradients that have started) + k + 1 at the start of offload k.
     void add_offload(stage s, std::size_t k) {
         const auto out = start_of(op(role::offload, s, k));
         const auto count = static_cast<double>(t_.microbatches());
@@ -79,8 +80,8 @@ private:
             at_hand.add(-1.0, before(start_of(op(role::gradient, s, m)), out, true));
             if (m < k) at_hand.add(1.0, is_back(s, m, k));
         }
-        at_hand.add(count).add(-count, trip(s, k));
-        at_hand.add(-static_cast<double>(k + 1), trip(s, k));
+        at_hand.add(count).add(-count, transfer_pair(s, k));
+        at_hand.add(-static_cast<double>(k + 1), transfer_pair(s, k));
         d_.add_row(family::stash_pool, at_hand, 0.0, milp::infinity);
     }
     literal is_back(stage s, std::size_t m, std::size_t k) {
@@ -89,7 +90,7 @@ private:
         return before(end_of(in), start_of(out), false);
     }
 
-    draft& d_;
+    model_builder& d_;
     const operation_table& t_;
 };
 

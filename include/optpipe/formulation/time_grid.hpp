@@ -1,7 +1,7 @@
 #pragma once
 
 #include "optpipe/formulation/operation_table.hpp"
-#include "optpipe/milp/search/integral.hpp"
+#include "optpipe/milp/search/implied_integers.hpp"
 
 #include <cmath>
 #include <cstddef>
@@ -10,17 +10,16 @@
 
 namespace optpipe::formulation {
 
-/// What all times of a problem are whole multiples of, if they are decimals of few digits. Then so is the makespan of
-/// every schedule that `simulate` times, and what lies between two multiples can be left out: with round numbers the
-/// solver sees that times are whole.
+/// The unit of which all times of a problem are integral multiples, if they are decimals of few digits. Then so is the
+/// makespan of every schedule that `simulate` times, and bounds can be rounded to multiples.
 [[nodiscard]] inline std::optional<double> time_grid(const operation_table& t) {
     std::vector<double> times;
     for (operation_id a = 0; a < t.size(); ++a)
         if (t.exists(a) && t.microbatch_of(a) == 0) times.push_back(t.length(a));
-    for (const rank r : t.task().graph.all_ranks())
-        for (const rank q : t.task().graph.all_ranks())
-            times.push_back(t.task().p2p(r, q).value());
-    const auto grid = milp::search::detail::measure_of(times);
+    for (const rank r : t.problem().graph.all_ranks())
+        for (const rank q : t.problem().graph.all_ranks())
+            times.push_back(t.problem().p2p(r, q).value());
+    const auto grid = milp::search::detail::common_divisor_of(times);
     return grid && *grid > 0.0 ? grid : std::nullopt;
 }
 

@@ -1,16 +1,16 @@
 #pragma once
 
-#include "optpipe/formulation/draft.hpp"
+#include "optpipe/formulation/model_builder.hpp"
 
 #include <cstddef>
 
 namespace optpipe::formulation {
 
-/// P_ab + P_bc − 1 ≤ P_ac for all triples of a rank (papers.md 1.2, equation 8): two rows per triple, as
+/// P_ab + P_bc − 1 ≤ P_ac for all triples of a rank (README, equation 8): two rows per triple, as
 /// 1 ≤ P_ab + P_bc + P_ca ≤ 2. Those of which one order is known are `monotone_rows`.
-inline void add_triangle_rows(draft& d) {
-    for (const rank r : d.task().graph.all_ranks()) {
-        const auto& own = d.known().computations_on(r);
+inline void add_triangle_rows(model_builder& d) {
+    for (const rank r : d.problem().graph.all_ranks()) {
+        const auto& own = d.precedences().computations_on(r);
         for (std::size_t i = 0; i < own.size(); ++i)
             for (std::size_t j = i + 1; j < own.size(); ++j)
                 for (std::size_t k = j + 1; k < own.size(); ++k) {

@@ -14,7 +14,7 @@
 
 namespace optpipe::formulation {
 
-/// What each variable of the model is worth at a schedule.
+/// The value of each variable of the model for a schedule.
 class valuation {
 public:
     valuation(const formulated& f, const plan_times& times)
@@ -32,7 +32,7 @@ private:
 
     [[nodiscard]] double start(operation_id a) const { return times_.start[a]; }
     [[nodiscard]] double end(operation_id a) const {
-        const bool takes_time = !t_.is_transfer(a) || times_.travels[t_.cell_of(a)] != 0;
+        const bool takes_time = !t_.is_transfer(a) || times_.offloaded[t_.cell_of(a)] != 0;
         return start(a) + (takes_time ? t_.length(a) : 0.0);
     }
     [[nodiscard]] double time(event e) const { return e.is_end ? end(e.op) : start(e.op); }
@@ -43,7 +43,7 @@ private:
         case kind::objective: return objective();
         case kind::first_start: return first_start(rank{m.op});
         case kind::end_time: return end(m.op);
-        case kind::travels: return times_.travels[m.op] != 0 ? 1.0 : 0.0;
+        case kind::offloaded: return times_.offloaded[m.op] != 0 ? 1.0 : 0.0;
         case kind::is_full: return times_.is_full[m.op] != 0 ? 1.0 : 0.0;
         case kind::order: return start(m.op) < start(m.other) ? 1.0 : 0.0;
         case kind::transfer_order: return comes_first(m.op, m.other) ? 1.0 : 0.0;
@@ -67,8 +67,8 @@ private:
     }
     [[nodiscard]] double objective() const {
         double longest = 0.0;
-        for (const rank r : t_.task().graph.all_ranks()) {
-            const double first = t_.task().objective == objective_kind::span ? first_start(r) : 0.0;
+        for (const rank r : t_.problem().graph.all_ranks()) {
+            const double first = t_.problem().objective == objective_kind::span ? first_start(r) : 0.0;
             for (const auto a : t_.computations_on(r))
                 longest = std::max(longest, end(a) - first);
         }
@@ -82,7 +82,7 @@ private:
     std::vector<double> values_;
 };
 
-/// The point of the model that stands for a valid schedule within its horizon: feasible by `milp::check`, with the
+/// The point of the model that represents a valid schedule within its horizon: feasible by `milp::check`, with the
 /// schedule's objective. Refused (`does_not_apply`) where the model excludes overtaking and the schedule needs it.
 [[nodiscard]] inline outcome<std::vector<double>> values_of(const formulated& f, const schedule& s) {
     const auto times = normal_form{f}.run(s);

@@ -13,17 +13,17 @@ namespace optpipe::formulation {
 [[nodiscard]] inline std::string cell_name(const operation_table& t, const char* what, cell c) {
     return what + std::to_string(c / t.microbatches()) + "." + std::to_string(c % t.microbatches());
 }
-[[nodiscard]] inline std::string travels_name(const operation_table& t, cell c) { return cell_name(t, "w.", c); }
+[[nodiscard]] inline std::string offloaded_name(const operation_table& t, cell c) { return cell_name(t, "w.", c); }
 [[nodiscard]] inline std::string full_name(const operation_table& t, cell c) { return cell_name(t, "full.", c); }
 
-/// The names of the first variables of every model of a problem, whatever its options: C, the ends, what travels, what
-/// is full.
+/// The names of the first variables of every model of a problem, whatever its options: C, the ends, offload decisions,
+/// full backwards.
 [[nodiscard]] inline std::vector<std::string> leading_names(const operation_table& t) {
     std::vector<std::string> names{"C"};
     for (operation_id a = 0; a < t.size(); ++a)
         if (t.exists(a)) names.push_back(end_name(t, a));
     for (cell c = 0; c < t.cells(); ++c)
-        if (t.may_travel(t.stage_of(c))) names.push_back(travels_name(t, c));
+        if (t.may_offload(t.stage_of(c))) names.push_back(offloaded_name(t, c));
     for (cell c = 0; c < t.cells(); ++c)
         if (t.may_be_full(t.stage_of(c))) names.push_back(full_name(t, c));
     return names;

@@ -1,11 +1,33 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/io/view_window.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/time/report.hpp"
+
+#include <string>
+
+namespace optpipe {
+
+/// The schedule as Chrome trace events, for Perfetto and chrome://tracing: a process per rank with threads for compute,
+/// offloads and reloads, arrows along each microbatch and from each stash to its host and back, and counters of device
+/// and host memory. A problem whose time unit isn't known is shown as if it were in milliseconds.
+[[nodiscard]] std::string schedule_to_chrome_trace(const problem& p, const schedule_report& report,
+                                                   const view_window& window = {});
+
+/// A measurement and its plan as Chrome trace events: two processes per rank, the plan's first.
+[[nodiscard]] std::string overlay_to_chrome_trace(const problem& p, const schedule_report& planned,
+                                                  const schedule_report& measured, const view_window& window = {});
+
+} // namespace optpipe
+
+#if OPTPIPE_IS_DEFINED
 #include "optpipe/io/escape.hpp"
 #include "optpipe/io/timeline.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/report.hpp"
 #include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/report.hpp"
 
 #include <cstddef>
 #include <optional>
@@ -51,9 +73,10 @@ struct trace_place {
 
 class chrome_trace {
 public:
-    chrome_trace(const problem& p, const schedule& s, trace_events& events, trace_place place = {})
-        : p_{&p}, timeline_{timeline_of(p, s)}, microseconds_{microseconds_per(p.time_unit)}, numbering_{p.graph},
-          timed_(numbering_.size()), events_{&events}, place_{place} {
+    chrome_trace(const problem& p, const schedule& s, trace_events& events, const view_window& window,
+                 trace_place place = {})
+        : p_{&p}, window_{window}, timeline_{timeline_of(p, s, window)}, microseconds_{microseconds_per(p.time_unit)},
+          numbering_{p.graph}, timed_(numbering_.size()), events_{&events}, place_{place} {
         for (const auto& lists : timeline_.ranks)
             for (const auto* list : {&lists.compute, &lists.offloads, &lists.reloads})
                 for (const auto& timed : *list)
@@ -62,7 +85,7 @@ public:
 
     void write() {
         for (const rank r : p_->graph.all_ranks())
-            rank_events(r);
+            if (window_.shows(r)) rank_events(r);
         for (const microbatch m : p_->graph.all_microbatches())
             for (const stage s : p_->graph.all_stages())
                 flows_of(s, m);
@@ -170,6 +193,7 @@ private:
     }
 
     const problem* p_;
+    view_window window_;
     timeline timeline_;
     double microseconds_;
     operation_numbering<any_graph> numbering_;
@@ -180,22 +204,20 @@ private:
 
 } // namespace detail
 
-/// The schedule as Chrome trace events, for Perfetto and chrome://tracing: a process per rank with threads for compute,
-/// offloads and reloads, arrows along each microbatch and from each stash to its host and back, and counters of device
-/// and host memory. A problem whose time unit isn't known is shown as if it were in milliseconds.
-[[nodiscard]] inline std::string schedule_to_chrome_trace(const problem& p, const schedule_report& report) {
+OPTPIPE_INLINE std::string schedule_to_chrome_trace(const problem& p, const schedule_report& report,
+                                                    const view_window& window) {
     detail::trace_events events;
-    detail::chrome_trace{p, report.schedule, events}.write();
+    detail::chrome_trace{p, report.schedule, events, window}.write();
     return events.document(p, report);
 }
 
-/// A measurement and its plan as Chrome trace events: two processes per rank, the plan's first.
-[[nodiscard]] inline std::string overlay_to_chrome_trace(const problem& p, const schedule_report& planned,
-                                                         const schedule_report& measured) {
+OPTPIPE_INLINE std::string overlay_to_chrome_trace(const problem& p, const schedule_report& planned,
+                                                   const schedule_report& measured, const view_window& window) {
     detail::trace_events events;
-    detail::chrome_trace{p, planned.schedule, events, {0, 2, " plan"}}.write();
-    detail::chrome_trace{p, measured.schedule, events, {1, 2, " measured"}}.write();
+    detail::chrome_trace{p, planned.schedule, events, window, {0, 2, " plan"}}.write();
+    detail::chrome_trace{p, measured.schedule, events, window, {1, 2, " measured"}}.write();
     return events.document(p, measured);
 }
 
 } // namespace optpipe
+#endif

@@ -4,10 +4,13 @@
 #include "optpipe/core/format.hpp"
 #include "optpipe/io/escape.hpp"
 #include "optpipe/io/json_tree.hpp"
+#include "optpipe/io/suggestion.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -93,6 +96,23 @@ public:
         const auto* value = find(name);
         if (!value) found_->add(place(name), "is missing");
         return value;
+    }
+
+    /// Reports every field but these; `note` and names that begin with "x-" are free. A name of `later` comes with its
+    /// reason.
+    void refuse_unknown(std::initializer_list<const char*> known,
+                        std::initializer_list<std::pair<const char*, const char*>> later = {}) const {
+        for (auto at = object_->begin(); at != object_->end(); ++at) {
+            const std::string& name = at.key();
+            const auto is_known = [&](const char* other) { return name == other; };
+            if (name == "note" || name.starts_with("x-") || std::any_of(known.begin(), known.end(), is_known)) continue;
+            const auto* reason =
+                std::find_if(later.begin(), later.end(), [&](auto each) { return name == each.first; });
+            const std::vector<std::string> names{known.begin(), known.end()};
+            found_->add(prefix_ + (name.empty() ? "\"\"" : printable(name, 60)),
+                        reason != later.end() ? std::string{reason->second}
+                                              : "is no field of this format" + suggestion(name, names));
+        }
     }
 
     [[nodiscard]] double number(const char* name, double stand_in) const {

@@ -1,5 +1,30 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace optpipe {
+namespace detail {
+
+inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
+
+} // namespace detail
+
+/// Reads `optpipe.problem/1`. Throws `input_error` with everything that is wrong with the text, each with its field,
+/// or with the line and column where it stops to be JSON. A problem without a name is called after its source;
+/// times are in ms and sizes in GB where it names no units.
+[[nodiscard]] problem parse_problem(std::string_view text, const std::string& source_name);
+
+/// As `parse_problem`. Throws `file_error` if the file can't be read or is larger than 64 MiB.
+[[nodiscard]] problem read_problem(const std::string& path);
+
+} // namespace optpipe
+
+#if OPTPIPE_IS_DEFINED
 #include "optpipe/core/error.hpp"
 #include "optpipe/io/file.hpp"
 #include "optpipe/io/json_fields.hpp"
@@ -24,8 +49,6 @@ namespace detail {
 inline constexpr std::size_t most_ranks = std::size_t{1} << 12U;
 inline constexpr std::size_t most_stages = std::size_t{1} << 12U;
 inline constexpr std::size_t most_stage_microbatches = std::size_t{1} << 20U;
-inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
-
 /// The parts of a problem as they are read. Some may be missing.
 struct problem_parts {
     std::optional<std::size_t> ranks;
@@ -45,6 +68,9 @@ inline std::optional<transfer_times> read_transfer_times(const fields& at, viola
 }
 
 inline stage_costs read_stage_costs(const fields& at, violation_list& found) {
+    at.refuse_unknown(
+        {"rank", "forward", "backward_input", "backward_weight", "activation", "weight_stash", "offload", "reload"},
+        {{"storage", "storage options belong to optpipe.problem/2, which this version doesn't read"}});
     stage_costs c;
     c.forward = duration{at.number("forward", 1.0)};
     c.backward_input = duration{at.number("backward_input", 1.0)};
@@ -157,6 +183,7 @@ inline transfer_rules<> read_transfer(const fields& top, std::size_t ranks, viol
         return rules;
     }
     const fields at{*value, "transfer.", found};
+    at.refuse_unknown({"engines", "links", "duplex"});
     if (at.find("engines"))
         // What isn't 1 or 2 is for `validate` to refuse.
         rules.engines = static_cast<int>(at.count("engines", std::size_t{1} << 30U).value_or(1));
@@ -188,6 +215,8 @@ inline problem read_problem_tree(const json& root, const std::string& default_na
     if (!root.is_object()) return refuse_type(found, "", "an object", root), problem{};
     const fields top{root, "", found};
     if (!has_format(top, "optpipe.problem/1", found)) return {};
+    top.refuse_unknown({"format", "name", "time_unit", "memory_unit", "ranks", "microbatches", "stages",
+                        "split_backward", "p2p", "memory_limit", "host_memory_limit", "transfer", "objective"});
     problem_parts parts;
     parts.ranks = top.count("ranks", most_ranks);
     parts.microbatches = top.count("microbatches", most_stage_microbatches);
@@ -230,19 +259,16 @@ inline std::string stem_of(std::string_view source) {
 
 } // namespace detail
 
-/// Reads `optpipe.problem/1`. Throws `input_error` with everything that is wrong with the text, each with its field,
-/// or with the line and column where it stops to be JSON. A problem without a name is called after its source;
-/// times are in ms and sizes in GB where it names no units.
-[[nodiscard]] inline problem parse_problem(std::string_view text, const std::string& source_name) {
+OPTPIPE_INLINE problem parse_problem(std::string_view text, const std::string& source_name) {
     detail::violation_list found;
     auto p = detail::read_problem_tree(detail::parse_json(text, source_name), detail::stem_of(source_name), found);
     if (!found.empty()) throw input_error{source_name, found.found()};
     return p;
 }
 
-/// As `parse_problem`. Throws `file_error` if the file can't be read or is larger than 64 MiB.
-[[nodiscard]] inline problem read_problem(const std::string& path) {
+OPTPIPE_INLINE problem read_problem(const std::string& path) {
     return parse_problem(read_file(path, detail::most_problem_bytes), printable(path, 400));
 }
 
 } // namespace optpipe
+#endif

@@ -1,5 +1,29 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/io/schedule_document.hpp"
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace optpipe {
+namespace detail {
+
+inline constexpr std::size_t most_schedule_bytes = std::size_t{1} << 30U;
+
+} // namespace detail
+
+/// Reads `optpipe.schedule/1`. Throws `input_error` with everything by which the text departs from the format; an
+/// operation that can't be read is no such thing, it is listed in the document.
+[[nodiscard]] schedule_document parse_schedule(std::string_view text, const std::string& source_name);
+
+/// As `parse_schedule`. Throws `file_error` if the file can't be read or is larger than 1 GiB.
+[[nodiscard]] schedule_document read_schedule(const std::string& path);
+
+} // namespace optpipe
+
+#if OPTPIPE_IS_DEFINED
 #include "optpipe/core/error.hpp"
 #include "optpipe/io/file.hpp"
 #include "optpipe/io/json_fields.hpp"
@@ -15,8 +39,6 @@
 
 namespace optpipe {
 namespace detail {
-
-inline constexpr std::size_t most_schedule_bytes = std::size_t{1} << 30U;
 
 /// Takes the operations one by one: a tree of all of them would be many times as large as the file.
 class operation_reader {
@@ -34,6 +56,9 @@ public:
         const auto place = element_of("operations", position_++);
         if (!value.is_object()) return refuse_type(*found_, place, "an object", value);
         const fields at{value, place + ".", *found_};
+        at.refuse_unknown(
+            {"op", "start", "end"},
+            {{"storage", "storage options belong to optpipe.schedule/2, which this version doesn't read"}});
         const auto* spelling = at.required("op");
         const duration start{at.number("start", 0.0)};
         const duration end{at.number("end", 0.0)};
@@ -73,6 +98,8 @@ inline void read_claims(const json& root, schedule_document& document, violation
     if (!root.is_object()) return refuse_type(found, "", "an object", root);
     const fields top{root, "", found};
     if (!has_format(top, "optpipe.schedule/1", found)) return;
+    top.refuse_unknown(
+        {"format", "problem", "method", "objective", "bound", "gap", "bubble_rate", "peak_memory", "operations"});
     document.problem_name = top.string_or("problem", "");
     document.method = top.string_or("method", "");
     document.objective = read_duration(top, "objective");
@@ -85,9 +112,7 @@ inline void read_claims(const json& root, schedule_document& document, violation
 
 } // namespace detail
 
-/// Reads `optpipe.schedule/1`. Throws `input_error` with everything by which the text departs from the format; an
-/// operation that can't be read is no such thing, it is listed in the document.
-[[nodiscard]] inline schedule_document parse_schedule(std::string_view text, const std::string& source_name) {
+OPTPIPE_INLINE schedule_document parse_schedule(std::string_view text, const std::string& source_name) {
     schedule_document document;
     detail::violation_list of_operations;
     detail::operation_reader reader{document, of_operations};
@@ -103,9 +128,9 @@ inline void read_claims(const json& root, schedule_document& document, violation
     return document;
 }
 
-/// As `parse_schedule`. Throws `file_error` if the file can't be read or is larger than 1 GiB.
-[[nodiscard]] inline schedule_document read_schedule(const std::string& path) {
+OPTPIPE_INLINE schedule_document read_schedule(const std::string& path) {
     return parse_schedule(read_file(path, detail::most_schedule_bytes), printable(path, 400));
 }
 
 } // namespace optpipe
+#endif

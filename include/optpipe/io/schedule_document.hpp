@@ -5,8 +5,8 @@
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/measure.hpp"
 #include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/measure.hpp"
 
 #include <cmath>
 #include <optional>

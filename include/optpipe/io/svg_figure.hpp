@@ -11,7 +11,7 @@
 #include "optpipe/io/timeline.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/report.hpp"
+#include "optpipe/schedule/time/report.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -30,9 +30,10 @@ public:
     svg_figure& operator=(const svg_figure&) = delete;
     /// `plan`: null if there is none.
     svg_figure(const problem& p, const schedule_report& report, const schedule_report* plan, const svg_options& options)
-        : p_{&p}, report_{&report}, plan_report_{plan}, timeline_{timeline_of(p, report.schedule)},
-          plan_{plan ? timeline_of(p, plan->schedule) : timeline{per_rank<rank_timeline>(p.graph.ranks()), {}}},
-          memory_{p, timeline_, plan ? &plan_ : nullptr}, position_(p.graph.stages()) {
+        : p_{&p}, report_{&report}, plan_report_{plan}, timeline_{timeline_of(p, report.schedule, options.window)},
+          plan_{plan ? timeline_of(p, plan->schedule, options.window)
+                     : timeline{per_rank<rank_timeline>(p.graph.ranks()), {}, {}}},
+          memory_{p, timeline_, plan ? &plan_ : nullptr}, window_{options.window}, position_(p.graph.stages()) {
         timeline_.end = std::max(timeline_.end, plan_.end);
         layout_ = layout_of(p, timeline_, options, plan ? &plan_ : nullptr);
         labels_ = labels_of(p, timeline_, layout_, options);
@@ -50,6 +51,7 @@ public:
         legend();
         axis();
         for (const rank r : p_->graph.all_ranks()) {
+            if (!window_.shows(r)) continue;
             compute_lane(r);
             transfer_lane(r);
             memory_lane(r);
@@ -131,9 +133,10 @@ private:
         constexpr double least_pixels = 70.0;
         const double step = round_step(least_pixels / layout_.pixels_per_time);
         // Of a schedule that was read, times may be so extreme that no step leads from one end to the other.
-        const double steps = std::min(timeline_.end.value() / step * (1.0 + tolerance{}.relative), layout_.plot_width);
-        for (std::size_t i = 0; static_cast<double>(i) <= steps; ++i) {
-            const duration at{static_cast<double>(i) * step};
+        const double first = std::ceil(timeline_.begin.value() / step);
+        const double last = timeline_.end.value() / step * (1.0 + tolerance{}.relative);
+        for (double i = 0.0; first + i <= last && i <= layout_.plot_width; ++i) {
+            const duration at{(first + i) * step};
             canvas_.line("grid", layout_.x(at), top, layout_.x(at), bottom);
             canvas_.line("axis", layout_.x(at), bottom, layout_.x(at), bottom + 5);
             canvas_.text("tick", layout_.x(at), bottom + 17, format_number(at));
@@ -147,25 +150,32 @@ private:
         auto name = whose + to_string(b.first);
         if (b.count > 1) name += " … " + to_string(b.last) + ", " + std::to_string(b.count) + " operations";
         const auto when = name + ": " + format_number(b.start) + " – " + format_number(b.end) + unit;
-        canvas_.rectangle("o " + shade_class(b.first.kind, position_[b.first.stage]), layout_.x(b.start), y,
-                          layout_.width_of(b.end - b.start), height, when);
+        const auto [start, end] = shown_times(b.start, b.end);
+        canvas_.rectangle("o " + shade_class(b.first.kind, position_[b.first.stage]), layout_.x(start), y,
+                          layout_.width_of(end - start), height, when);
+    }
+
+    /// What of it lies within the window.
+    [[nodiscard]] std::pair<duration, duration> shown_times(duration start, duration end) const {
+        return {std::max(start, window_.from), std::min(end, window_.to)};
     }
 
     void box_label(const timed_operation& timed, double y, double height, label_manner manner) {
         const auto text = label_of(timed.op, manner);
-        if (text.empty() || !labels_.fit(text, layout_.width_of(timed.end - timed.start))) return;
+        const auto [start, end] = shown_times(timed.start, timed.end);
+        if (text.empty() || !labels_.fit(text, layout_.width_of(end - start))) return;
         const auto fill = shade_of(timed.op.kind, position_[timed.op.stage], shades_);
-        canvas_.text(fill.is_dark() ? "light" : "dark", layout_.x(0.5 * (timed.start + timed.end)),
+        canvas_.text(fill.is_dark() ? "light" : "dark", layout_.x(0.5 * (start + end)),
                      y + height / 2 + 0.36 * labels_.size, text);
     }
 
     void compute_row(const rank_timeline& lists, double y, double height, const std::string& whose = "") {
-        canvas_.rectangle("bubble", layout_.left, y, layout_.width_of(timeline_.end), height);
+        canvas_.rectangle("bubble", layout_.left, y, layout_.width_of(timeline_.end - timeline_.begin), height);
         for (const auto& b : boxes_of(lists.compute, layout_))
             box(b, y, height, whose);
     }
     void transfer_row(const rank_timeline& lists, double y, double height, const std::string& whose = "") {
-        canvas_.rectangle("host", layout_.left, y, layout_.width_of(timeline_.end), height);
+        canvas_.rectangle("host", layout_.left, y, layout_.width_of(timeline_.end - timeline_.begin), height);
         const double each = transfer_box_height(height);
         for (const auto& b : boxes_of(lists.offloads, layout_))
             box(b, y, each, whose);
@@ -237,7 +247,7 @@ private:
     /// Where the span counts, no moment of the step answers to a number.
     void moment(duration at, const std::string& name) {
         if (p_->objective != objective_kind::makespan) return;
-        if (at <= duration{} || at > timeline_.end * (1.0 + tolerance{}.relative)) return;
+        if (at <= timeline_.begin || at > timeline_.end * (1.0 + tolerance{}.relative)) return;
         canvas_.line("bound", layout_.x(at), layout_.top - 8, layout_.x(at), layout_.bottom());
         const bool fits_left = layout_.x(at) > layout_.left + layout_.plot_width / 4;
         canvas_.text(fits_left ? "boundname" : "boundname start", layout_.x(at), layout_.top - 11,
@@ -250,6 +260,7 @@ private:
     timeline timeline_;
     timeline plan_;
     svg_memory memory_;
+    view_window window_;
     svg_layout layout_;
     svg_labels labels_;
     per_stage<std::size_t> position_;

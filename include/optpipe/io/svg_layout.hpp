@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/io/svg_canvas.hpp"
+#include "optpipe/io/svg_options.hpp"
 #include "optpipe/io/timeline.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
@@ -11,15 +12,6 @@
 #include <vector>
 
 namespace optpipe {
-
-struct svg_options {
-    /// Of the whole figure, in pixels; 0: as wide as the number of operations asks for.
-    double width = 0.0;
-    bool labels = true;
-    bool transfers = true;
-    bool memory = true;
-};
-
 namespace detail {
 
 /// Where everything goes, in pixels.
@@ -37,8 +29,10 @@ struct svg_layout {
     /// How high the row of a plan above a lane is, as a share of the lane; 0: none is shown
     double plan_share = 0.0;
     std::size_t ranks = 0;
+    std::size_t first_rank = 0;
+    duration begin{};
 
-    [[nodiscard]] double x(duration t) const { return left + t.value() * pixels_per_time; }
+    [[nodiscard]] double x(duration t) const { return left + (t - begin).value() * pixels_per_time; }
     [[nodiscard]] double width_of(duration d) const { return d.value() * pixels_per_time; }
     [[nodiscard]] double plan_height(double lane_height) const { return plan_share * lane_height; }
     [[nodiscard]] double rank_height() const {
@@ -46,7 +40,7 @@ struct svg_layout {
                (memory_height > 0 ? gap + memory_height : 0);
     }
     [[nodiscard]] double rank_y(rank r) const {
-        return top + static_cast<double>(r.position()) * (rank_height() + rank_gap);
+        return top + static_cast<double>(r.position() - first_rank) * (rank_height() + rank_gap);
     }
     [[nodiscard]] double compute_y(rank r) const { return rank_y(r) + plan_height(compute_height); }
     [[nodiscard]] double transfer_y(rank r) const {
@@ -72,12 +66,16 @@ inline svg_layout layout_of(const problem& p, const timeline& t, const svg_optio
     constexpr std::array rows{heights{4, 26, 13, 46, 3, 16}, heights{8, 22, 11, 32, 3, 13},
                               heights{16, 16, 8, 22, 2, 10}, heights{32, 12, 6, 15, 2, 8},
                               heights{64, 9, 4, 9, 1.5, 5}};
-    const auto fits = [&](const heights& h) { return p.graph.ranks() <= h.most_ranks; };
+    const auto last = std::min(options.window.last_rank, p.graph.ranks() - 1);
+    const auto shown = last + 1 - std::min(options.window.first_rank, last);
+    const auto fits = [&](const heights& h) { return shown <= h.most_ranks; };
     auto row = std::find_if(rows.begin(), rows.end(), fits);
     if (row == rows.end()) --row;
 
     svg_layout layout;
-    layout.ranks = p.graph.ranks();
+    layout.ranks = shown;
+    layout.first_rank = last + 1 - shown;
+    layout.begin = t.begin;
     layout.compute_height = row->compute;
     layout.transfer_height =
         options.transfers && (t.has_transfers() || (plan && plan->has_transfers())) ? row->transfer : 0.0;
@@ -93,7 +91,7 @@ inline svg_layout layout_of(const problem& p, const timeline& t, const svg_optio
     const double wanted = std::clamp(pixels_per_operation * static_cast<double>(operations), 720.0, 1800.0);
     layout.plot_width = options.width > 0.0 ? std::max(100.0, options.width - layout.left - layout.right) : wanted;
     constexpr double shortest = 1e-300; // the inverse of what is below may be infinite
-    if (t.end > duration{shortest}) layout.pixels_per_time = layout.plot_width / t.end.value();
+    if (t.end - t.begin > duration{shortest}) layout.pixels_per_time = layout.plot_width / (t.end - t.begin).value();
     return layout;
 }
 

@@ -9,7 +9,7 @@
 #include "optpipe/io/text_table.hpp"
 #include "optpipe/io/timeline.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/report.hpp"
+#include "optpipe/schedule/time/report.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -35,24 +35,37 @@ struct comparison_row {
     return {report.method, report.measures, "", planning_seconds};
 }
 
-[[nodiscard]] inline comparison_row make_comparison_row(std::string method, const refusal& why,
-                                                        std::optional<double> planning_seconds = {}) {
-    return {std::move(method), std::nullopt, describe(why), planning_seconds};
+/// Why there is no schedule, with the units of the problem: "rank 0 needs 6 GB of memory, its limit is 5 GB".
+[[nodiscard]] inline std::string reason_text(const problem& p, const refusal& why) {
+    const bool is_host = why.reason == refusal_reason::over_host_memory;
+    if (why.reason != refusal_reason::over_memory && !is_host) return describe(why);
+    const auto unit = detail::with_space(printable(p.memory_unit, 20));
+    return std::string{why.sentence} + (why.sentence.empty() ? "" : ": ") + "rank " + std::to_string(why.rank.value()) +
+           " needs " + format_number(why.needed) + unit + (is_host ? " of host memory" : " of memory") +
+           ", its limit is " + format_number(why.limit) + unit;
 }
 
-/// How another method did, for the verdict: "+11.0 %", or why it has no schedule.
+[[nodiscard]] inline comparison_row make_comparison_row(const problem& p, std::string method, const refusal& why,
+                                                        std::optional<double> planning_seconds = {}) {
+    return {std::move(method), std::nullopt, reason_text(p, why), planning_seconds};
+}
+
+/// How another method did, for the verdict.
 struct baseline {
     std::string method;
-    std::string outcome;
+    /// How far it is above the plan, as "+11.0 %"; empty: it has no schedule.
+    std::string excess{};
+    /// Why it has none.
+    std::string reason{};
 };
 
 namespace detail {
 
-inline std::string bound_text(const schedule_report& report) {
+inline std::string bound_text(const problem& p, const schedule_report& report) {
     if (!report.bound) return "no lower bound";
     const auto objective = report.measures.objective;
     const auto excess = objective - *report.bound;
-    const auto number = format_number(*report.bound);
+    const auto number = format_number(*report.bound) + with_space(printable(p.time_unit));
     if (excess <= tolerance{}.at(objective)) return "equal to the lower bound, so optimal";
     if (*report.bound <= duration{}) return "lower bound " + number;
     constexpr double least_shown = 0.0005;
@@ -88,24 +101,51 @@ inline std::string offloads_text(std::size_t count) {
     return "; " + std::to_string(count) + (count == 1 ? " offload" : " offloads");
 }
 
+/// Methods that have no schedule for one reason.
+struct left_out_methods {
+    std::string reason;
+    std::string names;
+};
+
+inline std::vector<left_out_methods> folded(const std::vector<baseline>& others) {
+    std::vector<left_out_methods> groups;
+    for (const auto& other : others) {
+        if (!other.excess.empty()) continue;
+        const auto same = [&](const left_out_methods& group) { return group.reason == other.reason; };
+        const auto at = std::find_if(groups.begin(), groups.end(), same);
+        if (at == groups.end())
+            groups.push_back({other.reason, printable(other.method)});
+        else
+            at->names += ", " + printable(other.method);
+    }
+    return groups;
+}
+
 } // namespace detail
 
 /// What the verdict says of another method beside an objective.
 [[nodiscard]] inline baseline make_baseline(const comparison_row& row, duration objective) {
-    if (!row.result) return {row.method, row.reason};
-    if (objective <= duration{}) return {row.method, format_number(row.result->objective)};
-    return {row.method, detail::signed_percent((row.result->objective - objective) / objective)};
+    if (!row.result) return {row.method, "", row.reason};
+    if (objective <= duration{}) return {row.method, format_number(row.result->objective), ""};
+    return {row.method, detail::signed_percent((row.result->objective - objective) / objective), ""};
 }
 
-/// One line: the objective, how far it is from the bound, bubbles, memory, offloads, and how other methods did.
+/// One line: the objective, how far it is from the bound, bubbles, memory, offloads. Then, where there are others, a
+/// line of how far they are above it, and one for each reason why some have no schedule.
 [[nodiscard]] inline std::string verdict(const problem& p, const schedule_report& report,
                                          const std::vector<baseline>& others = {}) {
     const auto& m = report.measures;
     std::string text = printable(p.name.empty() ? "problem" : p.name) + ": " + format_number(m.objective) +
-                       detail::with_space(printable(p.time_unit)) + ", " + detail::bound_text(report) + "; bubble " +
+                       detail::with_space(printable(p.time_unit)) + ", " + detail::bound_text(p, report) + "; bubble " +
                        detail::percent(m.bubble_rate) + detail::peak_text(p, m) + detail::offloads_text(m.offloads);
-    for (const auto& other : others)
-        text += "; " + printable(other.method) + ": " + printable(other.outcome, 400);
+    std::string separator = "\nothers: ";
+    for (const auto& other : others) {
+        if (other.excess.empty()) continue;
+        text += separator + printable(other.method) + " " + printable(other.excess);
+        separator = ", ";
+    }
+    for (const auto& group : detail::folded(others))
+        text += "\nno schedule by " + group.names + ": " + printable(group.reason, 400);
     return text;
 }
 

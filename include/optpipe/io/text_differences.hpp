@@ -5,8 +5,8 @@
 #include "optpipe/io/text_table.hpp"
 #include "optpipe/io/timeline.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/differences.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/time/differences.hpp"
 
 #include <cmath>
 #include <cstddef>

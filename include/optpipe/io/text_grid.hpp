@@ -5,7 +5,7 @@
 #include "optpipe/io/timeline.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/report.hpp"
+#include "optpipe/schedule/time/report.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -20,22 +20,44 @@ namespace optpipe {
 
 struct grid_options {
     /// Columns of a line.
-    std::size_t width = 160;
-    /// A schedule that needs more lines per rank than this to show its labels is shown without them, on one line.
+    std::size_t width = 100;
+    /// A schedule that needs more lines per rank than this is folded: its start and its end are shown in full, what
+    /// lies between on one line.
     std::size_t most_bands = 8;
+    /// Lines per rank of the start, and of the end, of a schedule that is folded.
+    std::size_t end_bands = 2;
     bool transfers = true;
+    view_window window{};
 };
 
 namespace detail {
 
 /// How times map to columns.
 struct grid_scale {
+    duration begin{};
     double columns_per_time = 1.0;
-    bool labelled = true;
+
+    /// Up to here each column still is a number of its own.
+    static constexpr double most_columns = 1e15;
 
     [[nodiscard]] std::size_t column(duration t) const {
-        return static_cast<std::size_t>(std::max(0.0, std::round(t.value() * columns_per_time)));
+        const double column = std::round((t - begin).value() * columns_per_time);
+        return column > 0.0 ? static_cast<std::size_t>(std::min(column, most_columns)) : 0;
     }
+    [[nodiscard]] duration time(std::size_t column) const {
+        return begin + duration{static_cast<double>(column) / columns_per_time};
+    }
+};
+
+/// A stretch of time as it is shown: with labels, or a letter of the kind in each column.
+struct grid_section {
+    grid_scale scale;
+    bool labelled = true;
+    view_window window{};
+    /// Of the scale: the first that is shown, the first that is no more, and the end of the scale.
+    std::size_t from = 0;
+    std::size_t to = 0;
+    std::size_t end = 0;
 };
 
 /// One line of the grid, over the whole schedule.
@@ -43,13 +65,77 @@ struct grid_lane {
     std::string name;
     std::vector<const std::vector<timed_operation>*> lists;
     char idle = ' ';
-    std::string cells;
 };
 
 /// One of the schedules that a grid shows below each other, and what stands behind the names of its lanes.
 struct grid_subject {
     const optpipe::schedule* schedule;
     std::string suffix;
+};
+
+/// In a column with operations of several kinds.
+inline constexpr char mixed_kinds = '+';
+
+/// The columns of one lane in one band.
+class grid_cells {
+public:
+    grid_cells(const grid_lane& lane, const grid_section& section, std::size_t from, std::size_t to)
+        : section_{&section}, from_{from}, to_{to}, text_(to - from, lane.idle), taken_(to - from, 0) {
+        for (const auto* list : lane.lists)
+            for (const auto& timed : *list)
+                if (section.window.shows(timed)) take(timed);
+        if (!section.labelled) return;
+        for (const auto* list : lane.lists)
+            for (const auto& timed : *list)
+                if (section.window.shows(timed)) label(timed);
+    }
+
+    [[nodiscard]] const std::string& text() const { return text_; }
+    [[nodiscard]] bool has_mixed() const { return text_.find(mixed_kinds) != std::string::npos; }
+
+private:
+    /// The columns of an operation that lie in this band; at least one for an operation that begins in it.
+    [[nodiscard]] std::pair<std::size_t, std::size_t> columns_of(const timed_operation& timed) const {
+        const auto first = std::min(section_->scale.column(timed.start), section_->end - 1);
+        const auto last = std::min(std::max(section_->scale.column(timed.end), first + 1), section_->end);
+        return {std::max(first, from_), std::min(last, to_)};
+    }
+    void take(const timed_operation& timed) {
+        const char letter = spelling(timed.op.kind).front();
+        const auto [first, last] = columns_of(timed);
+        for (auto column = first; column < last; ++column) {
+            auto& taken = taken_[column - from_];
+            auto& shown = text_[column - from_];
+            shown = taken > 0 && shown != letter ? mixed_kinds : letter;
+            taken = taken > 0 ? 2 : 1;
+        }
+    }
+    /// In the columns that are its own.
+    void label(const timed_operation& timed) {
+        auto [first, last] = columns_of(timed);
+        const auto is_shared = [&](std::size_t column) { return taken_[column - from_] > 1; };
+        const bool begins_here = section_->scale.column(timed.start) >= from_;
+        while (first < last && is_shared(first))
+            ++first;
+        if (first >= last) return;
+        const auto text = begins_here ? spelled(timed.op, last - first) : std::string{};
+        for (auto column = first; column < last && !is_shared(column); ++column)
+            text_[column - from_] = column - first < text.size() ? text[column - first] : '-';
+    }
+    /// The longest spelling that leaves a column free.
+    static std::string spelled(const operation& op, std::size_t width) {
+        const std::string letter(1, spelling(op.kind).front());
+        const auto brief = letter + std::to_string(op.microbatch.value());
+        const auto full = to_string(op);
+        return full.size() < width ? full : brief.size() < width ? brief : letter;
+    }
+
+    const grid_section* section_;
+    std::size_t from_;
+    std::size_t to_;
+    std::string text_;
+    /// How many operations have a column: none, one, or several.
+    std::vector<char> taken_;
 };
 
 class grid {
@@ -59,35 +145,54 @@ public:
     grid(const problem& p, const std::vector<grid_subject>& subjects, const grid_options& options) : options_{options} {
         timelines_.reserve(subjects.size());
         for (const auto& [shown, suffix] : subjects) {
-            timelines_.push_back(timeline_of(p, *shown));
+            timelines_.push_back(timeline_of(p, *shown, options.window));
             suffixes_.push_back(suffix);
             end_ = std::max(end_, timelines_.back().end);
         }
+        begin_ = std::min(std::max(options.window.from, duration{}), end_);
         for (const rank r : p.graph.all_ranks())
-            name_lanes(r, p.transfer.engines);
+            if (options.window.shows(r)) name_lanes(r, p.transfer.engines);
+        unit_ = with_space(printable(p.time_unit, 20));
         axis_name_ = "time" + in_brackets(printable(p.time_unit, 20));
         gutter_ = axis_name_.size() + 2;
         for (const auto& lane : lanes_)
             gutter_ = std::max(gutter_, lane.name.size() + 2);
         columns_ = std::max<std::size_t>(options.width, gutter_ + 20) - gutter_;
-        choose_scale();
-        for (auto& lane : lanes_)
-            fill(lane);
+        choose_sections();
     }
 
-    [[nodiscard]] const grid_scale& scale() const { return scale_; }
-    [[nodiscard]] std::size_t bands() const { return (length() + columns_ - 1) / columns_; }
-
-    void write_band(std::ostream& out, std::size_t band) const {
-        const auto from = band * columns_;
-        write_line(out, axis_name_, axis().substr(from, columns_));
-        for (const auto& lane : lanes_)
-            write_line(out, lane.name, lane.cells.substr(from, columns_));
+    void write(std::ostream& out, const std::string& title) const {
+        out << title << ": one column is " << column_text(sections_.front());
+        if (!sections_.front().labelled)
+            out << "; too long for labels, each letter is a kind of operation";
+        else if (is_folded())
+            out << "; of " << bands_ << " parts the first and the last " << options_.end_bands
+                << " are shown in full, the others folded into one";
+        else if (bands_ > 1)
+            out << "; shown in " << bands_ << " parts";
+        out << '\n';
+        bool has_mixed = false;
+        for (const auto& section : sections_) {
+            if (&section != &sections_.front()) out << '\n';
+            if (is_folded() && !section.labelled)
+                out << "folded: " << format_number(section.scale.begin) << " to " << format_number(section.window.to)
+                    << unit_ << ", one column is " << column_text(section) << ", each letter is a kind of operation\n";
+            for (auto from = section.from; from < section.to; from += columns_) {
+                if (from > section.from) out << '\n';
+                has_mixed = write_band(out, section, from, std::min(from + columns_, section.to)) || has_mixed;
+            }
+        }
+        if (has_mixed) out << mixed_kinds << " is a column with operations of several kinds\n";
     }
 
 private:
-    /// Three quarters of the labels fit with a column to spare, if the bands for it are few enough.
-    void choose_scale() {
+    [[nodiscard]] bool is_folded() const { return sections_.size() > 1; }
+    [[nodiscard]] std::string column_text(const grid_section& section) const {
+        return format_number(1.0 / section.scale.columns_per_time, 3) + unit_;
+    }
+
+    /// Columns per time such that three quarters of the labels fit with a column to spare; 0: there is no such number.
+    [[nodiscard]] double labelled_scale() const {
         std::vector<double> durations;
         std::size_t label = 1;
         for (const auto& each : timelines_)
@@ -96,16 +201,43 @@ private:
                     durations.push_back((timed.end - timed.start).value());
                     label = std::max(label, to_string(timed.op).size() + 1);
                 }
-        if (durations.empty()) return;
+        if (durations.empty()) return 1.0;
         const auto quarter = durations.begin() + static_cast<std::ptrdiff_t>(durations.size() / 4);
         std::nth_element(durations.begin(), quarter, durations.end());
-        const double end = end_.value();
-        const double wanted = *quarter > 0.0 ? static_cast<double>(label) / *quarter : 0.0;
-        scale_.labelled = wanted > 0.0 && wanted * end <= static_cast<double>(columns_ * options_.most_bands);
-        scale_.columns_per_time = scale_.labelled ? wanted : end > 0.0 ? static_cast<double>(columns_) / end : 1.0;
+        return *quarter > 0.0 ? static_cast<double>(label) / *quarter : 0.0;
     }
 
-    [[nodiscard]] std::size_t length() const { return std::max<std::size_t>(1, scale_.column(end_)); }
+    void choose_sections() {
+        const double wanted = labelled_scale();
+        const double length = wanted * (end_ - begin_).value();
+        if (wanted > 0.0 && length <= grid_scale::most_columns) {
+            const grid_scale scale{begin_, wanted};
+            const auto end = std::max<std::size_t>(1, scale.column(end_));
+            bands_ = (end + columns_ - 1) / columns_;
+            if (bands_ <= std::max(options_.most_bands, 2 * options_.end_bands))
+                return sections_.push_back({scale, true, {}, 0, end, end});
+            if (options_.end_bands > 0) return fold(scale, end);
+        }
+        bands_ = 1;
+        sections_.push_back(overview(begin_, end_));
+    }
+    void fold(const grid_scale& scale, std::size_t end) {
+        const auto head = options_.end_bands * columns_;
+        const auto tail = end - head;
+        sections_.push_back({scale, true, {}, 0, head, end});
+        sections_.push_back(overview(scale.time(head), scale.time(tail)));
+        sections_.push_back({scale, true, {}, tail, end, end});
+    }
+    /// On one line.
+    [[nodiscard]] grid_section overview(duration from, duration to) const {
+        const double length = (to - from).value();
+        grid_section all{{from, length > 0.0 ? static_cast<double>(columns_) / length : 1.0}, false, {}, 0, 0, 0};
+        all.window.from = is_begin(from) ? all.window.from : from;
+        all.window.to = to < end_ ? to : duration::unlimited();
+        all.to = all.end = std::clamp<std::size_t>(all.scale.column(to), 1, columns_);
+        return all;
+    }
+    [[nodiscard]] bool is_begin(duration t) const { return t <= begin_; }
 
     void name_lanes(rank r, int engines) {
         using lists = rank_timeline;
@@ -122,50 +254,37 @@ private:
     void name_lane(rank r, const std::string& name, char idle,
                    std::initializer_list<std::vector<timed_operation> rank_timeline::*> shown) {
         for (std::size_t i = 0; i < timelines_.size(); ++i) {
-            lanes_.push_back({name + suffixes_[i], {}, idle, {}});
+            lanes_.push_back({name + suffixes_[i], {}, idle});
             for (const auto list : shown)
                 lanes_.back().lists.push_back(&(timelines_[i].ranks[r].*list));
         }
     }
 
-    void fill(grid_lane& lane) const {
-        lane.cells.assign(length(), lane.idle);
-        for (const auto* list : lane.lists)
-            for (const auto& timed : *list)
-                draw(lane.cells, timed);
-    }
-
-    void draw(std::string& cells, const timed_operation& timed) const {
-        const auto from = std::min(scale_.column(timed.start), cells.size() - 1);
-        const auto to = std::min(std::max(scale_.column(timed.end), from + 1), cells.size());
-        const char letter = spelling(timed.op.kind).front();
-        const auto in_band = std::min(to, band_end(from)) - from;
-        const auto text = scale_.labelled ? label(timed.op, in_band) : std::string(to - from, letter);
-        for (std::size_t i = from; i < to; ++i)
-            cells[i] = i - from < text.size() ? text[i - from] : '-';
-    }
-
-    [[nodiscard]] std::size_t band_end(std::size_t column) const { return (column / columns_ + 1) * columns_; }
-
-    /// The longest spelling that leaves a column free.
-    static std::string label(const operation& op, std::size_t width) {
-        const std::string letter(1, spelling(op.kind).front());
-        const auto brief = letter + std::to_string(op.microbatch.value());
-        const auto full = to_string(op);
-        return full.size() < width ? full : brief.size() < width ? brief : letter;
-    }
-
-    [[nodiscard]] std::string axis() const {
-        constexpr double least_columns = 10.0;
-        std::string text(length(), ' ');
-        const double step = round_step(least_columns / scale_.columns_per_time);
-        for (std::size_t i = 0;; ++i) {
-            const duration at{static_cast<double>(i) * step};
-            const auto column = scale_.column(at);
-            const auto mark = "|" + format_number(at);
-            if (column + mark.size() > text.size()) return text;
-            if (column + mark.size() <= band_end(column)) text.replace(column, mark.size(), mark);
+    /// Whether some of its columns have operations of several kinds.
+    bool write_band(std::ostream& out, const grid_section& section, std::size_t from, std::size_t to) const {
+        write_line(out, axis_name_, axis(section, from, to));
+        bool has_mixed = false;
+        for (const auto& lane : lanes_) {
+            const grid_cells cells{lane, section, from, to};
+            write_line(out, lane.name, cells.text());
+            has_mixed = has_mixed || cells.has_mixed();
         }
+        return has_mixed;
+    }
+
+    [[nodiscard]] static std::string axis(const grid_section& section, std::size_t from, std::size_t to) {
+        constexpr double least_columns = 10.0;
+        std::string text(to - from, ' ');
+        const double step = round_step(least_columns / section.scale.columns_per_time);
+        const double first = std::floor(section.scale.time(from).value() / step);
+        for (std::size_t i = 0; i <= text.size(); ++i) {
+            const duration at{(first + static_cast<double>(i)) * step};
+            const auto column = section.scale.column(at);
+            if (at < section.scale.begin || column < from) continue;
+            const auto mark = "|" + format_number(at);
+            if (column + mark.size() <= to) text.replace(column - from, mark.size(), mark);
+        }
+        return text;
     }
 
     void write_line(std::ostream& out, std::string name, std::string cells) const {
@@ -178,42 +297,37 @@ private:
     grid_options options_;
     std::vector<timeline> timelines_;
     std::vector<std::string> suffixes_;
+    duration begin_{};
     duration end_{};
+    std::string unit_;
     std::string axis_name_;
     std::size_t gutter_ = 0;
     std::size_t columns_ = 0;
-    grid_scale scale_;
+    std::size_t bands_ = 1;
+    std::vector<grid_section> sections_;
     std::vector<grid_lane> lanes_;
 };
 
-inline void write_cells(std::ostream& out, const problem& p, const std::string& method, const grid& cells) {
-    const auto unit = with_space(printable(p.time_unit));
-    out << printable(p.name) << ", " << printable(method) << ": one column is "
-        << format_number(1.0 / cells.scale().columns_per_time, 3) << unit;
-    if (!cells.scale().labelled) out << "; too long for labels, each letter is a kind of operation";
-    if (cells.bands() > 1) out << "; shown in " << cells.bands() << " parts";
-    out << '\n';
-    for (std::size_t band = 0; band < cells.bands(); ++band) {
-        if (band > 0) out << '\n';
-        cells.write_band(out, band);
-    }
+inline std::string grid_title(const problem& p, const std::string& method) {
+    return printable(p.name) + ", " + printable(method);
 }
 
 } // namespace detail
 
-/// The schedule over time, a line per rank and below it what travels to its host and back. A cell is as wide as its
+/// The schedule over time, a line per rank and below it its transfers to the host and back. A cell is as wide as its
 /// operation is long, and labelled `2F0`, in narrow cells `F0` or `F`; dots are bubbles. What is longer than a line
-/// goes on below; what would take very many lines is shown on one, where a letter stands for the kind that runs.
+/// goes on below. Of what would take very many lines start and end are shown so; what lies between, or all of it where
+/// no label fits, is on one line, where a letter stands for the kind that runs, and a sign for several in one column.
 inline void write_grid(std::ostream& out, const problem& p, const schedule_report& report,
                        const grid_options& options = {}) {
-    detail::write_cells(out, p, report.method, detail::grid{p, {{&report.schedule, ""}}, options});
+    detail::grid{p, {{&report.schedule, ""}}, options}.write(out, detail::grid_title(p, report.method));
 }
 
 /// The same for a measurement and its plan: each line twice, as planned and as it ran.
 inline void write_overlay_grid(std::ostream& out, const problem& p, const schedule_report& planned,
                                const schedule_report& measured, const grid_options& options = {}) {
     const std::vector<detail::grid_subject> both{{&planned.schedule, " plan"}, {&measured.schedule, " run"}};
-    detail::write_cells(out, p, measured.method, detail::grid{p, both, options});
+    detail::grid{p, both, options}.write(out, detail::grid_title(p, measured.method));
 }
 
 } // namespace optpipe

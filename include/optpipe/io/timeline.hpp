@@ -1,18 +1,22 @@
 #pragma once
 
 #include "optpipe/core/container.hpp"
+#include "optpipe/io/view_window.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/measure.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/measure.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <string>
 #include <vector>
 
-namespace optpipe::detail {
+namespace optpipe {
+
+namespace detail {
 
 /// What one rank does, each list by start.
 struct rank_timeline {
@@ -28,6 +32,7 @@ struct rank_timeline {
 /// A schedule as the figures show it. Operations that the problem doesn't have are left out.
 struct timeline {
     per_rank<rank_timeline> ranks;
+    duration begin{};
     /// The last end of anything, transfers included.
     duration end{};
 
@@ -48,8 +53,32 @@ inline std::vector<timed_operation>& list_for(rank_timeline& lists, operation_ki
     return lists.compute;
 }
 
-inline timeline timeline_of(const problem& p, const schedule& s) {
-    timeline result{per_rank<rank_timeline>(p.graph.ranks()), {}};
+/// The curve within a window: what is held at its start is held from there.
+inline std::vector<memory_point> within(const std::vector<memory_point>& curve, const view_window& window) {
+    std::vector<memory_point> result;
+    for (const auto& point : curve) {
+        if (point.time >= window.to) break;
+        if (!result.empty() && point.time <= window.from) result.clear();
+        result.push_back({std::max(point.time, window.from), point.level});
+    }
+    return result;
+}
+
+inline void restrict_to(timeline& t, const view_window& window) {
+    for (const rank r : t.ranks.indices()) {
+        auto& lists = t.ranks[r];
+        if (!window.shows(r)) lists = {};
+        for (auto* list : {&lists.compute, &lists.offloads, &lists.reloads})
+            std::erase_if(*list, [&](const timed_operation& timed) { return !window.shows(timed); });
+        lists.device_memory = within(lists.device_memory, window);
+        lists.host_memory = within(lists.host_memory, window);
+    }
+    t.end = std::min(t.end, window.to);
+    t.begin = std::min(std::max(window.from, duration{}), t.end);
+}
+
+inline timeline timeline_of(const problem& p, const schedule& s, const view_window& window = {}) {
+    timeline result{per_rank<rank_timeline>(p.graph.ranks()), {}, {}};
     per_rank<schedule> of_rank(p.graph.ranks());
     auto sorted = s.operations;
     std::sort(sorted.begin(), sorted.end(), starts_before);
@@ -66,6 +95,7 @@ inline timeline timeline_of(const problem& p, const schedule& s) {
         result.ranks[r].device_memory = memory_curve(p, of_rank[r], r, memory_kind::device, slack);
         result.ranks[r].host_memory = memory_curve(p, of_rank[r], r, memory_kind::host, slack);
     }
+    restrict_to(result, window);
     return result;
 }
 
@@ -82,4 +112,5 @@ inline std::string with_space(const std::string& unit) { return unit.empty() ? "
 /// " [ms]" where the problem names a unit.
 inline std::string in_brackets(const std::string& unit) { return unit.empty() ? "" : " [" + unit + "]"; }
 
-} // namespace optpipe::detail
+} // namespace detail
+} // namespace optpipe

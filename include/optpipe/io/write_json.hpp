@@ -4,7 +4,7 @@
 #include "optpipe/io/escape.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/report.hpp"
+#include "optpipe/schedule/time/report.hpp"
 
 #include <algorithm>
 #include <cmath>

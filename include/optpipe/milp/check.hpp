@@ -3,6 +3,7 @@
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/format.hpp"
 #include "optpipe/core/tolerance.hpp"
+#include "optpipe/milp/feasibility.hpp"
 #include "optpipe/milp/model.hpp"
 
 #include <algorithm>
@@ -28,21 +29,19 @@ struct infeasibility {
 
 namespace detail {
 
-/// How far `value` lies outside. A bound's tolerance grows with its size, but never below that of 1.
+/// How far `value` lies outside.
 struct interval_check {
     double lower;
     double upper;
-    optpipe::tolerance slack;
+    feasibility feasible;
 
     [[nodiscard]] double distance(double value) const {
         if (std::isnan(value)) return value;
         return std::max({lower - value, value - upper, 0.0});
     }
     [[nodiscard]] bool accepts(double value) const {
-        return value >= lower - (std::isfinite(lower) ? slack.at(scale(lower)) : 0.0) &&
-               value <= upper + (std::isfinite(upper) ? slack.at(scale(upper)) : 0.0) && std::isfinite(value);
+        return feasible.is_above(value, lower) && feasible.is_below(value, upper) && std::isfinite(value);
     }
-    static double scale(double bound) { return std::max(1.0, std::abs(bound)); }
 };
 
 } // namespace detail
@@ -66,15 +65,14 @@ struct interval_check {
 }
 
 /// All that `values`, one per variable, violate: empty for a feasible point. Knows nothing of how they were found.
-/// Bounds of variables and rows may be missed by `tolerance` times their size (at least 1), whole numbers by
-/// `tolerance`.
+/// What may be missed, and by how much, is said in `feasibility`.
 [[nodiscard]] inline std::vector<infeasibility> check(const model& m, std::span<const double> values,
                                                       optpipe::tolerance tolerance = {}) {
     OPTPIPE_EXPECT(values.size() == m.variables(), "check: one value per variable");
     std::vector<infeasibility> found;
     for (const variable x : m.all_variables()) {
         const double value = values[x.position()];
-        const detail::interval_check bounds{m.lower(x), m.upper(x), tolerance};
+        const detail::interval_check bounds{m.lower(x), m.upper(x), {tolerance}};
         if (!bounds.accepts(value))
             found.push_back({infeasibility_kind::bounds, x.position(), value, bounds.distance(value)});
         const double fraction = std::abs(value - std::round(value));
@@ -83,7 +81,7 @@ struct interval_check {
     }
     for (const row r : m.all_rows()) {
         const double value = activity(m.terms(r), values);
-        const detail::interval_check bounds{m.row_lower(r), m.row_upper(r), tolerance};
+        const detail::interval_check bounds{m.row_lower(r), m.row_upper(r), {tolerance}};
         if (!bounds.accepts(value))
             found.push_back({infeasibility_kind::rows, r.position(), value, bounds.distance(value)});
     }

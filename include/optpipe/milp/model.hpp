@@ -41,7 +41,7 @@ public:
         for (const auto& t : terms)
             OPTPIPE_EXPECT(t.column.position() < columns_.size() && std::isfinite(t.coefficient),
                            "add_row: a term of no variable, or not finite");
-        tidy(first);
+        normalize(first);
         rows_.push_back({lower, upper, terms_.size(), std::move(name)});
         const row r{rows_.size() - 1};
         set_bounds(r, lower, upper);
@@ -132,7 +132,7 @@ private:
 
     static bool are_bounds(double lower, double upper) { return lower < infinity && upper > -infinity; }
 
-    void tidy(std::ptrdiff_t first) {
+    void normalize(std::ptrdiff_t first) {
         const auto begin = terms_.begin() + first;
         const auto before = [](const term& a, const term& b) { return a.column < b.column; };
         if (!std::is_sorted(begin, terms_.end(), before)) std::stable_sort(begin, terms_.end(), before);

@@ -26,7 +26,7 @@ struct progress {
 };
 
 /// Takes solutions from a progress callback: one value per variable of the model. They are checked before they count,
-/// and whoever is feasible and better than the incumbent becomes it.
+/// and one that is feasible and better than the incumbent becomes it.
 class solution_sink {
 public:
     void offer(std::span<const double> values) { offered_.emplace_back(values.begin(), values.end()); }
@@ -44,8 +44,8 @@ struct solve_options {
     /// learned. The given model isn't among them. Deterministic searches look at it between rounds only, and may pass
     /// it by what a round takes.
     std::size_t memory_limit = std::numeric_limits<std::size_t>::max();
-    /// The search stops once objective and bound are this close; at 0 it proves the optimum to the last digits that
-    /// the tolerance leaves.
+    /// What counts as optimal: objective and bound this close. At 0 the optimum is proven to the last digits that the
+    /// tolerance leaves.
     double relative_gap = 0.0;
     double absolute_gap = 0.0;
     std::stop_token stop{};
@@ -63,7 +63,7 @@ struct solve_options {
     /// The tree of relaxations.
     bool tree_search = true;
     std::size_t restarts = 3;
-    /// For rows, bounds and whole numbers, of incumbents and in all comparisons.
+    /// For rows, bounds and integrality, of incumbents and in all comparisons.
     optpipe::tolerance tolerance{};
 
     /// Called at every new incumbent, and about this often.
@@ -71,7 +71,7 @@ struct solve_options {
     std::chrono::duration<double> progress_interval{1.0};
     std::function<void(std::string_view)> log{};
     /// Gets every new incumbent, if there is one. Must outlive the call.
-    incumbent_board* board = nullptr;
+    shared_incumbent* shared = nullptr;
 };
 
 } // namespace optpipe::milp

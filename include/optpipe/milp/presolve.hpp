@@ -38,19 +38,21 @@
 namespace optpipe::milp {
 
 struct presolve_options {
-    /// Reductions that keep an optimal solution, but not all feasible ones. Off for who adds rows later.
+    /// Reductions that keep an optimal solution, but not all feasible ones. Off where rows are added later.
     bool dual_reductions = true;
-    /// Reductions that make one point of several, and so forget what some columns are. Off for who adds rows in terms
-    /// of the original: without them and dual ones, `translate` always has an answer.
+    /// Reductions that make one point of several, and so forget what some columns are. Off where rows are added in
+    /// terms of the original: without them and dual ones, `translate` always has an answer.
     bool many_to_one = true;
     std::size_t rounds = 100;
     std::size_t probing_rounds = 2; ///< of those, the ones that may probe, which takes longest
     presolving::margins margins{};
+    /// What the sides of each row may be off by, where they have been computed already; empty: nothing.
+    std::vector<double> noise{};
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
     std::stop_token stop{};
 };
 
-/// unbounded: or without any solution; who wants to know solves it without its costs.
+/// unbounded: or infeasible; solving it without its costs tells which.
 enum class presolve_status : unsigned char { reduced, infeasible, unbounded };
 
 /// A smaller model with the same optimum, and the way back. Where the status is `unbounded`, it's what presolve had
@@ -65,12 +67,14 @@ public:
 
     [[nodiscard]] presolve_status status() const { return status_; }
     [[nodiscard]] const optpipe::milp::model& model() const { return model_; }
+    /// What the sides of each of its rows may be off by.
+    [[nodiscard]] const std::vector<double>& noise() const { return noise_; }
     [[nodiscard]] std::span<const presolve_count> counts() const { return counts_; }
 
     /// Roughly: undos hold lists of their own.
     [[nodiscard]] std::size_t bytes() const {
         constexpr std::size_t per_undo = 64;
-        return model_.bytes() + bytes_of(undos_, columns_, reduced_) + per_undo * undos_.size();
+        return model_.bytes() + bytes_of(noise_, undos_, columns_, reduced_) + per_undo * undos_.size();
     }
     /// Values of the original's variables from those of the reduced model's, with the same objective.
     [[nodiscard]] std::vector<double> restore(std::span<const double> reduced) const {
@@ -142,6 +146,7 @@ private:
             for (const auto& t : m.terms(r))
                 terms.push_back({variable{reduced_[t.column.position()]}, t.coefficient});
             model_.add_row(m.lower(r), terms, m.upper(r), name_of(original, r));
+            noise_.push_back(m.noise(r));
         }
         for (const auto& undo : undos_)
             if (const auto* merge = std::get_if<presolving::merge_columns::undo>(&undo))
@@ -150,6 +155,7 @@ private:
 
     presolve_status status_;
     optpipe::milp::model model_;
+    std::vector<double> noise_;
     std::vector<presolving::undo> undos_;
     std::vector<presolve_count> counts_;
     std::size_t columns_of_original_;
@@ -194,7 +200,7 @@ inline verdict reduce(reducer& r, const presolve_options& options) {
 /// Reduces a model, method by method (`presolve/`), until nothing changes or a limit is met. What is left has the same
 /// optimal objective; whatever is feasible in it can be restored.
 [[nodiscard]] inline presolve_result presolve(const model& m, const presolve_options& options = {}) {
-    presolving::reducer r{m, options.margins};
+    presolving::reducer r{m, options.margins, options.noise};
     const auto v = r.is_infeasible() ? presolving::verdict::infeasible : presolving::reduce(r, options);
     const auto status = v == presolving::verdict::infeasible  ? presolve_status::infeasible
                         : v == presolving::verdict::unbounded ? presolve_status::unbounded

@@ -15,10 +15,11 @@
 
 namespace optpipe::milp {
 
-/// What can end a search before it is through. `numerics`: some part of the tree could neither be searched nor
+/// What can end a search before it has finished. `numerics`: some part of the tree could neither be searched nor
 /// excluded within the tolerances.
-enum class limit : unsigned char { time, nodes, gap, memory, stop_requested, numerics };
+enum class limit : unsigned char { time, nodes, memory, stop_requested, numerics };
 
+/// Within the gap that was asked for.
 struct optimal {
     friend bool operator==(optimal, optimal) = default;
 };
@@ -92,7 +93,6 @@ struct result {
     switch (why) {
     case limit::time: return "time limit";
     case limit::nodes: return "node limit";
-    case limit::gap: return "gap limit";
     case limit::memory: return "memory limit";
     case limit::stop_requested: return "asked to stop";
     case limit::numerics: return "numerical trouble";
@@ -112,8 +112,8 @@ struct solution {
     std::vector<double> values;
 };
 
-/// The best solution so far, for who wants to look at it while the search goes on. Any thread may read at any time.
-class incumbent_board {
+/// The best solution so far, to be read while the search goes on. Any thread may read at any time.
+class shared_incumbent {
 public:
     [[nodiscard]] std::optional<solution> read() const {
         const std::scoped_lock lock{mutex_};

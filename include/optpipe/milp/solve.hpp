@@ -73,7 +73,7 @@ static_assert(check_milp_solver<own_solver>());
 
 } // namespace optpipe::milp
 
-// The search takes seconds to compile. Who does that once, and says so, needs no more than the declaration here.
-#if !defined(OPTPIPE_MILP_COMPILED)
+// The search takes seconds to compile. A program that compiles it once needs no more than the declaration here.
+#if !defined(OPTPIPE_COMPILED)
 #include "optpipe/milp/search/run.hpp"
 #endif

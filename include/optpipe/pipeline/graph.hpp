@@ -13,7 +13,7 @@ namespace optpipe {
 
 /// The shape of a pipeline: how many ranks and microbatches, and which rank holds which stage. Each extent is static or
 /// `dynamic`; `graph<4, 8>{}` and `graph<dynamic, dynamic>{4, 8}` are used alike.
-template <std::size_t Ranks, std::size_t Microbatches, class Placement = placement::linear> class graph {
+template <auto Ranks, auto Microbatches, class Placement> class basic_graph {
     static_assert(check_placement<Placement>());
 
 public:
@@ -23,13 +23,13 @@ public:
     static constexpr std::size_t stage_extent = Placement::stage_extent(Ranks);
     static constexpr bool is_static = Ranks != dynamic && Microbatches != dynamic && stage_extent != dynamic;
 
-    constexpr graph() = default;
-    constexpr graph(std::size_t ranks, std::size_t microbatches, Placement where = Placement{})
+    constexpr basic_graph() = default;
+    constexpr basic_graph(std::size_t ranks, std::size_t microbatches, Placement where = Placement{})
         : ranks_{ranks}, microbatches_{microbatches}, placement_{std::move(where)} {
         const bool as_declared = ranks_.size() == ranks && microbatches_.size() == microbatches;
         OPTPIPE_EXPECT(as_declared, "graph: another count than its static extent");
     }
-    constexpr explicit graph(Placement where) requires(Ranks != dynamic && Microbatches != dynamic)
+    constexpr explicit basic_graph(Placement where) requires(Ranks != dynamic && Microbatches != dynamic)
         : placement_{std::move(where)} {}
 
     [[nodiscard]] constexpr std::size_t ranks() const { return ranks_.size(); }
@@ -44,17 +44,20 @@ public:
         return index_range<microbatch>{microbatches()};
     }
 
-    friend constexpr bool operator==(const graph&, const graph&) = default;
+    friend constexpr bool operator==(const basic_graph&, const basic_graph&) = default;
 
 private:
-    [[no_unique_address]] extent<Ranks> ranks_{};
-    [[no_unique_address]] extent<Microbatches> microbatches_{};
+    [[no_unique_address]] basic_extent<Ranks> ranks_{};
+    [[no_unique_address]] basic_extent<Microbatches> microbatches_{};
     [[no_unique_address]] Placement placement_{};
 };
 
+template <std::size_t Ranks, std::size_t Microbatches, class Placement = placement::linear>
+using graph = basic_graph<named_extent<Ranks>(), named_extent<Microbatches>(), Placement>;
+
 template <class G> inline constexpr bool is_graph = false;
-template <std::size_t Ranks, std::size_t Microbatches, class Placement>
-inline constexpr bool is_graph<graph<Ranks, Microbatches, Placement>> = true;
+template <auto Ranks, auto Microbatches, class Placement>
+inline constexpr bool is_graph<basic_graph<Ranks, Microbatches, Placement>> = true;
 template <class G> concept pipeline_graph = is_graph<G>;
 
 /// The graph of a problem that comes from a file.

@@ -46,7 +46,7 @@ public:
         result.needed = std::min_element(last.begin(), last.end(), [](const state& a, const state& b) {
                             return a.peak < b.peak;
                         })->peak;
-        // Among those that fit, the least travel; else the lowest peak.
+        // Among those that fit, the fewest offloaded; else the lowest peak.
         const auto best = std::min_element(last.begin(), last.end(), [&](const state& a, const state& b) {
             if (fits(a) != fits(b)) return fits(a);
             return fits(a) ? a.on_host < b.on_host : a.peak < b.peak;

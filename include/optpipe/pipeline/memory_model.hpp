@@ -53,13 +53,14 @@ struct unit_memory {
 };
 
 /// Measured or guessed, stage by stage.
-template <std::size_t Stages = dynamic> struct memory_per_stage {
+template <auto Stages> struct basic_memory_per_stage {
     per_stage<stage_costs, Stages> each{};
     [[nodiscard]] constexpr stage_costs costs(stage s, std::size_t stages) const {
         OPTPIPE_EXPECT(each.size() == stages, "memory_per_stage: one entry per stage");
         return each[s];
     }
 };
+template <std::size_t Stages = dynamic> using memory_per_stage = basic_memory_per_stage<named_extent<Stages>()>;
 
 static_assert(memory_model<uniform_memory> && memory_model<unit_memory> && memory_model<memory_per_stage<>> &&
               memory_model<memory_per_stage<4>>);

@@ -12,7 +12,7 @@ namespace optpipe {
 enum class offload_decision {
     forbid,  ///< they stay on the device
     permit,  ///< the planner decides
-    require, ///< each of them travels, unless the host is full or its gradient comes first
+    require, ///< each of them is offloaded, unless the host is full or its gradient comes first
 };
 
 /// A stage that could be offloaded, as a policy sees it.

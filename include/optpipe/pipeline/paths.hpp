@@ -11,7 +11,7 @@ namespace optpipe {
 
 /// Where one microbatch alone could be at the earliest, and what must still come after it. A gradient is I, or B where
 /// the backward isn't split.
-template <std::size_t Stages = dynamic> struct microbatch_paths {
+template <auto Stages> struct basic_microbatch_paths {
     per_stage<duration, Stages> forward_start{};
     per_stage<duration, Stages> gradient_start{};
     /// The least time from the end of the gradient of a stage to the end of all work of this microbatch.
@@ -19,6 +19,7 @@ template <std::size_t Stages = dynamic> struct microbatch_paths {
     /// The least time from the start of F to the end of the gradient of the same stage.
     per_stage<duration, Stages> lifespan{};
 };
+template <std::size_t Stages = dynamic> using microbatch_paths = basic_microbatch_paths<named_extent<Stages>()>;
 
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr microbatch_paths<Graph::stage_extent> paths_of(const basic_problem<Graph>& p) {

@@ -50,16 +50,19 @@ struct linear {
 };
 
 /// Stage s on rank s mod R, `Chunks` stages per rank (interleaved 1F1B, PipeOffload).
-template <std::size_t Chunks = dynamic> struct loop {
-    extent<Chunks> chunks{};
+template <auto Chunks> struct basic_loop {
+    basic_extent<Chunks> chunks{};
 
-    constexpr loop() = default;
-    constexpr explicit loop(std::size_t chunks_per_rank) : chunks{chunks_per_rank} {}
-    [[nodiscard]] static constexpr std::size_t stage_extent(std::size_t ranks) { return extent_product(ranks, Chunks); }
+    constexpr basic_loop() = default;
+    constexpr explicit basic_loop(std::size_t chunks_per_rank) : chunks{chunks_per_rank} {}
+    [[nodiscard]] static constexpr std::size_t stage_extent(std::size_t ranks) {
+        return extent_product(ranks, std::size_t{Chunks});
+    }
     [[nodiscard]] constexpr std::size_t stages(std::size_t ranks) const { return ranks * chunks.size(); }
     [[nodiscard]] constexpr rank rank_of(stage s, std::size_t ranks) const { return rank{s.position() % ranks}; }
-    friend constexpr bool operator==(const loop&, const loop&) = default;
+    friend constexpr bool operator==(const basic_loop&, const basic_loop&) = default;
 };
+template <std::size_t Chunks = dynamic> using loop = basic_loop<named_extent<Chunks>()>;
 
 /// Two stages per rank, 0 … R-1 and back (ZB-V and Controllable Memory), so that the longest lifespan shares a rank
 /// with the shortest.
@@ -75,16 +78,17 @@ struct v {
 };
 
 /// Any map.
-template <std::size_t Stages = dynamic> struct map {
+template <auto Stages> struct basic_map {
     per_stage<rank, Stages> ranks{};
 
-    constexpr map() = default;
-    constexpr explicit map(per_stage<rank, Stages> rank_of_stage) : ranks{std::move(rank_of_stage)} {}
+    constexpr basic_map() = default;
+    constexpr explicit basic_map(per_stage<rank, Stages> rank_of_stage) : ranks{std::move(rank_of_stage)} {}
     [[nodiscard]] static constexpr std::size_t stage_extent(std::size_t) { return Stages; }
     [[nodiscard]] constexpr std::size_t stages(std::size_t) const { return ranks.size(); }
     [[nodiscard]] constexpr rank rank_of(stage s, std::size_t) const { return ranks[s]; }
-    friend constexpr bool operator==(const map&, const map&) = default;
+    friend constexpr bool operator==(const basic_map&, const basic_map&) = default;
 };
+template <std::size_t Stages = dynamic> using map = basic_map<named_extent<Stages>()>;
 
 static_assert(placement_policy<linear> && placement_policy<loop<>> && placement_policy<loop<2>> &&
               placement_policy<v> && placement_policy<map<>> && placement_policy<map<8>>);

@@ -29,12 +29,13 @@ enum class duplex_kind {
 
 /// The time from the end of an operation on one rank until a dependent one on another rank may start: the same between
 /// all ranks, or one number per ordered pair.
-template <std::size_t Ranks = dynamic> class hop_times {
+template <auto Ranks> class basic_hop_times {
 public:
-    constexpr hop_times() = default;
-    constexpr explicit hop_times(duration uniform) : uniform_{uniform} {}
+    constexpr basic_hop_times() = default;
+    constexpr explicit basic_hop_times(duration uniform) : uniform_{uniform} {}
     /// `matrix` in row-major order, R×R; [a·R + b] from rank a to rank b.
-    constexpr hop_times(std::size_t ranks, bounded_vector<duration, extent_product(Ranks, Ranks)> matrix)
+    constexpr basic_hop_times(std::size_t ranks,
+                              bounded_vector<duration, extent_product(std::size_t{Ranks}, std::size_t{Ranks})> matrix)
         : ranks_{ranks}, matrix_{std::move(matrix)} {
         OPTPIPE_EXPECT(matrix_.size() == ranks * ranks, "hop_times: the matrix must have one entry per pair of ranks");
     }
@@ -48,20 +49,21 @@ public:
 private:
     duration uniform_{};
     std::size_t ranks_ = 0;
-    bounded_vector<duration, extent_product(Ranks, Ranks)> matrix_{};
+    bounded_vector<duration, extent_product(std::size_t{Ranks}, std::size_t{Ranks})> matrix_{};
 };
+template <std::size_t Ranks = dynamic> using hop_times = basic_hop_times<named_extent<Ranks>()>;
 
 /// Who may copy what at the same time.
-template <std::size_t Ranks = dynamic> struct transfer_rules {
+template <auto Ranks> struct basic_transfer_rules {
     /// Transfers that one rank may have under way at once: 1, or 2 (one per direction).
     int engines = 1;
     duplex_kind duplex = duplex_kind::full;
     /// Ranks with equal numbers share one host link.
     per_rank<std::uint32_t, Ranks> link{};
 
-    constexpr transfer_rules() = default;
+    constexpr basic_transfer_rules() = default;
     /// Every rank with a link of its own.
-    constexpr explicit transfer_rules(std::size_t ranks) : link(ranks) {
+    constexpr explicit basic_transfer_rules(std::size_t ranks) : link(ranks) {
         for (const rank r : link.indices())
             link[r] = r.value();
     }
@@ -73,6 +75,7 @@ template <std::size_t Ranks = dynamic> struct transfer_rules {
             if (l == from) l = to;
     }
 };
+template <std::size_t Ranks = dynamic> using transfer_rules = basic_transfer_rules<named_extent<Ranks>()>;
 
 /// A pipeline with its costs and limits (spec: `optpipe.problem/1`). All numbers are in the units that it names.
 template <pipeline_graph Graph> struct basic_problem {

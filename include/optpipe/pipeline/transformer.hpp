@@ -38,8 +38,8 @@ struct even_layers {
 
     [[nodiscard]] constexpr std::size_t layers_of(stage s, std::size_t stages) const {
         const std::size_t dealt = total + 2 * fewer_at_ends;
-        const std::size_t here = dealt / stages + (s.position() < dealt % stages ? 1 : 0);
-        const std::size_t ends = (s.position() == 0 ? 1 : 0) + (s.position() + 1 == stages ? 1 : 0);
+        const std::size_t here = dealt / stages + (s.position() < dealt % stages ? 1u : 0u);
+        const std::size_t ends = (s.position() == 0 ? 1u : 0u) + (s.position() + 1 == stages ? 1u : 0u);
         OPTPIPE_EXPECT(here >= ends * fewer_at_ends,
                        "even_layers: the first or the last stage has no layers to leave out");
         return here - ends * fewer_at_ends;
@@ -47,7 +47,7 @@ struct even_layers {
 };
 
 /// As listed, stage by stage.
-template <std::size_t Stages = dynamic> struct listed_layers {
+template <auto Stages> struct basic_listed_layers {
     per_stage<std::size_t, Stages> each{};
 
     [[nodiscard]] constexpr std::size_t layers_of(stage s, std::size_t stages) const {
@@ -55,6 +55,7 @@ template <std::size_t Stages = dynamic> struct listed_layers {
         return each[s];
     }
 };
+template <std::size_t Stages = dynamic> using listed_layers = basic_listed_layers<named_extent<Stages>()>;
 
 static_assert(layer_split<even_layers> && layer_split<listed_layers<>> && layer_split<listed_layers<4>>);
 
@@ -72,7 +73,7 @@ template <class Split = even_layers> struct transformer {
     std::size_t heads = 0;
     std::size_t sequence = 0;
     std::size_t microbatch_size = 1;
-    /// Divides all work, all memory and what travels between ranks.
+    /// Divides all work, all memory and what is sent between ranks.
     std::size_t tensor_parallel = 1;
     /// The output layer on the last stage. 0: without it.
     std::size_t vocabulary = 0;

@@ -98,7 +98,7 @@ template <pipeline_graph Graph> void validate_limits(const basic_problem<Graph>&
 
 } // namespace detail
 
-/// Everything that contradicts spec.md in the problem, each with the field and the reason. Empty: it can be planned.
+/// Everything that contradicts the format (io/README.md) in the problem, each with the field and the reason. Empty: it can be planned.
 template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate(const basic_problem<Graph>& p) {
     std::vector<violation> found;
     if (p.graph.ranks() == 0) found.push_back({"ranks", "must be at least 1"});

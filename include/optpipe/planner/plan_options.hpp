@@ -1,6 +1,7 @@
 #pragma once
 
-#include "optpipe/planner/board.hpp"
+#include "optpipe/core/contract.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -16,8 +17,8 @@ namespace optpipe {
 
 /// How to plan. All limits hold at once.
 struct plan_options {
-    /// Search until the proof, the gap, or this. Without it the search spends a fixed effort, about a second's, and the
-    /// plan depends on the problem and the seed alone.
+    /// Search until the proof, the gap, or this. Without a limit it does about one second of deterministic work, and
+    /// the plan depends on the problem and the seed alone.
     std::optional<std::chrono::duration<double>> time_limit{};
     /// 0, or more than the machine has: one for each of its cores.
     std::size_t threads = 0;
@@ -28,14 +29,17 @@ struct plan_options {
     /// Same seed, same plan, whatever the number of threads, unless time or a stop request cuts it short. Always so
     /// without a time limit.
     bool deterministic = false;
-    /// Builders and parts that are not to be used, by name.
+    /// Names of builders and strategies to leave out.
     std::vector<std::string> without{};
     /// Called at every better schedule or bound: one call at a time, from any thread.
     std::function<void(const search_step&)> progress{};
     /// A folder for plans that are kept from one run to the next; empty: none are.
     std::string cache{};
-    /// Gets one sentence for what doesn't keep the plan from being made, as an unreadable entry of the cache.
+    /// Called with one sentence for each problem that doesn't prevent a plan, such as an unreadable cache entry.
     std::function<void(std::string_view)> warn{};
+    /// Whether the search goes on, with a call of `warn`, after a strategy violates a contract. Otherwise `plan` throws
+    /// `contract_error`, or the program ends where contracts abort.
+    bool drop_failures = OPTPIPE_CONTRACTS_THROW != 0;
 };
 
 } // namespace optpipe

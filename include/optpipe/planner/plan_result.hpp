@@ -1,9 +1,9 @@
 #pragma once
 
 #include "optpipe/core/outcome.hpp"
-#include "optpipe/planner/board.hpp"
-#include "optpipe/schedule/evaluate.hpp"
-#include "optpipe/schedule/report.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/report.hpp"
 
 #include <cstddef>
 #include <optional>
@@ -16,8 +16,8 @@ namespace optpipe {
 /// Why a search for a plan ended.
 enum class plan_end {
     optimal,      ///< no schedule is better, up to rounding
-    gap,          ///< as close to the bound as was asked for
-    effort_spent, ///< all parts have done what they were to do
+    gap,          ///< the requested gap is reached
+    effort_spent, ///< all strategies have spent their effort
     time_limit,
     stop_request,
 };
@@ -33,13 +33,13 @@ enum class plan_end {
     return "?";
 }
 
-/// What one part did for a plan.
-struct part_contribution {
+/// The contribution of one strategy or builder to a plan.
+struct contribution {
     std::string name;
     std::size_t runs = 0;
     /// Of the wall clock, summed over its runs.
     double seconds = 0.0;
-    /// How often it had a better schedule than all before, and the best of them; unlimited without one.
+    /// How often it improved the incumbent, and its best objective; unlimited if never.
     std::size_t schedules = 0;
     duration objective = duration::unlimited();
     /// How often it raised the bound, and how far; 0 if never.
@@ -47,10 +47,10 @@ struct part_contribution {
     duration bound{};
 };
 
-/// How a builder did on its own.
+/// The result of a builder.
 struct builder_result {
     std::string method;
-    /// Empty: it has no schedule within the memory, for this reason.
+    /// Empty if it has no schedule within the memory; `why` has the reason.
     std::optional<duration> objective{};
     refusal why{};
     double seconds = 0.0;
@@ -58,7 +58,7 @@ struct builder_result {
     bool published = true;
 };
 
-/// Whether a stored plan had a share in it.
+/// Whether a stored plan was used.
 enum class cache_use { none, exact, near };
 
 /// A schedule, how it was found, and how good it is: bound ≤ objective of every valid schedule.
@@ -69,17 +69,17 @@ struct plan_result {
     /// (objective − bound) / objective.
     double gap = 0.0;
     plan_end why = plan_end::effort_spent;
-    /// Who found the schedule.
+    /// The strategy or builder that found the schedule.
     std::string method{};
     double seconds = 0.0;
     std::vector<search_step> history{};
-    /// Builders and parts that ran, in the order in which they first did.
-    std::vector<part_contribution> parts{};
+    /// Builders and strategies that ran, in the order of their first runs.
+    std::vector<contribution> contributions{};
     std::vector<builder_result> builders{};
     cache_use cached = cache_use::none;
 };
 
-/// The best schedule of the literature beside a plan; null where none fits.
+/// The best published schedule; null if none fits.
 [[nodiscard]] inline const builder_result* best_published(const plan_result& planned) {
     const builder_result* best = nullptr;
     for (const auto& b : planned.builders)
@@ -87,7 +87,7 @@ struct plan_result {
     return best;
 }
 
-/// As files, pictures and verdicts want it.
+/// The report that files, pictures and tables show.
 [[nodiscard]] inline schedule_report report_of(const problem& p, const plan_result& planned) {
     return make_report(p, planned.method, planned.schedule, planned.bound);
 }

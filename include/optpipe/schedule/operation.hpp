@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/bounded_text.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
@@ -20,8 +21,8 @@ enum class operation_kind : std::uint8_t {
     backward_input,  ///< I
     backward_weight, ///< W
     backward,        ///< B: I and W in one operation
-    offload,         ///< OFFLOAD: the stash goes to the host
-    reload,          ///< RELOAD: it comes back
+    offload,         ///< OFFLOAD: copies the stash to the host
+    reload,          ///< RELOAD: copies it back
 };
 
 inline constexpr std::array all_operation_kinds{operation_kind::forward,         operation_kind::backward_input,
@@ -45,7 +46,7 @@ inline constexpr std::array all_operation_kinds{operation_kind::forward,        
     return kind == operation_kind::backward_input || kind == operation_kind::backward;
 }
 
-/// PyTorch's letters; OFFLOAD and RELOAD are ours.
+/// PyTorch's letters, and OFFLOAD and RELOAD.
 [[nodiscard]] constexpr std::string_view spelling(operation_kind kind) {
     switch (kind) {
     case operation_kind::forward: return "F";
@@ -79,7 +80,12 @@ constexpr operation reload_of(stage s, microbatch m) { return {s, operation_kind
     return std::to_string(op.stage.value()).append(spelling(op.kind)).append(std::to_string(op.microbatch.value()));
 }
 
-/// The inverse of `to_string`; empty if the whole text isn't an operation.
+/// The same, usable in constant expressions.
+[[nodiscard]] constexpr bounded_text<32> spelling(const operation& op) {
+    return {op.stage.value(), spelling(op.kind), op.microbatch.value()};
+}
+
+/// The inverse of `to_string`; empty for any other text.
 [[nodiscard]] inline std::optional<operation> parse_operation(std::string_view text) {
     const auto* const end = text.data() + text.size();
     std::uint32_t s = 0;
@@ -117,7 +123,7 @@ template <pipeline_graph Graph>
     return {};
 }
 
-/// What an operation does to the memory of its rank (spec, valid schedules, 7 and 8). Amounts are not negative.
+/// What an operation does to the memory of its rank (io/README.md, rules 7 and 8). Amounts are not negative.
 struct memory_effect {
     memory_size acquired_at_start{};
     memory_size released_at_end{};

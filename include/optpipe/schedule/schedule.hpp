@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <vector>
 
 namespace optpipe {
 
@@ -47,6 +48,19 @@ using schedule = basic_schedule<any_graph>;
     if (a.start != b.start) return a.start < b.start;
     if (a.end != b.end) return a.end < b.end;
     return a.op.kind != b.op.kind ? a.op.kind < b.op.kind : a.op < b.op;
+}
+
+/// What each rank does, in the order in which it starts: a list to walk through, one per rank. Transfers stand where
+/// they start; they run beside what is computed. Of dynamic extent: gcc 12 can't return an array of vectors in a
+/// constant expression.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr per_rank<std::vector<timed_operation>> operations_by_rank(const basic_schedule<Graph>& s) {
+    per_rank<std::vector<timed_operation>> own(s.graph.ranks());
+    for (const auto& timed : s.operations)
+        own[s.graph.rank_of(timed.op.stage)].push_back(timed);
+    for (auto& each : own)
+        std::sort(each.begin(), each.end(), starts_before);
+    return own;
 }
 
 /// The order in which a schedule starts its operations. For a valid schedule, `simulate` of it is valid and starts

@@ -2,7 +2,7 @@
 
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 
 #include <string_view>

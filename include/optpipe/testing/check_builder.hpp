@@ -1,14 +1,21 @@
 #pragma once
 
 #include "optpipe/core/error.hpp"
-#include "optpipe/schedule/builder.hpp"
-#include "optpipe/schedule/evaluate.hpp"
-#include "optpipe/schedule/validate.hpp"
+#include "optpipe/core/format.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
+#include "optpipe/testing/problem_code.hpp"
 #include "optpipe/testing/random_problem.hpp"
+#include "optpipe/testing/shrink_problem.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace optpipe::testing {
@@ -18,53 +25,162 @@ struct builder_trials {
     std::size_t problems = 200;
     std::uint64_t seed = 1;
     problem_ranges ranges{.ranks = 4, .stages = 8, .microbatches = 8, .cells = 48};
+    /// To how many of them it has to apply at least. A tenth of the problems is left to a builder for one placement
+    /// and split backwards.
+    double least_share = 0.05;
+};
+
+/// What a builder does wrong, on the smallest problem that was found for it.
+struct builder_failure {
+    std::string reason;
+    /// `code_of` gives it as C++, and `problem_to_json` of io/write_json.hpp as a file for the program.
+    problem smallest;
+    /// The order that the builder gives for it, as far as it gives one.
+    std::vector<operation> order{};
+    /// How many of the problems fail alike, and the seed of the first, for `make_random_problem`.
+    std::size_t alike = 0;
+    std::uint64_t seed = 0;
+
+    /// For people: the problem is C++ that can be pasted into a test.
+    [[nodiscard]] std::string text() const {
+        constexpr std::size_t shown = 60;
+        std::string all = reason + "\n" + std::to_string(alike) + (alike == 1 ? " problem fails" : " problems fail") +
+                          " like that, the first with seed " + std::to_string(seed) + "; the smallest found:\n" +
+                          code_of(smallest);
+        if (order.empty()) return all;
+        all += "which gets the order";
+        for (std::size_t i = 0; i < std::min(order.size(), shown); ++i)
+            all += " " + to_string(order[i]);
+        return all + (order.size() > shown ? " ... (" + std::to_string(order.size()) + " operations)\n" : "\n");
+    }
+};
+
+/// What came of trying a builder.
+struct builder_report {
+    std::size_t problems = 0;
+    /// Those for which it gave an order.
+    std::size_t applied = 0;
+    double least_share = 0.0;
+    /// One for each way to fail.
+    std::vector<builder_failure> failures{};
+
+    [[nodiscard]] bool applies_often_enough() const {
+        return applied > 0 && static_cast<double>(applied) >= least_share * static_cast<double>(problems);
+    }
+    [[nodiscard]] bool passed() const { return failures.empty() && applies_often_enough(); }
+    [[nodiscard]] std::string text() const {
+        std::string all = "applies to " + std::to_string(applied) + " of " + std::to_string(problems) + " problems";
+        if (!applies_often_enough())
+            all += ", which tells little: `least_share` asks for " + format_number(100.0 * least_share) + " %";
+        for (const auto& f : failures)
+            all += "\n\n" + f.text();
+        return all;
+    }
 };
 
 namespace detail {
 
-template <class Builder>
-void check_one(const Builder& build, const problem& p, const std::string& place, bool& applied,
-               std::vector<violation>& found) {
-    const auto built = build(p);
-    const auto again = build(p);
-    if (built.has_value() != again.has_value() || (built && built->operations != again->operations))
-        found.push_back({place, "two calls with the same problem give two answers"});
-    if (!built) {
-        if (built.why().reason == refusal_reason::not_executable)
-            found.push_back({place, "gives no order: " + describe(built.why())});
-        return;
+enum class builder_mistake { none, throws, two_answers, no_order, wrong_order, invalid_schedule };
+
+/// What a builder makes of one problem. Alike are those of the same mistake and detail.
+struct builder_verdict {
+    builder_mistake mistake = builder_mistake::none;
+    int detail = 0;
+    std::string reason{};
+    bool applied = false;
+    std::vector<operation> order{};
+
+    [[nodiscard]] bool is_like(const builder_verdict& other) const {
+        return mistake == other.mistake && detail == other.detail;
     }
-    applied = true;
+};
+
+/// Which obstacle an order meets that can't be simulated.
+inline int obstacle_of(const problem& p, const order& given) {
+    placer<any_graph> place{p};
+    for (const auto& op : given.operations)
+        if (const auto met = place.place(op); met != placer<any_graph>::obstacle::none) return static_cast<int>(met);
+    return -1; // operations are missing
+}
+
+inline void judge_order(const problem& p, const order& given, builder_verdict& v) {
     auto without_limits = p;
     for (const rank r : p.graph.all_ranks())
         without_limits.memory_limit[r] = without_limits.host_memory_limit[r] = memory_size::unlimited();
-    if (const auto timed = simulate(without_limits, *built); !timed) {
-        found.push_back({place, describe(timed.why()) + ", at position " + std::to_string(timed.why().position)});
+    if (const auto timed = simulate(without_limits, given); !timed) {
+        v.mistake = builder_mistake::wrong_order;
+        v.detail = obstacle_of(without_limits, given);
+        v.reason = "its order can't be executed: " + describe(timed.why()) + " (position " +
+                   std::to_string(timed.why().position) + ")";
         return;
     }
-    const auto timed = time_order(p, *built);
+    const auto timed = time_order(p, given);
     if (!timed) return;
-    for (const auto& broken : validate(p, *timed))
-        found.push_back({place, broken.text()});
+    const auto found = validate(p, *timed);
+    if (found.empty()) return;
+    v.mistake = builder_mistake::invalid_schedule;
+    v.reason = "its schedule is invalid: " + found.front().text();
+    for_each_fault(p, *timed, [&](const fault& f) { v.detail = static_cast<int>(f.rule); });
+}
+
+template <class Builder> builder_verdict judge_builder(const Builder& build, const problem& p) {
+    builder_verdict v;
+    try {
+        const auto built = build(p);
+        const auto again = build(p);
+        v.applied = built.has_value();
+        if (built) v.order.assign(built->operations.begin(), built->operations.end());
+        if (built.has_value() != again.has_value() || (built && built->operations != again->operations)) {
+            v.mistake = builder_mistake::two_answers;
+            v.reason = "two calls with the same problem give two answers";
+        } else if (built) {
+            judge_order(p, *built, v);
+        } else if (built.why().reason == refusal_reason::not_executable) {
+            v.mistake = builder_mistake::no_order;
+            v.reason = "gives no order: " + describe(built.why());
+        }
+    } catch (const std::exception& e) {
+        v.mistake = builder_mistake::throws;
+        v.reason = std::string{"throws: "} + e.what();
+    }
+    return v;
 }
 
 } // namespace detail
 
-/// Tries a builder on random problems of every kind and says what is wrong: no executable order, an invalid schedule,
-/// another answer on another call, or that it applies to none of them. Empty: it keeps its promises. `place` is the
-/// seed of the problem, for `make_random_problem`.
+/// Tries a builder on random problems of every kind. It fails if it throws, gives no executable order, an invalid
+/// schedule or another answer on another call; what fails alike is shown once, on the smallest problem that can be
+/// found. A builder that refuses nearly all problems doesn't pass either.
 template <class Builder>
-[[nodiscard]] std::vector<violation> check_builder(const Builder& build, const builder_trials& trials = {}) {
+[[nodiscard]] builder_report check_builder(const Builder& build, const builder_trials& trials = {}) {
     static_assert(check_schedule_builder<Builder>());
-    std::vector<violation> found;
-    bool applied = false;
+    builder_report report{.problems = trials.problems, .least_share = trials.least_share};
+    std::vector<detail::builder_verdict> known;
     for (std::size_t i = 0; i < trials.problems; ++i) {
         random_numbers random{trials.seed + i};
-        const auto p = make_random_problem(random, trials.ranges).problem;
-        detail::check_one(build, p, "seed " + std::to_string(trials.seed + i), applied, found);
+        auto p = make_random_problem(random, trials.ranges).problem;
+        auto verdict = detail::judge_builder(build, p);
+        if (verdict.applied) ++report.applied;
+        if (verdict.mistake == detail::builder_mistake::none) continue;
+        const auto same = std::find_if(known.begin(), known.end(), [&](const auto& k) { return k.is_like(verdict); });
+        if (same == known.end()) {
+            report.failures.push_back({.reason = {}, .smallest = std::move(p), .seed = trials.seed + i});
+            known.push_back(verdict);
+            report.failures.back().alike = 1;
+        } else {
+            ++report.failures[static_cast<std::size_t>(same - known.begin())].alike;
+        }
     }
-    if (!applied) found.push_back({"", "applies to none of " + std::to_string(trials.problems) + " problems"});
-    return found;
+    for (std::size_t k = 0; k < known.size(); ++k) {
+        auto& failure = report.failures[k];
+        failure.smallest = shrink_problem(std::move(failure.smallest), [&](const problem& p) {
+            return detail::judge_builder(build, p).is_like(known[k]);
+        });
+        auto verdict = detail::judge_builder(build, failure.smallest);
+        failure.reason = verdict.is_like(known[k]) ? std::move(verdict.reason) : known[k].reason;
+        failure.order = std::move(verdict.order);
+    }
+    return report;
 }
 
 } // namespace optpipe::testing

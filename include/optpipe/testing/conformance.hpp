@@ -3,10 +3,12 @@
 #include "optpipe/core/error.hpp"
 #include "optpipe/execution/error.hpp"
 #include "optpipe/execution/executor.hpp"
+#include "optpipe/program/ir.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/program.hpp"
+#include "optpipe/testing/conformance/context.hpp"
+#include "optpipe/testing/conformance/held_by_message.hpp"
+#include "optpipe/testing/conformance/held_by_work.hpp"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -18,75 +20,41 @@
 #include <vector>
 
 namespace optpipe::testing {
-
-struct conformance_options {
-    /// Of each copy and message. Long enough that what doesn't wait comes too early.
-    std::size_t bytes = std::size_t{4} << 20U;
-    std::size_t rounds = 5;
-    /// Ends with an error in a lane, after which the executor is of no use.
-    bool with_error = true;
-    /// Whether all ranks get the error of the one where it began. An executor whose ranks find out by themselves that
-    /// another is gone gives each its own, which names the rank that gets it and what it waited for.
-    bool same_error = true;
-};
-
 namespace detail {
 
-/// The checks of one rank. All that it does to device memory it does by copies, as the host may not reach it.
+/// The checks of one rank. All that they do to device memory they do by copies, as the host may not reach it.
 template <class Executor> class executor_checks {
-    using lane_type = execution::lane_of<Executor>;
-    using memory_type = std::remove_reference_t<decltype(std::declval<Executor&>().memory())>;
-    using device_slab = decltype(std::declval<memory_type&>().device(0));
-    using host_slab = decltype(std::declval<memory_type&>().host(0));
+    using context = conformance_context<Executor>;
+    using lane_type = typename context::lane_type;
 
 public:
-    executor_checks(Executor& on, const conformance_options& how)
-        : on_{on}, how_{how}, next_{rank{(on.self().position() + 1) % on.ranks()}},
-          previous_{rank{(on.self().position() + on.ranks() - 1) % on.ranks()}} {}
+    executor_checks(Executor& on, const conformance_options& how) : in_{on, how}, on_{on}, how_{how} {}
 
     std::vector<violation> run() {
-        attempt("memory", [&] { check_memory(); });
-        attempt("lane", [&] { check_lane(); });
-        attempt("marker", [&] { check_markers(); });
-        attempt("copy", [&] { check_pieces(); });
+        in_.attempt("memory", [&] { check_memory(); });
+        in_.attempt("lane", [&] { check_lane(); });
+        if (how_.work_may_block) held_by_work<context>{in_}.run();
+        in_.attempt("marker", [&] { check_markers(); });
+        in_.attempt("copy", [&] { check_pieces(); });
         if (on_.ranks() > 1) {
-            attempt("transport", [&] { check_order_of_messages(); });
-            attempt("transport", [&] { check_both_ways(); });
+            in_.attempt("transport", [&] { check_order_of_messages(); });
+            in_.attempt("transport", [&] { check_both_ways(); });
+            held_by_message<context>{in_}.run();
         }
-        if (how_.with_error) check_error();
-        return std::move(found_);
+        if (how_.with_error && in_.is_alive()) check_error();
+        return std::move(in_.found());
     }
 
 private:
-    void report(const std::string& place, std::string reason) {
-        found_.push_back({"rank " + std::to_string(on_.self().value()) + ", " + place, std::move(reason)});
-    }
-    template <class Check> void attempt(const std::string& place, const Check& check) {
-        try {
-            check();
-        } catch (const std::exception& e) {
-            report(place, std::string{"throws: "} + e.what());
-        }
-    }
-
-    [[nodiscard]] static task_label copy_label(operation_kind kind) {
-        return {task_label::task_kind::operation, {stage{0}, kind, microbatch{0}}, {}};
-    }
-    [[nodiscard]] static task_label message(task_label::task_kind side, operation_kind made_by, rank peer,
-                                            std::size_t number) {
-        return {side, {stage{0}, made_by, microbatch{number}}, peer};
-    }
-    static void fill(std::span<std::byte> data, std::size_t value) {
-        for (std::size_t i = 0; i < data.size(); ++i)
-            data[i] = static_cast<std::byte>((value * 31 + i / 512 + i) & 0xffU);
-    }
-    static bool holds(std::span<const std::byte> data, std::size_t value) {
-        for (std::size_t i = 0; i < data.size(); ++i)
-            if (data[i] != static_cast<std::byte>((value * 31 + i / 512 + i) & 0xffU)) return false;
-        return true;
-    }
-    lane_type lane(lane_kind kind) { return on_.open_lane(kind, 64); }
-    std::span<std::byte> first(const auto& slab) const { return slab.memory().first(how_.bytes); }
+    static constexpr auto copy_label = context::label;
+    static constexpr auto message = context::message;
+    static void fill(std::span<std::byte> data, std::size_t value) { context::fill(data, value); }
+    static bool holds(std::span<const std::byte> data, std::size_t value) { return context::holds(data, value); }
+    void report(const std::string& place, std::string reason) { in_.report(place, std::move(reason)); }
+    lane_type lane(lane_kind kind) { return in_.lane(kind); }
+    std::span<std::byte> first(const auto& slab) const { return in_.first(slab); }
+    [[nodiscard]] rank next() const { return in_.next(); }
+    [[nodiscard]] rank previous() const { return in_.previous(); }
 
     void check_memory() {
         auto a = on_.memory().device(1000);
@@ -110,14 +78,14 @@ private:
         auto device = on_.memory().device(how_.bytes);
         auto from = on_.memory().host(how_.bytes);
         auto to = on_.memory().host(how_.bytes);
-        auto on = lane(lane_kind::copy);
+        const execution::copy_piece in{first(device), first(from)};
+        const execution::copy_piece out{first(to), first(device)};
         std::atomic<int> calls{0};
+        auto on = lane(lane_kind::copy);
         for (std::size_t round = 1; round <= how_.rounds; ++round) {
             fill(first(from), round);
-            const execution::copy_piece in{first(device), first(from)};
-            const execution::copy_piece out{first(to), first(device)};
             on_.copies().copy_in(on, copy_label(operation_kind::reload), {&in, 1});
-            on.launch(copy_label(operation_kind::forward), counting<lane_type>{&calls});
+            on.launch(copy_label(operation_kind::forward), counting{&calls});
             on_.copies().copy_out(on, copy_label(operation_kind::offload), {&out, 1});
             on_.finish();
             if (!holds(first(to), round)) report("lane", "doesn't do things in order, or `finish` returns too early");
@@ -133,15 +101,15 @@ private:
         auto to = on_.memory().host(2 * how_.bytes);
         auto wrong = on_.memory().host(how_.bytes);
         fill(first(wrong), 250);
-        auto inward = lane(lane_kind::copy_in);
-        auto outward = lane(lane_kind::copy_out);
-        auto arrived = on_.make_marker();
-        auto left = on_.make_marker();
         // What is right comes last, after what takes a while.
         std::vector<execution::copy_piece> in(8, execution::copy_piece{first(device), first(wrong)});
         in.push_back({first(device), first(from)});
         const std::array out{execution::copy_piece{first(to), first(device)},
                              execution::copy_piece{to.memory().subspan(how_.bytes, how_.bytes), first(device)}};
+        auto arrived = on_.make_marker();
+        auto left = on_.make_marker();
+        auto inward = lane(lane_kind::copy_in);
+        auto outward = lane(lane_kind::copy_out);
         // Not recorded yet: nothing to wait for.
         inward.wait(left);
         for (std::size_t round = 1; round <= how_.rounds; ++round) {
@@ -188,7 +156,6 @@ private:
         const auto bytes = how_.bytes;
         auto host = on_.memory().host(2 * messages * bytes);
         auto device = on_.memory().device(4 * messages * bytes);
-        auto copies = lane(lane_kind::copy);
         const auto place = [&](std::size_t which, std::size_t k, bool received) {
             return device.memory().subspan(((which * messages + k) * 2 + (received ? 1 : 0)) * bytes, bytes);
         };
@@ -201,6 +168,7 @@ private:
                 in.push_back({place(which, k, false), here});
             }
         const execution::copy_pieces pieces{in};
+        auto copies = lane(lane_kind::copy);
         on_.copies().copy_in(copies, copy_label(operation_kind::reload), pieces.first(messages));
         on_.finish();
         auto forward_sends = lane(lane_kind::send_forward);
@@ -212,11 +180,11 @@ private:
             on_.copies().copy_in(backward_sends, copy_label(operation_kind::reload), pieces.subspan(messages + k, 1));
             for (const auto which : {std::size_t{1}, std::size_t{0}}) {
                 on_.transport().exchange(which == 0 ? forward_sends : backward_sends, [&](auto& open) {
-                    open.send(message(task_kind::send, kinds[which], next_, k), place(which, k, false));
+                    open.send(message(task_kind::send, kinds[which], next(), k), place(which, k, false));
                 });
                 const auto other = k % 2 == 0 ? which : 1 - which;
                 on_.transport().exchange(receives, [&](auto& open) {
-                    open.receive(message(task_kind::receive, kinds[other], previous_, k), place(other, k, true));
+                    open.receive(message(task_kind::receive, kinds[other], previous(), k), place(other, k, true));
                 });
             }
         }
@@ -226,7 +194,7 @@ private:
                 const execution::copy_piece out{first(host), place(which, k, true)};
                 on_.copies().copy_out(copies, copy_label(operation_kind::offload), {&out, 1});
                 on_.finish();
-                if (!holds(first(host), value(previous_, which, k)))
+                if (!holds(first(host), value(previous(), which, k)))
                     report("transport", "a message isn't the one whose turn it is in its direction");
             }
     }
@@ -239,43 +207,44 @@ private:
         const auto part = [&](std::size_t i) { return host.memory().subspan(i * how_.bytes, how_.bytes); };
         auto device = on_.memory().device(4 * how_.bytes);
         const auto there = [&](std::size_t i) { return device.memory().subspan(i * how_.bytes, how_.bytes); };
+        const std::array in{execution::copy_piece{there(0), part(0)}, execution::copy_piece{there(1), part(1)}};
+        const std::array out{execution::copy_piece{part(2), there(2)}, execution::copy_piece{part(3), there(3)}};
         auto on = lane(lane_kind::communication);
         for (std::size_t round = 1; round <= how_.rounds; ++round) {
             fill(part(0), round + 10 * on_.self().position());
             fill(part(1), round + 10 * on_.self().position() + 5);
             fill(part(2), 200);
             fill(part(3), 201);
-            const std::array in{execution::copy_piece{there(0), part(0)}, execution::copy_piece{there(1), part(1)}};
             on_.copies().copy_in(on, copy_label(operation_kind::reload), in);
             on_.transport().exchange(on, [&](auto& open) {
-                open.receive(message(task_kind::receive, operation_kind::backward, next_, round), there(3));
-                open.send(message(task_kind::send, operation_kind::backward, previous_, round), there(1));
-                open.receive(message(task_kind::receive, operation_kind::forward, previous_, round), there(2));
-                open.send(message(task_kind::send, operation_kind::forward, next_, round), there(0));
+                open.receive(message(task_kind::receive, operation_kind::backward, next(), round), there(3));
+                open.send(message(task_kind::send, operation_kind::backward, previous(), round), there(1));
+                open.receive(message(task_kind::receive, operation_kind::forward, previous(), round), there(2));
+                open.send(message(task_kind::send, operation_kind::forward, next(), round), there(0));
             });
             on_.transport().exchange(on, [&](auto& open) {
-                open.send(message(task_kind::send, operation_kind::forward, next_, 0), there(0).first(0));
-                open.receive(message(task_kind::receive, operation_kind::forward, previous_, 0), there(2).first(0));
+                open.send(message(task_kind::send, operation_kind::forward, next(), 0), there(0).first(0));
+                open.receive(message(task_kind::receive, operation_kind::forward, previous(), 0), there(2).first(0));
             });
-            const std::array out{execution::copy_piece{part(2), there(2)}, execution::copy_piece{part(3), there(3)}};
             on_.copies().copy_out(on, copy_label(operation_kind::offload), out);
             on_.finish();
-            if (!holds(part(2), round + 10 * previous_.position()) ||
-                !holds(part(3), round + 10 * next_.position() + 5))
+            if (!holds(part(2), round + 10 * previous().position()) ||
+                !holds(part(3), round + 10 * next().position() + 5))
                 report("transport", "what is in one exchange doesn't arrive before what comes next in the lane");
         }
     }
 
-    /// Work of rank 0 throws: every rank hears of it, at `finish`, with the label.
+    /// Work of rank 0 throws: nothing behind it is done, and every rank hears of it, at `finish`, with the label.
     void check_error() {
         const task_label throws{task_label::task_kind::operation, backward(stage{3}, microbatch{5}), {}};
         const auto waits = message(task_label::task_kind::receive, operation_kind::forward, rank{0}, 9);
+        std::atomic<bool> goes_on{false};
         auto device = on_.memory().device(how_.bytes);
         auto on = lane(lane_kind::compute);
         try {
             await_others(on, device.memory());
             if (on_.self() == rank{0})
-                launch_throwing(on, throws);
+                launch_throwing(on, throws, goes_on);
             else // for what nobody sends
                 on_.transport().exchange(on, [&](auto& open) { open.receive(waits, first(device)); });
             on_.finish();
@@ -289,10 +258,12 @@ private:
         } catch (const std::exception& e) {
             report("error", std::string{"is no execution_error: "} + e.what());
         }
+        if (goes_on.load()) report("error", "what is behind work that failed is done all the same");
     }
-    void launch_throwing(lane_type& on, const task_label& label) {
+    void launch_throwing(lane_type& on, const task_label& label, std::atomic<bool>& goes_on) {
         try {
-            on.launch(label, throwing<lane_type>{});
+            on.launch(label, throwing{});
+            on.launch(copy_label(operation_kind::forward), raises_flag{&goes_on});
         } catch (const std::exception& e) {
             on_.cancel(to_string(label), e.what());
         }
@@ -305,38 +276,32 @@ private:
 
     /// Rank 0 goes on once nobody is in an earlier check any more.
     void await_others(lane_type& on, std::span<std::byte> room) {
-        using task_kind = task_label::task_kind;
-        if (on_.self() != rank{0})
-            return on_.transport().exchange(on, [&](auto& open) {
-                open.send(message(task_kind::send, operation_kind::forward, rank{0}, 8), room.first(1));
-            });
+        if (on_.self() != rank{0}) return in_.send(on, operation_kind::forward, rank{0}, 8, room.first(1));
         for (std::size_t r = 1; r < on_.ranks(); ++r)
-            on_.transport().exchange(on, [&](auto& open) {
-                open.receive(message(task_kind::receive, operation_kind::forward, rank{r}, 8), room.first(1));
-            });
+            in_.receive(on, operation_kind::forward, rank{r}, 8, room.first(1));
         on_.finish();
     }
 
-    template <class L> struct counting {
+    struct counting {
         std::atomic<int>* calls;
         void operator()(auto&) const { calls->fetch_add(1); }
     };
-    template <class L> struct throwing {
+    struct throwing {
         void operator()(auto&) const { throw error{"on purpose"}; }
     };
 
+    context in_;
     Executor& on_;
     conformance_options how_;
-    rank next_;
-    rank previous_;
-    std::vector<violation> found_;
 };
 
 } // namespace detail
 
 /// What an executor does that isn't as the concepts say, one sentence each. Empty: it keeps to them.
 ///
-/// Called on every rank, each with its executor, at the same time: by a thread per rank, or a process.
+/// Called on every rank, each with its executor, at the same time: by a thread per rank, or a process. Lanes are held
+/// by work, and, where there are several ranks, by messages, so that what comes too early is found every time; only
+/// what goes wrong while a copy is under way takes luck. A check that gets stuck ends the run, and says where.
 template <class Executor>
 [[nodiscard]] std::vector<violation> check_executor(Executor& on, const conformance_options& how = {}) {
     static_assert(execution::check_executor<Executor>());

@@ -7,7 +7,7 @@
 #include "optpipe/execution/memory.hpp"
 #include "optpipe/execution/stage_model.hpp"
 #include "optpipe/execution/transport.hpp"
-#include "optpipe/schedule/program.hpp"
+#include "optpipe/program/ir.hpp"
 
 #include <cstddef>
 #include <span>

@@ -7,8 +7,8 @@
 #include "optpipe/execution/executor.hpp"
 #include "optpipe/execution/measured.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/program/ir.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/program.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -149,7 +149,7 @@ struct trace_lane_state {
 } // namespace detail
 
 /// All ranks on one virtual time: what was put into lanes happens, on the thread that asks for it, in an order that
-/// depends on nothing but the programs. Says who is stuck instead of hanging.
+/// depends on nothing but the programs. Says which rank is stuck instead of hanging.
 class trace_world {
 public:
     explicit trace_world(std::size_t ranks, trace_costs costs = {})
@@ -196,7 +196,7 @@ public:
             play_locked();
             changed_.notify_all();
             if (failure_ || is_idle(self)) break;
-            // Nobody is left who could put something in; who has nothing left to wait for is about to go.
+            // No rank is left that could put something in; one with nothing left to wait for is about to go.
             if (finishing_ == ranks_ && nobody_is_idle())
                 report_stuck();
             else

@@ -3,7 +3,7 @@
 #include "optpipe/execution/error.hpp"
 #include "optpipe/execution/measured.hpp"
 #include "optpipe/execution/run.hpp"
-#include "optpipe/schedule/program.hpp"
+#include "optpipe/program/ir.hpp"
 #include "optpipe/testing/trace_executor.hpp"
 
 #include <cstddef>

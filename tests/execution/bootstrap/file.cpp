@@ -38,7 +38,7 @@ TEST_CASE("what rank 0 has, all ranks get, whoever comes first") {
     std::filesystem::remove(path);
 }
 
-TEST_CASE("who waits in vain says for what") {
+TEST_CASE("a rank that waits in vain says for what") {
     std::array<std::byte, 8> bytes{};
     const auto path = fresh_path("never");
     try {

@@ -16,6 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using optpipe::microbatch;
+using optpipe::per_rank;
 using optpipe::rank;
 using optpipe::rank_program;
 using optpipe::stage;
@@ -25,7 +26,7 @@ namespace threads = optpipe::threads;
 constexpr auto patience = 300ms;
 
 struct fixture {
-    std::vector<rank_program> programs = offloading::programs();
+    per_rank<rank_program> programs = offloading::programs();
 
     /// What each rank got; empty where nothing went wrong.
     std::vector<std::string> errors_with(const threads::options& how, const tracing_model::spend_time& spend = {}) {
@@ -35,8 +36,8 @@ struct fixture {
         for (const rank r : optpipe::index_range<rank>{programs.size()})
             hosts.emplace_back([&, r] {
                 try {
-                    tracing_model model{programs.front().stages, spend};
-                    run(programs[r.position()], cluster[r], model);
+                    tracing_model model{programs[rank{0}].stages, spend};
+                    run(programs[r], cluster[r], model);
                 } catch (const optpipe::error& e) {
                     errors[r.position()] = e.what();
                 }
@@ -114,11 +115,11 @@ TEST_CASE_FIXTURE(fixture, "a link to the host that takes too long") {
 TEST_CASE_FIXTURE(fixture, "memory that isn't there") {
     threads::options how{.patience = 20s};
     how.device_memory = optpipe::per_rank<std::size_t>(4, std::size_t{1} << 20U);
-    how.device_memory[rank{3}] = programs[3].device_bytes + programs[3].message_bytes - 1;
+    how.device_memory[rank{3}] = programs[rank{3}].device_bytes + programs[rank{3}].message_bytes - 1;
     all_say(errors_with(how), {"rank 3, loading its program: ", "bytes on the device beside", "exceed its limit of"});
     how.device_memory = {};
     how.host_memory = optpipe::per_rank<std::size_t>(4, std::size_t{0});
-    REQUIRE(programs[0].host_bytes > 0);
+    REQUIRE(programs[rank{0}].host_bytes > 0);
     const auto errors = errors_with(how);
     all_say(errors, {"loading its program: ", " bytes on the host beside 0 exceed its limit of 0"});
 }
@@ -126,7 +127,7 @@ TEST_CASE_FIXTURE(fixture, "memory that isn't there") {
 TEST_CASE_FIXTURE(fixture, "a model that isn't ready for updates, and a program of another rank") {
     threads::cluster cluster{4};
     tracing_model model{4};
-    CHECK_THROWS_AS(run(programs[1], cluster[rank{0}], model), optpipe::error);
+    CHECK_THROWS_AS(run(programs[rank{1}], cluster[rank{0}], model), optpipe::error);
     CHECK_THROWS_AS(cluster[rank{2}].finish(), optpipe::execution_error);
 }
 

@@ -2,11 +2,11 @@
 #include "execution/quick_adaptive.hpp"
 #include "execution/random_programs.hpp"
 #include "optpipe/execution/threads/run.hpp"
+#include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/builders/pipe_offload.hpp"
-#include "optpipe/schedule/evaluate.hpp"
-#include "optpipe/schedule/lower.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/executor_model.hpp"
 
 #include <doctest/doctest.h>
@@ -22,6 +22,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using optpipe::memory_arena;
+using optpipe::per_rank;
 using optpipe::rank;
 using optpipe::rank_program;
 using optpipe::testing::tracing_model;
@@ -30,7 +31,7 @@ namespace threads = optpipe::threads;
 constexpr std::uint64_t first_seed = 9300;
 constexpr std::size_t most_ranks = 4;
 /// Exactly what the programs need, and not a byte more.
-threads::options exact_memory(const std::vector<rank_program>& programs) {
+threads::options exact_memory(const per_rank<rank_program>& programs) {
     threads::options how;
     how.patience = 20s;
     how.record_times = true;
@@ -106,7 +107,7 @@ void run_at_the_peak(const optpipe::problem& p, const optpipe::schedule& s, std:
 /// Calls `visit(problem, schedule, seed)` for what some builders make of random problems. Checks that it is enough.
 template <class Visit> void for_each_random_schedule(std::uint64_t seeds, const Visit& visit) {
     std::size_t runs = 0;
-    std::size_t travels = 0;
+    std::size_t offloads = 0;
     for (std::uint64_t seed = first_seed; seed < first_seed + seeds; ++seed) {
         CAPTURE(seed);
         const auto p = random_programs::problem(seed, most_ranks);
@@ -116,7 +117,7 @@ template <class Visit> void for_each_random_schedule(std::uint64_t seeds, const 
             const auto s = build_schedule(p, build);
             if (!s) return;
             ++runs;
-            travels += measure(p, *s).offloads > 0 ? 1 : 0;
+            offloads += measure(p, *s).offloads > 0 ? 1 : 0;
             visit(p, *s, seed);
         };
         try_it(quick_adaptive);
@@ -124,9 +125,9 @@ template <class Visit> void for_each_random_schedule(std::uint64_t seeds, const 
         if (seed % 4 == 0) try_it(optpipe::gpipe);
         if (seed % 4 == 1) try_it(optpipe::one_forward_one_backward);
     }
-    MESSAGE(runs << " runs, " << travels << " of them with offloading");
+    MESSAGE(runs << " runs, " << offloads << " of them with offloading");
     CHECK(runs > seeds);
-    CHECK(travels > seeds / 5);
+    CHECK(offloads > seeds / 5);
 }
 
 TEST_CASE("random programs with offloading run in no more than the memory of the plan, whatever the timing") {

@@ -44,9 +44,9 @@ template <class Solver> std::string disagreement(const Solver& solver, const mod
         return "it says " + std::string{status_of(theirs.why)} + ", we say " + std::string{status_of(ours.why)};
     if (!std::holds_alternative<optimal>(ours.why)) return "";
     if (!theirs.incumbent || !check(m, *theirs.incumbent, {1e-5}).empty()) return "its solution isn't feasible";
-    return close(theirs.objective, ours.objective)
-               ? ""
-               : "it finds " + std::to_string(theirs.objective) + ", we find " + std::to_string(ours.objective);
+    return close(theirs.objective, ours.objective) ? ""
+                                                   : "it worker_results " + std::to_string(theirs.objective) +
+                                                         ", we find " + std::to_string(ours.objective);
 }
 
 template <class Solver> void compare_on_random_models(const Solver& solver) {

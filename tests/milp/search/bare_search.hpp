@@ -13,18 +13,19 @@ namespace optpipe::milp::search {
 
 /// A search of a model without presolve.
 struct bare_search {
-    explicit bare_search(const model& m) : task{problem_of(m)}, limits{options}, best{m, options.tolerance, nullptr} {
-        shared.task = &task;
+    explicit bare_search(const model& m)
+        : instance{problem_of(m)}, limits{options}, best{m, options.tolerance, nullptr} {
+        shared.instance = &instance;
         shared.options = &options;
         shared.limits = &limits;
         shared.best = &best;
-        shared.to_given = [this](std::span<const double> values) { return task.to_model(values); };
+        shared.to_given = [this](std::span<const double> values) { return instance.to_model(values); };
     }
     bare_search(const bare_search&) = delete;
     bare_search& operator=(const bare_search&) = delete;
 
     solve_options options;
-    problem task;
+    problem instance;
     control limits;
     incumbents best;
     context shared;

@@ -1,10 +1,12 @@
 #include "oracle/milp_random.hpp"
+#include <optpipe/core/random.hpp>
 #include <optpipe/milp/check.hpp>
 #include <optpipe/milp/search/control.hpp>
 #include <optpipe/milp/search/cuts/separation.hpp>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -55,21 +57,108 @@ template <class Separate> std::size_t try_separator(std::uint64_t models, Separa
     return cuts;
 }
 
+/// The most by which a point of the problem violates a cut: over all values of the binaries, the best of the rest.
+double worst_violation(problem p, const cut& c) {
+    std::fill(p.cost.begin(), p.cost.end(), 0.0);
+    for (const auto& e : c.entries)
+        p.cost[e.column] = -e.coefficient;
+    std::vector<std::size_t> binaries;
+    for (std::size_t j = 0; j < p.columns(); ++j)
+        if (p.is_binary(j)) binaries.push_back(j);
+    control limits{solve_options{}};
+    relaxation lp{p, 1};
+    double worst = -infinity;
+    for (std::size_t values = 0; values < std::size_t{1} << binaries.size(); ++values) {
+        for (std::size_t k = 0; k < binaries.size(); ++k) {
+            const double value = (values >> k & 1U) != 0 ? 1.0 : 0.0;
+            lp.set_bounds(binaries[k], value, value);
+        }
+        if (lp.solve(limits, infinity) == lp_status::optimal) worst = std::max(worst, c.violation(lp.point()));
+    }
+    return worst;
+}
+
+/// Flow from node 0 through arcs that are open or closed, with numbers that no decimal fraction hits.
+model nasty_network(std::uint64_t seed) {
+    random_numbers random{seed};
+    const auto share = [&] { return static_cast<double>(random.between(1, 1'000'000)) / 1'000'003.0; };
+    constexpr std::size_t nodes = 4;
+    const double scale = std::pow(10.0, static_cast<double>(random.between(0, 6)) - 3.0);
+    model m;
+    std::vector<std::vector<term>> balance(nodes);
+    for (std::size_t arc = 0; arc < 7; ++arc) {
+        const auto from = random.below(nodes), to = (from + 1 + random.below(nodes - 1)) % nodes;
+        const double capacity = scale * (random.chance(30) ? 0.17040998217468806 : 2.0 * share());
+        const auto flow = m.add_variable(0.0, random.chance(50) ? capacity : 2.0 * capacity);
+        const auto is_open = m.add_binary();
+        m.set_cost(flow, random.chance(50) ? 0.0 : share());
+        m.set_cost(is_open, 1.0 + share());
+        m.add_row(-infinity, {{flow, 1.0}, {is_open, -capacity}}, 0.0);
+        if (random.chance(20)) m.add_row(0.0, {{flow, 1.0}, {is_open, -0.3 * capacity * share()}}, infinity);
+        balance[to].push_back({flow, 1.0});
+        balance[from].push_back({flow, -1.0});
+    }
+    for (std::size_t v = 1; v < nodes; ++v)
+        if (!balance[v].empty()) m.add_row(scale * (random.chance(70) ? 0.5 * share() : 0.0), balance[v], infinity);
+    return m;
+}
+
 } // namespace
+
+TEST_CASE("cuts of networks with fixed charges hold at every point, whatever the numbers are like") {
+    std::size_t cuts = 0;
+    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+        CAPTURE(seed);
+        const auto p = problem_of(nasty_network(seed));
+        control limits{solve_options{}};
+        relaxation lp{p, seed};
+        if (lp.solve(limits, infinity) != lp_status::optimal) continue;
+        cut_pool pool;
+        const variable_bounds ends{p};
+        const std::vector<double> point(lp.point().begin(), lp.point().end());
+        mixed_integer_rounding rounding{p, lp.cuts(), p.lower, p.upper, ends};
+        separate_gomory(p, lp, rounding, pool);
+        aggregation{p}.separate(rounding, p.lower, p.upper, ends, point, pool);
+        for (const auto& c : pool.take(point, 1000)) {
+            ++cuts;
+            CHECK(worst_violation(p, c) <= 1e-6 * std::max(1.0, std::abs(c.limit)));
+        }
+    }
+    CHECK(cuts > 100);
+}
+
+TEST_CASE("what is left of terms that cancel each other is no cut") {
+    constexpr double capacity = 0.17040998217468806;
+    model m;
+    const auto flow = m.add_variable(0.0, capacity);
+    const auto is_open = m.add_binary();
+    m.add_row(-infinity, {{flow, 1.0}, {is_open, -capacity}}, 0.0);
+    const auto p = problem_of(m);
+    relaxation lp{p, 1};
+    const variable_bounds ends{p};
+    mixed_integer_rounding rounding{p, lp.cuts(), p.lower, p.upper, ends};
+    for (const double open : {0.1, 0.427792, 0.9}) {
+        const std::vector point{0.5 * capacity * open, open};
+        const auto found = rounding.separate(std::vector<row_multiplier>{{0, 1.0}}, point);
+        if (found) CHECK(worst_violation(p, *found) <= 1e-6);
+    }
+}
 
 TEST_CASE("cuts take away the relaxation's point and no whole one") {
     constexpr std::uint64_t models = 400;
     SUBCASE("Gomory") {
         CHECK(try_separator(models, [](const problem& p, relaxation& lp, cut_pool& pool) {
-                  mixed_integer_rounding rounding{p, lp.cuts(), p.lower, p.upper};
+                  const variable_bounds ends{p};
+                  mixed_integer_rounding rounding{p, lp.cuts(), p.lower, p.upper, ends};
                   separate_gomory(p, lp, rounding, pool);
               }) > 100);
     }
     SUBCASE("rounding of sums of rows") {
         CHECK(try_separator(models, [](const problem& p, relaxation& lp, cut_pool& pool) {
-                  mixed_integer_rounding rounding{p, lp.cuts(), p.lower, p.upper};
+                  const variable_bounds ends{p};
+                  mixed_integer_rounding rounding{p, lp.cuts(), p.lower, p.upper, ends};
                   const std::vector<double> point(lp.point().begin(), lp.point().end());
-                  aggregation{p}.separate(0, rounding, p.lower, p.upper, point, pool);
+                  aggregation{p}.separate(rounding, p.lower, p.upper, ends, point, pool);
               }) > 50);
     }
     SUBCASE("covers") {

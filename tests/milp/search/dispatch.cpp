@@ -1,11 +1,11 @@
 #include "bare_search.hpp"
 #include <optpipe/core/random.hpp>
 #include <optpipe/milp/check.hpp>
-#include <optpipe/milp/search/conflict_search.hpp>
-#include <optpipe/milp/search/dispatcher.hpp>
-#include <optpipe/milp/search/integral.hpp>
-#include <optpipe/milp/search/order_columns.hpp>
-#include <optpipe/milp/search/prover.hpp>
+#include <optpipe/milp/search/conflict/conflict_search.hpp>
+#include <optpipe/milp/search/conflict/disjunctive_structure.hpp>
+#include <optpipe/milp/search/conflict/dispatcher.hpp>
+#include <optpipe/milp/search/conflict/prover.hpp>
+#include <optpipe/milp/search/implied_integers.hpp>
 #include <optpipe/milp/solve.hpp>
 
 #include <doctest/doctest.h>
@@ -116,8 +116,8 @@ TEST_CASE("binaries that order two columns are found by their rows; what does mo
     m.add_row(-10.0, {{a, 1.0}, {c, -1.0}, {longer, -12.0}}, infinity);
     m.add_row(2.0, {{c, 1.0}, {b, -1.0}, {weak, 1.0}}, infinity); // says something at either value
     const auto p = problem_of(m);
-    const order_columns found{p};
-    REQUIRE(found.places().size() == 2);
+    const disjunctive_structure found{p};
+    REQUIRE(found.start_columns().size() == 2);
     REQUIRE(found.decisions(a.position()).size() == 1);
     CHECK(found.decisions(a.position())[0] == at_least(x.position(), 1.0));
     REQUIRE(found.decisions(b.position()).size() == 1);
@@ -146,11 +146,11 @@ TEST_CASE("the dispatcher gives the column first that can be first, and then wha
     }
     CHECK(decided == std::vector<literal>{at_most(ab, 0.0), at_least(bc, 1.0), at_most(ac, 0.0)});
     d.back_to(1);
-    rule.look_again();
+    rule.reset_current();
     CHECK(rule.next(d) == at_least(bc, 1.0));
 }
 
-TEST_CASE("dispatching finds points where places are few, and a plain search doesn't") {
+TEST_CASE("dispatching worker_results points where start_columns are few, and a plain search doesn't") {
     const reentrant_shop shop{{.jobs = 12, .machines = 6, .room = 4, .horizon = 110.0}, 1};
     const auto p = problem_of(shop.built);
     constexpr std::size_t conflicts = 400, rules = 2;
@@ -203,8 +203,8 @@ TEST_CASE("what is dispatched are points, and nothing is refuted that has one") 
 TEST_CASE("a rule may take longer than the turn in which it is tried, but not out of all proportion") {
     const reentrant_shop shop{{.jobs = 12, .machines = 6, .room = 4, .horizon = 110.0}, 1};
     bare_search bare{shop.built};
-    REQUIRE(implied_integers{bare.task}.apply() > 0);
-    const auto entries = bare.task.entries.size();
+    REQUIRE(implied_integers{bare.instance}.apply() > 0);
+    const auto entries = bare.instance.entries.size();
     prover patient{bare.shared, 0.0, 110.0, 1};
     prover hasty{bare.shared, 0.0, 110.0, 1};
     constexpr std::size_t turns = 8;

@@ -1,13 +1,12 @@
 #include <optpipe/core/random.hpp>
-#include <optpipe/milp/search/activity.hpp>
+#include <optpipe/milp/search/conflict/disjunctions.hpp>
+#include <optpipe/milp/search/conflict/least_bound_queue.hpp>
 #include <optpipe/milp/search/control.hpp>
-#include <optpipe/milp/search/disjunctions.hpp>
 #include <optpipe/milp/search/heuristics/rounding.hpp>
 #include <optpipe/milp/search/incumbents.hpp>
-#include <optpipe/milp/search/proof.hpp>
-#include <optpipe/milp/search/pseudocosts.hpp>
-#include <optpipe/milp/search/queue.hpp>
-#include <optpipe/milp/search/rising_order.hpp>
+#include <optpipe/milp/search/tree/node_queue.hpp>
+#include <optpipe/milp/search/tree/proof_row.hpp>
+#include <optpipe/milp/search/tree/pseudocosts.hpp>
 
 #include <doctest/doctest.h>
 
@@ -52,32 +51,12 @@ TEST_CASE("pseudocosts are means per unit, of others while there are no own") {
     CHECK(pseudocosts::score(1.0, 1.0) > pseudocosts::score(0.0, 2.0));
 }
 
-TEST_CASE("the order by activity gives the most active column first") {
-    constexpr std::size_t columns = 50;
-    activity_order order{columns};
-    random_numbers random{5};
-    for (std::size_t j = 0; j < columns; ++j)
-        order.insert(j);
-    for (int k = 0; k < 500; ++k) {
-        order.bump(random.below(columns));
-        order.decay(0.9);
-    }
-    double last = std::numeric_limits<double>::infinity();
-    std::size_t count = 0;
-    while (const auto j = order.pop()) {
-        CHECK(order.activity(*j) <= last);
-        last = order.activity(*j);
-        ++count;
-    }
-    CHECK(count == columns);
-}
-
 TEST_CASE("the rising order gives the least key of now, whatever the keys were") {
     constexpr std::size_t columns = 20;
     std::vector<double> keys(columns);
     std::vector<bool> done(columns, false);
     random_numbers random{3};
-    rising_order order;
+    least_bound_queue order;
     for (std::size_t j = 0; j < columns; ++j)
         order.insert(j, keys[j] = static_cast<double>(random.below(50)));
     const auto pop = [&] {
@@ -101,7 +80,7 @@ TEST_CASE("a key that falls counts once it is told; what is cleared is gone") {
     std::vector<double> keys{5.0, 3.0};
     const auto never = [](std::size_t) { return false; };
     const auto key = [&](std::size_t j) { return keys[j]; };
-    rising_order order;
+    least_bound_queue order;
     order.insert(0, keys[0]);
     order.insert(1, keys[1]);
     keys[0] = 1.0;
@@ -111,6 +90,24 @@ TEST_CASE("a key that falls counts once it is told; what is cleared is gone") {
     CHECK(order.pop(key, never) == 1U);
     order.clear();
     CHECK(!order.pop(key, never).has_value());
+}
+
+TEST_CASE("a key that falls and rises again and again takes no more room for that") {
+    double now = 0.0;
+    least_bound_queue order;
+    for (int k = 0; k < 1000; ++k) {
+        now = 1.0 + static_cast<double>(k % 7);
+        order.insert(0, now);
+        order.insert(1, now);
+    }
+    CHECK(order.size() < 20);
+    std::size_t looks = 0;
+    const auto key = [&](std::size_t) {
+        ++looks;
+        return now;
+    };
+    CHECK(order.pop(key, [](std::size_t) { return false; }).has_value());
+    CHECK(looks < 20);
 }
 
 TEST_CASE("disjunctions forget the least active half of the long ones") {
@@ -131,8 +128,8 @@ TEST_CASE("only solutions become incumbents, and only better ones") {
     const auto x = m.add_variable(0.0, 4.0, domain::integer);
     m.add_row(1.0 * x >= 1.5);
     m.set_objective(2.0 * x + 10.0);
-    incumbent_board board;
-    incumbents best{m, {}, &board};
+    shared_incumbent shared;
+    incumbents best{m, {}, &shared};
     CHECK(!best.exists());
     CHECK(!best.offer({1.0}));
     CHECK(!best.offer({2.5}));
@@ -143,8 +140,8 @@ TEST_CASE("only solutions become incumbents, and only better ones") {
     CHECK(!best.offer({4.0}));
     CHECK(best.offer({2.0}));
     CHECK(best.found() == 2);
-    REQUIRE(board.read().has_value());
-    CHECK(board.read()->objective == 14.0);
+    REQUIRE(shared.read().has_value());
+    CHECK(shared.read()->objective == 14.0);
 }
 
 TEST_CASE("rounding asks the rows") {
@@ -172,7 +169,7 @@ TEST_CASE("a sum of rows proves what it proves, and nothing else") {
     proof_row proof{p, none};
     const auto proves = [&](const std::vector<double>& multipliers) {
         proof.build(multipliers, 0.0, infinity);
-        proof.tidy(d);
+        proof.normalize(d);
         return proof.contradicts(d);
     };
     CHECK(proves({1.0, 1.0}));

@@ -1,9 +1,9 @@
 #include "oracle/milp_random.hpp"
 #include <optpipe/milp/check.hpp>
-#include <optpipe/milp/search/conflict.hpp>
-#include <optpipe/milp/search/conflict_search.hpp>
-#include <optpipe/milp/search/integral.hpp>
-#include <optpipe/milp/search/propagator.hpp>
+#include <optpipe/milp/search/conflict/analysis.hpp>
+#include <optpipe/milp/search/conflict/conflict_search.hpp>
+#include <optpipe/milp/search/implied_integers.hpp>
+#include <optpipe/milp/search/propagation/propagator.hpp>
 
 #include <doctest/doctest.h>
 
@@ -61,8 +61,8 @@ TEST_CASE("a literal excludes its negation, and one of the two holds") {
         }
 }
 
-TEST_CASE("propagation keeps every point, decisions keep those that obey, lessons hold for all") {
-    std::size_t lessons = 0, refuted = 0;
+TEST_CASE("propagation keeps every point, decisions keep those that obey, learned_clauses hold for all") {
+    std::size_t learned_clauses = 0, refuted = 0;
     constexpr std::uint64_t models = 400;
     for (std::uint64_t seed = 1; seed <= models; ++seed) {
         CAPTURE(seed);
@@ -80,12 +80,12 @@ TEST_CASE("propagation keeps every point, decisions keep those that obey, lesson
                     break;
                 }
                 const std::vector<literal> conflict = engine.conflict();
-                const auto lesson = analysis.analyze(engine, conflict);
+                const auto learned = analysis.analyze(engine, conflict);
                 for (const auto& point : points)
-                    CHECK(satisfies(point, lesson.statement));
-                ++lessons;
-                engine.back_to(lesson.back_to);
-                if (!engine.learn(lesson.statement, true, lesson.levels)) break;
+                    CHECK(satisfies(point, learned.literals));
+                ++learned_clauses;
+                engine.back_to(learned.back_to);
+                if (!engine.learn(learned.literals, true, learned.levels)) break;
                 continue;
             }
             std::vector<std::size_t> open;
@@ -107,7 +107,7 @@ TEST_CASE("propagation keeps every point, decisions keep those that obey, lesson
             engine.decide(random.chance(50) ? at_most(j, middle) : at_least(j, middle + 1.0));
         }
     }
-    CHECK(lessons > 20);
+    CHECK(learned_clauses > 20);
     CHECK(refuted > 10);
 }
 
@@ -134,7 +134,7 @@ TEST_CASE("taking decisions back restores every bound") {
     CHECK(taken > 50);
 }
 
-TEST_CASE("conflict search finds a point or refutes, as looking at all points does") {
+TEST_CASE("conflict search worker_results a point or refutes, as looking at all points does") {
     for (std::uint64_t seed = 1; seed <= 400; ++seed) {
         CAPTURE(seed);
         const auto m = pure(seed);
@@ -171,7 +171,7 @@ TEST_CASE("differences of continuous columns are measured in what their numbers 
     m.set_objective(end);
     auto p = problem_of(m);
     CHECK(implied_integers{p}.apply() == 2);
-    make_rows_whole(p);
+    make_rows_integral(p);
     CHECK(p.unit == std::vector{1.5, 1.5, 1.0});
     CHECK(p.upper[0] == 20.0);
     CHECK(p.row_lower == std::vector{3.0, -2.0});
@@ -202,5 +202,5 @@ TEST_CASE("a column that nothing but integers stops is one of them") {
     auto p = problem_of(m);
     CHECK(implied_integers{p}.apply() >= 1);
     CHECK(p.kind[0] == column_kind::implied);
-    CHECK(p.goes_up[0] == 1);
+    CHECK(p.prefers_upper[0] == 1);
 }

@@ -1,9 +1,9 @@
 #include "bare_search.hpp"
 #include "oracle/milp_exhaustive.hpp"
 #include <optpipe/core/random.hpp>
+#include <optpipe/milp/search/conflict/prover.hpp>
 #include <optpipe/milp/search/context.hpp>
-#include <optpipe/milp/search/prover.hpp>
-#include <optpipe/milp/search/tree.hpp>
+#include <optpipe/milp/search/tree/tree_worker.hpp>
 
 #include <doctest/doctest.h>
 
@@ -49,8 +49,8 @@ TEST_CASE("what is taken out of a dive and searched by another worker makes up f
         CAPTURE(seed);
         const auto m = knapsacks(seed, 14);
         bare_search s{m};
-        const propagator engine{s.task};
-        const relaxation lp{s.task, 1};
+        const propagator engine{s.instance};
+        const relaxation lp{s.instance, 1};
         tree_worker first{s.shared, engine, lp}, second{s.shared, engine, lp};
         std::vector<node> taken, open;
         node root;
@@ -79,7 +79,7 @@ TEST_CASE("a dive takes over the cutoff of incumbents that others find meanwhile
         const auto m = knapsacks(1, 14);
         bare_search s{m};
         s.options.deterministic = deterministic;
-        tree_worker worker{s.shared, propagator{s.task}, relaxation{s.task, 1}};
+        tree_worker worker{s.shared, propagator{s.instance}, relaxation{s.instance, 1}};
         const auto optimum = oracle::exhaustive_optimum(m);
         std::vector<node> open;
         node root;
@@ -95,7 +95,7 @@ TEST_CASE("a prover that is called back leaves early, and goes on later") {
     const auto truth = oracle::exhaustive_optimum(m).objective;
     const auto conflicts_of_a_turn = [&](bool called_back) {
         bare_search s{m};
-        prover p{s.shared, propagator{s.task}.least_objective(), 0.0, 1};
+        prover p{s.shared, propagator{s.instance}.least_objective(), 0.0, 1};
         const std::atomic<bool> leave{called_back};
         p.work(conflicts_of_a_call, no_end / 2, &leave);
         const auto conflicts = p.conflicts();

@@ -1,4 +1,4 @@
-#include "optpipe/planner/canonical.hpp"
+#include "optpipe/planner/cache/canonical.hpp"
 
 #include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/planner/cache/carried_bound.hpp"

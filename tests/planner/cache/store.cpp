@@ -1,4 +1,4 @@
-#include "optpipe/planner/cache.hpp"
+#include "optpipe/planner/cache/plan_cache.hpp"
 #include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "planner/cache/folder.hpp"
@@ -33,7 +33,7 @@ cache_entry entry_of(const problem& p, double budget = 1.0) {
 
 } // namespace
 
-TEST_CASE("what was stored is found: the same exactly, its like as near") {
+TEST_CASE("stored plans are found: the same problem as exact, similar ones as near") {
     const temporary_folder folder;
     std::vector<std::string> warnings;
     const plan_cache cache{folder.path() / "new", [&](std::string_view w) { warnings.emplace_back(w); }};
@@ -44,13 +44,13 @@ TEST_CASE("what was stored is found: the same exactly, its like as near") {
     cache.store(entry_of(unit_problem(3, 5)));
     cache.store(entry_of(unit_problem(2, 4)));
 
-    const auto finds = cache.find(canonical_form(p));
-    REQUIRE(finds.exact);
-    CHECK(*finds.exact == entry_of(p));
-    CHECK(finds.bound == doctest::Approx(finds.exact->bound));
-    REQUIRE(finds.near.size() == 2);
-    CHECK(finds.near[0].of.microbatches == 5);
-    CHECK(finds.near[1].of.microbatches == 8);
+    const auto hits = cache.find(canonical_form(p));
+    REQUIRE(hits.exact);
+    CHECK(*hits.exact == entry_of(p));
+    CHECK(hits.bound == doctest::Approx(hits.exact->bound));
+    REQUIRE(hits.near.size() == 2);
+    CHECK(hits.near[0].of.microbatches == 5);
+    CHECK(hits.near[1].of.microbatches == 8);
 
     auto longer = p;
     longer.costs[stage{0}].forward = duration{1.2};
@@ -92,9 +92,9 @@ TEST_CASE("damaged entries are left out with a warning, those of other versions 
     const auto after = [&](const std::string& content) {
         warnings.clear();
         temporary_folder::write(file, content);
-        const auto finds = cache.find(canonical_form(p));
-        CHECK(finds.near.empty());
-        return finds.exact.has_value();
+        const auto hits = cache.find(canonical_form(p));
+        CHECK(hits.near.empty());
+        return hits.exact.has_value();
     };
     CHECK(after(text));
     CHECK(warnings.empty());
@@ -116,7 +116,7 @@ TEST_CASE("damaged entries are left out with a warning, those of other versions 
     CHECK(cache.find(canonical_form(p)).exact);
 }
 
-TEST_CASE("a folder that can't be used is told once, and does no harm") {
+TEST_CASE("a folder that can't be used is reported once, and does no harm") {
     const temporary_folder folder;
     temporary_folder::write(folder.path() / "file", "");
     std::vector<std::string> warnings;
@@ -167,4 +167,13 @@ TEST_CASE("a folder doesn't grow for ever") {
     std::filesystem::last_write_time(left_over, std::filesystem::file_time_type::clock::now() - std::chrono::hours{2});
     detail::prune_cache_folder(folder.path(), 5);
     CHECK(folder.files().size() == 5);
+}
+
+TEST_CASE("what a writer that was killed has left goes with the next plan") {
+    const temporary_folder folder;
+    // No process has this number: it is beyond what any system gives.
+    const auto left = folder.path() / ".optpipe-2147483647-0.tmp";
+    temporary_folder::write(left, "half");
+    detail::prune_cache_folder(folder.path(), 5);
+    CHECK_FALSE(std::filesystem::exists(left));
 }

@@ -1,7 +1,7 @@
 #include "optpipe/planner/cache/text.hpp"
 
 #include "optpipe/core/random.hpp"
-#include "optpipe/planner/cache.hpp"
+#include "optpipe/planner/cache/plan_cache.hpp"
 #include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/testing/random_problem.hpp"
 

@@ -1,10 +1,10 @@
 #include "optpipe/schedule/builders/adaptive.hpp"
 
 #include "optpipe/pipeline/make_problem.hpp"
-#include "optpipe/schedule/evaluate.hpp"
-#include "optpipe/schedule/measure.hpp"
-#include "optpipe/schedule/simulate.hpp"
-#include "optpipe/schedule/validate.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 #include "oracle/exhaustive.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/reference_checker.hpp"
@@ -138,8 +138,8 @@ TEST_CASE("a refusal is right") {
     CHECK(planned > 50);
 }
 
-TEST_CASE("stashes that take turns on a small host are never called impossible") {
-    // No set of stashes that is away as a whole does with 11: 0 travels on the way up, 1 on the way down.
+TEST_CASE("problems in which stashes alternate on a small host are never called infeasible") {
+    // No fixed set of offloaded stashes fits in 11: 0 is offloaded on the way up, 1 on the way down.
     optpipe::per_stage<optpipe::stage_costs> costs(5);
     const double activations[] = {1, 1, 10, 3, 9};
     for (const stage s : costs.indices()) {
@@ -156,7 +156,7 @@ TEST_CASE("stashes that take turns on a small host are never called impossible")
     CHECK(least_memory(p, rank{0}).needed == 12_gb);
     CHECK(least_memory(p, rank{0}).lower_bound <= 11_gb);
     const auto built = quick(p);
-    if (!built) CHECK(built.why().sentence == "found no schedule, though none is proven impossible");
+    if (!built) CHECK(built.why().sentence == "found no schedule, though none is proven infeasible");
 }
 
 TEST_CASE("what the policy says is done") {

@@ -4,10 +4,10 @@
 #include "optpipe/schedule/builders/gis_half.hpp"
 #include "optpipe/schedule/builders/interleaved.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
-#include "optpipe/schedule/evaluate.hpp"
-#include "optpipe/schedule/measure.hpp"
-#include "optpipe/schedule/simulate.hpp"
-#include "optpipe/schedule/validate.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 #include "oracle/golden.hpp"
 #include "oracle/loop_problem.hpp"
 #include "oracle/random_problem.hpp"
@@ -61,7 +61,7 @@ TEST_CASE("only loop placement, and no group larger than the number of ranks") {
     REQUIRE_FALSE(refused.has_value());
     CHECK(refused.why().reason == refusal_reason::does_not_apply);
     CHECK(refused.why().sentence ==
-          "generalized interleaved takes groups of at most as many microbatches as there are ranks");
+          "generalized interleaved takes groups of at most as many microbatches as there are ranks, 3, not 4");
 }
 
 TEST_CASE("as measured with the authors' scheduler, in time and memory") {

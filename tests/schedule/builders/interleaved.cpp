@@ -2,10 +2,10 @@
 
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
-#include "optpipe/schedule/evaluate.hpp"
-#include "optpipe/schedule/measure.hpp"
-#include "optpipe/schedule/simulate.hpp"
-#include "optpipe/schedule/validate.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 #include "oracle/golden.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/reference_checker.hpp"
@@ -39,7 +39,7 @@ static_assert(is_valid(unit, unit_schedule));
 static_assert(measure(unit, unit_schedule).makespan == 8 * 6_ms + 3 * 3_ms);
 static_assert(measure(unit, unit_schedule).peak_memory[rank{0}] == 11_gb);
 
-problem loop_problem(std::size_t ranks, std::size_t microbatches, std::size_t chunks, const profile& c) {
+problem interleaved_problem(std::size_t ranks, std::size_t microbatches, std::size_t chunks, const profile& c) {
     per_stage<rank> map(ranks * chunks);
     for (const stage s : map.indices())
         map[s] = rank{s.position() % ranks};
@@ -84,14 +84,14 @@ TEST_CASE("only loop placement") {
     CHECK_FALSE(interleaved(make_problem(any_graph{2, 3, placement::map<>{uneven}}, unit_memory{})).has_value());
 }
 
-TEST_CASE("any number of ranks, chunks and microbatches: no circle, memory as promised, no slower than 1F1B") {
+TEST_CASE("any number of ranks, chunks and microbatches: no cycle, memory as promised, no slower than 1F1B") {
     for (std::size_t ranks = 2; ranks <= 16; ++ranks)
         for (std::size_t chunks = 1; chunks <= 4; ++chunks)
             for (std::size_t count = 1; count <= 64; ++count) {
                 CAPTURE(ranks);
                 CAPTURE(chunks);
                 CAPTURE(count);
-                const auto p = loop_problem(ranks, count, chunks, {1, 1, 1, 0});
+                const auto p = interleaved_problem(ranks, count, chunks, {1, 1, 1, 0});
                 const auto built = *interleaved(p);
                 const auto timed = simulate(p, built);
                 REQUIRE_MESSAGE(timed.has_value(), describe(timed.why()));
@@ -114,7 +114,7 @@ TEST_CASE("as measured with the authors' scheduler, in time and memory") {
         CAPTURE(row[2]);
         CAPTURE(row[3]);
         CAPTURE(row[4]);
-        auto p = loop_problem(std::stoul(row[2]), std::stoul(row[3]), std::stoul(row[1]), profile_of(row[4]));
+        auto p = interleaved_problem(std::stoul(row[2]), std::stoul(row[3]), std::stoul(row[1]), profile_of(row[4]));
         for (const auto objective : {objective_kind::makespan, objective_kind::span}) {
             p.objective = objective;
             const auto m = measure(p, *build_schedule(p, interleaved));

@@ -1,9 +1,9 @@
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 
 #include "optpipe/pipeline/make_problem.hpp"
-#include "optpipe/schedule/measure.hpp"
-#include "optpipe/schedule/simulate.hpp"
-#include "optpipe/schedule/validate.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/reference_checker.hpp"
 #include "oracle/spelled.hpp"

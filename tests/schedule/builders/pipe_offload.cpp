@@ -4,10 +4,10 @@
 #include "optpipe/schedule/builders/gis.hpp"
 #include "optpipe/schedule/builders/pipe_offload_full.hpp"
 #include "optpipe/schedule/builders/pipe_offload_half.hpp"
-#include "optpipe/schedule/evaluate.hpp"
-#include "optpipe/schedule/measure.hpp"
-#include "optpipe/schedule/simulate.hpp"
-#include "optpipe/schedule/validate.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 #include "oracle/golden.hpp"
 #include "oracle/loop_problem.hpp"
 #include "oracle/random_problem.hpp"
@@ -74,7 +74,7 @@ std::vector<microbatch> travelling(const problem& p, const order& built, stage s
 
 } // namespace
 
-TEST_CASE("the stages of a rank with the longest lifespans travel, as many as asked for") {
+TEST_CASE("the stages of a rank with the longest lifespans are offloaded, as many as asked for") {
     const auto p = unit_problem(4, 8, 4, 0.25);
     for (std::size_t chunks = 1; chunks <= 5; ++chunks) {
         const auto built = *pipe_offload_builder{chunks}(p);
@@ -89,7 +89,7 @@ TEST_CASE("the stages of a rank with the longest lifespans travel, as many as as
     CHECK(pipe_offload_full(p)->operations == pipe_offload_builder{4}(p)->operations);
 }
 
-TEST_CASE("of stages that can't be offloaded the next ones travel") {
+TEST_CASE("instead of stages that can't be offloaded the next ones are") {
     auto p = unit_problem(4, 8, 3, 0.25);
     p.costs[stage{1}].transfer.reset();
     const auto built = *pipe_offload_builder{1}(p);
@@ -113,7 +113,7 @@ TEST_CASE("refuses what it isn't for, in words") {
     CHECK(refused.why().reason == refusal_reason::does_not_apply);
     CHECK(refused.why().sentence == "PipeOffload is for problems with stages that can be offloaded");
     CHECK(pipe_offload_builder{1, 5}(unit_problem(4, 8, 2, 0.5)).why().sentence ==
-          "generalized interleaved takes groups of at most as many microbatches as there are ranks");
+          "generalized interleaved takes groups of at most as many microbatches as there are ranks, 4, not 5");
     auto v_placed = to_problem(make_problem(graph<2, 3, placement::v>{}, unit_memory{}));
     CHECK(pipe_offload_half(v_placed).why().sentence ==
           "generalized interleaved is for loop placement: stage s on rank s mod R, as many on each rank");
@@ -208,7 +208,7 @@ TEST_CASE("where the engines have no spare time, full offloading still has a sch
         const auto timed = build_schedule(tight, pipe_offload_full_builder{1});
         REQUIRE_MESSAGE(timed.has_value(), describe(timed.why()));
         CHECK(is_valid(tight, *timed));
-        // With room for one stash, transfers and computations take turns.
+        // With room for one stash, transfers and computations alternate.
         CHECK(objective_of(tight, *timed) <= (limit == 1.0 ? 840_ms : limit == 2.0 ? 470_ms : 425_ms));
     }
 }

@@ -4,9 +4,9 @@
 #include "optpipe/schedule/builders/dual_pipe_v.hpp"
 #include "optpipe/schedule/builders/v_half.hpp"
 #include "optpipe/schedule/builders/v_min.hpp"
-#include "optpipe/schedule/evaluate.hpp"
-#include "optpipe/schedule/measure.hpp"
-#include "optpipe/schedule/validate.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 #include "oracle/golden.hpp"
 #include "oracle/reference_checker.hpp"
 #include "oracle/v_problem.hpp"
@@ -75,7 +75,7 @@ TEST_CASE_TEMPLATE("what they aren't made for", Builder, v_half_builder, v_min_b
     const auto linear = to_problem(make_problem(graph<4, 3>{}, unit_memory{}));
     CHECK(Builder{}(linear).why().reason == refusal_reason::does_not_apply);
     CHECK(Builder{}(linear).why().sentence ==
-          "this schedule is for v placement: stages 0 … R−1 on the ranks in turn, and back");
+          "this schedule is for v placement: stages 0 … R−1 on the ranks in order, and back");
     auto whole = to_problem(make_problem(graph<4, 3, placement::v>{}, unit_memory{}));
     whole.split_backward = false;
     CHECK(Builder{}(whole).why().sentence == "this schedule is for backwards that may be split into I and W");

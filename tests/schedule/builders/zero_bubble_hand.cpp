@@ -1,10 +1,10 @@
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h1.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h2.hpp"
-#include "optpipe/schedule/evaluate.hpp"
-#include "optpipe/schedule/measure.hpp"
-#include "optpipe/schedule/simulate.hpp"
-#include "optpipe/schedule/validate.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 #include "oracle/golden.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/reference_checker.hpp"
@@ -78,7 +78,7 @@ std::string text_of(const std::vector<std::string>& row) {
 
 } // namespace
 
-TEST_CASE("one forward and one input gradient in turn, and weight gradients that are put off") {
+TEST_CASE("alternating forwards and input gradients, and postponed weight gradients") {
     const auto p = to_problem(make_problem(graph<2, 3>{}, unit_memory{}));
     CHECK(oracle::spell(*simulate(p, *zero_bubble_h1(p))) ==
           "0F0@0 0F1@1 1F0@1 1I0@2 0I0@3 1F1@3 0W0@4 1I1@4 0F2@5 1W0@5 0I1@6 1F2@6 0W1@7 1I2@7 0I2@8 1W1@8 0W2@9 "

@@ -2,9 +2,9 @@
 
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
-#include "optpipe/schedule/evaluate.hpp"
-#include "optpipe/schedule/measure.hpp"
-#include "optpipe/schedule/validate.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 #include "oracle/golden.hpp"
 #include "oracle/reference_checker.hpp"
 #include "oracle/v_problem.hpp"

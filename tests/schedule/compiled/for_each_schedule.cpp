@@ -1,7 +1,7 @@
 #include "schedule/compiled/for_each_schedule.hpp"
 
 #include "optpipe/schedule/builders/all.hpp"
-#include "optpipe/schedule/evaluate.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 
 namespace compiled {
 

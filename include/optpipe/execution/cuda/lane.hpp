@@ -11,7 +11,7 @@
 #include "optpipe/execution/lane.hpp"
 #include "optpipe/execution/threads/failure.hpp"
 #include "optpipe/execution/transport.hpp"
-#include "optpipe/schedule/program.hpp"
+#include "optpipe/program/ir.hpp"
 
 #include <cuda_runtime_api.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "optpipe/execution/cuda/lane.hpp"
-#include "optpipe/schedule/program.hpp"
+#include "optpipe/program/ir.hpp"
 
 #include <cstddef>
 #include <deque>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "optpipe/core/index.hpp"
-#include "optpipe/schedule/program.hpp"
+#include "optpipe/program/ir.hpp"
 
 #include <cuda_runtime_api.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "optpipe/execution/cuda/stream.hpp"
-#include "optpipe/schedule/program.hpp"
+#include "optpipe/program/ir.hpp"
 
 #include <chrono>
 #include <cstddef>

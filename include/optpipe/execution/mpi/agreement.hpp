@@ -15,10 +15,11 @@ namespace optpipe::mpi {
 
 /// How ranks come to one end, be it good or bad.
 ///
-/// Who fails reports it to rank 0, which takes the first report that it gets for what ended the run and tells all. Each
-/// answers that it has heard, takes back or brings to its end what it has under way, and says when it is done; so does
-/// who simply leaves. When all have, or after its patience, rank 0 says that it is over, and who hasn't answered. If
-/// rank 0 is the one that is gone, the others stop waiting for it after twice the patience. For one thread at a time.
+/// A rank that fails reports it to rank 0, which takes the first report that it gets for what ended the run and tells
+/// all. Each answers that it has heard, takes back or brings to its end what it has under way, and says when it is
+/// done; so does one that simply leaves. When all have, or after its patience, rank 0 says that it is over, and which
+/// ranks haven't answered. If rank 0 is the one that is gone, the others stop waiting for it after twice the patience.
+/// For one thread at a time.
 class agreement {
 public:
     using milliseconds = std::chrono::milliseconds;
@@ -76,8 +77,8 @@ private:
     [[nodiscard]] static bool is_from_all(const std::vector<bool>& ranks) {
         return std::find(ranks.begin(), ranks.end(), false) == ranks.end();
     }
-    /// Whether rank 0 gets no more notices: who has said that it is done may yet answer a verdict, and an answer that
-    /// comes later would be taken for one on the next communicator that gets this one's place.
+    /// Whether rank 0 gets no more notices: a rank that has said that it is done may yet answer a verdict, and an
+    /// answer that comes later would be taken for one on the next communicator that gets this one's place.
     [[nodiscard]] bool has_all() const { return is_from_all(done_) && (!verdict_ || is_from_all(heard_)); }
     [[nodiscard]] bool has_answered(std::size_t r) const { return verdict_ ? heard_[r] : done_[r]; }
 

@@ -10,7 +10,7 @@
 #include "optpipe/execution/threads/clock.hpp"
 #include "optpipe/execution/threads/rendezvous.hpp"
 #include "optpipe/execution/threads/world.hpp"
-#include "optpipe/schedule/program.hpp"
+#include "optpipe/program/ir.hpp"
 
 #include <mpi.h>
 

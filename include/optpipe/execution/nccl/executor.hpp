@@ -8,7 +8,7 @@
 #include "optpipe/execution/cuda/stream.hpp"
 #include "optpipe/execution/error.hpp"
 #include "optpipe/execution/nccl/communicator.hpp"
-#include "optpipe/schedule/program.hpp"
+#include "optpipe/program/ir.hpp"
 
 #include <cuda_runtime_api.h>
 

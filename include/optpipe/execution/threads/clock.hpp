@@ -1,8 +1,6 @@
 #pragma once
 
-#if defined(__linux__)
-#include <sys/prctl.h>
-#endif
+#include "optpipe/core/system.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -31,11 +29,6 @@ private:
     time_point begin_;
 };
 
-/// Makes sleeps of this thread end when they should, where the system otherwise adds 50 µs.
-inline void sleep_precisely() {
-#if defined(__linux__)
-    static_cast<void>(prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL));
-#endif
-}
+using optpipe::detail::sleep_precisely;
 
 } // namespace optpipe::threads

@@ -3,6 +3,7 @@
 #include "optpipe/core/index.hpp"
 #include "optpipe/execution/threads/clock.hpp"
 #include "optpipe/execution/threads/options.hpp"
+#include "optpipe/schedule/rules/transfer_resources.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -25,7 +26,7 @@ public:
 
     /// Takes the link from `ready` on, or later, for so long. Returns the start.
     nanoseconds take(rank r, bool inward, nanoseconds ready, nanoseconds length) {
-        auto& which = *links_[2 * rules_.link[r] + (inward && rules_.duplex == duplex_kind::full ? 1U : 0U)];
+        auto& which = *links_[host_channel_of(rules_, r, inward)];
         const std::scoped_lock lock{which.mutex};
         const auto start = std::max(ready, which.free);
         which.free = start + length;

@@ -131,7 +131,7 @@ private:
         over_ = ready_ = clock.now();
         remember(start, over_);
     }
-    /// The copy itself takes no time to speak of; until its time is over nobody who waits for it goes on.
+    /// The copy itself takes no time to speak of; until its time is over nothing that waits for it goes on.
     void copy(const lane_command& c) {
         auto& all = of_.all;
         std::size_t bytes = 0;

@@ -3,7 +3,7 @@
 #include "optpipe/core/container.hpp"
 #include "optpipe/execution/clock_time.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/program.hpp"
+#include "optpipe/program/ir.hpp"
 
 #include <chrono>
 #include <cstddef>

@@ -4,7 +4,7 @@
 #include "optpipe/execution/threads/failure.hpp"
 #include "optpipe/execution/threads/options.hpp"
 #include "optpipe/execution/transport.hpp"
-#include "optpipe/schedule/program.hpp"
+#include "optpipe/program/ir.hpp"
 
 #include <algorithm>
 #include <array>

@@ -4,7 +4,7 @@
 #include "optpipe/execution/measured.hpp"
 #include "optpipe/execution/run.hpp"
 #include "optpipe/execution/threads/executor.hpp"
-#include "optpipe/schedule/program_check.hpp"
+#include "optpipe/program/check.hpp"
 
 #include <cstddef>
 #include <exception>

@@ -73,7 +73,7 @@ private:
     std::filesystem::path path_;
 };
 
-/// A running program. Whoever lets go of it ends it.
+/// A running program. Its end is that of this object.
 class child_process {
 public:
     /// Its output goes to a file. The first argument is the program's path.

@@ -262,7 +262,7 @@ private:
         const double value = needs_number(b.kind) ? mps_number(b.number, place_, true) : 0.0;
         if (b.kind == "UP" || b.kind == "UI") {
             c.upper = value;
-            // As old as MPS: who bounds by a negative number from above only, means no bound of 0 from below.
+            // As old as MPS: a negative upper bound alone means that there is no lower bound of 0.
             if (value < 0.0 && !c.has_lower) c.lower = -infinity;
         } else if (b.kind == "PL") {
             c.upper = infinity;

@@ -83,7 +83,7 @@ public:
         const bool another = stream_.avail_in + left_ > 0;
         return another && ::inflateReset(&stream_) == Z_OK;
     }
-    [[nodiscard]] bool is_whole() const { return is_whole_; }
+    [[nodiscard]] bool is_integral() const { return is_whole_; }
 
 private:
     void feed() {
@@ -106,7 +106,7 @@ inline std::string inflated(const std::string& path, std::string_view compressed
         more = source.read(text);
         if (text.size() > max_bytes) cannot_read(path, "uncompressed " + larger_than(max_bytes));
     }
-    if (!source.is_whole()) cannot_read(path, "its compressed data is damaged or cut");
+    if (!source.is_integral()) cannot_read(path, "its compressed data is damaged or cut");
     return text;
 }
 

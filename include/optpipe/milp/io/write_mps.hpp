@@ -70,7 +70,7 @@ private:
             rows_.push_back({r, name, 'G', lower, 0.0});
             rows_.push_back({r, names_.new_row(name + "_upper"), 'L', upper, 0.0});
         } else {
-            // The other end is computed by who reads it: the one for which that rounds to what it is here.
+            // The reader computes the other end: this is the one for which that rounds to what it is here.
             const double range = upper - lower;
             const bool from_below = lower + range == upper;
             rows_.push_back({r, name, from_below ? 'G' : 'L', from_below ? lower : upper, range});

@@ -234,9 +234,9 @@ private:
     /// Perturbs once steps without progress pile up.
     void note_progress(double theta) {
         constexpr double no_step = 1e-12;
-        constexpr int patience = 20;
+        constexpr int stall_limit = 20;
         degenerate_ = theta > no_step ? std::max(0, degenerate_ - 1) : degenerate_ + 1;
-        if (!settings_.perturb || perturbed_ || degenerate_ < patience) return;
+        if (!settings_.perturb || perturbed_ || degenerate_ < stall_limit) return;
         wants_perturbation_ = true;
     }
 

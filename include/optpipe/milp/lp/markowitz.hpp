@@ -137,8 +137,8 @@ private:
     }
     /// Nothing longer can be better by much.
     bool enough(int count) const {
-        constexpr int patience = 4;
-        return searched_ >= patience || merit_ <= static_cast<std::int64_t>(count - 1) * (count - 1);
+        constexpr int search_limit = 4;
+        return searched_ >= search_limit || merit_ <= static_cast<std::int64_t>(count - 1) * (count - 1);
     }
     double largest(int column) {
         double& best = largest_[at(column)];

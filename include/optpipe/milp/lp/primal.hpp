@@ -197,10 +197,10 @@ private:
     }
     void note_progress() {
         constexpr double no_step = 1e-12;
-        constexpr int patience = 200;
+        constexpr int stall_limit = 200;
         constexpr double size = 1e-7;
         degenerate_ = length_ > no_step ? std::max(0, degenerate_ - 1) : degenerate_ + 1;
-        if (!settings_.perturb || bounds_changed_ || degenerate_ < patience) return;
+        if (!settings_.perturb || bounds_changed_ || degenerate_ < stall_limit) return;
         perturb_bounds(t_, size, random_);
         bounds_changed_ = true;
     }

@@ -42,7 +42,7 @@ inline bool is_well_scaled(const compressed& a) {
 
 } // namespace detail
 
-/// Geometric scaling of rows and columns in turn; then every column's largest entry is brought near 1.
+/// Geometric scaling of rows and columns alternately; then every column's largest entry is brought near 1.
 [[nodiscard]] inline scale_factors geometric_scaling(const compressed& columns, const compressed& rows) {
     scale_factors s{std::vector(at(rows.majors()), 1.0), std::vector(at(columns.majors()), 1.0)};
     if (detail::is_well_scaled(columns)) return s;

@@ -48,7 +48,7 @@ private:
     void prepare(int attempt);
     std::optional<lp_status> attempt(method_settings settings);
     void start_round();
-    bool suits_primal(const method_settings& settings);
+    bool prefers_primal(const method_settings& settings);
     bool run_phase_one(const method_settings& settings);
     bool run_dual(const method_settings& settings, bool& costs_changed);
     bool run_primal(const method_settings& settings, bool& bounds_changed);
@@ -147,7 +147,7 @@ inline void solve_run::start_round() {
 inline std::optional<lp_status> solve_run::attempt(method_settings settings) {
     constexpr int rounds = 5;
     verdict_ = std::nullopt;
-    if (suits_primal(settings)) {
+    if (prefers_primal(settings)) {
         bool bounds_changed = false;
         if (run_primal(settings, bounds_changed) && !bounds_changed && claims_optimal()) return lp_status::optimal;
         if (verdict_) return verdict_;
@@ -175,7 +175,7 @@ inline std::optional<lp_status> solve_run::attempt(method_settings settings) {
 }
 
 /// Whether the basis at hand is primal feasible, and not dual feasible.
-inline bool solve_run::suits_primal(const method_settings& settings) {
+inline bool solve_run::prefers_primal(const method_settings& settings) {
     s_.t.compute_values();
     if (s_.t.primal_violation() > settings.primal_tolerance) return false;
     s_.t.compute_reduced_costs();

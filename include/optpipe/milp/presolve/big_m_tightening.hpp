@@ -36,10 +36,12 @@ private:
         const double gap = side - most;
         if (gap <= least_share * std::abs(a) || gap <= slack.excess_at(side)) return;
         // With b at 1 (where a > 0) and at 0 (where a < 0) the row stays what it is.
-        const double smaller = a > 0.0 ? difference(a, gap) : difference(a, -gap);
-        const double new_side = a > 0.0 ? difference(side, gap) : side;
-        found.add({{set_coefficient{e.at, b, sign * smaller},
-                    sign > 0.0 ? bound_row{e.at, -infinity, new_side} : bound_row{e.at, -new_side, infinity}},
+        const auto smaller = a > 0.0 ? difference(a, gap) : difference(a, -gap);
+        const auto moved = a > 0.0 ? difference(side, gap) : rounded{side, 0.0};
+        const double noise = range.noise(m.lower(e.at), m.upper(e.at)) + smaller.noise + moved.noise;
+        found.add({{set_coefficient{e.at, b, sign * smaller.value},
+                    sign > 0.0 ? bound_row{e.at, -infinity, moved.value, noise}
+                               : bound_row{e.at, -moved.value, infinity, noise}},
                    {e.at},
                    {}});
     }

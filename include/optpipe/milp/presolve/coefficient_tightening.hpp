@@ -33,6 +33,7 @@ private:
         double most = sign > 0.0 ? range.upper() : -range.lower();
         const double side_before = sign > 0.0 ? m.upper(r) : -m.lower(r);
         double side = side_before;
+        double noise = range.noise(m.lower(r), m.upper(r));
         proposal p{{}, {r}, {}};
         if (!std::isfinite(most) || most <= side + slack.excess_at(side)) return p;
         for (const auto& t : m.terms(r)) {
@@ -42,12 +43,15 @@ private:
             if (excess <= least_share * std::abs(a) || excess <= slack.excess_at(side)) continue;
             const double end = a > 0.0 ? m.upper(t.column) : m.lower(t.column);
             const double change = a > 0.0 ? -excess : excess;
-            p.steps.push_back(set_coefficient{r, t.column, sign * difference(a, -change)});
-            side = difference(side, -change * end);
-            most = difference(most, -change * end);
+            const auto smaller = difference(a, -change);
+            const auto moved = difference(side, -change, end);
+            p.steps.push_back(set_coefficient{r, t.column, sign * smaller.value});
+            noise += smaller.noise * std::abs(end) + moved.noise;
+            side = moved.value;
+            most = difference(most, -change, end).value;
         }
         if (side != side_before)
-            p.steps.push_back(sign > 0.0 ? bound_row{r, -infinity, side} : bound_row{r, -side, infinity});
+            p.steps.push_back(sign > 0.0 ? bound_row{r, -infinity, side, noise} : bound_row{r, -side, infinity, noise});
         return p;
     }
 };

@@ -3,6 +3,7 @@
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -38,18 +39,36 @@ private:
         const double ratio = kept.coefficient / gone.coefficient;
         if (std::abs(ratio) > largest_ratio || std::abs(ratio) < 1.0 / largest_ratio) return false;
         if (m.entries(gone.column).size() > most_entries) return false;
+        if (loses_digits(m, gone.column, m.lower(r) / gone.coefficient)) return false;
         if (!m.is_integer(gone.column)) return true;
-        return m.is_integer(kept.column) && slack.is_whole(ratio) && slack.is_whole(m.lower(r) / gone.coefficient);
+        return m.is_integer(kept.column) && slack.is_integral(ratio) &&
+               slack.is_integral(m.lower(r) / gone.coefficient);
+    }
+
+    /// Of what is divided by `factor`, as that is off.
+    static double relative_noise(const rounded& factor, const rounded& below, const rounded& above) {
+        const auto finite = [](double v) { return std::isfinite(v) ? std::abs(v) : 0.0; };
+        return factor.noise / std::abs(factor.value) * std::max(finite(below.value), finite(above.value));
     }
 
     static proposal substitution(const reducible& m, row r, const term& gone, const term& kept) {
-        const double constant = m.lower(r) / gone.coefficient;
-        const double factor = -kept.coefficient / gone.coefficient;
-        double lower = (m.lower(gone.column) - constant) / factor;
-        double upper = (m.upper(gone.column) - constant) / factor;
-        if (factor < 0.0) std::swap(lower, upper);
-        return {{bound_column{kept.column, lower, upper},
-                 substitute_column{gone.column, {{kept.column, factor}}, constant}, remove_row{r}},
+        const auto constant = quotient(m.lower(r), gone.coefficient);
+        const auto factor = quotient(-kept.coefficient, gone.coefficient);
+        const auto below = difference(m.lower(gone.column), constant.value);
+        const auto above = difference(m.upper(gone.column), constant.value);
+        auto lower = quotient(below.value, factor.value);
+        auto upper = quotient(above.value, factor.value);
+        if (factor.value < 0.0) std::swap(lower, upper);
+        const double of_constant = m.noise(r) / std::abs(gone.coefficient) + constant.noise;
+        const double of_bounds =
+            of_constant + std::max(below.noise, above.noise) + relative_noise(factor, below, above);
+        const double noise = of_bounds / std::abs(factor.value) + std::max(lower.noise, upper.noise);
+        return {{bound_column{kept.column, lower.value, upper.value, noise},
+                 substitute_column{gone.column,
+                                   {{kept.column, factor.value}},
+                                   constant.value,
+                                   of_constant + factor.noise * m.size(kept.column)},
+                 remove_row{r}},
                 {r},
                 {gone.column, kept.column}};
     }

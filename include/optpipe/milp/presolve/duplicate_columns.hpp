@@ -58,7 +58,7 @@ private:
         const double range = m.upper(kept) - m.lower(kept);
         if (!m.is_integer(merged)) return !m.is_integer(kept);
         if (!m.is_integer(kept)) return range >= std::abs(factor);
-        return slack.is_whole(factor) && range >= std::abs(factor) - 1.0;
+        return slack.is_integral(factor) && range >= std::abs(factor) - 1.0;
     }
 };
 

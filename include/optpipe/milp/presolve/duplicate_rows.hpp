@@ -25,35 +25,45 @@ struct duplicate_rows {
             for (const auto& t : m.terms(r))
                 hash.add(t.column.value());
             groups.add(hash.value(), r, [&](row first, row second) {
-                const double factor = ratio(m, first, second, slack);
-                if (factor != 0.0) found.add(merged(m, first, second, factor));
-                return factor != 0.0;
+                const auto factor = ratio(m, first, second, slack);
+                if (factor.value != 0.0) found.add(merged(m, first, second, factor));
+                return factor.value != 0.0;
             });
         }
     }
 
 private:
-    /// second = ratio * first; 0 if it isn't.
-    static double ratio(const reducible& m, row first, row second, const margins& slack) {
+    /// Of the tolerance, that taking one row for a multiple of the other may cost.
+    static constexpr double least_share = 1e-3;
+
+    /// second = ratio * first; 0 if it isn't. The noise is that of the second row's sum.
+    static rounded ratio(const reducible& m, row first, row second, const margins& slack) {
         const auto& a = m.terms(first);
         const auto& b = m.terms(second);
-        if (a.size() != b.size()) return 0.0;
-        const double factor = b.front().coefficient / a.front().coefficient;
+        if (a.size() != b.size()) return {};
+        rounded factor{b.front().coefficient / a.front().coefficient, 0.0};
         for (std::size_t i = 0; i < a.size(); ++i) {
-            const double scaled = factor * a[i].coefficient;
-            const double noise = slack.equality.at(std::abs(scaled));
-            if (a[i].column != b[i].column || std::abs(scaled - b[i].coefficient) > noise) return 0.0;
+            const double off = std::abs(std::fma(factor.value, a[i].coefficient, -b[i].coefficient));
+            if (a[i].column != b[i].column || off > slack.equality.at(std::abs(b[i].coefficient))) return {};
+            factor.noise += off * m.size(a[i].column);
         }
-        return factor;
+        const bool is_clear = factor.noise <= least_share * slack.feasible.integrality();
+        return is_clear ? factor : rounded{};
     }
 
-    static proposal merged(const reducible& m, row first, row second, double factor) {
-        double lower = m.lower(second) / factor;
-        double upper = m.upper(second) / factor;
-        if (factor < 0.0) std::swap(lower, upper);
-        lower = std::max(lower, m.lower(first));
-        upper = std::min(upper, m.upper(first));
-        return {{bound_row{first, lower, upper}, remove_row{second}}, {first, second}, {}};
+    static proposal merged(const reducible& m, row first, row second, const rounded& factor) {
+        auto lower = quotient(m.lower(second), factor.value);
+        auto upper = quotient(m.upper(second), factor.value);
+        if (factor.value < 0.0) std::swap(lower, upper);
+        const double own = m.noise(first);
+        const double other =
+            (m.noise(second) + factor.noise) / std::abs(factor.value) + std::max(lower.noise, upper.noise);
+        const double low = std::max(lower.value, m.lower(first));
+        const double up = std::min(upper.value, m.upper(first));
+        const bool takes_over = low > m.lower(first) || up < m.upper(first);
+        return {{bound_row{first, low, up, takes_over ? std::max(0.0, other - own) : 0.0}, remove_row{second}},
+                {first, second},
+                {}};
     }
 };
 

@@ -44,8 +44,8 @@ public:
     static bool stays_whole(const reducible& m, row r, const term& t, double side, const margins& slack) {
         if (!m.is_integer(t.column)) return true;
         const auto& terms = m.terms(r);
-        return slack.is_whole(side / t.coefficient) && std::all_of(terms.begin(), terms.end(), [&](const term& o) {
-                   return m.is_integer(o.column) && slack.is_whole(o.coefficient / t.coefficient);
+        return slack.is_integral(side / t.coefficient) && std::all_of(terms.begin(), terms.end(), [&](const term& o) {
+                   return m.is_integer(o.column) && slack.is_integral(o.coefficient / t.coefficient);
                });
     }
 
@@ -55,6 +55,7 @@ private:
         const term* best = nullptr;
         for (const auto& t : m.terms(r)) {
             if (best && m.entries(best->column).size() <= m.entries(t.column).size()) continue;
+            if (loses_digits(m, t.column, m.lower(r) / t.coefficient)) continue;
             if (stays_whole(m, r, t, m.lower(r), slack) && can_go(m, r, t, slack)) best = &t;
         }
         return best;
@@ -99,10 +100,15 @@ private:
     }
 
     static proposal substitution(const reducible& m, row r, const term& gone) {
-        substitute_column s{gone.column, {}, m.lower(r) / gone.coefficient};
+        const auto constant = quotient(m.lower(r), gone.coefficient);
+        substitute_column s{gone.column, {}, constant.value, constant.noise + m.noise(r) / std::abs(gone.coefficient)};
         proposal p{{}, {}, {gone.column}};
         for (const auto& t : m.terms(r))
-            if (t.column != gone.column) s.terms.push_back({t.column, -t.coefficient / gone.coefficient});
+            if (t.column != gone.column) {
+                const auto factor = quotient(-t.coefficient, gone.coefficient);
+                s.terms.push_back({t.column, factor.value});
+                s.noise += factor.noise * m.size(t.column);
+            }
         for (const auto& e : m.entries(gone.column))
             p.rows.push_back(e.at);
         p.steps = {remove_row{r}, std::move(s)};

@@ -14,15 +14,19 @@ namespace optpipe::milp::presolving {
 struct implied_interval {
     double lower = -infinity;
     double upper = infinity;
+    double noise = 0.0; ///< of both
 };
 
 [[nodiscard]] inline implied_interval implied_by(const reducible& m, row r, const activity_range& range,
                                                  const term& t) {
     const double low = m.lower(t.column);
     const double high = m.upper(t.column);
-    const double at_most = (m.upper(r) - range.lower_without(t.coefficient, low, high)) / t.coefficient;
-    const double at_least = (m.lower(r) - range.upper_without(t.coefficient, low, high)) / t.coefficient;
-    return t.coefficient > 0.0 ? implied_interval{at_least, at_most} : implied_interval{at_most, at_least};
+    const auto at_most = quotient(m.upper(r) - range.lower_without(t.coefficient, low, high), t.coefficient);
+    const auto at_least = quotient(m.lower(r) - range.upper_without(t.coefficient, low, high), t.coefficient);
+    const double in_row = m.noise(r) + range.noise(m.lower(r), m.upper(r));
+    const double noise = in_row / std::abs(t.coefficient) + std::max(at_most.noise, at_least.noise);
+    return t.coefficient > 0.0 ? implied_interval{at_least.value, at_most.value, noise}
+                               : implied_interval{at_most.value, at_least.value, noise};
 }
 
 /// Bounds of columns that follow from one row and the bounds of its other columns. Those of continuous columns are only
@@ -47,12 +51,13 @@ struct implied_bounds {
 private:
     static void tighten(const reducible& m, variable x, const implied_interval& implied, const margins& slack,
                         proposal_list& found) {
-        const double lower = m.is_integer(x) ? slack.rounded_up(implied.lower) : implied.lower;
-        const double upper = m.is_integer(x) ? slack.rounded_down(implied.upper) : implied.upper;
+        const double lower = m.is_integer(x) ? slack.rounded_up(implied.lower, implied.noise) : implied.lower;
+        const double upper = m.is_integer(x) ? slack.rounded_down(implied.upper, implied.noise) : implied.upper;
         const bool better_lower = is_worth(m, x, lower - m.lower(x), lower, slack);
         const bool better_upper = is_worth(m, x, m.upper(x) - upper, upper, slack);
         if (!better_lower && !better_upper) return;
-        found.add(bound_column{x, better_lower ? lower : -infinity, better_upper ? upper : infinity});
+        const double noise = m.is_integer(x) ? 0.0 : implied.noise;
+        found.add(bound_column{x, better_lower ? lower : -infinity, better_upper ? upper : infinity, noise});
     }
 
     static bool is_worth(const reducible& m, variable x, double gain, double bound, const margins& slack) {

@@ -19,8 +19,9 @@ struct integer_rows {
             if (!m.has(r) || !m.has_changed(r, since) || m.terms(r).empty()) continue;
             const double divisor = common_divisor(m, r, slack);
             if (divisor == 0.0) continue;
-            const double lower = divisor * slack.rounded_up(m.lower(r) / divisor);
-            const double upper = divisor * slack.rounded_down(m.upper(r) / divisor);
+            const double noise = m.noise(r) / divisor;
+            const double lower = divisor * slack.rounded_up(m.lower(r) / divisor, noise);
+            const double upper = divisor * slack.rounded_down(m.upper(r) / divisor, noise);
             if (lower > upper)
                 found.add({{give_up{verdict::infeasible}}, {r}, {}});
             else if (lower > m.lower(r) + slack.excess_at(lower) || upper < m.upper(r) - slack.excess_at(upper))
@@ -29,7 +30,7 @@ struct integer_rows {
     }
 
 private:
-    /// 0 where a column is not an integer, or a coefficient is no whole multiple of anything reasonable.
+    /// 0 where a column is not an integer, or a coefficient is no integral multiple of anything reasonable.
     static double common_divisor(const reducible& m, row r, const margins& slack) {
         constexpr double largest = 1e6;
         double least = infinity;
@@ -42,7 +43,7 @@ private:
             bool is_multiple = true;
             for (const auto& t : m.terms(r)) {
                 const double multiple = std::abs(t.coefficient) / unit;
-                is_multiple = is_multiple && multiple < largest && slack.is_whole(multiple) && multiple > 0.5;
+                is_multiple = is_multiple && multiple < largest && slack.is_integral(multiple) && multiple > 0.5;
                 if (!is_multiple) break;
                 divisor = std::gcd(divisor, static_cast<std::int64_t>(std::llround(multiple)));
             }

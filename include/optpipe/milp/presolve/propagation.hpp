@@ -90,16 +90,20 @@ private:
         }
         const double spare_above = m_->upper(r) - range.lower();
         const double spare_below = range.upper() - m_->lower(r);
-        if (spare_above < -slack_.excess_at(m_->upper(r)) || spare_below < -slack_.excess_at(m_->lower(r)))
+        const double noise = m_->noise(r) + range.noise(m_->lower(r), m_->upper(r));
+        if (spare_above < -slack_.excess_at(m_->upper(r)) - noise ||
+            spare_below < -slack_.excess_at(m_->lower(r)) - noise)
             return false;
         if (range.open_below > 1 && range.open_above > 1) return true;
         if (spare_above >= room && spare_below >= room && std::isfinite(room)) return true;
         for (const auto& t : terms)
-            if (lower(t.column) < upper(t.column) && !tighten(r, range, t)) return false;
+            if (lower(t.column) < upper(t.column) && !tighten(r, range, t, noise / std::abs(t.coefficient)))
+                return false;
         return true;
     }
 
-    bool tighten(row r, const activity_range& range, const term& t) {
+    /// False where an integer has no value left; bounds of others that cross say no more than the row itself.
+    bool tighten(row r, const activity_range& range, const term& t, double noise) {
         const variable x = t.column;
         const double low = lower(x);
         const double high = upper(x);
@@ -108,10 +112,13 @@ private:
         double new_lower = t.coefficient > 0.0 ? at_least : at_most;
         double new_upper = t.coefficient > 0.0 ? at_most : at_least;
         if (m_->is_integer(x)) {
-            new_lower = slack_.rounded_up(new_lower);
-            new_upper = slack_.rounded_down(new_upper);
+            new_lower = slack_.rounded_up(new_lower, noise);
+            new_upper = slack_.rounded_down(new_upper, noise);
+            if (new_lower > high || new_upper < low) return false;
+        } else {
+            new_lower -= noise;
+            new_upper += noise;
         }
-        if (new_lower > high + slack_.excess_at(high) || new_upper < low - slack_.excess_at(low)) return false;
         const bool is_higher = is_worth(x, new_lower - low, high - low, new_lower);
         const bool is_lower = is_worth(x, high - new_upper, high - low, new_upper);
         if (is_higher || is_lower)

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -28,7 +29,7 @@ namespace presolving {
 /// The one place where reductions are applied: in the order in which they were proposed, those that still hold.
 class reducer {
 public:
-    reducer(const model& m, const margins& slack) : m_{m}, slack_{slack} {
+    reducer(const model& m, const margins& slack, std::span<const double> noise = {}) : m_{m, noise}, slack_{slack} {
         for (const variable x : m.all_variables())
             if (apply(bound_column{x, m.lower(x), m.upper(x)}) == verdict::infeasible) is_infeasible_ = true;
         for (const row r : m.all_rows())
@@ -44,7 +45,7 @@ public:
     template <class Method> verdict run(const Method& method) {
         auto& progress = progress_of(Method::name);
         proposal_list found;
-        m_.tidy();
+        m_.normalize();
         method(m_, progress.seen, slack_, found);
         m_.tick();
         progress.seen = m_.now();
@@ -115,14 +116,23 @@ private:
     static bool is_possible(const give_up&) { return true; }
 
     verdict apply(const bound_column& b) {
-        double lower = std::max(m_.lower(b.x), m_.is_integer(b.x) ? slack_.rounded_up(b.lower) : b.lower);
-        double upper = std::min(m_.upper(b.x), m_.is_integer(b.x) ? slack_.rounded_down(b.upper) : b.upper);
+        const bool whole = m_.is_integer(b.x);
+        const double below = whole ? slack_.rounded_up(b.lower, b.noise) : b.lower - beyond_rounding(b.lower, b.noise);
+        const double above =
+            whole ? slack_.rounded_down(b.upper, b.noise) : b.upper + beyond_rounding(b.upper, b.noise);
+        const double lower = std::max(m_.lower(b.x), below);
+        const double upper = std::min(m_.upper(b.x), above);
         if (lower > upper + slack_.excess_at(lower)) return verdict::infeasible;
         // However near they are: what lies between them may be all that other rows leave.
-        if (lower >= upper) return apply(fix_column{b.x, nearest(b.x, lower, upper)});
+        if (lower >= upper) return apply(fixed(b.x, nearest(b.x, lower, upper)));
         if (lower == m_.lower(b.x) && upper == m_.upper(b.x)) return verdict::unchanged;
         m_.set_bounds(b.x, lower, upper);
         return verdict::applied;
+    }
+    /// Bounds keep their digits: what is no more than rounding is left to the rows.
+    static double beyond_rounding(double bound, double noise) { return noise > margins::noise_at(bound) ? noise : 0.0; }
+    static fix_column fixed(variable x, double value) {
+        return {x, value, value == std::round(value) ? 0.0 : margins::noise_at(value)};
     }
     [[nodiscard]] double nearest(variable x, double lower, double upper) const {
         return m_.is_integer(x) ? std::round(lower) : std::clamp(lower, m_.lower(x), std::max(m_.lower(x), upper));
@@ -134,7 +144,7 @@ private:
     verdict apply(const substitute_column& s) { return leave(s); }
     verdict apply(const release_column& r) {
         for (const auto& e : m_.entries(r.x))
-            gone_.rows += m_.has(e.at) ? 1 : 0;
+            if (m_.has(e.at)) ++gone_.rows;
         return leave(r);
     }
     template <class Reduction> verdict leave(const Reduction& r) {
@@ -149,7 +159,7 @@ private:
         return verdict::applied;
     }
     verdict apply(const bound_row& b) {
-        if (b.lower > b.upper + slack_.excess_at(b.lower)) return verdict::infeasible;
+        if (b.lower > b.upper + slack_.excess_at(b.lower) + m_.noise(b.at) + b.noise) return verdict::infeasible;
         // Sides that cross by no more than that are those of an equation.
         const double middle = b.lower + (b.upper - b.lower) / 2.0;
         const auto sides = b.lower > b.upper ? bound_row{b.at, middle, middle} : b;

@@ -1,12 +1,15 @@
 #pragma once
 
 #include "optpipe/milp/expression.hpp"
+#include "optpipe/milp/feasibility.hpp"
 #include "optpipe/milp/model.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <span>
 #include <vector>
 
 namespace optpipe::milp::presolving {
@@ -20,20 +23,43 @@ struct column_entry {
 struct activity_range {
     double least = 0.0;
     double greatest = 0.0;
+    double size = 0.0; ///< of the largest number that was added
     std::size_t open_below = 0;
     std::size_t open_above = 0;
+    bool is_exact = true; ///< whole numbers
 
     void add(double coefficient, double lower, double upper) {
         const double low = coefficient > 0.0 ? lower : upper;
         const double high = coefficient > 0.0 ? upper : lower;
-        if (std::isfinite(low))
-            least += coefficient * low;
-        else
+        const double part_below = coefficient * low;
+        const double part_above = coefficient * high;
+        if (std::isfinite(low)) {
+            least += part_below;
+            size = std::max(size, std::abs(part_below));
+        } else {
             ++open_below;
-        if (std::isfinite(high))
-            greatest += coefficient * high;
-        else
+        }
+        if (std::isfinite(high)) {
+            greatest += part_above;
+            size = std::max(size, std::abs(part_above));
+        } else {
             ++open_above;
+        }
+        const bool whole = part_below == std::round(part_below) && part_above == std::round(part_above);
+        is_exact = is_exact && whole;
+    }
+    /// What the sums may be off by: nothing, as long as they are sums of whole numbers.
+    [[nodiscard]] double noise() const { return noise_within(size, is_exact); }
+    /// The same if they are compared with these.
+    [[nodiscard]] double noise(double lower, double upper) const {
+        double largest = size;
+        bool exact = is_exact;
+        for (const double side : {lower, upper})
+            if (std::isfinite(side)) {
+                largest = std::max(largest, std::abs(side));
+                exact = exact && side == std::round(side);
+            }
+        return noise_within(largest, exact);
     }
     [[nodiscard]] double lower() const { return open_below == 0 ? least : -infinity; }
     [[nodiscard]] double upper() const { return open_above == 0 ? greatest : infinity; }
@@ -48,6 +74,12 @@ struct activity_range {
         if (!std::isfinite(high)) return open_above == 1 ? greatest : infinity;
         return open_above == 0 ? greatest - coefficient * high : infinity;
     }
+
+private:
+    static double noise_within(double size, bool exact) {
+        constexpr double largest = 1e15;
+        return exact && size < largest ? 0.0 : noise_of_sum(size);
+    }
 };
 
 template <class Terms> [[nodiscard]] auto find_term(Terms& terms, variable x) {
@@ -61,13 +93,20 @@ template <class Terms> [[nodiscard]] auto find_term(Terms& terms, variable x) {
 /// rows that it is in.
 class reducible {
 public:
-    explicit reducible(const model& m) : sign_{m.direction() == sense::minimize ? 1.0 : -1.0} {
+    /// `noise` is that of each row; empty where they are as they were given, and have their last digit rounded.
+    explicit reducible(const model& m, std::span<const double> noise = {})
+        : sign_{m.direction() == sense::minimize ? 1.0 : -1.0} {
         offset_ = sign_ * m.offset();
         for (const variable x : m.all_variables())
             columns_.push_back({m.lower(x), m.upper(x), sign_ * m.cost(x), m.is_integer(x), true, false, 0, {}});
         for (const row r : m.all_rows()) {
             const auto terms = m.terms(r);
-            rows_.push_back({m.row_lower(r), m.row_upper(r), true, 0, {terms.begin(), terms.end()}});
+            rows_.push_back({m.row_lower(r),
+                             m.row_upper(r),
+                             noise.empty() ? noise_of_sides(m, r) : noise[r.position()],
+                             true,
+                             0,
+                             {terms.begin(), terms.end()}});
             for (const auto& t : terms)
                 columns_[t.column.position()].entries.push_back({r, t.coefficient});
         }
@@ -87,6 +126,8 @@ public:
 
     [[nodiscard]] double lower(row r) const { return at(r).lower; }
     [[nodiscard]] double upper(row r) const { return at(r).upper; }
+    /// What its sides may be off by.
+    [[nodiscard]] double noise(row r) const { return at(r).noise; }
     [[nodiscard]] bool is_equation(row r) const { return lower(r) == upper(r); }
     /// By column.
     [[nodiscard]] const std::vector<term>& terms(row r) const { return at(r).terms; }
@@ -99,6 +140,17 @@ public:
         for (const auto& t : terms(r))
             range.add(t.coefficient, lower(t.column), upper(t.column));
         return range;
+    }
+
+    /// How large its values are, as far as its bounds tell; at least 1.
+    [[nodiscard]] double size(variable x) const {
+        const auto finite = [](double bound) { return std::isfinite(bound) ? feasibility::scale(bound) : 1.0; };
+        return std::max(finite(lower(x)), finite(upper(x)));
+    }
+    /// A coefficient whose change is off by that much.
+    void set_coefficient(row r, variable x, rounded value) {
+        set_coefficient(r, x, value.value);
+        if (value.noise > 0.0) add_noise(r, value.noise * size(x));
     }
 
     /// In the model's own direction.
@@ -121,6 +173,14 @@ public:
         at(r).lower = lower;
         at(r).upper = upper;
         touch_with_columns(r);
+    }
+    void add_noise(row r, double noise) { at(r).noise += noise; }
+    /// Takes coefficient · value, which may be off by `noise`, out of a row.
+    void shift(row r, double coefficient, double value, double noise = 0.0) {
+        const auto below = difference(lower(r), coefficient, value);
+        const auto above = difference(upper(r), coefficient, value);
+        add_noise(r, std::max(below.noise, above.noise) + std::abs(coefficient) * noise);
+        if (coefficient * value != 0.0) set_bounds(r, below.value, above.value);
     }
     void set_integer(variable x, bool is_integer) { at(x).is_integer = is_integer; }
     void set_cost(variable x, double cost) {
@@ -150,7 +210,7 @@ public:
         touch_with_columns(r);
     }
 
-    /// Until the next `tidy`, its columns still list it.
+    /// Until the next `normalize`, its columns still list it.
     void remove(row r) {
         touch_with_columns(r);
         for (const auto& t : terms(r)) {
@@ -161,7 +221,7 @@ public:
         at(r).is_there = false;
     }
     /// Columns forget rows that are gone. All at once, because a column may have very many.
-    void tidy() {
+    void normalize() {
         for (const variable x : stale_) {
             at(x).has_stale = false;
             std::erase_if(at(x).entries, [this](const column_entry& e) { return !has(e.at); });
@@ -195,11 +255,25 @@ private:
     struct row_data {
         double lower;
         double upper;
+        double noise;
         bool is_there;
         std::uint32_t changed;
         std::vector<term> terms;
     };
 
+    /// Numbers that are all whole have no digits that were rounded away.
+    static double noise_of_sides(const model& m, row r) {
+        const auto is_integral = [](double v) { return v == std::round(v); };
+        const auto terms = m.terms(r);
+        double largest = 0.0;
+        bool whole = std::all_of(terms.begin(), terms.end(), [&](const term& t) { return is_integral(t.coefficient); });
+        for (const double side : {m.row_lower(r), m.row_upper(r)})
+            if (std::isfinite(side)) {
+                largest = std::max(largest, std::abs(side));
+                whole = whole && is_integral(side);
+            }
+        return whole ? 0.0 : 0.5 * std::numeric_limits<double>::epsilon() * largest;
+    }
     void touch(variable x) { at(x).changed = clock_; }
     void touch_with_columns(row r) {
         at(r).changed = clock_;

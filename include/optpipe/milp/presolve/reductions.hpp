@@ -2,6 +2,7 @@
 
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/milp/check.hpp"
+#include "optpipe/milp/feasibility.hpp"
 #include "optpipe/milp/presolve/reducible.hpp"
 
 #include <algorithm>
@@ -20,27 +21,20 @@ namespace optpipe::milp::presolving {
 
 /// How computed numbers are told apart.
 struct margins {
-    tolerance feasibility{1e-6}; ///< a bound that is missed by more proves that there is no solution
-    tolerance equality{1e-12};   ///< coefficients that differ by less are the same, but for rounding
+    milp::feasibility feasible{}; ///< a bound that is missed by more proves that there is no solution
+    tolerance equality{1e-12};    ///< coefficients that differ by less are the same, but for rounding
 
-    [[nodiscard]] static double scale(double a) { return std::max(1.0, std::abs(a)); }
-    [[nodiscard]] double excess_at(double a) const { return feasibility.at(scale(a)); }
+    [[nodiscard]] static double scale(double a) { return milp::feasibility::scale(a); }
+    [[nodiscard]] double excess_at(double a) const { return feasible.slack(a); }
     /// Of a bound that has just been computed. No more than that: what a column may be off by, times a coefficient, is
     /// what its rows are off by.
     [[nodiscard]] static double noise_at(double a) { return 4.0 * std::numeric_limits<double>::epsilon() * scale(a); }
-    [[nodiscard]] bool is_whole(double a) const { return std::abs(a - std::round(a)) <= equality.at(scale(a)); }
-    [[nodiscard]] double rounded_up(double a) const { return std::ceil(a - feasibility.at(1.0)); }
-    [[nodiscard]] double rounded_down(double a) const { return std::floor(a + feasibility.at(1.0)); }
+    [[nodiscard]] bool is_integral(double a) const { return std::abs(a - std::round(a)) <= equality.at(scale(a)); }
+    [[nodiscard]] double rounded_up(double a, double noise = 0.0) const { return feasible.rounded_up(a, noise); }
+    [[nodiscard]] double rounded_down(double a, double noise = 0.0) const { return feasible.rounded_down(a, noise); }
 };
 
 enum class verdict : unsigned char { applied, unchanged, infeasible, unbounded };
-
-/// a - b, and 0 where that is nothing but rounding.
-[[nodiscard]] inline double difference(double a, double b) {
-    constexpr double cancelled = 1e-13;
-    const double result = a - b;
-    return std::isfinite(result) && std::abs(result) <= cancelled * std::max(std::abs(a), std::abs(b)) ? 0.0 : result;
-}
 
 /// A row while columns leave it: a coefficient per column of the original.
 struct open_row {
@@ -51,10 +45,10 @@ struct open_row {
     void solve_for(variable x, double side, std::span<const term> others, double pivot) {
         const double factor = std::exchange(coefficients[x.position()], 0.0) / pivot;
         if (factor == 0.0) return;
-        constant = difference(constant, -factor * side);
+        constant = difference(constant, -factor, side).value;
         for (const auto& t : others) {
             double& a = coefficients[t.column.position()];
-            a = difference(a, factor * t.coefficient);
+            a = difference(a, factor, t.coefficient).value;
         }
     }
 };
@@ -63,6 +57,7 @@ struct open_row {
 struct fix_column {
     variable x;
     double value = 0.0;
+    double noise = 0.0; ///< of the value
 
     struct undo {
         variable x;
@@ -76,9 +71,7 @@ struct fix_column {
 
     [[nodiscard]] undo apply(reducible& m) const {
         for (const auto& e : std::vector<column_entry>{m.entries(x)}) {
-            if (!m.has(e.at)) continue;
-            const double part = e.coefficient * value;
-            if (part != 0.0) m.set_bounds(e.at, difference(m.lower(e.at), part), difference(m.upper(e.at), part));
+            if (m.has(e.at)) m.shift(e.at, e.coefficient, value, noise);
         }
         m.add_to_offset(m.cost(x) * value);
         m.remove(x);
@@ -91,6 +84,7 @@ struct substitute_column {
     variable x;
     std::vector<term> terms;
     double constant = 0.0;
+    double noise = 0.0; ///< of all that
 
     struct undo {
         variable x;
@@ -102,8 +96,8 @@ struct substitute_column {
         void operator()(std::span<double> values) const {
             const double value = activity(terms, values) + constant;
             const double whole = std::round(value);
-            constexpr double noise = 1e-5;
-            const bool rounds = is_integer && std::abs(value - whole) < noise;
+            constexpr double rounding = 1e-5;
+            const bool rounds = is_integer && std::abs(value - whole) < rounding;
             values[x.position()] = std::clamp(rounds ? whole : value, lower, upper);
         }
         [[nodiscard]] bool leave(open_row& r) const {
@@ -119,18 +113,29 @@ struct substitute_column {
         m.remove(x);
         for (const auto& e : entries) {
             if (!m.has(e.at)) continue;
-            const double part = e.coefficient * constant;
-            if (part != 0.0) m.set_bounds(e.at, difference(m.lower(e.at), part), difference(m.upper(e.at), part));
+            m.shift(e.at, e.coefficient, constant, noise);
             for (const auto& t : terms)
                 m.set_coefficient(e.at, t.column,
-                                  difference(m.coefficient(e.at, t.column), -e.coefficient * t.coefficient));
+                                  difference(m.coefficient(e.at, t.column), -e.coefficient, t.coefficient));
         }
         for (const auto& t : terms)
-            if (cost != 0.0) m.set_cost(t.column, difference(m.cost(t.column), -cost * t.coefficient));
+            if (cost != 0.0) m.set_cost(t.column, difference(m.cost(t.column), -cost, t.coefficient).value);
         m.add_to_offset(cost * constant);
         return result;
     }
 };
+
+/// Whether x = constant + ... makes a small number the difference of large ones.
+[[nodiscard]] inline bool loses_digits(const reducible& m, variable x, double constant) {
+    constexpr double most = 1e4;
+    const bool is_bounded = std::isfinite(m.lower(x)) && std::isfinite(m.upper(x));
+    return is_bounded && std::abs(constant) > most * m.size(x);
+}
+
+[[nodiscard]] inline double noise_of_product(double a, double b) {
+    const auto finite = [](double v) { return std::isfinite(v) ? std::abs(v) : 0.0; };
+    return std::numeric_limits<double>::epsilon() * std::max(finite(a), finite(b));
+}
 
 /// x costs nothing, is continuous, and occurs in this row only, where it is as good as wider bounds.
 struct absorb_column {
@@ -171,7 +176,10 @@ struct absorb_column {
         const double high = std::max(a * m.lower(x), a * m.upper(x));
         m.remove(x);
         result.others = m.terms(at);
-        m.set_bounds(at, difference(m.lower(at), high), difference(m.upper(at), low));
+        const auto below = difference(m.lower(at), high);
+        const auto above = difference(m.upper(at), low);
+        m.add_noise(at, std::max(below.noise, above.noise) + (a == std::round(a) ? 0.0 : noise_of_product(low, high)));
+        m.set_bounds(at, below.value, above.value);
         return result;
     }
 };
@@ -184,7 +192,7 @@ struct move_cost {
     void apply(reducible& m) const {
         const double ratio = m.cost(x) / m.coefficient(equation, x);
         for (const auto& t : m.terms(equation))
-            if (t.column != x) m.set_cost(t.column, difference(m.cost(t.column), ratio * t.coefficient));
+            if (t.column != x) m.set_cost(t.column, difference(m.cost(t.column), ratio, t.coefficient).value);
         m.add_to_offset(ratio * m.lower(equation));
         m.set_cost(x, 0.0);
     }
@@ -223,7 +231,7 @@ struct merge_columns {
         /// A row can tell them apart unless it has them as the sum has.
         [[nodiscard]] bool leave(open_row& r) const {
             const double of_merged = std::exchange(r.coefficients[merged.position()], 0.0);
-            return difference(of_merged, factor * r.coefficients[kept.position()]) == 0.0;
+            return difference(of_merged, factor, r.coefficients[kept.position()]).value == 0.0;
         }
     };
 
@@ -291,11 +299,12 @@ struct release_column {
 using undo = std::variant<fix_column::undo, substitute_column::undo, absorb_column::undo, merge_columns::undo,
                           release_column::undo>;
 
-/// x lies between these as well. What leaves a single value fixes it.
+/// x lies between these as well, as far as their noise lets us say so. What leaves a single value fixes it.
 struct bound_column {
     variable x;
     double lower = -infinity;
     double upper = infinity;
+    double noise = 0.0;
 };
 
 /// These bounds replace those of the row.
@@ -303,8 +312,12 @@ struct bound_row {
     row at;
     double lower = -infinity;
     double upper = infinity;
+    double noise = 0.0; ///< beyond that of the row
 
-    void apply(reducible& m) const { m.set_bounds(at, lower, upper); }
+    void apply(reducible& m) const {
+        m.set_bounds(at, lower, upper);
+        m.add_noise(at, noise);
+    }
 };
 
 struct remove_row {

@@ -26,24 +26,29 @@ private:
         const auto range = m.activity(r);
         const double least = range.lower();
         const double most = range.upper();
-        if (least > upper + slack.excess_at(upper) || most < lower - slack.excess_at(lower) ||
-            lower > upper + slack.excess_at(lower))
+        const double noise = m.noise(r) + range.noise(lower, upper);
+        if (least > upper + slack.excess_at(upper) + noise || most < lower - slack.excess_at(lower) - noise ||
+            lower > upper + slack.excess_at(lower) + noise)
             return found.add(give_up{verdict::infeasible});
-        const bool keeps_lower = lower > -infinity && least < lower - slack.noise_at(lower);
-        const bool keeps_upper = upper < infinity && most > upper + slack.noise_at(upper);
-        if (!keeps_lower && !keeps_upper) return found.add({{remove_row{r}}, {r}, {}});
-        if (upper < infinity && least >= upper - slack.noise_at(upper)) return force(m, r, true, found);
-        if (lower > -infinity && most <= lower + slack.noise_at(lower)) return force(m, r, false, found);
+        const bool is_empty = m.terms(r).empty();
+        const bool keeps_lower = lower > -infinity && least < lower - slack.noise_at(lower) - noise;
+        const bool keeps_upper = upper < infinity && most > upper + slack.noise_at(upper) + noise;
+        if (is_empty || (!keeps_lower && !keeps_upper)) return found.add({{remove_row{r}}, {r}, {}});
+        if (upper < infinity && least >= upper - slack.noise_at(upper)) return force(m, r, true, upper - least, found);
+        if (lower > -infinity && most <= lower + slack.noise_at(lower)) return force(m, r, false, most - lower, found);
         if ((!keeps_lower && lower > -infinity) || (!keeps_upper && upper < infinity))
             found.add({{bound_row{r, keeps_lower ? lower : -infinity, keeps_upper ? upper : infinity}}, {r}, {}});
     }
 
-    /// Every column at the end where the row is least, or where it is greatest.
-    static void force(const reducible& m, row r, bool at_least, proposal_list& found) {
+    /// Every column at the end where the row is least, or where it is greatest; or near it, if there is some room or
+    /// there may be.
+    static void force(const reducible& m, row r, bool at_least, double room, proposal_list& found) {
+        const double noise = m.noise(r) + m.activity(r).noise(m.lower(r), m.upper(r)) + std::max(room, 0.0);
         proposal p{{}, {r}, {}};
         for (const auto& t : m.terms(r)) {
-            const double value = at_least == (t.coefficient > 0.0) ? m.lower(t.column) : m.upper(t.column);
-            p.steps.push_back(bound_column{t.column, value, value});
+            const bool at_lower = at_least == (t.coefficient > 0.0);
+            const double value = at_lower ? m.lower(t.column) : m.upper(t.column);
+            p.steps.push_back(bound_column{t.column, value, value, noise / std::abs(t.coefficient)});
         }
         found.add(std::move(p));
     }

@@ -3,6 +3,8 @@
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string_view>
 #include <utility>
@@ -17,11 +19,30 @@ struct singleton_rows {
         for (const row r : m.all_rows()) {
             if (!m.has(r) || !m.has_changed(r, since) || m.terms(r).size() != 1) continue;
             const auto& t = m.terms(r).front();
-            double lower = m.lower(r) / t.coefficient;
-            double upper = m.upper(r) / t.coefficient;
+            auto lower = quotient(m.lower(r), t.coefficient);
+            auto upper = quotient(m.upper(r), t.coefficient);
             if (t.coefficient < 0.0) std::swap(lower, upper);
-            found.add({{bound_column{t.column, lower, upper}, remove_row{r}}, {r}, {}});
+            const double noise = std::max(lower.noise, upper.noise) + m.noise(r) / std::abs(t.coefficient);
+            if (m.is_equation(r) && !m.is_integer(t.column) && noise > 0.0)
+                found.add({{fix(m, t.column, lower.value, noise), remove_row{r}}, {r}, {t.column}});
+            else
+                found.add({{bound_column{t.column, lower.value, upper.value, noise}, remove_row{r}}, {r}, {}});
         }
+    }
+
+private:
+    /// In all rows of x.
+    static bool is_negligible(const reducible& m, variable x, double noise) {
+        constexpr double least = 1e-9;
+        return std::all_of(m.entries(x).begin(), m.entries(x).end(),
+                           [&](const column_entry& e) { return std::abs(e.coefficient) * noise <= least; });
+    }
+    /// To the value of an equation, if that is within the bounds as far as anybody can tell.
+    static reduction fix(const reducible& m, variable x, double value, double noise) {
+        const double nearest = std::clamp(value, m.lower(x), std::max(m.lower(x), m.upper(x)));
+        if (std::abs(nearest - value) > noise || !is_negligible(m, x, noise))
+            return bound_column{x, value, value, noise};
+        return fix_column{x, nearest, noise};
     }
 };
 

@@ -3,9 +3,9 @@
 #include "optpipe/milp/model.hpp"
 #include "optpipe/milp/options.hpp"
 #include "optpipe/milp/search/control.hpp"
-#include "optpipe/milp/search/domains.hpp"
 #include "optpipe/milp/search/incumbents.hpp"
 #include "optpipe/milp/search/problem.hpp"
+#include "optpipe/milp/search/propagation/domains.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -34,10 +34,10 @@ struct sub_effort {
     std::size_t iterations = 0; ///< of the simplex method, but for the relaxation at hand
 };
 
-/// What all parts of one search share. Of its members only those that say so change while it goes on, and those may be
-/// used from any thread.
+/// What all components of one search share. Only members whose comment says so change while it goes on, and those may
+/// be used from any thread.
 struct context {
-    const problem* task = nullptr;
+    const search::problem* instance = nullptr;
     const solve_options* options = nullptr;
     control* limits = nullptr;
     incumbents* best = nullptr;
@@ -77,8 +77,8 @@ struct context {
     /// By how much a better point is better at least.
     [[nodiscard]] double least_gain(double objective) const {
         constexpr double share = 0.1;
-        const double step = task->objective_step;
-        const double slack = task->tolerances.slack(objective);
+        const double step = instance->objective_step;
+        const double slack = instance->tolerances.slack(objective);
         return step > slack ? step - 0.5 * slack : share * slack;
     }
     [[nodiscard]] double wanted_gap(double objective) const {
@@ -91,16 +91,16 @@ struct context {
         double sum = -limit;
         for (const auto& e : entries)
             sum += e.coefficient * witness_point[e.column];
-        if (sum > task->tolerances.slack(limit)) witness_lost("a cut");
+        if (sum > instance->tolerances.slack(limit)) witness_lost("a cut");
     }
     /// The bounds are those of a part of the tree that `decisions` lead to.
     void watch(const domains& d, std::span<const literal> decisions, double cutoff, const char* place) const {
         if (witness_point.empty() || cutoff < witness_objective || limits->finished()) return;
         for (const auto& l : decisions)
-            if (!holds_at(l, witness_point[column_of(l.bound)], task->tolerances.integrality)) return;
+            if (!holds_at(l, witness_point[column_of(l.bound)], instance->tolerances.integrality)) return;
         for (std::size_t j = 0; j < d.columns(); ++j)
-            if (witness_point[j] < d.lower(j) - task->tolerances.slack(d.lower(j)) ||
-                witness_point[j] > d.upper(j) + task->tolerances.slack(d.upper(j)))
+            if (witness_point[j] < d.lower(j) - instance->tolerances.slack(d.lower(j)) ||
+                witness_point[j] > d.upper(j) + instance->tolerances.slack(d.upper(j)))
                 return witness_lost(place);
     }
 };

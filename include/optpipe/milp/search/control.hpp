@@ -24,7 +24,7 @@ public:
 
     /// `above`: of the search that this one is a part of, which holds what this one holds.
     explicit control(const solve_options& options, control* above = nullptr)
-        : above_{above}, start_{clock::now()}, deadline_{deadline_of(start_, options.time_limit)},
+        : parent_{above}, start_{clock::now()}, deadline_{deadline_of(start_, options.time_limit)},
           node_limit_{options.node_limit}, memory_limit_{options.memory_limit}, counts_matter_{!options.deterministic},
           user_stop_{options.stop, forward{&source_, &asked_}} {}
     control(const control&) = delete;
@@ -58,7 +58,7 @@ public:
         source_.request_stop();
         return true;
     }
-    /// The search is through.
+    /// The search has finished.
     void finish() {
         finished_.store(true);
         source_.request_stop();
@@ -74,7 +74,7 @@ public:
     void count_conflicts(std::size_t n) { conflicts_.fetch_add(n, std::memory_order_relaxed); }
     /// The search holds so many bytes more than before.
     void charge(std::ptrdiff_t change) {
-        if (above_ != nullptr) above_->charge(change);
+        if (parent_ != nullptr) parent_->charge(change);
         const auto held = memory_.fetch_add(change, std::memory_order_relaxed) + change;
         auto peak = peak_.load(std::memory_order_relaxed);
         while (held > peak && !peak_.compare_exchange_weak(peak, held, std::memory_order_relaxed)) {
@@ -84,14 +84,14 @@ public:
     /// How much more it may hold.
     [[nodiscard]] std::size_t memory_left() const {
         const auto left = countable() - std::min(countable(), memory());
-        return above_ != nullptr ? std::min(left, above_->memory_left()) : left;
+        return parent_ != nullptr ? std::min(left, parent_->memory_left()) : left;
     }
     /// By how much one relaxation may grow before it is looked at again, as others may grow at the same time.
     /// Unlimited in deterministic mode, where it mustn't depend on what others have done so far.
     [[nodiscard]] std::size_t memory_left_for_one() const {
         if (!limits_memory() || !counts_matter_) return std::numeric_limits<std::size_t>::max();
         const auto share = memory_left() / relaxations_.load(std::memory_order_relaxed);
-        return above_ != nullptr ? std::min(share, above_->memory_left_for_one()) : share;
+        return parent_ != nullptr ? std::min(share, parent_->memory_left_for_one()) : share;
     }
     /// How many relaxations may be solved at the same time, at least one.
     void expect_relaxations(std::size_t count) { relaxations_.store(count, std::memory_order_relaxed); }
@@ -129,7 +129,7 @@ private:
         if (!reason_) reason_ = why;
     }
 
-    control* above_;
+    control* parent_;
     clock::time_point start_;
     clock::time_point deadline_;
     std::size_t node_limit_;

@@ -7,12 +7,12 @@
 #include "optpipe/milp/result.hpp"
 #include "optpipe/milp/search/context.hpp"
 #include "optpipe/milp/search/given_hooks.hpp"
-#include "optpipe/milp/search/integral.hpp"
+#include "optpipe/milp/search/implied_integers.hpp"
 #include "optpipe/milp/search/memory_share.hpp"
+#include "optpipe/milp/search/parallel/tree_search.hpp"
 #include "optpipe/milp/search/reduction.hpp"
 #include "optpipe/milp/search/reporter.hpp"
 #include "optpipe/milp/search/root.hpp"
-#include "optpipe/milp/search/team.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -31,7 +31,7 @@ namespace optpipe::milp::search {
     const auto all = m.all_variables();
     std::size_t integers = 0;
     for (const variable x : all)
-        integers += m.is_integer(x) ? 1 : 0;
+        if (m.is_integer(x)) ++integers;
     return {m.variables(), integers, m.rows(), m.nonzeros()};
 }
 
@@ -40,18 +40,56 @@ class driver {
 public:
     /// `above`: of the search that this one is a part of.
     driver(const model& given, const solve_options& options, given_hooks hooks, control* above = nullptr)
-        : given_{&given}, options_{&options}, hooks_{std::move(hooks)}, limits_{options, above},
-          best_{given, options.tolerance, options.board}, reporter_{given, options, limits_, best_} {
+        : given_{&given}, options_{&options}, is_part_{above != nullptr}, hooks_{std::move(hooks)},
+          limits_{options, above}, best_{given, options.tolerance, options.shared}, reporter_{given, options, limits_,
+                                                                                              best_} {
         result_.stats.given = result_.stats.presolved = size_of(given);
     }
 
     result solve() {
         if (hooks_.first_solution && best_.offer(*hooks_.first_solution)) reporter_.tell(true);
         search();
+        const bool denied = limits_.finished() && !unbounded_ && !best_.exists();
+        if (denied && !is_part_ && !crossed_bounds())
+            if (auto found = search_relaxed()) return std::move(*found);
         return conclude();
     }
 
 private:
+    /// A model is infeasible only if it stays so with its sides moved by their tolerance: what a first search denies is
+    /// searched again with half of that, for points that are taken with the other half. With no more nodes than the
+    /// first time, and without what has no such limit.
+    std::optional<result> search_relaxed() {
+        constexpr double half = 0.5;
+        constexpr double rest = 0.499;
+        const auto m = relaxed_model(*given_, {{half * options_->tolerance.relative}});
+        auto options = remaining_options();
+        options.node_limit = limits_.nodes() + 1;
+        options.conflict_search = false;
+        options.tolerance = {rest * options_->tolerance.relative};
+        driver second{m, options, {}};
+        second.is_part_ = true;
+        auto found = second.solve();
+        if (!found.incumbent || !best_.offer(*found.incumbent)) return std::nullopt;
+        found.stats.given = result_.stats.given;
+        if (const auto* early = std::get_if<stopped>(&found.why); early && early->why == limit::nodes)
+            found.why = stopped{limit::numerics};
+        return found;
+    }
+    [[nodiscard]] static model relaxed_model(model m, const feasibility& by) {
+        for (const variable x : m.all_variables())
+            if (!m.is_integer(x)) m.set_bounds(x, m.lower(x) - by.slack(m.lower(x)), m.upper(x) + by.slack(m.upper(x)));
+        for (const row r : m.all_rows())
+            m.set_bounds(r, m.row_lower(r) - by.slack(m.row_lower(r)), m.row_upper(r) + by.slack(m.row_upper(r)));
+        return m;
+    }
+    [[nodiscard]] solve_options remaining_options() const {
+        auto options = *options_;
+        options.time_limit =
+            std::chrono::duration<double>{std::max(0.0, options_->time_limit.count() - limits_.seconds())};
+        return options;
+    }
+
     void search() {
         if (crossed_bounds()) return limits_.finish();
         if (limits_.memory_left() < least_memory()) {
@@ -70,16 +108,16 @@ private:
             prepare();
             if (restart == 0) result_.stats.presolved = size_of(reduction_.model());
             root_node root{context_};
-            root.report = [this](double bound) { know(bound); };
+            root.report = [this](double bound) { update_bound(bound); };
             const auto outcome = root.process();
             result_.stats.cuts += root.cuts();
-            know(root.bound());
+            update_bound(root.bound());
             if (outcome == root_outcome::closed) return limits_.finish();
             if (outcome == root_outcome::unbounded) return settle_unbounded();
             if (outcome == root_outcome::stopped) return;
-            if (restart >= options_->restarts || !root.has_shrunk()) return run_team(root);
+            if (restart >= options_->restarts || !root.is_reduced_enough()) return run_tree_search(root);
             ++result_.stats.restarts;
-            reduction_.tighten(root.engine().bounds(), task_);
+            reduction_.tighten(root.engine().bounds(), problem_);
         }
     }
     /// For the models that presolve makes of the given one; they are there for a while even if little is left of them.
@@ -91,35 +129,36 @@ private:
     /// Cuts of the user are rows in terms of the given model, and may cut off what dual reductions keep.
     presolve_status reduce() {
         const bool keeps_rows = static_cast<bool>(hooks_.cuts_at);
-        return options_->presolve ? reduction_.reduce(keeps_rows, limits_) : presolve_status::reduced;
+        return options_->presolve ? reduction_.reduce(keeps_rows, feasible(), limits_) : presolve_status::reduced;
     }
 
+    [[nodiscard]] feasibility feasible() const { return {options_->tolerance}; }
     [[nodiscard]] numbers tolerances() const { return {options_->tolerance.relative, options_->tolerance.relative}; }
     void prepare() {
-        task_ = problem_of(reduction_.model(), tolerances());
+        problem_ = problem_of(reduction_.model(), tolerances(), reduction_.noise());
         set_witness();
-        if (!hooks_.cuts_at && task_.has_integers()) take_implied_integers();
-        make_rows_whole(task_);
-        task_.objective_step = find_objective_step(task_);
+        if (!hooks_.cuts_at && problem_.has_integers()) take_implied_integers();
+        make_rows_integral(problem_);
+        problem_.objective_step = find_objective_step(problem_);
         auto& c = context_;
-        c.task = &task_;
+        c.instance = &problem_;
         c.options = options_;
         c.limits = &limits_;
         c.best = &best_;
         c.ceiling = ceiling_;
-        c.shift = task_.direction * (reduction_.model().offset() - given_->offset());
-        c.to_given = [this](std::span<const double> values) { return reduction_.restore(task_.to_model(values)); };
+        c.shift = problem_.direction * (reduction_.model().offset() - given_->offset());
+        c.to_given = [this](std::span<const double> values) { return reduction_.restore(problem_.to_model(values)); };
         c.on_incumbent = [this] { reporter_.tell(true); };
         c.solve_sub = [this](const model& m, sub_effort most, double cutoff) { return solve_sub(m, most, cutoff); };
         c.help = help();
-        memory_.set(reduction_.bytes() + task_.bytes());
-        if (!c.witness_point.empty()) c.witness_objective = task_.objective_of(c.witness_point);
+        memory_.set(reduction_.bytes() + problem_.bytes());
+        if (!c.witness_point.empty()) c.witness_objective = problem_.objective_of(c.witness_point);
         c.witness_lost = hooks_.witness_lost;
     }
     [[nodiscard]] guidance help() {
         guidance h;
         if (!hooks_.priorities.empty()) h.priorities = reduction_.pick(hooks_.priorities);
-        if (hooks_.bound) h.bound = task_.direction * (*hooks_.bound - given_->offset()) - context_.shift;
+        if (hooks_.bound) h.bound = problem_.direction * (*hooks_.bound - given_->offset()) - context_.shift;
         if (hooks_.solution_near)
             h.solution_near = [this](std::span<const double> point) {
                 return hooks_.solution_near(relaxed_point(point));
@@ -127,11 +166,11 @@ private:
         if (hooks_.cuts_at) h.cuts_at = [this](std::span<const double> point) { return user_cuts(point); };
         return h;
     }
-    /// Of a relaxation, in terms of the given model; whole values aren't rounded.
+    /// A relaxation's point in terms of the given model; integers aren't rounded.
     [[nodiscard]] std::vector<double> relaxed_point(std::span<const double> point) const {
         std::vector<double> values(point.begin(), point.end());
         for (std::size_t j = 0; j < values.size(); ++j)
-            values[j] *= task_.unit[j];
+            values[j] *= problem_.unit[j];
         return reduction_.restore(std::move(values));
     }
     /// Columns have the unit of the model here: no integers are implied where cuts are the user's.
@@ -155,16 +194,16 @@ private:
         auto point = reduction_.project(hooks_.witness);
         if (check(reduction_.model(), point, options_->tolerance).empty()) context_.witness_point = std::move(point);
     }
-    /// Unless the witness is none of the points with whole columns.
+    /// Unless the witness isn't integral in these columns.
     void take_implied_integers() {
-        auto whole = task_;
+        auto whole = problem_;
         if (implied_integers{whole}.apply() == 0) return;
         auto point = context_.witness_point;
         if (!point.empty()) point = whole.from_model(point);
         for (std::size_t j = 0; j < point.size(); ++j)
-            if (whole.is_whole(j) && std::abs(point[j] - std::round(point[j])) > options_->tolerance.at(1.0)) return;
+            if (whole.is_integral(j) && std::abs(point[j] - std::round(point[j])) > options_->tolerance.at(1.0)) return;
         context_.witness_point = std::move(point);
-        task_ = std::move(whole);
+        problem_ = std::move(whole);
     }
     /// A neighbourhood, in terms of the problem at hand, where only points within the cutoff count.
     std::optional<std::vector<double>> solve_sub(const model& m, sub_effort most, double cutoff) {
@@ -190,26 +229,24 @@ private:
         limits_.count_iterations(found.stats.lp_iterations);
         return std::move(found.incumbent);
     }
-    void run_team(root_node& root) {
-        team t{context_, root.take_prover()};
+    void run_tree_search(root_node& root) {
+        parallel_tree_search t{context_, root.take_prover()};
         t.report = [this](double bound) {
-            know(bound);
+            update_bound(bound);
             reporter_.tell(false);
         };
         if (root.has_lp()) {
-            t.plant(root.engine(), root.lp(), root.first_node());
+            t.start_tree(root.engine(), root.lp(), root.first_node());
             root.forget_relaxation();
         }
         t.run();
-        know(t.bound());
+        update_bound(t.bound());
     }
-    void know(double bound) { reporter_.raise_bound(bound + context_.shift); }
+    void update_bound(double bound) { reporter_.raise_bound(bound + context_.shift); }
 
     /// By more than the tolerance.
     [[nodiscard]] bool crossed_bounds() const {
-        const auto cross = [this](double lower, double upper) {
-            return lower > upper + options_->tolerance.at(std::max(1.0, std::abs(lower)));
-        };
+        const auto cross = [this](double lower, double upper) { return feasible().cross(lower, upper); };
         for (const variable x : given_->all_variables())
             if (cross(given_->lower(x), given_->upper(x))) return true;
         for (const row r : given_->all_rows())
@@ -236,11 +273,9 @@ private:
     }
     [[nodiscard]] result any_solution(model m) const {
         m.set_objective({});
-        auto options = *options_;
-        options.time_limit =
-            std::chrono::duration<double>{std::max(0.0, options_->time_limit.count() - limits_.seconds())};
+        auto options = remaining_options();
         options.on_progress = {};
-        options.board = nullptr;
+        options.shared = nullptr;
         return driver{m, options, {}}.solve();
     }
 
@@ -271,29 +306,27 @@ private:
         r.stats.history.push_back({r.stats.seconds, r.objective, r.bound});
         return std::move(result_);
     }
-    /// Nothing is left below the cutoff: that is an optimum, unless the user wanted less.
+    /// Nothing is left below the cutoff: that is an optimum within the gap that the user asked for.
     void conclude_finished() {
         const double objective = best_.objective();
         const double exact = std::min(
             objective, std::max(reporter_.bound(), context_.cutoff_below(objective - context_.shift) + context_.shift));
         const bool gap_wanted = options_->absolute_gap > 0.0 || options_->relative_gap > 0.0;
         const bool is_gap = gap_wanted && context_.gap_decides(objective - context_.shift) && exact < objective;
-        if (is_gap)
-            result_.why = stopped{limit::gap};
-        else
-            result_.why = optimal{};
+        result_.why = optimal{};
         result_.bound = reporter_.in_model(is_gap ? exact : objective);
     }
 
     const model* given_;
     const solve_options* options_;
+    bool is_part_;
     given_hooks hooks_;
     control limits_;
     memory_share memory_{limits_};
     incumbents best_;
     reporter reporter_;
     reduction reduction_;
-    problem task_;
+    problem problem_;
     context context_;
     result result_;
     double ceiling_ = infinity;

@@ -25,7 +25,7 @@ template <class Hooks> concept gives_priorities = requires(const Hooks& h, varia
     { h.branching_priority(x) } -> std::convertible_to<int>;
 };
 /// `std::vector<constraint> cuts_at(std::span<const double> point) const`: rows, the point of a relaxation being given,
-/// with integers that aren't whole. Asked at the root and, less often, at nodes of the tree; each row holds in all of
+/// with fractional integers. Asked at the root and, less often, at nodes of the tree; each row holds in all of
 /// it.
 template <class Hooks> concept gives_cuts = requires(const Hooks& h, std::span<const double> point) {
     { h.cuts_at(point) } -> std::convertible_to<std::vector<constraint>>;

@@ -22,9 +22,9 @@ namespace optpipe::milp::search {
 /// may be called from any thread.
 class incumbents {
 public:
-    incumbents(const model& given, optpipe::tolerance tolerance, incumbent_board* board)
-        : given_{&given}, tolerance_{tolerance}, board_{board}, sign_{given.direction() == sense::maximize ? -1.0
-                                                                                                           : 1.0} {}
+    incumbents(const model& given, optpipe::tolerance tolerance, shared_incumbent* shared)
+        : given_{&given}, tolerance_{tolerance}, shared_{shared}, sign_{given.direction() == sense::maximize ? -1.0
+                                                                                                             : 1.0} {}
 
     /// Minimized, without the model's offset; infinite while there is none.
     [[nodiscard]] double objective() const { return objective_.load(std::memory_order_acquire); }
@@ -39,12 +39,12 @@ public:
     /// model.
     [[nodiscard]] std::optional<solution> verified(std::vector<double> values) const {
         if (values.size() != given_->variables()) return std::nullopt;
-        auto tidy = values;
+        auto normalize = values;
         for (const variable x : given_->all_variables())
-            tidy[x.position()] = nudged(x, values[x.position()]);
+            normalize[x.position()] = nudged(x, values[x.position()]);
         // What a value is off its bound by may be what a row with a large coefficient needs.
-        if (check(*given_, tidy, tolerance_).empty())
-            values = std::move(tidy);
+        if (check(*given_, normalize, tolerance_).empty())
+            values = std::move(normalize);
         else if (!check(*given_, values, tolerance_).empty())
             return std::nullopt;
         const double objective = sign_ * (objective_value(*given_, values) - given_->offset());
@@ -58,7 +58,7 @@ public:
         const std::scoped_lock lock{mutex_};
         if (objective >= objective_.load(std::memory_order_relaxed)) return false;
         values_ = std::move(values);
-        if (board_ != nullptr) board_->write({objective_value(*given_, *values_), *values_});
+        if (shared_ != nullptr) shared_->write({objective_value(*given_, *values_), *values_});
         objective_.store(objective, std::memory_order_release);
         found_.fetch_add(1, std::memory_order_relaxed);
         return true;
@@ -76,7 +76,7 @@ private:
 
     const model* given_;
     optpipe::tolerance tolerance_;
-    incumbent_board* board_;
+    shared_incumbent* shared_;
     double sign_;
     mutable std::mutex mutex_;
     std::optional<std::vector<double>> values_;

@@ -1,28 +1,30 @@
 #pragma once
 
-#include <algorithm>
+#include "optpipe/milp/feasibility.hpp"
+
 #include <cmath>
 
 namespace optpipe::milp::search {
 
-/// What the search takes for equal.
+/// What the search takes for equal; what counts as feasible is said in `feasibility`.
 struct numbers {
     /// How far a row or bound may be missed, times its size (at least 1).
     double feasibility = 1e-6;
     double integrality = 1e-6;
     /// Smaller coefficients count as 0.
     double zero = 1e-9;
-    /// Sides of rows, times their size (at least 1), may be off by this much: they have been computed. What contradicts
-    /// itself by no more isn't infeasible.
+    /// Sides of rows, times their size (at least 1), may be off by this much: users compute them. What contradicts
+    /// itself by no more isn't infeasible. What presolve's own arithmetic adds is known row by row.
     double noise = 1e-9;
     /// A bound of a continuous column moves only by more than this share of the distance to the other bound.
     double least_move = 1e-4;
     /// Bounds beyond that are not worth having: rows may creep towards them for ever.
     double huge = 1e10;
 
-    [[nodiscard]] double slack(double scale) const { return feasibility * std::max(1.0, std::abs(scale)); }
+    [[nodiscard]] milp::feasibility rule() const { return {{feasibility}}; }
+    [[nodiscard]] double slack(double scale) const { return feasibility * milp::feasibility::scale(scale); }
     [[nodiscard]] double noise_at(double side) const {
-        return std::isfinite(side) ? noise * std::max(1.0, std::abs(side)) : 0.0;
+        return std::isfinite(side) ? noise * milp::feasibility::scale(side) : 0.0;
     }
 };
 

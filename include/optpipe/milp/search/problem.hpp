@@ -17,8 +17,8 @@ namespace optpipe::milp::search {
 enum class column_kind : unsigned char {
     continuous,
     integer,
-    /// Continuous in the model; but whatever whole values the integers take, some best point has it whole as well. It
-    /// is propagated and learned from like an integer, and never branched on.
+    /// Continuous in the model; but for all values of the integers some best point has it integral as well. It is
+    /// propagated and learned from like an integer, and never branched on.
     implied,
 };
 
@@ -39,14 +39,16 @@ struct sparse_row {
 struct problem {
     std::vector<double> lower, upper, cost;
     std::vector<column_kind> kind;
-    /// For implied columns: whether its upper end is the better one wherever rows leave it a choice.
-    std::vector<unsigned char> goes_up;
+    /// For implied columns: whether the upper bound is the better one where rows allow both.
+    std::vector<unsigned char> prefers_upper;
     /// Value in the model = unit · value here.
     std::vector<double> unit;
 
     std::vector<std::size_t> row_start{0};
     std::vector<entry> entries;
     std::vector<double> row_lower, row_upper;
+    /// What the sides may be off by, as they have been computed.
+    std::vector<double> row_noise;
 
     double offset = 0.0;
     /// -1 where the model maximizes.
@@ -60,7 +62,7 @@ struct problem {
     [[nodiscard]] std::span<const entry> row_entries(std::size_t i) const {
         return std::span{entries}.subspan(row_start[i], row_start[i + 1] - row_start[i]);
     }
-    [[nodiscard]] bool is_whole(std::size_t j) const { return kind[j] != column_kind::continuous; }
+    [[nodiscard]] bool is_integral(std::size_t j) const { return kind[j] != column_kind::continuous; }
     [[nodiscard]] bool is_integer(std::size_t j) const { return kind[j] == column_kind::integer; }
     [[nodiscard]] bool has(column_kind wanted) const {
         return std::find(kind.begin(), kind.end(), wanted) != kind.end();
@@ -69,14 +71,16 @@ struct problem {
     [[nodiscard]] bool is_binary(std::size_t j) const { return is_integer(j) && lower[j] == 0.0 && upper[j] == 1.0; }
 
     [[nodiscard]] std::size_t bytes() const {
-        return bytes_of(lower, upper, cost, kind, goes_up, unit, row_start, entries, row_lower, row_upper);
+        return bytes_of(lower, upper, cost, kind, prefers_upper, unit, row_start, entries, row_lower, row_upper,
+                        row_noise);
     }
 
-    void add_row(std::span<const entry> terms, double low, double up) {
+    void add_row(std::span<const entry> terms, double low, double up, double noise = 0.0) {
         entries.insert(entries.end(), terms.begin(), terms.end());
         row_start.push_back(entries.size());
         row_lower.push_back(low);
         row_upper.push_back(up);
+        row_noise.push_back(noise);
     }
 
     /// In the search's own direction, without the offset of the model.
@@ -109,26 +113,34 @@ struct problem {
     }
 };
 
-[[nodiscard]] inline problem problem_of(const model& m, const numbers& tolerances = {}) {
+[[nodiscard]] inline problem problem_of(const model& m, const numbers& tolerances = {},
+                                        std::span<const double> noise = {}) {
     problem p;
     p.tolerances = tolerances;
     p.direction = m.direction() == sense::maximize ? -1.0 : 1.0;
     p.offset = m.offset();
     for (const variable x : m.all_variables()) {
         const bool whole = m.is_integer(x);
-        p.lower.push_back(whole ? std::ceil(m.lower(x) - tolerances.integrality) : m.lower(x));
-        p.upper.push_back(whole ? std::floor(m.upper(x) + tolerances.integrality) : m.upper(x));
+        p.lower.push_back(whole ? tolerances.rule().rounded_up(m.lower(x)) : m.lower(x));
+        p.upper.push_back(whole ? tolerances.rule().rounded_down(m.upper(x)) : m.upper(x));
         p.cost.push_back(p.direction * m.cost(x));
         p.kind.push_back(whole ? column_kind::integer : column_kind::continuous);
         p.unit.push_back(1.0);
-        p.goes_up.push_back(0);
+        p.prefers_upper.push_back(0);
     }
     std::vector<entry> terms;
     for (const row r : m.all_rows()) {
         terms.clear();
         for (const auto& t : m.terms(r))
             terms.push_back({t.column.value(), t.coefficient});
-        p.add_row(terms, m.row_lower(r), m.row_upper(r));
+        const double off = noise.empty() ? 0.0 : noise[r.position()];
+        const double low = m.row_lower(r), up = m.row_upper(r);
+        // What is more than the search allows for anyway must not cost a point.
+        const bool widens = off > std::max(tolerances.noise_at(low), tolerances.noise_at(up));
+        if (widens)
+            p.add_row(terms, low - off, up + off);
+        else
+            p.add_row(terms, low, up, off);
     }
     return p;
 }

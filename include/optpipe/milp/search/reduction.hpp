@@ -5,9 +5,9 @@
 #include "optpipe/milp/model.hpp"
 #include "optpipe/milp/presolve.hpp"
 #include "optpipe/milp/search/control.hpp"
-#include "optpipe/milp/search/domains.hpp"
-#include "optpipe/milp/search/integral.hpp"
+#include "optpipe/milp/search/implied_integers.hpp"
 #include "optpipe/milp/search/problem.hpp"
+#include "optpipe/milp/search/propagation/domains.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -24,6 +24,7 @@ public:
     void start(const milp::model& given) {
         steps_.clear();
         model_ = given;
+        noise_.clear();
         const auto middle = [](double lower, double upper) { return lower + (upper - lower) / 2.0; };
         for (const variable x : model_.all_variables())
             if (model_.lower(x) > model_.upper(x)) set_both(x, middle(model_.lower(x), model_.upper(x)));
@@ -31,8 +32,8 @@ public:
             if (model_.row_lower(r) > model_.row_upper(r))
                 set_both(r, middle(model_.row_lower(r), model_.row_upper(r)));
     }
-    /// Takes over bounds that `implied_integers` found to be whole but for the noise, before presolve carries what is
-    /// off into other rows.
+    /// Takes over bounds that `implied_integers` found to be integral but for the noise, before presolve carries what
+    /// is off into other rows.
     void settle_on_grid(const numbers& tolerances) {
         auto whole = problem_of(model_, tolerances);
         if (!whole.has_integers() || implied_integers{whole}.apply() == 0) return;
@@ -43,6 +44,8 @@ public:
         }
     }
     [[nodiscard]] const milp::model& model() const { return model_; }
+    /// What the sides of its rows may be off by; empty: nothing.
+    [[nodiscard]] const std::vector<double>& noise() const { return noise_; }
     [[nodiscard]] std::size_t bytes() const {
         auto sum = model_.bytes();
         for (const auto& step : steps_)
@@ -51,15 +54,18 @@ public:
     }
 
     /// `keeps_rows`: rows in terms of the original can be translated afterwards, and no feasible point is lost.
-    presolve_status reduce(bool keeps_rows, const control& c) {
+    presolve_status reduce(bool keeps_rows, const feasibility& feasible, const control& c) {
         presolve_options options;
         options.dual_reductions = options.many_to_one = !keeps_rows;
         options.deadline = c.deadline();
         options.stop = c.token();
+        options.margins.feasible = feasible;
+        options.noise = noise_;
         auto step = presolve(model_, options);
         const auto status = step.status();
         if (status == presolve_status::infeasible) return status;
         model_ = step.model();
+        noise_ = step.noise();
         steps_.push_back(std::move(step));
         return status;
     }
@@ -108,6 +114,7 @@ private:
     template <class Place> void set_both(Place at, double value) { model_.set_bounds(at, value, value); }
 
     milp::model model_;
+    std::vector<double> noise_;
     std::vector<presolve_result> steps_;
 };
 

@@ -1,17 +1,17 @@
 #pragma once
 
+#include "optpipe/milp/search/conflict/prover.hpp"
 #include "optpipe/milp/search/context.hpp"
-#include "optpipe/milp/search/crew.hpp"
 #include "optpipe/milp/search/cuts/implied_bounds.hpp"
 #include "optpipe/milp/search/cuts/separation.hpp"
-#include "optpipe/milp/search/heuristics/schedule.hpp"
+#include "optpipe/milp/search/heuristics/controller.hpp"
 #include "optpipe/milp/search/memory_share.hpp"
-#include "optpipe/milp/search/node.hpp"
-#include "optpipe/milp/search/proof.hpp"
-#include "optpipe/milp/search/propagator.hpp"
-#include "optpipe/milp/search/prover.hpp"
-#include "optpipe/milp/search/relaxation.hpp"
-#include "optpipe/milp/search/tree.hpp"
+#include "optpipe/milp/search/parallel/workers.hpp"
+#include "optpipe/milp/search/propagation/propagator.hpp"
+#include "optpipe/milp/search/tree/node.hpp"
+#include "optpipe/milp/search/tree/proof_row.hpp"
+#include "optpipe/milp/search/tree/relaxation.hpp"
+#include "optpipe/milp/search/tree/tree_worker.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -35,13 +35,13 @@ enum class root_outcome : unsigned char {
 /// The work before the tree: propagation, a first run of the prover, the relaxation with its cuts, heuristics.
 class root_node {
 public:
-    explicit root_node(const context& c) : context_{&c}, engine_{*c.task}, tree_share_{*c.limits} {
+    explicit root_node(const context& c) : context_{&c}, engine_{*c.instance}, tree_share_{*c.limits} {
         tree_share_.set(engine_.bytes());
     }
 
     [[nodiscard]] propagator& engine() { return engine_; }
     [[nodiscard]] relaxation& lp() { return *lp_; }
-    /// For who has made copies.
+    /// Once copies have been made.
     void forget_relaxation() {
         lp_.reset();
         tree_share_.set(engine_.bytes());
@@ -51,14 +51,14 @@ public:
     [[nodiscard]] double bound() const { return bound_; }
     [[nodiscard]] std::size_t cuts() const { return lp_ ? lp_->cuts().size() : 0; }
     /// Whether so many integers have been fixed that the problem is another one.
-    [[nodiscard]] bool has_shrunk() const {
+    [[nodiscard]] bool is_reduced_enough() const {
         constexpr std::size_t least_percent = 20;
-        const auto& p = *context_->task;
+        const auto& p = *context_->instance;
         std::size_t open = 0, fixed = 0;
         for (std::size_t j = 0; j < p.columns(); ++j) {
             if (!p.is_integer(j) || p.lower[j] >= p.upper[j]) continue;
             ++open;
-            fixed += engine_.bounds().is_fixed(j) ? 1 : 0;
+            if (engine_.bounds().is_fixed(j)) ++fixed;
         }
         return fixed * 100 > open * least_percent;
     }
@@ -66,7 +66,7 @@ public:
 
     /// Must be called where TBB may start tasks.
     root_outcome process() {
-        if (!context_->task->has_integers())
+        if (!context_->instance->has_integers())
             if (const auto outcome = solve_alone(); outcome != root_outcome::open) return outcome;
         engine_.set_cutoff(cutoff());
         if (!engine_.propagate()) return root_outcome::closed;
@@ -74,7 +74,7 @@ public:
         raise(engine_.least_objective());
         if (run_prover()) return root_outcome::closed;
         if (context_->limits->over()) return root_outcome::stopped;
-        if (!context_->options->tree_search && context_->task->has_integers()) return root_outcome::open;
+        if (!context_->options->tree_search && context_->instance->has_integers()) return root_outcome::open;
         const auto outcome = proves_in_parallel() ? process_in_parallel() : process_relaxation();
         return outcome == root_outcome::open ? run_heuristics() : outcome;
     }
@@ -88,17 +88,22 @@ public:
     [[nodiscard]] std::shared_ptr<const std::vector<double>> point() const { return point_; }
 
 private:
-    using workers = std::span<const std::unique_ptr<tree_worker>>;
+    using tree_workers = std::span<const std::unique_ptr<tree_worker>>;
 
     static constexpr std::size_t first_conflicts = 10'000;
     static constexpr std::size_t first_visits = 20'000'000;
-    /// With a second thread what takes longer waits for nobody.
+    /// No longer than so many times what the relaxation is expected to take, which may be all that is needed, or than
+    /// that once if there are continuous columns; but a few hundredths of a second in any case.
+    static constexpr std::size_t first_share = 10;
+    static constexpr std::size_t least_first_visits = 1'000'000;
+    /// With a second thread the prover goes on beside the relaxation, so its first run is short.
     static constexpr std::size_t first_visits_in_parallel = 200'000;
     static constexpr std::size_t first_conflicts_if_short = 500;
-    /// After so many conflicts without success the relaxation has its turn.
-    static constexpr std::size_t first_patience = 1'500;
-    static constexpr std::size_t conflicts_per_turn = 500;
-    static constexpr std::size_t visits_per_turn = 2'000'000;
+    /// The relaxation is next after so many conflicts without progress. That of a small problem takes so little
+    /// that it comes sooner.
+    static constexpr std::size_t first_stall_limit = 1'500;
+    static constexpr std::size_t conflicts_per_slice = 500;
+    static constexpr std::size_t visits_per_slice = 2'000'000;
     static constexpr std::size_t probing_effort = 5'000'000;
 
     [[nodiscard]] double cutoff() const { return context_->cutoff_below(context_->incumbent_objective()); }
@@ -111,32 +116,37 @@ private:
     /// Whether that was all.
     bool run_prover() {
         const double low = engine_.least_objective();
-        if (!context_->options->conflict_search || low == -infinity || !context_->task->has_integers()) return false;
-        if (context_->limits->memory_left() < engine_.bytes() + context_->task->bytes()) return false;
+        if (!context_->options->conflict_search || low == -infinity || !context_->instance->has_integers())
+            return false;
+        if (context_->limits->memory_left() < engine_.bytes() + context_->instance->bytes()) return false;
         prover_ = std::make_unique<prover>(*context_, low, greatest_objective(), context_->options->seed);
         prover_->take_cutoff(cutoff());
         prover_->take_bound(std::max(bound_, context_->help.bound));
-        const bool reals = context_->task->has(column_kind::continuous);
+        const bool reals = context_->instance->has(column_kind::continuous);
         const bool in_parallel = proves_in_parallel();
         const auto conflicts = reals || in_parallel ? first_conflicts_if_short : first_conflicts;
-        const auto visits = in_parallel ? first_visits_in_parallel : first_visits;
-        // The other has to wait: as long as it will take itself, whatever comes of it.
-        const auto fair = in_parallel ? 0 : std::min(visits, expected_effort());
+        const auto most = in_parallel ? first_visits_in_parallel : first_visits;
+        // On one thread the relaxation waits for the prover: for as long as it will take itself.
+        const auto fair = in_parallel ? 0 : std::min(most, expected_effort());
+        const auto share = reals ? 1 : first_share;
+        const auto visits = std::min(most, std::max(least_first_visits, share * expected_effort()));
+        const auto stall_limit = std::min(first_stall_limit, expected_effort());
+        const auto turn = std::min({visits, visits_per_slice, stall_limit * prover::visits_per_conflict});
         const auto goes_on = [&] {
             if (prover_->done() || prover_->stuck() || context_->limits->over()) return false;
             if (prover_->effort() < fair) return true;
             return prover_->conflicts() < conflicts && prover_->effort() < visits &&
-                   prover_->in_vain() < first_patience;
+                   prover_->stalled_conflicts() < stall_limit;
         };
         do
-            prover_->work(conflicts_per_turn, std::min(visits, visits_per_turn));
+            prover_->work(conflicts_per_slice, turn);
         while (goes_on());
         prover_->found().publish(*context_);
-        hear_prover();
+        merge_prover_results();
         engine_.set_cutoff(cutoff());
         return prover_->done();
     }
-    void hear_prover() {
+    void merge_prover_results() {
         if (!prover_) return;
         take_point(prover_->found().point);
         raise(prover_->bound());
@@ -145,7 +155,7 @@ private:
         double sum = 0.0;
         const auto& d = engine_.bounds();
         for (std::size_t j = 0; j < d.columns(); ++j)
-            if (const double cost = context_->task->cost[j]; cost != 0.0)
+            if (const double cost = context_->instance->cost[j]; cost != 0.0)
                 sum += cost * (cost > 0.0 ? d.upper(j) : d.lower(j));
         return std::min(sum, context_->incumbent_objective());
     }
@@ -153,14 +163,14 @@ private:
     /// Without integers the relaxation is all there is: open only if its answer doesn't stand up.
     root_outcome solve_alone() { return load_relaxation() ? solve_relaxation() : root_outcome::stopped; }
     root_outcome process_relaxation() {
-        const bool probes = context_->options->cuts && context_->task->has_integers();
+        const bool probes = context_->options->cuts && context_->instance->has_integers();
         if (probes && !implied_.probe(engine_, probing_effort)) return root_outcome::closed;
         return load_relaxation() ? solve_relaxation() : root_outcome::stopped;
     }
     /// False where there is no memory for it.
     bool load_relaxation() {
         if (context_->limits->memory_left() < expected_bytes()) return !context_->limits->end(limit::memory);
-        lp_ = std::make_unique<relaxation>(*context_->task, context_->options->seed);
+        lp_ = std::make_unique<relaxation>(*context_->instance, context_->options->seed);
         account();
         return true;
     }
@@ -168,12 +178,12 @@ private:
     [[nodiscard]] std::size_t expected_bytes() const {
         constexpr std::size_t per_term = 84;
         constexpr std::size_t per_line = 300;
-        const auto& p = *context_->task;
+        const auto& p = *context_->instance;
         return per_term * p.entries.size() + per_line * (p.rows() + p.columns());
     }
     /// Of solving the relaxation from scratch: about an iteration for each row and column.
     [[nodiscard]] std::size_t expected_effort() const {
-        const auto lines = context_->task->rows() + context_->task->columns();
+        const auto lines = context_->instance->rows() + context_->instance->columns();
         return relaxation::effort_of(lines, lines);
     }
     void account() { tree_share_.set(engine_.bytes() + lp_->bytes() + implied_.bytes()); }
@@ -184,36 +194,36 @@ private:
     /// The prover goes on while the relaxation is solved.
     root_outcome process_in_parallel() {
         auto outcome = root_outcome::stopped;
-        std::atomic<bool> is_through{false};
+        std::atomic<bool> is_finished{false};
         const auto job = [&](std::size_t k) {
             together([&] {
-                if (k == 1) return prove_until(is_through);
+                if (k == 1) return prove_until(is_finished);
                 outcome = process_relaxation();
-                is_through.store(true);
+                is_finished.store(true);
             });
         };
         context_->limits->expect_relaxations(2);
-        crew{2, job}.run(2);
-        hear_prover();
+        workers{2, job}.run(2);
+        merge_prover_results();
         if (prover_->done()) return root_outcome::closed;
         if (outcome != root_outcome::open) return outcome;
         engine_.set_cutoff(cutoff());
         return engine_.propagate() ? root_outcome::open : root_outcome::closed;
     }
-    void prove_until(const std::atomic<bool>& is_through) {
-        while (!is_through.load() && !prover_->done() && !prover_->stuck() && !context_->limits->over()) {
+    void prove_until(const std::atomic<bool>& is_finished) {
+        while (!is_finished.load() && !prover_->done() && !prover_->stuck() && !context_->limits->over()) {
             prover_->take_cutoff(cutoff());
-            prover_->work(conflicts_per_turn, visits_per_turn, &is_through);
+            prover_->work(conflicts_per_slice, visits_per_slice, &is_finished);
         }
         if (prover_->done()) context_->limits->finish();
     }
     /// Of two points, the better one stays.
     void take_point(const std::shared_ptr<const std::vector<double>>& other) {
-        const auto& p = *context_->task;
+        const auto& p = *context_->instance;
         if (other && (!point_ || p.objective_of(*other) < p.objective_of(*point_))) point_ = other;
     }
 
-    /// Dives and neighbourhoods; then what the incumbent says about the bounds.
+    /// Dives and neighbourhoods; then reduced-cost fixing with the incumbent.
     root_outcome run_heuristics() {
         const auto wanted = works_in_parallel() ? std::size_t{2} : 1;
         const auto count = std::min(wanted, context_->limits->memory_left() / (engine_.bytes() + lp_->bytes()));
@@ -225,57 +235,57 @@ private:
         if (prover_ && prover_->done()) return root_outcome::closed;
         for (const auto& w : all) {
             if (w->engine().refuted()) return root_outcome::closed;
-            for (const auto& fact : w->found().facts)
+            for (const auto& fact : w->found().global_bounds)
                 if (!engine_.imply_at_root(fact)) return root_outcome::closed;
         }
         return fix_by_reduced_costs() ? root_outcome::open : root_outcome::closed;
     }
-    /// Two workers share what finds first points; if there is one already, the second makes it better meanwhile. Who
-    /// has nothing left to do goes on with the proof.
-    void search_points(workers all) {
+    /// Two workers share what finds first points; if there is one already, the second
+    /// improves it meanwhile. The thread that has nothing left to do goes on with the proof.
+    void search_points(tree_workers all) {
         const bool improves = point_ && all.size() > 1;
-        run_on(all, [&](heuristic_schedule& schedule, tree_worker& w, const node& root, std::size_t k) {
+        run_on(all, [&](heuristic_controller& controller, tree_worker& w, const node& root, std::size_t k) {
             if (!improves)
-                schedule.points_at_root(w, root, k, all.size());
+                controller.points_at_root(w, root, k, all.size());
             else if (k == 0)
-                schedule.points_at_root(w, root);
+                controller.points_at_root(w, root);
             else
-                schedule.neighbours_at_root(w, root);
+                controller.neighbours_at_root(w, root);
         });
         if (!improves)
-            run_on(all.first(1), [](heuristic_schedule& schedule, tree_worker& w, const node& root, std::size_t) {
-                schedule.neighbours_at_root(w, root);
+            run_on(all.first(1), [](heuristic_controller& controller, tree_worker& w, const node& root, std::size_t) {
+                controller.neighbours_at_root(w, root);
             });
     }
-    template <class Part> void run_on(workers all, const Part& part) {
+    template <class Part> void run_on(tree_workers all, const Part& part) {
         node root;
         root.bound = bound_;
         const auto jobs = std::max<std::size_t>(all.size(), proves_in_parallel() ? 2 : 1);
         std::atomic<std::size_t> at_work{0}; // there may be fewer threads than jobs
-        std::atomic<bool> is_through{false};
+        std::atomic<bool> is_finished{false};
         const auto search = [&](std::size_t k) {
             if (k >= all.size()) return;
             all[k]->take_cutoff(cutoff());
             if (point_) all[k]->found().point = point_;
-            heuristic_schedule schedule{*context_, context_->options->seed};
-            part(schedule, *all[k], root, k);
+            heuristic_controller controller{*context_, context_->options->seed};
+            part(controller, *all[k], root, k);
         };
         const auto job = [&](std::size_t k) {
             at_work.fetch_add(1);
             together([&] { search(k); });
             if (at_work.fetch_sub(1) == 1)
-                is_through.store(true);
+                is_finished.store(true);
             else if (proves_in_parallel())
-                together([&] { prove_until(is_through); });
+                together([&] { prove_until(is_finished); });
         };
-        crew{jobs, job}.run(jobs);
+        workers{jobs, job}.run(jobs);
         for (const auto& w : all) {
             w->found().publish(*context_);
             take_point(w->found().point);
         }
-        hear_prover();
+        merge_prover_results();
     }
-    /// What fails here ends the work of the others.
+    /// An exception ends the work of the other threads.
     template <class Work> void together(const Work& work) {
         try {
             work();
@@ -301,13 +311,13 @@ private:
             return proves(lp_->solver().infeasibility_ray()) ? root_outcome::closed : root_outcome::open;
         raise(lp_->bound());
         if (status != lp_status::optimal) return root_outcome::open;
-        if (!context_->task->has_integers()) {
+        if (!context_->instance->has_integers()) {
             offer_point();
             if (bound_ > cutoff()) return root_outcome::closed;
         }
         round_point();
         if (!fix_by_reduced_costs()) return root_outcome::closed;
-        if (context_->options->cuts && context_->task->has_integers())
+        if (context_->options->cuts && context_->instance->has_integers())
             static_cast<void>(separation{*context_, engine_.bounds(), implied_}.run(*lp_, [&](double b) {
                 account();
                 raise(b);
@@ -316,31 +326,32 @@ private:
     }
     void round_point() {
         if (!context_->options->heuristics) return;
-        if (const auto values = round_by_locks(*context_->task, locks{*context_->task}, lp_->point())) offer(*values);
+        if (const auto values = round_by_locks(*context_->instance, locks{*context_->instance}, lp_->point()))
+            offer(*values);
     }
     /// The relaxation's point as it is.
     void offer_point() { offer(lp_->point()); }
     void offer(std::span<const double> values) {
-        finds found;
+        worker_results found;
         found.cutoff = cutoff();
         if (!found.offer(*context_, values)) return;
         point_ = found.point;
         found.publish(*context_);
     }
     bool proves(std::span<const double> ray) {
-        proof_row proof{*context_->task, lp_->cuts()};
+        proof_row proof{*context_->instance, lp_->cuts()};
         proof.build(ray, 0.0, infinity);
-        proof.tidy(engine_.bounds());
+        proof.normalize(engine_.bounds());
         return proof.contradicts(engine_.bounds());
     }
     /// False if nothing is left.
     bool fix_by_reduced_costs() {
         engine_.set_cutoff(cutoff());
-        if (cutoff() < infinity && lp_->solver().duals().size() == context_->task->rows() + lp_->cuts().size()) {
-            proof_row proof{*context_->task, lp_->cuts()};
+        if (cutoff() < infinity && lp_->solver().duals().size() == context_->instance->rows() + lp_->cuts().size()) {
+            proof_row proof{*context_->instance, lp_->cuts()};
             proof.build(lp_->solver().duals(), 1.0, cutoff());
-            proof.tidy(engine_.bounds());
-            if (!engine_.apply(proof.terms(), proof.limit())) return false;
+            proof.normalize(engine_.bounds());
+            if (!engine_.apply(proof.terms(), proof.safe_limit())) return false;
         }
         if (!engine_.propagate()) return false;
         context_->watch(engine_.bounds(), {}, cutoff(), "reduced costs at the root");

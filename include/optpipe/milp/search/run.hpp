@@ -8,7 +8,7 @@
 
 #include <utility>
 
-#if defined(OPTPIPE_MILP_COMPILED)
+#if defined(OPTPIPE_COMPILED)
 #define OPTPIPE_COMPILED_ONCE
 #else
 #define OPTPIPE_COMPILED_ONCE inline
@@ -16,7 +16,7 @@
 
 namespace optpipe::milp::search {
 
-/// The whole search behind one plain function. Where OPTPIPE_MILP_COMPILED is defined, one file of the program
+/// The whole search behind one plain function. Where OPTPIPE_COMPILED is defined, one file of the program
 /// includes this header, and all others only see the declaration in solve.hpp.
 OPTPIPE_COMPILED_ONCE result run(const model& m, const solve_options& options, given_hooks hooks) {
     return driver{m, options, std::move(hooks)}.solve();

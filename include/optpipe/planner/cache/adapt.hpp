@@ -47,8 +47,8 @@ inline void append_shifted(operation_sequence& to, const operation_sequence& all
 
 } // namespace detail
 
-/// The same order with more microbatches: the part of it between the first stage's forwards of microbatch `at` and of
-/// `at + period` is repeated as often as it takes. Executable where that part is one period of a steady state.
+/// The same order with more microbatches: the section between the first stage's forwards of microbatch `at` and of
+/// `at + period` is repeated as often as necessary. Executable if that section is one period of a steady state.
 [[nodiscard]] inline operation_sequence repeat_microbatches(const operation_sequence& all, std::size_t from,
                                                             std::size_t to, std::size_t at, std::size_t period) {
     const auto begin = detail::first_forward_of(all, at);
@@ -77,7 +77,7 @@ inline void append_shifted(operation_sequence& to, const operation_sequence& all
             result.push_back(drop_microbatches(all, from, to, kept));
         return result;
     }
-    for (const std::size_t period : {1, 2, 3, 4, 6, 8, 12})
+    for (const std::size_t period : {1u, 2u, 3u, 4u, 6u, 8u, 12u})
         for (const auto at : {(from - std::min(from, period)) / 2, from / 3, 2 * from / 3})
             if (at + period < from) {
                 auto repeated = repeat_microbatches(all, from, to, at, period);

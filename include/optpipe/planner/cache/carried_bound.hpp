@@ -1,6 +1,6 @@
 #pragma once
 
-#include "optpipe/planner/canonical.hpp"
+#include "optpipe/planner/cache/canonical.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -10,10 +10,10 @@
 namespace optpipe {
 namespace detail {
 
-/// What dividing by a unit may do to a number.
+/// The relative rounding error of a division by a unit.
 inline constexpr double unit_rounding = 1e-12;
 
-/// Whether no number of `a` is below its like in `b`.
+/// Whether every number of `a` is at least the corresponding one of `b`.
 inline bool at_least(const std::vector<double>& a, const std::vector<double>& b) {
     for (std::size_t i = 0; i < a.size(); ++i)
         if (a[i] < (1.0 - unit_rounding) * b[i]) return false;
@@ -36,11 +36,11 @@ inline double common_factor(const std::vector<double>& a, const std::vector<doub
            a.stashes.size() == b.stashes.size() && a.limits.size() == b.limits.size();
 }
 
-/// What a bound on `known` says about `asked`, both in canonical units; 0 for nothing.
+/// The bound for `asked` that a bound for `known` implies, both in canonical units; 0 if there is none.
 ///
 /// If `asked` has no fewer microbatches, no smaller stashes, no larger limits, and times of at least `f` times those of
-/// `known`, then each of its schedules, with the microbatches beyond those of `known` left out and stretched by 1/f, is
-/// one of `known` with objective / f: so no schedule of `asked` is below f × bound. The bound is shaved by what
+/// `known`, then each of its schedules, with the microbatches beyond those of `known` left out and times scaled by 1/f,
+/// is one of `known` with objective / f: so no schedule of `asked` is below f × bound. The bound is shaved by what
 /// rounding may have done to the numbers.
 [[nodiscard]] inline double carried_bound(const canonical_problem& known, double bound,
                                           const canonical_problem& asked) {

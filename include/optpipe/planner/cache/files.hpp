@@ -1,13 +1,10 @@
 #pragma once
 
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "optpipe/core/replace_file.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -35,23 +32,10 @@ inline std::optional<std::string> read_cache_file(const std::filesystem::path& p
     return text;
 }
 
-/// All or nothing, whatever other processes do: the text goes to a file of its own, which then takes the name. Whether
-/// it did.
+/// Atomic with respect to other processes: writes a temporary file and renames it. Whether that succeeded.
 inline bool write_cache_file(const std::filesystem::path& path, std::string_view text) {
-    auto name = path.string() + ".XXXXXX";
-    const int number = ::mkstemp(name.data());
-    if (number < 0) return false;
-    constexpr mode_t readable = 0644;
-    std::FILE* file = ::fdopen(number, "wb");
-    bool written = file != nullptr && ::fchmod(number, readable) == 0 &&
-                   std::fwrite(text.data(), 1, text.size(), file) == text.size();
-    if (file == nullptr)
-        ::close(number);
-    else
-        written = std::fclose(file) == 0 && written;
-    if (written && std::rename(name.c_str(), path.c_str()) == 0) return true;
-    std::remove(name.c_str());
-    return false;
+    temporary_file temporary{path.parent_path()};
+    return temporary.is_open() && temporary.write(text) && temporary.replace(path);
 }
 
 /// The plans in a folder, the latest first. None if there is no such folder.
@@ -76,8 +60,9 @@ inline std::vector<std::filesystem::path> cached_plans(const std::filesystem::pa
     return paths;
 }
 
-/// Removes all but the latest plans, and what writers that died have left.
+/// Removes all but the latest plans, and temporary files of crashed writers, those of earlier versions after an hour.
 inline void prune_cache_folder(const std::filesystem::path& folder, std::size_t most) {
+    remove_left_overs(folder);
     std::error_code ignored;
     const auto plans = cached_plans(folder);
     for (auto i = most; i < plans.size(); ++i)

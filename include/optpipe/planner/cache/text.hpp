@@ -1,7 +1,7 @@
 #pragma once
 
+#include "optpipe/planner/cache/canonical.hpp"
 #include "optpipe/planner/cache/entry.hpp"
-#include "optpipe/planner/canonical.hpp"
 #include "optpipe/schedule/operation.hpp"
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace optpipe {
 
-/// How entries are spelled: a line with the version, one line per field, and a line with a checksum of all before it;
+/// The format of entries: a line with the version, one line per field, and a line with a checksum of all before it;
 /// then the operations and their checksum. The first block is enough to tell whether an entry is of use.
 inline constexpr std::string_view cache_format = "optpipe.plan/1";
 
@@ -42,7 +42,7 @@ inline std::string with_checksum(std::string block) {
     return std::move(block) + "checksum " + print.text() + '\n';
 }
 
-/// Reads lines of words. The first thing that isn't as it should be makes all that follows fail.
+/// Reads lines of words. After the first error every further read fails.
 class cache_reader {
 public:
     explicit cache_reader(std::string_view text) : all_{text}, rest_{text} {}
@@ -92,7 +92,7 @@ public:
         words.remove_prefix(space == std::string_view::npos ? words.size() : space + 1);
         return word;
     }
-    /// The line that closes the block which began at `from`.
+    /// The line that ends the block that starts at `from`.
     void checksum(std::size_t from) {
         fingerprint print;
         print.add(all_.substr(from, position() - from));
@@ -114,8 +114,8 @@ inline bool is_printable(std::string_view text) {
     return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
 }
 
-/// The spelling of a shape that isn't what the rest of the entry says can only come from a forged file; then its plan
-/// is offered to a problem that refuses it.
+/// A shape that contradicts the rest of the entry can only come from a forged file; its plan then fails `validate`
+/// for the problem that it is offered for.
 inline bool makes_sense(const cache_entry& e) {
     constexpr std::size_t most = 1U << 24U;
     const bool counts = e.of.stages > 0 && e.of.stages <= most && e.of.microbatches > 0 && e.of.microbatches <= most;

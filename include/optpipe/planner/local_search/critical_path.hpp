@@ -9,8 +9,8 @@
 
 namespace optpipe::detail {
 
-/// The operations of a chain that leads without a gap from the begin to a given operation: what has to change if that
-/// one is to end sooner.
+/// A critical path: a chain of operations without a gap from the start to a given operation, which has to change if
+/// that one is to end earlier.
 class critical_path {
 public:
     using id = flat_pipeline::id;
@@ -22,7 +22,7 @@ public:
     void find(id last) {
         chain_.clear();
         const std::size_t most = 8 * p_->size();
-        for (id i = last; i != none && chain_.size() < most; i = reason(i))
+        for (id i = last; i != none && chain_.size() < most; i = predecessor(i))
             chain_.push_back(i);
     }
     /// From the last to the first.
@@ -32,22 +32,17 @@ private:
     bool binds(id before, double lag, id i) const {
         return before != none && times_->end(before) + lag >= times_->start(i);
     }
-    id input(id i) const {
+    /// The binding predecessor; none if it starts at 0.
+    id predecessor(id i) const {
         const auto& f = p_->facts(i);
-        if (f.kind == operation_kind::offload) return p_->sibling(i, operation_kind::forward);
-        if (f.kind == operation_kind::reload) return p_->sibling(i, operation_kind::offload);
-        if (!f.has_input) return none;
-        return f.kind == operation_kind::forward ? p_->on_stage(i, -1) : lanes_->gradient(p_->on_stage(i, 1));
-    }
-    /// What it waited for last; none if it starts at the begin.
-    id reason(id i) const {
-        const auto& f = p_->facts(i);
-        if (const id from = input(i); binds(from, f.hop, i)) return from;
-        if (is_gradient(f.kind) && lanes_->away(i))
-            if (const id back = p_->sibling(i, operation_kind::reload); binds(back, 0.0, i)) return back;
+        if (const id from = lanes_->input(i); binds(from, f.hop, i)) return from;
+        // Compute operations that it waits for are on its lane.
+        if (const id from = lanes_->own_input(i);
+            from != none && (is_transfer(f.kind) || is_transfer(p_->facts(from).kind)))
+            if (binds(from, 0.0, i)) return from;
         if (f.channel != none)
             if (const id before = lanes_->link_previous(i); binds(before, 0.0, i)) return before;
-        // The lane: what ran before it, or freed memory for it, or took memory before it.
+        // On the lane: the operation that ran, freed memory or acquired memory right before it.
         const bool transfer = is_transfer(f.kind);
         for (id here = lanes_->previous(lanes_->position(i), f.rank); here >= lanes_->begin(f.rank);
              here = lanes_->previous(here, f.rank)) {
@@ -55,7 +50,7 @@ private:
             const auto& g = p_->facts(before);
             if (times_->end(before) == times_->start(i)) return before;
             if (f.acquired > 0.0 && g.acquired > 0.0 && times_->start(before) == times_->start(i)) return before;
-            if (!p_->travels() && !transfer) return none;
+            if (!p_->offloads() && !transfer) return none;
             if (times_->end(before) + p_->mean_duration() * 16.0 < times_->start(i)) return none;
         }
         return none;

@@ -3,6 +3,7 @@
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +12,7 @@
 namespace optpipe::detail {
 
 /// A problem as flat arrays of plain numbers, for inner loops. Operations are numbered (stage · 6 + kind) ·
-/// microbatches + microbatch, so that what depends on what is a matter of adding constants.
+/// microbatches + microbatch, so that dependencies are additions of constants.
 class flat_pipeline {
 public:
     using id = std::int32_t;
@@ -31,6 +32,10 @@ public:
         operation_kind kind{};
         /// A forward of a later stage, a gradient of an earlier one.
         bool has_input = false;
+        /// What it waits for on its own stage, if its stash is kept and if it is offloaded, as differences of numbers;
+        /// 0: nothing.
+        id own_input = 0;
+        id own_input_if_offloaded = 0;
         /// Link direction that it must share with other ranks, or none.
         std::int32_t channel = none;
         /// Copy engine, for transfers.
@@ -52,7 +57,7 @@ public:
         number_channels(p);
         for (const stage s : p.graph.all_stages()) {
             const auto& c = p.costs[s];
-            travels_ = travels_ || c.can_offload();
+            offloads_ = offloads_ || c.can_offload();
             can_offload_.push_back(c.can_offload());
             optional_full_.push_back(split_ && c.weight_stash > c.activation);
             for (const auto kind : all_operation_kinds)
@@ -73,9 +78,9 @@ public:
     [[nodiscard]] bool span() const { return span_; }
     [[nodiscard]] bool split() const { return split_; }
     /// Whether any stage can be offloaded.
-    [[nodiscard]] bool travels() const { return travels_; }
+    [[nodiscard]] bool offloads() const { return offloads_; }
     [[nodiscard]] bool can_offload(id s) const { return can_offload_[at(s)] != 0; }
-    /// Whether one B may be worth more than I and W: not where splitting never takes more memory.
+    /// Whether one B may be better than I and W: only where splitting takes more memory.
     [[nodiscard]] bool full_may_pay(id s) const { return optional_full_[at(s)] != 0; }
     [[nodiscard]] double limit(id r) const { return limit_[at(r)]; }
     [[nodiscard]] double host_limit(id r) const { return host_limit_[at(r)]; }
@@ -132,11 +137,25 @@ private:
             }
         }
     }
+    void add_inputs(const problem& p, stage s, kind_facts& f) const {
+        for (const bool is_offloaded : {false, true})
+            for_each_dependency(p, {s, f.kind, microbatch{}}, is_offloaded,
+                                [&](const operation& before, duration delay) {
+                                    if (before.stage == s) {
+                                        const auto from = static_cast<id>(before.kind) - static_cast<id>(f.kind);
+                                        (is_offloaded ? f.own_input_if_offloaded : f.own_input) = from * microbatches_;
+                                    } else {
+                                        f.has_input = true;
+                                        f.hop = delay.value();
+                                    }
+                                });
+    }
     kind_facts facts_of(const problem& p, stage s, operation_kind kind) const {
         kind_facts f;
         f.kind = kind;
         const rank r = p.rank_of(s);
         f.rank = static_cast<id>(r.value());
+        add_inputs(p, s, f);
         if (is_transfer(kind) && !p.costs[s].can_offload()) return f;
         f.duration = duration_of(p, {s, kind, microbatch{}}).value();
         const auto effect = memory_effect_of(p.costs[s], kind);
@@ -152,8 +171,6 @@ private:
         }
         if (kind == operation_kind::backward_weight) return f;
         const bool is_forward = kind == operation_kind::forward;
-        f.has_input = is_forward ? !p.is_first(s) : !p.is_last(s);
-        if (f.has_input) f.hop = p.hop(is_forward ? s.previous() : s.next(), s).value();
         const id step = is_forward ? -1 : 1;
         for (id other = static_cast<id>(s.value()) + step; other >= 0 && other < stages_; other += step)
             if (p.rank_of(stage{other}) == r) {
@@ -168,7 +185,7 @@ private:
     id ranks_;
     bool span_;
     bool split_;
-    bool travels_ = false;
+    bool offloads_ = false;
     id channels_ = 0;
     double mean_ = 0.0;
     std::vector<double> limit_;

@@ -11,7 +11,7 @@
 
 namespace optpipe::detail {
 
-/// The neighbourhood: small edits of the sequences, drawn at random around operations that matter.
+/// The neighbourhood: small random edits of the sequences around critical operations.
 class lane_moves {
 public:
     using id = flat_pipeline::id;
@@ -22,24 +22,24 @@ public:
             may_be_full_ = may_be_full_ || p_->full_may_pay(s);
     }
 
-    /// Edits something near `i`, or elsewhere if nothing can be done there. False if nothing was edited.
-    bool draw(id i, random_numbers& random) {
-        if (may_be_full_ && random.chance(8)) return switch_full(random_operation(random));
+    /// Applies a random move near `i`, or elsewhere if none applies there. False if nothing changed.
+    bool propose(id i, random_numbers& random) {
+        if (may_be_full_ && random.chance(8)) return set_full_backward(random_operation(random));
         const auto kind = p_->facts(i).kind;
-        if (p_->travels() && (is_transfer(kind) || random.chance(35))) return draw_transfer(i, random);
+        if (p_->offloads() && (is_transfer(kind) || random.chance(35))) return propose_transfer_move(i, random);
         switch (random.below(20)) {
         case 0:
         case 1:
-        case 2: return block(i, random);
+        case 2: return swap_blocks(i, random);
         case 3:
         case 4: return shift_later_ones(i, random);
         case 5:
         case 6: return shift_neighbours(i, random);
-        case 7: return ahead_of(i, random);
+        case 7: return move_ahead(i, random);
         default: return shift(i, distance(i, random), random.chance(50));
         }
     }
-    /// Any operation in use.
+    /// Any active operation.
     id random_operation(random_numbers& random) const {
         for (;;) {
             const id r = static_cast<id>(random.below(at(p_->ranks())));
@@ -60,7 +60,7 @@ private:
         const id r = p_->facts(i).rank;
         return 1 + static_cast<id>(random.below(at(lanes_->end(r) - lanes_->begin(r)) / 4 + 1));
     }
-    /// So many operations of another kind further; where the lane ends, its end.
+    /// The position `count` operations of another kind further on; at most the end of the lane.
     id target(id i, id count, bool forwards) const {
         const id lane = p_->facts(i).rank;
         id to = lanes_->position(i);
@@ -78,7 +78,7 @@ private:
         lanes_->shift(lanes_->position(i), to);
         return true;
     }
-    bool block(id i, random_numbers& random) {
+    bool swap_blocks(id i, random_numbers& random) {
         const id lane = p_->facts(i).rank;
         const id first = lanes_->position(i);
         id middle = first;
@@ -119,8 +119,8 @@ private:
         }
         return moved;
     }
-    /// Past whatever runs between its input's arrival and its start.
-    bool ahead_of(id i, random_numbers& random) {
+    /// Ahead of the operations that run between the arrival of its input and its start.
+    bool move_ahead(id i, random_numbers& random) {
         const id lane = p_->facts(i).rank;
         const double from = times_->start(i) - p_->mean_duration() * static_cast<double>(random.between(1, 12)) / 2.0;
         id to = lanes_->position(i);
@@ -132,51 +132,51 @@ private:
         lanes_->shift(lanes_->position(i), to);
         return true;
     }
-    bool switch_full(id i) {
+    bool set_full_backward(id i) {
         if (!p_->full_may_pay(p_->stage_of(i))) return false;
-        lanes_->switch_full(i, !lanes_->active(p_->sibling(i, operation_kind::backward)));
+        lanes_->set_full_backward(i, !lanes_->active(p_->sibling(i, operation_kind::backward)));
         return true;
     }
 
-    bool draw_transfer(id i, random_numbers& random) {
+    bool propose_transfer_move(id i, random_numbers& random) {
         const auto kind = p_->facts(i).kind;
         if (!p_->can_offload(p_->stage_of(i))) return shift(i, distance(i, random), random.chance(50));
         const id out = p_->sibling(i, operation_kind::offload);
-        if (!lanes_->active(out)) return bring_away(i, random);
+        if (!lanes_->active(out)) return insert_offload(i, random);
         const id in = p_->sibling(i, operation_kind::reload);
         const id transfer = is_transfer(kind) ? i : random.chance(50) ? out : in;
         switch (random.below(p_->facts(transfer).channel == none ? 8 : 11)) {
         case 0:
-        case 1: lanes_->switch_transfers(i, false); return true;
-        case 2: return exchange(i, random);
+        case 1: lanes_->set_offloaded(i, false); return true;
+        case 2: return swap_offload(i, random);
         case 3:
-        case 4: return place_again(i, random);
+        case 4: return reinsert_offload(i, random);
         case 5:
         case 6:
         case 7: return shift(transfer, distance(i, random), random.chance(50));
         default: return swap_on_link(transfer);
         }
     }
-    /// Another microbatch of the stage travels instead.
-    bool exchange(id i, random_numbers& random) {
+    /// Offloads another microbatch of the stage instead.
+    bool swap_offload(id i, random_numbers& random) {
         const id other =
             p_->number(p_->stage_of(i), operation_kind::forward, static_cast<id>(random.below(at(p_->microbatches()))));
-        if (lanes_->away(other)) return false;
-        lanes_->switch_transfers(i, false);
-        bring_away(other, random);
+        if (lanes_->is_offloaded(other)) return false;
+        lanes_->set_offloaded(i, false);
+        insert_offload(other, random);
         return true;
     }
-    bool place_again(id i, random_numbers& random) {
-        lanes_->switch_transfers(i, false);
-        bring_away(i, random);
+    bool reinsert_offload(id i, random_numbers& random) {
+        lanes_->set_offloaded(i, false);
+        insert_offload(i, random);
         return true;
     }
-    /// Offload some time after the forward, reload so that it is back when the gradient starts now, or sooner.
-    bool bring_away(id i, random_numbers& random) {
+    /// Offloads some time after the forward and reloads in time for the current start of the gradient, or earlier.
+    bool insert_offload(id i, random_numbers& random) {
         const id lane = p_->facts(i).rank;
         const id ahead = p_->sibling(i, operation_kind::forward);
         const id back = lanes_->gradient(i);
-        if (lanes_->position(back) < lanes_->position(ahead)) return false; // an edit before made that of it
+        if (lanes_->position(back) < lanes_->position(ahead)) return false; // after an earlier edit of the same move
         const id out = p_->sibling(i, operation_kind::offload);
         const id in = p_->sibling(i, operation_kind::reload);
         const double length = p_->facts(in).duration;
@@ -200,11 +200,11 @@ private:
         place(in, before - 1);
         if (lanes_->position(out) > lanes_->position(in)) return false;
         if (p_->facts(out).channel != none) place_on_link(out, leaves);
-        lanes_->switch_transfers(i, true);
+        lanes_->set_offloaded(i, true);
         if (p_->facts(in).channel != none) place_on_link(in, std::max(comes, leaves));
         return true;
     }
-    /// Between the transfers of its own rank that stand before and after it, by time.
+    /// By time, between the transfers of its own rank before and after it.
     void place_on_link(id transfer, double when) {
         const auto& f = p_->facts(transfer);
         const auto like = [&](id here) {

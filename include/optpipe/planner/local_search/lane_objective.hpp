@@ -8,29 +8,29 @@
 
 namespace optpipe::detail {
 
-/// What sequences with their times are worth: the objective of `time_order`, and how soon the ranks are done.
+/// The cost of sequences with their times: the objective of `time_order`, and its mean over the ranks.
 class lane_objective {
 public:
     using id = flat_pipeline::id;
 
     lane_objective(const lane_orders& lanes, const lane_times& times)
         : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times}, engaged_(at(p_->ranks()), 0.0),
-          first_(at(p_->ranks()), 0.0), kept_first_(first_), left_(at(p_->ranks()), 0),
+          first_(at(p_->ranks()), 0.0), committed_first_(first_), left_(at(p_->ranks()), 0),
           late_(p_->span() ? p_->size() : 0, 0.0), late_in_(late_.size(), 0) {}
 
-    /// Measures all anew.
+    /// Evaluates everything.
     void measure() {
-        kept_horizon_ = lane_times::never;
+        committed_horizon_ = lane_times::never;
         measure_changes(0.0);
-        keep();
+        commit();
     }
-    /// Measures after an edit that changed nothing before `first_change`.
+    /// Evaluates after an edit that changed nothing before `first_change`.
     void measure_changes(double first_change) {
-        if (p_->span() && first_change <= kept_horizon_) {
+        if (p_->span() && first_change <= committed_horizon_) {
             postpone_warm_up();
         } else {
-            first_ = kept_first_;
-            horizon_ = kept_horizon_;
+            first_ = committed_first_;
+            horizon_ = committed_horizon_;
         }
         value_ = 0.0;
         mean_ = 0.0;
@@ -41,9 +41,9 @@ public:
             mean_ += engaged_[at(r)] / static_cast<double>(p_->ranks());
         }
     }
-    void keep() {
-        kept_first_ = first_;
-        kept_horizon_ = horizon_;
+    void commit() {
+        committed_first_ = first_;
+        committed_horizon_ = horizon_;
     }
 
     /// Makespan or span.
@@ -52,21 +52,21 @@ public:
     [[nodiscard]] double mean() const { return mean_; }
     [[nodiscard]] double engaged(id r) const { return engaged_[at(r)]; }
     /// For span: when the rank started in what was kept last; else 0.
-    [[nodiscard]] double kept_first(id r) const { return kept_first_[at(r)]; }
-    /// Changes after this time leave all first starts as they are.
-    [[nodiscard]] double horizon() const { return kept_horizon_; }
+    [[nodiscard]] double committed_first(id r) const { return committed_first_[at(r)]; }
+    /// Changes after this time don't affect first starts.
+    [[nodiscard]] double horizon() const { return committed_horizon_; }
 
 private:
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
-    /// As `postpone_warm_up` does: forwards before a rank's first gradient start as late as all after them allows.
+    /// As `postpone_warm_up`: forwards before a rank's first gradient start as late as their successors allow.
     void postpone_warm_up() {
         horizon_ = 0.0;
         round_ += 2;
         std::size_t open = 0;
         for (id r = 0; r < p_->ranks(); ++r) {
             find_warm_up(r);
-            open += left_[at(r)] >= lanes_->begin(r) ? 1 : 0;
+            if (left_[at(r)] >= lanes_->begin(r)) ++open;
         }
         for (bool moved = true; moved && open > 0;) {
             moved = false;
@@ -101,7 +101,7 @@ private:
         if (!none) horizon_ = std::max(horizon_, first_[at(r)]);
         left_[at(r)] = last;
     }
-    /// False while what comes after it on another rank is still to be postponed.
+    /// False while its successor on another rank is still to be postponed.
     bool postpone(id i, id r) {
         double latest = first_[at(r)]; // the start of what comes next on the rank
         const auto limit_by = [&](id next, double start) {
@@ -134,10 +134,10 @@ private:
     double value_ = 0.0;
     double mean_ = 0.0;
     double horizon_ = lane_times::never;
-    double kept_horizon_ = lane_times::never;
+    double committed_horizon_ = lane_times::never;
     std::vector<double> engaged_;
     std::vector<double> first_;
-    std::vector<double> kept_first_;
+    std::vector<double> committed_first_;
     std::vector<id> left_;
     std::vector<double> late_;
     std::vector<std::size_t> late_in_;

@@ -14,10 +14,10 @@ namespace optpipe::detail {
 /// What a local search changes: the sequence of each rank, its compute operations and transfers in one, and the
 /// sequence of each direction of a link that ranks share.
 ///
-/// A sequence holds every operation that could be in it; those that are not used at present keep a place, so that
-/// nothing shifts when one is taken into use. Edits are tried and then either kept or taken back, all at once.
-/// Microbatches are alike, so those of one kind stay in rising order on their rank: who moves past its like changes
-/// names with it.
+/// A sequence holds every operation that could be in it; inactive ones keep their place, so that nothing shifts when
+/// one becomes active. Edits are tentative until they are committed or rolled back, all at once. Microbatches are
+/// interchangeable, so those of one kind stay in rising order on their rank: an operation that moves past one of the
+/// same kind and stage swaps microbatches with it.
 class lane_orders {
 public:
     using id = flat_pipeline::id;
@@ -43,7 +43,7 @@ public:
         host_level_ = work_ = level_;
     }
 
-    /// Takes over the order of a schedule, with the microbatches as they are there.
+    /// Loads the order of a schedule without renumbering its microbatches.
     void load(const schedule& given) {
         auto sorted = order_of(given);
         std::fill(active_.begin(), active_.end(), char{0});
@@ -55,10 +55,10 @@ public:
         refresh();
     }
     /// Numbers the microbatches of each kind in the order in which the ranks run them. May make an order illegal that
-    /// offloads and runs microbatches out of turn.
-    void sort_names() {
+    /// offloads and doesn't run microbatches in FIFO order.
+    void sort_microbatches() {
         for (id r = 0; r < p_->ranks(); ++r) {
-            rename(begin(r), end(r));
+            sort_microbatches(begin(r), end(r));
             number_lanes(begin(r), end(r));
             if (p_->channels() > 0) refill_links(begin(r), end(r));
         }
@@ -82,14 +82,14 @@ public:
     [[nodiscard]] id position(id i) const { return position_[at(i)]; }
     [[nodiscard]] bool active(id i) const { return active_[at(i)] != 0; }
     [[nodiscard]] bool active_at(id position) const { return active((*this)[position]); }
-    /// The position of the next operation in use after this one, or the end of the lane.
+    /// The position of the next active operation, or the end of the lane.
     [[nodiscard]] id next(id position, id lane) const {
         const id last = end(lane);
         for (++position; position < last && !active_at(position);)
             ++position;
         return position;
     }
-    /// The one before, or one before the begin of the lane.
+    /// The position of the previous active operation, or one before the start of the lane.
     [[nodiscard]] id previous(id position, id lane) const {
         const id first = begin(lane);
         for (--position; position >= first && !active_at(position);)
@@ -113,7 +113,26 @@ public:
         const id full = p_->sibling(i, operation_kind::backward);
         return active(full) ? full : p_->sibling(i, operation_kind::backward_input);
     }
-    [[nodiscard]] bool away(id i) const { return active(p_->sibling(i, operation_kind::offload)); }
+    /// What an operation waits for on another stage, or none.
+    [[nodiscard]] id input(id i) const {
+        const auto& f = p_->facts(i);
+        if (!f.has_input) return none;
+        return f.kind == operation_kind::forward ? p_->on_stage(i, -1) : gradient(p_->on_stage(i, 1));
+    }
+    /// What it waits for on its own stage, or none.
+    [[nodiscard]] id own_input(id i) const {
+        const auto& f = p_->facts(i);
+        if (f.own_input == 0) return none;
+        const bool differs = f.own_input != f.own_input_if_offloaded;
+        return i + (differs && is_offloaded(i) ? f.own_input_if_offloaded : f.own_input);
+    }
+    /// What waits for it on another stage, or none.
+    [[nodiscard]] id consumer(id i) const {
+        const auto kind = p_->facts(i).kind;
+        if (kind == operation_kind::forward) return p_->is_last_stage(i) ? none : p_->on_stage(i, 1);
+        return is_gradient(kind) && p_->stage_of(i) > 0 ? gradient(p_->on_stage(i, -1)) : none;
+    }
+    [[nodiscard]] bool is_offloaded(id i) const { return active(p_->sibling(i, operation_kind::offload)); }
 
     [[nodiscard]] id link_begin(id channel) const { return link_begin_[at(channel)]; }
     [[nodiscard]] id link_end(id channel) const { return link_begin_[at(channel) + 1]; }
@@ -132,26 +151,26 @@ public:
         return none;
     }
 
-    /// Moves the operation at `from` to `to` in its lane; what lies between makes room.
+    /// Moves the operation at `from` to `to` in its lane; those between shift.
     void shift(id from, id to) {
         if (from < to)
             rotate(from, from + 1, to + 1);
         else if (to < from)
             rotate(to, from, from + 1);
     }
-    /// Exchanges the runs [first, middle) and [middle, last) of one lane.
+    /// Swaps the blocks [first, middle) and [middle, last) of one lane.
     void rotate(id first, id middle, id last) {
         const id lane = p_->facts((*this)[first]).rank;
         touch(lane, first, last - 1);
         save(order_, false, first, last);
         auto* const data = order_.data();
         std::rotate(data + first, data + middle, data + last);
-        rename(first, last);
+        sort_microbatches(first, last);
         number_lanes(first, last);
         if (p_->channels() > 0) refill_links(first, last);
     }
-    /// Uses the transfers of a stage and microbatch (any of its operations is given), or not.
-    void switch_transfers(id i, bool use) {
+    /// Activates or deactivates the transfers of a stage and microbatch, given any of its operations.
+    void set_offloaded(id i, bool use) {
         const id out = p_->sibling(i, operation_kind::offload);
         const id in = p_->sibling(i, operation_kind::reload);
         for (const id transfer : {out, in})
@@ -163,7 +182,7 @@ public:
         if (p_->facts(in).channel != none) touch_link(in);
     }
     /// Replaces I and W of a stage and microbatch by B in the place of I, or B by the two.
-    void switch_full(id i, bool use) {
+    void set_full_backward(id i, bool use) {
         const id full = p_->sibling(i, operation_kind::backward);
         const id input = p_->sibling(i, operation_kind::backward_input);
         const id weight = p_->sibling(i, operation_kind::backward_weight);
@@ -179,7 +198,7 @@ public:
         const auto [first, last] = std::minmax({position(full), position(input), position(weight)});
         touch(p_->facts(i).rank, first, last);
     }
-    /// Puts a transfer elsewhere on its link; names stay.
+    /// Moves a transfer on its link without renumbering microbatches.
     void shift_on_link(id i, id to) {
         const id from = link_position(i);
         const id first = std::min(from, to);
@@ -194,7 +213,7 @@ public:
         touched_links_.push_back({p_->facts(i).channel, first, last - 1});
     }
 
-    /// To be asked for after edits, before `last_acquisition` is.
+    /// To be called after edits, before `last_acquisition`.
     void find_last_acquisition(id lane) {
         id here = end(lane) - 1;
         while (here > begin(lane) && !(active_at(here) && p_->facts((*this)[here]).acquired > 0.0))
@@ -202,13 +221,13 @@ public:
         last_acquisition_[at(lane)] = here;
     }
 
-    /// Whether each rank's sequence can be executed as far as the rank alone decides it: nothing before what it needs
-    /// on the same rank, and never more memory than there is.
+    /// Whether each edited sequence is executable as far as its rank alone decides: precedences on the rank hold, and
+    /// memory stays within the limits.
     [[nodiscard]] bool legal() const {
         return std::all_of(touched_.begin(), touched_.end(), [this](const range& t) { return legal(t); });
     }
-    /// The same for all of every sequence.
-    [[nodiscard]] bool legal_throughout() const {
+    /// The same for all sequences, edited or not.
+    [[nodiscard]] bool all_legal() const {
         for (id r = 0; r < p_->ranks(); ++r)
             if (!legal({r, begin(r), end(r) - 1})) return false;
         return true;
@@ -216,15 +235,15 @@ public:
     [[nodiscard]] const std::vector<range>& touched() const { return touched_; }
     [[nodiscard]] const std::vector<range>& touched_links() const { return touched_links_; }
 
-    /// What came into use or went out of it.
+    /// Operations that were activated or deactivated.
     [[nodiscard]] const std::vector<id>& flipped() const { return flipped_; }
 
-    void keep() {
+    void commit() {
         for (const auto& t : touched_)
             refresh(t.lane, t.first, t.last);
         forget();
     }
-    void take_back() {
+    void rollback() {
         for (std::size_t i = flipped_.size(); i-- > 0;)
             active_[at(flipped_[i])] ^= 1;
         for (std::size_t i = saved_.size(); i-- > 0;) {
@@ -237,7 +256,7 @@ public:
                 positions[at(op)] = s.first + k;
             }
         }
-        if (p_->travels())
+        if (p_->offloads())
             for (const auto& t : touched_)
                 find_last_acquisition(t.lane);
         forget();
@@ -252,8 +271,8 @@ private:
     };
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
-    /// Whether operations of this kind may be of use on the stage.
-    [[nodiscard]] bool has_place(id s, operation_kind kind) const {
+    /// Whether operations of this kind may be active on the stage.
+    [[nodiscard]] bool has_slot(id s, operation_kind kind) const {
         switch (kind) {
         case operation_kind::forward: return true;
         case operation_kind::backward_input:
@@ -269,7 +288,7 @@ private:
         std::vector<id> links(at(p_->channels()), 0);
         for (id s = 0; s < p_->stages(); ++s)
             for (const auto kind : all_operation_kinds) {
-                if (!has_place(s, kind)) continue;
+                if (!has_slot(s, kind)) continue;
                 const auto& f = p_->facts(p_->number(s, kind, 0));
                 lanes[at(f.rank)] += p_->microbatches();
                 if (f.channel != none) links[at(f.channel)] += p_->microbatches();
@@ -283,7 +302,7 @@ private:
         link_order_.assign(at(link_begin_.back()), none);
     }
 
-    /// B where splitting never takes more memory: I and W are at least as good.
+    /// Splits every B of stages where splitting never takes more memory: I and W are at least as good.
     void split_full() {
         if (!p_->split()) return;
         for (id s = 0; s < p_->stages(); ++s)
@@ -295,10 +314,10 @@ private:
                 active_[at(p_->sibling(full, operation_kind::backward_weight))] = 1;
             }
     }
-    template <class Sink> void with_places(id i, Sink sink) const {
+    template <class Sink> void for_each_slot(id i, Sink sink) const {
         const id s = p_->stage_of(i);
         const bool gradient = is_gradient(p_->facts(i).kind);
-        if (gradient && p_->can_offload(s) && !away(i)) sink(p_->sibling(i, operation_kind::reload));
+        if (gradient && p_->can_offload(s) && !is_offloaded(i)) sink(p_->sibling(i, operation_kind::reload));
         const bool full = p_->facts(i).kind == operation_kind::backward;
         if (gradient && p_->split() && full) {
             if (p_->full_may_pay(s)) sink(i);
@@ -309,24 +328,24 @@ private:
             if (gradient && p_->full_may_pay(s)) sink(p_->sibling(i, operation_kind::backward));
         }
         const bool is_forward = p_->facts(i).kind == operation_kind::forward;
-        if (is_forward && p_->can_offload(s) && !away(i)) sink(p_->sibling(i, operation_kind::offload));
+        if (is_forward && p_->can_offload(s) && !is_offloaded(i)) sink(p_->sibling(i, operation_kind::offload));
     }
     void load_lanes(const optpipe::order& sorted) {
         std::vector<std::vector<id>> lanes(at(p_->ranks()));
         for (const auto& op : sorted.operations) {
             auto& lane = lanes[at(p_->facts(p_->number(op)).rank)];
-            with_places(p_->number(op), [&](id i) { lane.push_back(i); });
+            for_each_slot(p_->number(op), [&](id i) { lane.push_back(i); });
         }
         order_.clear();
         for (const auto& lane : lanes)
             order_.insert(order_.end(), lane.begin(), lane.end());
         number_lanes(0, static_cast<id>(order_.size()));
     }
-    /// A link takes the transfers as the schedule does; those that are not used stand where their rank has them.
+    /// A link has active transfers in the order of the schedule, inactive ones where their rank has them.
     void load_links(const optpipe::order& sorted) {
         std::vector<std::vector<id>> links(at(p_->channels()));
         for (const auto& op : sorted.operations)
-            with_places(p_->number(op), [&](id i) {
+            for_each_slot(p_->number(op), [&](id i) {
                 const id channel = p_->facts(i).channel;
                 if (channel != none) links[at(channel)].push_back(i);
             });
@@ -369,28 +388,28 @@ private:
         flipped_.clear();
     }
 
-    /// Gives those of one kind within a segment their rising order back.
-    void rename(id first, id last) {
-        names_.clear();
+    /// Restores the rising order of microbatches of each kind within a segment.
+    void sort_microbatches(id first, id last) {
+        by_kind_.clear();
         for (id position = first; position < last; ++position)
-            if (active_at(position)) names_.push_back({p_->kind_number((*this)[position]), position});
+            if (active_at(position)) by_kind_.push_back({p_->kind_number((*this)[position]), position});
         const auto by_kind = [](const std::pair<id, id>& a, const std::pair<id, id>& b) { return a < b; };
-        if (names_.size() > 2 || (names_.size() == 2 && names_[0].first == names_[1].first))
-            std::sort(names_.begin(), names_.end(), by_kind);
-        for (std::size_t i = 0; i < names_.size();) {
+        if (by_kind_.size() > 2 || (by_kind_.size() == 2 && by_kind_[0].first == by_kind_[1].first))
+            std::sort(by_kind_.begin(), by_kind_.end(), by_kind);
+        for (std::size_t i = 0; i < by_kind_.size();) {
             std::size_t j = i;
             ids_.clear();
-            for (; j < names_.size() && names_[j].first == names_[i].first; ++j)
-                ids_.push_back((*this)[names_[j].second]);
+            for (; j < by_kind_.size() && by_kind_[j].first == by_kind_[i].first; ++j)
+                ids_.push_back((*this)[by_kind_[j].second]);
             if (!std::is_sorted(ids_.begin(), ids_.end())) {
                 std::sort(ids_.begin(), ids_.end());
                 for (std::size_t k = i; k < j; ++k)
-                    order_[at(names_[k].second)] = ids_[k - i];
+                    order_[at(by_kind_[k].second)] = ids_[k - i];
             }
             i = j;
         }
     }
-    /// The slots that a rank has on its links are filled in the order of its lane.
+    /// Refills the slots that a rank has on its links in the order of its lane.
     void refill_links(id first, id last) {
         for (const auto kind : {operation_kind::offload, operation_kind::reload}) {
             id channel = none;
@@ -405,7 +424,7 @@ private:
                 ids_.push_back(i);
                 slots_.push_back(link_position(i));
             }
-            // With rising slots there is nothing to do, and on a link of one direction nothing the second time.
+            // Sorted slots need no change; on a half-duplex link the second pass does nothing.
             if (slots_.empty() || std::is_sorted(slots_.begin(), slots_.end())) continue;
             std::sort(slots_.begin(), slots_.end());
             save(link_order_, true, slots_.front(), slots_.back() + 1);
@@ -431,7 +450,7 @@ private:
         case operation_kind::forward: return f.same_rank_before == 0 || position(i + f.same_rank_before) < here;
         case operation_kind::backward_input:
         case operation_kind::backward: {
-            const auto stash = away(i) ? operation_kind::reload : operation_kind::forward;
+            const auto stash = is_offloaded(i) ? operation_kind::reload : operation_kind::forward;
             if (position(p_->sibling(i, stash)) > here) return false;
             return f.same_rank_before == 0 || position(gradient(i + f.same_rank_before)) < here;
         }
@@ -504,7 +523,7 @@ private:
     std::vector<segment> saved_;
     std::vector<id> buffer_;
     std::vector<id> flipped_;
-    std::vector<std::pair<id, id>> names_;
+    std::vector<std::pair<id, id>> by_kind_;
     std::vector<id> ids_;
     std::vector<id> slots_;
 };

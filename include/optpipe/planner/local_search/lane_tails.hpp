@@ -10,8 +10,8 @@
 
 namespace optpipe::detail {
 
-/// How long it takes at least from the start of each operation to the end of all, under the sequences and waits for
-/// memory as they are: start and tail together say what the objective is if the operation starts then. O(operations).
+/// Tails: the longest path from the start of each operation to the end, under the current sequences and waits for
+/// memory. Start plus tail bounds the objective from below. O(operations).
 class lane_tails {
 public:
     using id = flat_pipeline::id;
@@ -20,7 +20,7 @@ public:
     lane_tails(const lane_orders& lanes, const lane_times& times)
         : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times}, tail_(p_->size(), 0.0), found_(p_->size(), 0) {}
 
-    /// `extra(rank)` is added where a rank ends: for span, minus its first start.
+    /// `extra(rank)` is added to the tails at the end of a rank: for span, minus its first start.
     template <class Extra> void find(Extra extra) {
         ++round_;
         here_.clear();
@@ -29,8 +29,8 @@ public:
         for (id r = 0; r < p_->ranks(); ++r) {
             here_.push_back(lanes_->previous(lanes_->end(r), r));
             lanes_after_.push_back({extra(r), {least, least}, least});
-            left += here_.back() >= lanes_->begin(r) ? 1 : 0;
-            if (!p_->travels()) continue;
+            if (here_.back() >= lanes_->begin(r)) ++left;
+            if (!p_->offloads()) continue;
             for (id position = lanes_->begin(r); position < lanes_->end(r); ++position)
                 tail_[at((*lanes_)[position])] = least;
         }
@@ -58,16 +58,10 @@ private:
         double acquisition = least;
     };
 
-    /// The consumer on another rank, or what comes next on a shared link.
-    id consumer(id i, const flat_pipeline::kind_facts& f) const {
-        if (f.kind == operation_kind::forward && !p_->is_last_stage(i)) return p_->on_stage(i, 1);
-        if (is_gradient(f.kind) && p_->stage_of(i) > 0) return lanes_->gradient(p_->on_stage(i, -1));
-        return none;
-    }
-    /// False while something after it has no tail yet.
+    /// False while a successor has no tail yet.
     bool pass(id i, after& next) {
         const auto& f = p_->facts(i);
-        const id user = consumer(i, f);
+        const id user = lanes_->consumer(i);
         if (user != none && found_[at(user)] != round_) return false;
         const id behind = f.channel == none ? none : lanes_->link_next(i);
         if (behind != none && found_[at(behind)] != round_) return false;
@@ -79,11 +73,11 @@ private:
         if (behind != none) rest = std::max(rest, tail_[at(behind)]);
         if (f.kind == operation_kind::offload) rest = std::max(rest, tail_[at(p_->sibling(i, operation_kind::reload))]);
         if (f.kind == operation_kind::reload) rest = std::max(rest, tail_[at(lanes_->gradient(i))]);
-        if (f.kind == operation_kind::forward && lanes_->away(i))
+        if (f.kind == operation_kind::forward && lanes_->is_offloaded(i))
             rest = std::max(rest, tail_[at(p_->sibling(i, operation_kind::offload))]);
         double& tail = tail_[at(i)];
-        if (p_->travels()) {
-            rest = std::max(rest, tail); // of what waits for the memory that this frees
+        if (p_->offloads()) {
+            rest = std::max(rest, tail); // of operations that wait for the memory that this one frees
             tail = least;
         }
         tail = std::max(f.duration + rest, f.acquired > 0.0 ? next.acquisition : least);

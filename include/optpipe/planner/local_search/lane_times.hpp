@@ -15,10 +15,9 @@ namespace optpipe::detail {
 /// The earliest times of all operations under given sequences, by the rules of `simulate`, kept up to date under
 /// edits.
 ///
-/// After an edit only what changes is placed anew: from the first edited place of a lane until the lane is back in the
-/// state that it was in (when it is free, what memory it holds, what it waits for), and wherever an input arrives at
-/// another time. Operations whose times are in doubt are taken by their old start, so that hardly one is placed
-/// twice.
+/// After an edit only changes are propagated: from the first edited position of a lane until the lane is in the same
+/// state as before (when it is free, its memory, pending releases), and wherever an input arrives at another time.
+/// Dirty operations are processed in the order of their old starts, so that hardly any is placed twice.
 class lane_times {
 public:
     using id = flat_pipeline::id;
@@ -27,7 +26,7 @@ public:
 
     explicit lane_times(lane_orders& lanes)
         : p_{&lanes.pipeline()}, lanes_{&lanes}, start_(p_->size(), 0.0), end_(p_->size(), 0.0),
-          after_(p_->travels() ? p_->size() : 0), freed_by_(after_.size(), none), doubtful_(p_->size(), 0),
+          after_(p_->offloads() ? p_->size() : 0), freed_by_(after_.size(), none), dirty_(p_->size(), 0),
           logged_(p_->size(), 0), visits_(p_->size(), 0), settled_at_(at(p_->ranks()), 0),
           settled_(at(p_->ranks()), none), open_(at(p_->ranks()), 0), changed_out_(at(p_->ranks()), none),
           changed_in_(at(p_->ranks()), none) {}
@@ -43,39 +42,39 @@ public:
         return result;
     }
 
-    /// Places everything. False where ranks and links wait for each other in a circle. `placed` gets the operations one
-    /// after the other as `simulate` can place them.
+    /// Computes all times. False if ranks and links wait for each other in a cycle. `placed` is called with the
+    /// operations in an order in which `simulate` can place them.
     template <class Sink> bool place_all(Sink placed) {
-        return p_->travels() ? place_all_by<true>(placed) : place_all_by<false>(placed);
+        return p_->offloads() ? place_all_by<true>(placed) : place_all_by<false>(placed);
     }
     bool place_all() {
         return place_all([](id) {});
     }
 
-    /// Follows the edits that are being tried. False where the sequences wait for each other in a circle, or as soon as
-    /// some operation after the edited places, of which nothing before it is in doubt any more, is `too_late(number,
-    /// start)`; then, and whenever the edits are taken back, `take_back` restores all times.
-    /// Where it seems to run in a circle, a `hasty` caller gets false at once; else all is placed anew to be sure.
-    template <class TooLate> bool follow(TooLate too_late, bool hasty = false) {
-        hasty_ = hasty;
-        return p_->travels() ? follow_by<true>(too_late) : follow_by<false>(too_late);
+    /// Propagates the tentative edits. False if the sequences wait for each other in a cycle, or as soon as an
+    /// operation after the edits, with nothing dirty before it, is `too_late(number, start)`; then, and whenever edits
+    /// are rolled back, `rollback` restores all times. If it seems to run in a cycle, `fail_fast` returns false at
+    /// once; otherwise everything is computed anew.
+    template <class TooLate> bool propagate(TooLate too_late, bool fail_fast = false) {
+        fail_fast_ = fail_fast;
+        return p_->offloads() ? propagate_by<true>(too_late) : propagate_by<false>(too_late);
     }
-    /// Whose release of memory an operation waited for, if that is what let it start.
+    /// The operation whose release of memory determined the start of `i`, if any.
     [[nodiscard]] id freed_by(id i) const { return freed_by_.empty() ? none : freed_by_[at(i)]; }
-    void keep() {
+    void commit() {
         log_.clear();
-        whole_.clear();
+        snapshot_.clear();
     }
-    void take_back() {
-        if (!whole_.empty()) {
-            for (std::size_t i = 0; i < whole_.size(); ++i)
-                restore(static_cast<id>(i), whole_[i]);
+    void rollback() {
+        if (!snapshot_.empty()) {
+            for (std::size_t i = 0; i < snapshot_.size(); ++i)
+                restore(static_cast<id>(i), snapshot_[i]);
         }
         for (std::size_t i = log_.size(); i-- > 0;)
             restore(log_[i].first, log_[i].second);
-        keep();
+        commit();
     }
-    /// The least start, old or new, of all that got other times.
+    /// The least start, old or new, of all operations whose times changed.
     [[nodiscard]] double first_change() const { return first_change_; }
 
 private:
@@ -87,9 +86,9 @@ private:
         double last_acquired = 0.0;
         double host_level = 0.0;
         double host_last_acquired = 0.0;
-        id released = 0;      ///< up to where releases by compute operations have been taken
-        id sent = 0;          ///< the same for those by offloads
-        id host_released = 0; ///< and those by reloads, on the host
+        id released = 0;      ///< releases by compute operations are processed up to here
+        id sent = 0;          ///< the same for releases by offloads
+        id host_released = 0; ///< and releases by reloads, on the host
         friend bool operator==(const state&, const state&) = default;
     };
     struct times {
@@ -98,9 +97,9 @@ private:
         id freed_by = none;
         state after{};
     };
-    using doubt = std::pair<double, id>;
+    using dirty_entry = std::pair<double, id>;
 
-    /// More visits of one operation in one round than this look like a circle.
+    /// More visits of one operation in one propagation than this suggest a cycle.
     static constexpr char most_visits = 4;
 
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
@@ -110,10 +109,10 @@ private:
         s.released = s.sent = s.host_released = lanes_->begin(lane);
         return s;
     }
-    template <bool Travels> state state_before(id position, id lane) const {
+    template <bool Offloads> state state_before(id position, id lane) const {
         const id previous = lanes_->previous(position, lane);
         if (previous < lanes_->begin(lane)) return before_first(lane);
-        if constexpr (Travels) {
+        if constexpr (Offloads) {
             return after_[at((*lanes_)[previous])];
         } else {
             state s;
@@ -124,24 +123,13 @@ private:
 
     /// When the inputs of an operation are there.
     double ready(id i, const flat_pipeline::kind_facts& f) const {
-        switch (f.kind) {
-        case operation_kind::forward: return f.has_input ? end(p_->on_stage(i, -1)) + f.hop : 0.0;
-        case operation_kind::backward_input:
-        case operation_kind::backward: {
-            const auto kept = lanes_->away(i) ? operation_kind::reload : operation_kind::forward;
-            const double stash = end(p_->sibling(i, kept));
-            return f.has_input ? std::max(stash, end(lanes_->gradient(p_->on_stage(i, 1))) + f.hop) : stash;
-        }
-        case operation_kind::backward_weight: return end(p_->sibling(i, operation_kind::backward_input));
-        case operation_kind::offload: return end(p_->sibling(i, operation_kind::forward));
-        case operation_kind::reload: return end(p_->sibling(i, operation_kind::offload));
-        }
-        return 0.0;
+        const double own = f.own_input != 0 ? end(lanes_->own_input(i)) : 0.0;
+        return f.has_input ? std::max(own, end(lanes_->input(i)) + f.hop) : own;
     }
     /// Places the operation after what `s` describes, and lets `s` describe the lane after it.
-    template <bool Travels> void place(id i, const flat_pipeline::kind_facts& f, state& s, id position) {
+    template <bool Offloads> void place(id i, const flat_pipeline::kind_facts& f, state& s, id position) {
         double begin = ready(i, f);
-        if (!Travels || !is_transfer(f.kind)) {
+        if (!Offloads || !is_transfer(f.kind)) {
             begin = std::max(begin, s.free);
         } else {
             begin = std::max(begin, s.engine[f.engine]);
@@ -150,7 +138,7 @@ private:
                 if (before != none) begin = std::max(begin, end(before));
             }
         }
-        if constexpr (Travels) {
+        if constexpr (Offloads) {
             if (f.host_acquired > 0.0) begin = fit_host(f, s, begin, position);
             freed_by_[at(i)] = none;
             if (f.acquired > 0.0) begin = fit_device(i, f, s, begin, position);
@@ -158,14 +146,14 @@ private:
         start_[at(i)] = begin;
         const double finish = begin + f.duration;
         end_[at(i)] = finish;
-        if (!Travels || !is_transfer(f.kind))
+        if (!Offloads || !is_transfer(f.kind))
             s.free = finish;
         else
             s.engine[f.engine] = finish;
-        if constexpr (Travels) after_[at(i)] = s;
+        if constexpr (Offloads) after_[at(i)] = s;
     }
 
-    /// The next release at or after `from` that stands before `position`: of a compute operation, or of a transfer.
+    /// The next release at or after `from` and before `position`: of a compute operation, or of a transfer.
     template <bool Transfer, bool Host> id next_release(id from, id position) const {
         for (; from < position; ++from) {
             const id i = (*lanes_)[from];
@@ -202,7 +190,7 @@ private:
         const double limit = p_->host_limit(f.rank);
         for (;;) {
             s.host_released = next_release<true, true>(s.host_released, position);
-            if (s.host_released >= position) break; // beyond it only where the lane before is still in doubt
+            if (s.host_released >= position) break; // beyond it only while the lane before it is dirty
             const double time = end((*lanes_)[s.host_released]);
             if (time > begin && s.host_level + f.host_acquired <= limit) break;
             begin = std::max(begin, time);
@@ -213,16 +201,13 @@ private:
         return begin;
     }
 
-    /// What an operation waits for outside its lane, if it hasn't been placed in the present round.
+    /// The predecessor on another lane that hasn't been placed in this pass, if any.
     id missing(id i, const flat_pipeline::kind_facts& f) const {
-        id input = none;
-        if (f.has_input)
-            input = f.kind == operation_kind::forward ? p_->on_stage(i, -1) : lanes_->gradient(p_->on_stage(i, 1));
-        else if (f.channel != none)
-            input = lanes_->link_previous(i);
+        id input = lanes_->input(i);
+        if (input == none && f.channel != none) input = lanes_->link_previous(i);
         return input != none && logged_[at(input)] != round_ ? input : none;
     }
-    template <bool Travels, class Sink> bool place_all_by(Sink placed) {
+    template <bool Offloads, class Sink> bool place_all_by(Sink placed) {
         ++round_;
         next_.clear();
         states_.clear();
@@ -230,7 +215,7 @@ private:
         for (id r = 0; r < p_->ranks(); ++r) {
             next_.push_back(lanes_->next(lanes_->begin(r) - 1, r));
             states_.push_back(before_first(r));
-            left += next_.back() < lanes_->end(r) ? 1 : 0;
+            if (next_.back() < lanes_->end(r)) ++left;
         }
         for (bool moved = true; moved && left > 0;) {
             moved = false;
@@ -241,7 +226,7 @@ private:
                     const id i = (*lanes_)[position];
                     const auto& f = p_->facts(i);
                     if (missing(i, f) != none) break;
-                    place<Travels>(i, f, states_[at(r)], position);
+                    place<Offloads>(i, f, states_[at(r)], position);
                     logged_[at(i)] = round_;
                     placed(i);
                     moved = true;
@@ -270,41 +255,34 @@ private:
         after_[at(i)] = t.after;
     }
 
-    void put_in_doubt(id i, double when) {
-        if (doubtful_[at(i)] != 0) return;
-        doubtful_[at(i)] = 1;
-        doubts_.push_back({when, i});
-        std::push_heap(doubts_.begin(), doubts_.end(), std::greater<doubt>{});
+    void mark_dirty(id i, double when) {
+        if (dirty_[at(i)] != 0) return;
+        dirty_[at(i)] = 1;
+        dirty_queue_.push_back({when, i});
+        std::push_heap(dirty_queue_.begin(), dirty_queue_.end(), std::greater<dirty_entry>{});
     }
-    void put_in_doubt(id i) { put_in_doubt(i, start(i)); }
-    void put_consumers_in_doubt(id i, const flat_pipeline::kind_facts& f) {
-        switch (f.kind) {
-        case operation_kind::forward:
-            if (!p_->is_last_stage(i)) put_other_rank_in_doubt(p_->on_stage(i, 1), f);
-            if (lanes_->away(i)) put_in_doubt(p_->sibling(i, operation_kind::offload));
-            break;
-        case operation_kind::backward_input:
-        case operation_kind::backward:
-            if (p_->stage_of(i) > 0) put_other_rank_in_doubt(lanes_->gradient(p_->on_stage(i, -1)), f);
-            break;
-        case operation_kind::backward_weight: break;
-        case operation_kind::offload: put_in_doubt(p_->sibling(i, operation_kind::reload)); break;
-        case operation_kind::reload: put_in_doubt(lanes_->gradient(i)); break;
-        }
+    void mark_dirty(id i) { mark_dirty(i, start(i)); }
+    void mark_consumers_dirty(id i, const flat_pipeline::kind_facts& f) {
+        if (const id next = lanes_->consumer(i); next != none) mark_other_rank_dirty(next, f);
+        // Within a stage the lane propagates to compute operations.
+        if (f.kind == operation_kind::forward && lanes_->is_offloaded(i))
+            mark_dirty(p_->sibling(i, operation_kind::offload));
+        if (f.kind == operation_kind::offload) mark_dirty(p_->sibling(i, operation_kind::reload));
+        if (f.kind == operation_kind::reload) mark_dirty(lanes_->gradient(i));
         if (f.channel != none) {
             const id after = lanes_->link_next(i);
-            if (after != none) put_in_doubt(after);
+            if (after != none) mark_dirty(after);
         }
     }
-    /// On the same rank the lane itself tells.
-    void put_other_rank_in_doubt(id i, const flat_pipeline::kind_facts& f) {
-        if (p_->facts(i).rank != f.rank) put_in_doubt(i);
+    /// On the same rank the lane itself propagates.
+    void mark_other_rank_dirty(id i, const flat_pipeline::kind_facts& f) {
+        if (p_->facts(i).rank != f.rank) mark_dirty(i);
     }
 
-    template <bool Travels> void begin_round() {
+    template <bool Offloads> void start_propagation() {
         ++round_;
-        circling_ = false;
-        suspect_ = none;
+        cycling_ = false;
+        late_candidate_ = none;
         unsettled_ = 0;
         first_change_ = never;
         for (const auto& t : lanes_->touched()) {
@@ -315,49 +293,49 @@ private:
             changed_out_[at(t.lane)] = changed_in_[at(t.lane)] = t.last;
             open_[at(t.lane)] = first <= last ? 1 : 0;
             unsettled_ += open_[at(t.lane)];
-            if constexpr (Travels) lanes_->find_last_acquisition(t.lane);
-            if (first < lanes_->end(t.lane)) put_in_doubt((*lanes_)[first]);
+            if constexpr (Offloads) lanes_->find_last_acquisition(t.lane);
+            if (first < lanes_->end(t.lane)) mark_dirty((*lanes_)[first]);
         }
-        // What comes into use has times of long ago; they must not count as unchanged.
+        // Activated operations have stale times, which must not count as unchanged.
         for (const id i : lanes_->flipped()) {
             note(i);
             end_[at(i)] = std::numeric_limits<double>::quiet_NaN();
         }
         for (const auto& t : lanes_->touched_links()) {
             for (id position = t.first; position <= t.last; ++position)
-                if (lanes_->active(lanes_->link_at(position))) put_in_doubt(lanes_->link_at(position));
+                if (lanes_->active(lanes_->link_at(position))) mark_dirty(lanes_->link_at(position));
             const id after = lanes_->link_next_from(t.last + 1, t.lane);
-            if (after != none) put_in_doubt(after);
+            if (after != none) mark_dirty(after);
         }
     }
-    template <bool Travels, class TooLate> bool follow_by(TooLate& too_late) {
-        begin_round<Travels>();
-        while (!doubts_.empty()) {
-            std::pop_heap(doubts_.begin(), doubts_.end(), std::greater<doubt>{});
-            const id i = doubts_.back().second;
-            doubts_.pop_back();
-            if (doubtful_[at(i)] == 0) continue;
-            if (run<Travels>(i, too_late) && !convicted(too_late)) continue;
-            for (const auto& d : doubts_)
-                doubtful_[at(d.second)] = 0;
-            doubts_.clear();
-            return circling_ && !hasty_ && place_from_scratch();
+    template <bool Offloads, class TooLate> bool propagate_by(TooLate& too_late) {
+        start_propagation<Offloads>();
+        while (!dirty_queue_.empty()) {
+            std::pop_heap(dirty_queue_.begin(), dirty_queue_.end(), std::greater<dirty_entry>{});
+            const id i = dirty_queue_.back().second;
+            dirty_queue_.pop_back();
+            if (dirty_[at(i)] == 0) continue;
+            if (run<Offloads>(i, too_late) && !confirmed_late(too_late)) continue;
+            for (const auto& d : dirty_queue_)
+                dirty_[at(d.second)] = 0;
+            dirty_queue_.clear();
+            return cycling_ && !fail_fast_ && place_from_scratch();
         }
         return true;
     }
-    /// Where the order of the visits was unlucky, or there is a circle.
+    /// After an unfavourable order of visits, or on a cycle.
     bool place_from_scratch() {
         for (std::size_t i = log_.size(); i-- > 0;)
             restore(log_[i].first, log_[i].second);
         log_.clear();
         for (std::size_t i = 0; i < p_->size(); ++i)
-            whole_.push_back(remember(static_cast<id>(i)));
+            snapshot_.push_back(remember(static_cast<id>(i)));
         first_change_ = 0.0;
         return place_all();
     }
 
     bool touched(id lane) const { return settled_at_[at(lane)] == round_; }
-    /// Notes that a release of the lane has another time; the lane can't be back in its old state before it is taken.
+    /// Notes that a release of the lane changed; the lane can't be in its old state before that release is processed.
     void release_changed(id lane, id position, operation_kind kind) {
         if (!touched(lane)) {
             settled_at_[at(lane)] = round_;
@@ -373,53 +351,53 @@ private:
     }
     bool in_touched(id lane, id position) const { return touched(lane) && position <= settled_[at(lane)]; }
 
-    /// Whether an operation that was too late stays so: nothing earlier is in doubt any more.
-    template <class TooLate> bool convicted(TooLate& too_late) {
-        if (suspect_ == none || unsettled_ > 0) return false;
-        if (!doubts_.empty() && doubts_.front().first < start(suspect_)) return false;
-        if (too_late(suspect_, start(suspect_))) return true;
-        suspect_ = none;
+    /// Whether the late candidate is final: nothing earlier is dirty any more.
+    template <class TooLate> bool confirmed_late(TooLate& too_late) {
+        if (late_candidate_ == none || unsettled_ > 0) return false;
+        if (!dirty_queue_.empty() && dirty_queue_.front().first < start(late_candidate_)) return false;
+        if (too_late(late_candidate_, start(late_candidate_))) return true;
+        late_candidate_ = none;
         return false;
     }
 
-    /// Places operations of one lane one after the other, from one in doubt until nothing changes any more, or until
-    /// something elsewhere should come first.
-    template <bool Travels, class TooLate> bool run(id i, TooLate& too_late) {
+    /// Places operations of one lane from a dirty one on, until nothing changes any more or an earlier one elsewhere is
+    /// due.
+    template <bool Offloads, class TooLate> bool run(id i, TooLate& too_late) {
         const id lane = p_->facts(i).rank;
         id position = lanes_->position(i);
-        state s = state_before<Travels>(position, lane);
+        state s = state_before<Offloads>(position, lane);
         for (;;) {
-            doubtful_[at(i)] = 0;
+            dirty_[at(i)] = 0;
             const auto& f = p_->facts(i);
             note(i);
             const double old_start = start(i);
             const double old_end = end(i);
             state old;
-            if constexpr (Travels) old = after_[at(i)];
-            place<Travels>(i, f, s, position);
-            if (++visits_[at(i)] > most_visits) return !(circling_ = true);
+            if constexpr (Offloads) old = after_[at(i)];
+            place<Offloads>(i, f, s, position);
+            if (++visits_[at(i)] > most_visits) return !(cycling_ = true);
             const bool changed = end(i) != old_end;
             if (changed || start(i) != old_start) {
                 first_change_ = std::min({first_change_, old_start, start(i)});
-                put_consumers_in_doubt(i, f);
-                if (Travels && (f.released > 0.0 || f.host_released > 0.0)) release_changed(lane, position, f.kind);
+                mark_consumers_dirty(i, f);
+                if (Offloads && (f.released > 0.0 || f.host_released > 0.0)) release_changed(lane, position, f.kind);
             }
             const bool inside = in_touched(lane, position);
-            if (!inside && changed && suspect_ == none && too_late(i, start(i))) {
-                suspect_ = i;
-                if (convicted(too_late)) return false;
+            if (!inside && changed && late_candidate_ == none && too_late(i, start(i))) {
+                late_candidate_ = i;
+                if (confirmed_late(too_late)) return false;
             }
             if (inside && position == settled_[at(lane)]) unsettled_ -= std::exchange(open_[at(lane)], char{0});
             bool on = inside || changed;
-            if constexpr (Travels) on = inside || !(s == old) || release_pending(lane, position, s);
+            if constexpr (Offloads) on = inside || !(s == old) || release_pending(lane, position, s);
             if (!on) return true;
             position = lanes_->next(position, lane);
             if (position >= lanes_->end(lane)) return true;
             i = (*lanes_)[position];
             const double when = std::min(start(i), s.free);
-            if (!doubts_.empty() && doubts_.front().first < when) {
-                doubtful_[at(i)] = 0; // it may stand there with a later time
-                put_in_doubt(i, when);
+            if (!dirty_queue_.empty() && dirty_queue_.front().first < when) {
+                dirty_[at(i)] = 0; // it may be queued with a later time
+                mark_dirty(i, when);
                 return true;
             }
         }
@@ -431,21 +409,20 @@ private:
     std::vector<double> end_;
     std::vector<state> after_;
     std::vector<id> freed_by_;
-    std::vector<char> doubtful_;
+    std::vector<char> dirty_;
     std::vector<std::size_t> logged_;
     std::vector<char> visits_;
-    std::vector<doubt> doubts_;
+    std::vector<dirty_entry> dirty_queue_;
     std::vector<std::pair<id, times>> log_;
-    std::vector<times> whole_;
+    std::vector<times> snapshot_;
     std::size_t round_ = 0;
-    bool hasty_ = false;
-    bool circling_ = false;
-    id suspect_ = none;
-    id unsettled_ = 0; ///< lanes whose edited part hasn't been passed to its end
+    bool fail_fast_ = false;
+    bool cycling_ = false;
+    id late_candidate_ = none;
+    id unsettled_ = 0; ///< lanes whose edited range hasn't been passed to its end
     double first_change_ = never;
 
-    // Per lane, where `settled_at_` says this round: the end of the edited part, and the last release that got another
-    // time.
+    // Per lane, where `settled_at_` is this pass: the end of the edited range, and the last release that changed.
     std::vector<std::size_t> settled_at_;
     std::vector<id> settled_;
     std::vector<char> open_; ///< not passed to its end yet

@@ -10,8 +10,8 @@
 
 namespace optpipe::detail {
 
-/// A problem as chains of alike operations: one chain per stage and kind, F, I and W (or F and B where the backward may
-/// not be split), each with one operation per microbatch, in the order in which they run.
+/// A problem as chains of operations of one kind: one chain per stage and kind, F, I and W (or F and B where the
+/// backward may not be split), each with one operation per microbatch, in the order in which they run.
 ///
 /// Every valid schedule is one of these: the k-th forward of a stage can't start before k forwards of the stage before
 /// have ended, the k-th gradient not before k forwards of its stage and k gradients of the next stage have, whatever
@@ -25,7 +25,7 @@ struct chain_system {
         std::size_t chain = 0;
         double lag = 0.0;
     };
-    /// Chains of one stage; those of its rank have numbers of their own.
+    /// Chains of one stage, numbered within its rank.
     struct held_stage {
         std::size_t forward = 0;
         std::size_t gradient = 0;
@@ -33,7 +33,7 @@ struct chain_system {
         double activation = 0.0;
         /// What is held from the end of the gradient to the end of the weight gradient.
         double kept = 0.0;
-        bool travels = false;
+        bool offloads = false;
         double offload = 0.0;
         double reload = 0.0;
     };
@@ -43,7 +43,7 @@ struct chain_system {
         double limit = 0.0;
         double host_limit = 0.0;
         bool limited = false;
-        bool travels = false;
+        bool offloads = false;
     };
 
     std::size_t count = 0;
@@ -105,12 +105,12 @@ template <pipeline_graph Graph> chain_system chain_system::of(const basic_proble
             held.kept = std::min(costs.activation, costs.weight_stash).value();
         }
         if (costs.transfer) {
-            held.travels = true;
+            held.offloads = true;
             held.offload = costs.transfer->offload.value();
             held.reload = costs.transfer->reload.value();
         }
         auto& on = c.devices[r.position()];
-        on.travels = on.travels || (held.travels && held.activation > 0.0);
+        on.offloads = on.offloads || (held.offloads && held.activation > 0.0);
         on.stages.push_back(held);
     }
     for (const rank r : p.graph.all_ranks()) {

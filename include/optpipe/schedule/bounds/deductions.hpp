@@ -11,8 +11,7 @@
 
 namespace optpipe::detail {
 
-/// All that was deduced of the schedules with an objective of at most `horizon`, and which devices it is about since
-/// their flag was last taken back.
+/// Deductions about the schedules with an objective of at most `horizon`, and a flag per device that has new ones.
 ///
 /// Windows count from both ends. On side 0: the least time from the start of the step to the start of the k-th
 /// operation of a chain. On side 1, where operation k is the k-th from the end: the least time from its end to

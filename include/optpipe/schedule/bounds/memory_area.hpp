@@ -59,9 +59,9 @@ struct stash_capacity {
     double per_weight;
 };
 
-/// All such capacities of a rank whose stages stash alike: the edges of the convex hull of how many of both there can
-/// be. Beyond what their sizes say, of n that wait the last to come was made by a gradient that had its stash beside
-/// n − 1. None where there would be very many.
+/// All such capacities of a rank whose stages have equal stashes: the edges of the convex hull of how many of both
+/// there can be. Besides their sizes, the last of n waiting weight gradients was produced by a gradient with its stash
+/// beside n − 1 others. Empty if there would be very many.
 constexpr std::vector<stash_capacity> capacities(memory_size activation, memory_size kept, memory_size limit,
                                                  memory_size slack) {
     struct corner {
@@ -70,11 +70,11 @@ constexpr std::vector<stash_capacity> capacities(memory_size activation, memory_
     };
     constexpr double most_stashes = 1000.0;
     if (activation <= slack || kept <= slack || activation > limit || limit / kept > most_stashes) return {};
-    const auto whole = [](double x) { return static_cast<double>(static_cast<std::size_t>(x)); };
-    const double most_waiting = 1.0 + whole((limit - activation) / kept);
+    const auto integral = [](double x) { return static_cast<double>(static_cast<std::size_t>(x)); };
+    const double most_waiting = 1.0 + integral((limit - activation) / kept);
     std::vector<corner> hull;
     for (double x = 0.0; x <= limit / activation; x += 1.0) {
-        const corner next{x, std::min(most_waiting, whole((limit - x * activation) / kept))};
+        const corner next{x, std::min(most_waiting, integral((limit - x * activation) / kept))};
         const auto below = [&](const corner& a, const corner& b) {
             return (b.waiting - a.waiting) * (next.stashes - a.stashes) <=
                    (next.waiting - a.waiting) * (b.stashes - a.stashes);
@@ -97,8 +97,9 @@ constexpr std::vector<stash_capacity> capacities(memory_size activation, memory_
     return result;
 }
 
-/// Memory × time: every stash occupies its rank for at least its lifespan, or, when it travels, for the time before it
-/// has left and after it begins to return; all of that must fit under the limit within the window of the rank.
+/// Memory × time: every stash occupies its rank for at least its lifespan, or, if offloaded, for the time before the
+/// end of its offload and after the start of its reload; all of that must fit under the limit within the window of the
+/// rank.
 ///
 /// `fits(T)` is false only if no schedule has objective T or less.
 template <pipeline_graph Graph> class memory_area_test {
@@ -129,10 +130,10 @@ public:
             if (needed <= 0.0) continue;
             const double window = (objective - a.transfer_head - a.transfer_tail).value();
             if (p_->transfer.engines == 1 &&
-                least_time(a, needed, [](const way_out& w) { return w.out + w.in; }) > window)
+                least_time(a, needed, [](const offload_gain& w) { return w.out + w.in; }) > window)
                 return false;
-            const double out = least_time(a, needed, [](const way_out& w) { return w.out; });
-            const double in = least_time(a, needed, [](const way_out& w) { return w.in; });
+            const double out = least_time(a, needed, [](const offload_gain& w) { return w.out; });
+            const double in = least_time(a, needed, [](const offload_gain& w) { return w.in; });
             if (std::max(out, in) > window) return false;
             if (!with_links_) continue;
             const auto l = p_->transfer.link[r];
@@ -149,8 +150,8 @@ public:
     }
 
 private:
-    /// What offloading one stash of a stage wins, and what it costs on the way.
-    struct way_out {
+    /// The memory × time that offloading one stash of a stage saves, and its transfer times.
+    struct offload_gain {
         double saving;
         double out;
         double in;
@@ -168,7 +169,7 @@ private:
         double scale = 0.0;
         double head = 0.0;
         double count = 0.0;
-        std::vector<way_out> ways{};
+        std::vector<offload_gain> ways{};
         duration transfer_head{};
         duration transfer_tail{};
         duration link_head{};
@@ -182,11 +183,13 @@ private:
         }
     };
 
-    /// The least time on a resource that wins `needed`; unlimited if nothing does. Fractional, so never too long.
+    /// The least time on a resource that saves `needed`; unlimited if impossible. A fractional knapsack, so a lower
+    /// bound.
     template <class TimeOf> static constexpr double least_time(const rank_area& a, double needed, TimeOf time_of) {
         auto ways = a.ways;
-        std::sort(ways.begin(), ways.end(),
-                  [&](const way_out& x, const way_out& y) { return x.saving * time_of(y) > y.saving * time_of(x); });
+        std::sort(ways.begin(), ways.end(), [&](const offload_gain& x, const offload_gain& y) {
+            return x.saving * time_of(y) > y.saving * time_of(x);
+        });
         double time = 0.0;
         for (const auto& w : ways) {
             const double some = std::min(a.count, needed / w.saving);
@@ -279,7 +282,7 @@ template <pipeline_graph Graph>
     const detail::memory_area_test<Graph> test{p, with_links};
     if (!test.bounds_anything()) return {};
     duration refuted{};
-    duration open = 2.0 * p.serial_time(); // where anything is valid, one thing after the other is, but for rounding
+    duration open = 2.0 * p.serial_time(); // if any schedule is valid, the serial one is, up to rounding
     if (!test.fits(open)) return duration::unlimited();
     while (open - refuted > precision * open) {
         const auto middle = 0.5 * (open + refuted);

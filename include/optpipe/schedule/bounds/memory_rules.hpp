@@ -12,27 +12,28 @@
 
 namespace optpipe::detail {
 
-/// What the memory of one device says about the order and the times of its operations: at every start, what has been
-/// stashed less what has been released and less what can be away fits under the limit.
+/// Propagation of the memory of one device: at every start, stashes acquired less those released and those that can be
+/// offloaded fit under the limit.
 class memory_rules {
 public:
     memory_rules(deductions& known, std::size_t device)
         : d_{&known}, c_{known.system}, on_{&known.system->devices[device]}, order_{&known.orders[device]},
           device_{device}, ranges_(on_->stages.size()) {
-        if (on_->travels) find_transfers();
+        if (on_->offloads) find_transfers();
     }
 
     /// false: something doesn't fit in any order.
     bool deduce_order() {
         return for_each_start([&](const start& at) {
-            const double away = most_away(d_->time(0, chain(at.x), at.k), d_->latest_start(chain(at.x), at.k));
-            return restrict_order(at, view::some_away, away) &&
-                   (!on_->travels || restrict_order(at, view::all_away, 0.0));
+            const double offloaded =
+                most_offloaded(d_->time(0, chain(at.x), at.k), d_->latest_start(chain(at.x), at.k));
+            return restrict_order(at, view::some_offloaded, offloaded) &&
+                   (!on_->offloads || restrict_order(at, view::all_offloaded, 0.0));
         });
     }
-    /// Only where stashes travel: without, times follow from the order.
+    /// Only with offloading: otherwise times follow from the order.
     bool deduce_times() {
-        if (!on_->travels) return true;
+        if (!on_->offloads) return true;
         return for_each_start([&](const start& at) { return raise_start(at) && lower_start(at); });
     }
 
@@ -55,9 +56,9 @@ private:
         amounts least{};
         amounts most{};
     };
-    /// Memory in use is at least what is stashed less what can be away; and at least what is stashed of stages that
-    /// don't travel, and the own stash; plus, in both, what waits for weight gradients. Each is a sum over stages.
-    enum class view { some_away, all_away };
+    /// Memory in use is at least what is stashed less what can be offloaded; and at least that of stages that are
+    /// never offloaded, and the own stash; plus, in both, what waits for weight gradients. Each is a sum over stages.
+    enum class view { some_offloaded, all_offloaded };
 
     [[nodiscard]] std::size_t chain(std::size_t place) const { return on_->chains[place]; }
 
@@ -73,27 +74,27 @@ private:
 
     static double in_use(const held_stage& h, const amounts& n, view v) {
         const double waiting = h.kept * static_cast<double>(n.gradients - n.weights);
-        if (h.travels && v == view::all_away) return waiting;
+        if (h.offloads && v == view::all_offloaded) return waiting;
         return waiting + h.activation * static_cast<double>(n.forwards - n.gradients);
     }
     static double least_in_use(const held_stage& h, const amount_ranges& n, view v) {
         amounts best;
         best.forwards = n.least.forwards;
         best.gradients = std::min(best.forwards, n.most.gradients);
-        if (h.travels && v == view::all_away)
+        if (h.offloads && v == view::all_offloaded)
             best.gradients = std::max(n.least.gradients, std::min(best.gradients, n.most.weights));
         best.weights = std::min(best.gradients, n.most.weights);
         return in_use(h, best, v);
     }
-    [[nodiscard]] double least_in_use(const start& at, view v, double away) const {
-        double all = v == view::some_away ? -away : 0.0;
-        if (v == view::all_away && on_->stages[at.own].travels) all += on_->stages[at.own].activation;
+    [[nodiscard]] double least_in_use(const start& at, view v, double offloaded) const {
+        double all = v == view::some_offloaded ? -offloaded : 0.0;
+        if (v == view::all_offloaded && on_->stages[at.own].offloads) all += on_->stages[at.own].activation;
         for (std::size_t i = 0; i < on_->stages.size(); ++i)
             all += least_in_use(on_->stages[i], ranges_[i], v);
         return all;
     }
 
-    /// What the order says of the amounts before x_k.
+    /// The ranges of the amounts before x_k by the order.
     void find_ranges(const start& at) {
         for (std::size_t i = 0; i < on_->stages.size(); ++i) {
             const auto& h = on_->stages[i];
@@ -111,9 +112,9 @@ private:
 
     // Orders.
 
-    bool restrict_order(const start& at, view v, double away) {
+    bool restrict_order(const start& at, view v, double offloaded) {
         find_ranges(at);
-        const double all = least_in_use(at, v, away);
+        const double all = least_in_use(at, v, offloaded);
         if (all > on_->limit) return false;
         for (std::size_t i = 0; i < on_->stages.size(); ++i) {
             const auto& h = on_->stages[i];
@@ -121,8 +122,8 @@ private:
         }
         return true;
     }
-    /// What can't be otherwise because a stage has no more than `room`. In use grows with forwards, and with gradients
-    /// where all that waits for them is away; else it falls with gradients, and always with weight gradients.
+    /// Orders implied because a stage has no more than `room`. In use grows with forwards, and with gradients
+    /// where their stashes are offloaded; else it falls with gradients, and always with weight gradients.
     void restrict_order(const held_stage& h, const amount_ranges& n, const start& at, view v, double room) {
         auto tried = n;
         const auto fits = [&] { return least_in_use(h, tried, v) <= room; };
@@ -167,7 +168,7 @@ private:
             auto& done = transfers_[side];
             double each = std::numeric_limits<double>::infinity();
             for (const auto& h : on_->stages) {
-                if (!h.travels) continue;
+                if (!h.offloads) continue;
                 const std::size_t from = chain(side == 0 ? h.forward : h.gradient);
                 for (std::size_t k = 0; k < c_->count; ++k)
                     done.push_back(d_->time(side, from, k) + c_->length[from]);
@@ -180,9 +181,10 @@ private:
                 engine = t = std::max(engine, t) + each;
         }
     }
-    /// Memory that can be away at some moment from `early` to `late`: it has left by then, and can still return.
-    [[nodiscard]] double most_away(double early, double late) const {
-        if (!on_->travels) return 0.0;
+    /// Memory that can be offloaded at some moment from `early` to `late`: its offload can end by then, and its reload
+    /// in time.
+    [[nodiscard]] double most_offloaded(double early, double late) const {
+        if (!on_->offloads) return 0.0;
         const auto by = [&](std::size_t side, double t) {
             const auto& done = transfers_[side];
             return std::upper_bound(done.begin(), done.end(), t + c_->time_slack) - done.begin();
@@ -215,11 +217,11 @@ private:
             }
             if (h.weight != chain_system::none) n.most.weights = std::min(n.most.weights, can_end(h.weight, t));
         }
-        return least_in_use(at, view::some_away, most_away(t, t)) <= on_->limit &&
-               least_in_use(at, view::all_away, 0.0) <= on_->limit;
+        return least_in_use(at, view::some_offloaded, most_offloaded(t, t)) <= on_->limit &&
+               least_in_use(at, view::all_offloaded, 0.0) <= on_->limit;
     }
 
-    /// The next moment after `t` at which something more can have been released or have left.
+    /// The next moment after `t` at which more can be released or offloaded.
     [[nodiscard]] double next_release(double t) const {
         double next = std::numeric_limits<double>::infinity();
         const auto consider = [&](const double* first, const double* last, double shift) {
@@ -234,7 +236,7 @@ private:
         consider(out.data(), out.data() + out.size(), 0.0);
         return next;
     }
-    /// The last moment before `t` at which something less must have been stashed, or more can still return.
+    /// The last moment before `t` at which less must be stashed, or more can still be reloaded.
     [[nodiscard]] double previous_stash(double t) const {
         const double left = d_->horizon - t;
         double next = std::numeric_limits<double>::infinity();

@@ -33,11 +33,11 @@ public:
     }
 
     [[nodiscard]] std::size_t chains() const { return chains_; }
-    /// How many of y must come before x_k, on either side; on side 1 only since `turn`.
+    /// How many of y must come before x_k, on either side; on side 1 as of the last `mirror`.
     [[nodiscard]] std::size_t first(std::size_t side, std::size_t x, std::size_t y, std::size_t k) const {
         return counts_[side][(x * chains_ + y) * count_ + k];
     }
-    /// How many of y may come before x_k, as of the last `turn`.
+    /// How many of y may come before x_k, as of the last `mirror`.
     [[nodiscard]] std::size_t most(std::size_t x, std::size_t y, std::size_t k) const {
         return count_ - first(1, x, y, count_ - 1 - k);
     }
@@ -48,7 +48,7 @@ public:
             at(0, x, y, k) = static_cast<std::uint32_t>(least);
         return true;
     }
-    /// What follows from x after y after z.
+    /// Transitive closure: x after y after z.
     void close() {
         for (std::size_t y = 0; y < chains_; ++y)
             for (std::size_t x = 0; x < chains_; ++x)
@@ -60,7 +60,7 @@ public:
                 }
     }
     /// Brings side 1 up to date. false: two operations would each have to precede the other.
-    bool turn() {
+    bool mirror() {
         for (std::size_t x = 0; x < chains_; ++x)
             for (std::size_t y = 0; y < chains_; ++y) {
                 std::size_t j = 0;

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -18,12 +19,13 @@
 namespace optpipe {
 namespace detail {
 
-/// Assumes that some schedule has an objective of at most `horizon`, and looks for what follows (windows for every
-/// operation, orders on every device), until something contradicts.
+/// Propagates the assumption that some schedule has an objective of at most `horizon` (windows of every operation,
+/// orders on every device) until there is a contradiction or a fixed point.
 class root_propagation {
 public:
-    /// `passes`: over all operations; then nothing more is refuted.
-    root_propagation(const chain_system& c, std::size_t passes) : c_{&c}, passes_{passes} {
+    /// `passes`: over all operations; then, or once `stop()`, nothing more is refuted.
+    root_propagation(const chain_system& c, std::size_t passes, std::function<bool()> stop = {})
+        : c_{&c}, passes_{passes}, stop_{std::move(stop)} {
         by_time_[0].resize(c.length.size() * c.count);
         std::iota(by_time_[0].begin(), by_time_[0].end(), std::size_t{0});
         by_time_[1] = by_time_[0];
@@ -37,13 +39,16 @@ public:
         std::fill(d_->changed.begin(), d_->changed.end(), true);
         for (int pass = 0; pass < most_passes && passes_ > 0; ++pass, --passes_) {
             active_ = std::exchange(d_->changed, std::vector<char>(c_->devices.size(), false));
-            for (std::size_t r = 0; r < c_->devices.size(); ++r)
+            for (std::size_t r = 0; r < c_->devices.size(); ++r) {
+                if (is_stopped()) return true;
                 if (active_[r] && !decide(r)) return false;
+            }
             for (std::size_t side = 0; side < 2; ++side) {
                 raise_by_load(side);
                 raise_by_links(side, pass);
                 if (c_->span) raise_bases(side);
             }
+            if (is_stopped()) return true;
             if (!windows_hold()) return false;
             if (std::find(d_->changed.begin(), d_->changed.end(), true) == d_->changed.end()) break;
         }
@@ -53,20 +58,26 @@ public:
     [[nodiscard]] bool exhausted() const { return passes_ == 0; }
 
 private:
+    /// Afterwards nothing is propagated any more.
+    bool is_stopped() {
+        if (stop_ && stop_()) passes_ = 0;
+        return passes_ == 0;
+    }
+
     using device = chain_system::device;
 
-    /// Longer waves of news than this bring next to nothing.
+    /// The limit of rounds; further ones hardly tighten anything.
     static constexpr int most_passes = 100;
 
     bool decide(std::size_t r) {
         auto& order = d_->orders[r];
         if (order_by_windows(r)) order.close();
-        if (!order.turn()) return false;
+        if (!order.mirror()) return false;
         if (!c_->devices[r].limited) return true;
         memory_rules rules{*d_, r};
         if (!rules.deduce_order()) return false;
         order.close();
-        return order.turn() && rules.deduce_times();
+        return order.mirror() && rules.deduce_times();
     }
 
     /// y_j precedes x_k if there is no time for x_k and then y_j.
@@ -127,7 +138,7 @@ private:
     }
 
     /// No operation starts before what precedes it in its chain, on other devices and on its own. In the order of time,
-    /// so that news go all the way in one pass.
+    /// so that changes propagate in one pass.
     void raise_by_links(std::size_t side, int pass) {
         auto& times = d_->times[side];
         auto& order = by_time_[side];
@@ -180,6 +191,7 @@ private:
 
     const chain_system* c_;
     std::size_t passes_;
+    std::function<bool()> stop_;
     deductions* d_ = nullptr;
     completion_tree tree_{};
     std::vector<char> active_{};
@@ -191,7 +203,7 @@ private:
     std::vector<std::size_t> inserted_{};
 };
 
-/// The ranks from whose first start time is counted. Any is right; the first and the last stage's say most.
+/// The ranks from whose first start time is counted. Any is valid; the first and the last stage's are strongest.
 inline std::vector<std::size_t> references(const chain_system& c) {
     if (!c.span) return {0};
     constexpr std::size_t few_operations = 2000;
@@ -201,12 +213,12 @@ inline std::vector<std::size_t> references(const chain_system& c) {
     return all;
 }
 
-/// Some seconds of work for the largest problems; no limit in practice up to 32 ranks and 128 microbatches.
+/// A few seconds of work for the largest problems; rarely reached up to 32 ranks and 128 microbatches.
 inline std::size_t affordable_passes(const chain_system& c) {
     constexpr std::size_t visits = 16'000'000;
     constexpr std::size_t fewest = 40;
-    const bool travels = std::any_of(c.devices.begin(), c.devices.end(), [](const auto& on) { return on.travels; });
-    return std::max(fewest, visits / ((travels ? 2 : 1) * c.length.size() * c.count));
+    const bool offloads = std::any_of(c.devices.begin(), c.devices.end(), [](const auto& on) { return on.offloads; });
+    return std::max(fewest, visits / ((offloads ? 2 : 1) * c.length.size() * c.count));
 }
 
 } // namespace detail
@@ -215,11 +227,14 @@ inline std::size_t affordable_passes(const chain_system& c) {
 /// refutes every schedule. For problems that `validate` accepts. The rules are those of a search (precedence, one
 /// machine, memory) that needs no decisions; they see how many forwards, gradients and weight gradients of a stage have
 /// been done, and not of which microbatch.
+///
+/// `stop()` is polled; what is refuted by then is returned.
 template <pipeline_graph Graph>
-[[nodiscard]] duration propagation_bound(const basic_problem<Graph>& p, duration known, double precision = 1e-8) {
+[[nodiscard]] duration propagation_bound(const basic_problem<Graph>& p, duration known, double precision = 1e-8,
+                                         std::function<bool()> stop = {}) {
     if (known.is_unlimited()) return known;
     const auto c = detail::chain_system::of(p);
-    detail::root_propagation propagation{c, detail::affordable_passes(c)};
+    detail::root_propagation propagation{c, detail::affordable_passes(c), std::move(stop)};
     double refuted = std::max(known.value(), c.length.front());
     for (const std::size_t reference : detail::references(c)) {
         detail::deductions open{c, reference};
@@ -233,7 +248,7 @@ template <pipeline_graph Graph>
         double top = refuted * (1.0 + step);
         for (; !holds(top); top *= 1.0 + step) {
             refuted = top;
-            // Where anything is valid, one thing after the other is, but for rounding.
+            // If any schedule is valid, the serial one is, up to rounding.
             if (refuted > 2.0 * p.serial_time().value()) return duration::unlimited();
             step = std::max(0.01, 2.0 * step);
         }

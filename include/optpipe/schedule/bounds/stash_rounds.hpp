@@ -34,7 +34,7 @@ template <pipeline_graph Graph> constexpr stash_room room_of(const basic_problem
 
 /// With room for k stashes the (i + k)-th forward of a stage can't start before its i-th gradient has ended, and of the
 /// i that have ended one belongs to the i-th forward or to a later one: so they end a lifespan after the i-th forward,
-/// round after round. For stages that never travel, each as if it had its rank's memory to itself.
+/// round after round. For stages without offloading, each as if it had its rank's memory to itself.
 ///
 /// O(microbatches). 0 where the memory holds all of them.
 template <pipeline_graph Graph>

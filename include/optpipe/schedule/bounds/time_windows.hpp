@@ -17,12 +17,12 @@ struct time_window {
     std::vector<duration> tail{};
 };
 
-/// What surrounds each operation in any schedule, memory and transfers left aside.
+/// Heads and tails of each operation in any schedule, memory and transfers ignored.
 ///
-/// Microbatches are alike, so a schedule without transfers can be renumbered such that every stage runs each kind in
-/// the order of the microbatches: the k-th forward of a stage can't end before the k-th forward of the stage before. So
-/// heads and tails may be chained over stages and over microbatches. A full backward is seen as I followed at once by
-/// W where the split is allowed, which only loosens it.
+/// Microbatches are interchangeable, so a schedule without transfers can be renumbered such that every stage runs each
+/// kind in the order of the microbatches: the k-th forward of a stage can't end before the k-th forward of the stage
+/// before. So heads and tails may be chained over stages and over microbatches. A full backward is seen as I followed
+/// at once by W where the split is allowed, which only loosens it.
 ///
 /// `step`: heads from the start of the step, tails to the last end of all. `of_rank(r)`: heads from the first start on
 /// r, tails to the last end on r; only stages from r's first on are filled.

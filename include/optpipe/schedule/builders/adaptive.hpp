@@ -2,12 +2,12 @@
 
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/offload_policy.hpp"
-#include "optpipe/schedule/bounds.hpp"
-#include "optpipe/schedule/builder.hpp"
-#include "optpipe/schedule/builder_parameters.hpp"
+#include "optpipe/schedule/bounds/structural_bounds.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
+#include "optpipe/schedule/builders/builder_parameters.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
-#include "optpipe/schedule/dispatch_search.hpp"
+#include "optpipe/schedule/construct/dispatch_search.hpp"
 
 #include <array>
 #include <concepts>
@@ -19,8 +19,8 @@
 
 namespace optpipe {
 
-/// One microbatch after the other, each stash that must leave the device leaving at once. Valid whenever any schedule
-/// is.
+/// The serial order, one microbatch after the other; stashes that must be offloaded are, at once. Valid whenever any
+/// schedule is.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p) {
     per_stage<unsigned char, Graph::stage_extent> leaves(p.graph.stages());
@@ -46,17 +46,17 @@ template <pipeline_graph Graph>
 }
 
 /// A constructive planner for any valid problem: unequal costs, a limit per rank, any placement, offloading over shared
-/// links. Plays the step forward with a `dispatcher` and searches for its best knobs, then for exceptions to its rules
+/// links. Simulates the step with a `dispatcher` and searches for its best parameters, then for exceptions to its rules
 /// (`dispatch_search`), until a structural bound is met or the effort is spent. The number of trials follows from the
 /// size of the problem, not from a clock.
 ///
 /// Has a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`), and is never worse than 1F1B or GPipe
-/// where they fit and nothing is required to travel. `Policy` says which stages may or must travel.
+/// where they fit and no offload is required. `Policy` says which stages may or must be offloaded.
 template <offload_policy Policy = offload::solver_decides> struct adaptive_builder {
     static constexpr std::string_view name = "adaptive";
 
     Policy policy{};
-    /// Dispatcher work to spend on the search; a first few trials are always made.
+    /// The limit of dispatcher work; the first few trials are always made.
     std::size_t effort = 30'000'000;
     std::uint64_t seed = 1;
     [[nodiscard]] static constexpr std::array<builder_parameter<adaptive_builder>, 1> parameters() {
@@ -67,7 +67,7 @@ template <offload_policy Policy = offload::solver_decides> struct adaptive_build
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
         return (*this)(p, [] { return false; });
     }
-    /// `stop()` is asked between trials; the best so far is returned when it says so.
+    /// `stop()` is polled; when it is true, the best so far is returned.
     template <pipeline_graph Graph, std::predicate Stop>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p, Stop stop) const {
         const auto allowed = restrict_offloading(p, policy);
@@ -75,7 +75,7 @@ template <offload_policy Policy = offload::solver_decides> struct adaptive_build
                                      "no schedule exists, not even with one microbatch at a time"))
             return *why;
         best_order<Graph> best{allowed};
-        const auto proven = (1.0 + 1e-9) * bounds_of(allowed).best();
+        const auto proven = (1.0 + 1e-9) * bounds_of(allowed, stop).best();
         const auto facts = make_dispatch_facts(allowed, policy);
         bool may_stay = true;
         for (const auto decision : facts.decision)
@@ -86,11 +86,11 @@ template <offload_policy Policy = offload::solver_decides> struct adaptive_build
         dispatch_search<Graph, decltype(halt)>{allowed, facts, best, halt, effort, seed}.run();
         if (!best.found()) best.offer(one_at_a_time(allowed));
         if (best.found()) return std::move(best).take();
-        return *lacking(allowed, &least_memory_result::needed, "found no schedule, though none is proven impossible");
+        return *lacking(allowed, &least_memory_result::needed, "found no schedule, though none is proven infeasible");
     }
 
 private:
-    /// The rank that lacks most of what `need` says; no refusal where every rank has it.
+    /// A refusal that names the rank that lacks most of `need`; none if every rank has enough.
     template <pipeline_graph Graph>
     static constexpr std::optional<refusal> lacking(const basic_problem<Graph>& p,
                                                     memory_size least_memory_result::*need, std::string_view sentence) {

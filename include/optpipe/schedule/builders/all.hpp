@@ -17,6 +17,7 @@
 #include "optpipe/schedule/builders/zero_bubble_h1.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h2.hpp"
 #include "optpipe/schedule/builders/zero_bubble_v.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 
 #include <tuple>
 
@@ -45,5 +46,26 @@ inline constexpr std::tuple all_builders{gpipe,
 template <class Visitor> constexpr void for_each_builder(Visitor visit) {
     std::apply([&](const auto&... builders) { (visit(builders), ...); }, all_builders);
 }
+
+#if defined(OPTPIPE_COMPILED)
+// Those of dynamic problems are in the library.
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const adaptive_builder<>& build);
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const dual_pipe_v_builder& build);
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const gis_builder& build);
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const gis_half_builder& build);
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const gpipe_builder& build);
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const interleaved_builder& build);
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const one_forward_one_backward_builder& build);
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const pipe_offload_builder& build);
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const pipe_offload_full_builder& build);
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const pipe_offload_half_builder& build);
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const v_auto_builder& build);
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const v_half_builder& build);
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const v_min_builder& build);
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const zero_bubble_auto_builder& build);
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const zero_bubble_h1_builder& build);
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const zero_bubble_h2_builder& build);
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const zero_bubble_v_builder& build);
+#endif
 
 } // namespace optpipe

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "optpipe/core/outcome.hpp"
-#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/v_block.hpp"
-#include "optpipe/schedule/interleave.hpp"
+#include "optpipe/schedule/construct/interleave.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -13,11 +13,11 @@
 namespace optpipe {
 
 /// DualPipeV (DeepSeek-AI, 2025: DualPipe cut in half, so that the parameters are held once): v placement; in the
-/// steady state one forward and one full backward of each of a rank's stages in turn. Only the ends split backwards.
-/// The original runs a forward and a backward at the same time, to hide the communication of experts; here a rank runs
-/// one operation at a time.
+/// steady state, forwards and full backwards of a rank's two stages alternate. Only warm-up and cool-down split
+/// backwards. The original runs a forward and a backward at the same time, to hide the communication of experts; here a
+/// rank runs one operation at a time.
 ///
-/// Any number of microbatches: below 2R, what is done is what would be done with 2R, without the microbatches that
+/// Any number of microbatches: below 2R, the order is that for 2R without the microbatches that
 /// don't exist. No rank holds more than 2R + 1 stashes of a stage.
 struct dual_pipe_v_builder {
     static constexpr std::string_view name = "dualpipe-v";

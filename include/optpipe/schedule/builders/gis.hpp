@@ -1,12 +1,12 @@
 #pragma once
 
 #include "optpipe/core/tolerance.hpp"
-#include "optpipe/schedule/builder.hpp"
-#include "optpipe/schedule/builder_parameters.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
+#include "optpipe/schedule/builders/builder_parameters.hpp"
 #include "optpipe/schedule/builders/interleaved.hpp"
-#include "optpipe/schedule/building_block.hpp"
-#include "optpipe/schedule/interleave.hpp"
-#include "optpipe/schedule/simulate.hpp"
+#include "optpipe/schedule/construct/building_block.hpp"
+#include "optpipe/schedule/construct/interleave.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
 
 #include <algorithm>
 #include <array>
@@ -114,7 +114,7 @@ template <pipeline_graph Graph>
     return lanes;
 }
 
-/// The largest group whose repetition fits the memory; where none does, the one that lacks least.
+/// The largest group whose repetition fits the memory; where none does, the one that exceeds it least.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::size_t largest_group_that_fits(const basic_problem<Graph>& p, std::size_t pace) {
     const auto slack = tolerance{}.at(p.memory_scale());
@@ -139,7 +139,8 @@ template <pipeline_graph Graph>
     if (!is_loop_placed(p.graph))
         why.sentence = "generalized interleaved is for loop placement: stage s on rank s mod R, as many on each rank";
     else if (group > p.graph.ranks())
-        why.sentence = "generalized interleaved takes groups of at most as many microbatches as there are ranks";
+        why.sentence = {"generalized interleaved takes groups of at most as many microbatches as there are ranks, ",
+                        p.graph.ranks(), ", not ", group};
     return why;
 }
 
@@ -152,7 +153,7 @@ template <pipeline_graph Graph>
 ///
 /// For loop placement and any number of stages per rank; with one (linear placement) it is 1F1B with split backwards,
 /// whatever the group. Any number of ranks and microbatches, costs and hops. Where backwards can't be split, full ones
-/// stand in their place: that keeps the memory, and costs much time for groups below R.
+/// take their place: that keeps the memory, and costs much time for groups below R.
 struct gis_builder {
     static constexpr std::string_view name = "gis";
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
 
 #include <cstddef>
 #include <string_view>

@@ -1,12 +1,12 @@
 #pragma once
 
-#include "optpipe/schedule/builder.hpp"
-#include "optpipe/schedule/builder_parameters.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
+#include "optpipe/schedule/builders/builder_parameters.hpp"
 #include "optpipe/schedule/builders/gis.hpp"
-#include "optpipe/schedule/interleave.hpp"
-#include "optpipe/schedule/offload_placement.hpp"
-#include "optpipe/schedule/offload_search.hpp"
-#include "optpipe/schedule/simulate.hpp"
+#include "optpipe/schedule/construct/interleave.hpp"
+#include "optpipe/schedule/construct/offload_placement.hpp"
+#include "optpipe/schedule/construct/offload_search.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
 
 #include <algorithm>
 #include <array>
@@ -37,8 +37,9 @@ template <pipeline_graph Graph>
             if (p.costs[s].can_offload()) able.push_back(s);
         std::sort(able.begin(), able.end(),
                   [&](stage a, stage b) { return lifespan[a] != lifespan[b] ? lifespan[a] > lifespan[b] : a < b; });
+        const std::size_t step = half && own.size() == 1 ? 2 : 1;
         for (std::size_t i = 0; i < std::min(chunks, able.size()); ++i)
-            for (std::size_t m = 0; m < count; m += half && own.size() == 1 ? 2 : 1)
+            for (std::size_t m = 0; m < count; m += step)
                 flags[able[i].position() * count + m] = 1;
     }
     return flags;
@@ -59,7 +60,8 @@ template <pipeline_graph Graph>
     return why;
 }
 
-/// What travels: of how many stages of each rank, and whether of one stage alone only every second microbatch.
+/// Which stashes are offloaded: of how many stages of each rank, and whether only every second microbatch if there is
+/// one.
 struct offload_share {
     std::size_t chunks = 1;
     bool half = false;
@@ -100,13 +102,13 @@ template <pipeline_graph Graph>
 } // namespace detail
 
 /// PipeOffload (Wan et al., 2025, sections 4 and 5): a generalized interleaved order in which on each rank the stashes
-/// of the `chunks` stages with the longest lifespans travel to the host and back. Uniform repetition, a group of one
+/// of the `chunks` stages with the longest lifespans are offloaded. Uniform repetition, a group of one
 /// microbatch, is the order published for it, where offloading saves more than its share of the peak.
 ///
 /// The warm-up is put off, then transfers are placed into alternating slots of the copy engines and links around the
-/// computations; where its transfers take unequal times, or it saves more, without slots. Stashes that couldn't be back
-/// in time stay. Where the limits of device or host ask for more, offloads come earlier, reloads later, stashes of
-/// those stages that would have stayed travel too, and computations wait. Without limits, transfers never delay
+/// computations; where its transfers take unequal times, or it saves more, without slots. Stashes that couldn't be
+/// reloaded in time stay. Where the limits of device or host require it, offloads come earlier, reloads later, more
+/// stashes of those stages are offloaded, and computations wait. Without limits, transfers never delay
 /// anything.
 ///
 /// For loop placement, and linear placement as one stage per rank: 1F1B with split backwards and offloading. Any number
@@ -114,7 +116,7 @@ template <pipeline_graph Graph>
 struct pipe_offload_builder {
     static constexpr std::string_view name = "po";
 
-    /// Stages of each rank whose stashes travel; all that can, where there are fewer.
+    /// Stages of each rank whose stashes are offloaded, or all that can be, if there are fewer.
     std::size_t chunks = 1;
     /// Microbatches in a group, R at most; 0: 1, and under a memory limit the best of R, the half group and 1.
     std::size_t group = 0;

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "optpipe/schedule/builder.hpp"
-#include "optpipe/schedule/builder_parameters.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
+#include "optpipe/schedule/builders/builder_parameters.hpp"
 #include "optpipe/schedule/builders/pipe_offload.hpp"
 
 #include <array>

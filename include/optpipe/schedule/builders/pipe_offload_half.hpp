@@ -1,7 +1,7 @@
 #pragma once
 
-#include "optpipe/schedule/builder.hpp"
-#include "optpipe/schedule/builder_parameters.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
+#include "optpipe/schedule/builders/builder_parameters.hpp"
 #include "optpipe/schedule/builders/pipe_offload.hpp"
 
 #include <array>
@@ -11,7 +11,7 @@
 namespace optpipe {
 
 /// PipeOffload with half of the stages of each rank offloaded, ⌈v/2⌉ of v, those with the longest lifespans: about
-/// (v + 2)/(8v) of the stashes that 1F1B holds. With one stage per rank, every second microbatch of it travels.
+/// (v + 2)/(8v) of the stashes that 1F1B holds. With one stage per rank, every second microbatch is offloaded.
 struct pipe_offload_half_builder {
     static constexpr std::string_view name = "po-h";
 

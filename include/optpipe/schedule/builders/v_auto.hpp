@@ -1,15 +1,16 @@
 #pragma once
 
 #include "optpipe/core/tolerance.hpp"
-#include "optpipe/schedule/bounds.hpp"
-#include "optpipe/schedule/builder.hpp"
-#include "optpipe/schedule/builder_parameters.hpp"
+#include "optpipe/schedule/bounds/structural_bounds.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
+#include "optpipe/schedule/builders/builder_parameters.hpp"
 #include "optpipe/schedule/builders/v_block.hpp"
 #include "optpipe/schedule/builders/v_fixed.hpp"
 #include "optpipe/schedule/builders/v_lanes.hpp"
-#include "optpipe/schedule/dispatch_search.hpp"
-#include "optpipe/schedule/lane_search.hpp"
-#include "optpipe/schedule/weight_filling.hpp"
+#include "optpipe/schedule/construct/dispatch_search.hpp"
+#include "optpipe/schedule/construct/gap_filling.hpp"
+#include "optpipe/schedule/construct/lane_search.hpp"
+#include "optpipe/schedule/construct/weight_filling.hpp"
 
 #include <algorithm>
 #include <array>
@@ -28,7 +29,7 @@ public:
     using budget_type = per_rank<memory_size, Graph::rank_extent>;
 
     constexpr v_search(const basic_problem<Graph>& p, std::size_t effort, std::uint64_t seed)
-        : p_{p}, even_{with_even_costs(p)}, effort_{effort}, seed_{seed}, best_{p_} {
+        : p_{p}, even_{with_even_costs(p)}, effort_{effort}, seed_{seed}, best_{p_}, squeezed_{p_} {
         stashes_ = 2 * p.graph.ranks();
         for (const rank r : p.graph.all_ranks()) {
             const auto largest = largest_stash(r);
@@ -43,7 +44,9 @@ public:
     constexpr outcome<basic_order<Graph>> run() {
         collect();
         try_all();
-        if (best_.value() > bounds_of(p_).best() + tolerance{}.at(best_.value())) improve();
+        const auto bound = bounds_of(p_).best() + tolerance{}.at(best_.value());
+        if (best_.value() > bound) improve();
+        if (best_.value() > bound) begin_from_squeezed(bound);
         if (best_.found()) return std::move(best_).take();
         return least_;
     }
@@ -75,8 +78,8 @@ private:
         return static_cast<double>(2 * p_.graph.microbatches()) * largest_stash(r);
     }
 
-    /// All patterns whose passes don't collide and which don't need more than one stash too much: at the ends there is
-    /// room, and a weight gradient that comes earlier makes some.
+    /// All patterns whose passes don't collide and which don't need more than one stash too much: in warm-up
+    /// and cool-down there is room, and an earlier weight gradient makes some.
     constexpr void collect() {
         const auto ranks = p_.graph.ranks();
         for (std::size_t a = 1; a < v_period; ++a)
@@ -101,14 +104,14 @@ private:
         for (const rank r : p_.graph.all_ranks())
             needed[r] = std::min(needed[r], memory_of_all(r));
         candidate one{pattern, true, {}, block.cells[stage{0}].backward_input, candidates_.size()};
-        bool hopeless = false;
+        bool over_limit = false;
         for (const rank r : p_.graph.all_ranks()) {
             one.needed = std::max(one.needed, needed[r]);
             one.fits = one.fits && needed[r] <= p_.memory_limit[r] + slack();
-            hopeless = hopeless || needed[r] > p_.memory_limit[r] + largest_stash(r) + slack();
+            over_limit = over_limit || needed[r] > p_.memory_limit[r] + largest_stash(r) + slack();
         }
         if (!one.fits) remember_least(needed);
-        if (!hopeless) candidates_.push_back(one);
+        if (!over_limit) candidates_.push_back(one);
     }
     constexpr bool passes_collide(const building_block<Graph>& block) const {
         const auto ranks = p_.graph.ranks();
@@ -142,7 +145,7 @@ private:
         place_weight_gradients(p_.graph, block);
         return block;
     }
-    /// All of them one way, as far as a part of the effort goes, then the best of them every way.
+    /// Screens all with one setting, within part of the effort, then tries every setting for the best.
     constexpr void try_all() {
         // Some whatever the size of the problem.
         constexpr std::size_t least_trials = 8;
@@ -179,15 +182,39 @@ private:
     }
     /// Weight gradients where the ranks have time, and where they would have it if all passes took as long.
     constexpr void attempt(compute_lanes lanes) {
-        const auto value = std::min(offer_filled(p_, lanes, {}), offer_filled(even_, lanes, {}));
-        if (value.is_unlimited()) return;
         constexpr std::size_t kept = 6;
-        const auto worst = std::max_element(tried_.begin(), tried_.end(),
+        const auto value = std::min(offer_filled(p_, lanes, {}), offer_filled(even_, lanes, {}));
+        squeeze(lanes);
+        if (!value.is_unlimited()) keep_best(tried_, {std::move(lanes), value}, kept);
+    }
+    static constexpr void keep_best(std::vector<tried>& some, tried one, std::size_t most) {
+        if (some.size() < most) {
+            some.push_back(std::move(one));
+            return;
+        }
+        const auto worst = std::max_element(some.begin(), some.end(),
                                             [](const tried& x, const tried& y) { return x.value < y.value; });
-        if (tried_.size() < kept)
-            tried_.push_back({std::move(lanes), value});
-        else if (value < worst->value)
-            *worst = {std::move(lanes), value};
+        if (one.value < worst->value) *worst = std::move(one);
+    }
+    /// Whatever is ready is pulled into the holes that are left, as the paper does at the end of its cool-down. The
+    /// best are kept apart, as further places to begin from.
+    constexpr void squeeze(const compute_lanes& lanes) {
+        constexpr std::size_t cost = 10; // of filling in weight gradients
+        constexpr std::size_t kept = 3;
+        if (squeezing_ > effort_ / 4) return;
+        squeezing_ += cost * 3 * p_.graph.stages() * p_.graph.microbatches();
+        auto filled = fill_with_weights(p_, lanes, p_.memory_limit);
+        if (!filled) return;
+        const auto value = squeezed_.offer(fill_gaps(p_, *std::move(filled), p_.memory_limit));
+        keep_best(squeezed_lanes_, {lanes, value}, kept);
+    }
+    constexpr void begin_from_squeezed(duration bound) {
+        if (squeezed_.value() < best_.value()) best_.offer(*squeezed_);
+        const auto fill = [this](const compute_lanes& lanes) { return fill_with_weights(p_, lanes, p_.memory_limit); };
+        std::size_t spent = 0;
+        for (const auto& one : squeezed_lanes_)
+            if (best_.value() > bound && spent < effort_ / 4)
+                spent += lane_search{p_, fill, best_, seed_}.run(one.lanes, effort_ / 4 - spent);
     }
     constexpr duration offer_filled(const basic_problem<Graph>& costs, const compute_lanes& lanes, weight_filling how) {
         spent_ += 3 * p_.graph.stages() * p_.graph.microbatches();
@@ -215,7 +242,10 @@ private:
     std::vector<candidate> candidates_{};
     std::vector<tried> tried_{};
     std::size_t spent_ = 0;
+    std::size_t squeezing_ = 0;
     best_order<Graph> best_;
+    best_order<Graph> squeezed_;
+    std::vector<tried> squeezed_lanes_{};
     refusal least_{};
 };
 

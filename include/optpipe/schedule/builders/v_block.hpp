@@ -2,7 +2,7 @@
 
 #include "optpipe/core/contract.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/building_block.hpp"
+#include "optpipe/schedule/construct/building_block.hpp"
 
 #include <cstddef>
 #include <string_view>
@@ -23,19 +23,20 @@ namespace detail {
 /// For the methods of v placement; empty where they apply.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::string_view why_no_v_schedule(const basic_problem<Graph>& p) {
-    if (!is_v_placed(p.graph)) return "this schedule is for v placement: stages 0 … R−1 on the ranks in turn, and back";
+    if (!is_v_placed(p.graph))
+        return "this schedule is for v placement: stages 0 … R−1 on the ranks in order, and back";
     if (!p.split_backward) return "this schedule is for backwards that may be split into I and W";
     return {};
 }
 
 } // namespace detail
 
-/// A building block for v placement: where the first rank's passes stand, and how far the next rank's are from them
+/// A building block for v placement: the cells of the first rank's passes, and the distance to the next rank's
 /// (Controllable Memory, Qi et al., 2024, section 3 and appendix A). Its forward goes down the ranks and back, then its
 /// backward does.
 struct v_pattern {
     /// Cells of the first rank for its second forward and its two input gradients, last stage first; modulo 6. The
-    /// first forward stands on cell 0.
+    /// first forward is on cell 0.
     std::size_t second_forward = 1;
     std::size_t first_gradient = 2;
     std::size_t second_gradient = 4;
@@ -68,11 +69,12 @@ template <pipeline_graph Graph>
     const auto down_and_back = [&](std::size_t start, std::size_t back, auto set) {
         for (std::size_t r = 0; r < ranks; ++r)
             set(r, start + depth(r));
-        // What stands on `back` on the first rank stands R − 1 cells before it on the last.
-        const auto turn = next_like(start + depth(ranks - 1), (back + (v_period - 1) * (ranks - 1)) % v_period);
+        // What is on `back` on the first rank is R − 1 cells earlier on the last.
+        const auto gradient_start =
+            next_like(start + depth(ranks - 1), (back + (v_period - 1) * (ranks - 1)) % v_period);
         for (std::size_t r = ranks; r-- > 0;)
-            set(2 * ranks - 1 - r, turn + (ranks - 1 - r));
-        return turn + ranks - 1;
+            set(2 * ranks - 1 - r, gradient_start + (ranks - 1 - r));
+        return gradient_start + ranks - 1;
     };
     const auto turned = down_and_back(0, pattern.second_forward,
                                       [&](std::size_t s, std::size_t cell) { block.cells[stage{s}].forward = cell; });

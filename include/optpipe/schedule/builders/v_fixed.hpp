@@ -3,10 +3,10 @@
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/schedule/builders/v_block.hpp"
 #include "optpipe/schedule/builders/v_lanes.hpp"
-#include "optpipe/schedule/building_block.hpp"
-#include "optpipe/schedule/dispatch_search.hpp"
-#include "optpipe/schedule/gap_filling.hpp"
-#include "optpipe/schedule/weight_filling.hpp"
+#include "optpipe/schedule/construct/building_block.hpp"
+#include "optpipe/schedule/construct/dispatch_search.hpp"
+#include "optpipe/schedule/construct/gap_filling.hpp"
+#include "optpipe/schedule/construct/weight_filling.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -38,8 +38,8 @@ template <pipeline_graph Graph>
 }
 
 /// The schedule of one given block for v placement, its cells without weight gradients: the best way to rebuild its
-/// ends and to fill in the weight gradients with which no rank holds more than the block, repeated, needs on the rank
-/// that holds most.
+/// warm-up and cool-down and to fill in the weight gradients with which no rank holds more than the block, repeated,
+/// needs on the rank that holds most.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>> build_v_schedule(const basic_problem<Graph>& p,
                                                                      building_block<Graph> block) {

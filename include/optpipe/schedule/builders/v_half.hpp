@@ -1,6 +1,6 @@
 #pragma once
 
-#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/v_block.hpp"
 #include "optpipe/schedule/builders/v_fixed.hpp"
 
@@ -24,9 +24,9 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr building_block<Graph> v_
     return block;
 }
 
-/// V-Half (Controllable Memory): v placement, ⌊(R + 2)/2⌋ stashes of a whole rank, about R/2 microbatches' worth of
-/// bubble less than 1F1B. Any number of ranks and microbatches; full speed as long as
-/// T_W + 2 T_I ≥ 2 T_F and T_W + 2 T_F ≥ 2 T_I.
+/// V-Half (Controllable Memory): v placement, ⌊(R + 2)/2⌋ stashes of all stages of a rank, about R/2 microbatches'
+/// worth of bubble less than 1F1B. Any number of ranks and microbatches; full speed as long as T_W + 2 T_I ≥ 2 T_F and
+/// T_W + 2 T_F ≥ 2 T_I.
 struct v_half_builder {
     static constexpr std::string_view name = "v-half";
 

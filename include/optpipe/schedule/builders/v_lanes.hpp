@@ -2,8 +2,8 @@
 
 #include "optpipe/core/contract.hpp"
 #include "optpipe/schedule/builders/v_block.hpp"
-#include "optpipe/schedule/building_block.hpp"
-#include "optpipe/schedule/interleave.hpp"
+#include "optpipe/schedule/construct/building_block.hpp"
+#include "optpipe/schedule/construct/interleave.hpp"
 #include "optpipe/schedule/operation.hpp"
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 
 namespace optpipe {
 
-/// What is done with the ends of a repeated block, where ranks would wait for microbatches that don't exist.
-struct v_ends {
+/// Warm-up and cool-down of a repeated block, where ranks would wait for microbatches that don't exist.
+struct v_phases {
     /// Forwards that a rank may have done before its first gradient of its first stage.
     std::size_t stashes = 0;
     bool rebuild_warm_up = true;
@@ -32,7 +32,7 @@ enum class v_pass : std::uint8_t { first_forward, second_forward, first_gradient
 /// Makes the lane of one rank: its forwards and input gradients, each kind in the order of the microbatches.
 template <pipeline_graph Graph> class v_lane {
 public:
-    constexpr v_lane(const Graph& g, const building_block<Graph>& block, rank r, v_ends ends)
+    constexpr v_lane(const Graph& g, const building_block<Graph>& block, rank r, v_phases ends)
         : down_{r.value()}, back_{2 * g.ranks() - 1 - r.position()}, ranks_{g.ranks()}, count_{g.microbatches()},
           ends_{ends} {
         const auto& down = block.cells[down_];
@@ -45,7 +45,7 @@ public:
     constexpr std::vector<operation> make() && {
         const auto first = std::find(sequence_.begin(), sequence_.end(), v_pass::second_gradient);
         warm_up(sequence_.begin(), first);
-        steady(first);
+        steady_state(first);
         cool_down();
         return static_cast<std::vector<operation>&&>(lane_);
     }
@@ -120,7 +120,7 @@ private:
         }
     }
     /// What the block has from there to the last forward, without the gradients that belong into the cool-down.
-    constexpr void steady(place from) {
+    constexpr void steady_state(place from) {
         const auto half = (ends_.stashes + 1) / 2;
         const auto late_second = ends_.rebuild_cool_down ? half : 0;
         const auto late_first =
@@ -151,7 +151,7 @@ private:
     stage back_;
     std::size_t ranks_;
     std::size_t count_;
-    v_ends ends_;
+    v_phases ends_;
     passes sequence_{};
     std::array<std::size_t, 5> done_{};
     std::vector<operation> lane_{};
@@ -159,10 +159,10 @@ private:
 
 } // namespace detail
 
-/// The forwards and input gradients of each rank when a block of v placement is repeated, with its ends rebuilt
-/// (Controllable Memory, appendix A). Its weight gradients are for `fill_with_weights`. Contract: v placement.
+/// The forwards and input gradients of each rank when a block of v placement is repeated, with warm-up and cool-down
+/// rebuilt (Controllable Memory, appendix A). Its weight gradients are for `fill_with_weights`. Contract: v placement.
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr compute_lanes v_lanes(const Graph& g, const building_block<Graph>& block, v_ends ends) {
+[[nodiscard]] constexpr compute_lanes v_lanes(const Graph& g, const building_block<Graph>& block, v_phases ends) {
     OPTPIPE_EXPECT(is_v_placed(g), "v_lanes: needs v placement");
     compute_lanes lanes(g.ranks());
     for (const rank r : g.all_ranks())

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/v_block.hpp"
 #include "optpipe/schedule/builders/v_fixed.hpp"
 
@@ -24,8 +24,9 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr building_block<Graph> v_
     return block;
 }
 
-/// V-Min (Controllable Memory): v placement, ⌊(R + 4)/3⌋ stashes of a whole rank, about two thirds of the bubble of
-/// 1F1B where T_F = T_I = T_W; where they differ, every microbatch adds to it. Any number of ranks and microbatches.
+/// V-Min (Controllable Memory): v placement, ⌊(R + 4)/3⌋ stashes of all stages of a rank, about two thirds of the
+/// bubble of 1F1B where T_F = T_I = T_W; where they differ, every microbatch adds to it. Any number of ranks and
+/// microbatches.
 struct v_min_builder {
     static constexpr std::string_view name = "v-min";
 

@@ -1,9 +1,11 @@
 #pragma once
 
 #include "optpipe/core/tolerance.hpp"
-#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/zero_bubble_hand.hpp"
-#include "optpipe/schedule/evaluate.hpp"
+#include "optpipe/schedule/construct/lane_builder.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -24,14 +26,13 @@ struct zero_bubble_switches {
     bool fill_greedily = false;
 };
 
-/// One run of the heuristic. Plays the schedule as it makes it: every operation is appended when all that it needs has
-/// been.
+/// One run of the heuristic. Simulates the schedule while building it: every operation is appended once all its inputs
+/// have been.
 template <pipeline_graph Graph> class zero_bubble_run {
 public:
     constexpr zero_bubble_run(const basic_problem<Graph>& p, zero_bubble_switches switches)
         : p_{p}, switches_{switches}, count_{p.graph.microbatches()}, memory_slack_{tolerance{}.at(p.memory_scale())},
-          time_slack_{tolerance{}.at(longest(p))}, own_(p.graph.stages()), forward_end_(p.graph.stages() * count_),
-          gradient_end_(p.graph.stages() * count_) {
+          time_slack_{tolerance{}.at(longest(p))}, own_(p.graph.stages()), ends_{p.graph} {
         result_.graph = p.graph;
         result_.operations.reserve(3 * p.graph.stages() * count_);
     }
@@ -39,26 +40,17 @@ public:
     constexpr basic_order<Graph> run() && {
         warm_up();
         for (std::size_t round = 1; round < count_; ++round)
-            steady();
+            steady_state();
         for (const stage s : p_.graph.all_stages())
-            while (own_[s].waiting())
+            while (own_[s].has_weight())
                 put_weight(s);
         return static_cast<basic_order<Graph>&&>(result_);
     }
 
 private:
-    struct state {
-        duration clock{};
-        /// Since the first forward.
-        duration idle{};
-        memory_size held{};
+    struct state : lane_builder {
         std::size_t forwards = 0;
         std::size_t gradients = 0;
-        /// Microbatches whose weight gradient is yet to come, from `first` on.
-        std::vector<microbatch> weights{};
-        std::size_t first = 0;
-
-        [[nodiscard]] constexpr std::size_t waiting() const { return weights.size() - first; }
     };
 
     static constexpr duration longest(const basic_problem<Graph>& p) {
@@ -67,70 +59,51 @@ private:
             most = std::max({most, c.forward, c.backward_input, c.backward_weight});
         return most;
     }
-    constexpr std::size_t cell(stage s, std::size_t m) const { return s.position() * count_ + m; }
     constexpr memory_size limit(stage s) const { return p_.memory_limit[p_.rank_of(s)] + memory_slack_; }
-    constexpr duration most_idle() const {
-        duration most{};
-        for (const auto& one : own_)
-            most = std::max(most, one.idle);
-        return most;
-    }
+    constexpr duration most_idle() const { return longest_idle(own_); }
+    /// Of the next microbatch's input.
     constexpr duration forward_arrival(stage s) const {
-        if (p_.is_first(s)) return duration{};
-        return forward_end_[cell(s.previous(), own_[s].forwards)] + p_.hop(s.previous(), s);
+        return input_time(p_, forward(s, microbatch{own_[s].forwards}), ends_);
     }
     constexpr duration gradient_arrival(stage s) const {
-        if (p_.is_last(s)) return duration{};
-        return gradient_end_[cell(s.next(), own_[s].gradients)] + p_.hop(s.next(), s);
+        return input_time(p_, backward_input(s, microbatch{own_[s].gradients}), ends_);
     }
 
     constexpr void put(const operation& op, duration ready) {
         auto& own = own_[op.stage];
-        const auto start = std::max(own.clock, ready);
-        if (own.forwards > 0) own.idle += start - own.clock;
-        own.clock = start + duration_of(p_, op);
-        const auto effect = memory_effect_of(p_.costs[op.stage], op.kind);
-        own.held += effect.acquired_at_start;
-        own.held -= effect.released_at_end;
+        own.append(p_, op, ready);
+        ends_.set(op, own.clock);
         result_.operations.push_back(op);
     }
-    constexpr void put_weight(stage s) {
-        auto& own = own_[s];
-        put(backward_weight(s, own.weights[own.first++]), {});
-    }
+    constexpr void put_weight(stage s) { put(own_[s].take_weight(), {}); }
     constexpr void put_forward(stage s) {
-        auto& own = own_[s];
-        put(forward(s, microbatch{own.forwards}), forward_arrival(s));
-        forward_end_[cell(s, own.forwards++)] = own.clock;
+        put(forward(s, microbatch{own_[s].forwards}), forward_arrival(s));
+        ++own_[s].forwards;
     }
-    /// Where what W needs is larger than the whole stash and doesn't fit beside the rest: a full backward.
+    /// A full backward where the weight stash exceeds the activation and doesn't fit beside the rest.
     constexpr void put_gradient(stage s) {
         auto& own = own_[s];
         const auto& c = p_.costs[s];
         const microbatch m{own.gradients};
-        if (make_room(s, c.weight_stash - c.activation)) {
-            put(backward_input(s, m), gradient_arrival(s));
-            own.weights.push_back(m);
-        } else {
-            put(backward(s, m), gradient_arrival(s));
-        }
-        gradient_end_[cell(s, own.gradients++)] = own.clock;
+        const bool split = make_room(s, c.weight_stash - c.activation);
+        put(split ? backward_input(s, m) : backward(s, m), gradient_arrival(s));
+        ++own.gradients;
     }
 
     /// Does weight gradients until there is room; whether there is in the end.
     constexpr bool make_room(stage s, memory_size amount) {
         if (amount <= memory_size{}) return true;
-        while (own_[s].held + amount > limit(s) && own_[s].waiting() > 0)
+        while (own_[s].held + amount > limit(s) && own_[s].waiting_weights() > 0)
             put_weight(s);
         return own_[s].held + amount <= limit(s);
     }
     constexpr void fill_gap(stage s, duration until) {
         auto& own = own_[s];
         const auto length = p_.costs[s].backward_weight;
-        while (own.waiting() > 0 && own.clock + length <= until + time_slack_)
+        while (own.waiting_weights() > 0 && own.clock + length <= until + time_slack_)
             put_weight(s);
         const auto gap = until - own.clock;
-        if (own.waiting() == 0 || gap <= time_slack_) return;
+        if (own.waiting_weights() == 0 || gap <= time_slack_) return;
         if (switches_.fill_greedily || gap > most_idle() - own.idle + time_slack_) put_weight(s);
     }
 
@@ -175,7 +148,7 @@ private:
 
     /// At most one forward and exactly one gradient on every stage. One that has no stash left for its gradient always
     /// does a forward: those after it have none either, and all that it holds waits for weight gradients.
-    constexpr void steady() {
+    constexpr void steady_state() {
         const auto wanted = wanted_forwards();
         for (const stage s : p_.graph.all_stages()) {
             if (!wanted[s.position()] || !can_forward(s)) continue;
@@ -186,7 +159,7 @@ private:
         for (std::size_t i = p_.graph.stages(); i-- > 0;) {
             const stage s{i};
             if (p_.is_first(s) && own_[s].forwards == count_)
-                while (own_[s].waiting() > 0)
+                while (own_[s].waiting_weights() > 0)
                     put_weight(s);
             fill_gap(s, gradient_arrival(s));
             put_gradient(s);
@@ -197,7 +170,7 @@ private:
         const auto& own = own_[s];
         const auto& c = p_.costs[s];
         if (own.forwards == count_ || (!p_.is_first(s) && own_[s.previous()].forwards == own.forwards)) return false;
-        return own.held - static_cast<double>(own.waiting()) * c.weight_stash + c.activation <= limit(s);
+        return own.held - static_cast<double>(own.waiting_weights()) * c.weight_stash + c.activation <= limit(s);
     }
     constexpr std::vector<unsigned char> wanted_forwards() const {
         std::vector<unsigned char> wanted(p_.graph.stages(), 1);
@@ -226,7 +199,7 @@ private:
         const auto& c = p_.costs[s];
         auto held = own_[s].held + c.activation;
         auto length = c.forward;
-        for (std::size_t i = 0; i < own_[s].waiting() && held > limit(s); ++i) {
+        for (std::size_t i = 0; i < own_[s].waiting_weights() && held > limit(s); ++i) {
             held -= c.weight_stash;
             length += c.backward_weight;
         }
@@ -239,8 +212,7 @@ private:
     memory_size memory_slack_;
     duration time_slack_;
     per_stage<state, Graph::stage_extent> own_;
-    std::vector<duration> forward_end_;
-    std::vector<duration> gradient_end_;
+    known_ends ends_;
     basic_order<Graph> result_{};
 };
 
@@ -263,7 +235,7 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr refusal lacks_one_stash(
 } // namespace detail
 
 /// The automatic scheduler of Zero Bubble (Qi et al., 2024, section 3; ZB-1p and ZB-2p are it at limits of p and 2p
-/// stashes): as many forwards before the first gradient as memory and time allow, then in turn one forward and one
+/// stashes): as many forwards before the first gradient as memory and time allow, then alternately one forward and one
 /// input gradient. A weight gradient goes where there is a gap at least as long, or where the gap would make this
 /// rank the one that idles most, or where memory must be freed. The best of eight runs, by the problem's objective,
 /// then by its peak memory.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/zero_bubble_hand.hpp"
 
 #include <string_view>

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "optpipe/core/outcome.hpp"
-#include "optpipe/schedule/builder.hpp"
-#include "optpipe/schedule/interleave.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
+#include "optpipe/schedule/construct/interleave.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -11,8 +11,8 @@
 namespace optpipe::detail {
 
 /// The hand-made schedules of Zero Bubble (Qi et al., 2024): every stage does `slope` forwards more ahead than the one
-/// behind it, then one forward and one input gradient in turn. It puts off as many weight gradients as the first stage
-/// does more forwards ahead than it: where the first one is busy with forwards, the others are too.
+/// behind it, then alternately one forward and one input gradient. It puts off as many weight gradients as the first
+/// stage does more forwards ahead than it: where the first one is busy with forwards, the others are too.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> zero_bubble_by_hand(const Graph& g, std::size_t slope) {
     compute_lanes lanes(g.ranks());

@@ -1,9 +1,11 @@
 #pragma once
 
 #include "optpipe/core/tolerance.hpp"
-#include "optpipe/schedule/builder.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/v_block.hpp"
-#include "optpipe/schedule/dispatch_search.hpp"
+#include "optpipe/schedule/construct/dispatch_search.hpp"
+#include "optpipe/schedule/construct/lane_builder.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -22,17 +24,16 @@ struct zero_bubble_v_switches {
     bool fill_before_gradient = false;
 };
 
-/// One run of the heuristic. Plays the schedule as it makes it.
+/// One run of the heuristic. Simulates the schedule while building it.
 template <pipeline_graph Graph> class zero_bubble_v_run {
 public:
     /// `allowed`: how long each rank may idle even if no other has idled as long, or empty.
     constexpr zero_bubble_v_run(const basic_problem<Graph>& p, zero_bubble_v_switches switches,
                                 const std::vector<duration>& allowed)
         : p_{p}, switches_{switches}, allowed_{allowed}, ranks_{p.graph.ranks()}, count_{p.graph.microbatches()},
-          slack_{tolerance{}.at(p.memory_scale())}, own_(ranks_),
-          forward_end_(p.graph.stages() * count_, duration::unlimited()), gradient_end_(forward_end_) {
+          slack_{tolerance{}.at(p.memory_scale())}, own_(ranks_), ends_{p.graph} {
         result_.graph = p.graph;
-        result_.operations.reserve(3 * forward_end_.size());
+        result_.operations.reserve(3 * p.graph.stages() * count_);
     }
 
     /// Nothing where the memory isn't enough.
@@ -47,7 +48,7 @@ public:
         }
         if (failed_) return std::nullopt;
         for (std::size_t r = 0; r < ranks_; ++r)
-            while (own_[r].waiting())
+            while (own_[r].has_weight())
                 put_weight(r);
         return std::move(result_);
     }
@@ -59,26 +60,16 @@ public:
     }
 
 private:
-    struct state {
-        duration clock{};
-        /// Since the first forward.
-        duration idle{};
-        memory_size held{};
-        bool begun = false;
+    struct state : lane_builder {
         /// Of the first and the second stage of the rank.
         std::size_t forwards[2] = {0, 0};
         std::size_t gradients[2] = {0, 0};
-        std::vector<operation> weights{};
-        std::size_t first = 0;
-
-        [[nodiscard]] constexpr bool waiting() const { return first < weights.size(); }
         [[nodiscard]] constexpr std::size_t begun_forwards() const { return forwards[0] + forwards[1]; }
     };
 
     constexpr stage stage_of(std::size_t r, std::size_t chunk) const {
         return stage{chunk == 0 ? r : 2 * ranks_ - 1 - r};
     }
-    constexpr std::size_t cell(stage s, std::size_t m) const { return s.position() * count_ + m; }
     constexpr memory_size limit(std::size_t r) const { return p_.memory_limit[rank{r}] + slack_; }
     constexpr std::size_t left() const {
         std::size_t sum = 0;
@@ -89,38 +80,23 @@ private:
     /// When the input of the next forward or gradient of a stage is there; unlimited if that isn't known yet.
     constexpr duration forward_arrival(std::size_t r, std::size_t chunk) const {
         const auto m = own_[r].forwards[chunk];
-        const stage s = stage_of(r, chunk);
-        if (m >= count_) return duration::unlimited();
-        if (p_.is_first(s)) return {};
-        return forward_end_[cell(s.previous(), m)] + p_.hop(s.previous(), s);
+        return m < count_ ? input_time(p_, forward(stage_of(r, chunk), microbatch{m}), ends_) : duration::unlimited();
     }
     constexpr duration gradient_arrival(std::size_t r, std::size_t chunk) const {
         const auto m = own_[r].gradients[chunk];
-        const stage s = stage_of(r, chunk);
-        if (m >= count_) return duration::unlimited();
-        const auto own = forward_end_[cell(s, m)];
-        if (p_.is_last(s)) return own;
-        return std::max(own, gradient_end_[cell(s.next(), m)] + p_.hop(s.next(), s));
+        return m < count_ ? input_time(p_, backward_input(stage_of(r, chunk), microbatch{m}), ends_)
+                          : duration::unlimited();
     }
 
     constexpr void put(std::size_t r, const operation& op, duration ready) {
-        auto& own = own_[r];
-        const auto start = std::max(own.clock, ready);
-        if (own.begun) own.idle += start - own.clock;
-        own.begun = true;
-        own.clock = start + duration_of(p_, op);
-        const auto effect = memory_effect_of(p_.costs[op.stage], op.kind);
-        own.held += effect.acquired_at_start;
-        own.held -= effect.released_at_end;
+        own_[r].append(p_, op, ready);
+        ends_.set(op, own_[r].clock);
         result_.operations.push_back(op);
     }
-    constexpr void put_weight(std::size_t r) {
-        auto& own = own_[r];
-        put(r, own.weights[own.first++], {});
-    }
+    constexpr void put_weight(std::size_t r) { put(r, own_[r].take_weight(), {}); }
     constexpr bool make_room(std::size_t r, memory_size amount) {
         auto& own = own_[r];
-        while (own.held + amount > limit(r) && own.waiting())
+        while (own.held + amount > limit(r) && own.has_weight())
             put_weight(r);
         return own.held + amount <= limit(r);
     }
@@ -128,36 +104,23 @@ private:
     /// would otherwise have idled longer than others.
     constexpr void fill_wait(std::size_t r, duration ready, bool beyond) {
         auto& own = own_[r];
-        while (own.waiting() && own.clock + next_weight(own) <= ready + time_slack())
+        while (own.has_weight() && own.clock + next_weight(own) <= ready + time_slack())
             put_weight(r);
         const auto gap = ready - own.clock;
-        if (beyond && own.waiting() && gap > std::max(duration{}, allowance(r)) + time_slack()) put_weight(r);
+        if (beyond && own.has_weight() && gap > std::max(duration{}, allowance(r)) + time_slack()) put_weight(r);
     }
-    constexpr duration next_weight(const state& own) const {
-        return p_.costs[own.weights[own.first].stage].backward_weight;
-    }
+    constexpr duration next_weight(const state& own) const { return duration_of(p_, own.first_weight()); }
     constexpr duration allowance(std::size_t r) const {
-        duration most{};
-        for (const auto& own : own_)
-            most = std::max(most, own.idle);
+        auto most = longest_idle(own_);
         if (!allowed_.empty()) most = std::max(most, allowed_[r]);
         return most - own_[r].idle;
     }
     constexpr void put_forward(std::size_t r, std::size_t chunk) {
-        const stage s = stage_of(r, chunk);
-        const auto m = own_[r].forwards[chunk]++;
-        put(r, forward(s, microbatch{m}), m == 0 && p_.is_first(s) ? duration{} : arrival_of_forward(s, m));
-        forward_end_[cell(s, m)] = own_[r].clock;
-    }
-    constexpr duration arrival_of_forward(stage s, std::size_t m) const {
-        return p_.is_first(s) ? duration{} : forward_end_[cell(s.previous(), m)] + p_.hop(s.previous(), s);
+        const auto op = forward(stage_of(r, chunk), microbatch{own_[r].forwards[chunk]++});
+        put(r, op, input_time(p_, op, ends_));
     }
     constexpr void put_gradient(std::size_t r, std::size_t chunk, duration ready) {
-        const stage s = stage_of(r, chunk);
-        const auto m = own_[r].gradients[chunk]++;
-        put(r, backward_input(s, microbatch{m}), ready);
-        gradient_end_[cell(s, m)] = own_[r].clock;
-        own_[r].weights.push_back(backward_weight(s, microbatch{m}));
+        put(r, backward_input(stage_of(r, chunk), microbatch{own_[r].gradients[chunk]++}), ready);
     }
 
     /// The first microbatch's forwards, down and back. While its return is awaited, further forwards of the first
@@ -258,8 +221,7 @@ private:
     std::size_t count_;
     memory_size slack_;
     std::vector<state> own_;
-    std::vector<duration> forward_end_;
-    std::vector<duration> gradient_end_;
+    known_ends ends_;
     bool failed_ = false;
     basic_order<Graph> result_{};
 };
@@ -267,9 +229,9 @@ private:
 } // namespace detail
 
 /// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6): v placement, no bubble with 1F1B's memory where
-/// T_F = T_I = T_W. The heuristic for any costs: as many forwards as fit before the first gradient, then one gradient
-/// and one forward in turn, weight gradients in the gaps or where the memory needs them. The best of its runs. Where
-/// the memory has no limit, it takes no more than the published 2R stashes of the largest stage.
+/// T_F = T_I = T_W. The heuristic for any costs: as many forwards as fit before the first gradient, then alternately
+/// one gradient and one forward, weight gradients in the gaps or where the memory needs them. The best of its runs.
+/// Where the memory has no limit, it takes no more than the published 2R stashes of the largest stage.
 struct zero_bubble_v_builder {
     static constexpr std::string_view name = "zb-v";
 
@@ -314,7 +276,7 @@ private:
                 repeat_run(p, {before_forward, before_gradient}, best);
         return best;
     }
-    /// Runs that know how long each rank idled in the last one, as long as that helps.
+    /// Repeated runs, each with the idle times of the ranks in the last one, as long as that helps.
     template <pipeline_graph Graph>
     static constexpr void repeat_run(const basic_problem<Graph>& p, detail::zero_bubble_v_switches switches,
                                      best_order<Graph>& best) {

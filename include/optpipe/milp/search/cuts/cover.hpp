@@ -44,7 +44,7 @@ private:
         auto found = lifted();
         found.measure(point);
         if (found.efficacy <= problem_.tolerances.feasibility) return;
-        if (auto clean = tidied(std::move(found), lower_, upper_)) pool.add(std::move(*clean));
+        if (auto clean = normalized(std::move(found), lower_, upper_)) pool.add(std::move(*clean));
     }
     bool collect(std::size_t i, double sign, double limit, std::span<const double> point) {
         items_.clear();

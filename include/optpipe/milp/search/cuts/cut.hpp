@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/milp/bytes.hpp"
+#include "optpipe/milp/search/cuts/sparse_sum.hpp"
 #include "optpipe/milp/search/problem.hpp"
 
 #include <algorithm>
@@ -56,7 +57,8 @@ struct cut {
 
 /// Drops what is too small to matter, against the bounds; nothing if the cut is then numerically doubtful: its numbers
 /// too far apart, or a small coefficient without a bound.
-[[nodiscard]] inline std::optional<cut> tidied(cut c, std::span<const double> lower, std::span<const double> upper) {
+[[nodiscard]] inline std::optional<cut> normalized(cut c, std::span<const double> lower,
+                                                   std::span<const double> upper) {
     constexpr double widest = 1e6;
     constexpr double largest_limit = 1e9;
     double largest = 0.0;
@@ -80,6 +82,30 @@ struct cut {
     std::sort(kept.begin(), kept.end(), [](const entry& a, const entry& b) { return a.column < b.column; });
     c.entries = std::move(kept);
     return c;
+}
+
+/// `terms · x <= limit` as a cut, without what is left of parts that cancel each other; nothing if all of it may be
+/// that.
+[[nodiscard]] inline std::optional<cut> normalized(const sparse_sum& terms, double limit, std::span<const double> lower,
+                                                   std::span<const double> upper) {
+    /// What cancels to less than this share of its parts has lost the digits that a cut needs.
+    constexpr double least_share = 1e-7;
+    cut c;
+    c.limit = limit;
+    double largest = 0.0, largest_size = 0.0;
+    for (const auto j : terms.touched()) {
+        largest_size = std::max(largest_size, terms.size_of(j));
+        if (!terms.is_noise(j)) {
+            c.entries.push_back({j, terms[j]});
+            largest = std::max(largest, std::abs(terms[j]));
+        } else if (terms[j] != 0.0) {
+            const double bound = terms[j] > 0.0 ? lower[j] : upper[j];
+            if (!std::isfinite(bound)) return std::nullopt;
+            c.limit -= terms[j] * bound;
+        }
+    }
+    if (largest < least_share * largest_size) return std::nullopt;
+    return normalized(std::move(c), lower, upper);
 }
 
 [[nodiscard]] inline std::size_t bytes_of_cuts(const std::vector<cut>& cuts) {

@@ -2,7 +2,8 @@
 
 #include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/search/cuts/cut.hpp"
-#include "optpipe/milp/search/propagator.hpp"
+#include "optpipe/milp/search/cuts/variable_bounds.hpp"
+#include "optpipe/milp/search/propagation/propagator.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -42,6 +43,11 @@ public:
         }
     }
 
+    void add_to(variable_bounds& ends) const {
+        for (const auto& c : found_)
+            ends.add(c.entries, -infinity, c.limit);
+    }
+
 private:
     static constexpr double least_violation = 1e-4;
     static constexpr std::size_t most_found = 50'000;
@@ -56,16 +62,16 @@ private:
     }
     void collect(const propagator& engine, std::size_t j, bool one) {
         const auto& d = engine.bounds();
-        for (auto i = d.start_of(1) + 1; i < d.moves() && found_.size() < most_found; ++i) {
+        for (auto i = d.start_of(1) + 1; i < d.changes() && found_.size() < most_found; ++i) {
             const auto b = d.at(i).bound;
             const auto y = column_of(b);
-            const bool last = d.last_move(b) == i;
+            const bool last = d.last_change(b) == i;
             const double root = d.at_root(b);
             if (!last || y == j || root == -infinity || !worthwhile(engine.model(), y)) continue;
             found_.push_back(cut_of(b, root, d[b], j, one));
         }
     }
-    /// Of other integers the rows themselves tell most.
+    /// For other integers the rows themselves imply most.
     static bool worthwhile(const problem& p, std::size_t y) { return !p.is_integer(y); }
     /// The bound is `root` without, `implied` with the binary at its value: -bound column + (implied - root) x <=
     /// -root.

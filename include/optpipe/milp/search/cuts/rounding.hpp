@@ -1,8 +1,10 @@
 #pragma once
 
 #include "optpipe/milp/search/cuts/cut.hpp"
+#include "optpipe/milp/search/cuts/sparse_sum.hpp"
+#include "optpipe/milp/search/cuts/variable_bounds.hpp"
 #include "optpipe/milp/search/problem.hpp"
-#include "optpipe/milp/search/proof.hpp"
+#include "optpipe/milp/search/tree/proof_row.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -15,46 +17,65 @@
 
 namespace optpipe::milp::search {
 
+struct row_multiplier {
+    std::uint32_t row;
+    double multiplier;
+};
+
 /// Mixed-integer rounding (Nemhauser and Wolsey, 1990; the procedure of Marchand and Wolsey, 2001) of a sum of rows of
-/// the relaxation: columns and slacks are measured from their nearer bound, the sum is divided by some coefficient and
-/// rounded. With the multipliers of a row of the simplex tableau that is Gomory's mixed-integer cut.
+/// the relaxation: columns and slacks are measured from their nearer bound, which may be one that depends on an
+/// integer; the sum is divided by some coefficient and rounded. With the multipliers of a row of the simplex tableau
+/// that is Gomory's mixed-integer cut, with a node of a network and the capacities of its arcs a flow cover.
 class mixed_integer_rounding {
 public:
     /// Bounds are those of the root.
     mixed_integer_rounding(const problem& p, const extra_rows& extra, std::span<const double> lower,
-                           std::span<const double> upper)
-        : problem_{p}, extra_{extra}, lower_{lower}, upper_{upper}, sums_(p.columns(), 0.0) {}
+                           std::span<const double> upper, const variable_bounds& ends)
+        : problem_{p}, extra_{extra}, lower_{lower}, upper_{upper}, ends_{ends}, sums_{p.columns()},
+          integers_{p.columns()}, rounded_{p.columns()} {}
 
     /// The most effective cut of both directions, if any cuts off the point.
-    std::optional<cut> separate(std::span<const double> multipliers, std::span<const double> point) {
+    std::optional<cut> separate(std::span<const row_multiplier> rows, std::span<const double> point) {
+        sums_.clear();
+        for (const auto& [i, multiplier] : rows)
+            for (const auto& e : entries(i))
+                sums_.add(e.column, multiplier * e.coefficient);
+        effort_ += sums_.touched().size();
         std::optional<cut> best;
         for (const double sign : {1.0, -1.0}) {
-            if (!collect(multipliers, point, sign)) continue;
-            for (const double divisor : divisors()) {
-                auto found = round(divisor);
-                if (!found) continue;
-                found->measure(point);
-                if (found->efficacy > least_efficacy && (!best || found->efficacy > best->efficacy))
-                    best = std::move(found);
-            }
+            if (!measure(rows, point, sign)) continue;
+            const auto divisor = best_divisor();
+            if (!divisor) continue;
+            auto found = round(*divisor);
+            if (!found) continue;
+            found->measure(point);
+            if (found->efficacy > least_efficacy && (!best || found->efficacy > best->efficacy))
+                best = std::move(found);
         }
         return best;
     }
 
+    /// Of all calls so far, in visits of a term.
+    [[nodiscard]] std::size_t effort() const { return effort_; }
+
 private:
     static constexpr double least_efficacy = 1e-3;
     static constexpr double zero = 1e-10;
-    static constexpr std::size_t most_divisors = 8;
+    static constexpr std::size_t most_divisors = 16;
+    /// Of the integers that are tried from their other bound.
+    static constexpr std::size_t most_flips = 30;
     static constexpr double least_fraction = 0.01;
 
     /// A column, or the activity of a row, as a distance from one of its bounds: at least 0.
     struct part {
-        std::uint32_t index;
-        bool is_row;
-        bool whole;
-        bool from_upper;
-        double coefficient; ///< of the distance
-        double value;       ///< of the distance, at the point
+        std::uint32_t index = 0;
+        bool is_row = false;
+        bool whole = false;
+        bool from_upper = false;
+        const variable_bound* end = nullptr; ///< null: the bound is a number
+        double coefficient = 0.0;            ///< of the distance
+        double value = 0.0;                  ///< of the distance, at the point
+        double width = infinity;
     };
 
     [[nodiscard]] std::span<const entry> entries(std::size_t i) const {
@@ -70,43 +91,74 @@ private:
 
     /// sum of multiplier · (row - its activity) = 0 in terms of distances: parts_ = right_. False without finite
     /// bounds.
-    bool collect(std::span<const double> multipliers, std::span<const double> point, double sign) {
-        std::fill(sums_.begin(), sums_.end(), 0.0);
+    bool measure(std::span<const row_multiplier> rows, std::span<const double> point, double sign) {
         parts_.clear();
+        integers_.clear();
         right_ = 0.0;
-        for (std::size_t i = 0; i < multipliers.size(); ++i) {
-            if (multipliers[i] == 0.0) continue;
-            double activity = 0.0;
-            bool whole = true;
-            for (const auto& e : entries(i)) {
-                sums_[e.column] += sign * multipliers[i] * e.coefficient;
-                activity += e.coefficient * point[e.column];
-                whole = whole && problem_.is_whole(e.column) && e.coefficient == std::round(e.coefficient);
+        for (const auto& r : rows)
+            if (!measure_row(r.row, sign * r.multiplier, point)) return false;
+        for (const auto j : sums_.touched()) {
+            const double coefficient = sign * sums_[j];
+            if (sums_.is_noise(j)) {
+                if (!leave_out(j, coefficient)) return false;
+            } else if (problem_.is_integer(j)) {
+                integers_.add(j, coefficient);
+            } else if (!measure_column(j, coefficient, point)) {
+                return false;
             }
-            const double low = row_lower(i), up = row_upper(i);
-            if (low == up) {
-                right_ += sign * multipliers[i] * low;
-                continue;
-            }
-            whole = whole && is_whole(low) && is_whole(up);
-            if (!add({static_cast<std::uint32_t>(i), true, whole, false, 0.0, 0.0}, -sign * multipliers[i], activity,
-                     low, up))
+        }
+        for (const auto j : integers_.touched()) {
+            const bool stays = !integers_.is_noise(j);
+            if (stays ? !add({.index = j, .whole = true}, integers_[j], point[j], lower_[j], upper_[j])
+                      : !leave_out(j, integers_[j]))
                 return false;
         }
-        for (std::size_t j = 0; j < sums_.size(); ++j)
-            if (std::abs(sums_[j]) <= zero)
-                leave_out(j);
-            else if (!add({static_cast<std::uint32_t>(j), false, problem_.is_whole(j), false, 0.0, 0.0}, sums_[j],
-                          point[j], lower_[j], upper_[j]))
-                return false;
         return true;
     }
-    /// What is left of terms that cancel each other, at its least.
-    void leave_out(std::size_t j) {
-        const double bound = sums_[j] > 0.0 ? lower_[j] : upper_[j];
-        if (std::isfinite(bound)) right_ -= sums_[j] * bound;
+    bool measure_row(std::uint32_t i, double multiplier, std::span<const double> point) {
+        const double low = row_lower(i), up = row_upper(i);
+        if (low == up) {
+            right_ += multiplier * low;
+            return true;
+        }
+        double activity = 0.0;
+        bool whole = is_integral(low) && is_integral(up);
+        for (const auto& e : entries(i)) {
+            activity += e.coefficient * point[e.column];
+            whole = whole && problem_.is_integral(e.column) && is_integral(e.coefficient);
+        }
+        return add({.index = i, .is_row = true, .whole = whole}, -multiplier, activity, low, up);
     }
-    static bool is_whole(double value) { return !std::isfinite(value) || value == std::round(value); }
+    /// From the nearer of its ends; of two that are level, from the one that leaves an integer or nothing in the cut.
+    bool measure_column(std::uint32_t j, double coefficient, std::span<const double> point) {
+        const auto *low = ends_.greatest_lower(j, point), *up = ends_.least_upper(j, point);
+        const double value = point[j], level = problem_.tolerances.feasibility;
+        if (low && low->at(point) < lower_[j] - level) low = nullptr;
+        if (up && up->at(point) > upper_[j] + level) up = nullptr;
+        const double below = value - (low ? low->at(point) : lower_[j]);
+        const double above = (up ? up->at(point) : upper_[j]) - value;
+        const bool from_upper = std::abs(below - above) <= level ? coefficient < 0.0 : above < below;
+        const auto* end = from_upper ? up : low;
+        if (!end) return add({.index = j, .whole = problem_.is_integral(j)}, coefficient, value, lower_[j], upper_[j]);
+        const bool whole = problem_.is_integral(j) && is_integral(end->constant) && is_integral(end->coefficient);
+        right_ -= coefficient * end->constant;
+        integers_.add(end->integer, coefficient * end->coefficient);
+        parts_.push_back({.index = j,
+                          .whole = whole,
+                          .from_upper = from_upper,
+                          .end = end,
+                          .coefficient = from_upper ? -coefficient : coefficient,
+                          .value = std::max(0.0, from_upper ? above : below)});
+        return true;
+    }
+    /// What is left of terms that cancel each other, at its least. False if there is no least.
+    bool leave_out(std::size_t j, double coefficient) {
+        if (coefficient == 0.0) return true;
+        const double bound = coefficient > 0.0 ? lower_[j] : upper_[j];
+        right_ -= coefficient * bound;
+        return std::isfinite(bound);
+    }
+    static bool is_integral(double value) { return !std::isfinite(value) || value == std::round(value); }
     bool add(part p, double coefficient, double value, double low, double up) {
         if (low == -infinity && up == infinity) return false;
         p.from_upper = low == -infinity || up - value < value - low;
@@ -114,50 +166,106 @@ private:
         right_ -= coefficient * bound;
         p.coefficient = p.from_upper ? -coefficient : coefficient;
         p.value = std::max(0.0, p.from_upper ? up - value : value - low);
+        p.width = up - low;
         parts_.push_back(p);
         return true;
     }
+    [[nodiscard]] bool is_between(const part& p) const {
+        const double near = problem_.tolerances.integrality;
+        return p.whole && p.value > near && p.value < p.width - near;
+    }
 
-    /// 1, and coefficients of whole parts that are between their bounds.
+    /// That of the most effective rounding; integers that are better measured from their other bound are.
+    std::optional<double> best_divisor() {
+        double best = 0.0, quality = 0.0;
+        const auto consider = [&](double divisor) {
+            const double q = quality_of(divisor);
+            if (q <= quality) return false;
+            best = divisor;
+            quality = q;
+            return true;
+        };
+        for (const double d : divisors())
+            consider(d);
+        if (quality <= 0.0) return std::nullopt;
+        const double first = best;
+        for (const double share : {2.0, 4.0, 8.0})
+            consider(first / share);
+        for (const auto k : flippable()) {
+            flip(parts_[k]);
+            if (!consider(best)) flip(parts_[k]);
+        }
+        return best;
+    }
+    /// 1, and coefficients of integral terms that are between their bounds.
     [[nodiscard]] std::vector<double> divisors() const {
         std::vector<double> result{1.0};
         for (const auto& p : parts_) {
             const double size = std::abs(p.coefficient);
-            if (!p.whole || p.value <= problem_.tolerances.integrality || size < problem_.tolerances.feasibility)
-                continue;
+            if (!is_between(p) || size < problem_.tolerances.feasibility) continue;
             const auto same = [&](double d) { return std::abs(d - size) < zero * size; };
             if (std::none_of(result.begin(), result.end(), same)) result.push_back(size);
             if (result.size() > most_divisors) break;
         }
         return result;
     }
+    /// Those nearest to the middle of their bounds first.
+    [[nodiscard]] std::vector<std::size_t> flippable() const {
+        std::vector<std::pair<double, std::size_t>> found;
+        for (std::size_t k = 0; k < parts_.size(); ++k)
+            if (const auto& p = parts_[k]; is_between(p) && std::isfinite(p.width))
+                found.emplace_back(std::abs(p.value - 0.5 * p.width), k);
+        std::sort(found.begin(), found.end());
+        found.resize(std::min(found.size(), most_flips));
+        std::vector<std::size_t> result;
+        for (const auto& [unused, k] : found)
+            result.push_back(k);
+        return result;
+    }
+    void flip(part& p) {
+        right_ -= p.coefficient * p.width;
+        p.coefficient = -p.coefficient;
+        p.value = p.width - p.value;
+        p.from_upper = !p.from_upper;
+    }
+    /// About the efficacy of the rounding: the distance is measured in terms of the parts.
+    double quality_of(double divisor) {
+        const double right = right_ / divisor, fraction = right - std::floor(right);
+        if (!is_usable(fraction)) return 0.0;
+        effort_ += parts_.size();
+        double violation = -std::floor(right), square = 0.0;
+        for (const auto& p : parts_) {
+            const double weight = rounded(p.coefficient / divisor, p.whole, fraction);
+            violation += weight * p.value;
+            square += weight * weight;
+        }
+        return square > 0.0 ? violation / std::sqrt(square) : 0.0;
+    }
+    static bool is_usable(double fraction) { return fraction >= least_fraction && fraction <= 1.0 - least_fraction; }
 
     /// The parts are at least 0, so parts_ <= right_ may be rounded; then back to columns.
     std::optional<cut> round(double divisor) {
-        const double right = right_ / divisor;
-        const double fraction = right - std::floor(right);
-        if (fraction < least_fraction || fraction > 1.0 - least_fraction) return std::nullopt;
-        rounded_.assign(problem_.columns(), 0.0);
+        const double right = right_ / divisor, fraction = right - std::floor(right);
+        rounded_.clear();
         double limit = std::floor(right);
         for (const auto& p : parts_) {
             const double weight = rounded(p.coefficient / divisor, p.whole, fraction);
-            if (weight == 0.0) continue;
-            const double back = p.from_upper ? -weight : weight;
-            if (p.is_row) {
-                limit += back * (p.from_upper ? row_upper(p.index) : row_lower(p.index));
-                for (const auto& e : entries(p.index))
-                    rounded_[e.column] += back * e.coefficient;
-            } else {
-                limit += back * (p.from_upper ? upper_[p.index] : lower_[p.index]);
-                rounded_[p.index] += back;
-            }
+            if (weight != 0.0) limit += add_back(p, p.from_upper ? -weight : weight);
         }
-        cut c;
-        c.limit = limit;
-        for (std::size_t j = 0; j < rounded_.size(); ++j)
-            if (rounded_[j] != 0.0) c.entries.push_back({static_cast<std::uint32_t>(j), rounded_[j]});
-        if (c.entries.size() > longest()) return std::nullopt;
-        return tidied(std::move(c), lower_, upper_);
+        if (rounded_.touched().size() > longest()) return std::nullopt;
+        return normalized(rounded_, limit, lower_, upper_);
+    }
+    /// What goes to the limit.
+    double add_back(const part& p, double weight) {
+        if (p.is_row) {
+            for (const auto& e : entries(p.index))
+                rounded_.add(e.column, weight * e.coefficient);
+            return weight * (p.from_upper ? row_upper(p.index) : row_lower(p.index));
+        }
+        rounded_.add(p.index, weight);
+        if (!p.end) return weight * (p.from_upper ? upper_[p.index] : lower_[p.index]);
+        rounded_.add(p.end->integer, -weight * p.end->coefficient);
+        return weight * p.end->constant;
     }
     [[nodiscard]] std::size_t longest() const {
         constexpr std::size_t least = 100, share = 5;
@@ -172,10 +280,11 @@ private:
     const problem& problem_;
     const extra_rows& extra_;
     std::span<const double> lower_, upper_;
-    std::vector<double> sums_;
-    std::vector<double> rounded_;
+    const variable_bounds& ends_;
+    sparse_sum sums_, integers_, rounded_;
     std::vector<part> parts_;
     double right_ = 0.0;
+    std::size_t effort_ = 0;
 };
 
 } // namespace optpipe::milp::search

@@ -5,12 +5,14 @@
 #include "optpipe/milp/search/cuts/clique.hpp"
 #include "optpipe/milp/search/cuts/cover.hpp"
 #include "optpipe/milp/search/cuts/cut.hpp"
+#include "optpipe/milp/search/cuts/cut_sets.hpp"
 #include "optpipe/milp/search/cuts/gomory.hpp"
 #include "optpipe/milp/search/cuts/implied_bounds.hpp"
 #include "optpipe/milp/search/cuts/rounding.hpp"
 #include "optpipe/milp/search/cuts/user.hpp"
+#include "optpipe/milp/search/cuts/variable_bounds.hpp"
 #include "optpipe/milp/search/memory_share.hpp"
-#include "optpipe/milp/search/relaxation.hpp"
+#include "optpipe/milp/search/tree/relaxation.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -34,16 +36,20 @@ public:
     /// The relaxation has been solved, and is again afterwards; false if it then has no optimal point. `on_bound` gets
     /// each new bound.
     template <class OnBound> bool run(relaxation& lp, OnBound on_bound) {
-        const auto& p = *context_->task;
+        const auto& p = *context_->instance;
         const clique_table cliques{p, lower_, upper_};
+        variable_bounds ends{p};
+        implied_->add_to(ends);
         aggregation rows{p};
+        cut_sets networks{p};
         double bound = lp.bound();
         memory_share share{*context_->limits};
         std::size_t stalled = 0;
-        for (std::size_t round = 0; round < most_rounds && stalled < patience && !context_->limits->over(); ++round) {
+        for (std::size_t round = 0; round < most_rounds && stalled < stall_limit && !context_->limits->over();
+             ++round) {
             if (fractional_count(lp) == 0) return true;
-            find(lp, cliques, rows);
-            share.set(pool_.bytes() + cliques.bytes() + rows.bytes());
+            find(lp, cliques, ends, rows, networks);
+            share.set(pool_.bytes() + cliques.bytes() + ends.bytes() + rows.bytes() + networks.bytes());
             const std::vector<double> point(lp.point().begin(), lp.point().end());
             const auto chosen = pool_.take(point, most_per_round());
             if (chosen.empty()) return true;
@@ -64,27 +70,29 @@ public:
     }
 
 private:
-    static constexpr std::size_t most_rounds = 40;
-    static constexpr std::size_t patience = 4;
+    static constexpr std::size_t most_rounds = 200;
+    static constexpr std::size_t stall_limit = 4;
     static constexpr double least_progress = 1e-4;
 
-    [[nodiscard]] std::size_t most_per_round() const { return 50 + context_->task->columns() / 10; }
+    [[nodiscard]] std::size_t most_per_round() const { return 50 + context_->instance->columns() / 10; }
     [[nodiscard]] std::size_t fractional_count(const relaxation& lp) const {
-        const auto& p = *context_->task;
+        const auto& p = *context_->instance;
         std::size_t count = 0;
         for (std::size_t j = 0; j < p.columns(); ++j)
             if (p.is_integer(j) && std::abs(lp.point()[j] - std::round(lp.point()[j])) > p.tolerances.integrality)
                 ++count;
         return count;
     }
-    void find(relaxation& lp, const clique_table& cliques, aggregation& rows) {
-        const auto& p = *context_->task;
+    void find(relaxation& lp, const clique_table& cliques, const variable_bounds& ends, aggregation& rows,
+              cut_sets& networks) {
+        const auto& p = *context_->instance;
         const std::vector<double> point(lp.point().begin(), lp.point().end());
-        mixed_integer_rounding rounding{p, lp.cuts(), lower_, upper_};
+        mixed_integer_rounding rounding{p, lp.cuts(), lower_, upper_, ends};
         implied_->separate(point, pool_);
         clique_separation{p, cliques}.separate(point, pool_);
         cover_separation{p, lower_, upper_}.separate(point, pool_);
-        rows.separate(lp.cuts().size(), rounding, lower_, upper_, point, pool_);
+        rows.separate(rounding, lower_, upper_, ends, point, pool_);
+        networks.separate(rounding, ends, point, pool_);
         separate_gomory(p, lp, rounding, pool_);
         user_separation{*context_}.separate(point, pool_);
     }

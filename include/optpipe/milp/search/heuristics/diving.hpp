@@ -1,7 +1,7 @@
 #pragma once
 
 #include "optpipe/milp/search/heuristics/rounding.hpp"
-#include "optpipe/milp/search/tree.hpp"
+#include "optpipe/milp/search/tree/tree_worker.hpp"
 
 #include <cmath>
 #include <cstddef>
@@ -13,14 +13,14 @@
 namespace optpipe::milp::search {
 
 enum class diving_rule : unsigned char {
-    fractional, ///< what is nearest to whole, to that side
+    fractional, ///< the least fractional column, to the nearer side
     pseudocost, ///< where rounding has cost least
     guided,     ///< towards the incumbent (Danna, Rothberg and Le Pape, 2005)
     locked,     ///< the way that fewer rows forbid
 };
 
 /// One dive from a node: rounds a column, propagates, solves the relaxation, until a solution or a dead end. One wrong
-/// turn per column is taken back.
+/// try per column is undone.
 class diving {
 public:
     diving(const context& c, tree_worker& worker, const locks& l) : context_{c}, worker_{worker}, locks_{l} {}
@@ -29,7 +29,7 @@ public:
     void run(node n, diving_rule rule, std::span<const double> incumbent, std::size_t most_iterations) {
         const auto last = worker_.lp().solver().iterations() + most_iterations;
         if (!settle(n)) return;
-        for (std::size_t depth = 0; depth < context_.task->columns() && !context_.limits->over(); ++depth) {
+        for (std::size_t depth = 0; depth < context_.instance->columns() && !context_.limits->over(); ++depth) {
             if (worker_.lp().solver().iterations() > last) return;
             const auto candidates = fractional_columns(context_, worker_.lp().point());
             if (candidates.empty()) {
@@ -59,7 +59,7 @@ private:
         double best_score = std::numeric_limits<double>::infinity();
         bool best_up = false;
         for (const auto& f : candidates) {
-            const bool up = goes_up(f, rule, incumbent);
+            const bool up = prefers_upper(f, rule, incumbent);
             const double score = price(f, rule, up);
             if (score >= best_score) continue;
             best = &f;
@@ -70,7 +70,7 @@ private:
         return best_up ? at_least(best->column, std::ceil(best->value))
                        : at_most(best->column, std::floor(best->value));
     }
-    [[nodiscard]] bool goes_up(const fractional& f, diving_rule rule, std::span<const double> incumbent) const {
+    [[nodiscard]] bool prefers_upper(const fractional& f, diving_rule rule, std::span<const double> incumbent) const {
         switch (rule) {
         case diving_rule::fractional: return f.up() < f.down();
         case diving_rule::pseudocost:

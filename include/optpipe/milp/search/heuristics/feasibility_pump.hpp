@@ -1,7 +1,7 @@
 #pragma once
 
 #include "optpipe/core/random.hpp"
-#include "optpipe/milp/search/tree.hpp"
+#include "optpipe/milp/search/tree/tree_worker.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -37,8 +37,8 @@ public:
             if (next == target && !hit) shake(next);
             target = std::move(next);
         }
-        for (std::size_t j = 0; j < context_.task->columns(); ++j)
-            lp.solver().set_cost(j, context_.task->cost[j]);
+        for (std::size_t j = 0; j < context_.instance->columns(); ++j)
+            lp.solver().set_cost(j, context_.instance->cost[j]);
         if (hit) static_cast<void>(worker_.complete(target));
     }
 
@@ -49,22 +49,22 @@ private:
     [[nodiscard]] std::vector<double> rounded(std::span<const double> point) const {
         std::vector<double> values(point.begin(), point.end());
         for (std::size_t j = 0; j < values.size(); ++j)
-            values[j] = context_.task->is_integer(j) ? std::round(values[j]) : 0.0;
+            values[j] = context_.instance->is_integer(j) ? std::round(values[j]) : 0.0;
         return values;
     }
     void aim(const std::vector<double>& target) {
         const auto& d = worker_.engine().bounds();
         for (std::size_t j = 0; j < target.size(); ++j) {
             double cost = 0.0;
-            if (context_.task->is_integer(j) && target[j] <= d.lower(j)) cost = 1.0;
-            if (context_.task->is_integer(j) && target[j] >= d.upper(j)) cost = -1.0;
+            if (context_.instance->is_integer(j) && target[j] <= d.lower(j)) cost = 1.0;
+            if (context_.instance->is_integer(j) && target[j] >= d.upper(j)) cost = -1.0;
             worker_.lp().solver().set_cost(j, cost);
         }
     }
     void shake(std::vector<double>& target) {
         const auto& d = worker_.engine().bounds();
         for (std::size_t j = 0; j < target.size(); ++j)
-            if (context_.task->is_integer(j) && std::isfinite(d.width(j)) && random_.chance(shaken_percent))
+            if (context_.instance->is_integer(j) && std::isfinite(d.width(j)) && random_.chance(shaken_percent))
                 target[j] = target[j] > d.lower(j) ? target[j] - 1.0 : std::min(target[j] + 1.0, d.upper(j));
     }
 

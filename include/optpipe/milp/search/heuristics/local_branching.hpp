@@ -16,7 +16,7 @@ namespace optpipe::milp::search {
                                                                         std::span<const double> incumbent,
                                                                         std::size_t radius, sub_effort most,
                                                                         double cutoff) {
-    const auto& p = *c.task;
+    const auto& p = *c.instance;
     auto m = model_of(p, d);
     std::vector<term> distance;
     double constant = 0.0;

@@ -17,7 +17,7 @@ namespace optpipe::milp::search {
                                                              std::span<const double> point, sub_effort most,
                                                              double cutoff) {
     constexpr std::size_t least_fixed_percent = 40;
-    const auto& p = *c.task;
+    const auto& p = *c.instance;
     auto m = model_of(p, d);
     std::size_t fixed = 0, integers = 0;
     for (std::size_t j = 0; j < p.columns(); ++j) {

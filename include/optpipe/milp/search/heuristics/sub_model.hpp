@@ -2,8 +2,8 @@
 
 #include "optpipe/milp/model.hpp"
 #include "optpipe/milp/search/context.hpp"
-#include "optpipe/milp/search/domains.hpp"
 #include "optpipe/milp/search/problem.hpp"
+#include "optpipe/milp/search/propagation/domains.hpp"
 
 #include <cstddef>
 #include <span>

@@ -1,4 +1,5 @@
-#include <sys/types.h>
+#include <sys/types.h>                     // expect: only core/system.hpp may include headers of the operating system
+#include <unistd.h>                        // expect: only core/system.hpp may include headers of the operating system
 #include <vector>
 
 #include "../pipeline/graph.hpp"           // expect: include it as <optpipe/...>
@@ -12,3 +13,6 @@
 #include <optpipe/pipeline.hpp>      // expect: core may not include pipeline
 #include <optpipe/schedule/operation.hpp> // expect: core may not include schedule
 #include <optpipe/version.hpp>
+
+// inline int ones(unsigned x) { return __builtin_popcount(x); }
+inline int ones(unsigned x) { return __builtin_popcount(x); } // expect: not standard C++

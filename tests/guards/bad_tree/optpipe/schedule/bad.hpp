@@ -5,3 +5,4 @@
 #include <optpipe/pipeline/graph.hpp>
 #include <tbb/parallel_for.h>            // expect: schedule may not include TBB
 #include <unsupported/Eigen/SparseExtra> // expect: schedule may not include Eigen
+#include "optpipe/program/ir.hpp" // expect: schedule may not include program

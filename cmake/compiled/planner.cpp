@@ -1,0 +1,1 @@
+#include <optpipe/planner/plan_search.hpp>

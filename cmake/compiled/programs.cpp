@@ -1,0 +1,2 @@
+#include <optpipe/program/check.hpp>
+#include <optpipe/program/lower.hpp>

@@ -1,0 +1,76 @@
+#include <optpipe/schedule/bounds/structural_bounds.hpp>
+#include <optpipe/schedule/builders/all.hpp>
+#include <optpipe/schedule/time/evaluate.hpp>
+#include <optpipe/schedule/time/measure.hpp>
+#include <optpipe/schedule/time/simulate.hpp>
+#include <optpipe/schedule/time/validate.hpp>
+
+#include <vector>
+
+// The templates for dynamic problems, once.
+
+namespace optpipe {
+
+outcome<schedule> simulate(const problem& p, const order& given) { return simulate<any_graph>(p, given); }
+outcome<schedule> time_order(const problem& p, const order& given) { return time_order<any_graph>(p, given); }
+std::vector<violation> validate(const problem& p, const schedule& s, tolerance t) {
+    return validate<any_graph>(p, s, t);
+}
+bool is_valid(const problem& p, const schedule& s, tolerance t) { return is_valid<any_graph>(p, s, t); }
+measures measure(const problem& p, const schedule& s, tolerance t) { return measure<any_graph>(p, s, t); }
+structural_bounds bounds_of(const problem& p) { return bounds_of<any_graph>(p); }
+structural_bounds strong_bounds_of(const problem& p) { return strong_bounds_of<any_graph>(p); }
+
+outcome<schedule> build_schedule(const problem& p, const adaptive_builder<>& build) {
+    return build_schedule<any_graph>(p, build);
+}
+outcome<schedule> build_schedule(const problem& p, const dual_pipe_v_builder& build) {
+    return build_schedule<any_graph>(p, build);
+}
+outcome<schedule> build_schedule(const problem& p, const gis_builder& build) {
+    return build_schedule<any_graph>(p, build);
+}
+outcome<schedule> build_schedule(const problem& p, const gis_half_builder& build) {
+    return build_schedule<any_graph>(p, build);
+}
+outcome<schedule> build_schedule(const problem& p, const gpipe_builder& build) {
+    return build_schedule<any_graph>(p, build);
+}
+outcome<schedule> build_schedule(const problem& p, const interleaved_builder& build) {
+    return build_schedule<any_graph>(p, build);
+}
+outcome<schedule> build_schedule(const problem& p, const one_forward_one_backward_builder& build) {
+    return build_schedule<any_graph>(p, build);
+}
+outcome<schedule> build_schedule(const problem& p, const pipe_offload_builder& build) {
+    return build_schedule<any_graph>(p, build);
+}
+outcome<schedule> build_schedule(const problem& p, const pipe_offload_full_builder& build) {
+    return build_schedule<any_graph>(p, build);
+}
+outcome<schedule> build_schedule(const problem& p, const pipe_offload_half_builder& build) {
+    return build_schedule<any_graph>(p, build);
+}
+outcome<schedule> build_schedule(const problem& p, const v_auto_builder& build) {
+    return build_schedule<any_graph>(p, build);
+}
+outcome<schedule> build_schedule(const problem& p, const v_half_builder& build) {
+    return build_schedule<any_graph>(p, build);
+}
+outcome<schedule> build_schedule(const problem& p, const v_min_builder& build) {
+    return build_schedule<any_graph>(p, build);
+}
+outcome<schedule> build_schedule(const problem& p, const zero_bubble_auto_builder& build) {
+    return build_schedule<any_graph>(p, build);
+}
+outcome<schedule> build_schedule(const problem& p, const zero_bubble_h1_builder& build) {
+    return build_schedule<any_graph>(p, build);
+}
+outcome<schedule> build_schedule(const problem& p, const zero_bubble_h2_builder& build) {
+    return build_schedule<any_graph>(p, build);
+}
+outcome<schedule> build_schedule(const problem& p, const zero_bubble_v_builder& build) {
+    return build_schedule<any_graph>(p, build);
+}
+
+} // namespace optpipe

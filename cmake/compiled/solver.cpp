@@ -1,0 +1,1 @@
+#include <optpipe/milp/search/run.hpp>

@@ -1,0 +1,43 @@
+# optpipe.pc and optpipe-compiled.pc: what optpipe::optpipe and optpipe::compiled say, for builds without CMake.
+set(requires "")
+set(definitions "")
+if(OPTPIPE_HAS_MILP)
+    string(APPEND requires " eigen3 tbb")
+    string(APPEND definitions " -DOPTPIPE_HAS_MILP=1")
+    if(TARGET ZLIB::ZLIB)
+        string(APPEND requires " zlib")
+        string(APPEND definitions " -DOPTPIPE_HAS_ZLIB=1")
+    endif()
+endif()
+if(TARGET nlohmann_json::nlohmann_json)
+    string(APPEND requires " nlohmann_json")
+    string(APPEND definitions " -DOPTPIPE_HAS_JSON=1")
+endif()
+
+# pkg_config_file(<name> <folder of the file> <definitions> <libraries>): says where things are from where it is itself.
+function(pkg_config_file name folder definitions libraries)
+    file(RELATIVE_PATH up /${folder} /)
+    file(
+        CONFIGURE
+        OUTPUT ${PROJECT_BINARY_DIR}/${name}.pc
+        CONTENT "prefix=\${pcfiledir}/${up}
+includedir=\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}
+libdir=\${prefix}/${CMAKE_INSTALL_LIBDIR}
+
+Name: ${name}
+Description: ${PROJECT_DESCRIPTION}
+Version: ${PROJECT_VERSION}
+Requires:${requires}
+Cflags: -I\${includedir}${definitions} -pthread
+Libs:${libraries} -pthread
+"
+        @ONLY
+    )
+    install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${folder} COMPONENT optpipe_development)
+endfunction()
+pkg_config_file(optpipe ${CMAKE_INSTALL_DATADIR}/pkgconfig "${definitions}" "")
+if(OPTPIPE_BUILD_COMPILED)
+    pkg_config_file(
+        optpipe-compiled ${CMAKE_INSTALL_LIBDIR}/pkgconfig "${definitions} -DOPTPIPE_COMPILED=1" " -L\${libdir} -loptpipe"
+    )
+endif()

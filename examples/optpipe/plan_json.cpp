@@ -1,0 +1,105 @@
+#include "plan_json.hpp"
+
+#include <optpipe/io/text.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
+namespace program {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+/// Names may be broken UTF-8, which JSON can't hold.
+std::string dumped(const json& document) { return document.dump(1, ' ', false, json::error_handler_t::replace) + "\n"; }
+
+template <class Value> json known(const std::optional<Value>& value) {
+    return value ? json(value->value()) : json(nullptr);
+}
+
+json base_of(const optpipe::problem& p, std::string_view status, const optpipe::schedule_report& report) {
+    const auto& m = report.measures;
+    const auto gap = report.gap();
+    json result{{"problem", p.name},
+                {"status", status},
+                {"method", report.method},
+                {"time_unit", p.time_unit},
+                {"memory_unit", p.memory_unit},
+                {"objective", m.objective.value()},
+                {"bound", known(report.bound)},
+                {"gap", gap ? json(*gap) : json(nullptr)},
+                {"bubble_rate", m.bubble_rate},
+                {"offloads", m.offloads},
+                {"peak_memory", json::array()}};
+    for (const auto peak : m.peak_memory)
+        result["peak_memory"].push_back(peak.value());
+    return result;
+}
+
+json method_entry(const optpipe::comparison_row& row) {
+    json entry{{"method", row.method}};
+    if (row.result)
+        entry["objective"] = row.result->objective.value();
+    else
+        entry["reason"] = row.reason;
+    entry["seconds"] = row.planning_seconds.value_or(0.0);
+    return entry;
+}
+
+} // namespace
+
+std::string json_of_refusal(const optpipe::problem& p, const std::string& reason) {
+    return dumped({{"problem", p.name}, {"status", "no schedule"}, {"reason", reason}});
+}
+
+std::string json_of(const optpipe::problem& p, const optpipe::schedule_report& report,
+                    const std::vector<attempt>& attempts) {
+    auto result = base_of(p, "built", report);
+    result["methods"] = json::array();
+    for (const auto& a : attempts)
+        result["methods"].push_back(method_entry(row_of(p, a)));
+    return dumped(result);
+}
+
+#if defined(OPTPIPE_HAS_MILP)
+
+bool is_from_cache(const optpipe::plan_result& planned) {
+    return planned.cached == optpipe::cache_use::exact &&
+           std::any_of(planned.contributions.begin(), planned.contributions.end(),
+                       [&](const optpipe::contribution& by) {
+                           return by.name == "cache" && by.objective <= planned.objective;
+                       });
+}
+
+std::string json_of(const optpipe::problem& p, const optpipe::schedule_report& report,
+                    const optpipe::plan_result& planned) {
+    auto result = base_of(p, optpipe::text_of(planned.why), report);
+    result["seconds"] = planned.seconds;
+    result["from_cache"] = is_from_cache(planned);
+    result["search"] = json::array();
+    for (const auto& by : planned.contributions) {
+        json entry{{"name", by.name}, {"seconds", by.seconds}, {"schedules", by.schedules}};
+        if (by.schedules > 0) entry["objective"] = by.objective.value();
+        entry["bounds"] = by.bounds;
+        if (by.bounds > 0) entry["bound"] = by.bound.value();
+        result["search"].push_back(entry);
+    }
+    result["methods"] = json::array();
+    for (const auto& b : planned.builders) {
+        json entry{{"method", b.method}};
+        if (b.objective)
+            entry["objective"] = b.objective->value();
+        else
+            entry["reason"] = optpipe::reason_text(p, b.why);
+        entry["seconds"] = b.seconds;
+        result["methods"].push_back(entry);
+    }
+    return dumped(result);
+}
+
+#endif
+
+} // namespace program

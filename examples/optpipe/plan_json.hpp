@@ -1,0 +1,26 @@
+#pragma once
+
+#include "methods.hpp"
+#include <optpipe/pipeline/problem.hpp>
+#include <optpipe/schedule/time/report.hpp>
+#if defined(OPTPIPE_HAS_MILP)
+#include <optpipe/planner/plan_result.hpp>
+#endif
+
+#include <string>
+#include <vector>
+
+/// What `plan --json` prints; the fields are those that the README lists.
+namespace program {
+
+std::string json_of_refusal(const optpipe::problem& p, const std::string& reason);
+std::string json_of(const optpipe::problem& p, const optpipe::schedule_report& report,
+                    const std::vector<attempt>& attempts);
+#if defined(OPTPIPE_HAS_MILP)
+/// Whether nothing was found that is better than a kept plan of the same problem.
+bool is_from_cache(const optpipe::plan_result& planned);
+std::string json_of(const optpipe::problem& p, const optpipe::schedule_report& report,
+                    const optpipe::plan_result& planned);
+#endif
+
+} // namespace program

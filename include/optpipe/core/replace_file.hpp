@@ -1,0 +1,120 @@
+#pragma once
+
+#include "optpipe/core/system.hpp"
+
+#include <cerrno>
+#include <charconv>
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace optpipe::detail {
+
+struct close_file {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+};
+/// An open file, closed when it goes; null if it couldn't be opened.
+using file_handle = std::unique_ptr<std::FILE, close_file>;
+
+inline file_handle open_file(const std::filesystem::path& path, const char* mode) {
+    return file_handle{std::fopen(path.string().c_str(), mode)};
+}
+
+/// False, with `errno`, if it fails. Nothing stays in a buffer.
+[[nodiscard]] inline bool write_all(std::FILE* file, std::string_view content) {
+    std::setvbuf(file, nullptr, _IONBF, 0);
+    while (!content.empty()) {
+        content.remove_prefix(std::fwrite(content.data(), 1, content.size(), file));
+        if (content.empty()) break;
+        if (errno != EINTR) return false;
+        std::clearerr(file);
+    }
+    return true;
+}
+
+/// Closes it and says whether that went well, else with `errno`. Some file systems report a full disk only here.
+[[nodiscard]] inline bool close_checked(file_handle& file) { return std::fclose(file.release()) == 0; }
+
+inline constexpr std::string_view temporary_prefix = ".optpipe-";
+inline constexpr std::string_view temporary_suffix = ".tmp";
+
+/// The process that made the temporary file of this name.
+[[nodiscard]] inline std::optional<long> maker_of(std::string_view name) {
+    if (!name.starts_with(temporary_prefix) || !name.ends_with(temporary_suffix)) return std::nullopt;
+    name.remove_prefix(temporary_prefix.size());
+    long process = 0;
+    const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), process);
+    const bool number = failure == std::errc{} && process > 0 && end != name.data() + name.size() && *end == '-';
+    return number ? std::optional{process} : std::nullopt;
+}
+
+/// Removes the temporary files that killed processes have left in a folder.
+inline void remove_left_overs(const std::filesystem::path& folder) {
+    std::vector<std::filesystem::path> left;
+    std::error_code failure;
+    for (std::filesystem::directory_iterator it{folder, failure}, end; !failure && it != end; it.increment(failure)) {
+        const auto maker = maker_of(it->path().filename().string());
+        if (maker && !is_running(*maker)) left.push_back(it->path());
+    }
+    for (const auto& path : left) {
+        // A process of another machine or container, which can't be seen from here, still holds its lock.
+        const auto file = open_file(path, "ab");
+        std::error_code ignored;
+        if (file && try_lock(file.get())) std::filesystem::remove(path, ignored);
+    }
+}
+
+/// A new file in a folder, removed when it goes unless it has taken another's place. What fails sets `errno`.
+class temporary_file {
+public:
+    explicit temporary_file(const std::filesystem::path& folder) { create(folder); }
+    temporary_file(const temporary_file&) = delete;
+    temporary_file& operator=(const temporary_file&) = delete;
+    ~temporary_file() {
+        file_.reset();
+        std::error_code ignored;
+        if (!path_.empty()) std::filesystem::remove(path_, ignored);
+    }
+
+    [[nodiscard]] bool is_open() const { return file_ != nullptr; }
+    [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+    /// All of it, down to the disk; the file is closed then.
+    [[nodiscard]] bool write(std::string_view content) {
+        return write_all(file_.get(), content) && flush_to_disk(file_.get()) && close_checked(file_);
+    }
+    /// At one instant: whoever opens the target finds what was there, or all of this.
+    [[nodiscard]] bool replace(const std::filesystem::path& target) {
+        std::error_code failure;
+        std::filesystem::rename(path_, target, failure);
+        if (failure) errno = failure.value();
+        if (!failure) path_.clear();
+        return !failure;
+    }
+
+private:
+    void create(const std::filesystem::path& folder) {
+        constexpr int most_attempts = 1000;
+        for (int i = 0; i < most_attempts; ++i) {
+            auto path = folder / (std::string{temporary_prefix} + std::to_string(process_number()) + "-" +
+                                  std::to_string(i) + std::string{temporary_suffix});
+            file_ = open_file(path, "wbx");
+            if (file_) {
+                static_cast<void>(try_lock(file_.get()));
+                path_ = std::move(path);
+                return;
+            }
+            if (errno != EEXIST) return;
+        }
+    }
+
+    std::filesystem::path path_{};
+    file_handle file_{};
+};
+
+} // namespace optpipe::detail

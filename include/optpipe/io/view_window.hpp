@@ -1,0 +1,26 @@
+#pragma once
+
+#include "optpipe/core/index.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <cstddef>
+#include <limits>
+
+namespace optpipe {
+
+/// The ranks and times that a figure shows: all, unless it is told otherwise.
+struct view_window {
+    std::size_t first_rank = 0;
+    std::size_t last_rank = std::numeric_limits<std::size_t>::max();
+    duration from = -1.0 * duration::unlimited();
+    duration to = duration::unlimited();
+
+    [[nodiscard]] bool shows(rank r) const { return r.position() >= first_rank && r.position() <= last_rank; }
+    /// An operation without length is where it starts.
+    [[nodiscard]] bool shows(const timed_operation& timed) const {
+        return timed.start < to && (timed.end > from || timed.start >= from);
+    }
+};
+
+} // namespace optpipe

@@ -1,0 +1,4 @@
+#pragma once
+
+#include "optpipe/learning/luby.hpp"
+#include "optpipe/learning/vsids.hpp"

@@ -1,0 +1,130 @@
+#pragma once
+
+#include "optpipe/milp/bytes.hpp"
+#include "optpipe/milp/search/propagation/literal.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// A clause over bounds, learned or found: at least one of its literals holds. All are over integral columns.
+struct disjunction {
+    std::uint32_t first = 0;
+    std::uint32_t count = 0;
+    /// Levels among its literals when it was learned: few is good.
+    std::uint32_t levels = 0;
+    float activity = 0.0F;
+    bool learned = false;
+    bool dead = false;
+};
+
+/// Disjunctions with two watched literals each. Literals are watched at the bound whose rise can make them false.
+class disjunctions {
+public:
+    struct watcher {
+        std::uint32_t which;
+        double value;    ///< the watched literal is false once the opposite bound makes it so
+        literal blocker; ///< while this one holds, nothing is to be done
+    };
+
+    explicit disjunctions(std::size_t columns) : watchers_(2 * columns) {}
+
+    [[nodiscard]] std::size_t size() const { return items_.size(); }
+    [[nodiscard]] std::size_t learned() const { return learned_; }
+    /// With room for a second arena, which there is while one grows or is cleared up.
+    [[nodiscard]] std::size_t bytes() const { return bytes_of(arena_, arena_, items_) + bytes_of_lists(watchers_); }
+    [[nodiscard]] disjunction& operator[](std::size_t i) { return items_[i]; }
+    [[nodiscard]] const disjunction& operator[](std::size_t i) const { return items_[i]; }
+    [[nodiscard]] std::span<literal> literals(std::size_t i) {
+        return std::span{arena_}.subspan(items_[i].first, items_[i].count);
+    }
+    [[nodiscard]] std::span<const literal> literals(std::size_t i) const {
+        return std::span{arena_}.subspan(items_[i].first, items_[i].count);
+    }
+    [[nodiscard]] std::vector<watcher>& watchers(bound_index b) { return watchers_[b]; }
+
+    /// At least two literals; the first two are watched.
+    std::uint32_t add(std::span<const literal> literals, bool learned, std::uint32_t levels) {
+        const auto id = static_cast<std::uint32_t>(items_.size());
+        items_.push_back({static_cast<std::uint32_t>(arena_.size()), static_cast<std::uint32_t>(literals.size()),
+                          levels, increment_, learned, false});
+        if (arena_.size() + literals.size() > arena_.capacity())
+            arena_.reserve(arena_.size() + arena_.size() / 4 + least_growth * literals.size());
+        arena_.insert(arena_.end(), literals.begin(), literals.end());
+        watch(id, literals[0], literals[1]);
+        watch(id, literals[1], literals[0]);
+        learned_ += learned ? 1 : 0;
+        return id;
+    }
+    void watch(std::uint32_t which, literal watched, literal blocker) {
+        watchers_[opposite(watched.bound)].push_back({which, watched.value, blocker});
+    }
+
+    void bump(std::size_t i) {
+        constexpr float largest = 1e20F;
+        auto& d = items_[i];
+        if (!d.learned) return;
+        d.activity += increment_;
+        if (d.activity > largest) {
+            for (auto& item : items_)
+                item.activity /= largest;
+            increment_ /= largest;
+        }
+    }
+    void decay() {
+        constexpr float factor = 0.999F;
+        increment_ /= factor;
+    }
+
+    /// Drops the less active half of what was learned, but nothing of two or fewer levels. Ids change; only at the
+    /// root, where no reason points here.
+    void forget_half() {
+        std::vector<std::uint32_t> candidates;
+        for (std::uint32_t i = 0; i < items_.size(); ++i)
+            if (items_[i].learned && items_[i].levels > keep_always) candidates.push_back(i);
+        std::sort(candidates.begin(), candidates.end(), [&](auto a, auto b) {
+            return items_[a].activity != items_[b].activity ? items_[a].activity < items_[b].activity : a < b;
+        });
+        candidates.resize(candidates.size() / 2);
+        for (const auto i : candidates)
+            items_[i].dead = true;
+        compact();
+    }
+    template <class Predicate> void remove_if(Predicate predicate) {
+        for (std::size_t i = 0; i < items_.size(); ++i)
+            if (predicate(literals(i))) items_[i].dead = true;
+        compact();
+    }
+
+private:
+    static constexpr std::size_t least_growth = 16;
+
+    static constexpr std::uint32_t keep_always = 2;
+
+    void compact() {
+        std::vector<disjunction> items;
+        std::vector<literal> arena;
+        learned_ = 0;
+        for (auto& w : watchers_)
+            w.clear();
+        items.swap(items_);
+        arena.swap(arena_);
+        for (const auto& d : items) {
+            if (d.dead) continue;
+            const auto id = add(std::span{arena}.subspan(d.first, d.count), d.learned, d.levels);
+            items_[id].activity = d.activity;
+        }
+    }
+
+    std::vector<disjunction> items_;
+    std::vector<literal> arena_;
+    std::vector<std::vector<watcher>> watchers_;
+    std::size_t learned_ = 0;
+    float increment_ = 1.0F;
+};
+
+} // namespace optpipe::milp::search

@@ -1,0 +1,89 @@
+#pragma once
+
+#include "optpipe/milp/bytes.hpp"
+#include "optpipe/milp/search/problem.hpp"
+#include "optpipe/milp/search/propagation/literal.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// The disjunctive structure of a scheduling model: binaries that order two other columns, found in big-M rows
+/// `later - earlier + (binaries) >= distance` that one value of the binary makes redundant.
+class disjunctive_structure {
+public:
+    explicit disjunctive_structure(const problem& p) : pairs_(p.columns()), decisions_(p.columns()) {
+        for (std::size_t i = 0; i < p.rows(); ++i) {
+            if (p.row_entries(i).size() > most_binaries + 2) continue;
+            look_at(p, p.row_entries(i), 1.0, p.row_lower[i]);
+            look_at(p, p.row_entries(i), -1.0, -p.row_upper[i]);
+        }
+        for (std::size_t x = 0; x < p.columns(); ++x)
+            if (pairs_[x].use == usage::orders) adopt(x);
+        for (std::size_t j = 0; j < p.columns(); ++j)
+            if (!decisions_[j].empty()) start_columns_.push_back(static_cast<std::uint32_t>(j));
+        pairs_ = {};
+    }
+
+    /// The columns that are ordered: starts of jobs.
+    [[nodiscard]] std::span<const std::uint32_t> start_columns() const { return start_columns_; }
+    /// What puts column `j` before all that it may come before.
+    [[nodiscard]] std::span<const literal> decisions(std::size_t j) const { return decisions_[j]; }
+    [[nodiscard]] std::size_t bytes() const { return bytes_of(start_columns_, pairs_) + bytes_of_lists(decisions_); }
+
+private:
+    static constexpr std::size_t most_binaries = 3;
+
+    enum class usage : unsigned char { none, orders, other };
+    /// At value 1 of a binary `first` comes before `second`, at value 0 after it.
+    struct pair {
+        std::uint32_t first = 0, second = 0;
+        usage use = usage::none;
+    };
+
+    /// sign · entries >= side
+    void look_at(const problem& p, std::span<const entry> entries, double sign, double side) {
+        if (side == -infinity) return;
+        std::optional<std::uint32_t> later, earlier;
+        double least = 0.0;
+        for (const auto& e : entries) {
+            const double c = sign * e.coefficient;
+            least += c * (c > 0.0 ? p.lower[e.column] : p.upper[e.column]);
+            if (p.is_binary(e.column)) continue;
+            auto& place = c > 0.0 ? later : earlier;
+            if (place) return;
+            place = e.column;
+        }
+        if (!later || !earlier || !std::isfinite(least)) return;
+        for (const auto& e : entries) {
+            const bool switches = least + std::abs(e.coefficient) >= side - p.tolerances.slack(side);
+            if (!p.is_binary(e.column) || !switches) continue;
+            const bool at_one = sign * e.coefficient < 0.0;
+            note(e.column, at_one ? *earlier : *later, at_one ? *later : *earlier);
+        }
+    }
+    /// A binary that orders two pairs, or both ways at once, is left out.
+    void note(std::size_t x, std::uint32_t first, std::uint32_t second) {
+        auto& known = pairs_[x];
+        if (known.use == usage::none)
+            known = {first, second, usage::orders};
+        else if (known.first != first || known.second != second)
+            known.use = usage::other;
+    }
+    void adopt(std::size_t x) {
+        decisions_[pairs_[x].first].push_back(at_least(x, 1.0));
+        decisions_[pairs_[x].second].push_back(at_most(x, 0.0));
+    }
+
+    std::vector<pair> pairs_;
+    std::vector<std::vector<literal>> decisions_;
+    std::vector<std::uint32_t> start_columns_;
+};
+
+} // namespace optpipe::milp::search

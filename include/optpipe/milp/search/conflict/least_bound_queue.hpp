@@ -1,0 +1,59 @@
+#pragma once
+
+#include "optpipe/milp/bytes.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// A lazy priority queue of columns by their lower bound, the least first. Bounds rise on the way down the tree, so
+/// keys are refreshed when they reach the top. Each column counts once, however often its key falls.
+class least_bound_queue {
+public:
+    /// For a new column, and one whose key may have fallen.
+    void insert(std::size_t j, double key) {
+        if (j >= least_.size()) least_.resize(j + 1, absent);
+        if (key >= least_[j]) return;
+        least_[j] = key;
+        heap_.emplace_back(key, static_cast<std::uint32_t>(j));
+        std::push_heap(heap_.begin(), heap_.end(), std::greater<>{});
+    }
+    /// The first column by its key of now that isn't done. It leaves the order.
+    template <class Key, class Done> [[nodiscard]] std::optional<std::size_t> pop(Key key, Done is_done) {
+        while (!heap_.empty()) {
+            std::pop_heap(heap_.begin(), heap_.end(), std::greater<>{});
+            const auto [then, j] = heap_.back();
+            heap_.pop_back();
+            if (then != least_[j]) continue; // there was a lower one
+            least_[j] = absent;
+            if (is_done(j)) continue;
+            if (const double now = key(j); now > then)
+                insert(j, now);
+            else
+                return j;
+        }
+        return std::nullopt;
+    }
+    void clear() {
+        heap_.clear();
+        least_.clear();
+    }
+    /// Entries, those that are out of date included.
+    [[nodiscard]] std::size_t size() const { return heap_.size(); }
+    [[nodiscard]] std::size_t bytes() const { return bytes_of(heap_, least_); }
+
+private:
+    static constexpr double absent = std::numeric_limits<double>::infinity();
+
+    std::vector<std::pair<double, std::uint32_t>> heap_;
+    std::vector<double> least_; ///< of each column, the key that counts
+};
+
+} // namespace optpipe::milp::search

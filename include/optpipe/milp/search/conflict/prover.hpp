@@ -1,0 +1,283 @@
+#pragma once
+
+#include "optpipe/milp/search/conflict/conflict_search.hpp"
+#include "optpipe/milp/search/context.hpp"
+#include "optpipe/milp/search/memory_share.hpp"
+#include "optpipe/milp/search/parallel/worker_results.hpp"
+#include "optpipe/milp/search/tree/relaxation.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// A problem with one more integer column, which is at least the objective in integral units: its lower bound is a
+/// bound on the objective, and an assumption on the objective is a literal.
+struct problem_with_objective {
+    problem instance;
+    std::size_t objective = 0;
+    double unit = 0.0; ///< 0: the objective isn't bounded well enough to be measured
+
+    problem_with_objective(const problem& p, double low, double high) : instance{p}, objective{p.columns()} {
+        constexpr double marks = 10000.0;
+        constexpr double widest = 1e9;
+        unit = p.objective_step > 0.0 ? p.objective_step : (high - low) / marks;
+        const double span = std::max(std::abs(low), std::abs(high));
+        if (!(unit > p.tolerances.slack(span)) || !(span < widest * unit)) {
+            if (!(p.objective_step > 0.0 && span < widest * unit)) unit = 0.0;
+        }
+        const bool measured = unit > 0.0;
+        instance.lower.push_back(measured ? std::floor(low / unit) - 1.0 : 0.0);
+        instance.upper.push_back(measured ? std::ceil(high / unit) + 1.0 : 0.0);
+        instance.cost.push_back(0.0);
+        instance.kind.push_back(column_kind::implied);
+        instance.prefers_upper.push_back(0);
+        instance.unit.push_back(1.0);
+        if (measured) add_row(p);
+    }
+
+private:
+    void add_row(const problem& p) {
+        std::vector<entry> terms;
+        for (std::size_t j = 0; j < p.columns(); ++j)
+            if (p.cost[j] != 0.0) terms.push_back({static_cast<std::uint32_t>(j), whole(p, p.cost[j] / unit)});
+        terms.push_back({static_cast<std::uint32_t>(objective), -1.0});
+        instance.add_row(terms, -infinity, 0.0);
+    }
+    static double whole(const problem& p, double value) { return p.objective_step > 0.0 ? std::round(value) : value; }
+};
+
+/// Proves without relaxations: conflict search alternates between better points and a proof that none lies within a
+/// step above the lower bound (destructive lower bounds), which grows while that is easy. Strong where big-M rows make
+/// relaxations weak.
+class prover {
+public:
+    prover(const context& c, double low, double high, std::uint64_t seed)
+        : context_{&c}, scaled_{std::make_unique<problem_with_objective>(*c.instance, low, high)},
+          search_{scaled_->instance, seed}, bound_{low}, share_{*c.limits} {
+        share_.set(bytes());
+        for (std::size_t j = 0; j < c.instance->columns(); ++j)
+            has_continuous_ = has_continuous_ || c.instance->kind[j] == column_kind::continuous;
+    }
+
+    /// What a conflict may cost, in visits of rows.
+    static constexpr std::size_t visits_per_conflict = 1000;
+
+    [[nodiscard]] worker_results& found() { return results_; }
+    /// No point below the cutoff has a lower objective than this.
+    [[nodiscard]] double bound() const { return bound_; }
+    /// Nothing is left below the cutoff.
+    [[nodiscard]] bool done() const { return done_; }
+    /// Conflicts since the last progress, or as many as cost the same effort.
+    [[nodiscard]] std::size_t stalled_conflicts() const {
+        return std::max(search_.conflicts() - last_success_, (effort() - effort_at_success_) / visits_per_conflict);
+    }
+    [[nodiscard]] std::size_t conflicts() const { return search_.conflicts(); }
+    /// In visits of rows, or what takes as long.
+    [[nodiscard]] std::size_t effort() const { return search_.row_visits() + relaxation_effort_; }
+    [[nodiscard]] std::size_t bytes() const {
+        return search_.bytes() + scaled_->instance.bytes() + (lp_ ? lp_->bytes() : 0);
+    }
+
+    void take_cutoff(double cutoff) {
+        if (cutoff >= results_.cutoff) return;
+        results_.cutoff = cutoff;
+        search_.set_cutoff(cutoff);
+    }
+    void apply_global_bounds(std::span<const literal> global_bounds) {
+        search_.restart();
+        for (const auto& f : global_bounds)
+            if (!search_.engine().imply_at_root(f)) return;
+    }
+    void take_bound(double bound) {
+        if (scaled_->unit <= 0.0 || bound <= bound_) return;
+        bound_ = bound;
+        search_.restart();
+        const double whole = std::ceil(bound / scaled_->unit - context_->instance->tolerances.feasibility);
+        static_cast<void>(search_.engine().imply_at_root(at_least(scaled_->objective, whole)));
+    }
+    void take_point(std::span<const double> values) {
+        for (std::size_t j = 0; j < values.size(); ++j)
+            search_.set_phase(j, values[j]);
+    }
+
+    /// Works until about so many conflicts and row visits have passed, or it is done or stuck, or `leave`
+    /// is raised.
+    void work(std::size_t conflicts, std::size_t visits, const std::atomic<bool>* leave = nullptr) {
+        leave_ = leave;
+        if (tried_least_bound_first_ || !search_.has_general_integers()) dispatch(visits);
+        const auto last_conflict = search_.conflicts() + conflicts;
+        const auto last_visit = effort() + visits;
+        try_least_bound_first(visits / 2);
+        while (!done_ && !stuck_ && !is_wanted() && search_.conflicts() < last_conflict && effort() < last_visit &&
+               !context_->limits->over()) {
+            const auto before = search_.conflicts();
+            const auto outcome =
+                run_once(std::min(slice, last_conflict - std::min(before, last_conflict)) + 1, last_visit);
+            context_->limits->count_conflicts(search_.conflicts() - before);
+            if (outcome != search_outcome::budget || !is_wanted()) digest(outcome);
+            raise_bound();
+            share_.set(bytes());
+        }
+    }
+    [[nodiscard]] bool stuck() const { return stuck_; }
+
+private:
+    static constexpr std::size_t slice = 500;
+
+    /// A first point, where there is none yet: binaries that order columns are decided by a few dispatching rules at
+    /// first, by one more in each later slice. Their cost doesn't count as stalled. A rule visits every row several
+    /// times: it may take longer than the slice, within a factor.
+    void dispatch(std::size_t visits) {
+        constexpr std::size_t first_rules = 2;
+        constexpr std::size_t most_rules = 100;
+        constexpr std::size_t visits_per_entry = 12;
+        constexpr std::size_t most_slices = 16;
+        if (!search_.can_dispatch()) return;
+        const auto needed = visits_per_entry * scaled_->instance.entries.size();
+        if (needed > most_slices * visits) return;
+        const auto of_a_rule = std::max(visits / 2, needed);
+        const auto conflicts_before = search_.conflicts();
+        const auto effort_before = effort();
+        const auto last = std::min(most_rules, std::max(first_rules, rules_tried_ + 1));
+        for (; rules_tried_ < last && needs_point() && !is_over(effort() + 1); ++rules_tried_) {
+            search_.begin_dispatching();
+            run_for_point(of_a_rule);
+            search_.end_dispatching();
+        }
+        if (!needs_point()) return;
+        last_success_ += search_.conflicts() - conflicts_before;
+        effort_at_success_ += effort() - effort_before;
+    }
+    /// The same by the columns of many values, where there are some; once.
+    void try_least_bound_first(std::size_t visits) {
+        if (tried_least_bound_first_ || !search_.has_general_integers() || !needs_point()) return;
+        tried_least_bound_first_ = true;
+        search_.begin_least_bound_first();
+        run_for_point(visits);
+        search_.end_least_bound_first();
+    }
+    [[nodiscard]] bool needs_point() const { return results_.cutoff == infinity && !done_ && !stuck_; }
+    void run_for_point(std::size_t visits) {
+        constexpr std::size_t most_conflicts = 400;
+        const auto before = search_.conflicts();
+        const auto last_visit = effort() + visits;
+        const auto outcome = search_.run(most_conflicts, {}, [&] { return is_over(last_visit); });
+        context_->limits->count_conflicts(search_.conflicts() - before);
+        if (outcome != search_outcome::budget) digest(outcome);
+    }
+
+    [[nodiscard]] bool is_wanted() const { return leave_ != nullptr && leave_->load(std::memory_order_relaxed); }
+    [[nodiscard]] bool is_over(std::size_t last_visit) {
+        if (context_->limits->limits_memory()) share_.set(bytes());
+        return effort() >= last_visit || is_wanted() || context_->limits->over();
+    }
+    search_outcome run_once(std::size_t conflicts, std::size_t last_visit) {
+        const auto stop = [&] { return is_over(last_visit); };
+        if (!lifting_) return search_.run(conflicts, {}, stop);
+        const auto& d = search_.engine().bounds();
+        search_.restart();
+        const double low = d.lower(scaled_->objective);
+        const double target = std::min(low + std::floor(stretch_) - 1.0, d.upper(scaled_->objective) - 1.0);
+        return search_.run(conflicts, at_most(scaled_->objective, std::max(target, low)), stop);
+    }
+    void digest(search_outcome outcome) {
+        switch (outcome) {
+        case search_outcome::refuted: done_ = true; break;
+        case search_outcome::assumed_false: stretch_ *= 2.0; break;
+        case search_outcome::point: take_result(); break;
+        case search_outcome::budget:
+            if (lifting_) stretch_ = std::max(1.0, 0.5 * stretch_);
+            lifting_ = !lifting_ && scaled_->unit > 0.0;
+            break;
+        }
+    }
+    void raise_bound() {
+        if (scaled_->unit <= 0.0) return;
+        const double whole = search_.engine().bounds().at_root(lower_of(scaled_->objective));
+        const double exact = context_->instance->objective_step > 0.0 ? whole : whole - 1.0;
+        const double reached = exact * scaled_->unit;
+        if (!(reached > bound_ + context_->instance->tolerances.slack(bound_))) return;
+        bound_ = reached;
+        note_success();
+    }
+
+    void note_success() {
+        last_success_ = search_.conflicts();
+        effort_at_success_ = effort();
+    }
+    void take_result() {
+        const auto& d = search_.engine().bounds();
+        const auto n = context_->instance->columns();
+        std::vector<double> values(n);
+        for (std::size_t j = 0; j < n; ++j)
+            values[j] = d.lower(j);
+        // Where rows are differences, the least of all values will do.
+        if (results_.offer(*context_, values) || (has_continuous_ && complete(values))) return take_solution(values);
+        if (!has_continuous_) stuck_ = true;
+    }
+    void take_solution(std::span<const double> values) {
+        note_success();
+        take_point(values);
+        search_.set_cutoff(results_.cutoff);
+    }
+    /// The integers being fixed, solves for the rest, or learns why that can't be.
+    bool complete(std::vector<double>& values) {
+        if (!lp_) lp_ = std::make_unique<relaxation>(*context_->instance, 0);
+        const auto& d = search_.engine().bounds();
+        for (std::size_t j = 0; j < values.size(); ++j)
+            lp_->set_bounds(j, d.lower(j), d.upper(j));
+        const auto before = lp_->effort();
+        const auto status = lp_->solve(*context_->limits, infinity);
+        relaxation_effort_ += lp_->effort() - before;
+        if (status == lp_status::optimal) {
+            values.assign(lp_->point().begin(), lp_->point().end());
+            if (results_.offer(*context_, values)) return true;
+        }
+        const bool infeasible = status == lp_status::infeasible;
+        if (status != lp_status::stopped)
+            exclude(infeasible ? lp_->solver().infeasibility_ray() : lp_->solver().duals(), infeasible ? 0.0 : 1.0);
+        return false;
+    }
+    void exclude(std::span<const double> multipliers, double share) {
+        proof_row proof{*context_->instance, lp_->cuts()};
+        proof.build(multipliers, share, results_.cutoff);
+        auto& engine = search_.engine();
+        proof.normalize(engine.bounds());
+        if (!proof.contradicts(engine.bounds())) {
+            stuck_ = true; // neither a point nor a reason why not
+            return;
+        }
+        engine.contradict(proof.terms(), proof.limit(), proof.noise());
+        done_ = !search_.learn_from_conflict();
+    }
+
+    const context* context_;
+    std::unique_ptr<problem_with_objective> scaled_;
+    conflict_search search_;
+    std::unique_ptr<relaxation> lp_;
+    const std::atomic<bool>* leave_ = nullptr;
+    worker_results results_;
+    double bound_;
+    memory_share share_;
+    double stretch_ = 1.0;
+    std::size_t last_success_ = 0;
+    std::size_t effort_at_success_ = 0;
+    std::size_t relaxation_effort_ = 0;
+    bool has_continuous_ = false;
+    std::size_t rules_tried_ = 0;
+    bool tried_least_bound_first_ = false;
+    bool lifting_ = false;
+    bool done_ = false;
+    bool stuck_ = false;
+};
+
+} // namespace optpipe::milp::search

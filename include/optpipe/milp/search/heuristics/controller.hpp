@@ -1,0 +1,106 @@
+#pragma once
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/milp/search/heuristics/diving.hpp"
+#include "optpipe/milp/search/heuristics/feasibility_pump.hpp"
+#include "optpipe/milp/search/heuristics/local_branching.hpp"
+#include "optpipe/milp/search/heuristics/rins.hpp"
+#include "optpipe/milp/search/tree/tree_worker.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// Decides which heuristic runs when, for one worker.
+class heuristic_controller {
+public:
+    /// The controllers of workers that search together start with different heuristics: `first` is this one's number.
+    heuristic_controller(const context& c, std::uint64_t seed, std::size_t first = 0)
+        : context_{&c}, locks_{*c.instance}, random_{seed}, next_rule_{first}, next_is_rins_{first % 2 == 0} {}
+
+    /// Heuristics that find a first point, the cheap ones first; split into `parts`, of which this runs number `part`.
+    void points_at_root(tree_worker& w, const node& root, std::size_t part = 0, std::size_t parts = 1) {
+        if (!context_->options->heuristics) return;
+        if (part == 0) users(w, root);
+        constexpr std::array rules{diving_rule::locked, diving_rule::fractional, diving_rule::pseudocost};
+        for (std::size_t k = part; k < rules.size(); k += parts)
+            diving{*context_, w, locks_}.run(root, rules[k], {}, as_many_again(w));
+        if (part == 0 && w.found().cutoff == infinity)
+            feasibility_pump{*context_, w, random_}.run(root, as_many_again(w));
+    }
+    /// Improvement heuristics, if the worker has a point.
+    void neighbours_at_root(tree_worker& w, const node& root) {
+        if (context_->options->heuristics) neighbourhood(w, root, root_nodes);
+    }
+    void before_dive(tree_worker& w, const node& n) {
+        if (!context_->options->heuristics) return;
+        users(w, n);
+        if (w.nodes() >= next_diving_) {
+            next_diving_ = w.nodes() + nodes_per_diving;
+            dive_once(w, n);
+        }
+        if (w.nodes() >= next_neighbourhood_) {
+            next_neighbourhood_ = 2 * w.nodes();
+            neighbourhood(w, n, tree_nodes);
+        }
+    }
+
+private:
+    /// Of the worker, however they are cut into dives.
+    static constexpr std::size_t nodes_per_diving = 200;
+    static constexpr std::size_t root_nodes = 200;
+    static constexpr std::size_t tree_nodes = 300;
+    static constexpr std::size_t radius = 10;
+    static constexpr std::size_t least_iterations = 1000;
+    static constexpr std::size_t share_of_iterations = 4;
+
+    void dive_once(tree_worker& w, const node& n) {
+        constexpr std::array rules{diving_rule::guided, diving_rule::pseudocost, diving_rule::locked,
+                                   diving_rule::fractional};
+        auto rule = rules[next_rule_++ % rules.size()];
+        const auto incumbent = w.found().point;
+        if (rule == diving_rule::guided && !incumbent) rule = diving_rule::fractional;
+        diving{*context_, w, locks_}.run(
+            n, rule, incumbent ? std::span<const double>{*incumbent} : std::span<const double>{}, as_many_again(w));
+    }
+    /// As the worker's relaxations have taken so far.
+    static std::size_t as_many_again(tree_worker& w) { return least_iterations + w.lp().solver().iterations(); }
+    void users(tree_worker& w, const node& n) {
+        if (!context_->help.solution_near || !relaxed(w, n)) return;
+        const std::vector<double> point(w.lp().point().begin(), w.lp().point().end());
+        if (auto found = context_->help.solution_near(point)) w.offer_given(std::move(*found));
+    }
+    /// Of the incumbent, one kind after the other. Costs a share of what the worker's relaxations have cost so far.
+    void neighbourhood(tree_worker& w, const node& n, std::size_t nodes) {
+        const auto incumbent = w.found().point;
+        if (!incumbent || !context_->solve_sub || !relaxed(w, n)) return;
+        const sub_effort most{nodes, least_iterations + w.lp().solver().iterations() / share_of_iterations};
+        const std::vector<double> point(w.lp().point().begin(), w.lp().point().end());
+        const auto& d = w.engine().bounds();
+        const double cutoff = w.found().cutoff;
+        const auto found = next_is_rins_ ? rins(*context_, d, *incumbent, point, most, cutoff)
+                                         : local_branching(*context_, d, *incumbent, radius, most, cutoff);
+        next_is_rins_ = !next_is_rins_;
+        if (found) w.offer(*found);
+    }
+    static bool relaxed(tree_worker& w, const node& n) {
+        double bound = n.bound;
+        bool has_point = false;
+        return w.enter(n) && w.relax(bound, has_point) == tree_worker::verdict::open && has_point;
+    }
+
+    const context* context_;
+    locks locks_;
+    random_numbers random_;
+    std::size_t next_rule_;
+    std::size_t next_diving_ = nodes_per_diving;
+    std::size_t next_neighbourhood_ = nodes_per_diving;
+    bool next_is_rins_;
+};
+
+} // namespace optpipe::milp::search

@@ -1,0 +1,269 @@
+#pragma once
+
+#include "optpipe/milp/search/problem.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp::search {
+namespace detail {
+
+/// The greatest common divisor of decimals of few digits, if it can be told.
+class common_divisor {
+public:
+    /// False if `value` has too many digits.
+    bool add(double value) {
+        value = std::abs(value);
+        if (value == 0.0) return true;
+        for (std::size_t power = power_; power < powers; ++power) {
+            const double scaled = value * scale_of(power);
+            if (scaled > largest) return false;
+            const double whole = std::round(scaled);
+            const double off = std::abs(scaled - whole);
+            if (whole < 1.0 || off > std::min(exactness * std::max(1.0, whole), farthest)) continue;
+            raise_to(power);
+            common_ = std::gcd(common_, static_cast<std::int64_t>(whole));
+            return true;
+        }
+        return false;
+    }
+    /// 0 while nothing but zeros were added.
+    [[nodiscard]] double value() const { return static_cast<double>(common_) / scale_of(power_); }
+
+private:
+    static constexpr std::size_t powers = 7;
+    static constexpr double largest = 1e12;
+    static constexpr double exactness = 1e-12;
+    static constexpr double farthest = 1e-3; ///< from a whole multiple: what is large may not be any number
+
+    static double scale_of(std::size_t power) {
+        constexpr std::array<double, powers> scales{1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6};
+        return scales[power];
+    }
+    void raise_to(std::size_t power) {
+        for (; power_ < power; ++power_)
+            common_ *= 10;
+    }
+
+    std::int64_t common_ = 0;
+    std::size_t power_ = 0;
+};
+
+[[nodiscard]] inline std::optional<double> common_divisor_of(std::span<const double> values) {
+    common_divisor measure;
+    for (const double v : values)
+        if (std::isfinite(v) && !measure.add(v)) return std::nullopt;
+    return measure.value();
+}
+
+/// A lower side in units, as a whole number: the nearest one if that is all the difference that its noise makes.
+[[nodiscard]] inline double whole_side(double side, double unit, double noise, const numbers& n) {
+    constexpr double most = 0.1;
+    const double scaled = side / unit;
+    if (!std::isfinite(scaled)) return scaled;
+    const double off = std::min((noise + n.noise_at(side)) / unit, most);
+    return std::abs(scaled - std::round(scaled)) <= off ? std::round(scaled) : n.rule().rounded_up(scaled);
+}
+
+} // namespace detail
+
+/// Finds continuous columns that are implied integers in some unit, scales them by it and makes their kind `implied`.
+/// Of two sorts, looked for in this order:
+/// - a column that can go one way without cost until a bound stops it, or a row that has no other continuous column;
+/// - columns of connected rows in which continuous columns stand as differences, `c x - c y + (integers) >= right
+/// side`,
+///   at most two to a row. For fixed integers such rows are a network, whose vertices are whole multiples of what
+///   measures all other numbers.
+class implied_integers {
+public:
+    explicit implied_integers(problem& p)
+        : problem_{p}, group_(p.columns()), bad_(p.columns(), 0), measures_(p.columns()) {
+        std::iota(group_.begin(), group_.end(), std::size_t{0});
+    }
+
+    /// How many columns were found.
+    std::size_t apply() {
+        for (const double way : {1.0, -1.0})
+            push(way);
+        for (std::size_t i = 0; i < problem_.rows(); ++i)
+            join(i);
+        for (std::size_t i = 0; i < problem_.rows(); ++i)
+            measure_row(i);
+        for (std::size_t j = 0; j < problem_.columns(); ++j)
+            measure_bounds(j);
+        for (std::size_t j = 0; j < problem_.columns(); ++j)
+            refuse_large(j);
+        for (std::size_t j = 0; j < problem_.columns(); ++j)
+            adopt(j);
+        if (!chosen_.empty()) rescale();
+        return chosen_.size();
+    }
+
+private:
+    [[nodiscard]] bool open(std::size_t j) const { return problem_.kind[j] == column_kind::continuous; }
+    std::size_t root(std::size_t j) {
+        while (group_[j] != j)
+            j = group_[j] = group_[group_[j]];
+        return j;
+    }
+    /// Adopts the columns that can all go up (`way` 1) or down (-1) to where something integral stops them.
+    void push(double way) {
+        std::vector<detail::common_divisor> stops(problem_.columns());
+        std::vector<unsigned char> free(problem_.columns());
+        for (std::size_t j = 0; j < problem_.columns(); ++j) {
+            const double limit = way > 0.0 ? problem_.upper[j] : -problem_.lower[j];
+            free[j] = open(j) && way * problem_.cost[j] <= 0.0 && std::isfinite(limit) && stops[j].add(limit) ? 1 : 0;
+        }
+        for (std::size_t i = 0; i < problem_.rows(); ++i)
+            push_in_row(i, way, stops, free);
+        for (std::size_t j = 0; j < problem_.columns(); ++j)
+            if (free[j] != 0 && stops[j].value() > 0.0 && is_integral_bound(j, stops[j].value())) {
+                problem_.unit[j] = stops[j].value();
+                problem_.kind[j] = column_kind::implied;
+                problem_.prefers_upper[j] = way > 0.0 ? 1 : 0;
+                chosen_.push_back(j);
+            }
+    }
+    [[nodiscard]] bool is_integral_bound(std::size_t j, double unit) const {
+        for (const double bound : {problem_.lower[j] / unit, problem_.upper[j] / unit})
+            if (std::isfinite(bound) && (std::abs(bound) > widest || bound != std::round(bound))) return false;
+        return true;
+    }
+    void push_in_row(std::size_t i, double way, std::vector<detail::common_divisor>& stops,
+                     std::vector<unsigned char>& free) const {
+        const auto entries = problem_.row_entries(i);
+        const auto others =
+            std::count_if(entries.begin(), entries.end(), [&](const entry& e) { return open(e.column); });
+        for (const auto& e : entries) {
+            if (free[e.column] == 0) continue;
+            const double side = way * e.coefficient > 0.0 ? problem_.row_upper[i] : problem_.row_lower[i];
+            if (!std::isfinite(side)) continue;
+            auto& stop = stops[e.column];
+            bool fine = others == 1 && stop.add(side / e.coefficient);
+            for (const auto& other : entries)
+                fine = fine && (other.column == e.column ||
+                                stop.add(problem_.unit[other.column] * other.coefficient / e.coefficient));
+            free[e.column] = fine ? 1 : 0;
+        }
+    }
+    void join(std::size_t i) {
+        std::optional<std::size_t> first;
+        for (const auto& e : problem_.row_entries(i)) {
+            if (!open(e.column)) continue;
+            if (first) group_[root(e.column)] = root(*first);
+            first = e.column;
+        }
+    }
+    void measure_row(std::size_t i) {
+        double coefficient = 0.0;
+        double sum = 0.0;
+        std::size_t count = 0, column = 0;
+        for (const auto& e : problem_.row_entries(i))
+            if (open(e.column)) {
+                ++count;
+                column = e.column;
+                sum += e.coefficient;
+                coefficient = std::max(coefficient, std::abs(e.coefficient));
+            }
+        if (count == 0) return;
+        const auto g = root(column);
+        if (count > 2 || (count == 2 && sum != 0.0)) {
+            bad_[g] = 1;
+            return;
+        }
+        add(g, problem_.row_lower[i] / coefficient);
+        add(g, problem_.row_upper[i] / coefficient);
+        for (const auto& e : problem_.row_entries(i))
+            if (!open(e.column)) add(g, problem_.unit[e.column] * e.coefficient / coefficient);
+    }
+    /// After the rows: bounds that are nearly integral multiples become such. That loses nothing but the noise: with
+    /// integral rows, rounding all columns of a point alike keeps it feasible.
+    void measure_bounds(std::size_t j) {
+        if (!open(j)) return;
+        for (const double bound : {problem_.lower[j], problem_.upper[j]})
+            if (!is_nearly_integral(bound, measures_[root(j)].value())) add(root(j), bound);
+    }
+    [[nodiscard]] bool is_nearly_integral(double bound, double unit) const {
+        constexpr double least_share = 1e-3; // of the unit, which must tell noise from numbers
+        if (!std::isfinite(bound) || unit <= 0.0) return false;
+        const double noise = problem_.tolerances.noise_at(bound);
+        return noise < least_share * unit && std::abs(bound - unit * std::round(bound / unit)) <= noise;
+    }
+    void add(std::size_t group, double value) {
+        if (std::isfinite(value) && !measures_[group].add(value)) bad_[group] = 1;
+    }
+    void refuse_large(std::size_t j) {
+        const double unit = measures_[root(j)].value();
+        for (const double bound : {problem_.lower[j], problem_.upper[j]})
+            if (open(j) && std::isfinite(bound) && std::abs(bound) > widest * unit) bad_[root(j)] = 1;
+    }
+    void adopt(std::size_t j) {
+        const auto g = root(j);
+        if (!open(j) || bad_[g] != 0 || measures_[g].value() <= 0.0) return;
+        problem_.unit[j] = measures_[g].value();
+        problem_.kind[j] = column_kind::implied;
+        chosen_.push_back(j);
+    }
+    void rescale() {
+        for (const auto j : chosen_) {
+            const double unit = problem_.unit[j];
+            problem_.lower[j] = whole(problem_.lower[j] / unit);
+            problem_.upper[j] = whole(problem_.upper[j] / unit);
+            problem_.cost[j] *= unit;
+        }
+        for (auto& e : problem_.entries)
+            e.coefficient *= problem_.unit[e.column];
+    }
+    static double whole(double value) { return std::isfinite(value) ? std::round(value) : value; }
+
+    static constexpr double widest = 1e9;
+
+    problem& problem_;
+    std::vector<std::size_t> group_;
+    std::vector<unsigned char> bad_;
+    std::vector<detail::common_divisor> measures_;
+    std::vector<std::size_t> chosen_;
+};
+
+/// Divides rows over integral columns by the greatest common divisor of their coefficients, so that coefficients and
+/// sides are small integers and their sums exact.
+inline void make_rows_integral(problem& p) {
+    std::vector<double> coefficients;
+    for (std::size_t i = 0; i < p.rows(); ++i) {
+        coefficients.clear();
+        bool whole = true;
+        for (const auto& e : p.row_entries(i)) {
+            whole = whole && p.is_integral(e.column);
+            coefficients.push_back(e.coefficient);
+        }
+        if (!whole || coefficients.empty()) continue;
+        const auto measure = detail::common_divisor_of(coefficients);
+        if (!measure || *measure <= 0.0) continue;
+        for (auto k = p.row_start[i]; k < p.row_start[i + 1]; ++k)
+            p.entries[k].coefficient = std::round(p.entries[k].coefficient / *measure);
+        p.row_lower[i] = detail::whole_side(p.row_lower[i], *measure, p.row_noise[i], p.tolerances);
+        p.row_upper[i] = -detail::whole_side(-p.row_upper[i], *measure, p.row_noise[i], p.tolerances);
+        p.row_noise[i] = 0.0;
+    }
+}
+
+/// The objective values of best points are multiples of this, if all columns with a cost are integral; else 0.
+[[nodiscard]] inline double find_objective_step(const problem& p) {
+    std::vector<double> costs;
+    for (std::size_t j = 0; j < p.columns(); ++j) {
+        if (p.cost[j] == 0.0) continue;
+        if (!p.is_integral(j)) return 0.0;
+        costs.push_back(p.cost[j]);
+    }
+    return detail::common_divisor_of(costs).value_or(0.0);
+}
+
+} // namespace optpipe::milp::search

@@ -1,0 +1,106 @@
+#pragma once
+
+#include "optpipe/core/standard.hpp"
+
+#include <oneapi/tbb/task_group.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#define OPTPIPE_UNWATCHED [[gnu::no_sanitize("thread")]]
+#else
+#define OPTPIPE_UNWATCHED
+#endif
+
+namespace optpipe::milp::search {
+namespace detail {
+
+/// What came before `release` comes before `acquire` of the same thing, on another thread: TBB sees to that, but a
+/// thread sanitizer can't see inside it.
+inline void release([[maybe_unused]] void* thing) {
+#if defined(__SANITIZE_THREAD__)
+    __tsan_release(thing);
+#endif
+}
+inline void acquire([[maybe_unused]] void* thing) {
+#if defined(__SANITIZE_THREAD__)
+    __tsan_acquire(thing);
+#endif
+}
+
+} // namespace detail
+
+/// Runs numbered jobs on the threads of the arena that the caller is in, the caller's among them.
+/// What the caller did before is visible to the jobs, and what they did is visible afterwards. The first exception that
+/// leaves a job leaves `run`, when all jobs that had started are done.
+template <class Job> class workers {
+public:
+    workers(std::size_t jobs, const Job& job) : jobs_{jobs}, job_{job} {}
+    workers(const workers&) = delete;
+    workers& operator=(const workers&) = delete;
+
+    /// Returns when all jobs are done. At most `threads` run at once.
+    void run(std::size_t threads) {
+        if (threads <= 1 || jobs_ <= 1) return work();
+        oneapi::tbb::task_group group;
+        detail::release(this);
+        for (std::size_t k = 1; k < threads && k < jobs_; ++k)
+            group.run(helper{this});
+        open();
+        work_carefully();
+        group.wait();
+        const std::scoped_lock lock{mutex_};
+        if (failure_) std::rethrow_exception(failure_);
+    }
+
+private:
+    struct helper {
+        workers* of;
+        OPTPIPE_UNWATCHED void operator()() const { of->help(); }
+    };
+
+    void open() {
+        const std::scoped_lock lock{mutex_};
+        is_open_ = true;
+        opened_.notify_all();
+    }
+    void help() {
+        detail::acquire(this);
+        {
+            std::unique_lock lock{mutex_};
+            opened_.wait(lock, [&] { return is_open_; });
+        }
+        work_carefully();
+        const std::scoped_lock lock{mutex_};
+    }
+    void work_carefully() noexcept {
+        try {
+            work();
+        } catch (...) {
+            next_.store(jobs_);
+            const std::scoped_lock lock{mutex_};
+            if (!failure_) failure_ = std::current_exception();
+        }
+    }
+    void work() {
+        for (auto k = next_.fetch_add(1); k < jobs_; k = next_.fetch_add(1))
+            job_(k);
+    }
+
+    std::size_t jobs_;
+    const Job& job_;
+    std::atomic<std::size_t> next_{0};
+    std::mutex mutex_;
+    std::condition_variable opened_;
+    bool is_open_ = false;
+    std::exception_ptr failure_;
+};
+
+} // namespace optpipe::milp::search
+
+#undef OPTPIPE_UNWATCHED

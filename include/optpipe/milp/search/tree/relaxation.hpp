@@ -1,0 +1,197 @@
+#pragma once
+
+#include "optpipe/milp/bytes.hpp"
+#include "optpipe/milp/lp/simplex.hpp"
+#include "optpipe/milp/search/control.hpp"
+#include "optpipe/milp/search/problem.hpp"
+#include "optpipe/milp/search/propagation/domains.hpp"
+#include "optpipe/milp/search/tree/proof_row.hpp"
+
+#include <Eigen/SparseCore>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// Rows of the relaxation: those of the problem, and cuts behind them.
+[[nodiscard]] inline linear_program program_of(const problem& p) {
+    linear_program lp;
+    std::vector<Eigen::Triplet<double>> entries;
+    entries.reserve(p.entries.size());
+    for (std::size_t i = 0; i < p.rows(); ++i)
+        for (const auto& e : p.row_entries(i))
+            entries.emplace_back(static_cast<int>(i), static_cast<int>(e.column), e.coefficient);
+    lp.matrix.resize(static_cast<Eigen::Index>(p.rows()), static_cast<Eigen::Index>(p.columns()));
+    lp.matrix.setFromTriplets(entries.begin(), entries.end());
+    lp.cost = p.cost;
+    lp.column_lower = p.lower;
+    lp.column_upper = p.upper;
+    lp.row_lower = p.row_lower;
+    lp.row_upper = p.row_upper;
+    return lp;
+}
+
+/// A linear relaxation that follows the bounds of a search. Copies are independent.
+class relaxation {
+public:
+    relaxation(const problem& p, std::uint64_t seed)
+        : problem_{&p}, lower_{p.lower}, upper_{p.upper}, solver_{program_of(p), options_for(seed)},
+          bytes_without_factors_{solver_.working_bytes()} {}
+
+    [[nodiscard]] simplex& solver() { return solver_; }
+    [[nodiscard]] const simplex& solver() const { return solver_; }
+    [[nodiscard]] const extra_rows& cuts() const { return cuts_; }
+
+    void follow(const domains& d) {
+        for (std::size_t j = 0; j < lower_.size(); ++j)
+            set_bounds(j, d.lower(j), d.upper(j));
+    }
+    void set_bounds(std::size_t j, double low, double up) {
+        if (lower_[j] == low && upper_[j] == up) return;
+        lower_[j] = low;
+        upper_[j] = up;
+        solver_.set_column_bounds(j, low, up);
+    }
+    [[nodiscard]] double lower(std::size_t j) const { return lower_[j]; }
+    [[nodiscard]] double upper(std::size_t j) const { return upper_[j]; }
+
+    /// Infeasible is what stays so if the rows' sides are off by their noise; of what doesn't, the point is one for
+    /// slightly wider rows.
+    lp_status solve(control& c, double cutoff, std::size_t iterations = std::numeric_limits<std::size_t>::max()) {
+        simplex_limits limits;
+        limits.iterations = iterations;
+        limits.cutoff = cutoff;
+        limits.stop = c.token();
+        limits.deadline = c.deadline();
+        limits.memory = most_bytes(c.memory_left_for_one());
+        const auto before = solver_.iterations();
+        auto status = solver_.solve(limits);
+        if (status == lp_status::infeasible && !is_clearly_infeasible()) status = solve_wider(limits);
+        c.count_iterations(solver_.iterations() - before);
+        if (status == lp_status::stopped && solver_.working_bytes() > limits.memory) c.end(limit::memory);
+        return status;
+    }
+    /// With the room that it takes to factorize a basis.
+    [[nodiscard]] std::size_t bytes() const {
+        return solver_.bytes() + room_for(solver_.working_bytes()) + bytes_of(lower_, upper_) + bytes_of_rows(cuts_);
+    }
+    /// Of all solves so far, in about what a visit of a row costs in propagation.
+    [[nodiscard]] std::size_t effort() const {
+        return effort_of(solver_.iterations(), problem_->rows() + cuts_.size() + problem_->columns());
+    }
+    /// Of so many iterations on so many rows and columns.
+    [[nodiscard]] static std::size_t effort_of(std::size_t iterations, std::size_t lines) {
+        constexpr std::size_t share = 4;
+        return iterations * (1 + lines / share);
+    }
+    /// Of a relaxation whose last cuts may be others: those that the basis doesn't know are basic.
+    void set_basis(const basis& b) {
+        const auto rows = problem_->rows() + cuts_.size();
+        if (b.rows.size() == rows) return solver_.set_basis(b);
+        auto fitted = b;
+        fitted.rows.resize(rows, basis_status::basic);
+        solver_.set_basis(fitted);
+    }
+    /// Starts the next solve from the rows' own activities.
+    void forget_basis() {
+        basis fresh;
+        for (std::size_t j = 0; j < lower_.size(); ++j)
+            fresh.columns.push_back(std::isfinite(lower_[j])   ? basis_status::at_lower
+                                    : std::isfinite(upper_[j]) ? basis_status::at_upper
+                                                               : basis_status::free_at_zero);
+        fresh.rows.assign(problem_->rows() + cuts_.size(), basis_status::basic);
+        solver_.set_basis(fresh);
+    }
+    /// Valid whatever the status.
+    [[nodiscard]] double bound() const { return solver_.dual_bound(); }
+    [[nodiscard]] std::span<const double> point() const { return solver_.primal(); }
+
+    void add_cuts(std::span<const sparse_row> cuts) {
+        std::vector<cut_row> rows;
+        for (const auto& c : cuts) {
+            cut_row r{{}, c.lower, c.upper};
+            for (const auto& e : c.entries)
+                r.terms.emplace_back(e.column, e.coefficient);
+            rows.push_back(std::move(r));
+            cuts_.push_back(c);
+        }
+        solver_.add_rows(rows);
+    }
+    /// Cuts from that position on that don't hold the point of the last solve: their rows are basic.
+    [[nodiscard]] std::vector<std::size_t> loose_cuts(std::size_t first = 0) const {
+        const auto statuses = solver_.current_basis().rows;
+        std::vector<std::size_t> loose;
+        for (auto k = first; k < cuts_.size(); ++k)
+            if (statuses[problem_->rows() + k] == basis_status::basic) loose.push_back(k);
+        return loose;
+    }
+    /// Positions among the cuts, rising.
+    void remove_cuts(std::span<const std::size_t> positions) {
+        std::vector<std::size_t> rows;
+        for (const auto k : positions)
+            rows.push_back(problem_->rows() + k);
+        solver_.remove_rows(rows);
+        for (auto k = positions.rbegin(); k != positions.rend(); ++k)
+            cuts_.erase(cuts_.begin() + static_cast<std::ptrdiff_t>(*k));
+    }
+
+private:
+    /// While factors are made, lists that grow and those of what is left to eliminate take up to so many times as much
+    /// again (measured).
+    static constexpr double room_per_factors = 1.6;
+
+    [[nodiscard]] std::size_t room_for(std::size_t working) const {
+        const auto factors = working - std::min(working, bytes_without_factors_);
+        return static_cast<std::size_t>(room_per_factors * static_cast<double>(factors));
+    }
+    /// To grow by no more than `left`, the room counted.
+    [[nodiscard]] std::size_t most_bytes(std::size_t left) const {
+        constexpr auto unlimited = std::numeric_limits<std::size_t>::max();
+        const double growth = static_cast<double>(left) / (1.0 + room_per_factors);
+        return left == unlimited ? unlimited : solver_.working_bytes() + static_cast<std::size_t>(growth);
+    }
+    [[nodiscard]] bool is_clearly_infeasible() const {
+        const auto ray = solver_.infeasibility_ray();
+        const auto& lp = solver_.program();
+        double noise = 0.0;
+        for (std::size_t i = 0; i < ray.size(); ++i)
+            noise += std::abs(ray[i]) * noise_of_row(i, ray[i] > 0.0 ? lp.row_lower[i] : lp.row_upper[i]);
+        return safe_dual_bound(lp, ray, false) > noise;
+    }
+    [[nodiscard]] double noise_of_row(std::size_t i, double side) const {
+        return problem_->tolerances.noise_at(side) + (i < problem_->rows() ? problem_->row_noise[i] : 0.0);
+    }
+    /// Wider by so much more than the noise that what is infeasible then has a proof that beats it.
+    lp_status solve_wider(const simplex_limits& limits) {
+        constexpr double times = 10.0;
+        const auto lower = solver_.program().row_lower;
+        const auto upper = solver_.program().row_upper;
+        for (std::size_t i = 0; i < lower.size(); ++i)
+            solver_.set_row_bounds(i, lower[i] - times * noise_of_row(i, lower[i]),
+                                   upper[i] + times * noise_of_row(i, upper[i]));
+        const auto status = solver_.solve(limits);
+        for (std::size_t i = 0; i < lower.size(); ++i)
+            solver_.set_row_bounds(i, lower[i], upper[i]);
+        return status;
+    }
+    static simplex_options options_for(std::uint64_t seed) {
+        simplex_options o;
+        o.seed = seed;
+        return o;
+    }
+
+    const problem* problem_;
+    std::vector<double> lower_, upper_;
+    extra_rows cuts_;
+    simplex solver_;
+    std::size_t bytes_without_factors_;
+};
+
+} // namespace optpipe::milp::search

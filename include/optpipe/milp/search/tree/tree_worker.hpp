@@ -1,0 +1,375 @@
+#pragma once
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/milp/bytes.hpp"
+#include "optpipe/milp/search/conflict/analysis.hpp"
+#include "optpipe/milp/search/context.hpp"
+#include "optpipe/milp/search/cuts/cut.hpp"
+#include "optpipe/milp/search/cuts/user.hpp"
+#include "optpipe/milp/search/heuristics/rounding.hpp"
+#include "optpipe/milp/search/memory_share.hpp"
+#include "optpipe/milp/search/parallel/worker_results.hpp"
+#include "optpipe/milp/search/propagation/propagator.hpp"
+#include "optpipe/milp/search/tree/branching.hpp"
+#include "optpipe/milp/search/tree/node.hpp"
+#include "optpipe/milp/search/tree/proof_row.hpp"
+#include "optpipe/milp/search/tree/pseudocosts.hpp"
+#include "optpipe/milp/search/tree/relaxation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace optpipe::milp::search {
+
+/// One worker of branch and bound on relaxations: dives from a node, leaving open ones behind. What it finds for others
+/// is kept until they collect it.
+class tree_worker {
+public:
+    tree_worker(const context& c, const propagator& engine, const relaxation& lp)
+        : context_{&c}, engine_{engine}, lp_{lp}, analysis_{*c.instance}, proof_{*c.instance, lp_.cuts()},
+          history_{c.instance->columns()}, locks_{*c.instance}, cuts_of_root_{lp_.cuts().size()}, share_{*c.limits} {
+        account();
+    }
+    tree_worker(const tree_worker&) = delete;
+    tree_worker& operator=(const tree_worker&) = delete;
+
+    /// Takes nodes from `n` on, depth first, at most `budget` of them, fewer where they are expensive; what is left is
+    /// in `open`, the shallowest first. After each node `share` gets `open` and may take some away.
+    template <class Share> void dive(node n, std::size_t budget, std::vector<node>& open, Share share) {
+        constexpr std::size_t most_effort = 10'000'000;
+        const auto last = effort() + most_effort;
+        open.clear();
+        open.push_back(std::move(n));
+        while (!open.empty() && budget-- > 0 && effort() < last && !context_->limits->over()) {
+            if (!context_->options->deterministic) take_cutoff(context_->cutoff_below(context_->incumbent_objective()));
+            node next = std::move(open.back());
+            open.pop_back();
+            if (next.bound > results_.cutoff) continue;
+            context_->limits->count_node();
+            ++nodes_;
+            process(std::move(next), open);
+            if (context_->limits->limits_memory() && !context_->options->deterministic) account(open);
+            share(open);
+        }
+    }
+
+    [[nodiscard]] std::size_t bytes() const {
+        return engine_.bytes() + lp_.bytes() + analysis_.bytes() + proof_.bytes() + history_.bytes() +
+               bytes_of(locks_.up, locks_.down, path_, news_);
+    }
+    /// Tells the control what it holds. In deterministic mode only between rounds.
+    void account() { share_.set(bytes()); }
+    /// That it has taken so far.
+    [[nodiscard]] std::size_t nodes() const { return nodes_; }
+    /// In visits of rows, or what takes as long.
+    [[nodiscard]] std::size_t effort() const { return engine_.row_visits() + lp_.effort(); }
+    [[nodiscard]] worker_results& found() { return results_; }
+    [[nodiscard]] pseudocosts& history() { return history_; }
+    [[nodiscard]] std::vector<pseudocosts::observation>& news() { return news_; }
+    [[nodiscard]] propagator& engine() { return engine_; }
+    [[nodiscard]] relaxation& lp() { return lp_; }
+    /// The least bound among parts that could be neither searched nor excluded; infinite if there are none.
+    [[nodiscard]] double unresolved() const { return unresolved_; }
+
+    void take_cutoff(double cutoff) {
+        if (cutoff >= results_.cutoff) return;
+        results_.cutoff = cutoff;
+        engine_.set_cutoff(cutoff);
+    }
+    /// Goes to the root and takes over what others know to hold everywhere.
+    void apply_global_bounds(std::span<const literal> global_bounds) {
+        retreat(0);
+        for (const auto& f : global_bounds)
+            if (!engine_.imply_at_root(f)) return;
+        static_cast<void>(engine_.propagate());
+        if (engine_.learned().learned() > most_learned) engine_.learned().forget_half();
+    }
+
+    /// Makes the bounds those of a node. False: nothing is left of it, and why has been learned.
+    bool enter(const node& n) {
+        std::size_t common = 0;
+        while (common < path_.size() && common < n.decisions.size() && path_[common].decision == n.decisions[common])
+            ++common;
+        retreat(common < path_.size() ? path_[common].before : engine_.level());
+        path_.resize(std::min(path_.size(), common));
+        if (!engine_.propagate()) return learn_and_fail();
+        for (auto k = path_.size(); k < n.decisions.size(); ++k) {
+            const auto l = n.decisions[k];
+            path_.push_back({l, engine_.level()});
+            if (engine_.bounds().is_true(l)) continue;
+            if (engine_.bounds().is_false(l)) return false;
+            engine_.decide(l);
+            if (!engine_.propagate()) return learn_and_fail();
+        }
+        return true;
+    }
+
+    enum class verdict : unsigned char { closed, open, interrupted };
+
+    /// Solves the relaxation within the bounds at hand, and tightens them by reduced costs, until nothing changes.
+    /// `bound` rises. `open`: `lp().point()` is good if `has_point`.
+    verdict relax(double& bound, bool& has_point) {
+        for (std::size_t round = 0; round < most_rounds; ++round) {
+            const auto status = solve_once(bound, has_point);
+            if (status != verdict::open || !has_point || results_.cutoff == infinity) return status;
+            const auto changes = engine_.bounds().changes();
+            proof_.build(lp_.solver().duals(), 1.0, results_.cutoff);
+            proof_.normalize(engine_.bounds());
+            if (!engine_.apply(proof_.terms(), proof_.safe_limit()) || !engine_.propagate()) {
+                learn();
+                return verdict::closed;
+            }
+            if (engine_.bounds().changes() == changes || !cuts_off_point(changes)) return verdict::open;
+        }
+        return verdict::open;
+    }
+
+    /// Checks a point; it may become the incumbent.
+    bool offer(std::span<const double> values) {
+        if (!results_.offer(*context_, values)) return false;
+        engine_.set_cutoff(results_.cutoff);
+        return true;
+    }
+
+    bool offer_given(std::vector<double> values) {
+        if (!results_.offer_given(*context_, std::move(values))) return false;
+        engine_.set_cutoff(results_.cutoff);
+        return true;
+    }
+    /// The integers of the relaxation's point are integral. False if no solution can be made of it.
+    bool offer_rounded() {
+        std::vector<double> values(lp_.point().begin(), lp_.point().end());
+        for (std::size_t j = 0; j < values.size(); ++j)
+            if (context_->instance->is_integer(j)) values[j] = std::round(values[j]);
+        if (!results_.is_solution(*context_, values)) return complete(values);
+        static_cast<void>(offer(values));
+        return true;
+    }
+    /// Solves for the continuous columns, the integers being fixed where `values` has them. False if that gives no
+    /// solution. The relaxation's point is another one then.
+    bool complete(std::span<const double> values) {
+        for (std::size_t j = 0; j < values.size(); ++j)
+            if (context_->instance->is_integer(j)) lp_.set_bounds(j, values[j], values[j]);
+        std::vector<double> completed;
+        if (lp_.solve(*context_->limits, infinity) == lp_status::optimal)
+            completed.assign(lp_.point().begin(), lp_.point().end());
+        lp_.follow(engine_.bounds());
+        if (completed.empty() || !results_.is_solution(*context_, completed)) return false;
+        static_cast<void>(offer(completed));
+        return true;
+    }
+
+    /// Learns from the conflict at hand and backtracks to where the clause is unit.
+    void learn() {
+        context_->limits->count_conflicts(1);
+        if (engine_.refuted()) return;
+        const std::vector<literal> conflict = engine_.conflict();
+        auto learned = analysis_.analyze(engine_, conflict);
+        retreat(learned.back_to);
+        if (learned.literals.size() > longest_statement) return;
+        static_cast<void>(engine_.learn(learned.literals, true, learned.levels));
+        if (learned.literals.size() == 1) results_.global_bounds.push_back(learned.literals.front());
+    }
+
+private:
+    void account(std::span<const node> open) {
+        std::size_t sum = bytes();
+        for (const auto& n : open)
+            sum += n.bytes();
+        share_.set(sum);
+    }
+
+    static constexpr std::size_t most_rounds = 4;
+    static constexpr std::size_t most_learned = 5000;
+    static constexpr std::size_t longest_statement = 200;
+    /// Of the user's cuts: rounds at a node, cuts of a round, and how many are held before those that are loose go.
+    static constexpr std::size_t most_separations = 3;
+    static constexpr std::size_t most_cuts_per_round = 10;
+    static constexpr std::size_t most_cuts = 50;
+    /// Nodes at which the user's cuts aren't asked for, after there were none.
+    static constexpr std::size_t longest_pause = 31;
+
+    struct step {
+        literal decision;
+        std::uint32_t before; ///< level at which it was taken
+    };
+
+    void retreat(std::uint32_t level) {
+        engine_.back_to(level);
+        while (!path_.empty() && path_.back().before >= level)
+            path_.pop_back();
+    }
+    bool learn_and_fail() {
+        learn();
+        return false;
+    }
+
+    void process(node n, std::vector<node>& open) {
+        if (!enter(n)) return;
+        context_->watch(engine_.bounds(), n.decisions, results_.cutoff, "propagation at a node");
+        lp_.follow(engine_.bounds());
+        if (n.start && n.start != start_) lp_.set_basis(*n.start);
+        const double parent = n.bound;
+        bool has_point = false;
+        auto what = relax(n.bound, has_point);
+        start_.reset();
+        if (what == verdict::interrupted) return open.push_back(std::move(n));
+        if (!n.decisions.empty() && n.rounded > 0.0 && has_point)
+            note({column_of(n.decisions.back().bound), !is_upper(n.decisions.back().bound), n.rounded,
+                  n.bound - parent});
+        if (what == verdict::open && has_point && n.bound <= results_.cutoff) what = take_user_cuts(n.bound, has_point);
+        if (what == verdict::interrupted) return open.push_back(std::move(n));
+        if (what == verdict::closed || n.bound > results_.cutoff) return;
+        if (!has_point) return branch_without_point(n, open);
+        auto candidates = fractional_columns(*context_, lp_.point());
+        if (candidates.empty()) return settle(n, open);
+        if (const auto rounded = round_by_locks(*context_->instance, locks_, lp_.point())) offer(*rounded);
+        const auto choice = reliability_branching{*context_, lp_, history_}.choose(std::move(candidates), n.bound,
+                                                                                   results_.cutoff, news_);
+        start_ = std::make_shared<const basis>(lp_.solver().current_basis());
+        n.start = start_;
+        split(n, choice, open);
+    }
+    /// A few rounds of them, as long as they cut off the point. They hold everywhere, and stay with this worker.
+    verdict take_user_cuts(double& bound, bool& has_point) {
+        auto what = verdict::open;
+        if (!context_->help.cuts_at || !context_->options->cuts) return what;
+        if (nodes_ < next_separation_) return what;
+        bool found = false;
+        for (std::size_t round = 0; round < most_separations && what == verdict::open && has_point; ++round) {
+            if (fractional_columns(*context_, lp_.point()).empty() || !add_user_cuts()) break;
+            found = true;
+            what = relax(bound, has_point);
+        }
+        separation_pause_ = found ? 0 : std::min(longest_pause, 2 * separation_pause_ + 1);
+        next_separation_ = nodes_ + 1 + separation_pause_;
+        return what;
+    }
+    /// False if none cuts off the relaxation's point.
+    bool add_user_cuts() {
+        const std::vector<double> point(lp_.point().begin(), lp_.point().end());
+        cut_pool pool;
+        user_separation{*context_}.separate(point, pool);
+        std::vector<sparse_row> rows;
+        for (const auto& c : pool.take(point, most_cuts_per_round)) {
+            context_->watch(c.entries, c.limit);
+            rows.push_back(c.row());
+        }
+        if (rows.empty()) return false;
+        if (lp_.cuts().size() > cuts_of_root_ + most_cuts) lp_.remove_cuts(lp_.loose_cuts(cuts_of_root_));
+        lp_.add_cuts(rows);
+        return true;
+    }
+
+    void note(const pseudocosts::observation& seen) {
+        history_.add(seen);
+        news_.push_back(seen);
+    }
+
+    verdict solve_once(double& bound, bool& has_point) {
+        has_point = false;
+        lp_.follow(engine_.bounds());
+        auto status = lp_.solve(*context_->limits, results_.cutoff);
+        if (status == lp_status::numerical_trouble || status == lp_status::iteration_limit) {
+            lp_.forget_basis();
+            status = lp_.solve(*context_->limits, infinity);
+        }
+        if (status == lp_status::stopped) return verdict::interrupted;
+        if (status == lp_status::infeasible)
+            return closes(lp_.solver().infeasibility_ray(), 0.0) ? verdict::closed : verdict::open;
+        bound = std::max(bound, lp_.bound());
+        if (bound > results_.cutoff && closes(lp_.solver().duals(), 1.0)) return verdict::closed;
+        has_point = status == lp_status::optimal;
+        return verdict::open;
+    }
+    /// Whether multipliers prove, by our own arithmetic, that nothing is left here; then that is learned.
+    bool closes(std::span<const double> multipliers, double share) {
+        proof_.build(multipliers, share, results_.cutoff);
+        proof_.normalize(engine_.bounds());
+        if (!proof_.contradicts(engine_.bounds())) return false;
+        watch_closing();
+        engine_.contradict(proof_.terms(), proof_.limit(), proof_.noise());
+        learn();
+        return true;
+    }
+    /// The node at hand is about to be pruned as infeasible.
+    void watch_closing() const {
+        if (context_->witness_point.empty() || results_.cutoff < context_->witness_objective) return;
+        const auto& d = engine_.bounds();
+        for (std::size_t j = 0; j < d.columns(); ++j) {
+            const double value = context_->witness_point[j];
+            const double slack = context_->instance->tolerances.slack(value);
+            if (value < d.lower(j) - slack || value > d.upper(j) + slack) return;
+        }
+        context_->witness_lost("a relaxation that seems to have no points");
+    }
+    [[nodiscard]] bool cuts_off_point(trail_position from) const {
+        const auto& d = engine_.bounds();
+        const auto point = lp_.point();
+        for (auto i = from; i < d.changes(); ++i)
+            if (!holds_at({d.at(i).bound, d[d.at(i).bound]}, point[column_of(d.at(i).bound)],
+                          context_->instance->tolerances.integrality))
+                return true;
+        return false;
+    }
+
+    /// An integral point: a solution, unless it fails the check.
+    void settle(node& n, std::vector<node>& open) {
+        if (!offer_rounded()) branch_without_point(n, open);
+    }
+
+    /// Without a point of the relaxation: halves some open domain. Where one has no end, what lies beyond huge numbers
+    /// is left unresolved: nothing that is found short of them may pass for a proof.
+    void branch_without_point(node& n, std::vector<node>& open) {
+        const auto& d = engine_.bounds();
+        for (std::size_t j = 0; j < d.columns(); ++j) {
+            if (!context_->instance->is_integer(j) || d.is_fixed(j)) continue;
+            const double middle = std::isfinite(d.width(j))   ? 0.5 * (d.lower(j) + d.upper(j))
+                                  : std::isfinite(d.lower(j)) ? 2.0 * std::max(d.lower(j), 1.0)
+                                  : std::isfinite(d.upper(j)) ? 2.0 * std::min(d.upper(j), -1.0)
+                                                              : 0.0;
+            const bool is_given_up = unresolved_ == -infinity || std::abs(middle) > context_->instance->tolerances.huge;
+            if (!std::isfinite(d.width(j)) && is_given_up) break;
+            n.start.reset();
+            return split(n, {j, std::floor(middle) + 0.5, false}, open);
+        }
+        unresolved_ = std::min(unresolved_, n.bound);
+    }
+    void split(const node& n, const branching_choice& choice, std::vector<node>& open) {
+        for (const bool up : {!choice.up_first, choice.up_first}) {
+            node child = n;
+            child.decisions.push_back(up ? at_least(choice.column, std::ceil(choice.value))
+                                         : at_most(choice.column, std::floor(choice.value)));
+            child.rounded = up ? std::ceil(choice.value) - choice.value : choice.value - std::floor(choice.value);
+            child.estimate = n.bound + child.rounded * history_.unit(choice.column, up);
+            open.push_back(std::move(child));
+        }
+    }
+
+    const context* context_;
+    propagator engine_;
+    relaxation lp_;
+    conflict_analysis analysis_;
+    proof_row proof_;
+    pseudocosts history_;
+    std::vector<pseudocosts::observation> news_;
+    locks locks_;
+    worker_results results_;
+    std::vector<step> path_;
+    std::shared_ptr<const basis> start_;
+    double unresolved_ = infinity;
+    std::size_t nodes_ = 0;
+    std::size_t cuts_of_root_;
+    std::size_t next_separation_ = 0;
+    std::size_t separation_pause_ = 0;
+    memory_share share_;
+};
+
+} // namespace optpipe::milp::search

@@ -1,0 +1,191 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// The canonical form of a problem: no names, units scaled away, ranks and links numbered in the order in which they
+/// first appear, and no numbers that can't matter. Two problems with equal forms have the same schedules up to the
+/// units, operation by operation.
+struct canonical_problem {
+    /// All that is discrete, but for the number of microbatches.
+    std::string shape{};
+    std::size_t stages = 0;
+    std::size_t microbatches = 0;
+    /// In units of the work of one microbatch: forward, backward for input and weight of each stage, its transfers
+    /// where it has them, and the hops to the next stage and back.
+    std::vector<double> times{};
+    /// In units of the largest stash: activation and weight stash of each stage.
+    std::vector<double> stashes{};
+    /// The same, per rank. Infinite where a limit is more than all microbatches need.
+    std::vector<double> limits{};
+    std::vector<double> host_limits{};
+    /// What comparisons of memory are relative to.
+    double memory_scale = 0.0;
+
+    friend bool operator==(const canonical_problem&, const canonical_problem&) = default;
+};
+
+/// The units that were scaled away.
+struct canonical_units {
+    duration time{1.0};
+    memory_size memory{1.0};
+};
+
+namespace detail {
+
+class canonical_maker {
+public:
+    explicit canonical_maker(const problem& p) : p_{p}, number_of_(p.graph.ranks(), p.graph.ranks()) {
+        for (const stage s : p.graph.all_stages()) {
+            auto& number = number_of_[p.rank_of(s)];
+            if (number < p.graph.ranks()) continue;
+            number = ranks_.size();
+            ranks_.push_back(p.rank_of(s));
+        }
+        units_.time = duration{};
+        units_.memory = memory_size{};
+        for (const auto& c : p.costs) {
+            units_.time += c.work();
+            units_.memory = std::max({units_.memory, c.activation, c.weight_stash});
+            can_offload_ = can_offload_ || c.can_offload();
+        }
+        // Where nothing is stashed, no limit matters.
+        if (!(units_.memory > memory_size{})) units_.memory = memory_size::unlimited();
+    }
+
+    [[nodiscard]] canonical_units units() const { return units_; }
+    [[nodiscard]] canonical_problem make() const {
+        canonical_problem form;
+        form.shape = shape();
+        form.stages = p_.graph.stages();
+        form.microbatches = p_.graph.microbatches();
+        form.memory_scale = p_.memory_scale() / units_.memory;
+        for (const stage s : p_.graph.all_stages())
+            add_stage(form, s);
+        for (const rank r : ranks_) {
+            form.limits.push_back(limit(p_.memory_limit[r], r, false));
+            form.host_limits.push_back(limit(p_.host_memory_limit[r], r, true));
+        }
+        return form;
+    }
+
+private:
+    /// "4 on 0 1 2 3, split, makespan, offload 0 1 2 3, 1 engine, full duplex, links 0 1 2 3"
+    [[nodiscard]] std::string shape() const {
+        std::string text = std::to_string(ranks_.size()) + " on";
+        for (const stage s : p_.graph.all_stages())
+            text += " " + std::to_string(number_of_[p_.rank_of(s)]);
+        text += p_.split_backward ? ", split" : ", whole";
+        text += p_.objective == objective_kind::span ? ", span" : ", makespan";
+        if (!can_offload_) return text;
+        text += ", offload";
+        for (const stage s : p_.graph.all_stages())
+            if (p_.costs[s].can_offload()) text += " " + std::to_string(s.value());
+        text += p_.transfer.engines == 2 ? ", 2 engines" : ", 1 engine";
+        text += p_.transfer.duplex == duplex_kind::half ? ", half duplex, links" : ", full duplex, links";
+        std::vector<std::uint32_t> seen;
+        for (const rank r : ranks_) {
+            const auto link = p_.transfer.link[r];
+            const auto at = std::find(seen.begin(), seen.end(), link);
+            text += " " + std::to_string(at - seen.begin());
+            if (at == seen.end()) seen.push_back(link);
+        }
+        return text;
+    }
+    void add_stage(canonical_problem& form, stage s) const {
+        const auto& c = p_.costs[s];
+        for (const auto time : {c.forward, c.backward_input, c.backward_weight})
+            form.times.push_back(time / units_.time);
+        if (c.transfer) {
+            form.times.push_back(c.transfer->offload / units_.time);
+            form.times.push_back(c.transfer->reload / units_.time);
+        }
+        if (!p_.is_last(s)) {
+            form.times.push_back(p_.hop(s, s.next()) / units_.time);
+            form.times.push_back(p_.hop(s.next(), s) / units_.time);
+        }
+        form.stashes.push_back(c.activation / units_.memory);
+        form.stashes.push_back(c.weight_stash / units_.memory);
+    }
+    [[nodiscard]] double limit(memory_size given, rank r, bool host) const {
+        memory_size most{};
+        for (const stage s : p_.graph.all_stages()) {
+            const auto& c = p_.costs[s];
+            if (p_.rank_of(s) == r && (!host || c.can_offload()))
+                most += host ? c.activation : std::max(c.activation, c.weight_stash);
+        }
+        const bool is_ample = given >= static_cast<double>(p_.graph.microbatches()) * most;
+        return is_ample ? std::numeric_limits<double>::infinity() : given / units_.memory;
+    }
+
+    const problem& p_;
+    per_rank<std::size_t> number_of_;
+    std::vector<rank> ranks_{};
+    canonical_units units_{};
+    bool can_offload_ = false;
+};
+
+/// FNV-1a, 64 bits.
+class fingerprint {
+public:
+    void add(std::string_view text) {
+        for (const char c : text)
+            value_ = (value_ ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+    }
+    void add(std::uint64_t number) {
+        for (unsigned shift = 0; shift < 64; shift += 8)
+            value_ = (value_ ^ ((number >> shift) & 0xffU)) * 0x100000001b3U;
+    }
+    [[nodiscard]] std::uint64_t value() const { return value_; }
+    [[nodiscard]] std::string text() const {
+        constexpr std::string_view digits = "0123456789abcdef";
+        std::string result;
+        for (unsigned shift = 64; shift > 0; shift -= 4)
+            result += digits[(value_ >> (shift - 4)) & 0xfU];
+        return result;
+    }
+
+private:
+    std::uint64_t value_ = 0xcbf29ce484222325U;
+};
+
+/// Numbers that differ by less than the tolerance are in the same bucket, or in neighbouring ones.
+inline std::uint64_t bucket_of(double value) {
+    if (!(value > 0.0)) return 0;
+    if (std::isinf(value)) return 1;
+    return static_cast<std::uint64_t>(std::llround(std::log(value) / tolerance{}.relative)) + 2;
+}
+
+} // namespace detail
+
+[[nodiscard]] inline canonical_problem canonical_form(const problem& p) { return detail::canonical_maker{p}.make(); }
+[[nodiscard]] inline canonical_units canonical_units_of(const problem& p) { return detail::canonical_maker{p}.units(); }
+
+/// A short name that equal forms share, and forms that differ by rounding alone almost always.
+[[nodiscard]] inline std::string fingerprint_of(const canonical_problem& form) {
+    detail::fingerprint print;
+    print.add(form.shape);
+    print.add(form.microbatches);
+    for (const auto* list : {&form.times, &form.stashes, &form.limits, &form.host_limits}) {
+        print.add(list->size());
+        for (const double value : *list)
+            print.add(detail::bucket_of(value));
+    }
+    return print.text();
+}
+
+} // namespace optpipe

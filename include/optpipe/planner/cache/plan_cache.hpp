@@ -1,0 +1,168 @@
+#pragma once
+
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/cache/adapt.hpp"
+#include "optpipe/planner/cache/canonical.hpp"
+#include "optpipe/planner/cache/carried_bound.hpp"
+#include "optpipe/planner/cache/entry.hpp"
+#include "optpipe/planner/cache/files.hpp"
+#include "optpipe/planner/cache/text.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// What a cache holds for a problem.
+struct cache_hits {
+    /// A plan of the same problem. Its numbers are in canonical units.
+    std::optional<cache_entry> exact{};
+    /// Plans of similar problems, the nearest first.
+    std::vector<cache_entry> near{};
+    /// A lower bound on the objective: the best that the bounds of all entries imply, in canonical units.
+    double bound = 0.0;
+};
+
+/// Plans in a folder, for problems of the same shape and any numbers. One folder may be used by several processes at
+/// once. Files that can't be read or written are reported to `warn`, one sentence each, and skipped.
+class plan_cache {
+public:
+    using warning = std::function<void(std::string_view)>;
+
+    explicit plan_cache(std::filesystem::path folder, warning warn = {})
+        : folder_{std::move(folder)}, warn_{std::move(warn)} {}
+
+    [[nodiscard]] cache_hits find(const canonical_problem& asked) const {
+        cache_hits hits;
+        struct candidate {
+            double distance;
+            std::filesystem::path path;
+        };
+        std::vector<candidate> candidates;
+        for (const auto& path : detail::cached_plans(folder_of(asked))) {
+            const auto head = read_head(path);
+            if (!head || !same_shape(head->of, asked)) continue;
+            hits.bound = std::max(hits.bound, carried_bound(head->of, head->bound, asked));
+            candidates.push_back({distance(head->of, asked), path});
+        }
+        std::sort(candidates.begin(), candidates.end(), [](const candidate& a, const candidate& b) {
+            return a.distance != b.distance ? a.distance < b.distance : a.path < b.path;
+        });
+        for (std::size_t i = 0; i < std::min(candidates.size(), most_near); ++i) {
+            auto entry = read(candidates[i].path);
+            if (!entry || !same_shape(entry->of, asked)) continue;
+            if (!hits.exact && is_same(entry->of, asked))
+                hits.exact = std::move(entry);
+            else
+                hits.near.push_back(*std::move(entry));
+        }
+        return hits;
+    }
+
+    /// Stores the entry unless the stored one is at least as good in objective, bound and budget.
+    void store(const cache_entry& entry) const {
+        const auto path = path_of(entry.of);
+        std::error_code failure;
+        std::filesystem::create_directories(path.parent_path(), failure);
+        if (failure) return complain(path.parent_path(), "can't be created: " + failure.message());
+        // A damaged entry is overwritten without a warning: `find` has given one.
+        if (const auto text = detail::read_cache_file(path, most_head_bytes)) {
+            const auto there = parse_cache_head(*text);
+            if (there && is_same(there->entry.of, entry.of) && there->entry.objective <= entry.objective &&
+                there->entry.bound >= entry.bound && there->entry.budget >= entry.budget)
+                return;
+        }
+        if (!detail::write_cache_file(path, to_text(entry))) return complain(path, "can't be written");
+        detail::prune_cache_folder(path.parent_path(), most_entries);
+    }
+
+private:
+    static constexpr std::size_t most_near = 4;
+    static constexpr std::size_t most_entries = 256;
+    static constexpr std::size_t most_head_bytes = std::size_t{1} << 20U;
+    static constexpr std::size_t most_bytes = std::size_t{1} << 28U;
+
+    [[nodiscard]] std::filesystem::path folder_of(const canonical_problem& form) const {
+        detail::fingerprint print;
+        print.add(form.shape);
+        return folder_ / print.text();
+    }
+    [[nodiscard]] std::filesystem::path path_of(const canonical_problem& form) const {
+        return folder_of(form) / (fingerprint_of(form) + ".plan");
+    }
+
+    /// Entries of another version are ignored.
+    [[nodiscard]] std::optional<std::string> read_text(const std::filesystem::path& path, std::size_t most) const {
+        auto text = detail::read_cache_file(path, most);
+        if (!text) {
+            std::error_code failure;
+            if (std::filesystem::exists(path, failure)) complain(path, "can't be read");
+            return std::nullopt;
+        }
+        constexpr std::string_view any_version = "optpipe.plan/";
+        const bool other = text->starts_with(any_version) && text->find('\n') != std::string::npos &&
+                           !text->starts_with(std::string{cache_format} + '\n');
+        if (other) return std::nullopt;
+        return text;
+    }
+    [[nodiscard]] std::optional<cache_entry> read_head(const std::filesystem::path& path) const {
+        const auto text = read_text(path, most_head_bytes);
+        if (!text) return std::nullopt;
+        auto head = parse_cache_head(*text);
+        if (!head) complain(path, "is damaged");
+        return head ? std::optional{std::move(head->entry)} : std::nullopt;
+    }
+    [[nodiscard]] std::optional<cache_entry> read(const std::filesystem::path& path) const {
+        const auto text = read_text(path, most_bytes);
+        if (!text) return std::nullopt;
+        auto entry = parse_cache_entry(*text);
+        if (!entry) complain(path, "is damaged");
+        return entry;
+    }
+    void complain(const std::filesystem::path& path, const std::string& what) const {
+        if (warn_) warn_("plan cache: " + path.string() + " " + what + "; skipped");
+    }
+
+    /// How far apart two problems of one shape are, as a sum of logarithms.
+    static double distance(const canonical_problem& a, const canonical_problem& b) {
+        const double microbatches = std::log(static_cast<double>(a.microbatches) / static_cast<double>(b.microbatches));
+        return std::abs(microbatches) + mean_distance(a.times, b.times) + mean_distance(a.stashes, b.stashes) +
+               mean_distance(a.limits, b.limits) + mean_distance(a.host_limits, b.host_limits);
+    }
+    static double mean_distance(const std::vector<double>& a, const std::vector<double>& b) {
+        double sum = 0.0;
+        for (std::size_t i = 0; i < a.size(); ++i)
+            sum += ratio(a[i], b[i]);
+        return a.empty() ? 0.0 : sum / static_cast<double>(a.size());
+    }
+    static double ratio(double a, double b) {
+        constexpr double most = 3.0;
+        if (a == b) return 0.0;
+        if (!(a > 0.0) || !(b > 0.0) || std::isinf(a) || std::isinf(b)) return most;
+        return std::min(most, std::abs(std::log(a / b)));
+    }
+
+    std::filesystem::path folder_;
+    warning warn_;
+};
+
+/// The entry that keeps a plan. `budget`: the seconds that its search was given.
+[[nodiscard]] inline cache_entry make_cache_entry(const problem& p, const schedule& found, duration objective,
+                                                  duration bound, double budget, std::string method) {
+    const auto units = canonical_units_of(p);
+    cache_entry entry{canonical_form(p), objective / units.time, bound / units.time, budget, std::move(method), {}};
+    const auto sorted = order_of(found);
+    entry.operations.assign(sorted.operations.begin(), sorted.operations.end());
+    return entry;
+}
+
+} // namespace optpipe

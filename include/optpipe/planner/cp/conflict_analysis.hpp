@@ -1,0 +1,177 @@
+#pragma once
+
+#include "optpipe/planner/cp/literal.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace optpipe::cp {
+
+/// The clause learned from a conflict: literals of choices only, the first of which is implied at `level`.
+struct learned_clause {
+    std::vector<literal> clause{};
+    std::uint32_t level = 0;
+    std::uint32_t distinct_levels = 0;
+    /// The conflict depends on no decision: the model is infeasible.
+    bool final = false;
+};
+
+/// First unique implication point among the choices. Bounds are always replaced by their reasons, down to choices, each
+/// only for the value that is needed.
+template <class Trail> class conflict_analysis {
+public:
+    conflict_analysis(std::size_t variables, std::size_t bounds) : seen_(variables, false), wanted_(bounds, -1) {}
+
+    /// `bump(variable)` is called for every variable involved.
+    template <class Bump> learned_clause learn(const Trail& trail, Bump bump) {
+        learned_clause result;
+        level_ = 0;
+        for (const auto& f : trail.conflict())
+            level_ = std::max(level_, level_of(trail, f));
+        if (level_ == 0) {
+            result.final = true;
+            return result;
+        }
+        clause_.assign(1, never);
+        here_ = below_ = 0;
+        flagged_.assign(trail.size(), false);
+        value_.resize(trail.size());
+        add(trail, trail.conflict(), bump);
+        resolve(trail, bump);
+        for (const auto l : clause_)
+            seen_[l.variable()] = true;
+        shorten(trail);
+        for (const auto v : marked_)
+            seen_[v] = false;
+        marked_.clear();
+        finish(trail, result);
+        return result;
+    }
+
+private:
+    static std::uint32_t level_of(const Trail& trail, const fact& f) {
+        const auto at = f.is_bound ? trail.position_of(f.code, f.value) : trail.position_of(f.as_literal());
+        return at < 0 ? 0 : trail[static_cast<std::size_t>(at)].level;
+    }
+
+    template <class Bump> void add(const Trail& trail, const std::vector<fact>& facts, Bump& bump) {
+        for (const auto& f : facts)
+            if (f.is_bound)
+                add_bound(trail, f);
+            else
+                add_literal(trail, f.as_literal(), bump);
+    }
+    template <class Bump> void add_literal(const Trail& trail, literal l, Bump& bump) {
+        const auto at = trail.position_of(l);
+        if (at < 0 || seen_[l.variable()]) return;
+        const auto level = trail[static_cast<std::size_t>(at)].level;
+        if (level == 0) return;
+        seen_[l.variable()] = true;
+        marked_.push_back(l.variable());
+        bump(l.variable());
+        if (level < level_) {
+            clause_.push_back(!l);
+            return;
+        }
+        flagged_[static_cast<std::size_t>(at)] = true;
+        ++here_;
+    }
+    /// Of two values required of one bound the higher one suffices.
+    void add_bound(const Trail& trail, const fact& f) {
+        const auto at = trail.position_of(f.code, f.value);
+        if (at < 0) return;
+        const auto place = static_cast<std::size_t>(at);
+        if (trail[place].level == 0) return;
+        auto& wanted = wanted_[f.code];
+        if (wanted >= 0) {
+            const auto other = static_cast<std::size_t>(wanted);
+            if (other >= place) {
+                if (other == place) value_[place] = std::max(value_[place], f.value);
+                return;
+            }
+            flagged_[other] = false;
+            --(trail[other].level == level_ ? here_ : below_);
+        }
+        wanted = at;
+        flagged_[place] = true;
+        value_[place] = f.value;
+        ++(trail[place].level == level_ ? here_ : below_);
+    }
+
+    template <class Bump> void resolve(const Trail& trail, Bump& bump) {
+        bool found = false;
+        for (std::size_t i = trail.size(); i-- > 0 && (!found || below_ > 0);) {
+            if (!flagged_[i]) continue;
+            const auto& e = trail[i];
+            facts_.clear();
+            if (e.is_bound) {
+                wanted_[e.code] = -1;
+                --(e.level == level_ ? here_ : below_);
+                trail.explain(fact::of(e.code, value_[i]), e.why, facts_);
+            } else if (here_ == 1) {
+                clause_[0] = !e.as_literal();
+                here_ = 0;
+                found = true;
+            } else {
+                --here_;
+                trail.explain(fact::of(e.as_literal()), e.why, facts_);
+            }
+            add(trail, facts_, bump);
+        }
+    }
+
+    /// Clause minimization: drops literals that the others imply in one step.
+    void shorten(const Trail& trail) {
+        const auto implied = [&](literal l) {
+            const auto& e = trail[static_cast<std::size_t>(trail.position_of(l))];
+            if (is_decision(e)) return false;
+            facts_.clear();
+            trail.explain(fact::of(e.as_literal()), e.why, facts_);
+            return std::all_of(facts_.begin(), facts_.end(), [&](const fact& f) {
+                if (level_of(trail, f) == 0) return true;
+                return !f.is_bound && in_clause_[f.as_literal().variable()];
+            });
+        };
+        in_clause_.assign(seen_.size(), false);
+        for (const auto l : clause_)
+            in_clause_[l.variable()] = true;
+        std::size_t kept = 1;
+        for (std::size_t i = 1; i < clause_.size(); ++i)
+            if (!implied(clause_[i])) clause_[kept++] = clause_[i];
+        clause_.resize(kept);
+    }
+    template <class Entry> static bool is_decision(const Entry& e) {
+        using how = decltype(e.why.how);
+        return e.why.how == how::decision;
+    }
+
+    /// Moves the literal of the second-highest level to the second place, so that both can be watched.
+    void finish(const Trail& trail, learned_clause& result) {
+        const auto level = [&](literal l) { return trail[static_cast<std::size_t>(trail.position_of(l))].level; };
+        std::vector<std::uint32_t> levels;
+        for (const auto l : clause_)
+            levels.push_back(level(l));
+        for (std::size_t i = 2; i < clause_.size(); ++i)
+            if (level(clause_[i]) > level(clause_[1])) std::swap(clause_[1], clause_[i]);
+        result.level = clause_.size() > 1 ? level(clause_[1]) : 0;
+        std::sort(levels.begin(), levels.end());
+        result.distinct_levels = static_cast<std::uint32_t>(std::unique(levels.begin(), levels.end()) - levels.begin());
+        result.clause = clause_;
+    }
+
+    std::uint32_t level_ = 0;
+    std::size_t here_ = 0;
+    std::size_t below_ = 0;
+    std::vector<bool> seen_;
+    std::vector<std::uint32_t> marked_;
+    std::vector<std::int32_t> wanted_;
+    std::vector<bool> flagged_;
+    std::vector<ticks> value_;
+    std::vector<bool> in_clause_;
+    std::vector<literal> clause_;
+    std::vector<fact> facts_;
+};
+
+} // namespace optpipe::cp

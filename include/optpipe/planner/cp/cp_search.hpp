@@ -1,0 +1,213 @@
+#pragma once
+
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/cp/assignment.hpp"
+#include "optpipe/planner/cp/pipeline_model.hpp"
+#include "optpipe/planner/cp/prover.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/schedule/bounds/structural_bounds.hpp"
+#include "optpipe/schedule/builders/all.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+struct cp_options {
+    std::uint64_t seed = 1;
+    /// The conflict limit. Where this ends the search, it is the same every time.
+    std::size_t conflicts = std::numeric_limits<std::size_t>::max();
+};
+
+namespace cp::detail {
+
+/// One search of the shared state, from both sides: searches below the incumbent look for better schedules; searches
+/// for far better ones, when they are infeasible, raise the bound.
+class state_search {
+public:
+    state_search(search_state& state, const cp_options& options)
+        : state_{&state}, options_{options}, problem_{&state.problem()} {}
+
+    void run() {
+        if (state_->objective().is_unlimited()) try_builders();
+        state_->raise_bound(bounds_of(*problem_).best(), name);
+        if (state_->done() || too_large()) return;
+        pooled_.emplace(*problem_, overtaking::pooled);
+        bound_from_root();
+        incumbent_searches_.push_back({&*pooled_, std::make_unique<prover<>>(*pooled_, options_.seed)});
+        if (pooled_->offloads()) {
+            ordered_.emplace(*problem_, overtaking::forbidden);
+            incumbent_searches_.push_back({&*ordered_, std::make_unique<prover<>>(*ordered_, options_.seed)});
+        }
+        for (std::size_t effort = first_effort; !finished(); effort += effort / 2) {
+            for (std::size_t i = 0; i < incumbent_searches_.size() && !finished(); ++i)
+                improve_incumbent(i, effort);
+            if (!finished()) improve_bound(effort);
+        }
+    }
+
+private:
+    static constexpr std::string_view name = "cp";
+    static constexpr std::size_t first_effort = 200;
+    static constexpr std::size_t max_tasks = 2000;
+
+    struct incumbent_search {
+        const pipeline_model* model;
+        std::unique_ptr<prover<>> search;
+        bool started = false;
+        /// false: its limit is settled.
+        bool active = true;
+    };
+
+    [[nodiscard]] bool finished() const { return state_->done() || spent_ >= options_.conflicts; }
+    [[nodiscard]] std::size_t allowed(std::size_t effort) const {
+        return std::min(effort, options_.conflicts - std::min(spent_, options_.conflicts));
+    }
+    [[nodiscard]] bool too_large() const {
+        return 5 * problem_->graph.stages() * problem_->graph.microbatches() > max_tasks;
+    }
+    void try_builders() {
+        for_each_builder([&](const auto& builder) {
+            if (state_->done()) return;
+            if (const auto built = build_schedule(*problem_, builder)) state_->offer(*built, builder.name);
+        });
+    }
+
+    /// The largest objective that would be an improvement, in ticks.
+    [[nodiscard]] ticks target() const {
+        const auto wanted = state_->target();
+        if (!wanted.is_unlimited()) return pooled_->time().below(wanted.value());
+        return pooled_->time().nearest(problem_->serial_time().value()) + rounding();
+    }
+    /// The largest error that rounding can make in a sum of durations.
+    [[nodiscard]] ticks rounding() const {
+        if (pooled_->time().is_exact()) return 0;
+        return static_cast<ticks>(5 * problem_->graph.stages() * problem_->graph.microbatches());
+    }
+    /// No schedule has an objective of `most` ticks or less.
+    void exclude(ticks most) {
+        excluded_ = std::max(excluded_, most);
+        if (state_->objective().is_unlimited() && most >= target())
+            state_->raise_bound(duration::unlimited(), name);
+        else
+            state_->raise_bound(duration{pooled_->time().value(most + 1 - rounding())}, name);
+    }
+
+    /// The least objective that root propagation leaves feasible.
+    void bound_from_root() {
+        excluded_ = pooled_->time().below(state_->bound().value()) - 1 - rounding();
+        ticks infeasible = excluded_;
+        ticks feasible = target();
+        while (feasible - infeasible > 1 && !state_->done()) {
+            // The target first: often that is infeasible already.
+            const bool first = feasible == target();
+            const auto at = first ? feasible : infeasible + (feasible - infeasible) / 2;
+            prover<> probe{*pooled_, options_.seed};
+            probe.limit(at);
+            const bool feasible_here = probe.may_be_feasible([&] { return state_->done(); });
+            (feasible_here ? feasible : infeasible) = first && feasible_here ? feasible - 1 : at;
+            if (!feasible_here) exclude(at);
+            if (first && !feasible_here) return;
+        }
+    }
+
+    void improve_incumbent(std::size_t i, std::size_t effort) {
+        auto& search = incumbent_searches_[i];
+        const auto wanted = target();
+        if (wanted < search.search->limit() || !search.started) {
+            search.started = search.active = true;
+            search.search->limit(wanted);
+            if (const auto best = state_->incumbent()) search.search->hint(*best);
+        }
+        if (!search.active) return;
+        const auto answer = count(*search.search, allowed(effort));
+        if (answer == search_status::stopped) return;
+        search.active = false;
+        if (answer == search_status::infeasible) {
+            if (search.model->form() != overtaking::forbidden)
+                exclude(search.search->limit());
+            else
+                add_unordered();
+            return;
+        }
+        if (!offer(*search.model, search.search->solution())) add_unordered();
+    }
+    /// Where the pooled model may allow more than FIFO order.
+    void add_unordered() {
+        if (incumbent_searches_.size() > 2) return;
+        unordered_.emplace(*problem_, overtaking::allowed);
+        incumbent_searches_.push_back({&*unordered_, std::make_unique<prover<>>(*unordered_, options_.seed)});
+    }
+    /// Searches at a fraction of the gap above the bound: a smaller one after a timeout, a larger one after an answer.
+    void improve_bound(std::size_t effort) {
+        const auto high = std::min(target(), least_feasible_);
+        if (!bound_search_ || bound_search_->limit() <= excluded_ || bound_search_->limit() >= high) {
+            if (high - excluded_ <= 1) return;
+            bound_search_ = std::make_unique<prover<>>(*pooled_, options_.seed);
+            bound_search_->limit(excluded_ + std::max<ticks>(1, (high - excluded_) / gap_divisor_));
+        }
+        const auto answer = count(*bound_search_, allowed(effort));
+        if (answer == search_status::stopped) {
+            // The smallest fraction is searched without a limit, so that there is an answer.
+            if (gap_divisor_ >= max_gap_divisor) return;
+            gap_divisor_ *= 2;
+        } else if (answer == search_status::infeasible) {
+            exclude(bound_search_->limit());
+            gap_divisor_ = std::max<ticks>(2, gap_divisor_ / 2);
+        } else {
+            least_feasible_ = bound_search_->limit();
+            offer(*pooled_, bound_search_->solution());
+        }
+        bound_search_.reset();
+    }
+    search_status count(prover<>& search, std::size_t effort) {
+        const auto before = search.conflicts();
+        const auto answer = search.search(effort, [&] { return state_->done(); });
+        spent_ += search.conflicts() - before + 1;
+        return answer;
+    }
+    /// Whether the solution is a schedule.
+    bool offer(const pipeline_model& m, const assignment& a) {
+        const auto found = schedule_of(m, a);
+        if (!found) return false;
+        if (is_valid(*problem_, *found)) state_->offer(*found, name);
+        return true;
+    }
+
+    search_state* state_;
+    cp_options options_;
+    const problem* problem_;
+    std::optional<pipeline_model> pooled_;
+    std::optional<pipeline_model> ordered_;
+    std::optional<pipeline_model> unordered_;
+    std::vector<incumbent_search> incumbent_searches_;
+    std::unique_ptr<prover<>> bound_search_;
+    static constexpr ticks max_gap_divisor = 64;
+    ticks gap_divisor_ = 2;
+    ticks excluded_ = 0;
+    ticks least_feasible_ = std::numeric_limits<ticks>::max();
+    std::size_t spent_ = 0;
+};
+
+} // namespace cp::detail
+
+/// Constraint programming: finds the best schedule and proves it optimal by branching on the order of pairs of
+/// operations and on offloads, with propagation and clause learning, without linear programs.
+///
+/// Offers schedules and raises the bound as it goes; starts from the best builder's if there is none. Returns
+/// when the search is done or the conflict limit is reached; at once, with the structural bound, for problems with more
+/// than 2000 operations and transfers. For those `window_search` uses the same solver on windows of a schedule.
+inline void cp_search(search_state& state, const cp_options& options = {}) {
+    cp::detail::state_search{state, options}.run();
+}
+
+} // namespace optpipe

@@ -1,0 +1,273 @@
+#pragma once
+
+#include "optpipe/planner/cp/literal.hpp"
+#include "optpipe/planner/cp/model.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace optpipe::cp {
+
+/// Propagation of machines: tasks that must not overlap. Applied forwards in time and, with the same code, backwards.
+///
+/// - *Load*: a task starts no earlier than the tasks known to precede it can be completed.
+/// - *Overload*: the tasks that must lie within an interval must fit into it; over all intervals this is the preemptive
+///   one-machine bound (Carlier 1982).
+/// - *Edge finding* (Carlier and Pinson 1989): a task that can't run among others runs after, or before, all of them.
+template <class Trail> class disjunctive {
+public:
+    explicit disjunctive(const model& m)
+        : model_{&m}, of_task_(m.tasks.size()), places_(m.variables()), open_(m.machines.size()),
+          all_open_(m.machines.size(), 0), dirty_(m.machines.size(), true) {
+        for (std::uint32_t k = 0; k < m.machines.size(); ++k) {
+            waiting_.push_back(k);
+            for (const auto t : m.machines[k].tasks)
+                of_task_[t].push_back(k);
+            count_open(k);
+        }
+    }
+
+    void on_literal(literal l) {
+        for (const auto& at : places_[l.variable()])
+            change_open(at, -1);
+    }
+    void on_unassigned(literal l) {
+        for (const auto& at : places_[l.variable()])
+            change_open(at, 1);
+    }
+
+    void on_task(task_index t) {
+        for (const auto k : of_task_[t]) {
+            if (dirty_[k]) continue;
+            dirty_[k] = true;
+            waiting_.push_back(k);
+        }
+    }
+    [[nodiscard]] bool has_work() const { return !waiting_.empty(); }
+    void drop_work() {
+        for (const auto k : waiting_)
+            dirty_[k] = false;
+        waiting_.clear();
+    }
+    /// Propagates one machine that changed, once.
+    bool propagate_next(Trail& trail) {
+        const auto k = waiting_.back();
+        waiting_.pop_back();
+        dirty_[k] = false;
+        // Where every order is decided, the differences propagate everything.
+        if (all_open_[k] == 0) return true;
+        on_ = &model_->machines[k];
+        open_here_ = &open_[k];
+        for (const bool backwards : {false, true}) {
+            backwards_ = backwards;
+            read(trail);
+            if (!for_each_cluster([&] { return load(trail); })) return false;
+            read(trail);
+            if (!for_each_cluster([&] { return edges(trail); })) return false;
+        }
+        return true;
+    }
+
+private:
+    struct job {
+        std::size_t place;
+        ticks head;
+        ticks length;
+        ticks deadline;
+    };
+
+    struct pair_place {
+        std::uint32_t machine;
+        std::uint32_t first;
+        std::uint32_t second;
+    };
+
+    void count_open(std::uint32_t k) {
+        const auto& on = model_->machines[k];
+        const auto n = static_cast<std::uint32_t>(on.tasks.size());
+        open_[k].assign(n, 0);
+        for (std::uint32_t i = 0; i < n; ++i)
+            for (std::uint32_t j = i + 1; j < n; ++j) {
+                if (on.order(i, j).variable() == 0) continue;
+                places_[on.order(i, j).variable()].push_back({k, i, j});
+                change_open({k, i, j}, 1);
+            }
+    }
+    void change_open(const pair_place& at, int by) {
+        open_[at.machine][at.first] += by;
+        open_[at.machine][at.second] += by;
+        all_open_[at.machine] += by;
+    }
+
+    // Backwards, a task starts at minus its end.
+    ticks head_of(const Trail& trail, task_index t) const {
+        return backwards_ ? -(trail.latest(t) + model_->tasks[t].length) : trail.earliest(t);
+    }
+    ticks deadline_of(const Trail& trail, task_index t) const {
+        return backwards_ ? -trail.earliest(t) : trail.latest(t) + model_->tasks[t].length;
+    }
+    fact begins_from(task_index t, ticks time) const {
+        if (backwards_) return fact::of(latest_of(t), time + model_->tasks[t].length);
+        return fact::of(earliest_of(t), time);
+    }
+    fact ends_by(task_index t, ticks time) const {
+        if (backwards_) return fact::of(earliest_of(t), -time);
+        return fact::of(latest_of(t), model_->tasks[t].length - time);
+    }
+    literal order(const job& a, const job& b) const {
+        return backwards_ ? on_->order(b.place, a.place) : on_->order(a.place, b.place);
+    }
+    task_index task_at(const job& j) const { return on_->tasks[j.place]; }
+
+    void read(const Trail& trail) {
+        all_.clear();
+        for (std::size_t i = 0; i < on_->tasks.size(); ++i) {
+            const auto t = on_->tasks[i];
+            if (trail.is_present(t))
+                all_.push_back({i, head_of(trail, t), model_->tasks[t].length, deadline_of(trail, t)});
+        }
+        std::sort(all_.begin(), all_.end(),
+                  [](const job& a, const job& b) { return a.head != b.head ? a.head < b.head : a.place < b.place; });
+    }
+    /// Groups jobs whose windows overlap, directly or through others; groups propagate independently.
+    template <class Look> bool for_each_cluster(Look look) {
+        for (std::size_t begin = 0; begin < all_.size();) {
+            auto end = begin;
+            auto last = all_[begin].deadline;
+            bool open = false;
+            for (; end < all_.size() && (end == begin || all_[end].head < last); ++end) {
+                last = std::max(last, all_[end].deadline);
+                open = open || (*open_here_)[all_[end].place] > 0;
+            }
+            jobs_.assign(all_.begin() + static_cast<std::ptrdiff_t>(begin),
+                         all_.begin() + static_cast<std::ptrdiff_t>(end));
+            if (open && !look()) return false;
+            begin = end;
+        }
+        return true;
+    }
+
+    bool load(Trail& trail) {
+        for (const auto& last : jobs_) {
+            ticks done = 0;
+            std::size_t block = jobs_.size();
+            for (std::size_t i = 0; i < jobs_.size(); ++i) {
+                const auto& j = jobs_[i];
+                if (j.place == last.place || !trail.is_true(order(j, last))) continue;
+                if (block == jobs_.size() || j.head >= done) {
+                    block = i;
+                    done = j.head;
+                }
+                done += j.length;
+            }
+            if (block < jobs_.size() && done > last.head && !wait_for(trail, last, block, done)) return false;
+        }
+        return true;
+    }
+    bool wait_for(Trail& trail, const job& last, std::size_t block, ticks done) {
+        facts_.clear();
+        const auto begin = jobs_[block].head;
+        for (std::size_t i = block; i < jobs_.size(); ++i) {
+            const auto& j = jobs_[i];
+            if (j.place == last.place || !trail.is_true(order(j, last))) continue;
+            facts_.push_back(fact::of(order(j, last)));
+            add_window(trail, j);
+            facts_.push_back(begins_from(task_at(j), begin));
+        }
+        const auto raised = begins_from(task_at(last), done);
+        return trail.raise(raised.code, raised.value, facts_);
+    }
+
+    bool edges(Trail& trail) {
+        deadlines_.clear();
+        for (const auto& j : jobs_)
+            deadlines_.push_back(j.deadline);
+        std::sort(deadlines_.begin(), deadlines_.end());
+        deadlines_.erase(std::unique(deadlines_.begin(), deadlines_.end()), deadlines_.end());
+        for (const auto d : deadlines_)
+            if (!edges_before(trail, d)) return false;
+        return true;
+    }
+    /// Edge finding with the jobs that must end by `deadline`.
+    bool edges_before(Trail& trail, ticks deadline) {
+        const auto n = jobs_.size();
+        work_from_.assign(n + 1, 0);
+        for (std::size_t i = n; i-- > 0;) {
+            const auto& j = jobs_[i];
+            work_from_[i] = work_from_[i + 1] + (j.deadline <= deadline ? j.length : 0);
+            if (j.deadline <= deadline && j.head + work_from_[i] > deadline) return overload(trail, i, deadline);
+        }
+        // The fullest interval that begins no later than the job at hand.
+        std::size_t fullest = n;
+        for (std::size_t i = 0; i < n; ++i) {
+            const auto& j = jobs_[i];
+            // All further jobs start after the deadline.
+            if (j.head >= deadline) return true;
+            if (j.deadline <= deadline) {
+                if (fullest == n || j.head + work_from_[i] > jobs_[fullest].head + work_from_[fullest]) fullest = i;
+                continue;
+            }
+            if ((*open_here_)[j.place] == 0) continue;
+            if (fullest < n && jobs_[fullest].head + work_from_[fullest] + j.length > deadline &&
+                !comes_last(trail, j, fullest, jobs_[fullest].head, deadline))
+                return false;
+            if (work_from_[i] > 0 && j.head + work_from_[i] + j.length > deadline &&
+                !comes_last(trail, j, i, j.head, deadline))
+                return false;
+        }
+        return true;
+    }
+    bool overload(Trail& trail, std::size_t from, ticks deadline) {
+        facts_.clear();
+        add_interval(trail, from, jobs_[from].head, deadline);
+        return trail.fail(facts_);
+    }
+    /// `last` can't run among or before the jobs from `from` on that end by the deadline.
+    bool comes_last(Trail& trail, const job& last, std::size_t from, ticks begin, ticks deadline) {
+        bool known = true;
+        for (std::size_t i = from; i < jobs_.size() && known; ++i)
+            if (jobs_[i].deadline <= deadline) known = trail.is_true(order(jobs_[i], last));
+        if (known) return true;
+        facts_.clear();
+        add_interval(trail, from, begin, deadline);
+        add_window(trail, last);
+        facts_.push_back(begins_from(task_at(last), begin));
+        const auto because = facts_;
+        for (std::size_t i = from; i < jobs_.size(); ++i)
+            if (jobs_[i].deadline <= deadline && !trail.assign(order(jobs_[i], last), because)) return false;
+        return true;
+    }
+    void add_interval(const Trail& trail, std::size_t from, ticks begin, ticks deadline) {
+        for (std::size_t i = from; i < jobs_.size(); ++i) {
+            const auto& j = jobs_[i];
+            if (j.deadline > deadline) continue;
+            add_window(trail, j);
+            facts_.push_back(begins_from(task_at(j), begin));
+            facts_.push_back(ends_by(task_at(j), deadline));
+        }
+    }
+    void add_window(const Trail& trail, const job& j) {
+        if (trail.presence(task_at(j)) != always) facts_.push_back(fact::of(trail.presence(task_at(j))));
+    }
+
+    const model* model_;
+    std::vector<std::vector<std::uint32_t>> of_task_;
+    std::vector<std::vector<pair_place>> places_;
+    /// The number of undecided orders, per machine and job, and per machine.
+    std::vector<std::vector<int>> open_;
+    std::vector<int> all_open_;
+    std::vector<bool> dirty_;
+    std::vector<std::uint32_t> waiting_;
+    const std::vector<int>* open_here_ = nullptr;
+    const machine* on_ = nullptr;
+    bool backwards_ = false;
+    std::vector<job> all_;
+    std::vector<job> jobs_;
+    std::vector<ticks> deadlines_;
+    std::vector<ticks> work_from_;
+    std::vector<fact> facts_;
+};
+
+} // namespace optpipe::cp

@@ -1,0 +1,88 @@
+#pragma once
+
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/cp/literal.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+#include <vector>
+
+namespace optpipe::cp {
+
+/// A unit of which the quantities of a problem are integral multiples. If no decimal unit divides them all, a fine one
+/// to which they are rounded: then sums of n of them are off by at most n/2 units.
+class grid {
+public:
+    explicit grid(const std::vector<double>& values, double largest_sum) {
+        double power = 1.0;
+        for (int digits = 0; digits <= 7; ++digits, power *= 10.0)
+            if (fits(values, power, largest_sum)) return;
+        unit_ = largest_sum > 0.0 ? std::ldexp(largest_sum, -40) : 1.0;
+    }
+
+    [[nodiscard]] double unit() const { return unit_; }
+    [[nodiscard]] bool is_exact() const { return exact_; }
+    [[nodiscard]] ticks nearest(double value) const { return static_cast<ticks>(std::llround(value / unit_)); }
+    /// Rounds down, with a tolerance.
+    [[nodiscard]] ticks below(double value) const {
+        constexpr double rounding = 1e-6;
+        return static_cast<ticks>(std::floor(value / unit_ + rounding));
+    }
+    [[nodiscard]] double value(ticks count) const { return unit_ * static_cast<double>(count); }
+    /// A grid `parts` times as fine.
+    void refine(std::int64_t parts) { unit_ /= static_cast<double>(parts); }
+
+private:
+    bool fits(const std::vector<double>& values, double power, double largest_sum) {
+        constexpr double most = 1e13;
+        if (largest_sum * power > most) return false;
+        std::int64_t common = 0;
+        for (const double v : values) {
+            const double scaled = v * power;
+            const double full = std::round(scaled);
+            if (std::abs(scaled - full) > 1e-9 * std::max(1.0, scaled)) return false;
+            common = std::gcd(common, static_cast<std::int64_t>(full));
+        }
+        unit_ = static_cast<double>(std::max<std::int64_t>(common, 1)) / power;
+        exact_ = true;
+        return true;
+    }
+
+    double unit_ = 1.0;
+    bool exact_ = false;
+};
+
+/// For `span` optimal times are multiples of the grid's 1/k for some k ≤ ranks (they are means of differences along
+/// cycles that visit each rank once), so the grid is refined by the least common multiple where that is small.
+[[nodiscard]] inline grid time_grid(const problem& p) {
+    std::vector<double> times;
+    for (const auto& c : p.costs) {
+        times.insert(times.end(), {c.forward.value(), c.backward_input.value(), c.backward_weight.value()});
+        if (c.transfer) times.insert(times.end(), {c.transfer->offload.value(), c.transfer->reload.value()});
+    }
+    for (const rank a : p.graph.all_ranks())
+        for (const rank b : p.graph.all_ranks())
+            if (a != b) times.push_back(p.p2p(a, b).value());
+    grid result{times, p.serial_time().value()};
+    if (p.objective != objective_kind::span || !result.is_exact()) return result;
+    std::int64_t parts = 1;
+    for (std::size_t k = 2; k <= p.graph.ranks() && parts < 1'000'000; ++k)
+        parts = std::lcm(parts, static_cast<std::int64_t>(k));
+    if (p.serial_time().value() / result.unit() * static_cast<double>(parts) < 1e15) result.refine(parts);
+    return result;
+}
+
+[[nodiscard]] inline grid memory_grid(const problem& p) {
+    std::vector<double> sizes;
+    double total = 0.0;
+    for (const auto& c : p.costs) {
+        sizes.insert(sizes.end(), {c.activation.value(), c.weight_stash.value()});
+        total += static_cast<double>(p.graph.microbatches()) * std::max(c.activation, c.weight_stash).value();
+    }
+    return grid{sizes, total};
+}
+
+} // namespace optpipe::cp

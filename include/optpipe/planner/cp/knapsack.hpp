@@ -1,0 +1,132 @@
+#pragma once
+
+#include "optpipe/planner/cp/literal.hpp"
+#include "optpipe/planner/cp/model.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace optpipe::cp {
+
+/// Propagation of knapsack constraints: the weight that is chosen already, and terms that no longer fit together with
+/// those that they imply. For memory this is "the least number of backwards that must precede this forward under the
+/// limit, given what is ordered".
+template <class Trail> class knapsack_propagation {
+public:
+    explicit knapsack_propagation(const model& m)
+        : model_{&m}, used_(m.knapsacks.size(), 0), largest_(m.knapsacks.size(), 0), dirty_(m.knapsacks.size(), true),
+          uses_(2 * m.variables()) {
+        for (std::uint32_t b = 0; b < m.knapsacks.size(); ++b) {
+            const auto& all = m.knapsacks[b].terms;
+            for (std::uint32_t e = 0; e < all.size(); ++e) {
+                auto together = all[e].weight;
+                for (const auto other : all[e].implied_terms)
+                    together += all[other].weight;
+                largest_[b] = std::max(largest_[b], together);
+                uses_[all[e].chosen.code()].push_back({b, all[e].weight});
+            }
+            uses_[m.knapsacks[b].guard.code()].push_back({b, 0});
+            waiting_.push_back(b);
+        }
+    }
+
+    void on_literal(literal l) {
+        for (const auto& u : uses_[l.code()]) {
+            used_[u.knapsack] += u.weight;
+            if (dirty_[u.knapsack]) continue;
+            dirty_[u.knapsack] = true;
+            waiting_.push_back(u.knapsack);
+        }
+    }
+    void on_unassigned(literal l) {
+        for (const auto& u : uses_[l.code()])
+            used_[u.knapsack] -= u.weight;
+    }
+    [[nodiscard]] bool has_work() const { return !waiting_.empty(); }
+    void drop_work() {
+        for (const auto b : waiting_)
+            dirty_[b] = false;
+        waiting_.clear();
+    }
+    /// Propagates one constraint that changed.
+    bool propagate_next(Trail& trail) {
+        const auto b = waiting_.back();
+        waiting_.pop_back();
+        dirty_[b] = false;
+        return propagate(trail, b);
+    }
+
+private:
+    struct use {
+        std::uint32_t knapsack;
+        ticks weight;
+    };
+
+    bool propagate(Trail& trail, std::uint32_t b) {
+        const auto& on = model_->knapsacks[b];
+        if (trail.is_false(on.guard)) return true;
+        const auto left = on.capacity - used_[b];
+        if (left < 0) {
+            facts_.clear();
+            add_used(trail, on, on.capacity, nullptr);
+            return trail.assign(!on.guard, facts_);
+        }
+        if (!trail.is_true(on.guard) || left >= largest_[b]) return true;
+        for (std::uint32_t e = 0; e < on.terms.size(); ++e)
+            if (trail.is_open(on.terms[e].chosen) && together(trail, on, e) > left && !forbid(trail, on, e))
+                return false;
+        return true;
+    }
+    ticks together(const Trail& trail, const knapsack_constraint& on, std::uint32_t e) const {
+        auto sum = on.terms[e].weight;
+        for (const auto other : on.terms[e].implied_terms)
+            if (trail.is_open(on.terms[other].chosen)) sum += on.terms[other].weight;
+        return sum;
+    }
+    bool forbid(Trail& trail, const knapsack_constraint& on, std::uint32_t e) {
+        const auto& one = on.terms[e];
+        facts_.clear();
+        if (on.guard != always) facts_.push_back(fact::of(on.guard));
+        auto capacity = on.capacity - one.weight;
+        for (const auto other : one.implied_terms)
+            capacity -= on.terms[other].weight;
+        add_used(trail, on, capacity, &one.implied_terms);
+        return trail.assign(!one.chosen, facts_);
+    }
+    /// Adds facts on chosen terms, without those at `but`, that together exceed the capacity; the oldest ones, and no
+    /// more than necessary.
+    void add_used(const Trail& trail, const knapsack_constraint& on, ticks capacity,
+                  const std::vector<std::uint32_t>* but) {
+        used_now_.clear();
+        for (std::uint32_t e = 0; e < on.terms.size(); ++e)
+            if (trail.is_true(on.terms[e].chosen) && (!but || !std::binary_search(but->begin(), but->end(), e)))
+                used_now_.push_back(e);
+        std::sort(used_now_.begin(), used_now_.end(), [&](std::uint32_t x, std::uint32_t y) {
+            return trail.position_of(on.terms[x].chosen) < trail.position_of(on.terms[y].chosen);
+        });
+        ticks sum = 0;
+        std::size_t taken = 0;
+        while (sum <= capacity && taken < used_now_.size())
+            sum += on.terms[used_now_[taken++]].weight;
+        for (std::size_t i = taken; i-- > 0;) {
+            const auto& x = on.terms[used_now_[i]];
+            if (sum - x.weight > capacity)
+                sum -= x.weight;
+            else
+                facts_.push_back(fact::of(x.chosen));
+        }
+    }
+
+    const model* model_;
+    std::vector<ticks> used_;
+    std::vector<ticks> largest_;
+    std::vector<bool> dirty_;
+    std::vector<std::vector<use>> uses_;
+    std::vector<std::uint32_t> waiting_;
+    std::vector<std::uint32_t> used_now_;
+    std::vector<fact> facts_;
+};
+
+} // namespace optpipe::cp

@@ -1,0 +1,102 @@
+#pragma once
+
+#include "optpipe/core/contract.hpp"
+#include "optpipe/planner/cp/literal.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace optpipe::cp {
+
+/// An interval of fixed length. It is absent if its presence literal is false.
+struct task {
+    ticks length = 0;
+    literal presence = always;
+};
+
+/// start(to) ≥ start(from) + gap, where the guard holds and both tasks are present.
+struct difference {
+    task_index from = 0;
+    task_index to = 0;
+    ticks gap = 0;
+    literal guard = always;
+};
+
+/// A variable that says how two tasks are ordered. True: both are present and start(second) ≥ start(first) + gap.
+/// False: start(first) ≥ start(second) + back, or one of them is absent.
+struct choice {
+    task_index first = 0;
+    task_index second = 0;
+    ticks gap = 0;
+    ticks back = 0;
+};
+
+/// Tasks that must not overlap, and the literal "i before j" of every pair, in row-major order. Such a literal counts
+/// only if both are present.
+struct machine {
+    std::vector<task_index> tasks{};
+    std::vector<literal> before{};
+
+    [[nodiscard]] literal order(std::size_t i, std::size_t j) const { return before[i * tasks.size() + j]; }
+};
+
+/// One term of a knapsack constraint.
+struct knapsack_term {
+    literal chosen{};
+    ticks weight = 0;
+    /// Positions of the terms of the same constraint that this one implies.
+    std::vector<std::uint32_t> implied_terms{};
+};
+
+/// If the guard holds, the weights of the chosen terms sum to at most the capacity. Weights are positive.
+struct knapsack_constraint {
+    literal guard = always;
+    ticks capacity = 0;
+    std::vector<knapsack_term> terms{};
+};
+
+/// A scheduling model: decide order and presence of the tasks such that starts with earliest ≤ start ≤ latest exist
+/// that satisfy all differences, choices, machines, knapsacks and clauses.
+struct model {
+    std::vector<task> tasks{};
+    std::vector<difference> differences{};
+    /// One per variable; variables without tasks have first == second.
+    std::vector<choice> choices{choice{}};
+    std::vector<machine> machines{};
+    std::vector<knapsack_constraint> knapsacks{};
+    std::vector<std::vector<literal>> clauses{};
+    /// For each variable the one that it implies directly (of presences: n ≥ k + 1 implies n ≥ k); 0: none.
+    std::vector<std::uint32_t> implied{0};
+
+    [[nodiscard]] std::size_t variables() const { return choices.size(); }
+    task_index add_task(ticks length, literal presence = always) {
+        tasks.push_back({length, presence});
+        return static_cast<task_index>(tasks.size() - 1);
+    }
+    literal add_variable() { return add_choice({}); }
+    literal add_choice(choice c) {
+        choices.push_back(c);
+        implied.push_back(0);
+        return {static_cast<std::uint32_t>(choices.size() - 1), false};
+    }
+    void add_difference(task_index from, task_index to, ticks gap, literal guard = always) {
+        differences.push_back({from, to, gap, guard});
+    }
+    /// Both literals are positive.
+    void add_implication(literal from, literal to) {
+        implied[from.variable()] = to.variable();
+        clauses.push_back({!from, to});
+    }
+    /// Whether chains of implications prove that `p` implies `q`.
+    [[nodiscard]] bool implies(literal p, literal q) const {
+        if (q == always || p == q) return true;
+        if (p.negated() || q.negated()) return false;
+        for (auto v = implied[p.variable()]; v != 0; v = implied[v])
+            if (v == q.variable()) return true;
+        return false;
+    }
+};
+
+} // namespace optpipe::cp

@@ -1,0 +1,118 @@
+#pragma once
+
+#include "optpipe/planner/cp/model.hpp"
+#include "optpipe/planner/cp/pipeline_tasks.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace optpipe::cp {
+
+/// The literals that say how two tasks of a model are ordered, created on first use, constant where differences alone
+/// decide.
+class order_literals {
+public:
+    /// Uses the differences that `m` has at this point. `m` must outlive this object.
+    explicit order_literals(model& m) : model_{&m}, paths_{m} {}
+
+    [[nodiscard]] const longest_paths& paths() const { return paths_; }
+
+    /// These tasks must not overlap.
+    void add_machine(std::vector<task_index> tasks) {
+        const auto n = tasks.size();
+        if (n < 2) return;
+        machine on{std::move(tasks), std::vector<literal>(n * n, never)};
+        for (std::size_t i = 0; i < n; ++i)
+            for (std::size_t j = i + 1; j < n; ++j) {
+                on.before[i * n + j] = order_literal(on.tasks[i], on.tasks[j]);
+                on.before[j * n + i] = !on.before[i * n + j];
+            }
+        model_->machines.push_back(std::move(on));
+    }
+
+    /// Where `y` is present: `x` is present and ends no later than `y` starts.
+    literal ends_before(task_index x, task_index y) {
+        const auto& all = model_->tasks;
+        if (paths_(x, y) >= all[x].length) return presence_given(x, y);
+        if (paths_(y, x) != longest_paths::none && paths_(y, x) + all[x].length > 0) return never;
+        const auto t = orders_.find(key(std::min(x, y), std::max(x, y)));
+        if (t != orders_.end()) {
+            const auto l = x < y ? t->second : !t->second;
+            if (all[x].presence == always || !l.negated()) return l;
+        }
+        return find(ends_, x, y, all[x].length, -all[x].length);
+    }
+    /// If `y` is present: `x` is present and starts no later. For equal starts either order is valid.
+    literal starts_before(task_index x, task_index y) {
+        const auto& all = model_->tasks;
+        if (paths_(x, y) >= 0) return presence_given(x, y);
+        if (paths_(y, x) > 0) return never;
+        const bool x_stays = all[x].presence == always;
+        const bool y_stays = all[y].presence == always;
+        const auto t = orders_.find(key(std::min(x, y), std::max(x, y)));
+        if (t != orders_.end() && x_stays && y_stays) return x < y ? t->second : !t->second;
+        // For an optional task the negation of the reverse order will do: its value doesn't matter where the task is
+        // absent.
+        if (x_stays && (!y_stays || y < x)) return !find(starts_, y, x, 0, 0);
+        return find(starts_, x, y, 0, 0);
+    }
+
+    /// start(y) ≥ start(x) + gap, for tasks that are always present.
+    literal separated(task_index x, task_index y, ticks gap) {
+        if (paths_(x, y) >= gap) return always;
+        return find(apart_, x, y, gap, -gap);
+    }
+
+    /// x runs before y; constant where that is implied.
+    [[nodiscard]] literal runs_before(task_index x, task_index y) {
+        return x < y ? order_literal(x, y) : !order_literal(y, x);
+    }
+
+private:
+    static std::uint64_t key(task_index x, task_index y) { return std::uint64_t{x} << 32U | y; }
+
+    literal presence_given(task_index x, task_index y) const {
+        const auto p = model_->tasks[x].presence;
+        return model_->implies(model_->tasks[y].presence, p) ? always : p;
+    }
+    literal order_literal(task_index x, task_index y) {
+        const auto found = orders_.find(key(x, y));
+        if (found != orders_.end()) return found->second;
+        const auto& all = model_->tasks;
+        literal result;
+        if (paths_(x, y) >= all[x].length && paths_(x, y) > longest_paths::none)
+            result = always;
+        else if (paths_(y, x) >= all[y].length)
+            result = never;
+        else
+            result = make({x, y, all[x].length, all[y].length});
+        orders_.emplace(key(x, y), result);
+        return result;
+    }
+    literal find(std::unordered_map<std::uint64_t, literal>& known, task_index x, task_index y, ticks gap, ticks back) {
+        const auto found = known.find(key(x, y));
+        if (found != known.end()) return found->second;
+        const auto l = make({x, y, gap, back});
+        known.emplace(key(x, y), l);
+        return l;
+    }
+    literal make(const choice& c) {
+        const auto l = model_->add_choice(c);
+        for (const auto t : {c.first, c.second})
+            if (model_->tasks[t].presence != always) model_->clauses.push_back({!l, model_->tasks[t].presence});
+        return l;
+    }
+
+    model* model_;
+    longest_paths paths_;
+    std::unordered_map<std::uint64_t, literal> orders_;
+    std::unordered_map<std::uint64_t, literal> ends_;
+    std::unordered_map<std::uint64_t, literal> starts_;
+    std::unordered_map<std::uint64_t, literal> apart_;
+};
+
+} // namespace optpipe::cp

@@ -1,0 +1,328 @@
+#pragma once
+
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/cp/grid.hpp"
+#include "optpipe/planner/cp/literal.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
+#include "optpipe/schedule/rules/transfer_resources.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <queue>
+#include <vector>
+
+namespace optpipe::cp {
+
+/// A partially ordered schedule: free operations may move, the others keep their order on every lane and in memory.
+///
+/// For a target objective it gives the window within which each operation starts in any schedule that reaches the
+/// target and keeps that order, wherever the free operations go.
+class partial_order {
+public:
+    using node = std::uint32_t;
+    static constexpr node no_node = std::numeric_limits<node>::max();
+
+    struct item {
+        operation op{};
+        std::size_t rank = 0;
+        ticks length = 0;
+        /// Its start in the current schedule.
+        ticks start = 0;
+        bool free = false;
+        /// A transfer of an optional offload.
+        bool optional = false;
+        /// It is part of the current schedule.
+        bool in_schedule = true;
+        /// The other transfer of an optional offload.
+        node partner = no_node;
+        ticks takes = 0;
+        ticks gives = 0;
+        ticks host_takes = 0;
+        ticks host_gives = 0;
+    };
+    struct link {
+        node to;
+        ticks gap;
+    };
+
+    template <class IsFree>
+    partial_order(const problem& p, const schedule& s, IsFree is_free)
+        : problem_{&p}, time_{time_grid(p)}, memory_{memory_grid(p)}, number_{p.graph},
+          node_of_(number_.size(), no_node) {
+        for (const auto& timed : s.operations)
+            add(timed.op, time_.nearest(timed.start.value()), is_free(timed.op));
+        if (!time_.is_exact()) slack_ = static_cast<ticks>(items_.size());
+        add_optional(is_free);
+        out_.resize(items_.size());
+        in_.resize(items_.size());
+        add_inputs();
+        sort_items();
+        fill_lanes();
+        add_lane_order();
+        add_memory_order();
+    }
+
+    [[nodiscard]] const problem& source() const { return *problem_; }
+    [[nodiscard]] const grid& time() const { return time_; }
+    [[nodiscard]] const grid& memory() const { return memory_; }
+    [[nodiscard]] const std::vector<item>& items() const { return items_; }
+    [[nodiscard]] node find(const operation& op) const { return node_of_[number_(op)]; }
+    [[nodiscard]] const std::vector<link>& out(node n) const { return out_[n]; }
+    [[nodiscard]] const std::vector<link>& in(node n) const { return in_[n]; }
+    /// In topological order.
+    [[nodiscard]] const std::vector<node>& sorted() const { return sorted_; }
+    [[nodiscard]] const std::vector<std::size_t>& place() const { return place_; }
+    /// The lanes that an item occupies: compute of its rank, or an engine and a link.
+    [[nodiscard]] std::vector<std::size_t> lanes_of(node n) const {
+        const auto& p = *problem_;
+        const auto& i = items_[n];
+        if (!is_transfer(i.op.kind)) return {i.rank};
+        const bool inward = is_inward(i.op.kind);
+        const auto ranks = p.graph.ranks();
+        return {ranks + copy_engine_of(p.transfer, rank{i.rank}, inward),
+                3 * ranks + host_channel_of(p.transfer, rank{i.rank}, inward)};
+    }
+    /// All items of each lane by start in the current schedule.
+    [[nodiscard]] const std::vector<std::vector<node>>& lanes() const { return lanes_; }
+    [[nodiscard]] const std::vector<std::vector<node>>& by_rank() const { return by_rank_; }
+
+    /// Whether `a` ends no later than `b` starts in the current schedule.
+    [[nodiscard]] bool ended_before(node a, node b) const {
+        return items_[a].start + items_[a].length <= items_[b].start + slack_;
+    }
+    [[nodiscard]] ticks earliest(node n) const { return earliest_[n]; }
+    [[nodiscard]] ticks latest(node n) const { return latest_[n]; }
+    /// false: the fixed operations alone exceed an objective of `most`.
+    bool set_windows(ticks most) {
+        const bool span = problem_->objective == objective_kind::span;
+        earliest_.assign(items_.size(), 0);
+        latest_.resize(items_.size());
+        for (node n = 0; n < items_.size(); ++n)
+            latest_[n] = (span ? 2 * most : most) - items_[n].length;
+        // All starts count from the first one, which is on the rank of stage 0.
+        if (span)
+            for (const auto n : lanes_[problem_->rank_of(stage{0}).position()])
+                latest_[n] = most - items_[n].length;
+        constexpr int most_rounds = 8;
+        for (int round = 0; round < most_rounds; ++round) {
+            sweep();
+            if (!span || !narrow_spans(most)) break;
+        }
+        for (node n = 0; n < items_.size(); ++n)
+            if (!items_[n].optional && earliest_[n] > latest_[n]) return false;
+        return true;
+    }
+
+private:
+    [[nodiscard]] ticks size_of(memory_size m) const { return memory_.below(m.value()); }
+
+    node add(const operation& op, ticks start, bool free) {
+        const auto& p = *problem_;
+        const auto effect = memory_effect_of(p.costs[op.stage], op.kind);
+        item i{op, p.rank_of(op.stage).position(), time_.nearest(duration_of(p, op).value()), start, free};
+        i.takes = size_of(effect.acquired_at_start);
+        i.gives = size_of(effect.released_at_end);
+        i.host_takes = size_of(effect.host_acquired_at_start);
+        i.host_gives = size_of(effect.host_released_at_end);
+        node_of_[number_(op)] = static_cast<node>(items_.size());
+        items_.push_back(i);
+        return static_cast<node>(items_.size() - 1);
+    }
+    /// An offload may be dropped if either of its transfers is free; one that isn't in the schedule may be added if
+    /// free.
+    template <class IsFree> void add_optional(const IsFree& is_free) {
+        const auto& p = *problem_;
+        for (const stage s : p.graph.all_stages()) {
+            if (!p.costs[s].can_offload() || p.memory_limit[p.rank_of(s)].is_unlimited()) continue;
+            for (const microbatch m : p.graph.all_microbatches()) {
+                if (!is_free(offload_of(s, m)) && !is_free(reload_of(s, m))) continue;
+                auto out = find(offload_of(s, m));
+                auto in = find(reload_of(s, m));
+                if (out == no_node) {
+                    const auto& forwards = items_[find(forward(s, m))];
+                    const auto start = forwards.start + forwards.length;
+                    out = add(offload_of(s, m), start, true);
+                    in = add(reload_of(s, m), start + items_[out].length, true);
+                    items_[out].in_schedule = items_[in].in_schedule = false;
+                }
+                for (const auto n : {out, in})
+                    items_[n].free = items_[n].optional = true;
+                items_[out].partner = in;
+                items_[in].partner = out;
+            }
+        }
+    }
+    /// Topological order, earliest start first. All other orders follow this one, so that there is no cycle among
+    /// operations at one instant, such as transfers without duration or shorter than the grid.
+    void sort_items() {
+        std::vector<node> by_start(items_.size());
+        std::iota(by_start.begin(), by_start.end(), node{0});
+        std::stable_sort(by_start.begin(), by_start.end(), [&](node a, node b) {
+            const auto end_of = [&](node n) { return items_[n].start + items_[n].length; };
+            if (items_[a].start != items_[b].start) return items_[a].start < items_[b].start;
+            return end_of(a) != end_of(b) ? end_of(a) < end_of(b) : items_[a].op.kind < items_[b].op.kind;
+        });
+        std::vector<node> position(items_.size());
+        std::vector<std::size_t> missing(items_.size());
+        std::priority_queue<node, std::vector<node>, std::greater<>> ready;
+        for (node i = 0; i < by_start.size(); ++i) {
+            position[by_start[i]] = i;
+            missing[by_start[i]] = in_[by_start[i]].size();
+            if (missing[by_start[i]] == 0) ready.push(i);
+        }
+        place_.resize(items_.size());
+        while (!ready.empty()) {
+            const auto n = by_start[ready.top()];
+            ready.pop();
+            place_[n] = sorted_.size();
+            sorted_.push_back(n);
+            for (const auto& l : out_[n])
+                if (--missing[l.to] == 0) ready.push(position[l.to]);
+        }
+    }
+    void fill_lanes() {
+        lanes_.resize(5 * problem_->graph.ranks());
+        by_rank_.resize(problem_->graph.ranks());
+        for (const auto n : sorted_) {
+            by_rank_[items_[n].rank].push_back(n);
+            for (const auto lane : lanes_of(n))
+                lanes_[lane].push_back(n);
+        }
+    }
+
+    void connect(node from, node to, ticks gap) {
+        if (from == no_node || to == no_node) return;
+        out_[from].push_back({to, gap});
+        in_[to].push_back({from, gap});
+    }
+    void add_precedence(node from, node to, ticks hop = 0) {
+        if (from != no_node) connect(from, to, items_[from].length + hop);
+    }
+    [[nodiscard]] node gradient(stage s, microbatch m) const {
+        const auto full = find(backward(s, m));
+        return full != no_node ? full : find(backward_input(s, m));
+    }
+    void add_inputs_of(node n, bool is_offloaded) {
+        if (n == no_node) return;
+        for_each_dependency(*problem_, items_[n].op, is_offloaded, [&](const operation& before, duration delay) {
+            const auto from = is_gradient(before.kind) ? gradient(before.stage, before.microbatch) : find(before);
+            add_precedence(from, n, time_.nearest(delay.value()));
+        });
+    }
+    void add_inputs() {
+        const auto& p = *problem_;
+        for (const stage s : p.graph.all_stages())
+            for (const microbatch m : p.graph.all_microbatches()) {
+                // An offload that may not be made holds nothing up.
+                const auto back = find(reload_of(s, m));
+                add_inputs_of(gradient(s, m), back != no_node && !items_[back].optional);
+                for (const auto kind : {operation_kind::forward, operation_kind::backward_weight,
+                                        operation_kind::offload, operation_kind::reload})
+                    add_inputs_of(find({s, kind, m}), false);
+            }
+    }
+    void add_lane_order() {
+        for (const auto& lane : lanes_) {
+            node before = no_node;
+            for (const auto n : lane) {
+                if (items_[n].free) continue;
+                add_precedence(before, n);
+                before = n;
+            }
+        }
+    }
+    /// Transfers and computations of one rank keep the order of their acquisitions, and each release stays before the
+    /// acquisitions that it precedes.
+    void add_memory_order() {
+        for (std::size_t r = 0; r < by_rank_.size(); ++r) {
+            std::vector<node> own;
+            for (const auto n : by_rank_[r])
+                if (!items_[n].free) own.push_back(n);
+            if (!problem_->memory_limit[rank{r}].is_unlimited()) keep_memory(own, &item::takes, &item::gives);
+            if (!problem_->host_memory_limit[rank{r}].is_unlimited())
+                keep_memory(own, &item::host_takes, &item::host_gives);
+        }
+    }
+    void keep_memory(const std::vector<node>& own, ticks item::*takes, ticks item::*gives) {
+        node taker = no_node;
+        for (const auto n : own) {
+            if (items_[n].*takes <= 0) continue;
+            // Within a lane the order is kept already.
+            if (taker != no_node && is_transfer(items_[n].op.kind) != is_transfer(items_[taker].op.kind))
+                connect(taker, n, 0);
+            taker = n;
+        }
+        for (const bool compute : {false, true})
+            keep_releases(own, takes, gives, compute);
+    }
+    /// Releases of transfers, or of computations, stay before the acquisitions that follow them.
+    void keep_releases(const std::vector<node>& own, ticks item::*takes, ticks item::*gives, bool compute) {
+        std::vector<node> givers;
+        for (const auto n : own)
+            if (items_[n].*gives > 0 && is_transfer(items_[n].op.kind) != compute) givers.push_back(n);
+        std::stable_sort(givers.begin(), givers.end(), [&](node a, node b) {
+            return items_[a].start + items_[a].length < items_[b].start + items_[b].length;
+        });
+        std::size_t next = 0;
+        for (const auto n : own) {
+            if (items_[n].*takes <= 0) continue;
+            const auto begin = next;
+            while (next < givers.size() && ended_before(givers[next], n) && place_[givers[next]] < place_[n])
+                ++next;
+            if (next > begin) add_precedence(givers[next - 1], n);
+        }
+    }
+    void sweep() {
+        for (const auto n : sorted_)
+            for (const auto& l : out_[n])
+                if (passes_on(n, l.to)) earliest_[l.to] = std::max(earliest_[l.to], earliest_[n] + l.gap);
+        for (std::size_t i = sorted_.size(); i-- > 0;)
+            for (const auto& l : out_[sorted_[i]])
+                if (passes_on(l.to, sorted_[i]))
+                    latest_[sorted_[i]] = std::min(latest_[sorted_[i]], latest_[l.to] - l.gap);
+    }
+    /// An optional item bounds only its own partner.
+    [[nodiscard]] bool passes_on(node from, node to) const { return !items_[from].optional || items_[to].optional; }
+    bool narrow_spans(ticks most) {
+        bool changed = false;
+        for (std::size_t r = 0; r < by_rank_.size(); ++r) {
+            ticks begin_latest = std::numeric_limits<ticks>::max();
+            ticks begin_earliest = 0;
+            for (const auto n : lanes_[r]) {
+                begin_latest = std::min(begin_latest, latest_[n]);
+                begin_earliest = std::max(begin_earliest, earliest_[n] + items_[n].length - most);
+            }
+            for (const auto n : lanes_[r]) {
+                const auto last = begin_latest + most - items_[n].length;
+                changed = changed || last < latest_[n] || begin_earliest > earliest_[n];
+                latest_[n] = std::min(latest_[n], last);
+                earliest_[n] = std::max(earliest_[n], begin_earliest);
+            }
+        }
+        return changed;
+    }
+
+    const problem* problem_;
+    grid time_;
+    grid memory_;
+    operation_numbering<any_graph> number_;
+    std::vector<node> node_of_;
+    ticks slack_ = 0;
+    std::vector<item> items_;
+    std::vector<std::vector<link>> out_;
+    std::vector<std::vector<link>> in_;
+    std::vector<std::vector<node>> lanes_;
+    std::vector<std::vector<node>> by_rank_;
+    std::vector<node> sorted_;
+    std::vector<std::size_t> place_;
+    std::vector<ticks> earliest_;
+    std::vector<ticks> latest_;
+};
+
+} // namespace optpipe::cp

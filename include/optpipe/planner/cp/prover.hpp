@@ -1,0 +1,67 @@
+#pragma once
+
+#include "optpipe/planner/cp/assignment.hpp"
+#include "optpipe/planner/cp/literal.hpp"
+#include "optpipe/planner/cp/pipeline_model.hpp"
+#include "optpipe/planner/cp/solver.hpp"
+#include "optpipe/planner/cp/witness.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+namespace optpipe::cp {
+
+/// Decides whether a problem has a schedule with an objective of at most T, for a decreasing sequence of T.
+template <witness Witness = no_witness> class prover {
+public:
+    explicit prover(const pipeline_model& m, std::uint64_t seed = 1, Witness known = {})
+        : model_{&m}, solver_{m.tasks(), seed, std::move(known)} {}
+
+    [[nodiscard]] const pipeline_model& model() const { return *model_; }
+    [[nodiscard]] Witness& known_solution() { return solver_.known_solution(); }
+    [[nodiscard]] std::size_t conflicts() const { return solver_.conflicts(); }
+
+    /// `most` in the model's ticks.
+    void limit(ticks most) {
+        if (limited_ && most >= limit_) return;
+        limited_ = true;
+        limit_ = most;
+        model_->limit(solver_, most);
+    }
+    [[nodiscard]] ticks limit() const { return limit_; }
+    /// A hint: choices are branched on first as they are in this schedule.
+    void hint(const schedule& s) { hint(assignment_of(*model_, s)); }
+    void hint(const assignment& values) {
+        for (std::uint32_t v = 1; v < model_->tasks().variables(); ++v)
+            solver_.set_phase({v, !values.values[v]});
+    }
+    /// Whether root propagation, up to `stop()`, leaves it feasible.
+    [[nodiscard]] bool may_be_feasible(std::function<bool()> stop = {}) {
+        return solver_.propagate_root(std::move(stop));
+    }
+    search_status search(std::size_t conflicts, const std::function<bool()>& stop) {
+        return solver_.search(conflicts, stop);
+    }
+
+    /// After `search_status::solved`.
+    [[nodiscard]] assignment solution() const {
+        assignment a;
+        const auto& m = model_->tasks();
+        for (task_index t = 0; t < m.tasks.size(); ++t)
+            a.starts.push_back(solver_.now().is_absent(t) ? 0 : solver_.now().earliest(t));
+        for (std::uint32_t v = 0; v < m.variables(); ++v)
+            a.values.push_back(solver_.now().is_true({v, false}));
+        return a;
+    }
+
+private:
+    const pipeline_model* model_;
+    solver<Witness> solver_;
+    ticks limit_ = 0;
+    bool limited_ = false;
+};
+
+} // namespace optpipe::cp

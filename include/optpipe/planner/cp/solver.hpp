@@ -1,0 +1,314 @@
+#pragma once
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/learning/luby.hpp"
+#include "optpipe/learning/vsids.hpp"
+#include "optpipe/planner/cp/clauses.hpp"
+#include "optpipe/planner/cp/conflict_analysis.hpp"
+#include "optpipe/planner/cp/disjunctive.hpp"
+#include "optpipe/planner/cp/knapsack.hpp"
+#include "optpipe/planner/cp/literal.hpp"
+#include "optpipe/planner/cp/model.hpp"
+#include "optpipe/planner/cp/network.hpp"
+#include "optpipe/planner/cp/precedence.hpp"
+#include "optpipe/planner/cp/trail.hpp"
+#include "optpipe/planner/cp/witness.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace optpipe::cp {
+
+/// Why a search ended.
+enum class search_status {
+    solved,     ///< all variables are assigned; `now().earliest` are the starts
+    infeasible, ///< there is no solution
+    stopped,    ///< the conflict limit is reached, or a stop was requested
+};
+
+/// Clause-learning tree search over choices: propagation to a fixed point, a learned clause per conflict, restarts,
+/// branching by activity with phase saving (Marques-Silva and Sakallah 1996; Moskewicz et al.
+/// 2001; Pipatsrisawat and Darwiche 2007).
+template <witness Witness = no_witness> class solver {
+public:
+    using trail_type = trail<Witness>;
+
+    /// `m` must outlive the solver. Starts are non-negative; `at_most` and `at_least` tighten them.
+    explicit solver(const model& m, std::uint64_t seed = 1, Witness known = {})
+        : model_{&m}, network_{m}, clauses_{m.variables()}, trail_{m, network_, clauses_, std::move(known)},
+          arcs_{network_}, choices_{m}, transitive_{m},
+          knapsacks_{m}, machines_{m}, analysis_{m.variables(), 2 * m.tasks.size()}, order_{m.variables()},
+          phase_(m.variables(), -1), task_dirty_(m.tasks.size(), false), tasks_of_(m.variables()) {
+        add_variables(seed);
+        for (task_index t = 0; t < m.tasks.size(); ++t)
+            if (m.tasks[t].presence != always) tasks_of_[m.tasks[t].presence.variable()].push_back(t);
+        for (task_index t = 0; t < m.tasks.size(); ++t)
+            feasible_ = feasible_ && trail_.raise(earliest_of(t), 0, reason{});
+        for (const auto& c : m.clauses)
+            feasible_ = feasible_ && add_clause(c);
+    }
+    solver(const solver&) = delete;
+    solver& operator=(const solver&) = delete;
+
+    // May be tightened between searches, never relaxed.
+
+    void at_most(task_index t, ticks latest_start) {
+        backtrack(0);
+        feasible_ = feasible_ && trail_.raise(latest_of(t), -latest_start, reason{});
+    }
+    void at_least(task_index t, ticks earliest_start) {
+        backtrack(0);
+        feasible_ = feasible_ && trail_.raise(earliest_of(t), earliest_start, reason{});
+    }
+    void tighten(std::size_t difference, ticks gap) {
+        backtrack(0);
+        network_.tighten(difference, gap);
+        const auto& d = model_->differences[difference];
+        mark(d.from);
+        mark(d.to);
+        tightened_.push_back(static_cast<std::uint32_t>(difference));
+    }
+    /// The value to branch on first.
+    void set_phase(literal l) { phase_[l.variable()] = l.negated() ? 0 : 1; }
+
+    /// Propagation without decisions, until `stop()`. false: there is no solution.
+    bool propagate_root(std::function<bool()> stop = {}) {
+        stop_ = std::move(stop);
+        interrupted_ = false;
+        backtrack(0);
+        if (feasible_) feasible_ = propagate_tightened() && propagate();
+        return feasible_;
+    }
+
+    /// `stop()` is polled.
+    search_status search(std::size_t conflicts, const std::function<bool()>& stop) {
+        const auto last = conflicts_ + std::min(conflicts, std::numeric_limits<std::size_t>::max() - conflicts_);
+        if (crept_at_root_) return give_up(last);
+        if (!propagate_root(stop)) return search_status::infeasible;
+        if (crept_at_root_) return give_up(last);
+        auto restart = conflicts_ + restart_after();
+        for (std::size_t steps = 0;; ++steps) {
+            if (interrupted_ || (steps % 32 == 0 && stop())) return leave();
+            if (!propagate()) {
+                ++conflicts_;
+                if (!learn()) return search_status::infeasible;
+                continue;
+            }
+            if (interrupted_ || conflicts_ >= last) return leave();
+            if (conflicts_ >= restart) {
+                ++restarts_;
+                restart = conflicts_ + restart_after();
+                backtrack(0);
+                if (clauses_.learned().size() > most_learned_) reduce_learned();
+            }
+            const auto next = choose();
+            if (next == always) return search_status::solved;
+            trail_.decide(next);
+        }
+    }
+
+    [[nodiscard]] const trail_type& now() const { return trail_; }
+    [[nodiscard]] std::size_t conflicts() const { return conflicts_; }
+    [[nodiscard]] Witness& known_solution() { return trail_.known_solution(); }
+
+private:
+    /// Variable 0 is `always`, which is never decided. Ties are broken by the seed.
+    void add_variables(std::uint64_t seed) {
+        constexpr double tie_breaker = 1e-9;
+        random_numbers random{seed};
+        for (std::uint32_t v = 1; v < model_->variables(); ++v) {
+            order_.set_activity(v, tie_breaker * static_cast<double>(random.below(1000)));
+            order_.insert(v);
+        }
+    }
+    search_status give_up(std::size_t all_conflicts) {
+        conflicts_ = all_conflicts;
+        return leave();
+    }
+    search_status leave() {
+        backtrack(0);
+        return search_status::stopped;
+    }
+    bool add_clause(const std::vector<literal>& c) {
+        if (c.size() > 1) {
+            clauses_.add(c, false, 0);
+            return true;
+        }
+        return trail_.assign(c.empty() ? never : c.front(), reason{});
+    }
+    bool propagate_tightened() {
+        for (const auto d : tightened_)
+            for (const auto phase : {0U, 1U}) {
+                const auto i = 2 * d + phase;
+                const auto& a = network_[i];
+                const bool guarded = trail_.is_true(a.guards[0]) && trail_.is_true(a.guards[1]);
+                if (guarded && !trail_.raise(a.target, trail_.bound(a.source) + a.gap, reason{})) return false;
+            }
+        tightened_.clear();
+        return true;
+    }
+
+    // Propagation, cheapest first.
+
+    bool propagate() {
+        if (propagate_all()) return true;
+        for (const auto t : dirty_tasks_)
+            task_dirty_[t] = false;
+        dirty_tasks_.clear();
+        knapsacks_.drop_work();
+        machines_.drop_work();
+        return false;
+    }
+    bool propagate_all() {
+        constexpr std::size_t between_looks = 64;
+        for (std::size_t steps = 1;; ++steps) {
+            if (steps % between_looks == 0 && is_enough(steps)) {
+                interrupted_ = true;
+                return true;
+            }
+            if (next_ < trail_.size()) {
+                const auto e = trail_[next_++];
+                if (!(e.is_bound ? on_bound(e.code) : on_literal(e.as_literal()))) return false;
+            } else if (!dirty_tasks_.empty()) {
+                const auto t = dirty_tasks_.back();
+                dirty_tasks_.pop_back();
+                task_dirty_[t] = false;
+                if (!choices_.on_task(trail_, t)) return false;
+            } else if (knapsacks_.has_work()) {
+                if (!knapsacks_.propagate_next(trail_)) return false;
+            } else if (machines_.has_work()) {
+                if (!machines_.propagate_next(trail_)) return false;
+            } else {
+                return true;
+            }
+        }
+    }
+    /// Bounds may converge very slowly, by steps that are tiny compared to their distance. Then the search is stopped,
+    /// and the next propagation resumes it; at the root it would not terminate sooner.
+    bool is_enough(std::size_t steps) {
+        if (stop_ && stop_()) return true;
+        if (steps < most_steps_per_task * (model_->tasks.size() + 1)) return false;
+        crept_at_root_ = crept_at_root_ || trail_.level() == 0;
+        conflicts_ += most_steps_per_task / steps_per_conflict;
+        return true;
+    }
+    void mark(task_index t) {
+        machines_.on_task(t);
+        if (task_dirty_[t]) return;
+        task_dirty_[t] = true;
+        dirty_tasks_.push_back(t);
+    }
+    bool on_bound(bound_index b) {
+        const auto t = task_of(b);
+        if (trail_.is_absent(t)) return true;
+        mark(t);
+        return arcs_.on_bound(trail_, b);
+    }
+    bool on_literal(literal l) {
+        knapsacks_.on_literal(l);
+        machines_.on_literal(l);
+        for (const auto t : tasks_of_[l.variable()])
+            mark(t);
+        const auto& c = model_->choices[l.variable()];
+        if (c.first != c.second) machines_.on_task(c.first);
+        return propagate_clauses(trail_, clauses_, l) && arcs_.on_literal(trail_, l) &&
+               transitive_.on_literal(trail_, l);
+    }
+
+    // Learning.
+
+    bool learn() {
+        const auto what = analysis_.learn(trail_, [&](std::uint32_t v) { order_.bump(v); });
+        if (what.final) return feasible_ = false;
+        if constexpr (Witness::active()) check(what);
+        order_.decay(activity_decay);
+        backtrack(what.level);
+        if (what.clause.size() == 1) return trail_.assign(what.clause.front(), reason{}) || (feasible_ = false);
+        const auto c = clauses_.add(what.clause, true, what.distinct_levels);
+        return trail_.assign(what.clause.front(), reason{reason::kind::clause, c, 0});
+    }
+    void check(const learned_clause& what) {
+        for (const auto l : what.clause)
+            if (trail_.known_solution().holds(fact::of(l))) return;
+        trail_.known_solution().contradicted("a learned clause");
+    }
+    void backtrack(std::uint32_t level) {
+        trail_.backtrack(level, [&](const auto& e, std::size_t position) {
+            if (e.is_bound) return;
+            const auto l = e.as_literal();
+            phase_[l.variable()] = l.negated() ? 0 : 1;
+            if (l.variable() != 0) order_.insert(l.variable());
+            if (position >= next_) return;
+            knapsacks_.on_unassigned(l);
+            machines_.on_unassigned(l);
+        });
+        next_ = std::min(next_, trail_.size());
+    }
+    /// At the root, where reasons are no longer needed.
+    void reduce_learned() {
+        std::vector<std::uint32_t> levels;
+        for (const auto c : clauses_.learned())
+            levels.push_back(clauses_.levels_of(c));
+        auto middle = levels.begin() + static_cast<std::ptrdiff_t>(levels.size() / 2);
+        std::nth_element(levels.begin(), middle, levels.end());
+        const auto most = std::max<std::uint32_t>(*middle, 3);
+        clauses_.erase_learned_if([&](clause_index c) { return clauses_.levels_of(c) >= most; });
+        most_learned_ += most_learned_ / 10;
+    }
+
+    // Branching.
+
+    literal choose() {
+        while (const auto v = order_.pop()) {
+            const literal l{*v, false};
+            if (!trail_.is_open(l)) continue;
+            return phase(*v) ? l : !l;
+        }
+        return always;
+    }
+    bool phase(std::uint32_t v) const {
+        if (phase_[v] >= 0) return phase_[v] == 1;
+        const auto& c = model_->choices[v];
+        if (c.first == c.second) return false;
+        return trail_.earliest(c.first) + trail_.latest(c.first) <= trail_.earliest(c.second) + trail_.latest(c.second);
+    }
+    [[nodiscard]] std::size_t restart_after() const { return restart_unit * learning::luby(restarts_ + 1); }
+
+    static constexpr std::size_t restart_unit = 100; ///< conflicts
+    static constexpr double activity_decay = 0.95;   ///< per conflict, as in MiniSat
+    // On pipelines of 4 to 24 ranks no propagation took more than 83 steps per task.
+    static constexpr std::size_t most_steps_per_task = 1000;
+    static constexpr std::size_t steps_per_conflict = 50;
+
+    const model* model_;
+    network network_;
+    clause_store clauses_;
+    trail_type trail_;
+    arc_propagation<trail_type> arcs_;
+    choice_propagation<trail_type> choices_;
+    transitivity<trail_type> transitive_;
+    knapsack_propagation<trail_type> knapsacks_;
+    disjunctive<trail_type> machines_;
+    conflict_analysis<trail_type> analysis_;
+    learning::vsids order_;
+    std::vector<std::int8_t> phase_;
+    std::vector<bool> task_dirty_;
+    std::vector<task_index> dirty_tasks_;
+    std::vector<std::vector<task_index>> tasks_of_;
+    std::vector<std::uint32_t> tightened_;
+    std::size_t next_ = 0;
+    std::function<bool()> stop_{};
+    bool interrupted_ = false;
+    bool crept_at_root_ = false;
+    std::size_t conflicts_ = 0;
+    std::size_t restarts_ = 0;
+    std::size_t most_learned_ = 4000;
+    bool feasible_ = true;
+};
+
+} // namespace optpipe::cp

@@ -1,0 +1,76 @@
+#pragma once
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/lns/window.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+namespace optpipe::detail {
+
+/// The kinds of windows.
+enum class neighbourhood {
+    interval,     ///< all ranks for a while
+    ranks,        ///< some neighbouring ranks for longer
+    microbatches, ///< some consecutive microbatches, from start to end
+    transfers,    ///< offload decisions and transfer times of a few ranks
+    warm_up,      ///< all ranks at the beginning
+    cool_down,    ///< all ranks at the end
+};
+inline constexpr std::array all_neighbourhoods{neighbourhood::interval,     neighbourhood::ranks,
+                                               neighbourhood::microbatches, neighbourhood::transfers,
+                                               neighbourhood::warm_up,      neighbourhood::cool_down};
+
+/// A window of about `size` computations (or transfer pairs). `around`: a time and a rank that it should contain.
+struct window_center {
+    duration time{};
+    std::size_t rank = 0;
+};
+[[nodiscard]] inline window draw_window(const problem& p, const window_map& map, neighbourhood how, double size,
+                                        const window_center& around, random_numbers& random) {
+    const auto ranks = p.graph.ranks();
+    const auto all = p.graph.microbatches();
+    window w;
+    const auto share = [&] { return 0.25 * static_cast<double>(random.between(1, 3)); };
+    const auto within = [&](duration length) {
+        w.from = around.time - share() * length;
+        w.to = w.from + length;
+    };
+    const auto some_ranks = [&](std::size_t count) {
+        count = std::min(count, ranks);
+        const auto before = random.below(count);
+        w.first_rank = around.rank >= before ? around.rank - before : 0;
+        w.first_rank = std::min(w.first_rank, ranks - count);
+        w.last_rank = w.first_rank + count - 1;
+    };
+    switch (how) {
+    case neighbourhood::interval: within(map.time_of(size)); break;
+    case neighbourhood::ranks: {
+        const auto count = random.between(1, std::max<std::size_t>(1, ranks / 2));
+        some_ranks(count);
+        within(static_cast<double>(ranks) / static_cast<double>(count) * map.time_of(size));
+        break;
+    }
+    case neighbourhood::microbatches: {
+        const auto wanted = static_cast<std::size_t>(size / (3.0 * static_cast<double>(p.graph.stages())));
+        const auto count = std::min(all, std::max<std::size_t>(1, wanted));
+        w.first_microbatch = random.below(all - count + 1);
+        w.last_microbatch = w.first_microbatch + count - 1;
+        break;
+    }
+    case neighbourhood::transfers: {
+        const auto count = random.between(1, std::min<std::size_t>(ranks, 4));
+        some_ranks(count);
+        within(3.0 * static_cast<double>(ranks) / static_cast<double>(count) * map.time_of(size));
+        w.transfers_only = true;
+        break;
+    }
+    case neighbourhood::warm_up: w.to = 2.0 * map.time_of(size); break;
+    case neighbourhood::cool_down: w.from = map.end() - 2.0 * map.time_of(size); break;
+    }
+    return w;
+}
+
+} // namespace optpipe::detail

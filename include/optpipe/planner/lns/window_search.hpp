@@ -1,0 +1,111 @@
+#pragma once
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/cp/reoptimize.hpp"
+#include "optpipe/planner/lns/neighbourhood.hpp"
+#include "optpipe/planner/lns/neighbourhood_selector.hpp"
+#include "optpipe/planner/lns/window.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+struct window_options {
+    std::uint64_t seed = 1;
+    /// How many windows are tried at most. If this ends the search and no other strategy offers anything, the result is
+    /// determined by problem, start and seed.
+    std::size_t windows = std::numeric_limits<std::size_t>::max();
+};
+
+namespace detail {
+
+/// One run, window by window.
+class lns_run {
+public:
+    lns_run(search_state& state, const window_options& options)
+        : state_{state}, p_{state.problem()}, options_{options}, random_{options.seed},
+          selector_{std::any_of(p_.costs.begin(), p_.costs.end(), [](const stage_costs& c) { return c.can_offload(); }),
+                    static_cast<double>(std::min<std::size_t>(3 * p_.graph.stages() * p_.graph.microbatches(), 400))} {}
+
+    void run() {
+        for (std::size_t i = 0; i < options_.windows && !state_.done(); ++i) {
+            const auto best = state_.incumbent();
+            if (!best) return;
+            if (best != current_) adopt(best);
+            attempt();
+        }
+    }
+
+private:
+    void adopt(std::shared_ptr<const schedule> best) {
+        current_ = std::move(best);
+        map_.emplace(p_, *current_);
+        find_gaps();
+    }
+    /// Where ranks idle between their first and their last operation: only idle time can be saved.
+    void find_gaps() {
+        gaps_.clear();
+        const auto lanes = operations_by_rank(p_, *current_);
+        for (const rank r : p_.graph.all_ranks()) {
+            auto lane = lanes[r];
+            std::erase_if(lane, [](const timed_operation& t) { return is_transfer(t.op.kind); });
+            std::sort(lane.begin(), lane.end(), starts_before);
+            for (std::size_t i = 0; i + 1 < lane.size(); ++i)
+                if (lane[i + 1].start > lane[i].end + state_.slack()) gaps_.push_back({lane[i].end, r.position()});
+        }
+    }
+    [[nodiscard]] window_center center() {
+        if (!gaps_.empty()) return gaps_[random_.below(gaps_.size())];
+        return {random_share() * map_->end(), random_.below(p_.graph.ranks())};
+    }
+    [[nodiscard]] double random_share() {
+        return static_cast<double>(random_.below(1U << 20U)) / static_cast<double>(1U << 20U);
+    }
+
+    void attempt() {
+        const auto how = selector_.select(random_);
+        const auto w = draw_window(p_, *map_, how, selector_.size(how), center(), random_);
+        const auto before = objective_of(p_, *current_);
+        constexpr std::size_t most_conflicts = 400;
+        const auto found = cp::reoptimize(
+            p_, *current_, [&](const operation& op) { return map_->contains(w, op); }, before - 2.0 * state_.slack(),
+            {.conflicts = most_conflicts, .seed = random_.next(), .stop = [&] { return state_.done(); }});
+        double gain = 0.0;
+        if (found.better) gain = std::max(0.0, (before - state_.offer(*found.better, "windows")) / before);
+        // The cost of a conflict grows with the tasks; the rest is one pass through the problem.
+        const auto cost = static_cast<double>((found.conflicts + 10) * (found.tasks + 10)) +
+                          static_cast<double>(current_->operations.size());
+        selector_.update(how, gain, cost, found.settled);
+    }
+
+    search_state& state_;
+    const problem& p_;
+    window_options options_;
+    random_numbers random_;
+    neighbourhood_selector selector_;
+    std::shared_ptr<const schedule> current_;
+    std::optional<window_map> map_;
+    std::vector<window_center> gaps_;
+};
+
+} // namespace detail
+
+/// Large neighbourhood search: improves the incumbent window by window. The CP search reoptimizes a window while all
+/// other operations keep their order. Windows lie around idle gaps, are drawn from several neighbourhoods, more often
+/// from those with the highest gain per cost, and grow as long as they are searched completely.
+///
+/// Single-threaded. Does nothing without a schedule to start from.
+inline void window_search(search_state& state, const window_options& options = {}) {
+    detail::lns_run{state, options}.run();
+}
+
+} // namespace optpipe

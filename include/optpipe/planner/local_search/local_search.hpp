@@ -1,0 +1,36 @@
+#pragma once
+
+#include "optpipe/planner/local_search/annealer.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/schedule/builders/adaptive.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+namespace optpipe {
+
+struct local_search_options {
+    std::uint64_t seed = 1;
+    /// How many moves are tried at most. If this ends the search and no other strategy offers anything, the result is
+    /// determined by problem and seed.
+    std::size_t moves = std::numeric_limits<std::size_t>::max();
+};
+
+/// Improves the incumbent by simulated annealing: small changes of the ranks' sequences and of offloads, until the
+/// search is done or the moves are made. Starts from a simple schedule if there is no incumbent, and offers
+/// improvements.
+///
+/// Single-threaded. Several may share one state, best with different seeds.
+inline void local_search(search_state& state, const local_search_options& options = {}) {
+    if (!state.incumbent()) {
+        const adaptive_builder<> quick{.effort = 1};
+        const auto built = quick(state.problem(), [&] { return state.done(); });
+        if (!built) return;
+        state.offer(*built, "adaptive");
+    }
+    if (!state.incumbent() || state.done()) return;
+    detail::annealer{state, options.seed, options.moves}.run();
+}
+
+} // namespace optpipe

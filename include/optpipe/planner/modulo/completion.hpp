@@ -1,0 +1,76 @@
+#pragma once
+
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/modulo/pattern.hpp"
+#include "optpipe/schedule/construct/gap_filling.hpp"
+#include "optpipe/schedule/construct/interleave.hpp"
+#include "optpipe/schedule/construct/weight_filling.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// How a repeated pattern is completed with a prologue and an epilogue.
+struct completion_options {
+    /// Forwards move as many periods earlier as memory allows, at most this share of one per later stage.
+    double ahead = 0.0;
+    /// Reschedules weight gradients into idle time, or where their memory is needed, instead of their pattern slots.
+    bool refill = false;
+    friend constexpr bool operator==(const completion_options&, const completion_options&) = default;
+};
+
+/// The pattern with the forwards of every stage some periods earlier: they take the slots of their predecessors, so
+/// there are no collisions. This fills the prologue.
+[[nodiscard]] inline periodic_pattern with_forwards_ahead(const problem& p, periodic_pattern pattern, double share) {
+    const auto peaks = memory_of_repetition(p, pattern);
+    per_rank<double> spare(p.graph.ranks());
+    per_rank<double> stashes(p.graph.ranks());
+    for (const rank r : p.graph.all_ranks())
+        spare[r] = (p.memory_limit[r] + tolerance{}.at(p.memory_scale()) - peaks[r]).value();
+    for (const stage s : p.graph.all_stages())
+        stashes[p.rank_of(s)] += static_cast<double>(pattern.periodicity) * p.costs[s].activation.value();
+    auto least = static_cast<double>(p.graph.microbatches());
+    for (const stage s : p.graph.all_stages()) {
+        const rank r = p.rank_of(s);
+        const auto after = static_cast<double>(p.graph.stages() - 1 - s.position());
+        const auto room = stashes[r] > 0.0 ? std::max(0.0, spare[r] / stashes[r]) : least;
+        const auto wanted = share * after / static_cast<double>(pattern.periodicity);
+        // No stage moves further than its predecessor, whose outputs it needs.
+        least = std::min({least, std::floor(room), std::floor(wanted)});
+        for (auto& at : pattern.stages[s])
+            at.forward -= least * pattern.length();
+    }
+    return pattern;
+}
+
+/// The forwards and gradients of each rank by start; `fill_with_weights` adds the rest.
+[[nodiscard]] inline compute_lanes lanes_without_weights(const problem& p, const schedule& s) {
+    compute_lanes lanes(p.graph.ranks());
+    for (const auto& op : order_of(s).operations)
+        if (op.kind != operation_kind::backward_weight) lanes[p.rank_of(op.stage)].push_back(op);
+    return lanes;
+}
+
+/// The complete schedule of a step with this pattern, or why there is none.
+[[nodiscard]] inline outcome<schedule> complete_pattern(const problem& p, const periodic_pattern& pattern,
+                                                        const completion_options& how) {
+    const auto repeated = repeat(p, how.ahead > 0.0 ? with_forwards_ahead(p, pattern, how.ahead) : pattern);
+    if (!how.refill) return time_order(p, order_of(repeated));
+    const auto refilled = fill_with_weights(p, lanes_without_weights(p, repeated), p.memory_limit);
+    if (!refilled) return refilled.why();
+    return time_order(p, fill_gaps(p, *refilled, p.memory_limit));
+}
+
+/// Whether weight gradients may be rescheduled: nothing is offloaded, and every backward is split.
+[[nodiscard]] inline bool can_refill(const problem& p, const periodic_pattern& pattern) {
+    return p.split_backward && std::none_of(pattern.stages.begin(), pattern.stages.end(), [](const auto& slots) {
+               return std::any_of(slots.begin(), slots.end(),
+                                  [](const pattern_slot& at) { return at.offloaded || at.full; });
+           });
+}
+
+} // namespace optpipe::detail

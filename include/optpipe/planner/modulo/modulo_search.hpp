@@ -1,0 +1,45 @@
+#pragma once
+
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/lns/window_search.hpp"
+#include "optpipe/planner/modulo/period_search.hpp"
+#include "optpipe/planner/modulo/steady_state.hpp"
+#include "optpipe/planner/modulo/wavefronts.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace optpipe {
+
+struct modulo_options {
+    std::uint64_t seed = 1;
+    /// The limit of stage placements tried while searching for periods; about a quarter of a microsecond each.
+    std::size_t effort = 20'000'000;
+    /// Improves the schedule of the reduced problem before it is unrolled.
+    std::function<void(search_state&)> improve = [](search_state& few) { window_search(few, {.windows = 40}); };
+};
+
+/// Modulo scheduling: finds the shortest period in which a few microbatches can repeat within the memory, completes the
+/// pattern with prologue and epilogue, improves these on a reduced problem with only as many microbatches as they need,
+/// and unrolls the steady state to all microbatches. The effort hardly depends on their number. Before that, it tries
+/// `wavefronts` on the complete step, whose periodicity may be large.
+///
+/// Offers every schedule found; returns when the search is done or the effort is spent.
+inline void modulo_search(search_state& state, const modulo_options& options = {}) {
+    std::size_t spent = 0;
+    if (detail::applies_wavefronts(state.problem()))
+        spent = detail::search_wavefronts(
+            state.problem(), options.effort / 2,
+            [&](const schedule& found) { return state.offer(found, "wavefronts"); }, [&] { return state.done(); });
+    if (state.done() || spent >= options.effort) return;
+    detail::steady_state run{state};
+    detail::period_search search{run.reduced(), options.seed, options.effort - spent,
+                                 [&](const periodic_pattern& found) { run.offer(found); },
+                                 [&] { return state.done(); }};
+    search.run();
+    if (!state.done()) run.finish(options.improve);
+}
+
+} // namespace optpipe

@@ -1,0 +1,73 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/modulo/modulo_timeline.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// A necessary condition that the remaining operations of a rank fit into the gaps of its period: each gap on its own
+/// is filled as well as the lengths allow, and the total waste may not exceed the idle time.
+class modulo_packing {
+public:
+    modulo_packing(const problem& p, double period, std::size_t periodicity, double slack)
+        : p_{p}, slack_{slack}, spare_(p.graph.ranks(), static_cast<double>(periodicity) * period),
+          remaining_(p.graph.stages()) {
+        const auto split = p.split_backward;
+        per_rank<std::vector<double>> sums(p.graph.ranks(), std::vector<double>{0.0});
+        for (const stage s : p.graph.all_stages()) {
+            const auto& c = p.costs[s];
+            auto& own = sums[p.rank_of(s)];
+            remaining_[s] = own;
+            for (std::size_t j = 0; j < periodicity; ++j) {
+                extend(own, c.forward.value());
+                extend(own, (split ? c.backward_input : c.backward()).value());
+                if (split) extend(own, c.backward_weight.value());
+            }
+            spare_[p.rank_of(s)] -= static_cast<double>(periodicity) * c.work().value();
+        }
+    }
+
+    [[nodiscard]] bool possible() const {
+        return std::all_of(spare_.begin(), spare_.end(), [&](double spare) { return spare >= -slack_; });
+    }
+    /// Stages from `s` on are placed.
+    [[nodiscard]] bool fits(stage s, const modulo_timeline& lane) const {
+        const auto& sums = remaining_[s];
+        if (sums.empty()) return true;
+        double wasted = 0.0;
+        const auto gaps = lane.gaps();
+        for (const auto gap : gaps) {
+            const auto above = std::upper_bound(sums.begin(), sums.end(), gap + slack_);
+            wasted += std::max(0.0, gap - *(above - 1));
+        }
+        return wasted <= spare_[p_.rank_of(s)] + slack_ * static_cast<double>(4 + gaps.size());
+    }
+
+private:
+    /// All subset sums; empty if there are too many.
+    void extend(std::vector<double>& sums, double length) const {
+        constexpr std::size_t most = 512;
+        if (sums.empty()) return;
+        const auto count = sums.size();
+        for (std::size_t i = 0; i < count; ++i)
+            sums.push_back(sums[i] + length);
+        std::inplace_merge(sums.begin(), sums.begin() + static_cast<std::ptrdiff_t>(count), sums.end());
+        sums.erase(std::unique(sums.begin(), sums.end(), [&](double a, double b) { return std::abs(a - b) <= slack_; }),
+                   sums.end());
+        if (sums.size() > most) sums.clear();
+    }
+
+    const problem& p_;
+    double slack_;
+    per_rank<double> spare_;
+    /// Subset sums of the operations of earlier stages on the same rank.
+    per_stage<std::vector<double>> remaining_;
+};
+
+} // namespace optpipe::detail

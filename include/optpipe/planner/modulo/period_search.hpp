@@ -1,0 +1,130 @@
+#pragma once
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/modulo/beam_search.hpp"
+#include "optpipe/planner/modulo/pattern.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// The load bound on the initiation interval: the work of the busiest rank on one microbatch.
+[[nodiscard]] inline duration least_period_by_load(const problem& p) {
+    duration most{};
+    for (const rank r : p.graph.all_ranks())
+        most = std::max(most, p.load(r) / static_cast<double>(p.graph.microbatches()));
+    return most;
+}
+
+/// Searches patterns of ever shorter periods for periodicities of one to a few microbatches: from the load bound upward
+/// until one is found, then by bisection between the longest period without and the shortest with a pattern, with
+/// growing beams.
+///
+/// Every pattern goes to `take(const periodic_pattern&)`. `Stop` is polled between stages.
+template <class Take, class Stop> class period_search {
+public:
+    period_search(const problem& p, std::uint64_t seed, std::size_t effort, Take take, Stop stop)
+        : p_{p}, random_{seed}, effort_{effort}, take_{std::move(take)}, stop_{std::move(stop)},
+          load_{least_period_by_load(p)} {
+        for (const auto& c : p.costs)
+            can_offload_ = can_offload_ || c.can_offload();
+        constexpr std::size_t max_periodicity = 4;
+        for (std::size_t periodicity = 1; periodicity <= std::min(max_periodicity, p.graph.microbatches());
+             ++periodicity)
+            for (const bool eager : {false, true})
+                if (!eager || can_offload_) tracks_.push_back({periodicity, eager});
+    }
+
+    void run() {
+        constexpr std::size_t most_rounds = 12;
+        for (std::size_t round = 0; round < most_rounds && !exhausted(); ++round)
+            for (auto& one : tracks_)
+                if (!exhausted()) advance(one, round);
+    }
+    /// The shortest period found; unlimited if there is none.
+    [[nodiscard]] duration best() const {
+        auto shortest = duration::unlimited();
+        for (const auto& one : tracks_)
+            shortest = std::min(shortest, one.best);
+        return shortest;
+    }
+
+private:
+    struct track {
+        std::size_t periodicity = 1;
+        bool eager = false;
+        duration best = duration::unlimited();
+    };
+
+    [[nodiscard]] bool exhausted() const { return spent_ >= effort_ || stop_(); }
+
+    bool attempt(track& at, duration period, std::size_t round) {
+        // With several stages on a rank the first placements decide whether the last fit.
+        const std::size_t base_width = at.periodicity == 1 && p_.graph.stages() > p_.graph.ranks() ? 16 : 1;
+        const auto width = std::min(base_width * (std::size_t{3} << round / 2), std::size_t{96});
+        const auto attempts = std::min(base_width * (std::size_t{8} << (round + 1) / 2), std::size_t{256});
+        beam_search beam{p_, period, {at.periodicity, at.eager, width, attempts, random_.next()}};
+        const auto found = beam.run([&] { return spent_ + beam.work() >= effort_ || stop_(); });
+        spent_ += beam.work() + p_.graph.stages();
+        if (!found) return false;
+        at.best = std::min(at.best, period);
+        // Completing it in several ways counts as well.
+        spent_ += 12 * p_.graph.stages() * p_.graph.microbatches();
+        take_(*found);
+        return true;
+    }
+    void advance(track& at, std::size_t round) {
+        if (at.best.is_unlimited()) {
+            search_upward(at, round);
+            return;
+        }
+        // Tracks that are far behind get no wider beams.
+        constexpr double max_ratio = 1.15;
+        if (round > 3 && at.best > max_ratio * best()) return;
+        for (const double share : {0.0, 0.3, 0.6, 0.85, 1.0}) {
+            if (exhausted()) return;
+            const auto previous = at.best;
+            if (attempt(at, load_ + share * (at.best - load_), round) && at.best < previous) return;
+            if (at.best <= load_) return;
+        }
+    }
+    void search_upward(track& at, std::size_t round) {
+        constexpr double first_step = 0.0025;
+        constexpr double growth = 1.25;
+        const double most = p_.serial_time() / load_ / static_cast<double>(p_.graph.microbatches()) + 1.0;
+        double missed = 0.0;
+        for (double above = 0.0; above < most && !exhausted(); above = above * growth + first_step) {
+            if (attempt(at, (1.0 + above) * load_, round)) {
+                bisect(at, (1.0 + missed) * load_, round);
+                return;
+            }
+            missed = above;
+        }
+    }
+
+    /// Between a period that wasn't found and the best one.
+    void bisect(track& at, duration missed, std::size_t round) {
+        for (int step = 0; step < 4 && at.best > load_ && !exhausted(); ++step) {
+            const auto middle = missed + 0.5 * (at.best - missed);
+            if (!attempt(at, middle, round)) missed = middle;
+        }
+    }
+
+    const problem& p_;
+    random_numbers random_;
+    std::size_t effort_;
+    Take take_;
+    Stop stop_;
+    duration load_;
+    bool can_offload_ = false;
+    std::vector<track> tracks_{};
+    std::size_t spent_ = 0;
+};
+
+} // namespace optpipe::detail

@@ -1,0 +1,337 @@
+#pragma once
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/modulo/modulo_timeline.hpp"
+#include "optpipe/planner/modulo/packing.hpp"
+#include "optpipe/planner/modulo/pattern.hpp"
+#include "optpipe/schedule/rules/transfer_resources.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// The reservations of a rank, its copy engines and its link before one more stage is placed.
+struct rank_occupation {
+    modulo_timeline compute;
+    /// Out, in. Where both directions share one, the first.
+    std::array<modulo_timeline, 2> engine;
+    std::array<modulo_timeline, 2> link;
+    std::vector<memory_interval> device{};
+    std::vector<memory_interval> host{};
+};
+
+/// Finds pattern slots for one stage between its neighbours: forwards no later than `latest_forward`, gradients no
+/// earlier than `earliest_gradient`, one of each per microbatch of the period.
+class stage_fitter {
+public:
+    struct neighbour_bounds {
+        std::vector<double> latest_forward{};
+        std::vector<double> earliest_gradient{};
+    };
+
+    stage_fitter(const problem& p, duration period, std::size_t periodicity, random_numbers& random)
+        : p_{p}, random_{random}, period_{period.value()},
+          periodicity_{periodicity}, slack_{tolerance{1e-9}.at(period).value()},
+          memory_slack_{0.5 * tolerance{}.at(p.memory_scale()).value()}, packing_{p, period_, periodicity, slack_} {}
+
+    [[nodiscard]] bool possible() const { return packing_.possible(); }
+    [[nodiscard]] double slack() const { return slack_; }
+    [[nodiscard]] std::size_t work() const { return work_; }
+
+    [[nodiscard]] rank_occupation empty_rank() const {
+        const modulo_timeline all{period_ * static_cast<double>(periodicity_), slack_};
+        return {all, {all, all}, {all, all}, {}, {}};
+    }
+    /// Reserves the slots of a stage as far as they concern rank `r`.
+    void occupy(rank_occupation& own, rank r, stage s, const std::vector<pattern_slot>& slots) const {
+        const rank of = p_.rank_of(s);
+        const auto& c = p_.costs[s];
+        for (const auto& at : slots) {
+            if (of == r) {
+                own.compute.take(at.forward.value(), c.forward.value());
+                own.compute.take(at.gradient.value(), gradient_length(s, at.full));
+                if (!at.full) own.compute.take(at.weight.value(), c.backward_weight.value());
+                append_memory_intervals(own.device, c, at, memory_kind::device);
+                append_memory_intervals(own.host, c, at, memory_kind::host);
+            }
+            if (!at.offloaded) continue;
+            for (const bool inward : {false, true}) {
+                const auto start = (inward ? at.reload : at.offload).value();
+                const auto length = (inward ? c.transfer->reload : c.transfer->offload).value();
+                if (of == r) engine(own, inward).take(start, length);
+                link(own, inward).take(start, length);
+            }
+        }
+    }
+
+    /// One attempt, random except for the first few. False if it fails; `slots` is then unspecified.
+    bool attempt(stage s, const neighbour_bounds& around, rank_occupation own, std::size_t number, bool eager,
+                 std::vector<pattern_slot>& slots) {
+        ++work_;
+        slots.assign(periodicity_, pattern_slot{});
+        const auto& c = p_.costs[s];
+        const bool may_split = p_.split_backward;
+        const bool full = !may_split || (c.weight_stash > c.activation && number % 4 == 3);
+        for (auto& at : slots)
+            at.full = full;
+        if (!place_compute(s, around, own.compute, number, slots)) return false;
+        if (!packing_.fits(s, own.compute)) return false;
+        return place_stashes(s, own, eager, slots);
+    }
+    [[nodiscard]] double gradient_length(stage s, bool full) const {
+        const auto& c = p_.costs[s];
+        return (full ? c.backward() : c.backward_input).value();
+    }
+
+private:
+    // Computations.
+
+    /// Forwards and gradients one after the other in some order, each as near to its neighbours as the rank is free;
+    /// then the weight gradients, soonest first.
+    bool place_compute(stage s, const neighbour_bounds& around, modulo_timeline& lane, std::size_t number,
+                       std::vector<pattern_slot>& slots) {
+        const auto& c = p_.costs[s];
+        bool ok = true;
+        for (const auto item : items_in_order(number)) {
+            auto& at = slots[item / 2];
+            if (item % 2 == 0) {
+                const auto latest = around.latest_forward[item / 2];
+                ok = place_until(lane, latest, c.forward.value(), number, at.forward);
+            } else {
+                const auto earliest =
+                    std::max(around.earliest_gradient[item / 2], at.forward.value() + c.forward.value());
+                ok = place_from(lane, earliest, gradient_length(s, at.full), number, at.gradient) &&
+                     (at.full || number % 3 != 1 || append_weight(s, lane, at));
+            }
+            if (!ok) return false;
+        }
+        return place_weights(s, lane, number, slots);
+    }
+    /// 2j: the forward of microbatch j, 2j + 1: its gradient. Always F of j before its gradient.
+    std::vector<std::size_t> items_in_order(std::size_t number) {
+        std::vector<std::size_t> items;
+        if (number < 2)
+            for (std::size_t j = 0; j < periodicity_; ++j)
+                items.push_back(2 * j);
+        for (std::size_t j = 0; j < periodicity_; ++j) {
+            if (number >= 2) items.push_back(2 * j);
+            items.push_back(2 * j + 1);
+        }
+        if (number < 3) return items;
+        for (std::size_t i = items.size(); i > 1; --i)
+            std::swap(items[i - 1], items[random_.below(i)]);
+        for (std::size_t j = 0; j < periodicity_; ++j) {
+            const auto f = std::find(items.begin(), items.end(), 2 * j);
+            const auto g = std::find(items.begin(), items.end(), 2 * j + 1);
+            if (g < f) std::iter_swap(f, g);
+        }
+        return items;
+    }
+    bool place_from(modulo_timeline& lane, double from, double length, std::size_t number, duration& start) {
+        auto at = lane.first_free(from, length);
+        if (at == modulo_timeline::never) return false;
+        if (number >= 3) {
+            switch (random_.below(8)) {
+            case 0:
+            case 1: at = lane.push_right(at, length); break;
+            case 2: at = lane.first_free(lane.push_right(at, length) + 2.0 * slack_, length); break;
+            case 3: at = lane.first_free(at + some_length(), length); break;
+            default: break;
+            }
+        }
+        lane.take(at, length);
+        start = duration{at};
+        return true;
+    }
+    bool place_until(modulo_timeline& lane, double until, double length, std::size_t number, duration& start) {
+        auto at = lane.last_free(until, length);
+        if (at == -modulo_timeline::never) return false;
+        if (number >= 3) {
+            switch (random_.below(8)) {
+            case 0:
+            case 1: at = lane.push_left(at); break;
+            case 2: at = lane.last_free(lane.push_left(at) - 2.0 * slack_, length); break;
+            case 3: at = lane.last_free(at - some_length(), length); break;
+            default: break;
+            }
+        }
+        lane.take(at, length);
+        start = duration{at};
+        return true;
+    }
+    /// A random delay, which may leave a gap for another operation.
+    double some_length() {
+        const auto& c = p_.costs[stage{random_.below(p_.graph.stages())}];
+        switch (random_.below(3)) {
+        case 0: return c.forward.value();
+        case 1: return c.backward_input.value();
+        default: return c.backward_weight.value();
+        }
+    }
+    /// W right after its I where that is free. The place is taken; `place_weights` finds it by its time.
+    bool append_weight(stage s, modulo_timeline& lane, pattern_slot& at) {
+        const auto end = at.gradient.value() + gradient_length(s, false);
+        const auto length = p_.costs[s].backward_weight.value();
+        at.weight = duration{modulo_timeline::never};
+        if (!lane.is_free(end, length)) return true;
+        lane.take(end, length);
+        at.weight = duration{end};
+        return true;
+    }
+    bool place_weights(stage s, modulo_timeline& lane, std::size_t number, std::vector<pattern_slot>& slots) {
+        std::vector<std::size_t> waiting;
+        for (std::size_t j = 0; j < periodicity_; ++j) {
+            const bool appended = slots[j].weight > duration{} && slots[j].weight.value() != modulo_timeline::never;
+            if (!slots[j].full && !(appended && slots[j].weight >= slots[j].gradient)) waiting.push_back(j);
+        }
+        std::sort(waiting.begin(), waiting.end(),
+                  [&](std::size_t a, std::size_t b) { return slots[a].gradient < slots[b].gradient; });
+        for (const auto j : waiting) {
+            const auto length = p_.costs[s].backward_weight.value();
+            const auto from = slots[j].gradient.value() + gradient_length(s, false);
+            if (!place_from(lane, from, length, number, slots[j].weight)) return false;
+        }
+        return true;
+    }
+
+    // Memory.
+
+    bool holds(const std::vector<memory_interval>& all, memory_size limit, double length) {
+        return limit.is_unlimited() || peak_of_intervals(all, length, slack_) <= limit.value() + memory_slack_;
+    }
+    bool fits_device(stage s, rank_occupation& own, const std::vector<pattern_slot>& slots) {
+        const rank r = p_.rank_of(s);
+        const auto device = own.device.size();
+        const auto host = own.host.size();
+        for (const auto& at : slots) {
+            append_memory_intervals(own.device, p_.costs[s], at, memory_kind::device);
+            append_memory_intervals(own.host, p_.costs[s], at, memory_kind::host);
+        }
+        ++work_;
+        const auto length = own.compute.period();
+        const bool fits =
+            holds(own.device, p_.memory_limit[r], length) && holds(own.host, p_.host_memory_limit[r], length);
+        own.device.resize(device);
+        own.host.resize(host);
+        return fits;
+    }
+    bool place_stashes(stage s, rank_occupation& own, bool eager, std::vector<pattern_slot>& slots) {
+        const bool can_offload = p_.costs[s].can_offload();
+        if (!can_offload || !eager)
+            if (fits_device(s, own, slots)) return true;
+        if (!can_offload) return false;
+        for (const auto set : offloaded_sets(eager))
+            for (unsigned way = 0; way < 7; ++way) {
+                const std::array marks{own.engine[0].mark(), own.engine[1].mark(), own.link[0].mark(),
+                                       own.link[1].mark()};
+                if (place_transfers(s, own, set, way, slots) && fits_device(s, own, slots)) return true;
+                for (std::size_t i = 0; i < 2; ++i) {
+                    own.engine[i].undo(marks[i]);
+                    own.link[i].undo(marks[2 + i]);
+                }
+                for (auto& at : slots)
+                    at.offloaded = false;
+            }
+        return eager && fits_device(s, own, slots);
+    }
+    [[nodiscard]] std::vector<std::uint32_t> offloaded_sets(bool eager) const {
+        std::vector<std::uint32_t> sets;
+        for (std::uint32_t set = 1; set < (1U << periodicity_); ++set)
+            sets.push_back(set);
+        std::stable_sort(sets.begin(), sets.end(), [&](std::uint32_t a, std::uint32_t b) {
+            return eager ? std::popcount(a) > std::popcount(b) : std::popcount(a) < std::popcount(b);
+        });
+        return sets;
+    }
+    modulo_timeline& engine(rank_occupation& own, bool inward) const {
+        return own.engine[copy_engine_of(p_.transfer, inward)];
+    }
+    modulo_timeline& link(rank_occupation& own, bool inward) const {
+        return own.link[host_channel_of(p_.transfer, inward)];
+    }
+    /// Offloads as early, reloads as late as engine and link allow: first one kind, then the other, or pair by
+    /// pair, or in random order.
+    bool place_transfers(stage s, rank_occupation& own, std::uint32_t set, unsigned way,
+                         std::vector<pattern_slot>& slots) {
+        std::vector<std::size_t> offloaded;
+        for (std::size_t j = 0; j < periodicity_; ++j)
+            if ((set >> j & 1U) != 0) {
+                offloaded.push_back(j);
+                slots[j].offloaded = true;
+                slots[j].offload = duration{-modulo_timeline::never};
+                slots[j].reload = duration{modulo_timeline::never};
+            }
+        if (way == 3) std::reverse(offloaded.begin(), offloaded.end());
+        work_ += offloaded.size();
+        const auto all = [&](bool inward) {
+            return std::all_of(offloaded.begin(), offloaded.end(),
+                               [&](std::size_t j) { return put_transfer(s, own, inward, slots[j]); });
+        };
+        if (way > 3) return put_at_random(s, own, offloaded, slots);
+        if (way == 0 || way == 3) return all(false) && all(true);
+        if (way == 1) return all(true) && all(false);
+        return std::all_of(offloaded.begin(), offloaded.end(), [&](std::size_t j) {
+            return put_transfer(s, own, false, slots[j]) && put_transfer(s, own, true, slots[j]);
+        });
+    }
+    bool put_at_random(stage s, rank_occupation& own, const std::vector<std::size_t>& offloaded,
+                       std::vector<pattern_slot>& slots) {
+        std::vector<std::size_t> items;
+        for (const auto j : offloaded) {
+            items.push_back(2 * j);
+            items.push_back(2 * j + 1);
+        }
+        for (std::size_t i = items.size(); i > 1; --i)
+            std::swap(items[i - 1], items[random_.below(i)]);
+        return std::all_of(items.begin(), items.end(),
+                           [&](std::size_t i) { return put_transfer(s, own, i % 2 == 1, slots[i / 2]); });
+    }
+    bool put_transfer(stage s, rank_occupation& own, bool inward, pattern_slot& at) {
+        const auto& c = p_.costs[s];
+        const auto length = (inward ? c.transfer->reload : c.transfer->offload).value();
+        auto early = (at.forward + c.forward).value();
+        auto late = at.gradient.value() - length;
+        if (inward)
+            early = std::max(early, (at.offload + c.transfer->offload).value());
+        else
+            late = std::min(late, at.reload.value() - length);
+        auto& first = engine(own, inward);
+        auto& second = link(own, inward);
+        auto start = inward ? late : early;
+        for (auto moves = 2 + first.mark() + second.mark(); moves > 0; --moves) {
+            if (start < early - slack_ || start > late + slack_) return false;
+            const auto next = inward ? second.last_free(first.last_free(start, length), length)
+                                     : second.first_free(first.first_free(start, length), length);
+            if (!std::isfinite(next)) return false;
+            if (next != start) {
+                start = next;
+                continue;
+            }
+            first.take(start, length);
+            second.take(start, length);
+            (inward ? at.reload : at.offload) = duration{start};
+            return true;
+        }
+        return false;
+    }
+
+    const problem& p_;
+    random_numbers& random_;
+    double period_;
+    std::size_t periodicity_;
+    double slack_;
+    double memory_slack_;
+    modulo_packing packing_;
+    std::size_t work_ = 0;
+};
+
+} // namespace optpipe::detail

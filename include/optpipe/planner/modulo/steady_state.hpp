@@ -1,0 +1,120 @@
+#pragma once
+
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/modulo/completion.hpp"
+#include "optpipe/planner/modulo/pattern.hpp"
+#include "optpipe/planner/modulo/unroll.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace optpipe::detail {
+
+/// The problem with many microbatches, and a reduced one with as few as prologue and epilogue need.
+class steady_state {
+public:
+    explicit steady_state(search_state& state)
+        : state_{state}, p_{state.problem()}, reduced_{with_microbatches(p_, enough_for(p_))} {}
+
+    [[nodiscard]] const problem& reduced() const { return reduced_; }
+    [[nodiscard]] bool is_reduced() const { return reduced_.graph.microbatches() < p_.graph.microbatches(); }
+
+    /// Evaluates a pattern on the reduced problem with several completions, and offers the most promising one.
+    void offer(const periodic_pattern& pattern) {
+        // The completed schedule may be slightly faster than the period, but no more.
+        constexpr double faster = 0.97;
+        if (faster * static_cast<double>(p_.graph.microbatches()) * pattern.period > best_value_) return;
+        const bool may_refill = can_refill(p_, pattern);
+        for (const bool refill : {false, true})
+            for (const double ahead : {0.0, 0.25, 0.5, 0.75, 1.0})
+                if ((!refill || may_refill) && !state_.done()) offer(pattern, {ahead, refill});
+    }
+    /// Improves prologue and epilogue of the best schedule and unrolls it, unless it is far behind the incumbent.
+    void finish(const std::function<void(search_state&)>& improve) {
+        // In eight problems (8 and 32 ranks, unit costs) prologue and epilogue gained nothing; 5 % is more than they
+        // hold.
+        constexpr double max_ratio = 1.05;
+        if (best_value_.is_unlimited() || !is_reduced() || best_value_ > max_ratio * state_.objective()) return;
+        unroll_to_all(best_);
+        if (!improve || state_.done()) return;
+        search_state inner{reduced_, state_.limits()};
+        inner.offer(best_, name);
+        improve(inner);
+        if (inner.objective() < objective_of(reduced_, best_)) unroll_to_all(*inner.incumbent());
+    }
+    /// Offers a schedule of the reduced problem with a segment of its steady state unrolled.
+    void unroll_to_all(const schedule& shorter) {
+        const auto lanes = lanes_by_start(reduced_, shorter);
+        const segment_finder finder{reduced_, lanes};
+        duration last{};
+        for (const auto& timed : shorter.operations)
+            last = std::max(last, timed.end);
+        auto least = duration::unlimited();
+        repeated_segment best;
+        for (const auto count : counts)
+            for (const double place : {0.35, 0.5, 0.65}) {
+                if (missing() % count != 0 || state_.done()) continue;
+                const auto segment = finder.find(place * last, count);
+                if (!segment) continue;
+                const auto value = value_of(lanes, *segment);
+                if (!(value < least)) continue;
+                least = value;
+                best = *segment;
+            }
+        if (least < duration::unlimited()) state_.offer(unroll(p_, lanes, best, missing() / best.count), name);
+    }
+
+private:
+    static constexpr std::string_view name = "modulo";
+    /// Microbatches per repeated segment.
+    static constexpr std::array<std::size_t, 6> counts{1, 2, 3, 4, 6, 12};
+
+    [[nodiscard]] std::size_t missing() const { return p_.graph.microbatches() - reduced_.graph.microbatches(); }
+    /// About as many as four pipelines hold, such that the rest is a multiple of every count.
+    [[nodiscard]] static std::size_t enough_for(const problem& p) {
+        const auto all = p.graph.microbatches();
+        const auto enough = 4 * std::max<std::size_t>(p.graph.ranks(), 4);
+        return all <= enough + enough / 2 ? all : enough + (all - enough) % counts.back();
+    }
+    void offer(const periodic_pattern& pattern, const completion_options& how) {
+        auto completed = complete_pattern(reduced_, pattern, how);
+        if (!completed) return;
+        const auto value = objective_of(reduced_, *completed) + static_cast<double>(missing()) * pattern.period;
+        if (!(value < best_value_ - state_.slack())) return;
+        best_value_ = value;
+        best_ = *std::move(completed);
+        if (!(value < state_.target())) return;
+        if (!is_reduced())
+            state_.offer(best_, name);
+        else if (const auto full = complete_pattern(p_, pattern, how))
+            state_.offer(*full, name);
+    }
+    /// The objective with the segment repeated a few times, extrapolated to all missing microbatches.
+    [[nodiscard]] duration value_of(const per_rank<std::vector<timed_operation>>& lanes,
+                                    const repeated_segment& segment) const {
+        const auto value = [&](std::size_t times) {
+            const auto some = with_microbatches(p_, reduced_.graph.microbatches() + times * segment.count);
+            const auto timed = time_order(some, unroll(some, lanes, segment, times));
+            return timed ? objective_of(some, *timed) : duration::unlimited();
+        };
+        const auto few = value(2);
+        const auto more = value(6);
+        if (few.is_unlimited() || more.is_unlimited()) return duration::unlimited();
+        const auto rate = (more - few) / (4.0 * static_cast<double>(segment.count));
+        return few + (static_cast<double>(missing()) - 2.0 * static_cast<double>(segment.count)) * rate;
+    }
+
+    search_state& state_;
+    const problem& p_;
+    problem reduced_;
+    duration best_value_ = duration::unlimited();
+    schedule best_{};
+};
+
+} // namespace optpipe::detail

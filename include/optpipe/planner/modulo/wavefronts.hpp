@@ -1,0 +1,116 @@
+#pragma once
+
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/construct/gap_filling.hpp"
+#include "optpipe/schedule/construct/interleave.hpp"
+#include "optpipe/schedule/construct/weight_filling.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// Wavefronts: forwards move down and gradients up the ranks by one stage per time slot, so that every rank has
+/// forwards in one half of its slots and gradients in the other. Microbatches in slots never wait for each other; the
+/// mean distance between two of them, in slots, need not be integral.
+struct wavefronts {
+    /// The initiation interval in pairs of slots; 1 is the densest.
+    double spacing = 1.0;
+    /// Weight gradients fill empty slots; the options say how much longer than the gap they may be.
+    weight_filling filling{};
+};
+
+/// Whether wavefronts apply: one stage per rank, and nothing can be offloaded.
+[[nodiscard]] inline bool applies_wavefronts(const problem& p) {
+    return p.graph.stages() > 1 && one_stage_per_rank(p.graph) &&
+           std::none_of(p.costs.begin(), p.costs.end(), [](const stage_costs& c) { return c.can_offload(); });
+}
+
+/// The densest spacing that memory and load allow, if each slot were as long as the mean of all. The microbatches
+/// between the forward and the gradient of a stage must fit its memory.
+[[nodiscard]] inline double least_spacing(const problem& p) {
+    const auto stages = p.graph.stages();
+    const auto slack = tolerance{}.at(p.memory_scale());
+    duration all{};
+    duration most{};
+    double least = 1.0;
+    for (const stage s : p.graph.all_stages()) {
+        const auto& c = p.costs[s];
+        all += c.forward + p.gradient_time(s);
+        if (!p.is_last(s)) all += p.hop(s, s.next()) + p.hop(s.next(), s);
+        most = std::max(most, c.work());
+        const auto limit = p.memory_limit[p.rank_of(s)];
+        if (limit.is_unlimited() || c.activation <= slack) continue;
+        const auto stashes = std::floor((limit + slack) / c.activation);
+        if (stashes >= 1.0) least = std::max(least, static_cast<double>(stages - s.position()) / stashes);
+    }
+    return std::max(least, static_cast<double>(stages) * (most / all));
+}
+
+/// The forwards and gradients of each rank, slot by slot.
+[[nodiscard]] inline compute_lanes lanes_of(const problem& p, double spacing) {
+    struct place {
+        double slot;
+        operation op;
+    };
+    const auto stages = p.graph.stages();
+    compute_lanes lanes(p.graph.ranks());
+    for (const stage s : p.graph.all_stages()) {
+        std::vector<place> places;
+        for (const microbatch m : p.graph.all_microbatches()) {
+            const auto begin = 2.0 * std::floor(static_cast<double>(m.position()) * spacing);
+            const auto gradient_slot = begin + static_cast<double>(2 * stages - 1 - s.position());
+            places.push_back({begin + static_cast<double>(s.position()), forward(s, m)});
+            places.push_back({gradient_slot, p.split_backward ? backward_input(s, m) : backward(s, m)});
+        }
+        std::sort(places.begin(), places.end(), [](const place& a, const place& b) { return a.slot < b.slot; });
+        for (const auto& one : places)
+            lanes[p.rank_of(s)].push_back(one.op);
+    }
+    return lanes;
+}
+
+/// The complete schedule of the step in slots, or why there is none: usually too many microbatches in flight for
+/// memory.
+[[nodiscard]] inline outcome<schedule> complete_wavefronts(const problem& p, const wavefronts& how) {
+    const auto lanes = lanes_of(p, how.spacing);
+    const auto merged =
+        p.split_backward ? fill_with_weights(p, lanes, p.memory_limit, how.filling) : interleave(p.graph, lanes);
+    if (!merged) return merged.why();
+    return time_order(p, fill_gaps(p, *merged, p.memory_limit));
+}
+
+/// Tries spacings from the least on, then placements of weight gradients, each on the complete step: every schedule
+/// goes to `take(const schedule&)`, which returns its objective. `stop()` is polled in between. Returns the effort
+/// spent, in the units of `modulo_options`; at least one attempt is made.
+template <class Take, class Stop>
+std::size_t search_wavefronts(const problem& p, std::size_t effort, Take take, Stop stop) {
+    const auto stages = static_cast<double>(p.graph.stages());
+    const auto least = least_spacing(p);
+    const std::size_t cost = 12 * p.graph.stages() * p.graph.microbatches();
+    std::size_t spent = 0;
+    wavefronts best{least, {.share = 0.95}};
+    auto best_value = duration::unlimited();
+    const auto attempt = [&](const wavefronts& how) {
+        if (stop() || (spent > 0 && spent + cost > effort)) return;
+        spent += cost;
+        const auto completed = complete_wavefronts(p, how);
+        const auto value = completed ? take(*completed) : duration::unlimited();
+        if (!(value < best_value)) return;
+        best_value = value;
+        best = how;
+    };
+    // One more slot leaves room for the weight gradients where memory is scarcest.
+    for (const double more_slots : {1.0, 0.0, 0.5, 1.5, 2.0})
+        attempt({least * (1.0 + more_slots / stages), {.share = 0.95}});
+    for (const double share : {1.0, 0.9, 0.8, 0.7})
+        if (p.split_backward) attempt({best.spacing, {share}});
+    return spent;
+}
+
+} // namespace optpipe::detail

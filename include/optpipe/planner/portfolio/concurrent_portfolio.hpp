@@ -1,0 +1,251 @@
+#pragma once
+
+#include "optpipe/milp/search/parallel/workers.hpp"
+#include "optpipe/planner/portfolio/linked_stop.hpp"
+#include "optpipe/planner/portfolio/run_log.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/planner/portfolio/search_strategy.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// Options of the concurrent portfolio.
+struct concurrent_options {
+    std::uint64_t seed = 1;
+    std::size_t threads = 1;
+    /// The length of the first time slices; later ones are longer.
+    double slice_seconds = 0.1;
+};
+
+namespace detail {
+
+/// The time shares of the strategies, and the next time slice.
+///
+/// Weighted fair queueing: the strategy with the least time so far, relative to its weight, is next. The weight grows
+/// with the share of the gap that the strategy closes, and decays when it closes nothing. Each time slice of a strategy
+/// has more effort than the one before. A strategy that isn't randomized has one slice at a time, and pauses when more
+/// effort has no effect, until there is a better incumbent. Before the deadline only strategies are started whose
+/// shortest slice so far fits, as in large problems many can't stop soon.
+class time_shares {
+public:
+    struct time_slice {
+        std::size_t strategy = 0;
+        strategy_options options{};
+        double gap = 1.0;
+        double expected_seconds = 0.0;
+        /// Runs until it returns or the search ends.
+        bool dedicated_thread = false;
+    };
+
+    time_shares(const search_state& state, const std::vector<any_search_strategy>& strategies,
+                const concurrent_options& options)
+        : state_{state}, options_{options} {
+        for (const auto& strategy : strategies) {
+            entry e;
+            e.strategy = &strategy;
+            e.applies_to = strategy.applies_to(state.problem());
+            e.effort = e.applies_to ? std::max<std::size_t>(1, strategy.first_effort(state.problem())) : 0;
+            e.expected_seconds = options.slice_seconds;
+            e.weight = strategy.share();
+            e.dedicated_thread = e.applies_to && options.threads > 1 && strategy.dedicated_thread(state.problem());
+            entries_.push_back(e);
+        }
+    }
+
+    /// Waits while all strategies that could go on are running already, or couldn't end in time. Empty: the search is
+    /// over.
+    std::optional<time_slice> next() {
+        constexpr std::chrono::milliseconds poll_interval{20};
+        std::unique_lock lock{mutex_};
+        for (;;) {
+            if (state_.done() || failed_) return std::nullopt;
+            if (auto* e = least_served()) return start_slice(*e);
+            const bool only_late = std::any_of(entries_.begin(), entries_.end(),
+                                               [&](const entry& e) { return has_more(e) && is_too_late(e); });
+            if (only_late)
+                changed_.wait_for(lock, poll_interval);
+            else if (running_ == 0)
+                return std::nullopt;
+            else
+                changed_.wait(lock);
+        }
+    }
+    /// `cut`: it was interrupted. Not `sound`: it failed, and rests until it begins with something else.
+    void finish(const time_slice& t, double seconds, bool cut, bool sound) {
+        const std::scoped_lock lock{mutex_};
+        auto& e = entries_[t.strategy];
+        --running_;
+        --e.running;
+        dedicated_running_ -= t.dedicated_thread ? 1 : 0;
+        e.served += seconds - t.expected_seconds;
+        const double after = gap();
+        const double closed = t.gap > 0.0 ? std::max(0.0, (t.gap - after) / t.gap) : 0.0;
+        e.weight = decay * e.weight + (1.0 - decay) * (e.strategy->share() + reward * closed);
+        schedule_next(e, t, seconds, cut);
+        if (!sound) e.paused_at = state_.objective();
+        changed_.notify_all();
+    }
+    void fail() {
+        const std::scoped_lock lock{mutex_};
+        failed_ = true;
+        --running_;
+        changed_.notify_all();
+    }
+
+private:
+    static constexpr double decay = 0.7;
+    static constexpr double reward = 10.0;
+
+    struct entry {
+        const any_search_strategy* strategy = nullptr;
+        bool applies_to = true;
+        bool dedicated_thread = false;
+        std::size_t running = 0;
+        std::size_t started = 0;
+        std::size_t effort = 1;
+        double expected_seconds = 0.0;
+        double served = 0.0;
+        double weight = 1.0;
+        /// Paused until the incumbent is better than this.
+        std::optional<duration> paused_at{};
+        std::size_t last_effort = 0;
+        double last_seconds = 0.0;
+        double shortest_seconds = 0.0;
+        /// Consecutive slices that took no longer in spite of more effort.
+        std::size_t idle_slices = 0;
+    };
+
+    [[nodiscard]] double gap() const {
+        const auto objective = state_.objective();
+        if (objective.is_unlimited() || objective <= duration{}) return 1.0;
+        return std::max(0.0, (objective - state_.bound()) / objective);
+    }
+    /// Whether it could start, given enough time.
+    [[nodiscard]] bool has_more(const entry& e) const {
+        if (!e.applies_to || (e.running > 0 && !e.strategy->randomized())) return false;
+        return !e.paused_at || state_.objective() < *e.paused_at - state_.slack();
+    }
+    [[nodiscard]] bool is_too_late(const entry& e) const {
+        if (e.shortest_seconds > 0.0) return e.shortest_seconds > seconds_left();
+        return !state_.has_time_for(e.strategy->least_passes());
+    }
+    entry* least_served() {
+        entry* next = nullptr;
+        for (auto& e : entries_)
+            if (has_more(e) && !is_too_late(e) && (!next || e.served / e.weight < next->served / next->weight))
+                next = &e;
+        return next;
+    }
+    time_slice start_slice(entry& e) {
+        const auto index = static_cast<std::size_t>(&e - entries_.data());
+        const auto seed = options_.seed + (e.strategy->randomized() ? e.started : 0);
+        // At least one thread is left for the others.
+        const bool dedicated_thread = e.dedicated_thread && dedicated_running_ + 1 < options_.threads;
+        dedicated_running_ += dedicated_thread ? 1 : 0;
+        const time_slice t{
+            index, {seed, dedicated_thread ? max_effort : e.effort, 1}, gap(), e.expected_seconds, dedicated_thread};
+        ++e.started;
+        ++e.running;
+        ++running_;
+        e.served += t.expected_seconds;
+        return t;
+    }
+    /// Slices grow with their results, once they are long enough to be measured.
+    void schedule_next(entry& e, const time_slice& t, double seconds, bool cut) const {
+        constexpr std::size_t max_idle_slices = 2;
+        const bool more_effort = e.last_effort > 0 && t.options.effort >= 2 * e.last_effort;
+        const bool idle = !e.strategy->randomized() && !cut && more_effort && seconds < 1.3 * e.last_seconds;
+        e.idle_slices = idle ? e.idle_slices + 1 : 0;
+        e.paused_at.reset();
+        if (e.idle_slices >= max_idle_slices || (idle && t.options.effort == max_effort))
+            e.paused_at = state_.objective();
+        e.last_effort = t.options.effort;
+        e.last_seconds = seconds;
+        e.shortest_seconds = e.shortest_seconds > 0.0 ? std::min(e.shortest_seconds, seconds) : seconds;
+        const double min_growth = e.strategy->randomized() ? 2.0 : 4.0;
+        const double wanted = std::clamp(options_.slice_seconds / std::max(seconds, shortest), min_growth, 16.0);
+        // Only strategies with a large share may take the rest of the time.
+        const double longest =
+            std::max(options_.slice_seconds, 0.5 * std::min(2.0, e.strategy->share()) * seconds_left());
+        const double growth = std::min(wanted, std::max(1.0, longest / std::max(seconds, shortest)));
+        e.effort = scaled(t.options.effort, growth);
+        e.expected_seconds = seconds * growth;
+    }
+    [[nodiscard]] double seconds_left() const {
+        constexpr double always = 1e6;
+        if (state_.limits().deadline == std::chrono::steady_clock::time_point::max()) return always;
+        const std::chrono::duration<double> left = state_.limits().deadline - std::chrono::steady_clock::now();
+        return std::max(0.0, left.count());
+    }
+    static std::size_t scaled(std::size_t effort, double factor) {
+        const double product = static_cast<double>(effort) * factor;
+        return product >= static_cast<double>(max_effort) ? max_effort : static_cast<std::size_t>(product);
+    }
+    static constexpr double shortest = 1e-9;
+    static constexpr auto max_effort = std::numeric_limits<std::size_t>::max();
+
+    const search_state& state_;
+    concurrent_options options_;
+    std::mutex mutex_{};
+    std::condition_variable changed_{};
+    std::vector<entry> entries_{};
+    std::size_t running_ = 0;
+    std::size_t dedicated_running_ = 0;
+    bool failed_ = false;
+};
+
+/// A slice that takes much longer than expected is interrupted; the next one of the strategy has twice the time.
+inline std::chrono::steady_clock::time_point deadline_of(const search_state& state, const time_shares::time_slice& t) {
+    if (t.dedicated_thread) return state.limits().deadline;
+    constexpr double time_factor = 8.0;
+    constexpr double min_seconds = 0.5;
+    constexpr double max_seconds = 1e6;
+    const double seconds = std::clamp(time_factor * t.expected_seconds, min_seconds, max_seconds);
+    const auto length =
+        std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+    return std::min(state.limits().deadline, std::chrono::steady_clock::now() + length);
+}
+
+} // namespace detail
+
+/// Runs the strategies concurrently on all threads until the search is done or none has anything left to try. They
+/// share results at once, and those that close the gap get more time.
+///
+/// Runs on the threads of the caller's arena. An exception of a strategy is rethrown after the others have been asked
+/// to stop; but `contract_error` ends only the call of that strategy.
+inline void run_concurrent_portfolio(search_state& state, const std::vector<any_search_strategy>& strategies,
+                                     const concurrent_options& options, run_log& log) {
+    detail::time_shares shares{state, strategies, options};
+    linked_stop stop{state.limits().stop};
+    const auto work = [&](std::size_t) {
+        while (const auto slice = shares.next()) {
+            const stopwatch watch;
+            const auto& strategy = strategies[slice->strategy];
+            search_state view{state, {deadline_of(state, *slice), stop.token(), state.limits().gap}, strategy.name()};
+            bool sound = false;
+            try {
+                sound = state.try_strategy(strategy.name(), [&] { strategy(view, slice->options); });
+            } catch (...) {
+                shares.fail();
+                stop.request_stop();
+                throw;
+            }
+            log.add(strategy.name(), watch.seconds());
+            shares.finish(*slice, watch.seconds(), view.done(), sound);
+            if (state.done()) stop.request_stop();
+        }
+    };
+    milp::search::workers{options.threads, work}.run(options.threads);
+}
+
+} // namespace optpipe

@@ -1,0 +1,145 @@
+#pragma once
+
+#include "optpipe/milp/search/parallel/workers.hpp"
+#include "optpipe/planner/portfolio/linked_stop.hpp"
+#include "optpipe/planner/portfolio/run_log.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/planner/portfolio/search_strategy.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// Options of the deterministic portfolio.
+struct deterministic_options {
+    std::uint64_t seed = 1;
+    std::size_t threads = 1;
+    std::size_t batches = std::numeric_limits<std::size_t>::max();
+    /// The growth of the effort from batch to batch.
+    std::size_t growth = 4;
+    /// Runs of a randomized strategy per batch, each with its own seed.
+    std::size_t copies = 2;
+};
+
+namespace detail {
+
+/// The jobs of one batch. Each has a state of its own that is initialized with the results before the batch; results
+/// are merged in the order of the jobs. When a job settles the search, all later ones are stopped and their results
+/// dropped. So the outcome is the same on any number of threads.
+class portfolio_batch {
+public:
+    struct job {
+        const any_search_strategy* strategy = nullptr;
+        strategy_options options{};
+    };
+
+    portfolio_batch(search_state& state, std::vector<job> jobs)
+        : state_{state}, start_{state.incumbent()}, bound_{state.bound()}, jobs_{std::move(jobs)},
+          found_(jobs_.size()), settled_{jobs_.size()} {
+        for (std::size_t k = 0; k < jobs_.size(); ++k)
+            stops_.push_back(std::make_unique<linked_stop>(state.limits().stop));
+    }
+
+    void run(std::size_t threads, run_log& log) {
+        const auto one = [&](std::size_t k) { run_job(k, log); };
+        milp::search::workers{jobs_.size(), one}.run(threads);
+        for (std::size_t k = 0; k < jobs_.size() && k <= settled_; ++k) {
+            state_.try_strategy(jobs_[k].strategy->name(), [&] {
+                if (found_[k].incumbent) state_.offer(*found_[k].incumbent, jobs_[k].strategy->name());
+                state_.raise_bound(found_[k].bound, jobs_[k].strategy->name());
+            });
+        }
+    }
+
+private:
+    struct findings {
+        std::shared_ptr<const schedule> incumbent{};
+        duration bound{};
+    };
+
+    void run_job(std::size_t k, run_log& log) {
+        const auto& strategy = *jobs_[k].strategy;
+        if (settled_ < k || state_.done() || !state_.has_time_for(strategy.least_passes())) return;
+        const stopwatch watch;
+        search_state own{state_.problem(), {state_.limits().deadline, stops_[k]->token(), state_.limits().gap}};
+        if (start_) own.offer(*start_, strategy.name());
+        own.raise_bound(bound_, strategy.name());
+        try {
+            // Results before the failure count.
+            state_.try_strategy(strategy.name(), [&] { strategy(own, jobs_[k].options); });
+        } catch (...) {
+            for (auto& stop : stops_)
+                stop->request_stop();
+            throw;
+        }
+        found_[k] = {own.incumbent(), own.bound()};
+        if (own.settled()) settle(k);
+        log.add(strategy.name(), watch.seconds());
+    }
+    void settle(std::size_t k) {
+        auto first = settled_.load();
+        while (k < first && !settled_.compare_exchange_weak(first, k)) {
+        }
+        for (auto j = k + 1; j < stops_.size(); ++j)
+            stops_[j]->request_stop();
+    }
+
+    search_state& state_;
+    std::shared_ptr<const schedule> start_;
+    duration bound_;
+    std::vector<job> jobs_;
+    std::vector<findings> found_;
+    std::vector<std::unique_ptr<linked_stop>> stops_{};
+    std::atomic<std::size_t> settled_;
+};
+
+/// Batches without strategies that take long.
+inline constexpr std::size_t short_batches = 3;
+
+/// The effort of a strategy in a batch; those that take long start later, with little.
+inline std::size_t effort_of(const any_search_strategy& strategy, const problem& p, std::size_t batch,
+                             std::size_t factor) {
+    const auto first = strategy.first_effort(p);
+    if (first == 0) return batch < short_batches ? 0 : factor;
+    constexpr auto most = std::numeric_limits<std::size_t>::max();
+    return first > most / factor ? most : first * factor;
+}
+
+} // namespace detail
+
+/// Runs all strategies with an effort each, then again with more, until the search is done or the batches are over.
+/// They exchange results between batches only, so the same seed gives the same results on any number of threads, unless
+/// time or a stop request interrupts; strategies whose effort is timed are left out. Results are merged in the order of
+/// `strategies`: those that may prove quickly should come first.
+///
+/// Runs on the threads of the caller's arena. An exception of a strategy is rethrown, except for
+/// `contract_error`, which ends only the call of that strategy.
+inline void run_deterministic_portfolio(search_state& state, const std::vector<any_search_strategy>& strategies,
+                                        const deterministic_options& options, run_log& log) {
+    const auto& p = state.problem();
+    std::size_t factor = 1;
+    for (std::size_t batch = 0; batch < options.batches && !state.done(); ++batch) {
+        std::vector<detail::portfolio_batch::job> jobs;
+        for (const auto& strategy : strategies) {
+            if (strategy.timed() || !strategy.applies_to(p)) continue;
+            const auto effort = detail::effort_of(strategy, p, batch, factor);
+            if (effort == 0) continue;
+            const auto copies = strategy.randomized() ? options.copies : 1;
+            for (std::size_t copy = 0; copy < copies; ++copy)
+                jobs.push_back(
+                    {&strategy, {options.seed + (strategy.randomized() ? batch * copies + copy : 0), effort, 1}});
+        }
+        if (jobs.empty() && batch >= detail::short_batches) return;
+        if (!jobs.empty()) detail::portfolio_batch{state, std::move(jobs)}.run(options.threads, log);
+        if (factor <= std::numeric_limits<std::size_t>::max() / options.growth) factor *= options.growth;
+    }
+}
+
+} // namespace optpipe

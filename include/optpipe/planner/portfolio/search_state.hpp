@@ -1,0 +1,213 @@
+#pragma once
+
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/validate.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// When a search has to end. All limits that are set hold at once.
+struct search_limits {
+    std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+    std::stop_token stop{};
+    /// The relative gap, (objective − bound) / objective, at which the search stops. 0: at the proof.
+    double gap = 0.0;
+};
+
+/// How contract violations of strategies are handled.
+struct failure_handling {
+    /// Whether the call is dropped and the search goes on. Otherwise the error is rethrown to the caller.
+    bool drop = OPTPIPE_CONTRACTS_THROW != 0;
+    /// Called with one sentence for each dropped failure.
+    std::function<void(std::string_view)> warn{};
+};
+
+/// One improvement of the incumbent or the bound: the strategy that made it, when, and both values after it.
+struct search_step {
+    std::string strategy;
+    double seconds = 0.0;
+    /// Unlimited before the first schedule.
+    duration objective{};
+    duration bound{};
+};
+
+/// The state that all strategies of a search share: incumbent, proven bound, and whether to stop.
+///
+/// Every member may be called from any thread; `objective`, `bound` and `done` cost an atomic load and a clock. A
+/// strategy offers schedules and bounds under its name, reads those of others, and returns once `done()`.
+class search_state {
+public:
+    using observer = std::function<void(const search_step&)>;
+
+    /// `observe` is called at every step, and the failure handler for each failure, one call at a time.
+    explicit search_state(optpipe::problem p, search_limits limits = {}, observer o = {}, failure_handling f = {})
+        : shared_{std::make_shared<shared_state>(std::move(p), std::move(o), std::move(f))}, limits_{
+                                                                                                 std::move(limits)} {}
+    /// Another view of the same state, with limits of its own. Everything offered through it is recorded in the history
+    /// under the name `strategy`.
+    search_state(const search_state& other, search_limits limits, std::string strategy)
+        : shared_{other.shared_}, limits_{std::move(limits)}, strategy_{std::move(strategy)} {}
+    search_state(const search_state&) = delete;
+    search_state& operator=(const search_state&) = delete;
+
+    [[nodiscard]] const optpipe::problem& problem() const { return shared_->problem; }
+
+    /// Times the order and makes it the incumbent if it is better. Returns its objective; unlimited if it isn't
+    /// executable within the memory limits.
+    duration offer(const order& candidate, std::string_view strategy) {
+        auto timed = time_order(problem(), candidate);
+        if (!timed) return duration::unlimited();
+        const auto value = objective_of(problem(), *timed);
+        record(*std::move(timed), value, strategy);
+        return value;
+    }
+    /// The same for a valid schedule, whose times `time_order` may improve. Contract: it is valid.
+    duration offer(const schedule& candidate, std::string_view strategy) {
+        const auto value = objective_of(problem(), candidate);
+        if (!(value < objective())) return value;
+        auto timed = time_order(problem(), order_of(candidate));
+        if (timed && objective_of(problem(), *timed) <= value) {
+            const auto better = objective_of(problem(), *timed);
+            record(*std::move(timed), better, strategy);
+            return better;
+        }
+        record(candidate, value, strategy);
+        return value;
+    }
+    /// `proven`: no valid schedule has a smaller objective; unlimited: there is none at all.
+    void raise_bound(duration proven, std::string_view strategy) {
+        if (!(proven > bound())) return;
+        const std::scoped_lock lock{shared_->mutex};
+        if (!(proven > bound())) return;
+        OPTPIPE_EXPECT(!shared_->incumbent || proven <= objective() + 2.0 * slack(),
+                       "search_state: a bound above a schedule");
+        shared_->bound.store(std::min(proven, objective()).value());
+        note(strategy);
+    }
+
+    /// Calls a strategy. If failures are dropped, a contract violation ends this call; earlier results are kept.
+    /// Whether there was no violation.
+    template <class Call> bool try_strategy(std::string_view name, const Call& call) {
+        try {
+            call();
+            return true;
+        } catch (const contract_error& e) {
+            if (!shared_->failures.drop) throw;
+            report_failure(std::string{name} + ": " + e.what());
+            return false;
+        }
+    }
+
+    /// Unlimited before the first schedule.
+    [[nodiscard]] duration objective() const { return duration{shared_->objective.load(std::memory_order_acquire)}; }
+    [[nodiscard]] duration bound() const { return duration{shared_->bound.load(std::memory_order_acquire)}; }
+    /// The best schedule; null before the first.
+    [[nodiscard]] std::shared_ptr<const schedule> incumbent() const {
+        const std::scoped_lock lock{shared_->mutex};
+        return shared_->incumbent;
+    }
+    /// The cutoff: only a schedule shorter than this is an improvement.
+    [[nodiscard]] duration target() const { return objective() - slack(); }
+    /// The tolerance within which two times are equal.
+    [[nodiscard]] duration slack() const { return shared_->slack; }
+
+    /// The time of one pass through a schedule in seconds; 0 before the first. Estimates work that can't be
+    /// interrupted.
+    [[nodiscard]] double pass_seconds() const { return shared_->pass_seconds.load(std::memory_order_relaxed); }
+    /// Whether so many passes through the problem end before the deadline.
+    [[nodiscard]] bool has_time_for(double passes) const {
+        if (limits_.deadline == std::chrono::steady_clock::time_point::max()) return true;
+        const std::chrono::duration<double> expected{passes * pass_seconds()};
+        return expected <= limits_.deadline - std::chrono::steady_clock::now();
+    }
+
+    /// Whether objective and bound have met, up to rounding.
+    [[nodiscard]] bool proven() const { return objective() - bound() <= slack() || bound().is_unlimited(); }
+    /// Whether the target is reached: the proof, or the gap.
+    [[nodiscard]] bool settled() const { return proven() || objective() - bound() <= limits_.gap * objective(); }
+    /// Whether the search is settled, the deadline has passed, or a stop was requested.
+    [[nodiscard]] bool done() const {
+        return settled() || limits_.stop.stop_requested() || std::chrono::steady_clock::now() >= limits_.deadline;
+    }
+    [[nodiscard]] const search_limits& limits() const { return limits_; }
+    [[nodiscard]] double seconds() const {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - shared_->begin).count();
+    }
+    [[nodiscard]] std::vector<search_step> history() const {
+        const std::scoped_lock lock{shared_->mutex};
+        return shared_->history;
+    }
+
+private:
+    struct shared_state {
+        shared_state(optpipe::problem p, observer o, failure_handling f)
+            : problem{std::move(p)}, observe{std::move(o)}, failures{std::move(f)},
+              begin{std::chrono::steady_clock::now()}, slack{tolerance{}.at(problem.serial_time())} {}
+
+        const optpipe::problem problem;
+        const observer observe;
+        const failure_handling failures;
+        const std::chrono::steady_clock::time_point begin;
+        const duration slack;
+        std::atomic<double> objective{duration::unlimited().value()};
+        std::atomic<double> bound{0.0};
+        std::atomic<double> pass_seconds{0.0};
+        mutable std::mutex mutex{};
+        std::shared_ptr<const schedule> incumbent{};
+        std::vector<search_step> history{};
+        std::vector<std::string> reported{};
+    };
+
+    void record(schedule timed, duration value, std::string_view strategy) {
+        if (!(value < objective())) return;
+        const auto begin = std::chrono::steady_clock::now();
+        OPTPIPE_EXPECT(is_valid(problem(), timed), "search_state: an invalid schedule");
+        const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+        shared_->pass_seconds.store(taken.count(), std::memory_order_relaxed);
+        auto candidate = std::make_shared<const schedule>(std::move(timed));
+        const std::scoped_lock lock{shared_->mutex};
+        if (!(value < objective())) return;
+        // A valid schedule below it refutes the bound.
+        const bool refutes = value < bound() - 2.0 * slack();
+        shared_->incumbent = std::move(candidate);
+        shared_->bound.store(refutes ? 0.0 : std::min(bound(), value).value());
+        shared_->objective.store(value.value(), std::memory_order_release);
+        note(strategy);
+        OPTPIPE_EXPECT(!refutes, "search_state: a schedule below a bound");
+    }
+    void report_failure(const std::string& sentence) {
+        const std::scoped_lock lock{shared_->mutex};
+        auto& told = shared_->reported;
+        if (std::find(told.begin(), told.end(), sentence) != told.end()) return;
+        told.push_back(sentence);
+        if (shared_->failures.warn) shared_->failures.warn(sentence);
+    }
+    void note(std::string_view strategy) {
+        shared_->history.push_back(
+            {strategy_.empty() ? std::string{strategy} : strategy_, seconds(), objective(), bound()});
+        if (shared_->observe) shared_->observe(shared_->history.back());
+    }
+
+    std::shared_ptr<shared_state> shared_;
+    search_limits limits_;
+    std::string strategy_{};
+};
+
+} // namespace optpipe

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/planner/portfolio/search_strategy.hpp"
+#include "optpipe/schedule/builders/adaptive.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+
+namespace optpipe {
+
+/// The adaptive builder as a strategy. Every call starts anew, with at most the builder's default effort: other
+/// strategies do better from there. With that effort and the same seed it finds what the builder finds.
+struct adaptive_strategy {
+    static constexpr std::string_view name = adaptive_builder<>::name;
+    static constexpr double share = 0.25;
+    static constexpr std::size_t most_effort = adaptive_builder<>{}.effort;
+    /// A quarter of the builder's, which is that of the next batch.
+    [[nodiscard]] static std::size_t first_effort(const problem&) { return most_effort / 4; }
+
+    void operator()(search_state& state, const strategy_options& options) const {
+        adaptive_builder<> build;
+        build.effort = std::min(options.effort, most_effort);
+        build.seed = options.seed;
+        if (const auto built = build(state.problem(), [&] { return state.done(); })) state.offer(*built, name);
+    }
+};
+static_assert(check_search_strategy<adaptive_strategy>());
+
+} // namespace optpipe

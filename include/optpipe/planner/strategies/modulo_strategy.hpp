@@ -1,0 +1,32 @@
+#pragma once
+
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/local_search/local_search.hpp"
+#include "optpipe/planner/modulo/modulo_search.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/planner/portfolio/search_strategy.hpp"
+
+#include <cstddef>
+#include <string_view>
+
+namespace optpipe {
+
+/// `modulo_search` as a strategy, for steps that are longer than prologue and epilogue.
+struct modulo_strategy {
+    static constexpr std::string_view name = "modulo";
+    static constexpr double share = 0.5;
+    /// To unroll a pattern.
+    static constexpr double least_passes = 5.0;
+    [[nodiscard]] static bool applies_to(const problem& p) { return p.graph.microbatches() >= 2 * p.graph.ranks(); }
+    [[nodiscard]] static std::size_t first_effort(const problem&) { return 50'000; }
+    void operator()(search_state& state, const strategy_options& options) const {
+        const auto moves = options.effort / 10;
+        const auto seed = options.seed;
+        modulo_search(state, {.seed = seed, .effort = options.effort, .improve = [moves, seed](search_state& shorter) {
+                                  local_search(shorter, {.seed = seed, .moves = moves});
+                              }});
+    }
+};
+static_assert(check_search_strategy<modulo_strategy>());
+
+} // namespace optpipe

@@ -1,0 +1,164 @@
+#pragma once
+
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/portfolio/run_log.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/planner/portfolio/search_strategy.hpp"
+#include "optpipe/planner/strategies/published_builders.hpp"
+#include "optpipe/schedule/builders/all.hpp"
+#include "optpipe/schedule/construct/offload_placement.hpp"
+#include "optpipe/schedule/construct/offload_search.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+/// Published schedules planned for more memory, then offloaded to fit.
+class over_memory_builders {
+public:
+    over_memory_builders(search_state& state, std::size_t effort)
+        : state_{state}, p_{state.problem()}, effort_{effort},
+          may_offload_(p_.graph.stages() * p_.graph.microbatches()) {
+        for (const stage s : p_.graph.all_stages())
+            if (p_.costs[s].can_offload())
+                std::fill_n(may_offload_.begin() + static_cast<std::ptrdiff_t>(s.position() * p_.graph.microbatches()),
+                            p_.graph.microbatches(), static_cast<unsigned char>(1));
+    }
+
+    void run() {
+        for_each_builder([&](const auto& build) {
+            if (!finished() && !offloads(build.name) && !is_too_late(build.name)) consider(build);
+        });
+        std::stable_sort(candidates_.begin(), candidates_.end(),
+                         [](const candidate& a, const candidate& b) { return a.undelayed < b.undelayed; });
+        for (const auto& one : candidates_)
+            search_factor(one);
+    }
+
+private:
+    static constexpr std::string_view name = "over-memory";
+    static constexpr double first_factor = 1.5;
+
+    /// A builder, and its schedule for more memory before anything is offloaded.
+    struct candidate {
+        std::string_view builder;
+        std::function<outcome<schedule>(const problem&)> build;
+        schedule made;
+        duration undelayed;
+    };
+
+    /// These builders offload by themselves.
+    static bool offloads(std::string_view builder) { return builder == adaptive.name || builder.starts_with("po"); }
+    [[nodiscard]] bool finished() const { return spent_ >= effort_ || state_.done(); }
+
+    /// Builders can't be interrupted.
+    [[nodiscard]] bool is_too_late(std::string_view builder) const {
+        const std::chrono::duration<double> expected{builder_cost(builder, p_) * unit_seconds_};
+        return expected > state_.limits().deadline - std::chrono::steady_clock::now();
+    }
+
+    template <class Builder> void consider(Builder build) {
+        std::size_t cost = 5 * may_offload_.size();
+        if constexpr (requires { build.effort; }) {
+            build.effort = std::min(build.effort, effort_ / 8);
+            cost += build.effort;
+        }
+        const auto counted = [this, build, cost](const problem& relaxed) {
+            spent_ += cost;
+            return build_schedule(relaxed, build);
+        };
+        const stopwatch watch;
+        auto built = counted(with_memory(first_factor));
+        unit_seconds_ = std::max(unit_seconds_, watch.seconds() / builder_cost(build.name, p_));
+        if (built) {
+            const auto undelayed = objective_of(p_, *built);
+            candidates_.push_back({build.name, counted, *std::move(built), undelayed});
+        }
+    }
+    [[nodiscard]] problem with_memory(double factor) const {
+        auto relaxed = p_;
+        for (auto& limit : relaxed.memory_limit)
+            limit = factor * limit;
+        for (auto& c : relaxed.costs)
+            c.transfer.reset();
+        return relaxed;
+    }
+
+    /// Searches the memory factor: a few values, then around the best.
+    void search_factor(const candidate& one) {
+        double best_factor = first_factor;
+        auto best = value_of(one.made);
+        const auto attempt = [&](double factor) {
+            if (finished() || is_too_late(one.builder)) return;
+            const auto built = one.build(with_memory(factor));
+            // Many builders give the same schedule for different memory.
+            if (!built || built->operations == one.made.operations) return;
+            const auto value = value_of(*built);
+            if (!(value < best)) return;
+            best = value;
+            best_factor = factor;
+        };
+        attempt(1.25);
+        attempt(2.0);
+        if (best.is_unlimited()) attempt(1.1);
+        constexpr double finest = 0.01;
+        for (double step = 0.125; step > finest && !best.is_unlimited(); step *= 0.5) {
+            const double middle = best_factor;
+            attempt(middle + step);
+            attempt(middle - step);
+        }
+    }
+    /// The objective of a schedule after offloading; unlimited if it doesn't fit or can't be an improvement.
+    duration value_of(const schedule& made) {
+        if (finished() || !(objective_of(p_, made) < state_.target())) return duration::unlimited();
+        offload_search<any_graph> search{p_, may_offload_};
+        search.run(order_of(made), [this] { return state_.done(); });
+        spent_ += search.spent();
+        const auto value = search.value();
+        if (!value.is_unlimited()) state_.offer(std::move(search).take(), name);
+        return value;
+    }
+
+    search_state& state_;
+    const problem& p_;
+    std::size_t effort_;
+    std::size_t spent_ = 0;
+    /// An upper estimate of the time of the cheapest builder.
+    double unit_seconds_ = 0.0;
+    cell_flags may_offload_;
+    std::vector<candidate> candidates_{};
+};
+
+} // namespace detail
+
+/// Over-memory builders as a strategy: published builders that don't offload plan for up to twice the memory, then
+/// stashes are offloaded until the schedule fits. The effort counts visited operations.
+struct over_memory_strategy {
+    static constexpr std::string_view name = "over-memory";
+    static constexpr double share = 0.5;
+    /// Of a builder, and of its offload search.
+    static constexpr double least_passes = 10.0;
+    [[nodiscard]] static bool applies_to(const problem& p) {
+        for (const stage s : p.graph.all_stages())
+            if (p.costs[s].can_offload() && !p.memory_limit[p.rank_of(s)].is_unlimited()) return true;
+        return false;
+    }
+    [[nodiscard]] static std::size_t first_effort(const problem& p) {
+        return 200 * p.graph.stages() * p.graph.microbatches();
+    }
+    void operator()(search_state& state, const strategy_options& options) const {
+        detail::over_memory_builders{state, options.effort}.run();
+    }
+};
+static_assert(check_search_strategy<over_memory_strategy>());
+
+} // namespace optpipe

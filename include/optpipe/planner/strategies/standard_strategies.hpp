@@ -1,0 +1,10 @@
+#pragma once
+
+#include "optpipe/planner/strategies/adaptive_strategy.hpp"
+#include "optpipe/planner/strategies/cp_strategy.hpp"
+#include "optpipe/planner/strategies/local_search_strategy.hpp"
+#include "optpipe/planner/strategies/modulo_strategy.hpp"
+#include "optpipe/planner/strategies/over_memory_builders.hpp"
+#include "optpipe/planner/strategies/propagation_strategy.hpp"
+#include "optpipe/planner/strategies/timed_milp_strategy.hpp"
+#include "optpipe/planner/strategies/window_strategy.hpp"

@@ -1,0 +1,6 @@
+#pragma once
+
+#include "optpipe/program/check.hpp"
+#include "optpipe/program/ir.hpp"
+#include "optpipe/program/lower.hpp"
+#include "optpipe/program/write_program.hpp"

@@ -1,0 +1,52 @@
+#pragma once
+
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/core/error.hpp"
+#include "optpipe/program/ir.hpp"
+
+#include <span>
+#include <vector>
+
+namespace optpipe {
+
+/// Everything that is wrong with programs that are to run together, each with its rank and instruction. Empty: they
+/// terminate under rendezvous semantics, whatever the timing; every operation has exactly the buffers that it needs;
+/// and no memory is used twice at a time.
+///
+/// Independent of how the programs were made. A cycle of instructions that wait for each other is printed rank by rank.
+/// O(R n) for n instructions on R ranks.
+[[nodiscard]] std::vector<violation> check_programs(std::span<const rank_program> programs);
+
+} // namespace optpipe
+
+#if OPTPIPE_IS_DEFINED
+#include "optpipe/core/error.hpp"
+#include "optpipe/program/graph.hpp"
+#include "optpipe/program/ir.hpp"
+#include "optpipe/program/meaning.hpp"
+#include "optpipe/program/memory.hpp"
+#include "optpipe/program/shape.hpp"
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+OPTPIPE_INLINE std::vector<violation> check_programs(std::span<const rank_program> programs) {
+    std::vector<violation> found;
+    detail::check_shapes(programs, found);
+    if (!found.empty()) return found; // what follows trusts every number
+    detail::program_meaning meaning{programs, found};
+    if (!found.empty()) return found;
+    const program_graph graph{programs, meaning.partners()};
+    if (const auto cycle = graph.cycle(); !cycle.empty()) return {{"deadlock", describe_cycle(programs, cycle)}};
+    for (std::size_t r = 0; r < programs.size(); ++r)
+        detail::check_order(programs[r], r, graph, meaning.order(r), found);
+    return found;
+}
+
+} // namespace optpipe
+#endif

@@ -1,0 +1,210 @@
+#pragma once
+
+#include "optpipe/core/index.hpp"
+#include "optpipe/schedule/operation.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace optpipe {
+
+/// What a lane is for. A program has at most one of each; which of them depends on the copy engines of the problem and
+/// on `message_lanes`.
+enum class lane_kind : std::uint8_t {
+    compute,
+    copy,     ///< to the host and from it, where a rank has one engine
+    copy_out, ///< to the host
+    copy_in,  ///< from it
+    send_forward,
+    receive_forward,
+    send_backward,
+    receive_backward,
+    forward,       ///< both ends of all activations
+    backward,      ///< both ends of all gradients
+    communication, ///< all messages
+};
+
+[[nodiscard]] constexpr std::string_view spelling(lane_kind kind) {
+    switch (kind) {
+    case lane_kind::compute: return "compute";
+    case lane_kind::copy: return "copy";
+    case lane_kind::copy_out: return "copy out";
+    case lane_kind::copy_in: return "copy in";
+    case lane_kind::send_forward: return "send forward";
+    case lane_kind::receive_forward: return "receive forward";
+    case lane_kind::send_backward: return "send backward";
+    case lane_kind::receive_backward: return "receive backward";
+    case lane_kind::forward: return "forward";
+    case lane_kind::backward: return "backward";
+    case lane_kind::communication: return "communication";
+    }
+    return "?";
+}
+
+/// Which way a message goes. Messages between two ranks match by their order per direction.
+enum class message_direction : std::uint8_t {
+    forward,  ///< activations, to the next stage
+    backward, ///< gradients, to the stage before
+};
+
+[[nodiscard]] constexpr message_direction direction_of(const operation& produced_by) {
+    return produced_by.kind == operation_kind::forward ? message_direction::forward : message_direction::backward;
+}
+
+using buffer_id = index<struct buffer_tag>;
+using marker_id = index<struct marker_tag>;
+inline constexpr buffer_id no_buffer{std::numeric_limits<std::uint32_t>::max()};
+inline constexpr marker_id no_marker{std::numeric_limits<std::uint32_t>::max()};
+
+/// Which of a rank's three pieces of memory. Each is taken once, before the first step.
+enum class memory_arena : std::uint8_t {
+    device,  ///< stashes; its size is the plan's peak
+    host,    ///< offloaded stashes
+    message, ///< on the device: what is sent, received, or handed from stage to stage
+};
+
+struct memory_segment {
+    std::size_t offset = 0;
+    std::size_t bytes = 0;
+    friend constexpr bool operator==(const memory_segment&, const memory_segment&) = default;
+};
+
+/// Memory from the start of one instruction to the end of another. A stash that is offloaded has new buffers after its
+/// reload.
+struct program_buffer {
+    memory_arena arena = memory_arena::device;
+    std::size_t bytes = 0;
+    /// In `rank_program::segments`; together they are `bytes` long. One, wherever that is possible.
+    std::uint32_t first_segment = 0;
+    std::uint32_t segments = 0;
+    /// Positions in `rank_program::instructions`.
+    std::uint32_t first_use = 0;
+    std::uint32_t last_use = 0;
+};
+
+/// What an instruction may have a buffer for.
+enum class buffer_role : std::uint8_t {
+    input,  ///< F: the activation from the stage before; I and B: the gradient from the stage after
+    output, ///< F: the activation for the stage after; I and B: the gradient for the stage before
+    kept,   ///< the part of the stash that W needs: min(activation, weight_stash)
+    freed,  ///< the rest, done with when I ends
+    added,  ///< what I, or the recomputation before it, stashes beyond that, where weight_stash > activation
+    host,   ///< an offloaded stash: kept, then freed
+};
+inline constexpr std::size_t buffer_roles = 6;
+
+enum class instruction_kind : std::uint8_t {
+    compute,   ///< F, I, W or B
+    copy,      ///< OFFLOAD or RELOAD
+    exchange,  ///< sends and receives that progress together
+    update,    ///< the optimizer's step of `op.stage`
+    recompute, ///< what F didn't stash, made again right before I or B; `op` is that F
+};
+
+/// One end of a message. It is named after the operation that makes it.
+struct exchange_part {
+    enum class side_kind : std::uint8_t { send, receive };
+    side_kind side = side_kind::send;
+    optpipe::rank peer{};
+    operation message{};
+    buffer_id buffer = no_buffer;
+};
+
+/// One instruction of a lane; it starts once all markers that it waits for are recorded.
+struct instruction {
+    instruction_kind kind = instruction_kind::compute;
+    /// Position in `rank_program::lanes`.
+    std::uint8_t lane = 0;
+    /// Not for exchanges.
+    operation op{};
+    std::array<buffer_id, buffer_roles> buffers{no_buffer, no_buffer, no_buffer, no_buffer, no_buffer, no_buffer};
+    /// Of an exchange, in `rank_program::parts`.
+    std::uint32_t first_part = 0;
+    std::uint32_t parts = 0;
+    /// In `rank_program::waits`.
+    std::uint32_t first_wait = 0;
+    std::uint32_t waits = 0;
+    /// The marker that is recorded behind it, if another instruction waits for it.
+    marker_id records = no_marker;
+
+    [[nodiscard]] constexpr buffer_id buffer(buffer_role role) const { return buffers[static_cast<std::size_t>(role)]; }
+    constexpr void set(buffer_role role, buffer_id id) { buffers[static_cast<std::size_t>(role)] = id; }
+};
+
+/// The program of one rank for one step.
+///
+/// One thread issues the instructions in this order, each to its lane. A lane runs what it is given in order; lanes run
+/// at the same time, but for the markers that they wait for. Every marker is recorded once per step, and issued before
+/// what waits for it. Sends are rendezvous: an exchange ends once all its partners have begun theirs.
+struct rank_program {
+    optpipe::rank self{};
+    std::size_t ranks = 0;
+    std::size_t stages = 0;
+    std::size_t microbatches = 0;
+    std::vector<lane_kind> lanes;
+    std::vector<instruction> instructions;
+    std::vector<exchange_part> parts;
+    std::vector<marker_id> waits;
+    std::size_t markers = 0;
+    std::vector<program_buffer> buffers;
+    std::vector<memory_segment> segments;
+    std::size_t device_bytes = 0;
+    std::size_t host_bytes = 0;
+    std::size_t message_bytes = 0;
+
+    [[nodiscard]] std::size_t bytes_of(memory_arena arena) const {
+        switch (arena) {
+        case memory_arena::device: return device_bytes;
+        case memory_arena::host: return host_bytes;
+        case memory_arena::message: return message_bytes;
+        }
+        return 0;
+    }
+};
+
+/// The name of a task in profilers, event times and errors. Computations and copies are spelled like
+/// their operation, as everywhere.
+struct task_label {
+    enum class task_kind : std::uint8_t { operation, update, recompute, send, receive };
+    task_kind kind = task_kind::operation;
+    operation op{};
+    /// Of a message.
+    rank peer{};
+    friend constexpr bool operator==(const task_label&, const task_label&) = default;
+};
+
+[[nodiscard]] inline std::string to_string(const task_label& label) {
+    switch (label.kind) {
+    case task_label::task_kind::operation: return to_string(label.op);
+    case task_label::task_kind::update: return "update of stage " + std::to_string(label.op.stage.value());
+    case task_label::task_kind::recompute: return "recomputation of " + to_string(label.op);
+    case task_label::task_kind::send:
+        return "send of " + to_string(label.op) + " to rank " + std::to_string(label.peer.value());
+    case task_label::task_kind::receive:
+        return "receive of " + to_string(label.op) + " from rank " + std::to_string(label.peer.value());
+    }
+    return "?";
+}
+
+[[nodiscard]] constexpr task_label label_of(const exchange_part& part) {
+    const bool sends = part.side == exchange_part::side_kind::send;
+    return {sends ? task_label::task_kind::send : task_label::task_kind::receive, part.message, part.peer};
+}
+/// An exchange is named after its first part.
+[[nodiscard]] inline task_label label_of(const rank_program& p, const instruction& i) {
+    switch (i.kind) {
+    case instruction_kind::compute:
+    case instruction_kind::copy: return {task_label::task_kind::operation, i.op, {}};
+    case instruction_kind::update: return {task_label::task_kind::update, i.op, {}};
+    case instruction_kind::recompute: return {task_label::task_kind::recompute, i.op, {}};
+    case instruction_kind::exchange: return i.parts > 0 ? label_of(p.parts[i.first_part]) : task_label{};
+    }
+    return {};
+}
+
+} // namespace optpipe

@@ -1,0 +1,446 @@
+#pragma once
+
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/program/ir.hpp"
+#include "optpipe/program/lower/options.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+namespace optpipe {
+
+/// The programs that run a schedule, one per rank: every lane in the order of the schedule, with the waits that
+/// keep to the plan whatever the timing: for inputs, and for memory that has to be freed before.
+///
+/// The device arena of each rank is as large as the peak of the plan, up to rounding of sizes; the buffers of messages
+/// come on top, and what is made again before a B (`lowering_options::recompute`). Stages that are neighbours on one
+/// rank hand over without a message. Refuses a schedule that `validate` rejects, one whose memory has no
+/// order (two stashes swapped at one instant in a full memory), and one that exceeds the limit with the placement asked
+/// for. `check_programs` accepts the programs. O(n log n) for n operations, times the number
+/// of buffers that a rank holds at once.
+[[nodiscard]] outcome<per_rank<rank_program>> lower(const problem& p, const schedule& s,
+                                                    const lowering_options& options = {});
+
+} // namespace optpipe
+
+#if OPTPIPE_IS_DEFINED
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/program/ir.hpp"
+#include "optpipe/program/lower/options.hpp"
+#include "optpipe/program/lower/plan_graph.hpp"
+#include "optpipe/program/lower/program_writer.hpp"
+#include "optpipe/schedule/rules/cells.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <queue>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+/// The bytes of a stage's stash by its parts.
+struct stash_bytes {
+    std::size_t kept = 0;
+    std::size_t freed = 0;
+    std::size_t added = 0;
+};
+
+class lowering {
+public:
+    lowering(const problem& p, const schedule& s, const lowering_options& options, message_lanes grouping)
+        : p_{p}, options_{options}, plan_{p, s, grouping}, number_{p.graph}, stash_(p.graph.stages()),
+          recomputes_(p.graph.stages()), written_(number_.size(), no_instruction), made_(number_.size(), no_buffer),
+          arrived_(made_), cells_(p.graph.stages() * p.graph.microbatches()), capacity_(p.graph.ranks()),
+          host_capacity_(p.graph.ranks()) {
+        for (const stage at : p.graph.all_stages())
+            stash_[at] = bytes_of(p.costs[at]);
+        for (const stage at : options.recompute)
+            recomputes_[at] = 1;
+        find_capacities();
+        for (const rank r : p.graph.all_ranks())
+            writers_.emplace_back(r, p.transfer.engines, options.lanes, capacity_[r], host_capacity_[r]);
+    }
+
+    /// False if the precedences have a cycle.
+    bool write() {
+        std::vector<std::size_t> missing(plan_.nodes().size(), 0);
+        for (std::size_t n = 0; n < missing.size(); ++n)
+            for (const auto after : plan_.successors(n))
+                ++missing[after];
+        for (std::size_t n = 0; n < missing.size(); ++n)
+            if (missing[n] == 0) ready_.push(n);
+        std::size_t written = 0;
+        std::vector<std::size_t> parked;
+        while (!ready_.empty() || !parked.empty()) {
+            if (ready_.empty()) make_room(parked);
+            const auto n = ready_.top();
+            ready_.pop();
+            const auto& node = plan_.nodes()[n];
+            if (!node.is_message() && !fits(node)) {
+                parked.push_back(n);
+                continue;
+            }
+            node.is_message() ? write_exchange(node) : write_operation(node);
+            ++written;
+            for (const auto after : plan_.successors(n))
+                if (--missing[after] == 0) ready_.push(after);
+            for (const auto again : std::exchange(parked, {}))
+                ready_.push(again);
+        }
+        return written == missing.size();
+    }
+
+    per_rank<rank_program> programs() {
+        if (options_.update)
+            for (const stage s : p_.graph.all_stages())
+                writer(s).write({.kind = instruction_kind::update, .op = forward(s, microbatch{0})},
+                                lane_kind::compute);
+        per_rank<rank_program> all(p_.graph.ranks());
+        for (const rank r : all.indices()) {
+            all[r] = writers_[r.position()].finish();
+            all[r].ranks = p_.graph.ranks();
+            all[r].stages = p_.graph.stages();
+            all[r].microbatches = p_.graph.microbatches();
+        }
+        return all;
+    }
+
+    /// The rank that got more than its plan's peak and, with that, more than its limit.
+    [[nodiscard]] refusal over_limit(const per_rank<rank_program>& all) const {
+        refusal why;
+        const auto slack = tolerance{}.at(p_.memory_scale());
+        const auto beyond = [&](rank r, std::size_t bytes, std::size_t planned, memory_size limit,
+                                refusal_reason what) {
+            const memory_size needed{static_cast<double>(bytes) / options_.bytes_per_unit};
+            if (bytes <= planned || needed <= limit + slack) return;
+            why.reason = what;
+            why.rank = r;
+            why.needed = needed;
+            why.limit = limit;
+        };
+        for (const auto& each : all) {
+            const rank r = each.self;
+            beyond(r, each.device_bytes, capacity_[r], p_.memory_limit[r], refusal_reason::over_memory);
+            beyond(r, each.host_bytes, host_capacity_[r], p_.host_memory_limit[r], refusal_reason::over_host_memory);
+        }
+        return why;
+    }
+
+private:
+    static constexpr std::uint32_t no_instruction = arena_allocator::no_instruction;
+
+    /// The buffers of one stage and microbatch.
+    struct cell {
+        buffer_id kept = no_buffer;
+        buffer_id freed = no_buffer;
+        buffer_id added = no_buffer;
+        buffer_id host = no_buffer;
+    };
+
+    [[nodiscard]] stash_bytes bytes_of(const stage_costs& c) const {
+        const auto rounded = [&](memory_size size) {
+            const auto bytes = static_cast<std::size_t>(std::llround(size.value() * options_.bytes_per_unit));
+            return (bytes + options_.alignment - 1) / options_.alignment * options_.alignment;
+        };
+        const auto shared = std::min(c.activation, c.weight_stash);
+        return {rounded(shared), rounded(c.activation - shared), rounded(c.weight_stash - shared)};
+    }
+
+    /// The peaks of the plan in bytes. At one instant, what is freed comes before what is added.
+    void find_capacities() {
+        struct change {
+            std::size_t instant;
+            std::int64_t device;
+            std::int64_t host;
+        };
+        per_rank<std::vector<change>> changes(p_.graph.ranks());
+        for (const auto& node : plan_.nodes()) {
+            if (node.is_message()) continue;
+            const auto& op = plan_.operation_of(node).op;
+            auto& own = changes[p_.rank_of(op.stage)];
+            const auto [kept, freed, added] = stash_[op.stage];
+            const auto all = static_cast<std::int64_t>(kept + freed);
+            const auto late = static_cast<std::int64_t>(added);
+            switch (op.kind) {
+            case operation_kind::forward: own.push_back({node.start, all, 0}); break;
+            case operation_kind::backward_input:
+                own.push_back({node.start, late, 0});
+                own.push_back({node.end, -static_cast<std::int64_t>(freed), 0});
+                break;
+            case operation_kind::backward_weight:
+                own.push_back({node.end, -static_cast<std::int64_t>(kept) - late, 0});
+                break;
+            case operation_kind::backward: own.push_back({node.end, -all, 0}); break;
+            case operation_kind::offload:
+                own.push_back({node.start, 0, all});
+                own.push_back({node.end, -all, 0});
+                break;
+            case operation_kind::reload:
+                own.push_back({node.start, all, 0});
+                own.push_back({node.end, 0, -all});
+                break;
+            }
+        }
+        for (const rank r : p_.graph.all_ranks()) {
+            auto& own = changes[r];
+            std::sort(own.begin(), own.end(), [](const change& a, const change& b) { return a.instant < b.instant; });
+            std::int64_t device = 0;
+            std::int64_t host = 0;
+            for (std::size_t i = 0; i < own.size(); ++i) {
+                device += own[i].device;
+                host += own[i].host;
+                if (i + 1 < own.size() && own[i + 1].instant == own[i].instant) continue;
+                capacity_[r] = std::max(capacity_[r], static_cast<std::size_t>(std::max<std::int64_t>(device, 0)));
+                host_capacity_[r] =
+                    std::max(host_capacity_[r], static_cast<std::size_t>(std::max<std::int64_t>(host, 0)));
+            }
+        }
+    }
+
+    [[nodiscard]] program_writer& writer(stage s) { return writers_[p_.rank_of(s).position()]; }
+    [[nodiscard]] cell& cell_of(const operation& op) { return cells_[cell_numbering{p_.graph}(op)]; }
+    [[nodiscard]] std::uint32_t written(const operation& op) const { return written_[number_(op)]; }
+
+    /// What an operation takes from an arena when it starts.
+    [[nodiscard]] std::size_t demand(const operation& op, memory_arena which) const {
+        const auto [kept, freed, added] = stash_[op.stage];
+        const bool on_host = which == memory_arena::host;
+        switch (op.kind) {
+        case operation_kind::forward:
+        case operation_kind::reload: return on_host ? 0 : kept + freed;
+        case operation_kind::backward_input: return on_host ? 0 : added;
+        case operation_kind::offload: return on_host ? kept + freed : 0;
+        case operation_kind::backward_weight:
+        case operation_kind::backward: return 0;
+        }
+        return 0;
+    }
+    static constexpr std::array planned_arenas{memory_arena::device, memory_arena::host};
+
+    [[nodiscard]] bool fits(const plan_node& node) {
+        const auto& op = plan_.operation_of(node).op;
+        for (const auto which : planned_arenas) {
+            auto& arena = writer(op.stage).arena(which);
+            arena.advance(node.start);
+            if (arena.free_bytes() < demand(op, which)) return false;
+        }
+        return true;
+    }
+    /// All ready nodes wait for memory: times that differ by rounding only, or transfers without duration. The first
+    /// node gets memory that is promised for later, or memory beyond the plan's peak.
+    void make_room(std::vector<std::size_t>& parked) {
+        const auto first = parked.front();
+        parked.erase(parked.begin());
+        const auto& op = plan_.operation_of(plan_.nodes()[first]).op;
+        for (const auto which : planned_arenas) {
+            auto& arena = writer(op.stage).arena(which);
+            const auto needed = demand(op, which);
+            while (arena.free_bytes() < needed && arena.keep_next_promise()) {
+            }
+            if (arena.free_bytes() < needed) arena.grow(needed - arena.free_bytes());
+        }
+        ready_.push(first);
+    }
+
+    void write_operation(const plan_node& node) {
+        const auto op = plan_.operation_of(node).op;
+        auto& w = writer(op.stage);
+        w.arena(memory_arena::message).advance(node.start);
+        instruction i{.kind = is_transfer(op.kind) ? instruction_kind::copy : instruction_kind::compute, .op = op};
+        switch (op.kind) {
+        case operation_kind::forward: prepare_forward(node, w, i); break;
+        case operation_kind::backward_input:
+        case operation_kind::backward: prepare_gradient(node, w, i); break;
+        case operation_kind::backward_weight: prepare_weight(node, w, i); break;
+        case operation_kind::offload:
+        case operation_kind::reload: prepare_transfer(node, w, i); break;
+        }
+        written_[number_(op)] = w.write(i, is_transfer(op.kind) ? w.copy_lane(op.kind) : lane_kind::compute);
+    }
+    void take_input(program_writer& w, instruction& i, const operation& producer) {
+        const bool local = p_.rank_of(producer.stage) == p_.rank_of(i.op.stage);
+        const auto id = (local ? made_ : arrived_)[number_(producer)];
+        w.depend_on(w.program().buffers[id.position()].first_use);
+        i.set(buffer_role::input, id);
+    }
+    void make_output(program_writer& w, instruction& i) {
+        const auto id = w.acquire(memory_arena::message, options_.message_bytes, part_placement::contiguous);
+        made_[number_(i.op)] = id;
+        i.set(buffer_role::output, id);
+    }
+    void take_stash(program_writer& w, cell& c, const stash_bytes& bytes) {
+        if (bytes.kept > 0) c.kept = w.acquire(memory_arena::device, bytes.kept, options_.placement);
+        if (bytes.freed > 0) c.freed = w.acquire(memory_arena::device, bytes.freed, options_.placement);
+    }
+    static void name_stash(const cell& c, instruction& i) {
+        i.set(buffer_role::kept, c.kept);
+        i.set(buffer_role::freed, c.freed);
+    }
+    static void release(program_writer& w, buffer_id id, std::size_t instant) {
+        if (id != no_buffer) w.release(id, instant);
+    }
+
+    void prepare_forward(const plan_node& node, program_writer& w, instruction& i) {
+        const auto& op = i.op;
+        if (!p_.is_first(op.stage)) take_input(w, i, forward(op.stage.previous(), op.microbatch));
+        release(w, i.buffer(buffer_role::input), node.end);
+        take_stash(w, cell_of(op), stash_[op.stage]);
+        name_stash(cell_of(op), i);
+        if (!p_.is_last(op.stage)) make_output(w, i);
+    }
+    void prepare_gradient(const plan_node& node, program_writer& w, instruction& i) {
+        const auto& op = i.op;
+        auto& c = cell_of(op);
+        const auto back = reload_of(op.stage, op.microbatch);
+        w.depend_on(written(plan_.has(back) ? back : forward(op.stage, op.microbatch)));
+        if (!p_.is_last(op.stage)) take_input(w, i, plan_.gradient(op.stage.next(), op.microbatch));
+        const bool splits = op.kind == operation_kind::backward_input;
+        if ((splits || recomputes_[op.stage]) && stash_[op.stage].added > 0)
+            c.added = w.acquire(memory_arena::device, stash_[op.stage].added, options_.placement);
+        name_stash(c, i);
+        i.set(buffer_role::added, c.added);
+        if (recomputes_[op.stage]) write_recomputation(w, i);
+        release(w, i.buffer(buffer_role::input), node.end);
+        release(w, c.freed, node.end);
+        if (!splits) release(w, c.kept, node.end);
+        if (!splits) release(w, c.added, node.end);
+        if (!p_.is_first(op.stage)) make_output(w, i);
+    }
+    /// Waits for what the backward behind it would wait for.
+    static void write_recomputation(program_writer& w, const instruction& before) {
+        instruction i{.kind = instruction_kind::recompute, .op = forward(before.op.stage, before.op.microbatch)};
+        for (const auto role : {buffer_role::kept, buffer_role::freed, buffer_role::added})
+            i.set(role, before.buffer(role));
+        w.write(i, lane_kind::compute);
+    }
+    void prepare_weight(const plan_node& node, program_writer& w, instruction& i) {
+        const auto& c = cell_of(i.op);
+        w.depend_on(written(backward_input(i.op.stage, i.op.microbatch)));
+        i.set(buffer_role::kept, c.kept);
+        i.set(buffer_role::added, c.added);
+        release(w, c.kept, node.end);
+        release(w, c.added, node.end);
+    }
+    void prepare_transfer(const plan_node& node, program_writer& w, instruction& i) {
+        const auto& op = i.op;
+        auto& c = cell_of(op);
+        const auto bytes = stash_[op.stage];
+        const bool leaves = op.kind == operation_kind::offload;
+        w.depend_on(written(leaves ? forward(op.stage, op.microbatch) : offload_of(op.stage, op.microbatch)));
+        if (leaves && bytes.kept + bytes.freed > 0)
+            c.host = w.acquire(memory_arena::host, bytes.kept + bytes.freed, options_.placement);
+        if (!leaves) take_stash(w, c, bytes);
+        name_stash(c, i);
+        i.set(buffer_role::host, c.host);
+        if (leaves) {
+            release(w, c.kept, node.end);
+            release(w, c.freed, node.end);
+        } else {
+            release(w, c.host, node.end);
+        }
+    }
+
+    void write_exchange(const plan_node& node) {
+        const auto& any = plan_.messages()[node.messages.front()];
+        write_parts(node, any.from);
+        write_parts(node, any.to);
+    }
+    /// One rank's end of all messages of the node.
+    void write_parts(const plan_node& node, rank r) {
+        using side_kind = exchange_part::side_kind;
+        auto& w = writers_[r.position()];
+        w.arena(memory_arena::message).advance(node.start);
+        auto& parts = w.program().parts;
+        instruction i{.kind = instruction_kind::exchange, .first_part = static_cast<std::uint32_t>(parts.size())};
+        auto on = lane_kind::compute;
+        for (const auto m : node.messages) {
+            const auto& message = plan_.messages()[m];
+            const auto which = number_(message.produced_by);
+            const auto side = message.from == r ? side_kind::send : side_kind::receive;
+            if (side == side_kind::send) {
+                w.depend_on(written(message.produced_by));
+                parts.push_back({side, message.to, message.produced_by, made_[which]});
+                w.release(made_[which], message.end);
+            } else {
+                arrived_[which] = w.acquire(memory_arena::message, options_.message_bytes, part_placement::contiguous);
+                parts.push_back({side, message.from, message.produced_by, arrived_[which]});
+            }
+            on = w.message_lane(direction_of(message.produced_by), side);
+        }
+        i.parts = static_cast<std::uint32_t>(node.messages.size());
+        w.write(i, on);
+    }
+
+    struct sooner {
+        const plan_graph* plan;
+        bool operator()(std::size_t a, std::size_t b) const {
+            const auto& x = plan->nodes()[a];
+            const auto& y = plan->nodes()[b];
+            return std::tuple{x.start, x.end, !x.is_message(), a} > std::tuple{y.start, y.end, !y.is_message(), b};
+        }
+    };
+
+    const problem& p_;
+    lowering_options options_;
+    plan_graph plan_;
+    operation_numbering<any_graph> number_;
+    per_stage<stash_bytes> stash_;
+    per_stage<std::uint8_t> recomputes_;
+    /// Per operation: the position of its instruction, and where what it hands on is made, and arrives elsewhere.
+    std::vector<std::uint32_t> written_;
+    std::vector<buffer_id> made_;
+    std::vector<buffer_id> arrived_;
+    std::vector<cell> cells_;
+    per_rank<std::size_t> capacity_;
+    per_rank<std::size_t> host_capacity_;
+    std::vector<program_writer> writers_;
+    std::priority_queue<std::size_t, std::vector<std::size_t>, sooner> ready_{sooner{&plan_}};
+};
+
+/// Whether all stashes of a step together can be addressed.
+inline bool is_addressable(const problem& p, const lowering_options& options) {
+    double bytes = 0.0;
+    for (const auto& c : p.costs)
+        bytes += (c.activation + c.weight_stash).value() * options.bytes_per_unit +
+                 2.0 * static_cast<double>(options.alignment);
+    return bytes * static_cast<double>(p.graph.microbatches()) < 0x1p60;
+}
+
+} // namespace detail
+
+OPTPIPE_INLINE outcome<per_rank<rank_program>> lower(const problem& p, const schedule& s,
+                                                     const lowering_options& options) {
+    constexpr std::size_t most_alignment = std::size_t{1} << 20U;
+    OPTPIPE_EXPECT(options.alignment > 0 && options.alignment <= most_alignment, "lower: alignment is 1 to 1 MiB");
+    OPTPIPE_EXPECT(options.bytes_per_unit > 0.0, "lower: a unit of memory has more than 0 bytes");
+    for (const stage recomputed : options.recompute)
+        OPTPIPE_EXPECT(recomputed.position() < p.graph.stages(), "lower: a stage that recomputes doesn't exist");
+    const auto refuse = [](std::string_view sentence) { return detail::not_executable(sentence, 0); };
+    if (!is_valid(p, s)) return refuse("the schedule breaks a rule of the problem; validate says which");
+    if (!detail::is_addressable(p, options)) return refuse("the stashes of a step can't be addressed in bytes");
+    for (const auto grouping : {options.lanes, message_lanes::separate}) {
+        detail::lowering work{p, s, options, grouping};
+        if (!work.write()) continue;
+        auto programs = work.programs();
+        const auto why = work.over_limit(programs);
+        if (why.reason != refusal_reason::does_not_apply) return why;
+        return programs;
+    }
+    return refuse("operations that take no time wait for each other");
+}
+
+} // namespace optpipe
+#endif

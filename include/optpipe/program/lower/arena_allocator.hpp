@@ -1,0 +1,180 @@
+#pragma once
+
+#include "optpipe/program/ir.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <queue>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// Allocates from one block of memory by the lifetimes of a plan. A free block remembers the instruction that freed it,
+/// as the next user has to wait for that one.
+class arena_allocator {
+public:
+    static constexpr std::uint32_t no_instruction = std::numeric_limits<std::uint32_t>::max();
+
+    /// What has been taken, and the instructions that have to be over before.
+    struct taken {
+        std::vector<memory_segment> segments;
+        std::vector<std::uint32_t> after;
+    };
+
+    explicit arena_allocator(std::size_t bytes = 0) : size_{bytes}, free_bytes_{bytes} {
+        if (bytes > 0) free_.push_back({0, bytes, 0, no_instruction});
+    }
+
+    /// The segments become free at `instant`, when the instruction `by` ends.
+    void promise(std::size_t instant, std::uint32_t by, std::vector<memory_segment> segments) {
+        promises_.push({instant, by, std::move(segments)});
+    }
+    /// Releases everything that was promised up to `instant`.
+    void advance(std::size_t instant) {
+        while (!promises_.empty() && promises_.top().instant <= instant)
+            keep_next_promise();
+    }
+    /// False if nothing is promised any more.
+    bool keep_next_promise() {
+        if (promises_.empty()) return false;
+        const auto next = promises_.top();
+        promises_.pop();
+        for (const auto& s : next.segments)
+            give_back({s.offset, s.bytes, next.instant, next.by});
+        return true;
+    }
+    /// Appends memory beyond the plan's peak.
+    void grow(std::size_t bytes) {
+        give_back({size_, bytes, 0, no_instruction});
+        size_ += bytes;
+    }
+
+    [[nodiscard]] std::size_t size() const { return size_; }
+    [[nodiscard]] std::size_t free_bytes() const { return free_bytes_; }
+    /// How much the arena must grow for one segment of `bytes` at its end.
+    [[nodiscard]] std::size_t missing_at_end(std::size_t bytes) const {
+        std::size_t tail = 0;
+        for (std::size_t i = free_.size(); i-- > 0 && free_[i].offset + free_[i].bytes + tail == size_;)
+            tail += free_[i].bytes;
+        return bytes > tail ? bytes - tail : 0;
+    }
+
+    /// One segment; empty if there is none that is long enough.
+    taken take_segment(std::size_t bytes) {
+        const auto best = best_run(bytes);
+        if (best.first == none) return {};
+        taken result;
+        std::size_t missing = bytes;
+        for (std::size_t i = best.first; i <= best.last; ++i)
+            missing -= take_from(i, missing, result);
+        erase_empty();
+        return result;
+    }
+    /// Several segments, longest free first. Contract: there is enough.
+    taken take_pieces(std::size_t bytes) {
+        taken result;
+        while (bytes > 0) {
+            const auto oldest = std::min_element(free_.begin(), free_.end(), [](const block& a, const block& b) {
+                return std::pair{a.since, b.bytes} < std::pair{b.since, a.bytes};
+            });
+            bytes -= take_from(static_cast<std::size_t>(oldest - free_.begin()), bytes, result);
+            erase_empty();
+        }
+        return result;
+    }
+
+private:
+    static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+
+    struct block {
+        std::size_t offset;
+        std::size_t bytes;
+        std::size_t since;
+        std::uint32_t by;
+    };
+    struct promised {
+        std::size_t instant;
+        std::uint32_t by;
+        std::vector<memory_segment> segments;
+        friend bool operator<(const promised& a, const promised& b) {
+            return std::pair{a.instant, a.by} > std::pair{b.instant, b.by};
+        }
+    };
+    /// Free blocks side by side that hold enough.
+    struct run {
+        std::size_t first = none;
+        std::size_t last = none;
+        std::size_t left_over = 0;
+        std::size_t since = 0;
+        /// An exact fit leaves no fragments; one that has been free for longer needs no wait.
+        [[nodiscard]] bool better_than(const run& other) const {
+            if (other.first == none) return true;
+            if ((left_over == 0) != (other.left_over == 0)) return left_over == 0;
+            return std::pair{since, left_over} < std::pair{other.since, other.left_over};
+        }
+    };
+
+    [[nodiscard]] run best_run(std::size_t bytes) const {
+        run best;
+        for (std::size_t first = 0; first < free_.size(); ++first) {
+            std::size_t length = 0;
+            std::size_t since = 0;
+            for (std::size_t last = first; last < free_.size(); ++last) {
+                if (free_[last].offset != free_[first].offset + length) break;
+                length += free_[last].bytes;
+                since = std::max(since, free_[last].since);
+                if (length < bytes) continue;
+                if (const run candidate{first, last, length - bytes, since}; candidate.better_than(best))
+                    best = candidate;
+                break;
+            }
+        }
+        return best;
+    }
+    std::size_t take_from(std::size_t at, std::size_t most, taken& result) {
+        auto& from = free_[at];
+        const auto bytes = std::min(most, from.bytes);
+        auto& segments = result.segments;
+        if (!segments.empty() && segments.back().offset + segments.back().bytes == from.offset)
+            segments.back().bytes += bytes;
+        else
+            segments.push_back({from.offset, bytes});
+        if (from.by != no_instruction) result.after.push_back(from.by);
+        from.offset += bytes;
+        from.bytes -= bytes;
+        free_bytes_ -= bytes;
+        return bytes;
+    }
+    void erase_empty() {
+        free_.erase(std::remove_if(free_.begin(), free_.end(), [](const block& b) { return b.bytes == 0; }),
+                    free_.end());
+    }
+    void give_back(const block& b) {
+        free_bytes_ += b.bytes;
+        const auto after =
+            std::find_if(free_.begin(), free_.end(), [&](const block& other) { return other.offset > b.offset; });
+        const auto at = free_.insert(after, b) - free_.begin();
+        join(static_cast<std::size_t>(at));
+        if (at > 0) join(static_cast<std::size_t>(at) - 1);
+    }
+    /// Merges with the next one, if both are free since the same instant.
+    void join(std::size_t at) {
+        if (at + 1 >= free_.size()) return;
+        auto& a = free_[at];
+        const auto& b = free_[at + 1];
+        if (a.offset + a.bytes != b.offset || a.since != b.since || a.by != b.by) return;
+        a.bytes += b.bytes;
+        free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+    }
+
+    std::size_t size_;
+    std::size_t free_bytes_;
+    std::vector<block> free_;
+    std::priority_queue<promised> promises_;
+};
+
+} // namespace optpipe::detail

@@ -1,0 +1,42 @@
+#pragma once
+
+#include "optpipe/core/index.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace optpipe {
+
+/// How many lanes carry a rank's messages.
+enum class message_lanes : std::uint8_t {
+    separate,      ///< sends and receives of each direction: four. Nothing waits but for its own kind
+    per_direction, ///< activations, gradients: two, as with two communicators
+    single,        ///< all on one, where several at once aren't safe
+};
+
+/// Whether a part of a stash may be split into segments.
+enum class part_placement : std::uint8_t {
+    exact,      ///< it may, where otherwise more than the plan's peak would be needed
+    contiguous, ///< it may not; fragmentation comes on top of the plan's peak
+};
+
+struct lowering_options {
+    /// What one unit of the problem's memory is.
+    double bytes_per_unit = 1e9;
+    /// Sizes are rounded up to multiples of it, at most 1 MiB.
+    std::size_t alignment = 1;
+    /// Of an activation between two stages, and of a gradient.
+    std::size_t message_bytes = 0;
+    message_lanes lanes = message_lanes::separate;
+    part_placement placement = part_placement::exact;
+    /// Whether each stage has an optimizer's step at the end.
+    bool update = false;
+    /// Stages that stash little in F and make the rest again right before I or B, as soon as those could begin. To the
+    /// plan that is a part of the backward: `backward_input` includes its time, and what is made again is held from
+    /// there until W ends, which is what weight_stash beyond activation means. With B a plan counts no memory for it;
+    /// there it comes on top of the plan's peak.
+    std::vector<stage> recompute{};
+};
+
+} // namespace optpipe

@@ -1,0 +1,175 @@
+#pragma once
+
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/program/lower/instants.hpp"
+#include "optpipe/program/lower/options.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
+#include "optpipe/schedule/rules/transfer_resources.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// The output of `produced_by` for another rank, and when it is sent by the plan.
+struct planned_message {
+    operation produced_by{};
+    operation consumed_by{};
+    rank from{};
+    rank to{};
+    std::size_t start = 0;
+    std::size_t end = 0;
+};
+
+/// A node that is issued at once: an operation, or one or two messages. Times are instants.
+struct plan_node {
+    static constexpr std::size_t not_an_operation = std::numeric_limits<std::size_t>::max();
+    std::size_t start = 0;
+    std::size_t end = 0;
+    std::size_t operation = not_an_operation;
+    std::vector<std::size_t> messages;
+    [[nodiscard]] bool is_message() const { return operation == not_an_operation; }
+};
+
+/// The operations of a valid schedule and the messages between them, with all precedences.
+class plan_graph {
+public:
+    plan_graph(const problem& p, const schedule& s, message_lanes lanes)
+        : problem_{&p}, operations_{s.operations.begin(), s.operations.end()}, number_{p.graph},
+          node_of_(number_.size(), nothing), slack_{time_slack(p, s)}, instant_{all_times(p, s), slack_} {
+        std::sort(operations_.begin(), operations_.end(), starts_before);
+        for (std::size_t i = 0; i < operations_.size(); ++i) {
+            const auto& timed = operations_[i];
+            node_of_[number_(timed.op)] = i;
+            nodes_.push_back({instant_(timed.start), instant_(timed.end), i, {}});
+        }
+        collect_messages();
+        add_message_nodes(lanes);
+        successors_.resize(nodes_.size());
+        add_data_edges();
+        add_lane_edges();
+    }
+
+    [[nodiscard]] const std::vector<plan_node>& nodes() const { return nodes_; }
+    [[nodiscard]] const std::vector<planned_message>& messages() const { return messages_; }
+    [[nodiscard]] const timed_operation& operation_of(const plan_node& n) const { return operations_[n.operation]; }
+    [[nodiscard]] const std::vector<std::size_t>& successors(std::size_t node) const { return successors_[node]; }
+    [[nodiscard]] bool has(const operation& op) const { return node_of_[number_(op)] != nothing; }
+    /// The operation that hands the gradient of this cell to the stage before.
+    [[nodiscard]] operation gradient(stage s, microbatch m) const {
+        return has(backward(s, m)) ? backward(s, m) : backward_input(s, m);
+    }
+
+private:
+    static constexpr std::size_t nothing = std::numeric_limits<std::size_t>::max();
+
+    static std::vector<duration> all_times(const problem& p, const schedule& s) {
+        std::vector<duration> times;
+        for (const auto& [op, start, end] : s.operations) {
+            times.insert(times.end(), {start, end});
+            if (const auto next = consumer_of(p, op)) times.push_back(end + p.hop(op.stage, *next));
+        }
+        return times;
+    }
+
+    void collect_messages() {
+        for (const auto& [op, start, end] : operations_) {
+            const auto next = consumer_of(*problem_, op);
+            if (!next) continue;
+            const auto consumer =
+                op.kind == operation_kind::forward ? forward(*next, op.microbatch) : gradient(*next, op.microbatch);
+            const rank from = problem_->rank_of(op.stage);
+            const rank to = problem_->rank_of(*next);
+            if (from != to)
+                messages_.push_back(
+                    {op, consumer, from, to, instant_(end), instant_(end + problem_->hop(op.stage, *next))});
+        }
+    }
+
+    /// Two messages in opposite directions between the same two ranks go into one exchange where they are on one lane
+    /// at both ends, overlap by the plan, and neither side has to wait longer for the first.
+    [[nodiscard]] bool belong_together(const planned_message& a, const planned_message& b, message_lanes lanes) const {
+        if (a.from != b.to || a.to != b.from) return false;
+        const bool same_lane = lanes == message_lanes::single ||
+                               (lanes == message_lanes::per_direction && a.produced_by.kind == b.produced_by.kind);
+        if (!same_lane || (b.start != a.start && b.start >= a.end)) return false;
+        const auto hop = problem_->p2p(a.from, a.to);
+        const auto& producer = operations_[node_of_[number_(b.produced_by)]];
+        const auto& consumer = operations_[node_of_[number_(a.consumed_by)]];
+        return consumer.start >= producer.end + hop - slack_ && instant_(consumer.start) >= b.start;
+    }
+    void add_message_nodes(message_lanes lanes) {
+        std::map<std::pair<rank, rank>, std::vector<std::size_t>> between;
+        for (std::size_t i = 0; i < messages_.size(); ++i)
+            between[std::minmax(messages_[i].from, messages_[i].to)].push_back(i);
+        for (auto& [pair, own] : between) {
+            std::stable_sort(own.begin(), own.end(),
+                             [&](std::size_t a, std::size_t b) { return messages_[a].start < messages_[b].start; });
+            for (std::size_t i = 0; i < own.size(); ++i) {
+                const auto& first = messages_[own[i]];
+                plan_node node{first.start, first.end, plan_node::not_an_operation, {own[i]}};
+                if (i + 1 < own.size() && belong_together(first, messages_[own[i + 1]], lanes)) {
+                    const auto& second = messages_[own[++i]];
+                    node.messages.push_back(own[i]);
+                    node.start = second.start;
+                    node.end = std::max(first.end, second.end);
+                }
+                nodes_.push_back(std::move(node));
+            }
+        }
+    }
+
+    void add_edge(const operation& before, const operation& after) {
+        if (has(before) && has(after)) successors_[node_of_[number_(before)]].push_back(node_of_[number_(after)]);
+    }
+    /// Between ranks messages are the edges.
+    void add_input_edges(const operation& op) {
+        const bool is_offloaded = has(offload_of(op.stage, op.microbatch));
+        for_each_dependency(*problem_, op, is_offloaded, [&](const operation& before, duration) {
+            if (problem_->rank_of(before.stage) != problem_->rank_of(op.stage)) return;
+            add_edge(is_gradient(before.kind) ? gradient(before.stage, before.microbatch) : before, op);
+        });
+    }
+    void add_data_edges() {
+        for (std::size_t n = operations_.size(); n < nodes_.size(); ++n)
+            for (const auto m : nodes_[n].messages) {
+                successors_[node_of_[number_(messages_[m].produced_by)]].push_back(n);
+                successors_[n].push_back(node_of_[number_(messages_[m].consumed_by)]);
+            }
+        for (const stage s : problem_->graph.all_stages())
+            for (const microbatch m : problem_->graph.all_microbatches()) {
+                const auto back = gradient(s, m);
+                for (const auto& op : {forward(s, m), back, backward_weight(s, m), offload_of(s, m), reload_of(s, m)})
+                    add_input_edges(op);
+            }
+    }
+    void add_lane_edges() {
+        std::vector<std::size_t> last(3 * problem_->graph.ranks(), nothing);
+        for (std::size_t n = 0; n < operations_.size(); ++n) {
+            const auto& op = operations_[n].op;
+            std::size_t lane = 0;
+            if (is_transfer(op.kind)) lane = 1 + copy_engine_of(problem_->transfer, is_inward(op.kind));
+            auto& before = last[3 * problem_->rank_of(op.stage).position() + lane];
+            if (before != nothing) successors_[before].push_back(n);
+            before = n;
+        }
+    }
+
+    const problem* problem_;
+    std::vector<timed_operation> operations_;
+    operation_numbering<any_graph> number_;
+    std::vector<std::size_t> node_of_;
+    duration slack_;
+    plan_instants instant_;
+    std::vector<planned_message> messages_;
+    std::vector<plan_node> nodes_;
+    std::vector<std::vector<std::size_t>> successors_;
+};
+
+} // namespace optpipe::detail

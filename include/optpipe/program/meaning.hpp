@@ -1,0 +1,335 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/program/graph.hpp"
+#include "optpipe/program/ir.hpp"
+#include "optpipe/program/memory.hpp"
+#include "optpipe/program/shape.hpp"
+#include "optpipe/program/write_program.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// Whether programs execute a complete training step with the right buffers. Also determines which exchanges match, and
+/// which instructions depend on each other's buffers.
+class program_meaning {
+public:
+    program_meaning(std::span<const rank_program> programs, std::vector<violation>& found)
+        : programs_{programs}, found_{found}, order_(programs.size()), sends_(programs.size()),
+          receives_(programs.size()) {
+        if (programs.empty() || programs[0].stages == 0 || programs[0].microbatches == 0) return;
+        stages_ = programs[0].stages;
+        microbatches_ = programs[0].microbatches;
+        places_.resize(all_operation_kinds.size() * stages_ * microbatches_);
+        home_.resize(stages_);
+        updates_.resize(stages_);
+        recomputations_.resize(stages_ * microbatches_);
+        for (std::size_t r = 0; r < programs.size(); ++r)
+            for (std::size_t i = 0; i < programs[r].instructions.size(); ++i)
+                enter({r, i});
+        match_messages();
+        if (!found_.empty()) return;
+        const auto some = [](const place& update) { return update.has_value(); };
+        if (std::any_of(updates_.begin(), updates_.end(), some) && !std::all_of(updates_.begin(), updates_.end(), some))
+            found_.push_back({"updates", "some stages have one, others don't"});
+        for (std::size_t s = 0; s < stages_; ++s)
+            for (std::size_t m = 0; m < microbatches_; ++m)
+                check_cell(stage{s}, microbatch{m});
+    }
+
+    [[nodiscard]] const std::vector<std::pair<instruction_place, instruction_place>>& partners() const {
+        return partners_;
+    }
+    /// Besides those from the lifetimes of buffers.
+    [[nodiscard]] std::vector<instruction_pair> order(std::size_t r) const { return order_[r]; }
+
+private:
+    using place = std::optional<instruction_place>;
+    using side_kind = exchange_part::side_kind;
+    struct message_end {
+        instruction_place at;
+        const exchange_part* part;
+    };
+
+    [[nodiscard]] place& place_of(const operation& op) {
+        return places_[(static_cast<std::size_t>(op.kind) * stages_ + op.stage.position()) * microbatches_ +
+                       op.microbatch.position()];
+    }
+    [[nodiscard]] const instruction& at(const instruction_place& i) const {
+        return programs_[i.rank].instructions[i.position];
+    }
+    [[nodiscard]] const program_buffer& buffer(std::size_t r, buffer_id id) const {
+        return programs_[r].buffers[id.position()];
+    }
+    void report(const instruction_place& i, const std::string& reason) {
+        found_.push_back({place_of_instruction(i.rank, i.position), describe(programs_[i.rank], at(i)) + " " + reason});
+    }
+
+    void enter(const instruction_place& i) {
+        const auto& now = at(i);
+        const auto on = programs_[i.rank].lanes[now.lane];
+        if (!belongs(now, on)) report(i, "is on the lane '" + std::string{spelling(on)} + "'");
+        if (now.kind == instruction_kind::exchange) {
+            if (now.parts == 0) report(i, "has no messages");
+            for (std::size_t k = 0; k < now.parts; ++k) {
+                const auto& part = programs_[i.rank].parts[now.first_part + k];
+                auto& ends = part.side == side_kind::send ? sends_ : receives_;
+                ends[i.rank][{part.peer.position(), direction_of(part.message)}].push_back({i, &part});
+            }
+            return;
+        }
+        auto& home = home_[now.op.stage.position()];
+        if (!home) home = i.rank;
+        if (*home != i.rank) report(i, "is of a stage that rank " + std::to_string(*home) + " has");
+        if (now.kind == instruction_kind::update) {
+            auto& update = updates_[now.op.stage.position()];
+            if (update) report(i, "appears twice");
+            update = i;
+            return;
+        }
+        if (now.kind == instruction_kind::recompute) {
+            auto& other = recomputation(now.op.stage, now.op.microbatch);
+            if (now.op.kind != operation_kind::forward) report(i, "is of another kind");
+            if (other) report(i, "appears twice");
+            other = i;
+            return;
+        }
+        if (is_transfer(now.op.kind) != (now.kind == instruction_kind::copy)) report(i, "is of another kind");
+        if (place_of(now.op)) report(i, "appears twice");
+        place_of(now.op) = i;
+    }
+    [[nodiscard]] bool belongs(const instruction& i, lane_kind on) const {
+        switch (on) {
+        case lane_kind::compute:
+            return i.kind == instruction_kind::compute || i.kind == instruction_kind::update ||
+                   i.kind == instruction_kind::recompute;
+        case lane_kind::copy: return i.kind == instruction_kind::copy;
+        case lane_kind::copy_out: return i.kind == instruction_kind::copy && i.op.kind == operation_kind::offload;
+        case lane_kind::copy_in: return i.kind == instruction_kind::copy && i.op.kind == operation_kind::reload;
+        case lane_kind::send_forward:
+        case lane_kind::receive_forward:
+        case lane_kind::send_backward:
+        case lane_kind::receive_backward:
+        case lane_kind::forward:
+        case lane_kind::backward:
+        case lane_kind::communication: return i.kind == instruction_kind::exchange;
+        }
+        return false;
+    }
+
+    void match_messages() {
+        for (std::size_t r = 0; r < programs_.size(); ++r) {
+            for (auto& [key, sent] : sends_[r]) {
+                const auto [peer, way] = key;
+                auto& received = receives_[peer][{r, way}];
+                for (std::size_t k = 0; k < sent.size() || k < received.size(); ++k) {
+                    if (k >= received.size()) {
+                        report(sent[k].at, "has no partner");
+                    } else if (k >= sent.size()) {
+                        report(received[k].at, "has no partner");
+                    } else {
+                        match(sent[k], received[k]);
+                    }
+                }
+            }
+            for (auto& [key, received] : receives_[r])
+                if (sends_[key.first].count({r, key.second}) == 0)
+                    for (const auto& end : received)
+                        report(end.at, "has no partner");
+        }
+    }
+    void match(const message_end& from, const message_end& to) {
+        partners_.emplace_back(from.at, to.at);
+        const auto& made = from.part->message;
+        if ((made.kind != operation_kind::forward && !is_gradient(made.kind)) || !place_of(made))
+            return report(from.at, "sends a value that no instruction produces");
+        if (from.part->message != to.part->message)
+            return report(from.at, "meets " + describe(programs_[to.at.rank], at(to.at)) + " of rank " +
+                                       std::to_string(to.at.rank));
+        const auto& sent = buffer(from.at.rank, from.part->buffer);
+        const auto& received = buffer(to.at.rank, to.part->buffer);
+        if (sent.bytes != received.bytes) report(from.at, "sends another number of bytes than is received");
+        if (received.first_use != to.at.position)
+            report(to.at, "receives into a buffer that another instruction begins");
+        const auto key = std::tuple{from.part->message.stage, from.part->message.kind, from.part->message.microbatch};
+        if (!messages_.try_emplace(key, from, to).second) report(from.at, "sends a message twice");
+    }
+
+    /// Both are there and in this order; only for one rank.
+    void follows(const place& before, const place& after) {
+        if (before && after && before->rank == after->rank)
+            order_[after->rank].emplace_back(before->position, after->position);
+    }
+    void check_cell(stage s, microbatch m) {
+        const auto f = place_of(forward(s, m));
+        const auto i = place_of(backward_input(s, m));
+        const auto w = place_of(backward_weight(s, m));
+        const auto b = place_of(backward(s, m));
+        const auto out = place_of(offload_of(s, m));
+        const auto in = place_of(reload_of(s, m));
+        if (!f || !i == !b || !i != !w || !out != !in) {
+            found_.push_back({"stage " + std::to_string(s.value()) + ", microbatch " + std::to_string(m.value()),
+                              "needs one F, either one B or one I and one W, and OFFLOAD with RELOAD or neither"});
+            return;
+        }
+        const auto back = i ? i : b;
+        follows(f, back);
+        follows(i, w);
+        follows(f, out);
+        follows(out, in);
+        follows(in, back);
+        follows(w ? w : b, updates_[s.position()]);
+        const auto again = recomputation(s, m);
+        follows(in ? in : f, again);
+        follows(again, back);
+        check_stash(*f, *back, w, out, in, again);
+        check_hand_over(*f, s.position() > 0 ? place_of(forward(s.previous(), m)) : std::nullopt,
+                        s.position() + 1 < stages_ ? place_of(forward(s.next(), m)) : std::nullopt);
+        check_hand_over(*back, s.position() + 1 < stages_ ? gradient_of(s.next(), m) : std::nullopt,
+                        s.position() > 0 ? gradient_of(s.previous(), m) : std::nullopt);
+    }
+    [[nodiscard]] place& recomputation(stage s, microbatch m) {
+        return recomputations_[s.position() * microbatches_ + m.position()];
+    }
+    [[nodiscard]] place gradient_of(stage s, microbatch m) {
+        const auto full = place_of(backward(s, m));
+        return full ? full : place_of(backward_input(s, m));
+    }
+
+    [[nodiscard]] std::size_t bytes(const instruction_place& i, buffer_role role) const {
+        const auto id = at(i).buffer(role);
+        return id == no_buffer ? 0 : buffer(i.rank, id).bytes;
+    }
+    /// The buffers of both are the same, or neither has one.
+    void same(const instruction_place& a, const instruction_place& b, buffer_role role) {
+        if (at(a).buffer(role) != at(b).buffer(role)) report(b, "has another stash than it was given");
+    }
+    void in_arena(const instruction_place& i, buffer_role role, memory_arena arena) {
+        const auto id = at(i).buffer(role);
+        if (id != no_buffer && buffer(i.rank, id).arena != arena) report(i, "has a buffer in another arena");
+    }
+    /// It begins the life of the buffer.
+    void begins(const instruction_place& i, buffer_role role) {
+        const auto id = at(i).buffer(role);
+        if (id != no_buffer && buffer(i.rank, id).first_use != i.position)
+            report(i, "fills a buffer that another instruction begins");
+    }
+    void has_none(const instruction_place& i, std::initializer_list<buffer_role> roles) {
+        for (const auto role : roles)
+            if (at(i).buffer(role) != no_buffer) report(i, "has a buffer that it has no use for");
+    }
+
+    void check_stash(const instruction_place& f, const instruction_place& back, const place& w, const place& out,
+                     const place& in, const place& again) {
+        using enum buffer_role;
+        check_sizes(f, w ? bytes(back, added) : 0, w.has_value());
+        for (const auto role : {kept, freed}) {
+            begins(f, role);
+            in_arena(f, role, memory_arena::device);
+            same(in ? *in : f, back, role);
+            if (!out) continue;
+            same(f, *out, role);
+            begins(*in, role);
+            in_arena(*in, role, memory_arena::device);
+            if (bytes(*in, role) != bytes(f, role)) report(*in, "reloads another number of bytes");
+        }
+        if (out) {
+            begins(*out, host);
+            same(*out, *in, host);
+            in_arena(*out, host, memory_arena::host);
+            if (bytes(*out, host) != bytes(f, kept) + bytes(f, freed)) report(*out, "offloads another number of bytes");
+            has_none(*out, {input, output, added});
+            has_none(*in, {input, output, added});
+        }
+        has_none(f, {added, host});
+        has_none(back, {host});
+        if (again) check_recomputation(*again, back);
+        if (!w && !again) return has_none(back, {added});
+        begins(again ? *again : back, added);
+        in_arena(back, added, memory_arena::device);
+        if (!w) return;
+        same(back, *w, kept);
+        same(back, *w, added);
+        has_none(*w, {input, output, freed, host});
+    }
+    void check_recomputation(const instruction_place& again, const instruction_place& back) {
+        using enum buffer_role;
+        for (const auto role : {kept, freed, added})
+            same(again, back, role);
+        has_none(again, {input, output, host});
+    }
+    /// All microbatches of a stage stash the same.
+    void check_sizes(const instruction_place& f, std::size_t for_weight, bool splits) {
+        using enum buffer_role;
+        const auto s = at(f).op.stage;
+        const auto first = place_of(forward(s, microbatch{0}));
+        const auto& usual = first ? *first : f;
+        if (bytes(f, kept) != bytes(usual, kept) || bytes(f, freed) != bytes(usual, freed))
+            report(f, "stashes another number of bytes than the first microbatch");
+        if (!splits) return;
+        if (const auto known = added_.try_emplace(s.position(), for_weight); known.first->second != for_weight)
+            report(f, "is followed by another number of bytes for W than elsewhere");
+    }
+
+    /// What comes from `before`, and goes to `after`; either may be on another rank, or not exist.
+    void check_hand_over(const instruction_place& now, const place& before, const place& after) {
+        using enum buffer_role;
+        const auto in = at(now).buffer(input);
+        const auto out = at(now).buffer(output);
+        in_arena(now, input, memory_arena::message);
+        in_arena(now, output, memory_arena::message);
+        begins(now, output);
+        if ((in != no_buffer) != before.has_value()) report(now, "has an input too many or too few");
+        if ((out != no_buffer) != after.has_value()) report(now, "has an output too many or too few");
+        if (in != no_buffer && before) {
+            if (before->rank == now.rank) {
+                if (at(*before).buffer(output) != in) report(now, "has another input than it was given");
+                follows(before, now);
+            } else if (const auto* message = message_of(at(*before).op);
+                       !message || message->second.at.rank != now.rank || message->second.part->buffer != in) {
+                report(now, "has an input that isn't received");
+            } else {
+                follows(message->second.at, now);
+            }
+        }
+        const bool to_other_rank = after && after->rank != now.rank;
+        const auto* message = message_of(at(now).op);
+        if (to_other_rank != (message != nullptr)) return report(now, "hands on too much or too little");
+        if (to_other_rank && (message->first.at.rank != now.rank || message->first.part->buffer != out))
+            report(now, "has an output that isn't sent");
+    }
+    [[nodiscard]] const std::pair<message_end, message_end>* message_of(const operation& op) const {
+        const auto found = messages_.find({op.stage, op.kind, op.microbatch});
+        return found == messages_.end() ? nullptr : &found->second;
+    }
+
+    using channels = std::map<std::pair<std::size_t, message_direction>, std::vector<message_end>>;
+
+    std::span<const rank_program> programs_;
+    std::vector<violation>& found_;
+    std::size_t stages_ = 0;
+    std::size_t microbatches_ = 0;
+    std::vector<place> places_;
+    std::vector<std::optional<std::size_t>> home_;
+    std::vector<place> updates_;
+    /// Per stage and microbatch.
+    std::vector<place> recomputations_;
+    std::vector<std::vector<instruction_pair>> order_;
+    std::vector<channels> sends_;
+    std::vector<channels> receives_;
+    std::vector<std::pair<instruction_place, instruction_place>> partners_;
+    std::map<std::tuple<stage, operation_kind, microbatch>, std::pair<message_end, message_end>> messages_;
+    std::map<std::size_t, std::size_t> added_;
+};
+
+} // namespace optpipe::detail

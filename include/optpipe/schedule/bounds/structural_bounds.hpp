@@ -1,0 +1,184 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/bounds/memory_area.hpp"
+#include "optpipe/schedule/bounds/one_machine.hpp"
+#include "optpipe/schedule/bounds/propagation.hpp"
+#include "optpipe/schedule/bounds/stash_rounds.hpp"
+#include "optpipe/schedule/bounds/time_windows.hpp"
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <vector>
+
+namespace optpipe {
+
+/// Lower bounds on the objective of every valid schedule, each from the structure of the problem alone; 0 if trivial.
+struct structural_bounds {
+    /// One microbatch through all stages.
+    duration critical_path{};
+    /// All work of one rank, with what must come before and after it.
+    duration device_load{};
+    /// Like it, but before its first gradient a rank can only run as many forwards as fit its memory (Zero Bubble,
+    /// appendix B, for unequal stages, any placement, and with offloading meanwhile).
+    duration warm_up{};
+    /// Memory × lifetime within each rank's window; an activation can be offloaded for its lifetime less both
+    /// transfers.
+    duration memory_area{};
+    /// The same, with the required transfers sharing their links.
+    duration link_capacity{};
+    /// Without offloading, a stage has at most as many microbatches in flight as its rank can hold: they go in rounds.
+    duration stash_rounds{};
+    /// 6m + 6p − 3k − 1 (Controllable Memory, appendix) for v placements with unit passes, k < 2m stashes per rank and
+    /// no offloading.
+    duration v_placement{};
+    /// The least objective that propagation of precedence, one machine per rank, memory and copy engines at the root
+    /// doesn't refute. Only in `strong_bounds_of`.
+    duration propagation{};
+
+    [[nodiscard]] constexpr duration best() const {
+        return std::max(
+            {critical_path, device_load, warm_up, memory_area, link_capacity, stash_rounds, v_placement, propagation});
+    }
+};
+
+namespace detail {
+
+template <pipeline_graph Graph>
+constexpr duration critical_path_bound(const basic_problem<Graph>& p, rank r, const time_windows<Graph>& windows) {
+    duration longest{};
+    for (const stage s : p.graph.all_stages()) {
+        if (p.rank_of(s) != r) continue;
+        const auto last = p.graph.microbatches() - 1;
+        // Of one microbatch: the head of the first and the tail of the last, which nothing else lengthens.
+        longest = std::max(longest, windows.gradient(s).head[0] + p.gradient_time(s) + windows.gradient(s).tail[last]);
+    }
+    return longest;
+}
+
+template <pipeline_graph Graph>
+constexpr duration device_load_bound(const basic_problem<Graph>& p, rank r, const time_windows<Graph>& windows) {
+    std::vector<machine_job> jobs;
+    for (const stage s : p.graph.all_stages()) {
+        if (p.rank_of(s) != r) continue;
+        const auto& c = p.costs[s];
+        for (std::size_t m = 0; m < p.graph.microbatches(); ++m) {
+            jobs.push_back({windows.forward(s).head[m], c.forward, windows.forward(s).tail[m]});
+            jobs.push_back({windows.gradient(s).head[m], p.gradient_time(s), windows.gradient(s).tail[m]});
+            if (p.split_backward)
+                jobs.push_back({windows.weight(s).head[m], c.backward_weight, windows.weight(s).tail[m]});
+        }
+    }
+    return one_machine_bound(std::move(jobs));
+}
+
+/// Until its first gradient starts, at t1, the rank can only do forwards that fit: so it ends no earlier than
+/// t1 + load − (forwards done by t1) + what follows its last operation.
+template <pipeline_graph Graph>
+constexpr duration warm_up_bound(const basic_problem<Graph>& p, rank r, const time_windows<Graph>& windows) {
+    if (p.memory_limit[r].is_unlimited()) return {};
+    duration first_gradient = duration::unlimited();
+    duration head = duration::unlimited();
+    duration last_tail{};
+    duration longest_forward{};
+    duration shortest_way_out = duration::unlimited();
+    auto smallest_stash = memory_size::unlimited();
+    for (std::size_t i = p.graph.stages(); i-- > 0;) {
+        const stage s{i};
+        if (p.rank_of(s) != r) continue;
+        const auto& c = p.costs[s];
+        first_gradient = std::min(first_gradient, windows.gradient(s).head[0]);
+        head = std::min(head, windows.forward(s).head[0]);
+        last_tail = p.split_backward ? duration{} : windows.gradient(s).tail[p.graph.microbatches() - 1];
+        longest_forward = std::max(longest_forward, c.forward);
+        smallest_stash = std::min(smallest_stash, c.activation);
+        if (c.transfer) shortest_way_out = std::min(shortest_way_out, c.transfer->offload);
+    }
+    const auto slack = tolerance{}.at(p.memory_scale());
+    if (smallest_stash <= slack || longest_forward > shortest_way_out) return {};
+    const double stashes = static_cast<double>(static_cast<std::size_t>((p.memory_limit[r] + slack) / smallest_stash));
+    auto done = stashes * longest_forward;
+    if (!shortest_way_out.is_unlimited())
+        done += longest_forward * std::max(0.0, (first_gradient - head) / shortest_way_out);
+    done = std::min(done, first_gradient - head);
+    return first_gradient + p.load(r) - done + last_tail;
+}
+
+template <pipeline_graph Graph> constexpr duration v_placement_bound(const basic_problem<Graph>& p) {
+    const auto ranks = p.graph.ranks();
+    if (ranks < 2 || p.graph.stages() != 2 * ranks || !p.split_backward) return {};
+    const auto& unit = p.costs[stage{0}];
+    memory_size limit{};
+    for (const rank r : p.graph.all_ranks())
+        limit = std::max(limit, p.memory_limit[r]);
+    if (limit.is_unlimited() || unit.activation <= memory_size{}) return {};
+    for (const stage s : p.graph.all_stages()) {
+        const auto& c = p.costs[s];
+        if (p.rank_of(s) != placement::v{}.rank_of(s, ranks) || c != unit) return {};
+        if (c.forward != c.backward_input || c.forward != c.backward_weight || c.weight_stash != c.activation ||
+            c.transfer)
+            return {};
+        if (!p.is_last(s) && (p.hop(s, s.next()) > duration{} || p.hop(s.next(), s) > duration{})) return {};
+    }
+    const double stashes = (limit + tolerance{}.at(p.memory_scale())) / unit.activation;
+    const auto m = p.graph.microbatches();
+    if (stashes >= static_cast<double>(2 * m)) return {}; // before it becomes a count, which can't be as large
+    const auto k = static_cast<std::size_t>(stashes);
+    if (6 * m + 6 * ranks < 3 * k + 1) return {};
+    return static_cast<double>(6 * m + 6 * ranks - 3 * k - 1) * unit.forward;
+}
+
+} // namespace detail
+
+/// The cheap bounds; usable in constant expressions.
+/// O(ranks × stages × microbatches) for `span`, O(stages × microbatches) times a logarithm for `makespan`.
+///
+/// `stop()` is polled between the ranks; what is deduced by then is valid. The first rank is never left out.
+template <pipeline_graph Graph, std::predicate Stop>
+[[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, Stop stop) {
+    structural_bounds bounds;
+    const bool span = p.objective == objective_kind::span;
+    const auto paths = paths_of(p);
+    const auto add = [&](rank r, const time_windows<Graph>& windows) {
+        for (const stage s : p.graph.all_stages())
+            if (p.rank_of(s) == r)
+                bounds.stash_rounds =
+                    std::max(bounds.stash_rounds, detail::stash_rounds_bound(p, s, paths.lifespan[s], windows));
+        bounds.critical_path = std::max(bounds.critical_path, detail::critical_path_bound(p, r, windows));
+        bounds.device_load = std::max(bounds.device_load, detail::device_load_bound(p, r, windows));
+        bounds.warm_up = std::max(bounds.warm_up, detail::warm_up_bound(p, r, windows));
+    };
+    if (span) {
+        for (const rank r : p.graph.all_ranks())
+            if (r.value() == 0 || !stop()) add(r, time_windows<Graph>::of_rank(p, r));
+    } else {
+        const auto windows = time_windows<Graph>::step(p);
+        for (const rank r : p.graph.all_ranks())
+            if (r.value() == 0 || !stop()) add(r, windows);
+    }
+    bounds.v_placement = detail::v_placement_bound(p);
+    if (!stop()) bounds.memory_area = memory_area_bound(p, false);
+    if (!stop()) bounds.link_capacity = memory_area_bound(p, true);
+    return bounds;
+}
+template <pipeline_graph Graph> [[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p) {
+    return bounds_of(p, [] { return false; });
+}
+
+/// All bounds: milliseconds up to 8×16, a second or two for 32 ranks and 128 microbatches. Deterministic.
+template <pipeline_graph Graph> [[nodiscard]] structural_bounds strong_bounds_of(const basic_problem<Graph>& p) {
+    auto bounds = bounds_of(p);
+    if (const auto found = propagation_bound(p, bounds.best()); found > bounds.best()) bounds.propagation = found;
+    return bounds;
+}
+
+#if defined(OPTPIPE_COMPILED) // in the library
+[[nodiscard]] structural_bounds bounds_of(const problem& p);
+[[nodiscard]] structural_bounds strong_bounds_of(const problem& p);
+#endif
+
+} // namespace optpipe

@@ -1,0 +1,146 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+/// One pass over a schedule without transfers: from left to right, each gap takes the first later operation of its rank
+/// that is ready, fits, and keeps the memory within the budget.
+template <pipeline_graph Graph> class gap_filler {
+public:
+    constexpr gap_filler(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
+                         const per_rank<memory_size, Graph::rank_extent>& budget)
+        : p_{p}, budget_{budget}, number_{p.graph}, end_(number_.size(), duration::unlimited()),
+          own_(operations_by_rank(p, s)),
+          kinds_(p.graph.ranks()), time_slack_{time_slack(p, s)}, memory_slack_{tolerance{}.at(p.memory_scale())} {
+        for (const auto& timed : s.operations)
+            end_[number_(timed.op)] = timed.end;
+        for (auto& own : own_)
+            std::sort(own.begin(), own.end(), starts_before);
+        for (const stage at : p.graph.all_stages())
+            kinds_[p.rank_of(at)] += 3;
+    }
+
+    /// Whether anything moved.
+    constexpr bool run() {
+        bool moved = false;
+        for (const rank r : p_.graph.all_ranks())
+            moved |= fill(r);
+        return moved;
+    }
+    constexpr basic_order<Graph> order() const {
+        basic_schedule<Graph> all{p_.graph, {}};
+        for (const auto& own : own_)
+            for (const auto& timed : own)
+                all.operations.push_back(timed);
+        return order_of(all);
+    }
+
+private:
+    constexpr bool fill(rank r) {
+        auto& own = own_[r];
+        bool moved = false;
+        memory_size held{};
+        duration free{};
+        for (std::size_t i = 0; i < own.size(); ++i) {
+            // Before the first operation there is no gap: a rank may start late.
+            if (i > 0 && own[i].start - free > time_slack_) {
+                const auto found = candidate(r, i, free, held);
+                if (found < own.size()) {
+                    pull(own, found, i, free);
+                    moved = true;
+                }
+            }
+            const auto effect = memory_effect_of(p_.costs[own[i].op.stage], own[i].op.kind);
+            held += effect.acquired_at_start;
+            held -= effect.released_at_end;
+            free = own[i].end;
+        }
+        return moved;
+    }
+    /// The first of the operations from the i-th on that can run in the gap before it, of each kind of each stage no
+    /// other than the next. A pipeline is about as deep as three passes per stage: nothing is worth pulling over
+    /// several times that.
+    constexpr std::size_t candidate(rank r, std::size_t i, duration from, memory_size held) const {
+        const auto& own = own_[r];
+        const auto gap = own[i].start - from;
+        const auto last = std::min(own.size(), i + 4 * 3 * p_.graph.stages());
+        std::vector<operation> passed;
+        auto most = held;
+        for (std::size_t j = i; j < last && passed.size() < kinds_[r]; ++j) {
+            const auto& op = own[j].op;
+            const auto effect = memory_effect_of(p_.costs[op.stage], op.kind);
+            const bool first_of_its_kind = std::none_of(passed.begin(), passed.end(), [&](const operation& other) {
+                return other.stage == op.stage && other.kind == op.kind;
+            });
+            if (j > i && first_of_its_kind && own[j].end - own[j].start <= gap + time_slack_ &&
+                ready(op) <= from + time_slack_ && most + effect.acquired_at_start <= budget_[r] + memory_slack_)
+                return j;
+            if (first_of_its_kind) passed.push_back(op);
+            held += effect.acquired_at_start;
+            most = std::max(most, held);
+            held -= effect.released_at_end;
+        }
+        return own.size();
+    }
+    constexpr duration ready(const operation& op) const {
+        return input_time(p_, op, [this](const operation& other) { return end_[number_(other)]; });
+    }
+    constexpr void pull(std::vector<timed_operation>& own, std::size_t from, std::size_t to, duration start) {
+        auto moving = own[from];
+        moving.end = start + (moving.end - moving.start);
+        moving.start = start;
+        end_[number_(moving.op)] = moving.end;
+        for (auto j = from; j > to; --j)
+            own[j] = own[j - 1];
+        own[to] = moving;
+    }
+
+    const basic_problem<Graph>& p_;
+    const per_rank<memory_size, Graph::rank_extent>& budget_;
+    operation_numbering<Graph> number_;
+    std::vector<duration> end_;
+    per_rank<std::vector<timed_operation>> own_;
+    /// F, I and W of each stage of the rank.
+    per_rank<std::size_t, Graph::rank_extent> kinds_;
+    duration time_slack_;
+    memory_size memory_slack_;
+};
+
+} // namespace detail
+
+/// Pulls operations ahead into the gaps of an order without transfers, pass by pass as long as that makes the step
+/// shorter. No rank comes to hold more than its budget by it.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr basic_order<Graph> fill_gaps(const basic_problem<Graph>& p, basic_order<Graph> given,
+                                                     const per_rank<memory_size, Graph::rank_extent>& budget) {
+    constexpr std::size_t most_passes = 6;
+    auto value = duration::unlimited();
+    auto candidate = given;
+    for (std::size_t pass = 0; pass < most_passes; ++pass) {
+        const auto timed = simulate(p, candidate);
+        if (!timed) return given;
+        const auto next = objective_of(p, *time_order(p, candidate));
+        if (next > value) return given;
+        value = next;
+        given = std::move(candidate);
+        detail::gap_filler<Graph> filler{p, *timed, budget};
+        if (!filler.run()) return given;
+        candidate = filler.order();
+    }
+    return given;
+}
+
+} // namespace optpipe

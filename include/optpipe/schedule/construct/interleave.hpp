@@ -1,0 +1,74 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/pipeline/graph.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <cstddef>
+#include <vector>
+
+namespace optpipe {
+
+/// The compute operations of each rank, in the order in which it runs them. Of dynamic extent: gcc 12 can't return an
+/// array of vectors in a constant expression.
+using compute_lanes = per_rank<std::vector<operation>>;
+
+namespace detail {
+
+/// Which operations are done, and so which are ready: dependencies only, no times.
+template <pipeline_graph Graph> class dependency_tracker {
+public:
+    constexpr explicit dependency_tracker(const Graph& g) : stages_{g.stages()}, number_{g}, done_(number_.size(), 0) {}
+
+    constexpr bool ready(const operation& op) const {
+        bool all = true;
+        for_each_input(stages_, op, false, [&](const operation& before) {
+            all = all && (is_gradient(before.kind) && before.stage != op.stage
+                              ? done(before) || done(backward(before.stage, before.microbatch))
+                              : done(before));
+        });
+        return all;
+    }
+    constexpr void finish(const operation& op) { done_[number_(op)] = 1; }
+
+private:
+    constexpr bool done(const operation& op) const { return done_[number_(op)] != 0; }
+
+    std::size_t stages_;
+    operation_numbering<Graph> number_;
+    std::vector<unsigned char> done_; // clang 14 has no constexpr std::vector<bool>
+};
+
+} // namespace detail
+
+/// Merges the lanes of all ranks into one order that respects every dependency. If the lanes wait for each other in
+/// a cycle, `not_executable`, with the rank of one of them and how many of its operations were done.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr outcome<basic_order<Graph>> interleave(const Graph& g, const compute_lanes& lanes) {
+    basic_order<Graph> merged{g, {}};
+    detail::dependency_tracker<Graph> tracker{g};
+    per_rank<std::size_t, Graph::rank_extent> next(g.ranks());
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (const rank r : g.all_ranks())
+            for (; next[r] < lanes[r].size() && tracker.ready(lanes[r][next[r]]); ++next[r]) {
+                tracker.finish(lanes[r][next[r]]);
+                merged.operations.push_back(lanes[r][next[r]]);
+                moved = true;
+            }
+    }
+    for (const rank r : g.all_ranks())
+        if (next[r] < lanes[r].size()) {
+            refusal why;
+            why.reason = refusal_reason::not_executable;
+            why.sentence = "the ranks wait for each other in a cycle";
+            why.rank = r;
+            why.position = next[r];
+            return why;
+        }
+    return merged;
+}
+
+} // namespace optpipe

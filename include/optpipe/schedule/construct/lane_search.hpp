@@ -1,0 +1,128 @@
+#pragma once
+
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/core/random.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/construct/dispatch_search.hpp"
+#include "optpipe/schedule/construct/interleave.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// Local search over the order of the compute operations on each rank: swaps neighbours of which the second waits
+/// for the first only, and keeps swaps that aren't worse. `Complete` makes an order of lanes, or refuses; the lanes
+/// may lack what it adds (weight gradients, say). No transfers.
+template <pipeline_graph Graph, class Complete> class lane_search {
+public:
+    constexpr lane_search(const basic_problem<Graph>& p, Complete complete, best_order<Graph>& best, std::uint64_t seed)
+        : p_{p}, complete_{std::move(complete)}, best_{best}, random_{seed}, number_{p.graph} {}
+
+    /// Offers all that it finds to `best`. Stops after `effort` operations placed, or after many failures. The
+    /// operations placed.
+    constexpr std::size_t run(compute_lanes lanes, std::size_t effort) {
+        constexpr std::size_t max_failures = 1000;
+        constexpr std::size_t whim = 16;
+        spent_ = 0;
+        auto current = evaluate(lanes);
+        auto least = current;
+        for (std::size_t failures = 0; failures < max_failures && spent_ < effort && !exchanges_.empty(); ++failures) {
+            const auto [r, i] = exchanges_[random_.below(exchanges_.size())];
+            auto kept = exchanges_;
+            std::swap(lanes[r][i], lanes[r][i + 1]);
+            const auto next = evaluate(lanes);
+            const bool harmless = next.objective <= current.objective && random_.below(whim) == 0;
+            if (next.objective.is_unlimited() || (next > current && !harmless)) {
+                std::swap(lanes[r][i], lanes[r][i + 1]);
+                exchanges_ = std::move(kept);
+                continue;
+            }
+            current = next;
+            if (next < least) {
+                least = next;
+                failures = 0;
+            }
+        }
+        return spent_;
+    }
+
+private:
+    struct worth {
+        duration objective = duration::unlimited();
+        /// The sum over the ranks of the times that they are engaged: a smaller one leaves room for further swaps.
+        duration engaged{};
+        friend constexpr auto operator<=>(const worth&, const worth&) = default;
+    };
+    struct place {
+        rank on{};
+        std::size_t position = 0;
+    };
+
+    constexpr worth evaluate(const compute_lanes& lanes) {
+        auto completed = complete_(lanes);
+        spent_ += number_.size() / 2;
+        if (!completed) return {};
+        auto simulated = simulate(p_, *completed);
+        if (!simulated) return {};
+        auto timed = *std::move(simulated);
+        find_exchanges(timed, lanes);
+        if (p_.objective == objective_kind::span) postpone_warm_up(p_, timed);
+        const worth result{objective_of(p_, timed), engaged(timed)};
+        if (result.objective < best_.value()) best_.offer(*std::move(completed));
+        return result;
+    }
+    constexpr duration engaged(const basic_schedule<Graph>& s) const {
+        per_rank<duration, Graph::rank_extent> begin(p_.graph.ranks(), duration::unlimited());
+        per_rank<duration, Graph::rank_extent> end(p_.graph.ranks());
+        for (const auto& one : s.operations) {
+            const rank on = p_.rank_of(one.op.stage);
+            begin[on] = std::min(begin[on], one.start);
+            end[on] = std::max(end[on], one.end);
+        }
+        duration sum{};
+        for (const rank on : p_.graph.all_ranks())
+            sum += end[on] - begin[on];
+        return sum;
+    }
+    constexpr void find_exchanges(const basic_schedule<Graph>& s, const compute_lanes& lanes) {
+        exchanges_.clear();
+        std::vector<duration> end(number_.size(), duration::unlimited());
+        for (const auto& one : s.operations)
+            end[number_(one.op)] = one.end;
+        const auto end_of = [&](const operation& op) { return end[number_(op)]; };
+        for (const rank r : p_.graph.all_ranks())
+            for (std::size_t i = 0; i + 1 < lanes[r].size(); ++i) {
+                const auto& first = lanes[r][i];
+                const auto& second = lanes[r][i + 1];
+                const bool in_sequence =
+                    first.stage == second.stage && (first.kind == second.kind || first.microbatch == second.microbatch);
+                if (!in_sequence && input_time(p_, second, end_of) < end_of(first)) exchanges_.push_back({r, i});
+            }
+    }
+    const basic_problem<Graph>& p_;
+    Complete complete_;
+    best_order<Graph>& best_;
+    random_numbers random_;
+    operation_numbering<Graph> number_;
+    std::vector<place> exchanges_{};
+    std::size_t spent_ = 0;
+};
+
+/// The compute operations of an order, rank by rank.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr compute_lanes lanes_of(const basic_problem<Graph>& p, const basic_order<Graph>& o) {
+    compute_lanes lanes(p.graph.ranks());
+    for (const auto& op : o.operations)
+        if (!is_transfer(op.kind)) lanes[p.rank_of(op.stage)].push_back(op);
+    return lanes;
+}
+
+} // namespace optpipe

@@ -1,0 +1,204 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/construct/merge_lanes.hpp"
+#include "optpipe/schedule/construct/offload_placement.hpp"
+#include "optpipe/schedule/construct/offload_repair.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr basic_problem<Graph> without_limits(const basic_problem<Graph>& p) {
+    auto free = p;
+    for (auto& limit : free.memory_limit)
+        limit = memory_size::unlimited();
+    for (auto& limit : free.host_memory_limit)
+        limit = memory_size::unlimited();
+    return free;
+}
+
+/// Looks for the best transfers for a given order of computations: first such that delay nothing, then, where the
+/// memory is too small for these, with computations that wait; placed anew around the times that they then have, as
+/// long as that helps.
+template <pipeline_graph Graph> class offload_search {
+public:
+    constexpr offload_search(const basic_problem<Graph>& p, const cell_flags& may_offload)
+        : p_{p}, may_offload_{may_offload}, keeper_{p, may_offload} {
+        for (const rank r : p.graph.all_ranks())
+            limited_ = limited_ || !p.memory_limit[r].is_unlimited();
+    }
+
+    constexpr void run(const basic_order<Graph>& computations) {
+        run(computations, [] { return false; });
+    }
+    /// `stop()` is polled between attempts; at least one attempt is made.
+    template <std::predicate Stop> constexpr void run(const basic_order<Graph>& computations, Stop stop) {
+        const auto free = without_limits(p_);
+        auto timed = *simulate(free, computations);
+        const auto reached = objective_after_postponing(timed);
+        const auto undelayed = reached + tolerance{}.at(reached);
+        constexpr int most_rounds = 6;
+        for (int round = 0; round < most_rounds; ++round) {
+            round_value_ = duration::unlimited();
+            place(timed, undelayed, stop);
+            if (round_value_.is_unlimited() || best_value_ <= undelayed || is_exhausted() || stop()) return;
+            timed = computations_of(round_schedule_);
+            postpone_warm_up(p_, timed);
+        }
+    }
+    /// The best order; where none fits the memory, the one that exceeds it least. Contract: after a run.
+    [[nodiscard]] constexpr basic_order<Graph> take() && { return best_ ? *std::move(best_) : *std::move(nearest_); }
+    [[nodiscard]] constexpr duration value() const { return best_value_; }
+    [[nodiscard]] constexpr memory_size lack() const { return least_lack_; }
+    /// Operations looked at in all attempts.
+    [[nodiscard]] constexpr std::size_t spent() const { return spent_; }
+
+private:
+    /// A deterministic measure of time.
+    constexpr bool is_exhausted() const {
+        constexpr std::size_t effort = 5'000'000;
+        return spent_ > effort;
+    }
+    constexpr duration objective_after_postponing(basic_schedule<Graph>& timed) const {
+        const auto makespan = objective_of(p_, timed);
+        postpone_warm_up(p_, timed);
+        return p_.objective == objective_kind::span ? objective_of(p_, timed) : makespan;
+    }
+    static constexpr basic_schedule<Graph> computations_of(const basic_schedule<Graph>& s) {
+        basic_schedule<Graph> result{s.graph, {}};
+        for (const auto& timed : s.operations)
+            if (!is_transfer(timed.op.kind)) result.operations.push_back(timed);
+        return result;
+    }
+
+    /// As published, stashes that are back within three round trips stay; all others that can be in time are
+    /// offloaded if that isn't enough. If computations must wait in any case, only the order of a plan counts, not its
+    /// times: a plan slowed down until the engines can do all transfers is better than one that drops some.
+    template <class Stop>
+    constexpr void place(basic_schedule<Graph>& computations, duration undelayed, const Stop& stop) {
+        std::sort(computations.operations.begin(), computations.operations.end(), starts_before);
+        const auto attempt = [&](const offload_placer<Graph>& placer, const basic_schedule<Graph>& around,
+                                 const offload_placement& how) {
+            offer(merged(around, placer.run(how)));
+            return is_exhausted() || stop() || (limited_ && best_value_ <= undelayed);
+        };
+        const offload_placer<Graph> placer{p_, may_offload_, computations};
+        for (const double round_trips : {3.0, 1.0})
+            for (const bool in_slots : {true, false})
+                if (attempt(placer, computations, {in_slots, round_trips, 1})) return;
+        if (!limited_) return;
+        // No plan: only the memory decides what must be offloaded.
+        offer(computations);
+        for (const double factor : {1.15, 2.0, 1.4, 3.0, 1.05}) {
+            const auto slow = slowed_down(computations, factor);
+            const offload_placer<Graph> slow_placer{p_, may_offload_, slow};
+            for (const bool in_slots : {true, false})
+                if (attempt(slow_placer, slow, {in_slots, 1.0, 1})) return;
+        }
+        for (const std::size_t every : {2UL, 3UL})
+            for (const bool in_slots : {true, false})
+                if (attempt(placer, computations, {in_slots, 1.0, every})) return;
+    }
+
+    static constexpr basic_schedule<Graph> slowed_down(basic_schedule<Graph> s, double factor) {
+        for (auto& timed : s.operations) {
+            timed.start = factor * timed.start;
+            timed.end = factor * timed.end;
+        }
+        return s;
+    }
+    static constexpr basic_schedule<Graph> merged(const basic_schedule<Graph>& computations,
+                                                  const std::vector<timed_operation>& transfers) {
+        basic_schedule<Graph> result{computations.graph, {}};
+        result.operations.reserve(computations.operations.size() + transfers.size());
+        auto next = transfers.begin();
+        for (const auto& timed : computations.operations) {
+            for (; next != transfers.end() && starts_before(*next, timed); ++next)
+                result.operations.push_back(*next);
+            result.operations.push_back(timed);
+        }
+        for (; next != transfers.end(); ++next)
+            result.operations.push_back(*next);
+        return result;
+    }
+
+    constexpr void offer(const basic_schedule<Graph>& planned) {
+        per_rank<std::vector<operation>> lanes(p_.graph.ranks());
+        basic_order<Graph> as_planned{p_.graph, {}};
+        for (const auto& timed : planned.operations) {
+            lanes[p_.rank_of(timed.op.stage)].push_back(timed.op);
+            as_planned.operations.push_back(timed.op);
+        }
+        const auto peak = limited_ ? memory_size{} : largest_peak(planned);
+        evaluate(std::move(as_planned), peak);
+        const auto before = lanes;
+        for (const rank r : p_.graph.all_ranks())
+            keeper_.run(r, lanes[r]);
+        if (!(lanes == before)) evaluate(lane_merger<Graph>{p_.graph, lanes, planned}.run(), peak);
+    }
+    constexpr memory_size largest_peak(const basic_schedule<Graph>& planned) const {
+        const auto peaks = measure(p_, planned).peak_memory;
+        return *std::max_element(peaks.begin(), peaks.end());
+    }
+    /// Of equal objectives the lower planned peak counts, where no limit says what is enough.
+    constexpr void evaluate(basic_order<Graph> candidate, memory_size peak) {
+        spent_ += candidate.operations.size();
+        auto timed = time_order(p_, candidate);
+        if (!timed) {
+            consider_nearest(std::move(candidate), timed.why());
+            return;
+        }
+        const auto value = objective_of(p_, *timed);
+        if (value < round_value_) {
+            round_value_ = value;
+            round_schedule_ = *std::move(timed);
+        }
+        const auto slack = tolerance{}.at(value);
+        if (best_ && (value > best_value_ + slack || (value >= best_value_ - slack && peak >= best_peak_))) return;
+        best_ = std::move(candidate);
+        best_value_ = value;
+        best_peak_ = peak;
+    }
+
+    /// An order within the host memory is better than any that exceeds it.
+    constexpr void consider_nearest(basic_order<Graph> candidate, const refusal& why) {
+        const bool keeps_host = why.reason == refusal_reason::over_memory;
+        const auto lack = why.needed - why.limit;
+        if (nearest_ &&
+            (nearest_keeps_host_ > keeps_host || (nearest_keeps_host_ == keeps_host && lack >= least_lack_)))
+            return;
+        least_lack_ = lack;
+        nearest_keeps_host_ = keeps_host;
+        nearest_ = std::move(candidate);
+    }
+
+    const basic_problem<Graph>& p_;
+    const cell_flags& may_offload_;
+    memory_keeper<Graph> keeper_;
+    bool limited_ = false;
+    std::size_t spent_ = 0;
+    std::optional<basic_order<Graph>> best_{};
+    duration best_value_ = duration::unlimited();
+    memory_size best_peak_{};
+    basic_schedule<Graph> round_schedule_{};
+    duration round_value_ = duration::unlimited();
+    std::optional<basic_order<Graph>> nearest_{};
+    bool nearest_keeps_host_ = false;
+    memory_size least_lack_ = memory_size::unlimited();
+};
+
+} // namespace detail
+} // namespace optpipe

@@ -1,0 +1,69 @@
+#pragma once
+
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/schedule/construct/transfer_pair.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// The slots of the ranks on one link, all of the longest transfer's length. Each rank's repeat with one period: one
+/// for an offload, one for a reload. No two that the engines and the link forbid to overlap do.
+struct slot_pattern {
+    duration length{};
+    std::size_t members = 1;
+    bool one_engine = true;
+    bool half_duplex = false;
+
+    [[nodiscard]] constexpr duration period() const {
+        const auto slots = half_duplex ? 2 * members : one_engine ? std::max<std::size_t>(2, members) : members;
+        return static_cast<double>(slots) * length;
+    }
+    [[nodiscard]] constexpr duration offload_phase(std::size_t member) const {
+        return static_cast<double>(half_duplex ? 2 * member : member) * length;
+    }
+    /// On a link of full duplex a rank reloads while its neighbour offloads.
+    [[nodiscard]] constexpr duration reload_phase(std::size_t member) const {
+        if (half_duplex) return offload_phase(member) + length;
+        if (!one_engine) return offload_phase(member);
+        return static_cast<double>((member + 1) % std::max<std::size_t>(2, members)) * length;
+    }
+};
+
+/// `std::floor`, which isn't constexpr.
+constexpr double rounded_down(double value) {
+    const auto truncated = static_cast<double>(static_cast<long long>(value));
+    return truncated > value ? truncated - 1.0 : truncated;
+}
+
+/// Places transfers as PipeOffload does (Wan et al., 2025, section 5): every rank alternates between a slot for an
+/// offload and one for a reload. Offloads take the first slot after their forward, reloads the last before their
+/// gradient; slots may stay empty. Slots begin when the first stash may leave. What collides isn't in time.
+/// Contract: transfers that take time.
+inline constexpr void place_in_slots(const slot_pattern& pattern, std::vector<transfer_pair>& transfer_pairs,
+                                     duration slack) {
+    const auto period = pattern.period();
+    std::sort(transfer_pairs.begin(), transfer_pairs.end(),
+              [](const transfer_pair& a, const transfer_pair& b) { return a.leaves < b.leaves; });
+    const auto origin = transfer_pairs.empty() ? duration{} : transfer_pairs.front().leaves;
+    std::vector<double> next(pattern.members, 0.0);
+    for (auto& t : transfer_pairs) {
+        const auto phase = origin + pattern.offload_phase(t.member);
+        next[t.member] = std::max(next[t.member], -rounded_down((phase + slack - t.leaves) / period));
+        t.offload_start = phase + next[t.member] * period;
+        next[t.member] += 1.0;
+    }
+    std::sort(transfer_pairs.begin(), transfer_pairs.end(),
+              [](const transfer_pair& a, const transfer_pair& b) { return a.due > b.due; });
+    std::vector<duration> free_from(pattern.members, duration::unlimited());
+    for (auto& t : transfer_pairs) {
+        const auto phase = origin + pattern.reload_phase(t.member);
+        const auto latest = std::min(t.due - t.reload, free_from[t.member] - period) + slack;
+        t.reload_start = phase + rounded_down((latest - phase) / period) * period;
+        free_from[t.member] = t.reload_start;
+    }
+}
+
+} // namespace optpipe::detail

@@ -1,0 +1,142 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/construct/interleave.hpp"
+#include "optpipe/schedule/construct/lane_builder.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// How weight gradients are inserted between the forwards and input gradients of a rank.
+struct weight_filling {
+    /// A weight gradient goes into a gap that holds this share of it.
+    double share = 1.0;
+    /// Of the longest idle time of any rank so far, a rank doesn't fill a gap as long as it has idled less itself.
+    bool spare_the_idle = false;
+    friend constexpr bool operator==(const weight_filling&, const weight_filling&) = default;
+};
+
+namespace detail {
+
+/// Simulates lanes of F and I and inserts each W, in FIFO order, where its rank waits for an input or needs its memory.
+template <pipeline_graph Graph> class weight_filler {
+public:
+    constexpr weight_filler(const basic_problem<Graph>& p, const per_rank<memory_size, Graph::rank_extent>& budget,
+                            weight_filling how)
+        : p_{p}, budget_{budget}, how_{how}, slack_{tolerance{}.at(p.memory_scale())}, ends_{p.graph},
+          own_(p.graph.ranks()) {
+        result_.graph = p.graph;
+        result_.operations.reserve(3 * p.graph.stages() * p.graph.microbatches());
+    }
+
+    constexpr outcome<basic_order<Graph>> run(const compute_lanes& lanes) {
+        for (const rank r : p_.graph.all_ranks())
+            for (std::size_t i = 0; i < lanes[r].size(); ++i)
+                if (lanes[r][i].kind == operation_kind::backward_weight) own_[r].named_to = i;
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (const rank r : p_.graph.all_ranks())
+                for (auto& own = own_[r]; own.next < lanes[r].size(); ++own.next, moved = true) {
+                    const auto& op = lanes[r][own.next];
+                    if (op.kind == operation_kind::backward_weight) {
+                        if (own.has_weight()) put_weight(r);
+                        own.named_from = std::min(own.named_from, own.next);
+                        continue;
+                    }
+                    const auto ready = input_time(p_, op, ends_);
+                    if (ready.is_unlimited()) break;
+                    if (!put(r, op, ready)) return over_memory(r, op);
+                }
+        }
+        for (const rank r : p_.graph.all_ranks()) {
+            if (own_[r].next < lanes[r].size()) return in_a_cycle(r);
+            while (own_[r].has_weight())
+                put_weight(r);
+        }
+        return std::move(result_);
+    }
+
+private:
+    struct state : lane_builder {
+        std::size_t next = 0;
+        /// From the first to the last weight gradient that the lane names.
+        std::size_t named_from = dynamic;
+        std::size_t named_to = 0;
+    };
+
+    constexpr duration spare(const state& own) const {
+        return how_.spare_the_idle ? longest_idle(own_) - own.idle : duration{};
+    }
+    constexpr bool put(rank r, const operation& op, duration ready) {
+        auto& own = own_[r];
+        const bool named = own.next > own.named_from && own.next < own.named_to;
+        while (own.has_weight() && !named) {
+            const auto length = duration_of(p_, own.first_weight());
+            const auto gap = ready - own.clock;
+            if (gap < how_.share * length || (gap < length && gap <= spare(own)) || gap <= duration{}) break;
+            put_weight(r);
+        }
+        const auto effect = memory_effect_of(p_.costs[op.stage], op.kind);
+        while (own.held + effect.acquired_at_start > budget_[r] + slack_) {
+            if (!own.has_weight()) return false;
+            put_weight(r);
+        }
+        append(own, op, ready);
+        return true;
+    }
+    constexpr void put_weight(rank r) {
+        auto& own = own_[r];
+        append(own, own.take_weight(), {});
+    }
+    constexpr void append(state& own, const operation& op, duration ready) {
+        own.append(p_, op, ready);
+        ends_.set(op, own.clock);
+        result_.operations.push_back(op);
+    }
+    constexpr refusal over_memory(rank r, const operation& op) const {
+        refusal why;
+        why.reason = refusal_reason::over_memory;
+        why.rank = r;
+        why.needed = own_[r].held + memory_effect_of(p_.costs[op.stage], op.kind).acquired_at_start;
+        why.limit = budget_[r];
+        return why;
+    }
+    constexpr refusal in_a_cycle(rank r) const {
+        refusal why;
+        why.reason = refusal_reason::not_executable;
+        why.sentence = "the ranks wait for each other in a cycle";
+        why.rank = r;
+        why.position = own_[r].next;
+        return why;
+    }
+
+    const basic_problem<Graph>& p_;
+    const per_rank<memory_size, Graph::rank_extent>& budget_;
+    weight_filling how_;
+    memory_size slack_;
+    known_ends ends_;
+    per_rank<state> own_;
+    basic_order<Graph> result_{};
+};
+
+} // namespace detail
+
+/// The order that runs each rank's forwards and input gradients as given, with the weight gradients where the rank
+/// would otherwise wait for an input or would hold more than its budget. `over_memory` if that isn't possible.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr outcome<basic_order<Graph>>
+fill_with_weights(const basic_problem<Graph>& p, const compute_lanes& lanes,
+                  const per_rank<memory_size, Graph::rank_extent>& budget, weight_filling how = {}) {
+    return detail::weight_filler<Graph>{p, budget, how}.run(lanes);
+}
+
+} // namespace optpipe

@@ -1,0 +1,106 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// How long things of one kind took, planned and measured: sums over all of them.
+struct time_difference {
+    std::size_t count = 0;
+    duration planned{};
+    duration measured{};
+    /// The most that one of them took longer than planned; below 0 where all were faster.
+    duration worst{};
+
+    /// How much longer one of them took on average.
+    [[nodiscard]] constexpr duration mean() const {
+        return count == 0 ? duration{} : (measured - planned) / static_cast<double>(count);
+    }
+    constexpr void add(duration expected, duration took) {
+        worst = count == 0 ? took - expected : std::max(worst, took - expected);
+        ++count;
+        planned += expected;
+        measured += took;
+    }
+};
+
+/// The same for the operations of one kind.
+struct kind_difference : time_difference {
+    operation_kind kind{};
+    /// The most that one of them started later than planned; below 0 where all were early.
+    duration latest{};
+};
+
+/// Differences per kind over the operations that both schedules have; kinds without any are left out. O(n) for n
+/// operations and a table of the graph's size.
+[[nodiscard]] inline std::vector<kind_difference> compare_kinds(const schedule& planned, const schedule& measured) {
+    const operation_numbering<any_graph> number{planned.graph};
+    std::vector<const timed_operation*> plan(number.size(), nullptr);
+    for (const auto& timed : planned.operations)
+        if (number.contains(timed.op)) plan[number(timed.op)] = &timed;
+    std::array<kind_difference, all_operation_kinds.size()> sums{};
+    for (const auto& timed : measured.operations) {
+        if (!number.contains(timed.op) || !plan[number(timed.op)]) continue;
+        const auto& expected = *plan[number(timed.op)];
+        auto& sum = sums[static_cast<std::size_t>(timed.op.kind)];
+        const auto late = timed.start - expected.start;
+        sum.kind = timed.op.kind;
+        sum.latest = sum.count == 0 ? late : std::max(sum.latest, late);
+        sum.add(expected.end - expected.start, timed.end - timed.start);
+    }
+    std::vector<kind_difference> result;
+    for (const auto& sum : sums)
+        if (sum.count > 0) result.push_back(sum);
+    return result;
+}
+
+namespace detail {
+
+/// How often a schedule has each operation. Reports those that the graph doesn't have, or that appear twice.
+inline std::vector<bool> operations_in(const schedule& s, const operation_numbering<any_graph>& number,
+                                       std::vector<violation>& found) {
+    std::vector<bool> seen(number.size(), false);
+    for (const auto& [op, start, end] : s.operations) {
+        const auto reason = !number.contains(op) ? ": no such stage or microbatch"
+                            : seen[number(op)]   ? " appears twice"
+                            : start < duration{} ? " starts before 0"
+                            : !(start <= end)    ? " ends before it starts"
+                            : end.is_unlimited() ? " never ends"
+                                                 : "";
+        if (*reason != '\0') found.push_back({"operations", to_string(op) + reason});
+        if (number.contains(op)) seen[number(op)] = true;
+    }
+    return seen;
+}
+
+} // namespace detail
+
+/// Why a schedule can't be a measurement of another: all operations that only one of them has, that appear twice, or
+/// that have invalid times. Durations and order may differ.
+[[nodiscard]] inline std::vector<violation> measurement_violations(const schedule& planned, const schedule& measured) {
+    const operation_numbering<any_graph> number{planned.graph};
+    std::vector<violation> found;
+    const auto seen = detail::operations_in(measured, number, found);
+    std::vector<bool> expected(number.size(), false);
+    for (const auto& timed : planned.operations) {
+        if (!number.contains(timed.op)) continue;
+        expected[number(timed.op)] = true;
+        if (!seen[number(timed.op)]) found.push_back({"operations", to_string(timed.op) + " of the plan is missing"});
+    }
+    for (const auto& timed : measured.operations)
+        if (number.contains(timed.op) && !expected[number(timed.op)])
+            found.push_back({"operations", to_string(timed.op) + " isn't in the plan"});
+    return found;
+}
+
+} // namespace optpipe

@@ -1,0 +1,60 @@
+#pragma once
+
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/postpone_reloads.hpp"
+#include "optpipe/schedule/time/report.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace optpipe {
+
+/// The final times of an order: its earliest ones; for `span` with the warm-up postponed, and with offloading with
+/// warm-up and reloads postponed, so that nothing is held for longer than necessary.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr outcome<basic_schedule<Graph>> time_order(const basic_problem<Graph>& p,
+                                                                  const basic_order<Graph>& given) {
+    auto timed = simulate(p, given);
+    const bool offloads = std::any_of(given.operations.begin(), given.operations.end(),
+                                      [](const operation& op) { return is_transfer(op.kind); });
+    if (!timed || (p.objective == objective_kind::makespan && !offloads)) return timed;
+    auto result = *std::move(timed);
+    postpone_warm_up(p, result);
+    if (offloads) postpone_reloads(p, result);
+    return result;
+}
+
+#if defined(OPTPIPE_COMPILED) // in the library
+[[nodiscard]] outcome<schedule> time_order(const problem& p, const order& given);
+#endif
+
+/// The schedule of a builder within the memory of the problem, or why there is none.
+template <pipeline_graph Graph, class Builder>
+[[nodiscard]] constexpr outcome<basic_schedule<Graph>> build_schedule(const basic_problem<Graph>& p,
+                                                                      const Builder& build) {
+    static_assert(check_schedule_builder<Builder, Graph>());
+    const auto built = build(p);
+    if (!built) return built.why();
+    return time_order(p, *built);
+}
+
+/// A schedule with its measures. `bound`: for the problem, 0 if unknown; one that exceeds the objective by
+/// rounding counts as equal to it. Contract: nothing else does.
+[[nodiscard]] inline schedule_report make_report(const problem& p, std::string method, schedule timed,
+                                                 duration bound = {}) {
+    schedule_report report{std::move(method), std::move(timed), {}, {}};
+    report.measures = measure(p, report.schedule);
+    if (bound <= duration{}) return report;
+    const auto objective = report.measures.objective;
+    const bool holds = bound <= objective + time_slack(p, report.schedule);
+    OPTPIPE_EXPECT(holds, "make_report: the bound is above the objective");
+    report.bound = std::min(bound, objective);
+    return report;
+}
+
+} // namespace optpipe

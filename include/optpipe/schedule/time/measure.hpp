@@ -1,0 +1,183 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace optpipe {
+
+/// Memory in use from `time` on, until the next point.
+struct memory_point {
+    duration time{};
+    memory_size level{};
+    friend constexpr bool operator==(const memory_point&, const memory_point&) = default;
+};
+
+enum class memory_kind { device, host };
+
+namespace detail {
+
+/// The operations of each rank, in the order of the schedule. Of dynamic extent: gcc 12 can't return an array of
+/// vectors in a constant expression.
+template <pipeline_graph Graph>
+constexpr per_rank<std::vector<timed_operation>> operations_by_rank(const basic_problem<Graph>& p,
+                                                                    const basic_schedule<Graph>& s) {
+    per_rank<std::vector<timed_operation>> own(p.graph.ranks());
+    for (const auto& timed : s.operations)
+        own[p.rank_of(timed.op.stage)].push_back(timed);
+    return own;
+}
+
+/// The curve of the rank that has these operations.
+template <pipeline_graph Graph>
+constexpr std::vector<memory_point> curve_of(const basic_problem<Graph>& p, const std::vector<timed_operation>& own,
+                                             memory_kind which, duration slack) {
+    struct change {
+        duration time;
+        memory_size amount;
+    };
+    std::vector<change> changes;
+    const auto add = [&](duration time, memory_size amount) {
+        if (amount != memory_size{}) changes.push_back({time, amount});
+    };
+    const bool device = which == memory_kind::device;
+    for (const auto& timed : own) {
+        const auto effect = memory_effect_of(p.costs[timed.op.stage], timed.op.kind);
+        add(timed.start, device ? effect.acquired_at_start : effect.host_acquired_at_start);
+        add(timed.end, -(device ? effect.released_at_end : effect.host_released_at_end));
+    }
+    std::sort(changes.begin(), changes.end(), [](const change& a, const change& b) {
+        return a.time != b.time ? a.time < b.time : a.amount < b.amount;
+    });
+    std::vector<memory_point> curve;
+    memory_size level{};
+    for (std::size_t i = 0; i < changes.size();) {
+        const auto now = changes[i].time;
+        while (i < changes.size() && changes[i].time <= now + slack)
+            level += changes[i++].amount;
+        curve.push_back({now, level});
+    }
+    return curve;
+}
+
+} // namespace detail
+
+/// The memory of one rank over time. At one instant (within `slack`) what is freed comes before what is
+/// added.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr std::vector<memory_point>
+memory_curve(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, rank r,
+             memory_kind which = memory_kind::device, duration slack = {}) {
+    std::vector<timed_operation> own;
+    for (const auto& timed : s.operations)
+        if (p.rank_of(timed.op.stage) == r) own.push_back(timed);
+    return detail::curve_of(p, own, which, slack);
+}
+
+[[nodiscard]] constexpr memory_size peak_of(const std::vector<memory_point>& curve) {
+    memory_size peak{};
+    for (const auto& point : curve)
+        peak = std::max(peak, point.level);
+    return peak;
+}
+
+/// The measures of a schedule.
+template <auto Ranks> struct measures_by_rank {
+    duration objective{};
+    duration makespan{};
+    /// The longest time that any rank is engaged.
+    duration span{};
+    double bubble_rate = 0.0;
+    per_rank<duration, Ranks> busy{};
+    per_rank<memory_size, Ranks> peak_memory{};
+    per_rank<memory_size, Ranks> peak_host_memory{};
+    std::size_t offloads = 0;
+};
+template <std::size_t Ranks = dynamic> using basic_measures = measures_by_rank<named_extent<Ranks>()>;
+using measures = basic_measures<>;
+
+/// The objective alone, in one pass.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr duration objective_of(const basic_problem<Graph>& p, const basic_schedule<Graph>& s) {
+    per_rank<duration, Graph::rank_extent> first(p.graph.ranks(), duration::unlimited());
+    duration makespan{};
+    for (const auto& timed : s.operations) {
+        if (is_transfer(timed.op.kind)) continue;
+        auto& start = first[p.rank_of(timed.op.stage)];
+        start = std::min(start, timed.start);
+        makespan = std::max(makespan, timed.end);
+    }
+    if (p.objective == objective_kind::makespan) return makespan;
+    duration span{};
+    for (const auto& timed : s.operations)
+        if (!is_transfer(timed.op.kind)) span = std::max(span, timed.end - first[p.rank_of(timed.op.stage)]);
+    return span;
+}
+
+/// The slack for times: relative to the last end, but never to more than the serial time, so that one absurd time
+/// doesn't hide other violations.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr duration time_slack(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
+                                            tolerance t = {}) {
+    duration latest{};
+    for (const auto& timed : s.operations)
+        latest = std::max(latest, timed.end);
+    return t.at(std::min(latest, p.serial_time()));
+}
+
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr basic_measures<Graph::rank_extent> measure(const basic_problem<Graph>& p,
+                                                                   const basic_schedule<Graph>& s, tolerance t = {}) {
+    const auto ranks = p.graph.ranks();
+    basic_measures<Graph::rank_extent> m;
+    m.busy = per_rank<duration, Graph::rank_extent>(ranks);
+    m.peak_memory = per_rank<memory_size, Graph::rank_extent>(ranks);
+    m.peak_host_memory = m.peak_memory;
+    per_rank<duration, Graph::rank_extent> first(ranks, duration::unlimited());
+    per_rank<duration, Graph::rank_extent> last(ranks);
+    const auto own = detail::operations_by_rank(p, s);
+    for (const auto& timed : s.operations) {
+        const rank r = p.rank_of(timed.op.stage);
+        if (timed.op.kind == operation_kind::offload) ++m.offloads;
+        if (is_transfer(timed.op.kind)) continue;
+        m.busy[r] += timed.end - timed.start;
+        first[r] = std::min(first[r], timed.start);
+        last[r] = std::max(last[r], timed.end);
+        m.makespan = std::max(m.makespan, timed.end);
+    }
+    duration busiest{};
+    const auto slack = time_slack(p, s, t);
+    for (const rank r : p.graph.all_ranks()) {
+        busiest = std::max(busiest, m.busy[r]);
+        if (!first[r].is_unlimited()) m.span = std::max(m.span, last[r] - first[r]);
+        m.peak_memory[r] = peak_of(detail::curve_of(p, own[r], memory_kind::device, slack));
+        m.peak_host_memory[r] = peak_of(detail::curve_of(p, own[r], memory_kind::host, slack));
+    }
+    m.objective = p.objective == objective_kind::span ? m.span : m.makespan;
+    m.bubble_rate = m.objective > duration{} ? (m.objective - busiest) / m.objective : 0.0;
+    return m;
+}
+
+/// The most forwards of a rank's stages that await their (last) backward at once, in the order alone: the peak in
+/// stashes of one stage and microbatch, the largest over the ranks. Transfers are not looked at.
+template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t peak_stash(const basic_order<Graph>& given) {
+    per_rank<std::size_t, Graph::rank_extent> held(given.graph.ranks());
+    std::size_t peak = 0;
+    for (const auto& op : given.operations) {
+        auto& now = held[given.graph.rank_of(op.stage)];
+        if (op.kind == operation_kind::forward) peak = std::max(peak, ++now);
+        if (op.kind == operation_kind::backward || op.kind == operation_kind::backward_weight) --now;
+    }
+    return peak;
+}
+
+#if defined(OPTPIPE_COMPILED) // in the library
+[[nodiscard]] measures measure(const problem& p, const schedule& s, tolerance t = {});
+#endif
+
+} // namespace optpipe

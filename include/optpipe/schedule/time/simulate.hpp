@@ -1,0 +1,411 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
+#include "optpipe/schedule/rules/transfer_resources.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+/// Memory of one rank while operations are placed in an order: acquisitions come with rising times, releases in one
+/// queue per lane, each with rising times.
+class memory_ledger {
+public:
+    constexpr memory_ledger() = default;
+    constexpr explicit memory_ledger(memory_size limit) : limit_{limit} {}
+
+    /// The earliest time not before `t`, nor before the last acquisition, at which `amount` fits; unlimited if it never
+    /// will by what has been promised so far.
+    constexpr duration fit(memory_size amount, duration t) {
+        t = std::max(t, last_);
+        while (const release* next = earliest())
+            if (next->time <= t || level_ + amount > limit_) {
+                t = std::max(t, next->time);
+                take(*next);
+            } else {
+                break;
+            }
+        return level_ + amount > limit_ ? duration::unlimited() : t;
+    }
+    constexpr void acquire(memory_size amount, duration t) {
+        level_ += amount;
+        last_ = t;
+    }
+    constexpr void promise(std::size_t which, memory_size amount, duration t) {
+        lanes_[which].queue.push_back({t, amount});
+    }
+
+private:
+    struct release {
+        duration time;
+        memory_size amount;
+    };
+    struct lane {
+        std::vector<release> queue{};
+        std::size_t head = 0;
+    };
+
+    constexpr const release* earliest() const {
+        const release* first = nullptr;
+        for (const auto& l : lanes_)
+            if (l.head < l.queue.size() && (!first || l.queue[l.head].time < first->time)) first = &l.queue[l.head];
+        return first;
+    }
+    constexpr void take(const release& r) {
+        for (auto& l : lanes_)
+            if (l.head < l.queue.size() && &l.queue[l.head] == &r) {
+                level_ -= r.amount;
+                ++l.head;
+                return;
+            }
+    }
+
+    memory_size limit_ = memory_size::unlimited();
+    memory_size level_{};
+    duration last_{};
+    lane lanes_[2]{};
+};
+
+} // namespace detail
+
+/// Places operations one after the other, each as early as the rules (io/README.md) and all that was placed before
+/// allow: inputs, its compute lane, copy engine and link, device and host memory. On every lane, link and memory the
+/// order of the calls is kept. O(1) amortized per operation.
+template <pipeline_graph Graph> class placer {
+public:
+    constexpr explicit placer(const basic_problem<Graph>& p, tolerance t = {})
+        : problem_{&p}, number_{p.graph}, ends_(number_.size(), duration::unlimited()), compute_free_(p.graph.ranks()),
+          engine_free_(2 * p.graph.ranks()), link_free_(2 * p.graph.ranks()) {
+        const auto slack = t.at(p.memory_scale());
+        for (const rank r : p.graph.all_ranks()) {
+            device_.push_back(detail::memory_ledger{p.memory_limit[r] + slack});
+            host_.push_back(detail::memory_ledger{p.host_memory_limit[r] + slack});
+        }
+        result_.graph = p.graph;
+        result_.operations.reserve(5 * p.graph.stages() * p.graph.microbatches());
+    }
+
+    /// Why the operation can't come next; no reason if it can. After an obstacle of memory the placer must not be used
+    /// again.
+    enum class obstacle { none, unknown, twice, input_missing, memory, host_memory };
+
+    constexpr obstacle place(const operation& op) {
+        const auto& p = *problem_;
+        if (!number_.contains(op) || (is_transfer(op.kind) && !p.costs[op.stage].can_offload()))
+            return obstacle::unknown;
+        if (done(op)) return obstacle::twice;
+        const auto ready = ready_time(op);
+        if (ready.is_unlimited()) return obstacle::input_missing;
+
+        const rank r = p.rank_of(op.stage);
+        const auto effect = memory_effect_of(p.costs[op.stage], op.kind);
+        auto start = std::max(ready, lane_free(op, r));
+        if (effect.host_acquired_at_start > memory_size{}) {
+            start = host_[r.position()].fit(effect.host_acquired_at_start, start);
+            if (start.is_unlimited()) return obstacle::host_memory;
+        }
+        if (effect.acquired_at_start > memory_size{}) {
+            start = device_[r.position()].fit(effect.acquired_at_start, start);
+            if (start.is_unlimited()) return obstacle::memory;
+        }
+        commit(op, r, effect, start);
+        return obstacle::none;
+    }
+
+    [[nodiscard]] constexpr bool done(const operation& op) const { return !ends_[number_(op)].is_unlimited(); }
+    /// What an operation waits for that hasn't been placed, or what has been placed and leaves no room for it. For one
+    /// that was `input_missing`.
+    [[nodiscard]] constexpr operation reason_against(const operation& op) const {
+        const auto [s, kind, m] = op;
+        const bool before_gradient = is_gradient(kind) || kind == operation_kind::offload;
+        if ((before_gradient || kind == operation_kind::backward_weight) && done(backward(s, m))) return backward(s, m);
+        if (before_gradient && done(backward_input(s, m))) return backward_input(s, m);
+        for (const auto& needed : inputs_of(op))
+            if (!is_there(needed)) return needed;
+        return op;
+    }
+    /// What an operation waits for, an I meant for either backward of the stage behind.
+    [[nodiscard]] constexpr bounded_vector<operation, 2> inputs_of(const operation& op) const {
+        bounded_vector<operation, 2> inputs;
+        for_each_input(problem_->graph.stages(), op, done(offload_of(op.stage, op.microbatch)),
+                       [&](const operation& before) {
+                           const bool other = before.stage != op.stage && is_gradient(before.kind);
+                           inputs.push_back(other ? gradient_of(before.stage, before.microbatch) : before);
+                       });
+        return inputs;
+    }
+    /// The operations that a stage and microbatch still lack, those first that come first.
+    [[nodiscard]] constexpr bounded_vector<operation, 3> missing_of(stage s, microbatch m) const {
+        bounded_vector<operation, 3> missing;
+        const auto lack = [&](const operation& op) {
+            if (!done(op)) missing.push_back(op);
+        };
+        lack(forward(s, m));
+        if (done(offload_of(s, m))) lack(reload_of(s, m));
+        lack(gradient_of(s, m));
+        if (done(backward_input(s, m))) lack(backward_weight(s, m));
+        return missing;
+    }
+    [[nodiscard]] constexpr const basic_schedule<Graph>& result() const& { return result_; }
+    [[nodiscard]] constexpr basic_schedule<Graph>&& result() && {
+        return static_cast<basic_schedule<Graph>&&>(result_);
+    }
+
+private:
+    constexpr duration gradient_end(stage s, microbatch m) const {
+        return std::min(ends_[number_(backward_input(s, m))], ends_[number_(backward(s, m))]);
+    }
+
+    /// The backward that a stage and microbatch has; where it has none, a full one.
+    constexpr operation gradient_of(stage s, microbatch m) const {
+        return done(backward_input(s, m)) ? backward_input(s, m) : backward(s, m);
+    }
+    constexpr bool is_there(const operation& op) const {
+        return is_gradient(op.kind) ? !gradient_end(op.stage, op.microbatch).is_unlimited() : done(op);
+    }
+
+    /// When its inputs are ready; unlimited while one of them hasn't been placed, and for an operation that isn't
+    /// possible any more: a second gradient, or an offload after the gradient.
+    constexpr duration ready_time(const operation& op) const {
+        const bool is_late = is_gradient(op.kind) || op.kind == operation_kind::offload;
+        if (is_late && !gradient_end(op.stage, op.microbatch).is_unlimited()) return duration::unlimited();
+        if (op.kind == operation_kind::backward_input && !problem_->split_backward) return duration::unlimited();
+        return input_time(
+            *problem_, op, [this](const operation& before) { return ends_[number_(before)]; },
+            done(offload_of(op.stage, op.microbatch)));
+    }
+
+    constexpr duration& engine(const operation& op, rank r) {
+        return engine_free_[copy_engine_of(problem_->transfer, r, is_inward(op.kind))];
+    }
+    constexpr duration& link(const operation& op, rank r) {
+        return link_free_[host_channel_of(problem_->transfer, r, is_inward(op.kind))];
+    }
+    constexpr duration lane_free(const operation& op, rank r) {
+        return is_transfer(op.kind) ? std::max(engine(op, r), link(op, r)) : compute_free_[r];
+    }
+
+    constexpr void commit(const operation& op, rank r, const memory_effect& effect, duration start) {
+        const auto end = start + duration_of(*problem_, op);
+        ends_[number_(op)] = end;
+        const std::size_t lane = is_transfer(op.kind) ? 1 : 0;
+        if (is_transfer(op.kind))
+            engine(op, r) = link(op, r) = end;
+        else
+            compute_free_[r] = end;
+        auto& device = device_[r.position()];
+        auto& host = host_[r.position()];
+        if (effect.acquired_at_start > memory_size{}) device.acquire(effect.acquired_at_start, start);
+        if (effect.released_at_end > memory_size{}) device.promise(lane, effect.released_at_end, end);
+        if (effect.host_acquired_at_start > memory_size{}) host.acquire(effect.host_acquired_at_start, start);
+        if (effect.host_released_at_end > memory_size{}) host.promise(lane, effect.host_released_at_end, end);
+        result_.operations.push_back({op, start, end});
+    }
+
+    const basic_problem<Graph>* problem_;
+    operation_numbering<Graph> number_;
+    std::vector<duration> ends_;
+    per_rank<duration, Graph::rank_extent> compute_free_;
+    std::vector<duration> engine_free_;
+    std::vector<duration> link_free_;
+    std::vector<detail::memory_ledger> device_{};
+    std::vector<detail::memory_ledger> host_{};
+    basic_schedule<Graph> result_{};
+};
+
+/// The peak of each rank if operations wait only for earlier ones of the order: the least limits with which `simulate`
+/// can time the order.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr per_rank<memory_size, Graph::rank_extent>
+memory_needed(const basic_problem<Graph>& p, const basic_order<Graph>& given, memory_kind which = memory_kind::device) {
+    per_rank<memory_size, Graph::rank_extent> level(p.graph.ranks());
+    auto peak = level;
+    for (const auto& op : given.operations) {
+        const rank r = p.rank_of(op.stage);
+        const auto effect = memory_effect_of(p.costs[op.stage], op.kind);
+        const bool device = which == memory_kind::device;
+        level[r] += device ? effect.acquired_at_start : effect.host_acquired_at_start;
+        peak[r] = std::max(peak[r], level[r]);
+        level[r] -= device ? effect.released_at_end : effect.host_released_at_end;
+    }
+    return peak;
+}
+
+namespace detail {
+
+constexpr refusal not_executable(const decltype(refusal::sentence)& sentence, std::size_t position, rank where = {}) {
+    refusal why;
+    why.reason = refusal_reason::not_executable;
+    why.sentence = sentence;
+    why.rank = where;
+    why.position = position;
+    return why;
+}
+
+/// An operation of an order that can't come where it comes.
+template <pipeline_graph Graph>
+constexpr refusal wrong_place(const basic_problem<Graph>& p, const placer<Graph>& so_far, const operation& op,
+                              std::size_t position) {
+    const rank r = p.rank_of(op.stage);
+    const auto name = spelling(op);
+    if (op.kind == operation_kind::backward_input && !p.split_backward)
+        return not_executable({name, " (rank ", r.value(), "): only B may be used, split_backward is false"}, position,
+                              r);
+    const auto other = so_far.reason_against(op);
+    const auto where = p.rank_of(other.stage).value();
+    if (so_far.done(other))
+        return not_executable(
+            {name, " (rank ", r.value(), ") comes after ", spelling(other),
+             op.kind == operation_kind::offload ? ", which frees the stash" : ": either B, or I and W"},
+            position, r);
+    return not_executable(
+        {name, " (rank ", r.value(), ") comes before ", spelling(other), " (rank ", where, "), which it waits for"},
+        position, r);
+}
+
+/// An order that ends too early: names what could have come next.
+template <pipeline_graph Graph>
+constexpr refusal incomplete(const basic_problem<Graph>& p, const placer<Graph>& placed, std::size_t position) {
+    operation next{};
+    std::size_t missing = 0;
+    bool is_found = false;
+    const auto look_at = [&](const operation& op) {
+        ++missing;
+        if (is_found) return;
+        is_found = true;
+        for (const auto& needed : placed.inputs_of(op))
+            is_found = is_found && placed.done(needed);
+        if (is_found) next = op;
+    };
+    for (const stage s : p.graph.all_stages())
+        for (const microbatch m : p.graph.all_microbatches())
+            for (const auto& op : placed.missing_of(s, m))
+                look_at(op);
+    const rank r = p.rank_of(next.stage);
+    const auto [s, kind, m] = next;
+    decltype(refusal::sentence) text{missing, missing == 1 ? " operation is missing: " : " operations are missing, as ",
+                                     spelling(next)};
+    if (kind == operation_kind::backward && p.split_backward)
+        text = {text, " (or ", spelling(backward_input(s, m)), " and ", spelling(backward_weight(s, m)), ")"};
+    text = {text, " on rank ", r.value()};
+    const auto inputs = placed.inputs_of(next);
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+        text = {text, i == 0 ? ", though what it waits for is there: " : " and ", spelling(inputs[i])};
+    return not_executable(text, position, r);
+}
+
+/// A refusal that names the rank that lacks most.
+template <pipeline_graph Graph>
+constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_order<Graph>& given, memory_kind which) {
+    const bool device = which == memory_kind::device;
+    const auto needed = memory_needed(p, given, which);
+    const auto& limits = device ? p.memory_limit : p.host_memory_limit;
+    refusal why;
+    why.reason = device ? refusal_reason::over_memory : refusal_reason::over_host_memory;
+    for (const rank r : p.graph.all_ranks())
+        if (r.value() == 0 || needed[r] - limits[r] > why.needed - why.limit) {
+            why.rank = r;
+            why.needed = needed[r];
+            why.limit = limits[r];
+        }
+    return why;
+}
+
+} // namespace detail
+
+/// Gives an order its earliest times: every operation as early as the rules (io/README.md) allow when each lane, link
+/// and memory keeps the order. Waits for memory where the order says what will free it.
+///
+/// Never later than any valid schedule that starts its operations in this order. An order that lacks operations, has
+/// one twice, or lets one come before what it needs is `not_executable`; one that needs more memory than there is says
+/// which rank lacks how much. O(number of operations).
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr outcome<basic_schedule<Graph>> simulate(const basic_problem<Graph>& p,
+                                                                const basic_order<Graph>& given) {
+    using obstacle = typename placer<Graph>::obstacle;
+    placer<Graph> place{p};
+    std::size_t begun = 0;
+    std::size_t finished = 0;
+    std::size_t offloaded = 0;
+    for (std::size_t i = 0; i < given.operations.size(); ++i) {
+        const auto& op = given.operations[i];
+        switch (place.place(op)) {
+        case obstacle::none: break;
+        case obstacle::unknown:
+            return detail::not_executable({"the problem has no ", spelling(op),
+                                           ": no such stage or microbatch, or a stage that can't be offloaded"},
+                                          i);
+        case obstacle::twice:
+            return detail::not_executable({spelling(op), " (rank ", p.rank_of(op.stage).value(), ") appears twice"}, i,
+                                          p.rank_of(op.stage));
+        case obstacle::input_missing: return detail::wrong_place(p, place, op, i);
+        case obstacle::memory: return detail::memory_refusal(p, given, memory_kind::device);
+        case obstacle::host_memory: return detail::memory_refusal(p, given, memory_kind::host);
+        }
+        begun += op.kind == operation_kind::forward ? 1 : 0;
+        finished += op.kind == operation_kind::backward || op.kind == operation_kind::backward_weight ? 1 : 0;
+        offloaded += op.kind == operation_kind::offload ? 1 : 0;
+        offloaded -= op.kind == operation_kind::reload ? 1 : 0;
+    }
+    const auto all = p.graph.stages() * p.graph.microbatches();
+    if (begun != all || finished != all || offloaded != 0) return detail::incomplete(p, place, given.operations.size());
+    return static_cast<placer<Graph>&&>(place).result();
+}
+
+/// Starts the forwards before each rank's first backward as late as everything after them allows, and changes nothing
+/// else: a rank that starts later is engaged for a shorter time, and holds its stashes for less (PipeOffload does the
+/// same before it places transfers).
+template <pipeline_graph Graph>
+constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Graph>& s) {
+    const operation_numbering<Graph> number{p.graph};
+    std::vector<duration> start_of(number.size(), duration::unlimited());
+    per_rank<duration, Graph::rank_extent> first_backward(p.graph.ranks(), duration::unlimited());
+    for (const auto& timed : s.operations) {
+        start_of[number(timed.op)] = timed.start;
+        auto& first = first_backward[p.rank_of(timed.op.stage)];
+        if (!is_transfer(timed.op.kind) && timed.op.kind != operation_kind::forward)
+            first = std::min(first, timed.start);
+    }
+    std::vector<std::size_t> warm_up;
+    for (std::size_t i = 0; i < s.operations.size(); ++i) {
+        const auto& timed = s.operations[i];
+        if (timed.op.kind == operation_kind::forward && timed.start <= first_backward[p.rank_of(timed.op.stage)])
+            warm_up.push_back(i);
+    }
+    std::sort(warm_up.begin(), warm_up.end(),
+              [&](std::size_t a, std::size_t b) { return starts_before(s.operations[b], s.operations[a]); });
+    auto next_on_lane = first_backward;
+    for (const auto i : warm_up) {
+        auto& timed = s.operations[i];
+        const auto [at, kind, m] = timed.op;
+        const rank r = p.rank_of(at);
+        auto latest_end = next_on_lane[r];
+        for (const auto after : {operation_kind::offload, operation_kind::backward_input, operation_kind::backward})
+            latest_end = std::min(latest_end, start_of[number({at, after, m})]);
+        if (!p.is_last(at))
+            latest_end = std::min(latest_end, start_of[number(forward(at.next(), m))] - p.hop(at, at.next()));
+        const auto length = timed.end - timed.start;
+        if (latest_end > timed.end) {
+            timed.start = latest_end - length;
+            timed.end = latest_end;
+        }
+        start_of[number(timed.op)] = next_on_lane[r] = timed.start;
+    }
+}
+
+#if defined(OPTPIPE_COMPILED) // in the library
+[[nodiscard]] outcome<schedule> simulate(const problem& p, const order& given);
+#endif
+
+} // namespace optpipe

@@ -1,0 +1,302 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/error.hpp"
+#include "optpipe/core/format.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// The rule of a valid schedule (io/README.md) that is broken.
+enum class broken_rule {
+    unknown_operation,
+    cannot_offload,
+    appears_twice,
+    wrong_duration,
+    before_zero,
+    missing_forward,
+    wrong_backward,
+    split_forbidden,
+    lone_transfer,
+    too_early,
+    compute_overlap,
+    engine_overlap,
+    link_overlap,
+    device_memory,
+    host_memory,
+};
+
+/// One broken rule, as numbers. What the fields mean depends on the rule; `describe` puts them into words.
+struct fault {
+    broken_rule rule{};
+    optpipe::rank rank{};
+    operation subject{};
+    operation other{};
+    double is = 0.0;
+    double needed = 0.0;
+    double lag = 0.0;
+    double time = 0.0;
+};
+
+[[nodiscard]] inline std::string describe(const fault& f) {
+    const auto op = to_string(f.subject);
+    const auto is = format_number(f.is, 9);
+    const auto needed = format_number(f.needed, 9);
+    const auto until = to_string(f.other) + " runs until " + needed;
+    const auto cell = "stage " + std::to_string(f.subject.stage.value()) + ", microbatch " +
+                      std::to_string(f.subject.microbatch.value());
+    switch (f.rule) {
+    case broken_rule::unknown_operation: return op + ": no such stage or microbatch";
+    case broken_rule::cannot_offload: return op + ": this stage can't be offloaded";
+    case broken_rule::appears_twice: return op + " appears twice";
+    case broken_rule::wrong_duration: return op + " lasts " + is + ", not " + needed;
+    case broken_rule::before_zero: return op + " starts at " + is + ", before 0";
+    case broken_rule::missing_forward: return op + " is missing";
+    case broken_rule::wrong_backward: return cell + ": needs either B, or I and W";
+    case broken_rule::split_forbidden: return cell + ": only B may be used, split_backward is false";
+    case broken_rule::lone_transfer: return cell + ": OFFLOAD and RELOAD go together";
+    case broken_rule::too_early:
+        return op + " starts at " + is + ", before " + to_string(f.other) + "'s end " + needed +
+               (f.lag > 0.0 ? " plus " + format_number(f.lag, 9) : "");
+    case broken_rule::compute_overlap: return op + " starts at " + is + " while " + until;
+    case broken_rule::engine_overlap: return op + " starts on the copy engine at " + is + " while " + until;
+    case broken_rule::link_overlap: return op + " starts on the host link at " + is + " while " + until;
+    case broken_rule::device_memory:
+        return "holds " + is + " when " + op + " starts at " + format_number(f.time, 9) + ", its limit is " + needed;
+    case broken_rule::host_memory:
+        return "keeps " + is + " on the host when " + op + " starts at " + format_number(f.time, 9) +
+               ", its limit is " + needed;
+    }
+    return {};
+}
+
+namespace detail {
+
+template <pipeline_graph Graph, class Sink> class schedule_checker {
+public:
+    constexpr schedule_checker(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, tolerance t, Sink& sink)
+        : p_{p}, s_{s}, sink_{sink}, number_{p.graph},
+          index_(number_.size(), nothing), slack_{time_slack(p, s, t)}, memory_slack_{t.at(p.memory_scale())} {}
+
+    constexpr void check() {
+        // What follows reads the times of each operation: they must be there, once.
+        if (!check_each()) return;
+        for (const stage s : p_.graph.all_stages())
+            for (const microbatch m : p_.graph.all_microbatches())
+                check_cell(s, m);
+        const auto own = operations_by_rank(p_, s_);
+        for (const rank r : p_.graph.all_ranks())
+            check_compute_lane(own[r]);
+        check_transfer_lanes();
+        for (const rank r : p_.graph.all_ranks()) {
+            check_memory(r, own[r], memory_kind::device, p_.memory_limit[r]);
+            check_memory(r, own[r], memory_kind::host, p_.host_memory_limit[r]);
+        }
+    }
+
+private:
+    static constexpr std::size_t nothing = dynamic;
+
+    constexpr void report(broken_rule rule, const operation& op, double is = 0.0, double needed = 0.0,
+                          const operation& other = {}, double lag = 0.0) {
+        sink_(fault{rule, number_.contains(op) ? p_.rank_of(op.stage) : rank{}, op, other, is, needed, lag, 0.0});
+    }
+    constexpr const timed_operation* find(stage s, operation_kind kind, microbatch m) const {
+        const auto i = index_[number_({s, kind, m})];
+        return i == nothing ? nullptr : &s_.operations[i];
+    }
+    constexpr const timed_operation* gradient(stage s, microbatch m) const {
+        const auto* full = find(s, operation_kind::backward, m);
+        return full ? full : find(s, operation_kind::backward_input, m);
+    }
+
+    constexpr bool check_each() {
+        bool sound = true;
+        for (std::size_t i = 0; i < s_.operations.size(); ++i) {
+            const auto& [op, start, end] = s_.operations[i];
+            if (!number_.contains(op)) {
+                report(broken_rule::unknown_operation, op);
+                sound = false;
+                continue;
+            }
+            auto& entry = index_[number_(op)];
+            if (entry != nothing) {
+                report(broken_rule::appears_twice, op);
+                sound = false;
+            }
+            entry = i;
+            if (start < -slack_) report(broken_rule::before_zero, op, start.value());
+            if (is_transfer(op.kind) && !p_.costs[op.stage].can_offload()) {
+                report(broken_rule::cannot_offload, op);
+                continue;
+            }
+            const auto expected = duration_of(p_, op);
+            const auto length = end - start;
+            if (!(length <= expected + slack_ && length >= expected - slack_))
+                report(broken_rule::wrong_duration, op, length.value(), expected.value());
+        }
+        return sound;
+    }
+
+    constexpr void check_cell(stage s, microbatch m) {
+        const auto* f = find(s, operation_kind::forward, m);
+        const auto* i = find(s, operation_kind::backward_input, m);
+        const auto* w = find(s, operation_kind::backward_weight, m);
+        const auto* b = find(s, operation_kind::backward, m);
+        const auto* out = find(s, operation_kind::offload, m);
+        const auto* in = find(s, operation_kind::reload, m);
+        const auto any = forward(s, m);
+        if (!f) report(broken_rule::missing_forward, any);
+        if ((b != nullptr) == (i != nullptr) || (i != nullptr) != (w != nullptr))
+            report(broken_rule::wrong_backward, any);
+        if (!p_.split_backward && !b) report(broken_rule::split_forbidden, any);
+        if ((out != nullptr) != (in != nullptr)) report(broken_rule::lone_transfer, any);
+
+        const auto* g = gradient(s, m);
+        if (!p_.is_first(s)) after(f, find(s.previous(), operation_kind::forward, m), p_.hop(s.previous(), s));
+        if (!p_.is_last(s)) after(g, gradient(s.next(), m), p_.hop(s.next(), s));
+        after(g, f);
+        after(w, i);
+        after(out, f);
+        after(in, out);
+        after(g, in);
+    }
+    constexpr void after(const timed_operation* later, const timed_operation* earlier, duration lag = {}) {
+        if (!later || !earlier || later->start >= earlier->end + lag - slack_) return;
+        report(broken_rule::too_early, later->op, later->start.value(), earlier->end.value(), earlier->op, lag.value());
+    }
+
+    using lane = std::vector<const timed_operation*>;
+    constexpr void exclusive(broken_rule rule, lane entries) {
+        std::sort(entries.begin(), entries.end(),
+                  [](const timed_operation* a, const timed_operation* b) { return starts_before(*a, *b); });
+        const timed_operation* running = nullptr;
+        for (const auto* next : entries) {
+            if (running && next->start < running->end - slack_)
+                report(rule, next->op, next->start.value(), running->end.value(), running->op);
+            if (!running || next->end > running->end) running = next;
+        }
+    }
+    constexpr void check_compute_lane(const std::vector<timed_operation>& own) {
+        lane compute;
+        for (const auto& timed : own)
+            if (!is_transfer(timed.op.kind)) compute.push_back(&timed);
+        exclusive(broken_rule::compute_overlap, std::move(compute));
+    }
+    /// `lane_of` says which lane a transfer occupies.
+    template <class LaneOf>
+    constexpr void exclusive_transfers(broken_rule rule, const lane& transfers, LaneOf lane_of) {
+        std::vector<lane> lanes(2 * p_.graph.ranks());
+        for (const auto* t : transfers)
+            lanes[lane_of(t->op)].push_back(t);
+        for (auto& l : lanes)
+            exclusive(rule, std::move(l));
+    }
+    constexpr void check_transfer_lanes() {
+        lane transfers;
+        for (const auto& timed : s_.operations)
+            if (is_transfer(timed.op.kind)) transfers.push_back(&timed);
+        const auto& rules = p_.transfer;
+        const auto inward = [](const operation& op) { return op.kind == operation_kind::reload ? std::size_t{1} : 0; };
+        exclusive_transfers(broken_rule::engine_overlap, transfers, [&](const operation& op) {
+            return 2 * p_.rank_of(op.stage).position() + (rules.engines == 2 ? inward(op) : 0);
+        });
+        // A lane that only one rank uses was judged as its copy engine, where that is as strict.
+        std::vector<std::size_t> sharers(p_.graph.ranks(), 0);
+        for (const auto l : rules.link)
+            ++sharers[l];
+        const auto on_link = [&](const timed_operation* t) {
+            return sharers[rules.link[p_.rank_of(t->op.stage)]] > 1 ||
+                   (rules.engines == 2 && rules.duplex == duplex_kind::half);
+        };
+        lane shared;
+        for (const auto* t : transfers)
+            if (on_link(t)) shared.push_back(t);
+        exclusive_transfers(broken_rule::link_overlap, shared, [&](const operation& op) {
+            return 2 * std::size_t{rules.link[p_.rank_of(op.stage)]} +
+                   (rules.duplex == duplex_kind::full ? inward(op) : 0);
+        });
+    }
+
+    constexpr void check_memory(rank r, const std::vector<timed_operation>& own, memory_kind which, memory_size limit) {
+        if (limit.is_unlimited()) return;
+        const auto curve = curve_of(p_, own, which, slack_);
+        const auto peak = peak_of(curve);
+        if (peak <= limit + memory_slack_) return;
+        const auto at =
+            std::find_if(curve.begin(), curve.end(), [&](const memory_point& m) { return m.level == peak; })->time;
+        const bool device = which == memory_kind::device;
+        operation culprit{};
+        for (const auto& timed : own) {
+            if (timed.start < at || timed.start > at + slack_) continue;
+            const auto effect = memory_effect_of(p_.costs[timed.op.stage], timed.op.kind);
+            if ((device ? effect.acquired_at_start : effect.host_acquired_at_start) > memory_size{}) culprit = timed.op;
+        }
+        sink_(fault{device ? broken_rule::device_memory : broken_rule::host_memory,
+                    r,
+                    culprit,
+                    {},
+                    peak.value(),
+                    limit.value(),
+                    0.0,
+                    at.value()});
+    }
+
+    const basic_problem<Graph>& p_;
+    const basic_schedule<Graph>& s_;
+    Sink& sink_;
+    operation_numbering<Graph> number_;
+    std::vector<std::size_t> index_;
+    duration slack_;
+    memory_size memory_slack_;
+};
+
+} // namespace detail
+
+/// Calls `sink(const fault&)` for everything that breaks a rule of io/README.md. Operations that the problem doesn't
+/// have, or that appear twice, hide other violations.
+template <pipeline_graph Graph, class Sink>
+constexpr void for_each_fault(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, Sink sink,
+                              tolerance t = {}) {
+    detail::schedule_checker<Graph, Sink>{p, s, t, sink}.check();
+}
+
+/// Everything that is wrong with a schedule; each names the rank, the operation and the times. Empty: it is valid.
+template <pipeline_graph Graph>
+[[nodiscard]] std::vector<violation> validate(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
+                                              tolerance t = {}) {
+    std::vector<violation> found;
+    for_each_fault(
+        p, s,
+        [&](const fault& f) {
+            const bool placed = f.rule != broken_rule::unknown_operation;
+            found.push_back({placed ? "rank " + std::to_string(f.rank.value()) : "operations", describe(f)});
+        },
+        t);
+    return found;
+}
+
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr bool is_valid(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, tolerance t = {}) {
+    bool sound = true;
+    for_each_fault(
+        p, s, [&](const fault&) { sound = false; }, t);
+    return sound;
+}
+
+#if defined(OPTPIPE_COMPILED) // in the library
+[[nodiscard]] std::vector<violation> validate(const problem& p, const schedule& s, tolerance t = {});
+[[nodiscard]] bool is_valid(const problem& p, const schedule& s, tolerance t = {});
+#endif
+
+} // namespace optpipe

@@ -1,0 +1,173 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/execution/error.hpp"
+#include "optpipe/execution/executor.hpp"
+#include "optpipe/program/ir.hpp"
+#include "optpipe/schedule/operation.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <span>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace optpipe::testing {
+
+struct conformance_options {
+    /// Of each copy and message. Only what goes wrong while a copy is under way is found by its length: all else is
+    /// found whatever the size.
+    std::size_t bytes = std::size_t{4} << 20U;
+    std::size_t rounds = 5;
+    /// While a lane is held, so many things go through another one: enough for what doesn't wait to go wrong.
+    std::size_t chances = 50;
+    /// Ends with an error in a lane, after which the executor is of no use.
+    bool with_error = true;
+    /// Whether all ranks get the error of the one where it began. An executor whose ranks find out by themselves that
+    /// another is gone gives each its own, which names the rank that gets it and what it waited for.
+    bool same_error = true;
+    /// Work that is called when its turn comes may block: lanes are held by work until the checks let go, two of a
+    /// rank's at a time. Not on virtual time, nor with fewer threads than that. Work that is called at once, as that of
+    /// streams, never does.
+    bool work_may_block = true;
+    /// So many moments (`detail::a_moment`) a check waits for what has to happen, before it gives the run up as stuck:
+    /// half a minute where nothing else runs, and longer where threads have to wait for their turn.
+    std::size_t patience = 200'000;
+};
+
+namespace detail {
+
+/// What waits sleeps for as long, so that others can go on.
+inline constexpr std::chrono::microseconds a_moment{100};
+
+/// A check that got stuck has ended the run.
+struct gave_up {};
+
+/// What the checks of one rank share: the executor, and the sentences.
+template <class Executor> class conformance_context {
+public:
+    using executor_type = Executor;
+    using lane_type = execution::lane_of<Executor>;
+    using marker_type = execution::marker_of<Executor>;
+
+    conformance_context(Executor& on, const conformance_options& how)
+        : on_{on}, how_{how}, next_{rank{(on.self().position() + 1) % on.ranks()}},
+          previous_{rank{(on.self().position() + on.ranks() - 1) % on.ranks()}} {}
+
+    [[nodiscard]] Executor& on() { return on_; }
+    [[nodiscard]] const conformance_options& how() const { return how_; }
+    [[nodiscard]] rank next() const { return next_; }
+    [[nodiscard]] rank previous() const { return previous_; }
+    [[nodiscard]] std::vector<violation>& found() { return found_; }
+    /// Whether the executor is of use still.
+    [[nodiscard]] bool is_alive() const { return alive_; }
+
+    /// Once, however many rounds find it.
+    void report(const std::string& place, std::string reason) {
+        violation found{"rank " + std::to_string(on_.self().value()) + ", " + place, std::move(reason)};
+        if (std::find(found_.begin(), found_.end(), found) == found_.end()) found_.push_back(std::move(found));
+    }
+    /// Runs a check while the executor is of use.
+    template <class Check> void attempt(const std::string& place, const Check& check) {
+        if (!alive_) return;
+        try {
+            check();
+        } catch (const gave_up&) {
+            alive_ = false;
+            finish_after_failure();
+        } catch (const execution_error& e) {
+            alive_ = false;
+            report(place, std::string{"throws: "} + e.what());
+        } catch (const std::exception& e) {
+            report(place, std::string{"throws: "} + e.what());
+        }
+    }
+    [[noreturn]] void give_up(const std::string& place, const std::string& reason) {
+        report(place, reason);
+        on_.cancel("the conformance checks", reason);
+        throw gave_up{};
+    }
+    /// False if it doesn't become true for as long as the patience lasts.
+    template <class Condition> [[nodiscard]] bool await(const Condition& condition) {
+        waits_.store(true);
+        for (std::size_t asked = 0; !condition() && asked < at_once; ++asked)
+            std::this_thread::yield();
+        for (std::size_t asked = 0; !condition() && asked < how_.patience; ++asked)
+            std::this_thread::sleep_for(a_moment);
+        waits_.store(false);
+        return condition();
+    }
+    /// Whether the checks themselves wait: no call of the executor's is what keeps them.
+    [[nodiscard]] const std::atomic<bool>& waits() const { return waits_; }
+
+    [[nodiscard]] lane_type lane(lane_kind kind, std::size_t commands = 64) { return on_.open_lane(kind, commands); }
+    [[nodiscard]] std::span<std::byte> first(const auto& slab) const { return slab.memory().first(how_.bytes); }
+
+    [[nodiscard]] static task_label label(operation_kind kind) {
+        return {task_label::task_kind::operation, {stage{0}, kind, microbatch{0}}, {}};
+    }
+    [[nodiscard]] static task_label message(task_label::task_kind side, operation_kind made_by, rank peer,
+                                            std::size_t number) {
+        return {side, {stage{0}, made_by, microbatch{number}}, peer};
+    }
+    void send(lane_type& from, operation_kind made_by, rank to, std::size_t number, std::span<const std::byte> data) {
+        on_.transport().exchange(
+            from, [&](auto& open) { open.send(message(task_label::task_kind::send, made_by, to, number), data); });
+    }
+    void receive(lane_type& in, operation_kind made_by, rank from, std::size_t number, std::span<std::byte> data) {
+        on_.transport().exchange(in, [&](auto& open) {
+            open.receive(message(task_label::task_kind::receive, made_by, from, number), data);
+        });
+    }
+    /// The pieces have to live until the executor has finished.
+    void copy_in(lane_type& in, const execution::copy_piece& piece) {
+        on_.copies().copy_in(in, label(operation_kind::reload), {&piece, 1});
+    }
+    void copy_out(lane_type& in, const execution::copy_piece& piece) {
+        on_.copies().copy_out(in, label(operation_kind::offload), {&piece, 1});
+    }
+
+    static void fill(std::span<std::byte> data, std::size_t value) {
+        for (std::size_t i = 0; i < data.size(); ++i)
+            data[i] = static_cast<std::byte>((value * 31 + i / 512 + i) & 0xffU);
+    }
+    static bool holds(std::span<const std::byte> data, std::size_t value) {
+        for (std::size_t i = 0; i < data.size(); ++i)
+            if (data[i] != static_cast<std::byte>((value * 31 + i / 512 + i) & 0xffU)) return false;
+        return true;
+    }
+
+private:
+    /// As most things come at once.
+    static constexpr std::size_t at_once = 100;
+
+    void finish_after_failure() {
+        try {
+            on_.finish();
+        } catch (const std::exception&) { // which is what was asked for
+        }
+    }
+
+    Executor& on_;
+    conformance_options how_;
+    rank next_;
+    rank previous_;
+    std::vector<violation> found_;
+    std::atomic<bool> waits_{false};
+    bool alive_ = true;
+};
+
+/// Work that says that it was called.
+struct raises_flag {
+    std::atomic<bool>* flag;
+    void operator()(auto&) const { flag->store(true); }
+};
+
+} // namespace detail
+} // namespace optpipe::testing

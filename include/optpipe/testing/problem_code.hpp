@@ -1,0 +1,87 @@
+#pragma once
+
+#include "optpipe/core/format.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <string>
+
+namespace optpipe::testing {
+namespace detail {
+
+/// The shortest spelling that reads back as the same number.
+inline std::string exact(double value) {
+    std::array<char, 32> text{};
+    return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+inline std::string code_of(const stage_costs& c) {
+    const auto time = [](duration d) { return "duration{" + exact(d.value()) + "}"; };
+    const auto size = [](memory_size m) { return "memory_size{" + exact(m.value()) + "}"; };
+    return "{" + time(c.forward) + ", " + time(c.backward_input) + ", " + time(c.backward_weight) + ", " +
+           size(c.activation) + ", " + size(c.weight_stash) + ", " +
+           (c.transfer ? "transfer_times{" + time(c.transfer->offload) + ", " + time(c.transfer->reload) + "}" : "{}") +
+           "}";
+}
+inline std::string code_of_hops(const problem& p) {
+    if (p.p2p.is_uniform()) {
+        const auto hop = p.p2p(rank{0}, rank{1});
+        return hop == duration{} ? "" : "p.p2p = hop_times<>{duration{" + exact(hop.value()) + "}};\n";
+    }
+    std::string text = "p.p2p = hop_times<>{" + std::to_string(p.graph.ranks()) + ", {";
+    for (const rank a : p.graph.all_ranks())
+        for (const rank b : p.graph.all_ranks())
+            text += (a.value() + b.value() == 0 ? "duration{" : ", duration{") + exact(p.p2p(a, b).value()) + "}";
+    return text + "}};\n";
+}
+inline std::string code_of_limits(const char* field, const per_rank<memory_size>& limits) {
+    std::string text;
+    for (const rank r : limits.indices())
+        if (!limits[r].is_unlimited())
+            text += "p." + std::string{field} + "[rank{" + std::to_string(r.value()) + "}] = memory_size{" +
+                    exact(limits[r].value()) + "};\n";
+    return text;
+}
+inline std::string code_of_transfer(const problem& p) {
+    std::string text;
+    if (p.transfer.engines != 1) text += "p.transfer.engines = " + std::to_string(p.transfer.engines) + ";\n";
+    if (p.transfer.duplex == duplex_kind::half) text += "p.transfer.duplex = duplex_kind::half;\n";
+    for (const rank r : p.graph.all_ranks())
+        for (const rank before : index_range<rank>{r.position()})
+            if (p.transfer.link[before] == p.transfer.link[r]) {
+                text += "p.transfer.share_link(rank{" + std::to_string(before.value()) + "}, rank{" +
+                        std::to_string(r.value()) + "});\n";
+                break;
+            }
+    return text;
+}
+
+} // namespace detail
+
+/// A problem as the C++ that makes it, to be read and to be pasted into a test. What is as it would be by default is
+/// left out, and so are the names.
+[[nodiscard]] inline std::string code_of(const problem& p) {
+    const auto stages = std::to_string(p.graph.stages());
+    std::string text = "per_stage<rank> placed(" + stages + ");\n";
+    for (const stage s : p.graph.all_stages())
+        if (p.rank_of(s).value() != 0)
+            text += "placed[stage{" + std::to_string(s.value()) + "}] = rank{" + std::to_string(p.rank_of(s).value()) +
+                    "};\n";
+    const auto& first = p.costs[stage{0}];
+    text += "per_stage<stage_costs> costs(" + stages + ", " + detail::code_of(first) + ");\n";
+    for (const stage s : p.graph.all_stages())
+        if (!(p.costs[s] == first))
+            text += "costs[stage{" + std::to_string(s.value()) + "}] = " + detail::code_of(p.costs[s]) + ";\n";
+    text += "problem p{any_graph{" + std::to_string(p.graph.ranks()) + ", " + std::to_string(p.graph.microbatches()) +
+            ", placement::map<>{placed}}, costs};\n";
+    text += detail::code_of_hops(p);
+    if (!p.split_backward) text += "p.split_backward = false;\n";
+    text += detail::code_of_limits("memory_limit", p.memory_limit);
+    text += detail::code_of_limits("host_memory_limit", p.host_memory_limit);
+    text += detail::code_of_transfer(p);
+    if (p.objective == objective_kind::span) text += "p.objective = objective_kind::span;\n";
+    return text;
+}
+
+} // namespace optpipe::testing

@@ -1,0 +1,54 @@
+#pragma once
+
+#include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/planner/portfolio/search_strategy.hpp"
+
+#include <cstddef>
+#include <string_view>
+
+namespace optpipe::testing::archetype {
+
+/// Finds nothing, which is always allowed.
+struct strategy {
+    static constexpr std::string_view name = "archetype";
+    void operator()(search_state&, const strategy_options&) const {}
+};
+static_assert(search_strategy<strategy>);
+static_assert(!has_applies_to<strategy> && !has_first_effort<strategy> && !has_randomized<strategy>);
+
+} // namespace optpipe::testing::archetype
+
+/// Archetypes that lack one requirement each, or have an optional member with a wrong signature.
+namespace optpipe::testing::mutant {
+
+struct strategy_without_copy : archetype::strategy {
+    strategy_without_copy() = default;
+    strategy_without_copy(strategy_without_copy&&) = default;
+    strategy_without_copy& operator=(strategy_without_copy&&) = default;
+};
+struct strategy_without_name {
+    void operator()(search_state&, const strategy_options&) const {}
+};
+struct strategy_with_numbered_name : archetype::strategy {
+    static constexpr int name = 7;
+};
+struct strategy_without_call {
+    static constexpr std::string_view name = "mutant";
+};
+struct strategy_with_mutable_call {
+    static constexpr std::string_view name = "mutant";
+    void operator()(search_state&, const strategy_options&) {}
+};
+/// Results have to be offered to the state.
+struct strategy_with_result {
+    static constexpr std::string_view name = "mutant";
+    bool operator()(search_state&, const strategy_options&) const { return true; }
+};
+struct strategy_with_void_applies_to : archetype::strategy {
+    static void applies_to(const problem&) {}
+};
+struct strategy_with_bare_effort : archetype::strategy {
+    static double first_effort(const problem&) { return 1.0; }
+};
+
+} // namespace optpipe::testing::mutant

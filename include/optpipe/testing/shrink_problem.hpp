@@ -1,0 +1,162 @@
+#pragma once
+
+#include "optpipe/pipeline/least_memory.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace optpipe::testing {
+namespace detail {
+
+/// Simpler problems than one, each by one step, the largest steps first.
+class simpler_problems {
+public:
+    explicit simpler_problems(const problem& p) : p_{p} {}
+
+    std::vector<problem> all() {
+        for (const auto m : {std::size_t{1}, p_.graph.microbatches() / 2, p_.graph.microbatches() - 1})
+            if (m > 0 && m < p_.graph.microbatches()) add(reshaped(p_.graph.ranks(), m, placed(), p_.costs));
+        for (const rank r : p_.graph.all_ranks())
+            without_rank(r);
+        for (const stage s : p_.graph.all_stages())
+            without_stage(s);
+        simplify_rules();
+        simplify_costs();
+        return std::move(found_);
+    }
+
+private:
+    using stages_of = per_stage<rank>;
+
+    [[nodiscard]] stages_of placed() const {
+        stages_of where(p_.graph.stages());
+        for (const stage s : p_.graph.all_stages())
+            where[s] = p_.rank_of(s);
+        return where;
+    }
+    /// Limits that a smaller problem might miss by far are raised to what it needs: it is to have a schedule.
+    void add(problem p) {
+        for (const rank r : p.graph.all_ranks())
+            p.memory_limit[r] = std::max(p.memory_limit[r], least_memory(p, r).needed);
+        found_.push_back(std::move(p));
+    }
+    template <class Change> void changed(const Change& change) {
+        auto p = p_;
+        change(p);
+        add(std::move(p));
+    }
+
+    /// Keeps all but the shape; `kept` are the ranks that are left.
+    [[nodiscard]] problem reshaped(std::size_t ranks, std::size_t microbatches, stages_of where,
+                                   per_stage<stage_costs> costs, const std::vector<rank>& kept = {}) const {
+        problem p{any_graph{ranks, microbatches, placement::map<>{std::move(where)}}, std::move(costs)};
+        const auto old = [&](rank r) { return kept.empty() ? r : kept[r.position()]; };
+        p.split_backward = p_.split_backward;
+        p.objective = p_.objective;
+        p.transfer.engines = p_.transfer.engines;
+        p.transfer.duplex = p_.transfer.duplex;
+        bounded_vector<duration, dynamic> hops;
+        for (const rank a : p.graph.all_ranks()) {
+            p.memory_limit[a] = p_.memory_limit[old(a)];
+            p.host_memory_limit[a] = p_.host_memory_limit[old(a)];
+            for (const rank b : p.graph.all_ranks()) {
+                hops.push_back(p_.p2p(old(a), old(b)));
+                if (p_.transfer.link[old(a)] == p_.transfer.link[old(b)]) p.transfer.share_link(a, b);
+            }
+        }
+        if (p_.p2p.is_uniform())
+            p.p2p = p_.p2p;
+        else
+            p.p2p = hop_times<>{ranks, std::move(hops)};
+        return p;
+    }
+    /// With its stages, if any are left.
+    void without_rank(rank gone) {
+        std::vector<rank> kept;
+        for (const rank r : p_.graph.all_ranks())
+            if (r != gone) kept.push_back(r);
+        std::vector<stage> stages;
+        for (const stage s : p_.graph.all_stages())
+            if (p_.rank_of(s) != gone) stages.push_back(s);
+        if (stages.empty()) return;
+        add(of_stages(stages, kept));
+    }
+    void without_stage(stage gone) {
+        std::vector<stage> stages;
+        std::size_t on_its_rank = 0;
+        for (const stage s : p_.graph.all_stages()) {
+            if (s != gone) stages.push_back(s);
+            if (p_.rank_of(s) == p_.rank_of(gone)) ++on_its_rank;
+        }
+        if (on_its_rank < 2) return;
+        std::vector<rank> ranks;
+        for (const rank r : p_.graph.all_ranks())
+            ranks.push_back(r);
+        add(of_stages(stages, ranks));
+    }
+    [[nodiscard]] problem of_stages(const std::vector<stage>& stages, const std::vector<rank>& ranks) const {
+        stages_of where(stages.size());
+        per_stage<stage_costs> costs(stages.size());
+        for (const stage s : where.indices()) {
+            const auto at = std::find(ranks.begin(), ranks.end(), p_.rank_of(stages[s.position()])) - ranks.begin();
+            where[s] = rank{static_cast<std::size_t>(at)};
+            costs[s] = p_.costs[stages[s.position()]];
+        }
+        return reshaped(ranks.size(), p_.graph.microbatches(), std::move(where), std::move(costs), ranks);
+    }
+
+    void simplify_rules() {
+        const bool has_hops = !p_.p2p.is_uniform() || p_.p2p(rank{0}, rank{1}) != duration{};
+        if (has_hops) changed([](problem& p) { p.p2p = {}; });
+        if (p_.objective != objective_kind::makespan) changed([](problem& p) { p.objective = {}; });
+        if (!p_.split_backward) changed([](problem& p) { p.split_backward = true; });
+        const transfer_rules<> plain{p_.graph.ranks()};
+        if (p_.transfer.engines != 1 || p_.transfer.duplex != duplex_kind::full || p_.transfer.link != plain.link)
+            changed([&](problem& p) { p.transfer = plain; });
+        for (const rank r : p_.graph.all_ranks()) {
+            if (!p_.memory_limit[r].is_unlimited())
+                changed([&](problem& p) { p.memory_limit[r] = memory_size::unlimited(); });
+            if (!p_.host_memory_limit[r].is_unlimited())
+                changed([&](problem& p) { p.host_memory_limit[r] = memory_size::unlimited(); });
+        }
+    }
+    void simplify_costs() {
+        constexpr stage_costs unit{duration{1}, duration{1}, duration{1}, memory_size{1}, memory_size{0.5}, {}};
+        for (const stage s : p_.graph.all_stages()) {
+            const auto& own = p_.costs[s];
+            auto still_offloads = unit;
+            if (own.transfer) still_offloads.transfer = transfer_times{duration{1}, duration{1}};
+            if (own == unit) continue;
+            changed([&](problem& p) { p.costs[s] = unit; });
+            if (own.transfer && !(own == still_offloads)) changed([&](problem& p) { p.costs[s] = still_offloads; });
+        }
+    }
+
+    const problem& p_;
+    std::vector<problem> found_;
+};
+
+} // namespace detail
+
+/// The simplest problem that can be reached from one that fails by steps after each of which it fails still: fewer
+/// microbatches, ranks and stages, plain rules, costs of 1. `fails(problem)` is called `most_tries` times at most.
+template <class Fails>
+[[nodiscard]] problem shrink_problem(problem p, const Fails& fails, std::size_t most_tries = 2000) {
+    for (bool smaller = true; smaller;) {
+        smaller = false;
+        for (auto& candidate : detail::simpler_problems{p}.all()) {
+            if (most_tries == 0) return p;
+            --most_tries;
+            if (!fails(candidate)) continue;
+            p = std::move(candidate);
+            smaller = true;
+            break;
+        }
+    }
+    return p;
+}
+
+} // namespace optpipe::testing

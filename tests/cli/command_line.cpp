@@ -1,0 +1,80 @@
+#include <doctest/doctest.h>
+
+#if !defined(OPTPIPE_PROGRAM)
+TEST_CASE("not built: the program is missing") {}
+#else
+
+#include "cli/program.hpp"
+#include "optpipe/version.hpp"
+
+using namespace program;
+
+TEST_CASE("help and version are answers") {
+    const auto help = run({"--help"});
+    CHECK_MESSAGE(help.status == 0, help);
+    for (const auto* command : {"plan", "compare", "check", "run", "draw"}) {
+        CHECK_MESSAGE(contains(help.out, command), help);
+        const auto own = run({command, "--help"});
+        CHECK_MESSAGE((own.status == 0 && own.err.empty()), own);
+        CHECK_MESSAGE(contains(own.out, "Usage: optpipe " + std::string{command}), own);
+    }
+    const auto version = run({"--version"});
+    CHECK_MESSAGE((version.status == 0 && version.err.empty()), version);
+    CHECK(version.out == "optpipe " + std::string{optpipe::version_string} + "\n");
+}
+
+TEST_CASE("the help of plan names every method and option") {
+    const auto help = run({"plan", "--help"}).out;
+    for (const auto* word : {"gpipe", "1f1b", "adaptive", "--method", "--time-limit", "--threads", "--seed", "--out",
+                             "--svg", "--trace", "--quiet"})
+        CHECK_MESSAGE(contains(help, word), word);
+}
+
+TEST_CASE("a wrong command line is refused with one line that says what is wrong") {
+    const auto problem = data("two-ranks.json");
+    struct {
+        std::vector<std::string> arguments;
+        std::vector<std::string> says;
+    } const cases[] = {
+        {{}, {"subcommand is required", "--help"}},
+        {{"frob"}, {"there is no command frob"}},
+        {{""}, {"there is no command"}},
+        {{"a\nb"}, {"there is no command a"}},
+        {{"--frob"}, {"there is no option --frob"}},
+        {{"plan"}, {"PROBLEM is required", "optpipe plan --help"}},
+        {{"plan", problem, "--frob"}, {"--frob"}},
+        {{"plan", problem, "more"}, {"more"}},
+        {{"plan", problem, "--out"}, {"--out"}},
+        {{"plan", problem, "--method", "frob"}, {"--method", "\"frob\"", "gpipe", "1f1b", "adaptive"}},
+        {{"plan", problem, "--method", "a\nb"}, {"--method"}},
+        {{"plan", problem, "--time-limit", "soon"}, {"--time-limit", "soon"}},
+        {{"plan", problem, "--time-limit", "nan"}, {"--time-limit", "nan"}},
+        {{"plan", problem, "--time-limit", "inf"}, {"--time-limit", "inf"}},
+        {{"plan", problem, "--time-limit", "-1"}, {"--time-limit", "-1"}},
+        {{"plan", problem, "--threads", "-1"}, {"--threads", "-1"}},
+        {{"plan", problem, "--threads", "99999999999999999999"}, {"--threads"}},
+        {{"plan", problem, "--seed", "-1"}, {"--seed", "-1"}},
+        {{"plna", problem}, {"there is no command plna; did you mean plan?"}},
+        {{"plan", problem, "--tiem-limit", "5"}, {"there is no option --tiem-limit; did you mean --time-limit?"}},
+        {{"plan", "--metod", "gpipe", problem}, {"there is no option --metod; did you mean --method?"}},
+        {{"plan", problem, "--treads=2"}, {"there is no option --treads; did you mean --threads?"}},
+        {{"plan", problem, "-quiet"}, {"there is no option -quiet; did you mean --quiet?"}},
+        {{"draw", "plan.json", "--problm", problem}, {"there is no option --problm; did you mean --problem?"}},
+        {{"check", problem, "--frob", "x"}, {"there is no option --frob; see"}},
+        {{"compare"}, {"PROBLEM is required"}},
+        {{"check", problem}, {"SCHEDULE is required"}},
+        {{"run", problem}, {"SCHEDULE is required"}},
+        {{"draw", problem, "--svg", "x.svg"}, {"--problem is required"}},
+    };
+    for (const auto& [arguments, says] : cases) {
+        const auto result = run(arguments);
+        CHECK_MESSAGE((result.status == 2 && result.out.empty() && result.says(says)), result);
+    }
+}
+
+TEST_CASE("standard output that takes nothing is an error") {
+    const auto result = run({"plan", data("two-ranks.json")}, "/dev/full");
+    CHECK_MESSAGE((result.status == 2 && result.says({"standard output"})), result);
+}
+
+#endif

@@ -1,0 +1,79 @@
+#include <doctest/doctest.h>
+
+#if !defined(OPTPIPE_PROGRAM)
+TEST_CASE("not built: the program is missing") {}
+#else
+
+#include "cli/program.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+using namespace program;
+using nlohmann::json;
+
+namespace {
+
+json row_of(const json& table, const std::string& method) {
+    for (const auto& row : table["methods"])
+        if (row["method"] == method) return row;
+    return {};
+}
+
+} // namespace
+
+TEST_CASE("compare lists every method; those that don't fit say why") {
+    const workplace place;
+    const auto result = run({"compare", data("two-ranks.json"), "--json", place / "table.json"});
+    CHECK_MESSAGE((result.status == 0 && result.err.empty()), result);
+    for (const auto* part :
+         {"objective [ms]", "bubble rate", "peak memory [GB]", "offloads", "planning [s]",
+          "rank 0 needs 4 GB of memory, its limit is 1.5 GB", "gpipe", "1f1b", "adaptive", "best", "better than"})
+        CHECK_MESSAGE(contains(result.out, part), part << '\n' << result);
+
+    CHECK(contains(result.out, "not made for such a problem: zb-v, v-half, v-min, v-auto, dualpipe-v"));
+    CHECK_FALSE(contains(result.out, "v placement"));
+
+    const auto table = json::parse(place.read("table.json"));
+    CHECK(table["problem"] == "two-ranks");
+    REQUIRE(table["methods"].size() == 17);
+    CHECK(contains(row_of(table, "zb-v")["reason"].get<std::string>(), "v placement"));
+    CHECK(contains(row_of(table, "1f1b")["reason"].get<std::string>(), "rank 0"));
+    const auto best = row_of(table, "adaptive");
+    CHECK(best["objective"].get<double>() >= table["bound"].get<double>() * (1.0 - 1e-6));
+    CHECK(best["peak_memory"].size() == 2);
+    CHECK(best["planning_seconds"].get<double>() >= 0.0);
+}
+
+TEST_CASE("compare agrees with plan") {
+    const workplace place;
+    REQUIRE(run({"compare", data("whole-backward.json"), "--json", place / "table.json"}).status == 0);
+    const auto again = json::parse(place.read("table.json"));
+    for (const auto& row : again["methods"]) {
+        const auto planned =
+            run({"plan", data("whole-backward.json"), "--method", row["method"], "--out", place / "s.json"});
+        CHECK_MESSAGE((planned.status == 0) == row.contains("objective"), planned);
+        if (planned.status == 0) CHECK(json::parse(place.read("s.json"))["objective"] == row["objective"]);
+    }
+}
+
+TEST_CASE("where no method has a schedule, the table says why and the status is 3") {
+    const workplace place;
+    const auto result = run({"compare", data("small-host.json"), "--json", place / "table.json"});
+    CHECK_MESSAGE((result.status == 3 && contains(result.out, "rank 0 needs 4 GB of memory")), result);
+    const auto table = json::parse(place.read("table.json"));
+    for (const auto& row : table["methods"])
+        CHECK(row.contains("reason"));
+}
+
+TEST_CASE("a table that can't be written is an error, and nothing is left of its file") {
+    const workplace place;
+    const auto full = run({"compare", data("two-ranks.json"), "--json", "/dev/full"});
+    CHECK_MESSAGE((full.status == 2 && full.says({"/dev/full"})), full);
+    const auto missing = run({"compare", data("two-ranks.json"), "--json", place / "no/table.json"});
+    CHECK_MESSAGE((missing.status == 2 && missing.says({"no/table.json"})), missing);
+    CHECK(place.files().empty());
+}
+
+#endif

@@ -1,0 +1,167 @@
+#include <doctest/doctest.h>
+
+#if !defined(OPTPIPE_PROGRAM)
+TEST_CASE("not built: the program is missing") {}
+#else
+
+#include "cli/program.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+using namespace program;
+using nlohmann::json;
+
+namespace {
+
+/// A plan of a problem, and a folder for what becomes of it.
+struct planned {
+    workplace place;
+    std::string problem;
+    std::string schedule = place / "plan.json";
+
+    explicit planned(const std::string& name) : problem{data(name)} {
+        REQUIRE(program::run({"plan", problem, "--quiet", "--out", schedule}).status == 0);
+    }
+    [[nodiscard]] json document(const std::string& name = "plan.json") const { return json::parse(place.read(name)); }
+    [[nodiscard]] finished run(std::vector<std::string> options = {}) const {
+        options.insert(options.begin(), {"run", problem, schedule});
+        return program::run(options);
+    }
+    /// The same with the plan changed.
+    [[nodiscard]] finished run_changed(const json& changed) const {
+        return program::run({"run", problem, place.write("changed.json", changed.dump())});
+    }
+};
+
+std::set<std::string> operations_in(const json& document) {
+    std::set<std::string> found;
+    for (const auto& entry : document["operations"])
+        found.insert(entry["op"]);
+    return found;
+}
+
+double end_of(const json& document) {
+    double end = 0.0;
+    for (const auto& entry : document["operations"])
+        end = std::max(end, entry["end"].get<double>());
+    return end;
+}
+
+} // namespace
+
+TEST_CASE("a plan is run, measured, and written with its picture and its trace") {
+    for (const std::string name : {"two-ranks.json", "chunks.json", "whole-backward.json", "v-three-ranks.json"}) {
+        CAPTURE(name);
+        const planned plan{name};
+        const auto result = plan.run({"--scale", "0.0002", "--out", plan.place / "m.json", "--svg",
+                                      plan.place / "o.svg", "--trace", plan.place / "t.json"});
+        CHECK_MESSAGE((result.status == 0 && result.err.empty()), result);
+        for (const auto* part : {"planned ", "ratio ", "\nkind ", "\nF ", "longer, mean", "\nmessage ", "\nmemory",
+                                 "high-water mark", "\nrank 1 "})
+            CHECK_MESSAGE(contains(result.out, part), result);
+        const auto measured = plan.document("m.json");
+        CHECK(measured["format"] == "optpipe.schedule/1");
+        CHECK(operations_in(measured) == operations_in(plan.document()));
+        CHECK(measured["operations"].size() == plan.document()["operations"].size());
+        CHECK(end_of(measured) >= 0.99 * end_of(plan.document())); // nothing takes less than planned
+        CHECK(contains(plan.place.read("o.svg"), "<title>planned 0F0: "));
+        CHECK(contains(plan.place.read("t.json"), "rank 1 measured"));
+    }
+}
+
+TEST_CASE("no more memory is held than planned") {
+    const planned plan{"two-ranks.json"};
+    const auto result = plan.run({"--scale", "0.0005"});
+    REQUIRE_MESSAGE(result.status == 0, result);
+    for (const std::size_t r : {0U, 1U}) {
+        const auto row = words_after("rank " + std::to_string(r), result.out);
+        REQUIRE_MESSAGE(row.size() == 5, result);
+        const auto& [planned_peak, held, limit, planned_on_host, held_on_host] =
+            std::tie(row[0], row[1], row[2], row[3], row[4]);
+        CHECK(std::stod(planned_peak) == doctest::Approx(plan.document()["peak_memory"][r].get<double>()));
+        CHECK(std::stod(held) <= std::stod(planned_peak)); // which timing decides
+        CHECK(std::stod(held) >= 1.0);
+        CHECK(limit == "1.5");
+        CHECK(std::stod(held_on_host) <= std::stod(planned_on_host));
+    }
+    // Without offloading this memory wouldn't suffice.
+    CHECK_MESSAGE(!words_after("OFFLOAD", result.out).empty(), result);
+    CHECK_MESSAGE(words_after("rank 0", result.out).back() != "0", result);
+}
+
+TEST_CASE("of several steps the one in the middle is shown; quiet says nothing") {
+    const planned plan{"two-ranks.json"};
+    const auto three = plan.run({"--steps", "3", "--scale", "0.0001"});
+    CHECK_MESSAGE((three.status == 0 && contains(three.out, "(median of 3 steps)")), three);
+    const auto quiet = plan.run({"--quiet", "--scale", "0.0001", "--out", plan.place / "m.json"});
+    CHECK_MESSAGE((quiet.status == 0 && quiet.out.empty() && quiet.err.empty()), quiet);
+    CHECK(plan.place.has("m.json"));
+}
+
+TEST_CASE("a plan that breaks a rule isn't run") {
+    const planned plan{"two-ranks.json"};
+    auto changed = plan.document();
+    changed["operations"].erase(changed["operations"].begin());
+    const auto short_of_one = plan.run_changed(changed);
+    CHECK_MESSAGE((short_of_one.status == 2 && short_of_one.says({"changed.json", "0F0"})), short_of_one);
+    changed = plan.document();
+    changed["operations"][0]["op"] = "9F0";
+    const auto far = plan.run_changed(changed);
+    CHECK_MESSAGE((far.status == 2 && far.says({"changed.json", "9F0", "no such stage"})), far);
+    changed = plan.document();
+    for (auto& entry : changed["operations"])
+        entry["end"] = 1.5 * entry["end"].get<double>();
+    const auto longer = plan.run_changed(changed);
+    CHECK_MESSAGE((longer.status == 2 && longer.says({"changed.json"})), longer);
+    const auto other = program::run({"run", data("chunks.json"), plan.schedule});
+    CHECK_MESSAGE((other.status == 2 && other.says({"plan.json"})), other);
+}
+
+TEST_CASE("what can't be run is refused and leaves no file") {
+    const planned plan{"two-ranks.json"};
+    const auto before = plan.place.files();
+    struct {
+        std::vector<std::string> options;
+        std::vector<std::string> says;
+    } const cases[] = {
+        {{"--scale", "0"}, {"--scale", "0 s", "a microsecond to a day"}},
+        {{"--scale", "1e-300"}, {"--scale", "a microsecond to a day"}},
+        {{"--scale", "1e300"}, {"--scale", "a microsecond to a day"}},
+        {{"--scale", "-1"}, {"--scale", "-1"}},
+        {{"--scale", "nan"}, {"--scale", "nan"}},
+        {{"--steps", "0"}, {"--steps"}},
+        {{"--steps", "-3"}, {"--steps"}},
+    };
+    for (const auto& [options, says] : cases) {
+        const auto result = plan.run(options);
+        CHECK_MESSAGE((result.status == 2 && result.out.empty() && result.says(says)), result);
+    }
+    CHECK(plan.place.files() == before);
+}
+
+TEST_CASE("a problem with more ranks than threads can stand for is refused") {
+    const planned plan{"two-ranks.json"};
+    auto wide = json::parse(content_of(plan.problem));
+    wide["ranks"] = 300;
+    const auto stage = wide["stages"][0];
+    wide["stages"] = json::array();
+    wide["transfer"].erase("links");
+    wide["memory_limit"] = nullptr;
+    wide["microbatches"] = 1;
+    for (int r = 0; r < 300; ++r) {
+        wide["stages"].push_back(stage);
+        wide["stages"].back()["rank"] = r;
+    }
+    const auto problem = plan.place.write("wide.json", wide.dump());
+    REQUIRE(program::run({"plan", problem, "--method", "gpipe", "--quiet", "--out", plan.schedule}).status == 0);
+    const auto result = program::run({"run", problem, plan.schedule});
+    CHECK_MESSAGE((result.status == 2 && result.says({"wide.json", "300 ranks", "at most 256"})), result);
+}
+
+#endif

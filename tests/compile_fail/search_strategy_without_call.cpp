@@ -1,0 +1,9 @@
+// expect: search strategy: needs .void operator..*search_state
+#include "optpipe/testing/search_strategies.hpp"
+
+#ifdef OPTPIPE_CONTROL
+using strategy = optpipe::testing::archetype::strategy;
+#else
+using strategy = optpipe::testing::mutant::strategy_without_call;
+#endif
+const auto any = optpipe::any_search_strategy{strategy{}};

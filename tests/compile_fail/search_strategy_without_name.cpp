@@ -1,0 +1,9 @@
+// expect: search strategy: needs .static constexpr std::string_view name
+#include "optpipe/testing/search_strategies.hpp"
+
+#ifdef OPTPIPE_CONTROL
+using strategy = optpipe::testing::archetype::strategy;
+#else
+using strategy = optpipe::testing::mutant::strategy_without_name;
+#endif
+const auto any = optpipe::any_search_strategy{strategy{}};

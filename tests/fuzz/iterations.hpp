@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+
+namespace fuzz {
+
+/// How many inputs to try: `usual`, unless OPTPIPE_FUZZ_ITERATIONS says otherwise. OPTPIPE_FUZZ_SEED continues
+/// elsewhere.
+inline std::size_t iterations(std::size_t usual) {
+    const char* wanted = std::getenv("OPTPIPE_FUZZ_ITERATIONS");
+    return wanted ? std::strtoul(wanted, nullptr, 10) : usual;
+}
+inline std::uint64_t first_seed() {
+    const char* wanted = std::getenv("OPTPIPE_FUZZ_SEED");
+    return wanted ? std::strtoull(wanted, nullptr, 10) : 1;
+}
+
+} // namespace fuzz

@@ -1,0 +1,5 @@
+// expect: a sentence
+// never: a sentence
+#ifndef OPTPIPE_CONTROL
+#error "a sentence"
+#endif

@@ -1,0 +1,3 @@
+#pragma once
+
+inline int bits(unsigned long long word) { return __builtin_popcountll(word); }

@@ -1,0 +1,136 @@
+#include "oracle/milp_planted.hpp"
+#include <optpipe/milp/check.hpp>
+#include <optpipe/milp/io/read_mps.hpp>
+#include <optpipe/milp/solve.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <string>
+#include <variant>
+
+using namespace optpipe::milp;
+
+namespace {
+
+model reported(const std::string& name) {
+    return read_mps(OPTPIPE_SOURCE_DIR "/tests/data/milp/reported/" + name + ".mps");
+}
+
+/// How many models to try: OPTPIPE_PLANTED_MODELS, or `otherwise`.
+std::uint64_t count_of_models(std::uint64_t otherwise) {
+    const char* wanted = std::getenv("OPTPIPE_PLANTED_MODELS");
+    return wanted ? std::strtoull(wanted, nullptr, 10) : otherwise;
+}
+
+/// The tolerance of an objective: that of all that it is added up from.
+double objective_slack(const oracle::planted_model& planted) {
+    double size = 1.0 + std::abs(planted.m.offset());
+    for (const variable x : planted.m.all_variables())
+        size += std::abs(planted.m.cost(x) * planted.point[x.position()]);
+    return optpipe::tolerance{}.at(size);
+}
+
+void check_planted(std::uint64_t seed, std::size_t threads, bool presolve) {
+    CAPTURE(seed);
+    CAPTURE(threads);
+    CAPTURE(presolve);
+    const auto planted = oracle::random_planted_model(seed);
+    REQUIRE(check(planted.m, planted.point, optpipe::tolerance{0.0}).empty());
+    solve_options options;
+    options.threads = threads;
+    options.presolve = presolve;
+    options.time_limit = std::chrono::seconds{2}; // some have integers without bounds
+    const auto found = solve(planted.m, options);
+    const double sign = planted.m.direction() == sense::maximize ? -1.0 : 1.0;
+    const double reached = sign * objective_value(planted.m, planted.point) + objective_slack(planted);
+    CHECK(status_of(found.why) != "infeasible");
+    CHECK(sign * found.bound <= reached);
+    if (status_of(found.why) == "optimal") CHECK(sign * found.objective <= reached);
+    if (found.incumbent) CHECK(check(planted.m, *found.incumbent).empty());
+}
+
+} // namespace
+
+TEST_CASE("what a planted point says isn't denied, whatever the coefficients") {
+    const auto models = count_of_models(250);
+    MESSAGE("seeds 1 to " << models);
+    for (std::uint64_t seed = 1; seed <= models; ++seed)
+        for (const std::size_t threads : {1, 2})
+            check_planted(seed, threads, seed % 5 != 0);
+}
+
+TEST_CASE("planted points that were once denied") {
+    for (const std::uint64_t seed : {42, 417, 955, 1551, 1972, 2293, 2580, 2748, 3476})
+        check_planted(seed, 1, true);
+}
+
+TEST_CASE("sides that lose digits on the way don't make a model infeasible") {
+    const struct {
+        const char* name;
+        double optimum;
+    } cases[] = {{"feasible_121", 27.9079420},
+                 {"feasible_504", -44.2150403},
+                 {"feasible_933", -999.5994378},
+                 {"feasible_998", 39.3842832}};
+    for (const auto& c : cases)
+        for (const bool presolve : {true, false}) {
+            CAPTURE(c.name);
+            CAPTURE(presolve);
+            const auto m = reported(c.name);
+            solve_options options;
+            options.presolve = presolve;
+            const auto found = solve(m, options);
+            REQUIRE(status_of(found.why) == "optimal");
+            CHECK(std::abs(found.objective - c.optimum) < 1e-5 * std::abs(c.optimum));
+            CHECK(check(m, *found.incumbent).empty());
+        }
+}
+
+TEST_CASE("a model is infeasible where the tolerance ends, not before") {
+    const auto status = [](double gap, bool presolve) {
+        model m;
+        const auto x = m.add_variable(-infinity, infinity), y = m.add_variable(0.0, 1.0, domain::integer);
+        m.add_row(0.001 * x + 1000.0 * y >= 1000.5 + gap);
+        m.add_row(0.001 * x + 1000.0 * y <= 1000.5);
+        m.set_objective(x + y);
+        solve_options options;
+        options.presolve = presolve;
+        return std::string{status_of(solve(m, options).why)};
+    };
+    for (const bool presolve : {true, false}) {
+        CAPTURE(presolve);
+        CHECK(status(0.0, presolve) == "optimal");
+        CHECK(status(1e-4, presolve) == "optimal"); // a tenth of what the checker grants
+        CHECK(status(1e-2, presolve) == "infeasible");
+    }
+}
+
+TEST_CASE("no number that stands in for infinity proves anything") {
+    const auto m = reported("open_832");
+    for (const std::size_t threads : {1, 2}) {
+        CAPTURE(threads);
+        solve_options options;
+        options.threads = threads;
+        options.time_limit = std::chrono::seconds{2};
+        const auto found = solve(m, options);
+        const bool is_honest =
+            std::holds_alternative<unbounded>(found.why) || std::holds_alternative<stopped>(found.why);
+        CHECK_MESSAGE(is_honest, status_of(found.why));
+        CHECK(found.bound == -std::numeric_limits<double>::infinity());
+    }
+}
+
+TEST_CASE("integers without bounds leave the relaxation its turn") {
+    const auto m = reported("creeping_565");
+    const auto found = solve(m);
+    CHECK(status_of(found.why) == "optimal");
+    CHECK(found.objective == doctest::Approx(-1000.0));
+    CHECK(found.stats.conflicts < 200); // there were 247, with millions of visits of rows between them
+}

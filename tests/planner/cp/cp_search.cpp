@@ -1,0 +1,82 @@
+// Exact search against looking at everything, on small problems of every kind.
+#include "optpipe/planner/cp/cp_search.hpp"
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/schedule/bounds/structural_bounds.hpp"
+#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+#include "optpipe/schedule/time/validate.hpp"
+#include "optpipe/testing/random_problem.hpp"
+#include "oracle/exhaustive.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+
+using namespace optpipe;
+
+namespace {
+
+/// Searches, and compares every step with the optimum.
+void check_against_exhaustive(const testing::random_problem& r) {
+    const auto best = oracle::exhaustive_optimum(r.problem, r.grid);
+    if (!best.proven || !best.objective) return;
+    const duration optimum{*best.objective};
+    bool sound = true;
+    search_state state{
+        r.problem, {}, [&](const search_step& s) { sound = sound && s.bound <= optimum + duration{1e-6}; }};
+    // Not the best of all builders, so that there is something to search.
+    if (const auto some = build_schedule(r.problem, adaptive_builder<>{.effort = 1})) state.offer(*some, "adaptive");
+    cp_search(state, {.conflicts = 200'000});
+    CHECK(sound);
+    REQUIRE(state.incumbent());
+    CHECK(is_valid(r.problem, *state.incumbent()));
+    CHECK(state.proven());
+    CHECK(state.objective().value() == doctest::Approx(optimum.value()));
+}
+
+void check_many(const testing::problem_ranges& ranges, std::uint64_t seed, std::size_t count) {
+    random_numbers random{seed};
+    for (std::size_t i = 0; i < count; ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        check_against_exhaustive(testing::make_random_problem(random, ranges));
+    }
+}
+
+} // namespace
+
+TEST_CASE("problems that have no schedule: nothing is found, and that is proven") {
+    random_numbers random{4};
+    std::size_t infeasible = 0;
+    for (std::size_t i = 0; i < 300; ++i) {
+        CAPTURE(i);
+        auto r = testing::make_random_problem(random, {.cells = 5, .offloading_percent = 60});
+        for (auto& limit : r.problem.memory_limit)
+            limit = 0.6 * limit;
+        const auto best = oracle::exhaustive_optimum(r.problem, r.grid);
+        if (!best.proven || best.objective) continue;
+        ++infeasible;
+        search_state state{r.problem};
+        cp_search(state, {.conflicts = 200'000});
+        CHECK_FALSE(state.incumbent());
+        CHECK(state.bound().is_unlimited());
+    }
+    CHECK(infeasible > 40);
+}
+
+TEST_CASE("a problem with thousands of operations gets only the structural bound, at once") {
+    const stage_costs unit{duration{1.0}, duration{1.0}, duration{1.0}, memory_size{1.0}, memory_size{0.5}, {}};
+    const problem p{to_any_graph(graph<dynamic, dynamic>{4, 101}), per_stage<stage_costs>(4, unit)};
+    search_state state{p};
+    state.offer(*build_schedule(p, one_forward_one_backward), "1f1b");
+    const auto before = state.objective();
+    cp_search(state);
+    CHECK(state.bound() == bounds_of(p).best());
+    CHECK(state.objective() == before);
+    CHECK_FALSE(state.proven());
+}
+
+TEST_CASE("small problems of every kind") { check_many({.cells = 6}, 1, 200); }
+TEST_CASE("with offloading") { check_many({.ranks = 2, .stages = 3, .cells = 6, .offloading_percent = 100}, 2, 200); }
+TEST_CASE("time engaged") { check_many({.ranks = 2, .stages = 3, .cells = 5, .span_percent = 100}, 3, 200); }

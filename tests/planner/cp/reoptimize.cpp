@@ -1,0 +1,196 @@
+// Parts of schedules that are planned anew.
+#include "optpipe/planner/cp/reoptimize.hpp"
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/testing/random_problem.hpp"
+#include "oracle/exhaustive.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+using namespace optpipe;
+
+namespace {
+
+constexpr auto everything = [](const operation&) { return true; };
+
+schedule some_schedule(const problem& p) {
+    const auto built = build_schedule(p, adaptive_builder<>{.effort = 1});
+    return built ? *built : schedule{};
+}
+
+/// Whether I and at once W is as good as B, and none of them is a B that might be split.
+bool splits_freely(const problem& p, const schedule& s) {
+    return std::none_of(p.costs.begin(), p.costs.end(),
+                        [](const stage_costs& c) { return c.weight_stash > c.activation; }) &&
+           (!p.split_backward || std::none_of(s.operations.begin(), s.operations.end(), [](const timed_operation& t) {
+               return t.op.kind == operation_kind::backward;
+           }));
+}
+
+} // namespace
+
+TEST_CASE("with everything free the optimum is found, and nothing better") {
+    random_numbers random{4};
+    std::size_t looked_at = 0;
+    std::size_t settled = 0;
+    std::size_t reached = 0;
+    for (std::size_t i = 0; i < 150; ++i) {
+        CAPTURE(i);
+        const auto r = testing::make_random_problem(random, {.cells = 6});
+        const auto current = some_schedule(r.problem);
+        if (current.operations.empty()) continue;
+        const auto best = oracle::exhaustive_optimum(r.problem, r.grid);
+        if (!best.proven || !best.objective) continue;
+        ++looked_at;
+        const duration optimum{*best.objective};
+        const auto found = cp::reoptimize(r.problem, current, everything, optimum, {.conflicts = 10'000});
+        CHECK(found.settled);
+        // A split that isn't in the schedule, or is, stays so.
+        if (found.better) CHECK(objective_of(r.problem, *found.better).value() == doctest::Approx(optimum.value()));
+        if (splits_freely(r.problem, current)) {
+            // Else it would be settled that there is none.
+            CHECK(found.better);
+            ++reached;
+        }
+        const auto less = cp::reoptimize(r.problem, current, everything, 0.999 * optimum, {.conflicts = 10'000});
+        CHECK_FALSE(less.better);
+        settled += less.settled ? 1 : 0;
+        const auto same = cp::reoptimize(r.problem, current, everything, objective_of(r.problem, current));
+        CHECK(same.better);
+    }
+    CHECK(looked_at > 100);
+    CHECK(reached > 50);
+    CHECK(settled + 5 > looked_at);
+}
+
+TEST_CASE("what is better is valid, and as good as asked for; what is the same is found with anything free") {
+    random_numbers random{5};
+    for (std::size_t i = 0; i < 300; ++i) {
+        CAPTURE(i);
+        const auto r = testing::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 6, .cells = 24});
+        const auto& p = r.problem;
+        const auto current = some_schedule(p);
+        if (current.operations.empty()) continue;
+        const auto objective = objective_of(p, current);
+        const auto some = [&, salt = random.next()](const operation& op) {
+            const auto a = op.microbatch.position() + salt;
+            return a % p.graph.microbatches() < 2 && (salt % 3 != 0 || op.stage.position() % 2 == 0);
+        };
+        const auto same = cp::reoptimize(p, current, some, objective);
+        CHECK(same.better);
+        const auto target = 0.97 * objective;
+        const auto found = cp::reoptimize(p, current, some, target, {.conflicts = 500});
+        if (found.better) CHECK(objective_of(p, *found.better) <= target + duration{1e-6});
+    }
+}
+
+TEST_CASE("what is settled for more free operations holds for fewer") {
+    random_numbers random{6};
+    std::size_t none = 0;
+    std::size_t some_better = 0;
+    for (std::size_t i = 0; i < 400; ++i) {
+        CAPTURE(i);
+        const auto r = testing::make_random_problem(random, {.ranks = 3, .stages = 4, .microbatches = 4, .cells = 10});
+        const auto current = some_schedule(r.problem);
+        if (current.operations.empty()) continue;
+        const auto target = (1.0 - 0.02 * static_cast<double>(random.below(4) + 1)) * objective_of(r.problem, current);
+        const auto pivot = random.below(r.problem.graph.microbatches());
+        const auto few = [&](const operation& op) { return op.microbatch.position() == pivot; };
+        const auto more = [&](const operation& op) { return op.microbatch.position() >= pivot; };
+        const auto of_few = cp::reoptimize(r.problem, current, few, target, {.conflicts = 3000});
+        const auto of_more = cp::reoptimize(r.problem, current, more, target, {.conflicts = 3000});
+        if (of_few.better) CHECK((of_more.better || !of_more.settled));
+        if (of_more.settled && !of_more.better) CHECK_FALSE(of_few.better);
+        some_better += of_few.better ? 1 : 0;
+        none += of_more.settled && !of_more.better ? 1 : 0;
+    }
+    CHECK(none > 50);
+    CHECK(some_better > 20);
+}
+
+TEST_CASE("transfers that take no time may change places at one instant") {
+    // At 2 one stash comes back and another leaves: neither the device nor the host has room for both, and at one
+    // instant what is freed comes before what is added. No order of the two transfers does that.
+    stage_costs costs;
+    costs.forward = costs.backward_input = costs.backward_weight = duration{1.0};
+    costs.activation = costs.weight_stash = memory_size{1.0};
+    costs.transfer = transfer_times{duration{}, duration{}};
+    problem p{to_any_graph(graph<1, 2>{}), per_stage<stage_costs>(1, costs)};
+    p.memory_limit[rank{0}] = p.host_memory_limit[rank{0}] = memory_size{1.0};
+    schedule current{p.graph, {}};
+    for (const auto& [text, start] : {std::pair{"0F0", 0.0},
+                                      {"0OFFLOAD0", 1.0},
+                                      {"0F1", 1.0},
+                                      {"0OFFLOAD1", 2.0},
+                                      {"0RELOAD0", 2.0},
+                                      {"0I0", 2.0},
+                                      {"0W0", 3.0},
+                                      {"0RELOAD1", 4.0},
+                                      {"0I1", 4.0},
+                                      {"0W1", 5.0}}) {
+        const auto op = *parse_operation(text);
+        current.operations.push_back({op, duration{start}, duration{start} + duration_of(p, op)});
+    }
+    REQUIRE(validate(p, current).empty());
+    const auto last = [](const operation& op) { return op == backward_weight(stage{0}, microbatch{1}); };
+    for (const auto engines : {1, 2}) {
+        p.transfer.engines = engines;
+        const auto same = cp::reoptimize(p, current, last, duration{6.0});
+        CHECK(same.better);
+        CHECK_FALSE(cp::reoptimize(p, current, last, duration{5.9}).better);
+    }
+}
+
+TEST_CASE("operations that are too short for the grid of times don't wait for each other in a cycle") {
+    random_numbers random{8};
+    std::size_t same = 0;
+    for (std::size_t i = 0; i < 100; ++i) {
+        CAPTURE(i);
+        auto p =
+            testing::make_random_problem(random, {.ranks = 3, .stages = 5, .microbatches = 4, .cells = 16}).problem;
+        for (auto& c : p.costs) {
+            // Beyond any exact grid, from 1e-6 to 1e9.
+            const double scale = random.chance(60) ? 1e-6 / 3.0 : random.chance(50) ? 1e9 / 7.0 : 1.0;
+            c.forward = scale * c.forward;
+            c.backward_input = scale * c.backward_input;
+            c.backward_weight = scale * c.backward_weight;
+            if (c.transfer) *c.transfer = {scale * c.transfer->offload, scale * c.transfer->reload};
+        }
+        const auto current = some_schedule(p);
+        if (current.operations.empty()) continue;
+        const auto objective = objective_of(p, current);
+        const auto some = [](const operation& op) { return op.microbatch.position() == 0; };
+        same += cp::reoptimize(p, current, some, objective).better ? 1 : 0;
+        const auto found = cp::reoptimize(p, current, everything, 0.9 * objective, {.conflicts = 100});
+        if (found.better) CHECK(objective_of(p, *found.better) <= 0.9 * objective * (1.0 + 1e-6));
+    }
+    CHECK(same > 50);
+}
+
+TEST_CASE("it stops on request, before the search as well, and then claims nothing") {
+    random_numbers random{7};
+    const auto p =
+        testing::make_random_problem(random, {.ranks = 4, .stages = 4, .microbatches = 8, .cells = 32}).problem;
+    const auto current = some_schedule(p);
+    REQUIRE_FALSE(current.operations.empty());
+    std::size_t most_asked = 0;
+    for (std::size_t last = 1; last < 40; ++last) {
+        CAPTURE(last);
+        std::size_t asked = 0;
+        const auto found = cp::reoptimize(p, current, everything, 0.999 * objective_of(p, current),
+                                          {.conflicts = 0, .stop = [&] { return ++asked >= last; }});
+        if (asked >= last) CHECK_FALSE(found.settled);
+        CHECK_FALSE(found.better);
+        most_asked = std::max(most_asked, asked);
+    }
+    // For the model alone, of four ranks.
+    CHECK(most_asked > 10);
+}

@@ -1,0 +1,99 @@
+// Nothing that follows at a target may contradict a schedule that meets it.
+#include "optpipe/core/random.hpp"
+#include "optpipe/planner/cp/assignment.hpp"
+#include "optpipe/planner/cp/pipeline_model.hpp"
+#include "optpipe/planner/cp/prover.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/testing/random_problem.hpp"
+#include "oracle/exhaustive.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+using namespace optpipe;
+
+namespace {
+
+/// A known solution; remembers the first place that contradicted it.
+class known_solution {
+public:
+    known_solution(const cp::pipeline_model& m, cp::assignment a)
+        : model_{&m}, known_{std::make_shared<cp::assignment>(std::move(a))}, first_{std::make_shared<std::string>()} {}
+
+    static constexpr bool active() { return true; }
+    [[nodiscard]] bool holds(const cp::fact& f) const {
+        if (!f.is_bound) return known_->is_true(f.as_literal());
+        const auto t = cp::task_of(f.code);
+        if (t >= model_->tasks().tasks.size() || !known_->is_true(model_->tasks().tasks[t].presence)) return true;
+        return (f.code == cp::earliest_of(t) ? known_->starts[t] : -known_->starts[t]) >= f.value;
+    }
+    void contradicted(const char* place) const {
+        if (first_->empty()) *first_ = place;
+    }
+    [[nodiscard]] const std::string& first() const { return *first_; }
+
+private:
+    const cp::pipeline_model* model_;
+    std::shared_ptr<cp::assignment> known_;
+    std::shared_ptr<std::string> first_;
+};
+static_assert(cp::witness<known_solution>);
+
+struct tally {
+    std::size_t problems = 0;
+    std::size_t conflicts = 0;
+};
+
+void check(const problem& p, const schedule& best, cp::overtaking form, tally& seen) {
+    const cp::pipeline_model m{p, form};
+    const auto known = cp::assignment_of(m, best);
+    if (form == cp::overtaking::forbidden && !cp::schedule_of(m, known)) return;
+    ++seen.problems;
+    const auto objective = m.time().nearest(objective_of(p, best).value());
+    cp::prover<known_solution> search{m, 1, known_solution{m, known}};
+    search.limit(objective);
+    CHECK(search.may_be_feasible());
+    // The wrong phase first, so that there is something to learn.
+    auto away = known;
+    away.values.flip();
+    search.hint(away);
+    CHECK(search.search(2000, [] { return false; }) != cp::search_status::infeasible);
+    CHECK(search.known_solution().first() == "");
+    seen.conflicts += search.conflicts();
+}
+
+tally check_many(const testing::problem_ranges& ranges, std::uint64_t seed, std::size_t count) {
+    random_numbers random{seed};
+    tally seen;
+    for (std::size_t i = 0; i < count; ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        const auto r = testing::make_random_problem(random, ranges);
+        const auto best = oracle::exhaustive_optimum(r.problem, r.grid, 50'000);
+        if (!best.proven || !best.objective) continue;
+        for (const auto form : {cp::overtaking::pooled, cp::overtaking::forbidden, cp::overtaking::allowed})
+            check(r.problem, best.schedule, form, seen);
+    }
+    return seen;
+}
+
+} // namespace
+
+TEST_CASE("problems of every kind") {
+    const auto seen = check_many({.cells = 8, .span_percent = 20}, 11, 200);
+    CHECK(seen.problems > 300);
+    CHECK(seen.conflicts > 1000);
+}
+
+TEST_CASE("with offloading") {
+    const auto seen = check_many(
+        {.ranks = 2, .stages = 4, .microbatches = 4, .cells = 8, .offloading_percent = 100, .span_percent = 10}, 12,
+        200);
+    CHECK(seen.problems > 300);
+    CHECK(seen.conflicts > 1000);
+}

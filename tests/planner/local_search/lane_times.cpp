@@ -1,0 +1,236 @@
+#include "optpipe/planner/local_search/lane_times.hpp"
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/planner/local_search/lane_moves.hpp"
+#include "optpipe/planner/local_search/lane_objective.hpp"
+#include "optpipe/planner/local_search/lane_orders.hpp"
+#include "optpipe/planner/local_search/lane_tails.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "oracle/random_cases.hpp"
+#include "oracle/random_problem.hpp"
+#include "oracle/random_schedule.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+using namespace optpipe;
+using namespace optpipe::detail;
+
+namespace {
+
+using id = flat_pipeline::id;
+
+oracle::problem_ranges ranges() {
+    oracle::problem_ranges r;
+    r.ranks = 4;
+    r.microbatches = 6;
+    r.cells = 24;
+    r.offloading_percent = 70;
+    return r;
+}
+
+/// Sequences, their times and their cost.
+struct search_fixture {
+    flat_pipeline p;
+    lane_orders lanes{p};
+    lane_times times{lanes};
+    lane_objective objective{lanes, times};
+
+    explicit search_fixture(const problem& given) : p{given} {}
+
+    order to_order(const problem& given) {
+        order result{given.graph, {}};
+        REQUIRE(times.place_all([&](id i) { result.operations.push_back(p.operation_of(i)); }));
+        return result;
+    }
+};
+
+/// Whether `simulate` gives every operation the very same times, and the same objective.
+void check_against_simulate(const problem& given, search_fixture& t) {
+    const auto as_order = t.to_order(given);
+    const auto timed = simulate(given, as_order);
+    REQUIRE(timed);
+    for (const auto& op : timed->operations) {
+        const id i = t.p.number(op.op);
+        REQUIRE_MESSAGE(t.times.start(i) == op.start.value(), to_string(op.op));
+        REQUIRE_MESSAGE(t.times.end(i) == op.end.value(), to_string(op.op));
+    }
+    t.objective.measure();
+    REQUIRE(t.objective.value() == doctest::Approx(objective_of(given, *time_order(given, as_order)).value()));
+}
+
+/// All times of the operations in use.
+std::vector<double> all_times(const search_fixture& t) {
+    std::vector<double> result;
+    for (id i = 0; i < static_cast<id>(t.p.size()); ++i)
+        if (t.lanes.active(i)) {
+            result.push_back(t.times.start(i));
+            result.push_back(t.times.end(i));
+        }
+    return result;
+}
+
+bool same(const lane_orders::sequences& a, const lane_orders::sequences& b) {
+    return a.order == b.order && a.link_order == b.link_order && a.active == b.active;
+}
+
+} // namespace
+
+TEST_CASE("sequences get the times that simulate gives, to the last bit") {
+    for (std::uint64_t seed = 1; seed <= oracle::random_cases(1500); ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        const auto given = oracle::make_random_problem(random, ranges());
+        search_fixture t{given.problem};
+        t.lanes.load(oracle::random_schedule(random, given));
+        REQUIRE(t.lanes.all_legal());
+        check_against_simulate(given.problem, t);
+    }
+}
+
+TEST_CASE("orders that simulate refuses for lack of memory are illegal, and no others") {
+    std::size_t refused = 0;
+    std::size_t accepted = 0;
+    for (std::uint64_t seed = 1; seed <= oracle::random_cases(1500); ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        auto given = oracle::make_random_problem(random, ranges());
+        auto roomy = given.problem;
+        for (const rank r : roomy.graph.all_ranks())
+            roomy.memory_limit[r] = roomy.host_memory_limit[r] = memory_size::unlimited();
+        search_fixture t{roomy};
+        t.lanes.load(*simulate(roomy, oracle::random_order(random, roomy)));
+        const auto as_order = t.to_order(roomy);
+
+        for (const rank r : roomy.graph.all_ranks()) {
+            const auto needed = memory_needed(roomy, as_order)[r];
+            if (random.chance(50))
+                given.problem.memory_limit[r] = needed - memory_size{random.chance(20) ? 0.25 : 0.0};
+            else
+                given.problem.memory_limit[r] = memory_size::unlimited();
+        }
+        search_fixture tight{given.problem};
+        tight.lanes.load(t.lanes.copy());
+        const bool executable = simulate(given.problem, as_order).has_value();
+        REQUIRE(tight.lanes.all_legal() == executable);
+        (executable ? accepted : refused) += 1;
+    }
+    CHECK(refused > oracle::random_cases(200));
+    CHECK(accepted > oracle::random_cases(200));
+}
+
+TEST_CASE("propagating an edit gives the times of a full computation; rolling it back restores everything") {
+    std::size_t kept = 0;
+    std::size_t cycles = 0;
+    std::size_t not_fifo = 0;
+    for (std::uint64_t seed = 1; seed <= 250; ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        const auto given = oracle::make_random_problem(random, ranges());
+        search_fixture t{given.problem};
+        search_fixture anew{given.problem};
+        t.lanes.load(oracle::random_schedule(random, given));
+        REQUIRE(t.times.place_all());
+        t.objective.measure();
+        lane_moves moves{t.lanes, t.times};
+        for (int step = 0; step < 150; ++step) {
+            CAPTURE(step);
+            const auto before = t.lanes.copy();
+            const auto times_before = all_times(t);
+            bool edited = true;
+            for (auto edits = 1 + random.below(3); edits > 0 && edited; --edits)
+                edited = moves.propose(moves.random_operation(random), random);
+            if (edited && t.lanes.legal()) {
+                anew.lanes.load(t.lanes.copy());
+                REQUIRE(anew.lanes.all_legal());
+                const bool possible = anew.times.place_all();
+                const bool followed = t.times.propagate([](id, double) { return false; });
+                // With shared links a transfer may come before its predecessor; the times are right.
+                if (followed && !possible && t.p.channels() > 0) {
+                    const auto executed = simulate(given.problem, order_of(t.times.to_schedule(given.problem.graph)));
+                    REQUIRE(executed);
+                    t.objective.measure_changes(t.times.first_change());
+                    if (given.problem.objective == objective_kind::makespan)
+                        REQUIRE(objective_of(given.problem, *executed).value() == t.objective.value());
+                    ++not_fifo;
+                } else {
+                    REQUIRE(followed == possible);
+                }
+                cycles += possible ? 0 : 1;
+                if (possible) {
+                    REQUIRE(all_times(t) == all_times(anew));
+                    t.objective.measure_changes(t.times.first_change());
+                    anew.objective.measure();
+                    REQUIRE(t.objective.value() == anew.objective.value());
+                    REQUIRE(t.objective.mean() == anew.objective.mean());
+                }
+                if (possible && random.chance(60)) {
+                    t.lanes.commit();
+                    t.times.commit();
+                    t.objective.commit();
+                    ++kept;
+                    continue;
+                }
+                t.times.rollback();
+            } else if (edited) {
+                anew.lanes.load(t.lanes.copy());
+                REQUIRE_FALSE(anew.lanes.all_legal());
+            }
+            t.lanes.rollback();
+            REQUIRE(same(t.lanes.copy(), before));
+            REQUIRE(all_times(t) == times_before);
+        }
+        check_against_simulate(given.problem, t);
+    }
+    CHECK(kept > 2000);
+    CHECK(cycles > 100);
+    CHECK(not_fifo < cycles / 4);
+}
+
+TEST_CASE("a cutoff hardly ever rejects a move that isn't worse") {
+    std::size_t cut = 0;
+    std::size_t wrongly = 0;
+    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        auto given = oracle::make_random_problem(random, ranges());
+        given.problem.objective = objective_kind::makespan;
+        search_fixture t{given.problem};
+        t.lanes.load(oracle::random_schedule(random, given));
+        REQUIRE(t.times.place_all());
+        t.objective.measure();
+        lane_moves moves{t.lanes, t.times};
+        lane_tails tails{t.lanes, t.times};
+        for (int step = 0; step < 100; ++step) {
+            const double value = t.objective.value();
+            if (moves.propose(moves.random_operation(random), random) && t.lanes.legal()) {
+                tails.find([&](id) { return 0.0; });
+                const bool within =
+                    t.times.propagate([&](id i, double start) { return start + tails[i] > value + 1e-9; });
+                if (!within) {
+                    t.times.rollback();
+                    const bool possible = t.times.propagate([](id, double) { return false; });
+                    if (possible) t.objective.measure_changes(t.times.first_change());
+                    wrongly += possible && t.objective.value() <= value ? 1 : 0;
+                    ++cut;
+                } else {
+                    t.objective.measure_changes(t.times.first_change());
+                    if (t.objective.value() <= value) {
+                        t.lanes.commit();
+                        t.times.commit();
+                        t.objective.commit();
+                        continue;
+                    }
+                }
+                t.times.rollback();
+            }
+            t.lanes.rollback();
+            t.objective.measure();
+        }
+    }
+    CHECK(cut > 1000);
+    CHECK(wrongly < cut / 50);
+}

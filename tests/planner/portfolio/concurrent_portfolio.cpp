@@ -1,0 +1,195 @@
+#include "optpipe/planner/portfolio/concurrent_portfolio.hpp"
+
+#include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/schedule/builders/zero_bubble_h1.hpp"
+#include "planner/portfolio/fake_strategies.hpp"
+
+#include <doctest/doctest.h>
+#include <oneapi/tbb/info.h>
+#include <oneapi/tbb/task_arena.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+using namespace optpipe;
+
+namespace {
+
+problem unit_problem(std::size_t ranks, std::size_t microbatches) {
+    stage_costs unit;
+    unit.forward = unit.backward_input = unit.backward_weight = duration{1.0};
+    unit.activation = memory_size{1.0};
+    return problem{to_any_graph(graph<dynamic, dynamic>{ranks, microbatches}), per_stage<stage_costs>(ranks, unit)};
+}
+
+void run(search_state& state, const std::vector<any_search_strategy>& strategies, std::size_t threads, run_log& log) {
+    state.offer(one_at_a_time(state.problem()), "start");
+    const auto cores = static_cast<std::size_t>(oneapi::tbb::info::default_concurrency());
+    oneapi::tbb::task_arena arena{static_cast<int>(std::min(threads, cores))};
+    arena.execute([&] { run_concurrent_portfolio(state, strategies, {.threads = threads}, log); });
+}
+
+/// Finds nothing, and records the effort that it was given.
+struct recorder {
+    static constexpr std::string_view name = "recorder";
+    struct record {
+        std::mutex mutex{};
+        std::vector<strategy_options> calls{};
+        std::size_t at_work = 0;
+        std::size_t most_at_work = 0;
+    };
+    record* to = nullptr;
+    std::size_t stop_after = 0;
+    std::stop_source source{};
+
+    void operator()(search_state&, const strategy_options& options) const {
+        {
+            const std::scoped_lock lock{to->mutex};
+            to->most_at_work = std::max(to->most_at_work, ++to->at_work);
+            to->calls.push_back(options);
+            if (to->calls.size() == stop_after) std::stop_source{source}.request_stop();
+        }
+        const std::scoped_lock lock{to->mutex};
+        --to->at_work;
+    }
+};
+struct randomized_recorder : recorder {
+    static constexpr bool randomized = true;
+};
+
+struct dedicated_endless : fake::endless {
+    static bool dedicated_thread(const problem&) { return true; }
+};
+
+/// Ignores stop requests until half of the remaining time is over.
+struct deaf {
+    static constexpr std::string_view name = "deaf";
+    std::chrono::steady_clock::time_point deadline{};
+    std::atomic<std::size_t>* calls = nullptr;
+    void operator()(search_state&, const strategy_options&) const {
+        ++*calls;
+        const auto begin = std::chrono::steady_clock::now();
+        while (std::chrono::steady_clock::now() - begin < deadline - std::chrono::steady_clock::now()) {
+        }
+    }
+};
+
+} // namespace
+
+TEST_CASE("a strategy isn't started if its shortest time slice was longer than the time left") {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds{400};
+    search_state state{unit_problem(3, 4), {.deadline = deadline}};
+    std::atomic<std::size_t> calls = 0;
+    run_log log;
+    run(state, {deaf{deadline, &calls}}, 1, log);
+    CHECK(calls <= 1);
+    CHECK(state.done());
+}
+
+TEST_CASE("results of all strategies end up in the shared state, under their names") {
+    const auto p = unit_problem(3, 6);
+    for (const std::size_t threads : {1, 2, 4}) {
+        search_state state{p};
+        run_log log;
+        run(state, {fake::shuffler{}, fake::oracle{*zero_bubble_h1(p)}}, threads, log);
+        CHECK(state.proven());
+        CHECK(state.history().back().strategy == "oracle");
+        const auto strategies = log.with(state.history());
+        const auto oracle =
+            std::find_if(strategies.begin(), strategies.end(), [](const auto& e) { return e.name == "oracle"; });
+        REQUIRE(oracle != strategies.end());
+        CHECK(oracle->runs == 1);
+        CHECK(oracle->bounds == 1);
+        CHECK(oracle->bound == state.objective());
+    }
+}
+
+TEST_CASE("a portfolio of strategies that have nothing left to try ends") {
+    const auto p = unit_problem(2, 4);
+    for (const std::size_t threads : {1, 2, 4}) {
+        search_state state{p};
+        run_log log;
+        std::atomic<std::size_t> calls{0};
+        std::atomic<std::size_t> unsuited{0};
+        run(state, {fake::counter{&calls}, fake::counter{&unsuited, false}}, threads, log);
+        CHECK(calls >= 2);
+        CHECK(unsuited == 0);
+        CHECK_FALSE(state.done());
+    }
+    search_state nothing{p};
+    run_log log;
+    run(nothing, {}, 2, log);
+}
+
+TEST_CASE("efforts grow; only randomized strategies get seeds of their own, and run several times at once") {
+    const auto p = unit_problem(2, 4);
+    std::stop_source source;
+    recorder::record drawn;
+    search_state state{p, {.stop = source.get_token()}};
+    run_log log;
+    run(state, {randomized_recorder{{&drawn, 12, source}}}, 2, log);
+    REQUIRE(drawn.calls.size() >= 12);
+    for (std::size_t i = 1; i < drawn.calls.size(); ++i) {
+        CHECK(drawn.calls[i].effort >= drawn.calls[i - 1].effort);
+        CHECK(drawn.calls[i].seed != drawn.calls[i - 1].seed);
+    }
+    CHECK(drawn.calls.back().effort > 16 * drawn.calls.front().effort);
+
+    recorder::record plain;
+    search_state other{p};
+    run(other, {recorder{&plain}}, 4, log);
+    CHECK(plain.most_at_work == 1);
+    for (const auto& call : plain.calls)
+        CHECK(call.seed == plain.calls.front().seed);
+}
+
+TEST_CASE("strategies with a dedicated thread leave one to the others") {
+    // Whether or not the others have started, the oracle gets a time slice: without a free thread this would not end.
+    const auto p = unit_problem(3, 6);
+    if (oneapi::tbb::info::default_concurrency() < 2) return;
+    for (int again = 0; again < 2; ++again) {
+        search_state state{p};
+        run_log log;
+        run(state, {dedicated_endless{}, dedicated_endless{}, fake::oracle{*zero_bubble_h1(p)}}, 2, log);
+        CHECK(state.proven());
+    }
+}
+
+TEST_CASE("an exception of a strategy is rethrown after the others have been stopped") {
+    const auto p = unit_problem(2, 4);
+    for (const std::size_t threads : {1, 2, 4}) {
+        CAPTURE(threads);
+        search_state state{p};
+        run_log log;
+        CHECK_THROWS_WITH_AS(run(state, {fake::thrower{}, fake::shuffler{}}, threads, log), "thrown",
+                             std::runtime_error);
+        CHECK_FALSE(state.done());
+    }
+}
+
+TEST_CASE("a proof, a stop request and a deadline end the search, and stop every strategy") {
+    const auto p = unit_problem(3, 6);
+    for (const std::size_t threads : {1, 2, 4}) {
+        CAPTURE(threads);
+        run_log log;
+        std::stop_source source;
+        search_state asked{p, {.stop = source.get_token()}};
+        run(asked, {fake::stopper{source}, fake::endless{}}, threads, log);
+        CHECK(asked.done());
+
+        search_state late{p, {.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds{1}}};
+        run(late, {fake::endless{}}, threads, log);
+        CHECK(late.done());
+
+        search_state gap{p, {.gap = 0.99}};
+        run(gap, {fake::prover{duration{1.0}}, fake::endless{}}, threads, log);
+        CHECK(gap.done());
+        CHECK_FALSE(gap.proven());
+    }
+}

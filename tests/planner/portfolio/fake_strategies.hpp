@@ -1,0 +1,98 @@
+#pragma once
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/planner/portfolio/search_strategy.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+/// Small strategies with known behaviour, for tests of portfolios.
+namespace fake {
+
+/// Swaps random neighbours of the best order and keeps what is better: `effort` swaps.
+struct shuffler {
+    static constexpr std::string_view name = "shuffler";
+    static constexpr bool randomized = true;
+    static std::size_t first_effort(const optpipe::problem&) { return 200; }
+
+    void operator()(optpipe::search_state& state, const optpipe::strategy_options& options) const {
+        const auto start = state.incumbent();
+        if (!start) return;
+        auto best = order_of(*start);
+        auto value = objective_of(state.problem(), *start);
+        optpipe::random_numbers random{options.seed};
+        for (std::size_t i = 0; i < options.effort && !state.done(); ++i) {
+            auto changed = best;
+            const auto from = random.below(changed.operations.size() - 1);
+            std::swap(changed.operations[from], changed.operations[from + 1]);
+            const auto timed = time_order(state.problem(), changed);
+            if (!timed || objective_of(state.problem(), *timed) > value) continue;
+            value = state.offer(changed, name);
+            best = std::move(changed);
+        }
+    }
+};
+
+/// Proves a given bound once it has enough effort.
+struct prover {
+    static constexpr std::string_view name = "prover";
+    static std::size_t first_effort(const optpipe::problem&) { return 1; }
+    optpipe::duration knows{};
+    std::size_t needs = 1;
+
+    void operator()(optpipe::search_state& state, const optpipe::strategy_options& options) const {
+        if (options.effort >= needs) state.raise_bound(std::min(knows, state.objective()), name);
+    }
+};
+
+/// Offers a given optimal schedule and its proof.
+struct oracle {
+    static constexpr std::string_view name = "oracle";
+    optpipe::order knows{};
+    void operator()(optpipe::search_state& state, const optpipe::strategy_options&) const {
+        state.raise_bound(state.offer(knows, name), name);
+    }
+};
+
+struct thrower {
+    static constexpr std::string_view name = "thrower";
+    void operator()(optpipe::search_state&, const optpipe::strategy_options&) const {
+        throw std::runtime_error{"thrown"};
+    }
+};
+
+/// Runs until it is stopped, whatever its effort, and counts how often it was.
+struct endless {
+    static constexpr std::string_view name = "endless";
+    std::atomic<std::size_t>* stopped = nullptr;
+    void operator()(optpipe::search_state& state, const optpipe::strategy_options&) const {
+        while (!state.done()) {
+        }
+        if (stopped) ++*stopped;
+    }
+};
+
+/// Asks for a stop as soon as it runs.
+struct stopper {
+    static constexpr std::string_view name = "stopper";
+    std::stop_source source{};
+    void operator()(optpipe::search_state&, const optpipe::strategy_options&) const {
+        auto own = source;
+        own.request_stop();
+    }
+};
+
+/// Counts its calls.
+struct counter {
+    static constexpr std::string_view name = "counter";
+    std::atomic<std::size_t>* calls = nullptr;
+    bool applicable = true;
+    [[nodiscard]] bool applies_to(const optpipe::problem&) const { return applicable; }
+    void operator()(optpipe::search_state&, const optpipe::strategy_options&) const { ++*calls; }
+};
+
+} // namespace fake

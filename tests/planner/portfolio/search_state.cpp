@@ -1,0 +1,98 @@
+#include "optpipe/planner/portfolio/search_state.hpp"
+
+#include "optpipe/schedule/builders/gpipe.hpp"
+#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace optpipe;
+
+namespace {
+
+problem unit_problem(std::size_t ranks, std::size_t microbatches) {
+    stage_costs unit;
+    unit.forward = unit.backward_input = unit.backward_weight = duration{1.0};
+    unit.activation = memory_size{1.0};
+    return problem{to_any_graph(graph<dynamic, dynamic>{ranks, microbatches}), per_stage<stage_costs>(ranks, unit)};
+}
+
+} // namespace
+
+TEST_CASE("the better schedule stays, in whatever order they are offered") {
+    const auto p = unit_problem(4, 8);
+    search_state state{p};
+    CHECK(state.objective().is_unlimited());
+    CHECK(state.incumbent() == nullptr);
+    CHECK_FALSE(state.done());
+
+    const auto slow = state.offer(*gpipe(p), "gpipe");
+    const auto fast = state.offer(*one_forward_one_backward(p), "1f1b");
+    CHECK(state.objective() == std::min(slow, fast));
+    state.offer(*gpipe(p), "gpipe again");
+    CHECK(state.objective() == std::min(slow, fast));
+    CHECK(objective_of(p, *state.incumbent()) == state.objective());
+    for (const auto& step : state.history())
+        CHECK(step.strategy != "gpipe again");
+}
+
+TEST_CASE("bounds only rise, and end the search when they meet the objective") {
+    const auto p = unit_problem(2, 4);
+    search_state state{p};
+    state.offer(*one_forward_one_backward(p), "1f1b");
+    state.raise_bound(duration{3.0}, "a");
+    state.raise_bound(duration{2.0}, "b");
+    CHECK(state.bound() == duration{3.0});
+    CHECK_FALSE(state.done());
+    state.raise_bound(state.objective(), "c");
+    CHECK(state.proven());
+    CHECK(state.done());
+}
+
+TEST_CASE("a gap, a deadline and a stop request end it as well") {
+    const auto p = unit_problem(2, 4);
+    search_state wide{p, {.gap = 0.9}};
+    wide.offer(*one_forward_one_backward(p), "1f1b");
+    CHECK_FALSE(wide.done());
+    wide.raise_bound(0.5 * wide.objective(), "half");
+    CHECK(wide.done());
+    CHECK_FALSE(wide.proven());
+
+    const search_state late{p, {.deadline = std::chrono::steady_clock::now()}};
+    CHECK(late.done());
+
+    std::stop_source source;
+    const search_state asked{p, {.stop = source.get_token()}};
+    CHECK_FALSE(asked.done());
+    source.request_stop();
+    CHECK(asked.done());
+}
+
+TEST_CASE("a problem without a schedule is proven by an unlimited bound") {
+    search_state state{unit_problem(2, 4)};
+    state.raise_bound(duration::unlimited(), "memory");
+    CHECK(state.proven());
+}
+
+TEST_CASE("threads may offer at once") {
+    const auto p = unit_problem(4, 8);
+    std::size_t steps = 0;
+    search_state state{p, {}, [&](const search_step&) { ++steps; }};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t)
+        threads.emplace_back([&] {
+            for (int i = 0; i < 50; ++i) {
+                state.offer(*gpipe(p), "gpipe");
+                state.offer(*one_forward_one_backward(p), "1f1b");
+                state.raise_bound(duration{static_cast<double>(i % 20)}, "bound");
+            }
+        });
+    for (auto& t : threads)
+        t.join();
+    CHECK(objective_of(p, *state.incumbent()) == state.objective());
+    CHECK(state.history().size() == steps);
+    CHECK(state.bound() == duration{19.0});
+}

@@ -1,0 +1,354 @@
+#include "optpipe/schedule/bounds/structural_bounds.hpp"
+
+#include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "oracle/exhaustive.hpp"
+#include "oracle/random_problem.hpp"
+#include "oracle/random_schedule.hpp"
+#include "oracle/reference_checker.hpp"
+#include "oracle/spelled.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace {
+
+using optpipe::duration;
+using optpipe::memory_size;
+using optpipe::objective_kind;
+using optpipe::rank;
+using optpipe::stage;
+using optpipe::structural_bounds;
+using optpipe::transfer_times;
+using namespace optpipe::literals;
+
+struct named_bound {
+    const char* name;
+    duration structural_bounds::*member;
+};
+constexpr std::array members{named_bound{"critical_path", &structural_bounds::critical_path},
+                             named_bound{"device_load", &structural_bounds::device_load},
+                             named_bound{"warm_up", &structural_bounds::warm_up},
+                             named_bound{"memory_area", &structural_bounds::memory_area},
+                             named_bound{"link_capacity", &structural_bounds::link_capacity},
+                             named_bound{"v_placement", &structural_bounds::v_placement},
+                             named_bound{"stash_rounds", &structural_bounds::stash_rounds},
+                             named_bound{"propagation", &structural_bounds::propagation}};
+
+/// How often each bound was met by the optimum, and how often it alone was.
+struct tally {
+    std::array<int, members.size()> tight{};
+    int proven = 0;
+
+    void compare(const optpipe::problem& p, double optimum) {
+        const auto bounds = strong_bounds_of(p);
+        ++proven;
+        for (std::size_t k = 0; k < members.size(); ++k) {
+            const auto bound = (bounds.*members[k].member).value();
+            CAPTURE(members[k].name);
+            CHECK(bound >= 0.0);
+            CHECK(bound <= optimum * (1.0 + 1e-9));
+            CHECK(bound <= bounds.best().value());
+            tight[k] += bound >= optimum * (1.0 - 1e-9) ? 1 : 0;
+        }
+    }
+};
+
+tally compare_with_all_schedules(std::uint64_t seed, std::uint64_t count, const oracle::problem_ranges& ranges) {
+    tally result;
+    for (std::uint64_t i = 0; i < count; ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        oracle::random_numbers random{seed * 1'000'003 + i};
+        const auto given = oracle::make_random_problem(random, ranges);
+        const auto best = oracle::exhaustive_optimum(given.problem, given.grid, 20'000);
+        if (!best.proven) continue;
+        REQUIRE(best.objective.has_value());
+        INFO(oracle::spell(best.schedule));
+        CHECK(oracle::judge(given.problem, best.schedule).text() == "");
+        result.compare(given.problem, *best.objective);
+    }
+    return result;
+}
+
+optpipe::problem unit(std::size_t ranks, std::size_t microbatches) {
+    const optpipe::graph<optpipe::dynamic, optpipe::dynamic> g{ranks, microbatches};
+    return make_problem(to_any_graph(g), optpipe::unit_memory{});
+}
+
+/// Little memory and a long way to the last rank: without transfers nothing but waiting is left.
+optpipe::problem in_need_of_transfers(oracle::random_numbers& random, std::size_t ranks, std::size_t microbatches) {
+    const auto steps = [&](std::size_t low, std::size_t high) {
+        return duration{static_cast<double>(random.between(low, high))};
+    };
+    auto p = unit(ranks, microbatches);
+    for (auto& c : p.costs)
+        c = {steps(1, 3), steps(1, 3), steps(1, 3), 1_gb, 0.25_gb, transfer_times{steps(1, 4), steps(1, 4)}};
+    p.p2p = optpipe::hop_times<>{steps(0, 6)};
+    p.split_backward = random.chance(70);
+    for (auto& limit : p.memory_limit)
+        limit = memory_size{1.0 + 0.25 * static_cast<double>(random.between(0, 5))};
+    p.transfer.engines = random.chance(50) ? 2 : 1;
+    p.transfer.duplex = random.chance(50) ? optpipe::duplex_kind::half : optpipe::duplex_kind::full;
+    for (std::size_t r = 1; r < ranks; ++r)
+        if (random.chance(50)) p.transfer.share_link(rank{r - 1}, rank{r});
+    if (random.chance(50)) p.objective = objective_kind::span;
+    return p;
+}
+
+} // namespace
+
+TEST_CASE("no schedule of a small problem is shorter than any bound") {
+    const auto t = compare_with_all_schedules(61, 900, {.cells = 6, .offloading_percent = 0});
+    CHECK(t.proven > 850);
+    CHECK(t.tight[0] > 50);
+    CHECK(t.tight[1] > 300);
+    CHECK(t.tight[2] > 10);
+    CHECK(t.tight[3] > 10);
+    CHECK(t.tight[6] > 50);
+}
+
+TEST_CASE("nor with offloading") {
+    const auto t = compare_with_all_schedules(62, 900, {.cells = 6, .offloading_percent = 100});
+    CHECK(t.proven > 850);
+    CHECK(t.tight[0] > 50);
+    CHECK(t.tight[1] > 300);
+    CHECK(t.tight[3] > 10);
+    CHECK(t.tight[4] > 10);
+}
+
+TEST_CASE("nor with more microbatches on fewer stages") {
+    const auto t = compare_with_all_schedules(63, 500, {.ranks = 2, .stages = 2, .microbatches = 8, .cells = 8});
+    CHECK(t.proven > 350);
+    CHECK(t.tight[2] > 5);
+    CHECK(t.tight[3] > 5);
+    CHECK(t.tight[6] > 50);
+}
+
+TEST_CASE("where a stash alone doesn't fit there is no schedule, and no number stands for that") {
+    const optpipe::stage_costs unit{1_ms, 1_ms, 1_ms, 2_gb, 1_gb, transfer_times{1_ms, 1_ms}};
+    const auto p = make_problem(optpipe::graph<2, 4>{}, optpipe::uniform_memory{unit}, 1_gb);
+    CHECK(bounds_of(p).memory_area.is_unlimited());
+    CHECK(strong_bounds_of(p).best().is_unlimited());
+}
+
+TEST_CASE("nor where transfers are what matters") {
+    constexpr std::uint64_t seed = 66;
+    tally t;
+    for (std::uint64_t i = 0; i < 200; ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        oracle::random_numbers random{seed * 1'000'003 + i};
+        const auto p = in_need_of_transfers(random, 2, 2);
+        const auto best = oracle::exhaustive_optimum(p, 1.0, 20'000);
+        if (best.proven) t.compare(p, *best.objective);
+    }
+    CHECK(t.proven > 100);
+    CHECK(t.tight[3] > 10);
+
+    int linked = 0;
+    int slower = 0;
+    for (std::uint64_t i = 0; i < 200; ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        oracle::random_numbers random{seed * 1'000'003 + i};
+        const auto p = in_need_of_transfers(random, random.between(2, 3), random.between(6, 16));
+        const auto s = *time_order(p, *optpipe::adaptive_builder<>{{}, 20'000}(p));
+        t.compare(p, objective_of(p, s).value());
+        linked += bounds_of(p).link_capacity > bounds_of(p).memory_area * (1.0 + 1e-6) ? 1 : 0;
+        auto full = p;
+        full.transfer.duplex = optpipe::duplex_kind::full;
+        auto half = p;
+        half.transfer.duplex = optpipe::duplex_kind::half;
+        const double ratio = bounds_of(half).link_capacity / bounds_of(full).link_capacity;
+        CHECK(ratio >= 1.0 - 1e-6);
+        slower += ratio > 1.0 + 1e-6 ? 1 : 0;
+    }
+    CHECK(linked > 5);
+    CHECK(slower > 5);
+}
+
+TEST_CASE("nor any that is drawn of a larger one") {
+    constexpr std::uint64_t seed = 64;
+    for (std::uint64_t i = 0; i < 600; ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        oracle::random_numbers random{seed * 1'000'003 + i};
+        const auto given =
+            oracle::make_random_problem(random, {.ranks = 6, .stages = 12, .microbatches = 12, .cells = 72});
+        const auto& p = given.problem;
+        auto best = duration::unlimited();
+        const auto offer = [&](const optpipe::order& order) {
+            auto s = *simulate(p, order);
+            if (p.objective == objective_kind::span) postpone_warm_up(p, s);
+            best = std::min(best, objective_of(p, s));
+        };
+        offer(*optpipe::adaptive_builder<>{{}, 1}(p));
+        for (int k = 0; k < 5; ++k)
+            offer(oracle::random_order(random, p));
+        const auto bounds = strong_bounds_of(p);
+        for (const auto& bound : members) {
+            CAPTURE(bound.name);
+            CHECK((bounds.*bound.member).value() <= best.value() * (1.0 + 1e-9));
+        }
+    }
+}
+
+TEST_CASE("v placements with unit passes") {
+    // 6m + 6p − 3k − 1, whenever fewer than 2m stashes fit.
+    for (const auto& [stashes, expected] : {std::array{2.0, 17.0}, std::array{3.0, 14.0}}) {
+        const optpipe::graph<2, 2, optpipe::placement::v> g{};
+        const optpipe::stage_costs each{1_ms, 1_ms, 1_ms, 1_gb, 1_gb, {}};
+        auto p = make_problem(to_any_graph(g), optpipe::uniform_memory{each}, memory_size{stashes});
+        const auto bounds = bounds_of(p);
+        CHECK(bounds.v_placement.value() == doctest::Approx(expected));
+        const auto best = oracle::exhaustive_optimum(p, 1.0, 2'000'000);
+        REQUIRE(best.proven);
+        CHECK(bounds.best().value() <= *best.objective + 1e-9);
+        // Anything else that it isn't made for: it says nothing.
+        auto other = p;
+        other.memory_limit = optpipe::per_rank<memory_size>(2, 4_gb);
+        CHECK(bounds_of(other).v_placement == 0_ms);
+        other = p;
+        other.costs[stage{1}].forward = 2_ms;
+        CHECK(bounds_of(other).v_placement == 0_ms);
+        other = p;
+        other.p2p = optpipe::hop_times<>{1_ms};
+        CHECK(bounds_of(other).v_placement == 0_ms);
+        other = p;
+        other.costs[stage{0}].transfer = transfer_times{1_ms, 1_ms};
+        CHECK(bounds_of(other).v_placement == 0_ms);
+        other = p;
+        other.split_backward = false;
+        CHECK(bounds_of(other).v_placement == 0_ms);
+    }
+}
+
+TEST_CASE("bounds that are known") {
+    // Rank 3 starts at 3, and then has 8 microbatches of 3 to do.
+    auto p = unit(4, 8);
+    CHECK(bounds_of(p).device_load.value() == doctest::Approx(27.0));
+    CHECK(bounds_of(p).critical_path.value() >= 9.0 - 1e-9);
+    CHECK(bounds_of(p).best().value() == doctest::Approx(27.0));
+    CHECK(bounds_of(p).memory_area == 0_ms);
+    CHECK(bounds_of(p).warm_up == 0_ms);
+    // Without split rank 3 is followed by three full backwards, and what 1F1B does can't be bettered.
+    p.split_backward = false;
+    CHECK(bounds_of(p).best().value() == doctest::Approx(33.0));
+    // One stash per rank: rank 0 is idle from the end of its forward until the gradient comes back, each time.
+    auto q = unit(4, 8);
+    for (auto& limit : q.memory_limit)
+        limit = 1_gb;
+    for (auto& c : q.costs)
+        c.weight_stash = 1_gb;
+    CHECK(bounds_of(q).memory_area.value() >= 8.0 * 9.0 - 1e-6);
+    // For span what comes before a rank's first start doesn't count.
+    p = unit(4, 8);
+    p.objective = objective_kind::span;
+    CHECK(bounds_of(p).best().value() >= 24.0 - 1e-9);
+    CHECK(bounds_of(p).best().value() <= 33.0 + 1e-9);
+}
+
+TEST_CASE("as many microbatches as fit, round after round") {
+    // Two on rank 0: four forwards and four gradients, twice; in between a weight gradient that leaves no room, or not;
+    // in the end the second microbatch of the last round and its weight gradient.
+    auto p = unit(4, 4);
+    for (auto& limit : p.memory_limit)
+        limit = 2_gb;
+    for (auto& c : p.costs)
+        c.weight_stash = 0.5_gb;
+    CHECK(bounds_of(p).stash_rounds.value() == doctest::Approx(2 * 8 + 1 + 2 + 1));
+    CHECK(bounds_of(p).best() == bounds_of(p).stash_rounds);
+    auto roomy = p;
+    for (auto& limit : roomy.memory_limit)
+        limit = 2.5_gb;
+    CHECK(bounds_of(roomy).stash_rounds.value() == doctest::Approx(2 * 8 + 2 + 1));
+    auto whole = p;
+    whole.split_backward = false;
+    CHECK(bounds_of(whole).stash_rounds.value() == doctest::Approx(2 * 12 + 3));
+    // An offloaded stash makes room for another.
+    p.costs[stage{0}].transfer = transfer_times{1_ms, 1_ms};
+    CHECK(bounds_of(p).stash_rounds < bounds_of(roomy).stash_rounds);
+}
+
+TEST_CASE("memory × lifetime with offloading") {
+    const optpipe::stage_costs each{18.5_ms, 18.1_ms, 9.3_ms, 1_gb, 0.5_gb, transfer_times{11.475_ms, 11.475_ms}};
+    auto p = make_problem(to_any_graph(optpipe::graph<3, 6>{}), optpipe::uniform_memory{each}, 1.5_gb);
+    p.p2p = optpipe::hop_times<>{0.6_ms};
+    const auto bounds = bounds_of(p);
+    CHECK(bounds.best() == bounds.memory_area);
+    CHECK(bounds.best().value() == doctest::Approx(404.4).epsilon(0.001));
+    for (auto& c : p.costs)
+        c.transfer.reset();
+    CHECK(bounds_of(p).memory_area > bounds.memory_area);
+}
+
+TEST_CASE("memory × lifetime where what waits for a weight gradient leaves no room for a stash") {
+    // One stash, or one gradient that waits, not both: the microbatches alternate on rank 0, from the forward to the
+    // end of the weight gradient, less the time on the host.
+    const auto alternating = [](double transfer) {
+        const duration each_way{transfer};
+        const optpipe::stage_costs each{18.5_ms, 18.1_ms, 9.3_ms, 1_gb, 0.5_gb, transfer_times{each_way, each_way}};
+        auto p = make_problem(to_any_graph(optpipe::graph<2, 4>{}), optpipe::uniform_memory{each}, 1_gb);
+        p.p2p = optpipe::hop_times<>{0.6_ms};
+        return p;
+    };
+    const auto with = strong_bounds_of(alternating(11.475));
+    CHECK(with.best() == with.memory_area);
+    CHECK(with.best().value() == doctest::Approx(4 * (18.5 + 2 * 11.475 + 18.1 + 9.3)));
+    const auto without = strong_bounds_of(alternating(22.95));
+    CHECK(without.best() == without.memory_area);
+    CHECK(without.best().value() == doctest::Approx(4 * (2 * 36.6 + 2 * 0.6 + 9.3)));
+    // Four that wait would fit, but the fourth had its stash beside the other three.
+    const auto three = optpipe::detail::capacities(10.8_gb, 8.6_gb, 35_gb, 0_gb);
+    REQUIRE(three.size() == 1);
+    CHECK(three[0].level == doctest::Approx(3 * 10.8));
+    CHECK(three[0].per_weight == doctest::Approx(10.8));
+    // Four that wait, one stash and three, or three stashes: a stash costs as much as one that waits, then half as much
+    // again.
+    const auto mixed = optpipe::detail::capacities(10_gb, 8_gb, 35_gb, 0_gb);
+    REQUIRE(mixed.size() == 2);
+    CHECK(mixed[0].level == doctest::Approx(40.0));
+    CHECK(mixed[1].level == doctest::Approx(30.0));
+    CHECK(mixed[1].per_weight == doctest::Approx(20.0 / 3.0));
+}
+
+TEST_CASE("a bound falls with every limit that is lifted") {
+    constexpr std::uint64_t seed = 65;
+    for (std::uint64_t i = 0; i < 300; ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        oracle::random_numbers random{seed * 1'000'003 + i};
+        const auto p =
+            oracle::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 8, .cells = 32}).problem;
+        const auto before = bounds_of(p);
+        auto lifted = p;
+        for (auto& limit : lifted.memory_limit)
+            limit += 1_gb;
+        const auto after = bounds_of(lifted);
+        // The published bound for v placements ends where memory does.
+        CHECK(after.memory_area.value() <= before.memory_area.value() * (1.0 + 1e-6));
+        CHECK(after.link_capacity.value() <= before.link_capacity.value() * (1.0 + 1e-6));
+        CHECK(after.warm_up.value() <= before.warm_up.value() * (1.0 + 1e-6));
+        CHECK(after.stash_rounds.value() <= before.stash_rounds.value() * (1.0 + 1e-6));
+        CHECK(before.link_capacity.value() >= before.memory_area.value() * (1.0 - 1e-6));
+        lifted = p;
+        for (auto& limit : lifted.memory_limit)
+            limit = memory_size::unlimited();
+        const auto free = bounds_of(lifted);
+        CHECK(free.memory_area == 0_ms);
+        CHECK(free.link_capacity == 0_ms);
+        CHECK(free.stash_rounds == 0_ms);
+        CHECK(free.device_load == before.device_load);
+        CHECK(free.critical_path == before.critical_path);
+        lifted = p;
+        lifted.p2p = optpipe::hop_times<>{0_ms};
+        CHECK(bounds_of(lifted).best().value() <= before.best().value() * (1.0 + 1e-6));
+    }
+}

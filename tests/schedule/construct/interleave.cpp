@@ -1,0 +1,64 @@
+#include "optpipe/schedule/construct/interleave.hpp"
+
+#include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+#include "oracle/spelled.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+namespace {
+
+using optpipe::any_graph;
+using optpipe::compute_lanes;
+using optpipe::operation;
+using optpipe::rank;
+
+any_graph linear(std::size_t ranks, std::size_t microbatches) {
+    return to_any_graph(optpipe::graph<optpipe::dynamic, optpipe::dynamic>{ranks, microbatches});
+}
+
+compute_lanes lanes_of(const std::vector<std::vector<std::string>>& texts) {
+    compute_lanes lanes(texts.size());
+    for (std::size_t r = 0; r < texts.size(); ++r)
+        for (const auto& text : texts[r])
+            lanes[rank{r}].push_back(oracle::spelled(text));
+    return lanes;
+}
+
+} // namespace
+
+TEST_CASE("lanes become one order that keeps each of them") {
+    const auto g = linear(2, 2);
+    const auto lanes = lanes_of({{"0F0", "0F1", "0B0", "0B1"}, {"1F0", "1B0", "1F1", "1I1", "1W1"}});
+    const auto merged = interleave(g, lanes);
+    REQUIRE(merged.has_value());
+    CHECK(merged->operations.size() == 9);
+    for (const rank r : g.all_ranks()) {
+        std::vector<operation> own;
+        for (const auto& op : merged->operations)
+            if (g.rank_of(op.stage) == r) own.push_back(op);
+        CHECK(own == lanes[r]);
+    }
+    CHECK(simulate(make_problem(g, optpipe::unit_memory{}), *merged).has_value());
+}
+
+TEST_CASE("lanes that wait for each other in a cycle are refused") {
+    // Rank 0 wants the gradient of 1 before it sends 0, and rank 1 has only 0 in mind.
+    const auto g = linear(2, 2);
+    const auto merged = interleave(g, lanes_of({{"0F1", "0B1", "0F0", "0B0"}, {"1F0", "1B0", "1F1", "1B1"}}));
+    REQUIRE_FALSE(merged.has_value());
+    CHECK(merged.why().reason == optpipe::refusal_reason::not_executable);
+    CHECK(merged.why().sentence == "the ranks wait for each other in a cycle");
+    CHECK(merged.why().rank == rank{0});
+    CHECK(merged.why().position == 1);
+}
+
+TEST_CASE("a missing operation leads to a deadlock") {
+    const auto merged = interleave(linear(2, 1), lanes_of({{"0F0", "0B0"}, {"1F0", "1W0"}}));
+    REQUIRE_FALSE(merged.has_value());
+    CHECK(merged.why().rank == rank{0});
+    CHECK(merged.why().position == 1);
+}
