@@ -101,7 +101,8 @@ private:
         case operation_kind::forward:
         case operation_kind::backward_input:
         case operation_kind::backward_weight:
-        case operation_kind::backward: return lane::compute;
+        case operation_kind::backward:
+        case operation_kind::recompute: return lane::compute;
         }
         return lane::compute;
     }

@@ -171,12 +171,19 @@ private:
     violation_list* found_;
 };
 
-/// Whether the document says that it has this format. A missing format is reported, but worth reading on.
-inline bool has_format(const fields& top, const std::string& wanted, violation_list& found) {
+/// The version of the document's format: `stem` and a number from 1 to `newest`; 0 for another format. A missing format
+/// is reported, but worth reading on as the newest.
+inline std::size_t format_version(const fields& top, const std::string& stem, std::size_t newest,
+                                  violation_list& found) {
     const auto* value = top.find("format");
-    if (value && *value == wanted) return true;
-    found.add("format", (value ? "is " + shown(*value) : std::string{"is missing"}) + ", must be \"" + wanted + "\"");
-    return !value;
+    std::string known;
+    for (std::size_t version = 1; version <= newest; ++version) {
+        const auto name = stem + std::to_string(version);
+        if (value && *value == name) return version;
+        known += (version > 1 ? " or \"" : "\"") + name + "\"";
+    }
+    found.add("format", (value ? "is " + shown(*value) : std::string{"is missing"}) + ", must be " + known);
+    return value ? 0 : newest;
 }
 
 } // namespace optpipe::detail

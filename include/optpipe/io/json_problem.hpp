@@ -14,7 +14,7 @@ inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
 
 } // namespace detail
 
-/// Reads `optpipe.problem/1`. Throws `input_error` with everything that is wrong with the text, each with its field,
+/// Reads `optpipe.problem/2`, and `optpipe.problem/1`, which is the same without storage options. Throws `input_error` with everything that is wrong with the text, each with its field,
 /// or with the line and column where it stops to be JSON. A problem without a name is called after its source;
 /// times are in ms and sizes in GB where it names no units.
 [[nodiscard]] problem parse_problem(std::string_view text, const std::string& source_name);
@@ -53,7 +53,9 @@ inline constexpr std::size_t most_stage_microbatches = std::size_t{1} << 20U;
 struct problem_parts {
     std::optional<std::size_t> ranks;
     std::optional<std::size_t> microbatches;
+    bool has_storage_options = false; // whether the format knows them
     std::vector<stage_costs> costs;
+    std::vector<storage_list<false>> storage;
     std::vector<std::optional<std::size_t>> rank_of;
 };
 
@@ -67,10 +69,62 @@ inline std::optional<transfer_times> read_transfer_times(const fields& at, viola
     return std::nullopt;
 }
 
-inline stage_costs read_stage_costs(const fields& at, violation_list& found) {
+inline storage_option read_storage_option(const fields& at, const stage_costs& costs, violation_list& found) {
     at.refuse_unknown(
-        {"rank", "forward", "backward_input", "backward_weight", "activation", "weight_stash", "offload", "reload"},
-        {{"storage", "storage options belong to optpipe.problem/2, which this version doesn't read"}});
+        {"name", "held", "recompute", "backward_extra", "transfer_size", "offload", "reload"});
+    storage_option option;
+    const auto* name = at.required("name");
+    if (name && !name->is_string()) refuse_type(found, at.place("name"), "a string", *name);
+    const auto text = name && name->is_string() ? name->get<std::string>() : std::string{"?"};
+    constexpr std::size_t longest = 32;
+    if (text.size() > longest)
+        found.add(at.place("name"), "must have at most " + std::to_string(longest) + " characters");
+    option.name = text;
+    option.held = memory_size{at.number_or("held", costs.activation.value())};
+    option.recompute = duration{at.number_or("recompute", 0.0)};
+    option.backward_extra = duration{at.number_or("backward_extra", 0.0)};
+    option.transfer_size = memory_size{at.number_or("transfer_size", 0.0)};
+    option.transfer = read_transfer_times(at, found);
+    return option;
+}
+
+/// Options that are what a stage without a list has are no list: so both forms are one problem.
+inline void read_storage(const fields& at, stage_costs& costs, storage_list<false>& options, violation_list& found) {
+    if (!at.find("storage")) return;
+    const auto* list = at.list("storage");
+    if (!list) return;
+    if (list->empty()) return found.add(at.place("storage"), "must hold at least one option");
+    if (list->size() > most_storage_options)
+        return found.add(at.place("storage"), "holds " + std::to_string(list->size()) + " options, at most " +
+                                                  std::to_string(most_storage_options) + " are possible");
+    for (const char* name : {"offload", "reload"})
+        if (at.find(name) && !at.find(name)->is_null())
+            found.add(at.place(name), "excludes storage: both say how the stage can be offloaded");
+    for (std::size_t i = 0; i < list->size(); ++i) {
+        const auto place = element_of(at.place("storage"), i);
+        if (!(*list)[i].is_object())
+            refuse_type(found, place, "an object", (*list)[i]);
+        else
+            options.push_back(read_storage_option(fields{(*list)[i], place + ".", found}, costs, found));
+    }
+    auto plain = costs;
+    plain.transfer = options.size() == 2 ? options[1].transfer : std::nullopt;
+    const bool is_plain = !options.empty() && options[0] == keep_stash(plain) &&
+                          (options.size() == 1 || (options.size() == 2 && plain.transfer && options[1] == offload_stash(plain)));
+    if (!is_plain) return;
+    costs = plain;
+    options.clear();
+}
+
+inline stage_costs read_stage_costs(const fields& at, bool has_storage_options, storage_list<false>& options,
+                                    violation_list& found) {
+    if (has_storage_options)
+        at.refuse_unknown({"rank", "forward", "backward_input", "backward_weight", "activation", "weight_stash",
+                           "offload", "reload", "storage"});
+    else
+        at.refuse_unknown(
+            {"rank", "forward", "backward_input", "backward_weight", "activation", "weight_stash", "offload", "reload"},
+            {{"storage", "storage options belong to optpipe.problem/2"}});
     stage_costs c;
     c.forward = duration{at.number("forward", 1.0)};
     c.backward_input = duration{at.number("backward_input", 1.0)};
@@ -78,6 +132,7 @@ inline stage_costs read_stage_costs(const fields& at, violation_list& found) {
     c.activation = memory_size{at.number("activation", 0.0)};
     c.weight_stash = memory_size{at.number_or("weight_stash", 0.5 * c.activation.value())};
     c.transfer = read_transfer_times(at, found);
+    if (has_storage_options) read_storage(at, c, options, found);
     return c;
 }
 
@@ -94,11 +149,13 @@ inline void read_stages(const fields& top, problem_parts& parts, violation_list&
         if (!(*list)[s].is_object()) {
             refuse_type(found, place, "an object", (*list)[s]);
             parts.costs.emplace_back();
+            parts.storage.emplace_back();
             parts.rank_of.emplace_back();
             continue;
         }
         const fields at{(*list)[s], place + ".", found};
-        parts.costs.push_back(read_stage_costs(at, found));
+        parts.storage.emplace_back();
+        parts.costs.push_back(read_stage_costs(at, parts.has_storage_options, parts.storage.back(), found));
         parts.rank_of.push_back(at.count("rank", std::numeric_limits<std::uint32_t>::max()));
     }
 }
@@ -214,10 +271,12 @@ inline std::optional<any_graph> read_graph(const problem_parts& parts, violation
 inline problem read_problem_tree(const json& root, const std::string& default_name, violation_list& found) {
     if (!root.is_object()) return refuse_type(found, "", "an object", root), problem{};
     const fields top{root, "", found};
-    if (!has_format(top, "optpipe.problem/1", found)) return {};
+    const auto version = format_version(top, "optpipe.problem/", 2, found);
+    if (version == 0) return {};
     top.refuse_unknown({"format", "name", "time_unit", "memory_unit", "ranks", "microbatches", "stages",
                         "split_backward", "p2p", "memory_limit", "host_memory_limit", "transfer", "objective"});
     problem_parts parts;
+    parts.has_storage_options = version == 2;
     parts.ranks = top.count("ranks", most_ranks);
     parts.microbatches = top.count("microbatches", most_stage_microbatches);
     read_stages(top, parts, found);
@@ -230,6 +289,8 @@ inline problem read_problem_tree(const json& root, const std::string& default_na
         for (const stage s : costs.indices())
             costs[s] = parts.costs[s.position()];
         p = problem{*graph, std::move(costs)};
+        for (const stage s : p.storage.indices())
+            p.storage[s] = parts.storage[s.position()];
     }
     if (parts.ranks) {
         p.p2p = read_hops(top, *parts.ranks, found);

@@ -14,7 +14,7 @@ inline constexpr std::size_t most_schedule_bytes = std::size_t{1} << 30U;
 
 } // namespace detail
 
-/// Reads `optpipe.schedule/1`. Throws `input_error` with everything by which the text departs from the format; an
+/// Reads `optpipe.schedule/2`, and `optpipe.schedule/1`, which is the same without storage options. Throws `input_error` with everything by which the text departs from the format; an
 /// operation that can't be read is no such thing, it is listed in the document.
 [[nodiscard]] schedule_document parse_schedule(std::string_view text, const std::string& source_name);
 
@@ -49,6 +49,7 @@ public:
         *found_ = {};
         unreadable_ = {};
         document_->operations.clear();
+        document_->storage.clear();
         position_ = 0;
     }
 
@@ -56,15 +57,18 @@ public:
         const auto place = element_of("operations", position_++);
         if (!value.is_object()) return refuse_type(*found_, place, "an object", value);
         const fields at{value, place + ".", *found_};
-        at.refuse_unknown(
-            {"op", "start", "end"},
-            {{"storage", "storage options belong to optpipe.schedule/2, which this version doesn't read"}});
+        at.refuse_unknown({"op", "start", "end", "storage"});
         const auto* spelling = at.required("op");
         const duration start{at.number("start", 0.0)};
         const duration end{at.number("end", 0.0)};
         if (!spelling) return;
         if (!spelling->is_string()) return refuse_type(*found_, at.place("op"), "a string", *spelling);
-        if (const auto op = parse_operation(spelling->get_ref<const std::string&>()))
+        const auto option = at.string_or("storage", "");
+        const auto op = parse_operation(spelling->get_ref<const std::string&>());
+        if (at.find("storage") && op && op->kind != operation_kind::forward)
+            found_->add(at.place("storage"), "belongs to forwards alone");
+        if (!option.empty() && op) document_->storage.emplace_back(*op, option);
+        if (op)
             document_->operations.push_back({*op, start, end});
         else
             unreadable_.add(at.place("op"), shown(*spelling) + " is no operation, as 2F0 is");
@@ -97,9 +101,12 @@ inline std::optional<std::vector<memory_size>> read_peaks(const fields& top, vio
 inline void read_claims(const json& root, schedule_document& document, violation_list& found) {
     if (!root.is_object()) return refuse_type(found, "", "an object", root);
     const fields top{root, "", found};
-    if (!has_format(top, "optpipe.schedule/1", found)) return;
-    top.refuse_unknown(
-        {"format", "problem", "method", "objective", "bound", "gap", "bubble_rate", "peak_memory", "operations"});
+    const auto version = format_version(top, "optpipe.schedule/", 2, found);
+    if (version == 0) return;
+    top.refuse_unknown({"format", "problem", "method", "objective", "bound", "gap", "bubble_rate", "peak_memory",
+                        "operations"});
+    if (version == 1 && !document.storage.empty())
+        found.add("operations", "have storage options, which belong to optpipe.schedule/2");
     document.problem_name = top.string_or("problem", "");
     document.method = top.string_or("method", "");
     document.objective = read_duration(top, "objective");

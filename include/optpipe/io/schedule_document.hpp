@@ -4,23 +4,30 @@
 #include "optpipe/core/format.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/tolerance.hpp"
+#include "optpipe/io/escape.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/rules/cells.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace optpipe {
 
-/// A schedule as a file tells it (spec: `optpipe.schedule/1`), before it is held against a problem: an operation need
+/// A schedule as a file tells it (io/README.md), before it is held against a problem: an operation need
 /// not be possible, and what is claimed need not be true.
 struct schedule_document {
     std::string problem_name;
     std::string method;
     std::vector<timed_operation> operations;
+    /// Forwards whose storage option is named, with its name.
+    std::vector<std::pair<operation, std::string>> storage;
     /// Entries of `operations` whose spelling means nothing; they are not among the operations.
     std::vector<violation> unreadable;
     std::optional<duration> objective;
@@ -30,11 +37,51 @@ struct schedule_document {
     std::optional<std::vector<memory_size>> peak_memory;
 };
 
+namespace detail {
+
+/// Which option of a stage has this name, with a list or without.
+inline std::optional<storage_index> option_named(const problem& p, stage s, std::string_view name) {
+    for (std::size_t i = 0; i < p.storage_options(s); ++i)
+        if (p.storage_of(s, i).name == name) return p.storage[s].empty() ? storage_index{} : static_cast<storage_index>(i);
+    return std::nullopt;
+}
+
+/// Gives all operations of a stage and microbatch its storage option; where none is named, `offload` if there is an
+/// OFFLOAD, else `keep`; an impossible one where the stage has none of that name.
+inline void name_storage(const problem& p, const schedule_document& document, schedule& result) {
+    const cell_numbering cell{p.graph};
+    const auto is_known = [&](const operation& op) {
+        return op.stage.position() < p.graph.stages() && op.microbatch.position() < p.graph.microbatches();
+    };
+    std::vector<std::string_view> names(cell.size(), "keep");
+    for (const auto& timed : result.operations)
+        if (timed.op.kind == operation_kind::offload && is_known(timed.op)) names[cell(timed.op)] = "offload";
+    for (const auto& [op, name] : document.storage)
+        if (is_known(op)) names[cell(op)] = name;
+    for (auto& timed : result.operations)
+        if (is_known(timed.op))
+            timed.op.storage = option_named(p, timed.op.stage, names[cell(timed.op)])
+                                   .value_or(std::numeric_limits<storage_index>::max());
+}
+
+} // namespace detail
+
 /// The operations of a document, as a schedule of this problem. They may be out of its range: `validate` says so.
 [[nodiscard]] inline schedule to_schedule(const problem& p, const schedule_document& document) {
     schedule result{p.graph, {}};
     result.operations.assign(document.operations.begin(), document.operations.end());
+    if (p.has_storage_options()) detail::name_storage(p, document, result);
     return result;
+}
+
+/// Storage options that a document names and its problem doesn't have.
+[[nodiscard]] inline std::vector<violation> storage_violations(const problem& p, const schedule_document& document) {
+    std::vector<violation> found;
+    for (const auto& [op, name] : document.storage) {
+        if (op.stage.position() >= p.graph.stages() || detail::option_named(p, op.stage, name)) continue;
+        found.push_back({to_string(op), "its stage has no storage option \"" + printable(name, 60) + "\""});
+    }
+    return found;
 }
 
 /// How far what a file claims may lie from what its operations give.

@@ -40,6 +40,7 @@ inline colour mix(const colour& from, const colour& to, double share) {
     case operation_kind::backward: return {236, 148, 58};
     case operation_kind::offload: return {120, 82, 190};
     case operation_kind::reload: return {214, 84, 152};
+    case operation_kind::recompute: return {233, 196, 61};
     }
     return {};
 }
@@ -56,7 +57,7 @@ inline colour shade_of(operation_kind kind, std::size_t position, std::size_t co
 
 /// Letter and number: a class of the style sheet, `F0` for forwards of the first stage of a rank.
 inline std::string shade_class(operation_kind kind, std::size_t position) {
-    return std::string(1, spelling(kind).front()) + std::to_string(is_transfer(kind) ? 0 : position);
+    return std::string(1, letter_of(kind)) + std::to_string(is_transfer(kind) ? 0 : position);
 }
 
 /// Writes the elements of an SVG document.

@@ -34,6 +34,7 @@ inline std::string_view legend_name(operation_kind kind) {
     case operation_kind::backward: return "B backward";
     case operation_kind::offload: return "offload";
     case operation_kind::reload: return "reload";
+    case operation_kind::recompute: return "C recompute";
     }
     return "";
 }

@@ -101,7 +101,7 @@ private:
         return {std::max(first, from_), std::min(last, to_)};
     }
     void take(const timed_operation& timed) {
-        const char letter = spelling(timed.op.kind).front();
+        const char letter = letter_of(timed.op.kind);
         const auto [first, last] = columns_of(timed);
         for (auto column = first; column < last; ++column) {
             auto& taken = taken_[column - from_];
@@ -124,7 +124,7 @@ private:
     }
     /// The longest spelling that leaves a column free.
     static std::string spelled(const operation& op, std::size_t width) {
-        const std::string letter(1, spelling(op.kind).front());
+        const std::string letter(1, letter_of(op.kind));
         const auto brief = letter + std::to_string(op.microbatch.value());
         const auto full = to_string(op);
         return full.size() < width ? full : brief.size() < width ? brief : letter;

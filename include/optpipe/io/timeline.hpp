@@ -48,7 +48,8 @@ inline std::vector<timed_operation>& list_for(rank_timeline& lists, operation_ki
     case operation_kind::forward:
     case operation_kind::backward_input:
     case operation_kind::backward_weight:
-    case operation_kind::backward: break;
+    case operation_kind::backward:
+    case operation_kind::recompute: break;
     }
     return lists.compute;
 }

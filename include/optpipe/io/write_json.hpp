@@ -41,6 +41,24 @@ template <class Sizes> std::string json_sizes(const Sizes& sizes) {
     return "[" + joined(texts, ", ") + "]";
 }
 
+inline std::string json_transfer(const std::optional<transfer_times>& transfer) {
+    return ", \"offload\": " + (transfer ? json_number(transfer->offload.value()) : "null") +
+           ", \"reload\": " + (transfer ? json_number(transfer->reload.value()) : "null");
+}
+
+inline std::string json_storage(const storage_list<false>& options) {
+    std::vector<std::string> texts;
+    for (const auto& o : options) {
+        std::string text = "{ \"name\": " + json_quoted(o.name.view()) + ", \"held\": " + json_number(o.held.value());
+        if (o.recomputes()) text += ", \"recompute\": " + json_number(o.recompute.value());
+        if (o.backward_extra > duration{}) text += ", \"backward_extra\": " + json_number(o.backward_extra.value());
+        if (o.transfer)
+            text += ", \"transfer_size\": " + json_number(o.transfer_size.value()) + json_transfer(o.transfer);
+        texts.push_back(text + " }");
+    }
+    return "[\n        " + joined(texts, ",\n        ") + " ]";
+}
+
 inline std::string json_stage(const problem& p, stage s) {
     const auto& c = p.costs[s];
     const auto field = [](const char* name, const std::string& value) {
@@ -51,8 +69,7 @@ inline std::string json_stage(const problem& p, stage s) {
            field("backward_weight", json_number(c.backward_weight.value())) +
            field("activation", json_number(c.activation.value())) +
            field("weight_stash", json_number(c.weight_stash.value())) +
-           field("offload", c.transfer ? json_number(c.transfer->offload.value()) : "null") +
-           field("reload", c.transfer ? json_number(c.transfer->reload.value()) : "null") + " }";
+           (p.storage[s].empty() ? json_transfer(c.transfer) : field("storage", json_storage(p.storage[s]))) + " }";
 }
 
 inline std::string json_hops(const problem& p) {
@@ -113,21 +130,24 @@ inline std::string json_object(const std::vector<std::pair<std::string, std::str
     return "{ " + joined(lines, ",\n  ") + " }\n";
 }
 
-inline std::string json_operations(const schedule& s) {
+inline std::string json_operations(const problem& p, const schedule& s) {
     auto sorted = s.operations;
     std::sort(sorted.begin(), sorted.end(), starts_before);
     std::string text = "[";
     for (const auto& timed : sorted) {
         text += text.size() == 1 ? "\n    " : ",\n    ";
         text += "{ \"op\": \"" + to_string(timed.op) + "\", \"start\": " + json_number(timed.start.value()) +
-                ", \"end\": " + json_number(timed.end.value()) + " }";
+                ", \"end\": " + json_number(timed.end.value());
+        if (timed.op.kind == operation_kind::forward && !p.storage[timed.op.stage].empty())
+            text += ", \"storage\": " + json_quoted(storage_of(p, timed.op).name.view());
+        text += " }";
     }
     return text + " ]";
 }
 
 } // namespace detail
 
-/// The problem as `optpipe.problem/1`, one stage per line. Reads back as the same problem, bit by bit.
+/// The problem as `optpipe.problem/2`, or /1 where it has no lists of storage options, one stage per line. Reads back as the same problem, bit by bit.
 [[nodiscard]] inline std::string problem_to_json(const problem& p) {
     std::vector<std::string> stages;
     for (const stage s : p.graph.all_stages())
@@ -135,7 +155,7 @@ inline std::string json_operations(const schedule& s) {
     const std::string transfer = "{ \"engines\": " + std::to_string(p.transfer.engines) +
                                  ", \"links\": " + detail::json_links(p) + ", \"duplex\": \"" +
                                  std::string{detail::spelling(p.transfer.duplex)} + "\" }";
-    return detail::json_object({{"format", "\"optpipe.problem/1\""},
+    return detail::json_object({{"format", p.has_storage_options() ? "\"optpipe.problem/2\"" : "\"optpipe.problem/1\""},
                                 {"name", json_quoted(p.name)},
                                 {"time_unit", json_quoted(p.time_unit)},
                                 {"memory_unit", json_quoted(p.memory_unit)},
@@ -150,10 +170,10 @@ inline std::string json_operations(const schedule& s) {
                                 {"objective", json_quoted(detail::spelling(p.objective))}});
 }
 
-/// The schedule as `optpipe.schedule/1`, one operation per line, by start.
+/// The schedule as `optpipe.schedule/2`, or /1 where the problem has no lists of storage options, one operation per line, by start.
 [[nodiscard]] inline std::string schedule_to_json(const problem& p, const schedule_report& report) {
     const auto gap = report.gap();
-    return detail::json_object({{"format", "\"optpipe.schedule/1\""},
+    return detail::json_object({{"format", p.has_storage_options() ? "\"optpipe.schedule/2\"" : "\"optpipe.schedule/1\""},
                                 {"problem", json_quoted(p.name)},
                                 {"method", json_quoted(report.method)},
                                 {"objective", detail::json_number(report.measures.objective.value())},
@@ -161,7 +181,7 @@ inline std::string json_operations(const schedule& s) {
                                 {"gap", gap ? detail::json_number(*gap) : "null"},
                                 {"bubble_rate", detail::json_number(report.measures.bubble_rate)},
                                 {"peak_memory", detail::json_sizes(report.measures.peak_memory)},
-                                {"operations", detail::json_operations(report.schedule)}});
+                                {"operations", detail::json_operations(p, report.schedule)}});
 }
 
 } // namespace optpipe

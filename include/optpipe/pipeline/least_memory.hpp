@@ -20,6 +20,8 @@ struct least_memory_result {
     /// memory that it takes with them.
     std::vector<stage> offloaded{};
     memory_size with_offloaded{};
+    /// With lists of storage options, instead of `offloaded`: the option of each of the rank's stages, in model order.
+    std::vector<std::size_t> options{};
     /// No valid schedule does with less. Below `needed` only where the host is small: stashes might take turns there.
     memory_size lower_bound{};
 };
@@ -125,6 +127,84 @@ private:
     bool cut_ = false;
 };
 
+/// The same over all storage options: for every stage the one whose peak and whose rest beside later stages fit best.
+/// Remembers the combinations of peak, rest on the device and host memory that no other one dominates.
+template <pipeline_graph Graph> class storage_choices {
+public:
+    constexpr storage_choices(const basic_problem<Graph>& p, rank r, std::size_t most_states)
+        : p_{p}, most_states_{most_states},
+          host_limit_{p.host_memory_limit[r] + tolerance{}.at(p.memory_scale())} {
+        for (const stage s : p.graph.all_stages())
+            if (p.rank_of(s) == r) step(s);
+    }
+
+    [[nodiscard]] constexpr least_memory_result result() const {
+        least_memory_result result;
+        result.lower_bound = lower_bound_;
+        const auto* best = &layers_.back().front();
+        for (const auto& at : layers_.back())
+            if (at.peak < best->peak) best = &at;
+        result.needed = result.with_offloaded = best->peak;
+        for (std::size_t i = layers_.size() - 1; i > 0; best = &layers_[--i][best->parent])
+            result.options.insert(result.options.begin(), best->option);
+        return result;
+    }
+
+private:
+    struct state {
+        memory_size peak{};
+        memory_size left{};
+        memory_size on_host{};
+        std::size_t parent = 0;
+        std::size_t option = 0;
+    };
+    static constexpr bool dominates(const state& a, const state& b) {
+        return a.peak <= b.peak && a.left <= b.left && a.on_host <= b.on_host;
+    }
+
+    constexpr void step(stage s) {
+        std::vector<state> next;
+        auto least_own = memory_size::unlimited();
+        auto least_left = memory_size::unlimited();
+        for (std::size_t o = 0; o < p_.storage_options(s); ++o) {
+            const auto option = p_.storage_of(s, o);
+            if (option.transfer_size > host_limit_) continue;
+            const auto own = std::max(option.held, option.restored(p_.costs[s]));
+            least_own = std::min(least_own, own);
+            least_left = std::min(least_left, option.left_on_device());
+            for (std::size_t k = 0; k < layers_.back().size(); ++k) {
+                const auto& from = layers_.back()[k];
+                const state now{std::max(from.peak, from.left + own), from.left + option.left_on_device(),
+                                from.on_host + option.transfer_size, k, o};
+                if (now.on_host <= host_limit_) add(next, now);
+            }
+        }
+        lower_bound_ = std::max(lower_bound_, left_at_least_ + least_own);
+        left_at_least_ += least_left;
+        if (next.empty()) next.push_back({memory_size::unlimited(), memory_size::unlimited(), {}, 0, 0});
+        if (next.size() > most_states_) {
+            std::sort(next.begin(), next.end(), [](const state& a, const state& b) {
+                return std::max(a.peak, a.left) < std::max(b.peak, b.left);
+            });
+            next.resize(most_states_);
+        }
+        layers_.push_back(std::move(next));
+    }
+    static constexpr void add(std::vector<state>& states, const state& now) {
+        for (const auto& other : states)
+            if (dominates(other, now)) return;
+        std::erase_if(states, [&](const state& other) { return dominates(now, other); });
+        states.push_back(now);
+    }
+
+    const basic_problem<Graph>& p_;
+    std::size_t most_states_;
+    memory_size host_limit_;
+    std::vector<std::vector<state>> layers_{{state{}}};
+    memory_size lower_bound_{};
+    memory_size left_at_least_{};
+};
+
 } // namespace detail
 
 /// The least device memory with which `r` can do one microbatch after the other.
@@ -132,10 +212,13 @@ private:
 /// While F of a stage runs, the stashes of the rank's earlier stages are on the device unless they were offloaded; on
 /// the way back it is the same. So with offloaded set O the need is max over the rank's stages i of
 /// Σ_{j<i, j∉O} a_j + a_i, and Σ_O a_j must fit the host. `needed` is the best over all O (up to `most_states`
-/// different sums per stage; beyond that the best of them are kept); the lower bound takes another O for every i.
+/// different sums per stage; beyond that the best of them are kept); the lower bound takes another O for every i. With
+/// lists of storage options, Σ is over what each option leaves on the device, and a_i is the more of what the forward
+/// leaves and what is restored.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr least_memory_result least_memory(const basic_problem<Graph>& p, rank r,
                                                          std::size_t most_states = 1024) {
+    if (p.has_storage_options()) return detail::storage_choices<Graph>{p, r, most_states}.result();
     return detail::host_choices<Graph>{p, r, most_states}.result();
 }
 

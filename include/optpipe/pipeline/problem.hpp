@@ -4,6 +4,7 @@
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/costs.hpp"
 #include "optpipe/pipeline/graph.hpp"
+#include "optpipe/pipeline/storage.hpp"
 
 #include <algorithm>
 #include <concepts>
@@ -77,7 +78,7 @@ template <auto Ranks> struct basic_transfer_rules {
 };
 template <std::size_t Ranks = dynamic> using transfer_rules = basic_transfer_rules<named_extent<Ranks>()>;
 
-/// A pipeline with its costs and limits (spec: `optpipe.problem/1`). All numbers are in the units that it names.
+/// A pipeline with its costs and limits (io/README.md). All numbers are in the units that it names.
 template <pipeline_graph Graph> struct basic_problem {
     using graph_type = Graph;
     static constexpr std::size_t ranks_extent = Graph::rank_extent;
@@ -86,6 +87,8 @@ template <pipeline_graph Graph> struct basic_problem {
 
     Graph graph{};
     per_stage<stage_costs, stages_extent> costs{};
+    /// Where a stage has a list, its `costs` have no transfer times.
+    per_stage<storage_list<Graph::is_static>, stages_extent> storage{};
     hop_times<ranks_extent> p2p{};
     /// false: only full backwards may be used.
     bool split_backward = true;
@@ -100,7 +103,7 @@ template <pipeline_graph Graph> struct basic_problem {
     constexpr basic_problem() = default;
     /// Unlimited memory, no communication time, a host link per rank.
     constexpr basic_problem(Graph shape, per_stage<stage_costs, stages_extent> stage_costs)
-        : graph{std::move(shape)}, costs{std::move(stage_costs)}, memory_limit(graph.ranks(), memory_size::unlimited()),
+        : graph{std::move(shape)}, costs{std::move(stage_costs)}, storage(graph.stages()), memory_limit(graph.ranks(), memory_size::unlimited()),
           host_memory_limit(graph.ranks(), memory_size::unlimited()), transfer(graph.ranks()) {
         OPTPIPE_EXPECT(costs.size() == graph.stages(), "problem: one entry of costs per stage");
     }
@@ -110,6 +113,20 @@ template <pipeline_graph Graph> struct basic_problem {
     [[nodiscard]] constexpr duration hop(stage from, stage to) const { return p2p(rank_of(from), rank_of(to)); }
     [[nodiscard]] constexpr bool is_first(stage s) const { return s.value() == 0; }
     [[nodiscard]] constexpr bool is_last(stage s) const { return s.position() + 1 == graph.stages(); }
+    /// Whether some stage has a list of storage options.
+    [[nodiscard]] constexpr bool has_storage_options() const {
+        return std::any_of(storage.begin(), storage.end(), [](const auto& list) { return !list.empty(); });
+    }
+    /// How many storage options a stage has, `keep` and `offload` without a list.
+    [[nodiscard]] constexpr std::size_t storage_options(stage s) const {
+        return storage[s].empty() ? (costs[s].can_offload() ? 2 : 1) : storage[s].size();
+    }
+    /// One of them. Contract: there are so many.
+    [[nodiscard]] constexpr storage_option storage_of(stage s, std::size_t option) const {
+        OPTPIPE_EXPECT(option < storage_options(s), "no such storage option");
+        if (!storage[s].empty()) return storage[s][option];
+        return option == 0 ? keep_stash(costs[s]) : offload_stash(costs[s]);
+    }
     /// The duration of the operation that hands the gradient on to the stage before.
     [[nodiscard]] constexpr duration gradient_time(stage s) const {
         return split_backward ? costs[s].backward_input : costs[s].backward();
@@ -126,10 +143,20 @@ template <pipeline_graph Graph> struct basic_problem {
         duration total{};
         for (const stage s : graph.all_stages()) {
             total += costs[s].work();
-            if (costs[s].transfer) total += costs[s].transfer->offload + costs[s].transfer->reload;
+            total += longest_storage(s);
             if (!is_last(s)) total += hop(s, s.next()) + hop(s.next(), s);
         }
         return static_cast<double>(graph.microbatches()) * total;
+    }
+    /// The most time that a storage option takes, its transfers included.
+    [[nodiscard]] constexpr duration longest_storage(stage s) const {
+        duration longest{};
+        for (std::size_t i = 0; i < storage_options(s); ++i) {
+            const auto o = storage_of(s, i);
+            longest = std::max(longest, o.extra_work() + (o.transfer ? o.transfer->offload + o.transfer->reload
+                                                                     : duration{}));
+        }
+        return longest;
     }
     /// The largest amount of device memory that the problem mentions; comparisons of memory are relative to it.
     [[nodiscard]] constexpr memory_size memory_scale() const {
@@ -160,6 +187,9 @@ template <pipeline_graph Graph> [[nodiscard]] problem to_problem(const basic_pro
                 matrix.push_back(p.p2p(a, b));
         result.p2p = hop_times<>{p.graph.ranks(), std::move(matrix)};
     }
+    for (const stage s : p.graph.all_stages())
+        for (const auto& option : p.storage[s])
+            result.storage[s].push_back(option);
     result.split_backward = p.split_backward;
     for (const rank r : p.graph.all_ranks()) {
         result.memory_limit[r] = p.memory_limit[r];

@@ -48,6 +48,47 @@ private:
     std::vector<violation>* found_;
 };
 
+/// The storage options of a stage: each by itself, and that they don't contradict each other.
+template <pipeline_graph Graph>
+void validate_storage(const basic_problem<Graph>& p, stage s, std::vector<violation>& found) {
+    const auto& list = p.storage[s];
+    const auto& costs = p.costs[s];
+    const auto at_stage = place("stages", s.position(), "storage");
+    if (list.empty()) return;
+    if (list.size() > most_storage_options)
+        found.push_back({at_stage, "holds " + std::to_string(list.size()) + " options, at most " +
+                                       std::to_string(most_storage_options) + " are possible"});
+    if (costs.transfer)
+        found.push_back({at_stage, "excludes offload and reload of the stage, which are short for two options"});
+    number_checks numbers{found};
+    for (std::size_t i = 0; i < list.size(); ++i) {
+        const auto& option = list[i];
+        const auto field = [&](const char* name) { return place(at_stage.c_str(), i, name); };
+        const auto at_most = [&](const char* name, memory_size value, memory_size most, const char* of) {
+            if (value > most)
+                found.push_back({field(name), format_number(value) + " is above " + of + ", " + format_number(most)});
+        };
+        if (option.name.empty()) found.push_back({field("name"), "must not be empty"});
+        for (std::size_t j = 0; j < i; ++j)
+            if (list[j].name == option.name)
+                found.push_back({field("name"), "\"" + std::string{option.name.view()} + "\" appears twice"});
+        numbers.not_negative(field("held"), option.held.value());
+        numbers.not_negative(field("recompute"), option.recompute.value());
+        numbers.not_negative(field("backward_extra"), option.backward_extra.value());
+        numbers.not_negative(field("transfer_size"), option.transfer_size.value());
+        at_most("held", option.held, costs.activation, "the stage's activation");
+        at_most("transfer_size", option.transfer_size, option.held, "held");
+        if (option.recompute > duration{} && option.backward_extra > duration{})
+            found.push_back({field("backward_extra"), "excludes recompute: either ahead of the backward or inside it"});
+        if (option.transfer) {
+            numbers.not_negative(field("offload"), option.transfer->offload.value());
+            numbers.not_negative(field("reload"), option.transfer->reload.value());
+        } else if (option.transfer_size > memory_size{}) {
+            found.push_back({field("transfer_size"), "needs offload and reload, the durations of the transfers"});
+        }
+    }
+}
+
 template <pipeline_graph Graph> void validate_costs(const basic_problem<Graph>& p, std::vector<violation>& found) {
     number_checks numbers{found};
     for (const stage s : p.graph.all_stages()) {
@@ -58,9 +99,11 @@ template <pipeline_graph Graph> void validate_costs(const basic_problem<Graph>& 
         numbers.positive(place("stages", at, "backward_weight"), c.backward_weight.value());
         numbers.not_negative(place("stages", at, "activation"), c.activation.value());
         numbers.not_negative(place("stages", at, "weight_stash"), c.weight_stash.value());
-        if (!c.transfer) continue;
-        numbers.not_negative(place("stages", at, "offload"), c.transfer->offload.value());
-        numbers.not_negative(place("stages", at, "reload"), c.transfer->reload.value());
+        if (c.transfer) {
+            numbers.not_negative(place("stages", at, "offload"), c.transfer->offload.value());
+            numbers.not_negative(place("stages", at, "reload"), c.transfer->reload.value());
+        }
+        validate_storage(p, s, found);
     }
     if (p.p2p.is_uniform()) {
         numbers.not_negative("p2p", p.p2p(rank{0}, rank{1}).value());

@@ -23,11 +23,12 @@ enum class operation_kind : std::uint8_t {
     backward,        ///< B: I and W in one operation
     offload,         ///< OFFLOAD: copies the stash to the host
     reload,          ///< RELOAD: copies it back
+    recompute,       ///< RECOMPUTE: restores what the forward didn't leave, before the backward
 };
 
-inline constexpr std::array all_operation_kinds{operation_kind::forward,         operation_kind::backward_input,
-                                                operation_kind::backward_weight, operation_kind::backward,
-                                                operation_kind::offload,         operation_kind::reload};
+inline constexpr std::array all_operation_kinds{
+    operation_kind::forward, operation_kind::backward_input, operation_kind::backward_weight, operation_kind::backward,
+    operation_kind::offload, operation_kind::reload,         operation_kind::recompute};
 
 [[nodiscard]] constexpr bool is_transfer(operation_kind kind) {
     switch (kind) {
@@ -36,7 +37,8 @@ inline constexpr std::array all_operation_kinds{operation_kind::forward,        
     case operation_kind::forward:
     case operation_kind::backward_input:
     case operation_kind::backward_weight:
-    case operation_kind::backward: return false;
+    case operation_kind::backward:
+    case operation_kind::recompute: return false;
     }
     return false;
 }
@@ -46,7 +48,7 @@ inline constexpr std::array all_operation_kinds{operation_kind::forward,        
     return kind == operation_kind::backward_input || kind == operation_kind::backward;
 }
 
-/// PyTorch's letters, and OFFLOAD and RELOAD.
+/// PyTorch's letters; OFFLOAD, RELOAD and RECOMPUTE in full.
 [[nodiscard]] constexpr std::string_view spelling(operation_kind kind) {
     switch (kind) {
     case operation_kind::forward: return "F";
@@ -55,8 +57,14 @@ inline constexpr std::array all_operation_kinds{operation_kind::forward,        
     case operation_kind::backward: return "B";
     case operation_kind::offload: return "OFFLOAD";
     case operation_kind::reload: return "RELOAD";
+    case operation_kind::recompute: return "RECOMPUTE";
     }
     return "?";
+}
+
+/// One letter, where there is no room for more: C is RECOMPUTE, as R is RELOAD.
+[[nodiscard]] constexpr char letter_of(operation_kind kind) {
+    return kind == operation_kind::recompute ? 'C' : spelling(kind).front();
 }
 
 /// What runs: one kind of work of one stage on one microbatch. Spelled `<stage><KIND><microbatch>`, as `2F0`.
@@ -64,6 +72,8 @@ struct operation {
     optpipe::stage stage{};
     operation_kind kind = operation_kind::forward;
     optpipe::microbatch microbatch{};
+    /// The storage option that its stage and microbatch use: the same in all their operations. 0 without a list.
+    storage_index storage = 0;
     friend constexpr auto operator<=>(const operation&, const operation&) = default;
     friend constexpr bool operator==(const operation&,
                                      const operation&) = default; // which <=> declares, but not for nvcc
@@ -75,6 +85,13 @@ constexpr operation backward_weight(stage s, microbatch m) { return {s, operatio
 constexpr operation backward(stage s, microbatch m) { return {s, operation_kind::backward, m}; }
 constexpr operation offload_of(stage s, microbatch m) { return {s, operation_kind::offload, m}; }
 constexpr operation reload_of(stage s, microbatch m) { return {s, operation_kind::reload, m}; }
+constexpr operation recompute_of(stage s, microbatch m) { return {s, operation_kind::recompute, m}; }
+
+/// Another operation of the same stage and microbatch.
+constexpr operation sibling(operation op, operation_kind kind) {
+    op.kind = kind;
+    return op;
+}
 
 [[nodiscard]] inline std::string to_string(const operation& op) {
     return std::to_string(op.stage.value()).append(spelling(op.kind)).append(std::to_string(op.microbatch.value()));
@@ -104,26 +121,41 @@ constexpr operation reload_of(stage s, microbatch m) { return {s, operation_kind
     return std::nullopt;
 }
 
-/// How long it takes. A transfer of a stage that can't be offloaded has no duration: a contract.
+/// How the stash of an operation's stage and microbatch is stored. Without a list of options it doesn't say whether it
+/// is offloaded: that follows from other operations.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr storage_option storage_of(const basic_problem<Graph>& p, const operation& op) {
+    if (!p.storage[op.stage].empty()) return p.storage_of(op.stage, op.storage);
+    return is_transfer(op.kind) ? offload_stash(p.costs[op.stage]) : keep_stash(p.costs[op.stage]);
+}
+
+/// How long it takes. Contract: the stage has a storage option with such an operation.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration duration_of(const basic_problem<Graph>& p, const operation& op) {
     const auto& c = p.costs[op.stage];
+    const auto& list = p.storage[op.stage];
+    const storage_option* stored = list.empty() ? nullptr : &list[op.storage];
+    const auto extra = stored ? stored->backward_extra : duration{};
+    const auto& transfer = stored ? stored->transfer : c.transfer;
     switch (op.kind) {
     case operation_kind::forward: return c.forward;
-    case operation_kind::backward_input: return c.backward_input;
+    case operation_kind::backward_input: return c.backward_input + extra;
     case operation_kind::backward_weight: return c.backward_weight;
-    case operation_kind::backward: return c.backward();
+    case operation_kind::backward: return c.backward() + extra;
     case operation_kind::offload:
-        OPTPIPE_EXPECT(c.can_offload(), "this stage can't be offloaded");
-        return c.transfer->offload;
+        OPTPIPE_EXPECT(transfer.has_value(), "this stage can't be offloaded");
+        return transfer->offload;
     case operation_kind::reload:
-        OPTPIPE_EXPECT(c.can_offload(), "this stage can't be offloaded");
-        return c.transfer->reload;
+        OPTPIPE_EXPECT(transfer.has_value(), "this stage can't be offloaded");
+        return transfer->reload;
+    case operation_kind::recompute:
+        OPTPIPE_EXPECT(stored && stored->recomputes(), "this stage isn't recomputed");
+        return stored->recompute;
     }
     return {};
 }
 
-/// What an operation does to the memory of its rank (io/README.md, rules 7 and 8). Amounts are not negative.
+/// What an operation does to the memory of its rank (io/README.md, rules 8 and 9). Amounts are not negative.
 struct memory_effect {
     memory_size acquired_at_start{};
     memory_size released_at_end{};
@@ -131,19 +163,33 @@ struct memory_effect {
     memory_size host_released_at_end{};
 };
 
-[[nodiscard]] constexpr memory_effect memory_effect_of(const stage_costs& c, operation_kind kind) {
+[[nodiscard]] constexpr memory_effect memory_effect_of(const stage_costs& c, const storage_option& stored,
+                                                       operation_kind kind) {
     constexpr memory_size none{};
+    const auto restored = stored.restored(c);
+    const auto moved = stored.transfer_size;
     switch (kind) {
-    case operation_kind::forward: return {c.activation, none, none, none};
+    case operation_kind::forward: return {stored.held, none, none, none};
     case operation_kind::backward_input:
-        return c.weight_stash > c.activation ? memory_effect{c.weight_stash - c.activation, none, none, none}
-                                             : memory_effect{none, c.activation - c.weight_stash, none, none};
+        return c.weight_stash > restored ? memory_effect{c.weight_stash - restored, none, none, none}
+                                         : memory_effect{none, restored - c.weight_stash, none, none};
     case operation_kind::backward_weight: return {none, c.weight_stash, none, none};
-    case operation_kind::backward: return {none, c.activation, none, none};
-    case operation_kind::offload: return {none, c.activation, c.activation, none};
-    case operation_kind::reload: return {c.activation, none, none, c.activation};
+    case operation_kind::backward: return {none, restored, none, none};
+    case operation_kind::offload: return {none, moved, moved, none};
+    case operation_kind::reload: return {moved, none, none, moved};
+    case operation_kind::recompute: return {restored - stored.held, none, none, none};
     }
     return {};
+}
+
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr memory_effect memory_effect_of(const basic_problem<Graph>& p, const operation& op) {
+    return memory_effect_of(p.costs[op.stage], storage_of(p, op), op.kind);
+}
+
+/// Of a stage without a list of storage options.
+[[nodiscard]] constexpr memory_effect memory_effect_of(const stage_costs& c, operation_kind kind) {
+    return memory_effect_of(c, is_transfer(kind) ? offload_stash(c) : keep_stash(c), kind);
 }
 
 } // namespace optpipe

@@ -11,9 +11,10 @@
 
 namespace optpipe {
 
-/// The most operations that a schedule of this graph can hold: F, I, W and two transfers per stage and microbatch.
+/// The most operations that a schedule of this graph can hold: F, I, W, RECOMPUTE and two transfers per stage and
+/// microbatch.
 template <pipeline_graph Graph>
-inline constexpr std::size_t operation_extent = extent_product(std::size_t{5}, Graph::stage_extent,
+inline constexpr std::size_t operation_extent = extent_product(std::size_t{6}, Graph::stage_extent,
                                                                Graph::microbatch_extent);
 
 template <pipeline_graph Graph> using operation_list = bounded_vector<operation, operation_extent<Graph>>;

@@ -47,7 +47,7 @@ constexpr std::vector<memory_point> curve_of(const basic_problem<Graph>& p, cons
     };
     const bool device = which == memory_kind::device;
     for (const auto& timed : own) {
-        const auto effect = memory_effect_of(p.costs[timed.op.stage], timed.op.kind);
+        const auto effect = memory_effect_of(p, timed.op);
         add(timed.start, device ? effect.acquired_at_start : effect.host_acquired_at_start);
         add(timed.end, -(device ? effect.released_at_end : effect.host_released_at_end));
     }
@@ -93,10 +93,15 @@ template <auto Ranks> struct measures_by_rank {
     /// The longest time that any rank is engaged.
     duration span{};
     double bubble_rate = 0.0;
+    /// The largest share of its `busy` that a rank spends on recomputation, in operations of its own or inside the
+    /// backward.
+    double recompute_rate = 0.0;
     per_rank<duration, Ranks> busy{};
     per_rank<memory_size, Ranks> peak_memory{};
     per_rank<memory_size, Ranks> peak_host_memory{};
     std::size_t offloads = 0;
+    /// Stages and microbatches that are recomputed, either way.
+    std::size_t recomputes = 0;
 };
 template <std::size_t Ranks = dynamic> using basic_measures = measures_by_rank<named_extent<Ranks>()>;
 using measures = basic_measures<>;
@@ -140,9 +145,15 @@ template <pipeline_graph Graph>
     m.peak_host_memory = m.peak_memory;
     per_rank<duration, Graph::rank_extent> first(ranks, duration::unlimited());
     per_rank<duration, Graph::rank_extent> last(ranks);
+    auto recomputed = m.busy;
     const auto own = detail::operations_by_rank(p, s);
     for (const auto& timed : s.operations) {
         const rank r = p.rank_of(timed.op.stage);
+        if (timed.op.kind == operation_kind::forward) {
+            const auto extra = storage_of(p, timed.op).extra_work();
+            recomputed[r] += extra;
+            if (extra > duration{}) ++m.recomputes;
+        }
         if (timed.op.kind == operation_kind::offload) ++m.offloads;
         if (is_transfer(timed.op.kind)) continue;
         m.busy[r] += timed.end - timed.start;
@@ -154,6 +165,7 @@ template <pipeline_graph Graph>
     const auto slack = time_slack(p, s, t);
     for (const rank r : p.graph.all_ranks()) {
         busiest = std::max(busiest, m.busy[r]);
+        if (m.busy[r] > duration{}) m.recompute_rate = std::max(m.recompute_rate, recomputed[r] / m.busy[r]);
         if (!first[r].is_unlimited()) m.span = std::max(m.span, last[r] - first[r]);
         m.peak_memory[r] = peak_of(detail::curve_of(p, own[r], memory_kind::device, slack));
         m.peak_host_memory[r] = peak_of(detail::curve_of(p, own[r], memory_kind::host, slack));

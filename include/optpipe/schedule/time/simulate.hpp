@@ -5,6 +5,7 @@
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/cells.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/rules/transfer_resources.hpp"
 #include "optpipe/schedule/schedule.hpp"
@@ -85,7 +86,8 @@ private:
 template <pipeline_graph Graph> class placer {
 public:
     constexpr explicit placer(const basic_problem<Graph>& p, tolerance t = {})
-        : problem_{&p}, number_{p.graph}, ends_(number_.size(), duration::unlimited()), compute_free_(p.graph.ranks()),
+        : problem_{&p}, number_{p.graph}, ends_(number_.size(), duration::unlimited()), cell_{p.graph},
+          storage_(p.has_storage_options() ? cell_.size() : 0), compute_free_(p.graph.ranks()),
           engine_free_(2 * p.graph.ranks()), link_free_(2 * p.graph.ranks()) {
         const auto slack = t.at(p.memory_scale());
         for (const rank r : p.graph.all_ranks()) {
@@ -93,23 +95,23 @@ public:
             host_.push_back(detail::memory_ledger{p.host_memory_limit[r] + slack});
         }
         result_.graph = p.graph;
-        result_.operations.reserve(5 * p.graph.stages() * p.graph.microbatches());
+        result_.operations.reserve((p.has_storage_options() ? 6 : 5) * p.graph.stages() * p.graph.microbatches());
     }
 
     /// Why the operation can't come next; no reason if it can. After an obstacle of memory the placer must not be used
     /// again.
-    enum class obstacle { none, unknown, twice, input_missing, memory, host_memory };
+    enum class obstacle { none, unknown, twice, other_storage, input_missing, memory, host_memory };
 
     constexpr obstacle place(const operation& op) {
         const auto& p = *problem_;
-        if (!number_.contains(op) || (is_transfer(op.kind) && !p.costs[op.stage].can_offload()))
-            return obstacle::unknown;
+        if (!number_.contains(op) || !is_possible(p, op)) return obstacle::unknown;
         if (done(op)) return obstacle::twice;
+        if (op.storage != storage_used(op) && done(forward(op.stage, op.microbatch))) return obstacle::other_storage;
         const auto ready = ready_time(op);
         if (ready.is_unlimited()) return obstacle::input_missing;
 
         const rank r = p.rank_of(op.stage);
-        const auto effect = memory_effect_of(p.costs[op.stage], op.kind);
+        const auto effect = memory_effect_of(p, op);
         auto start = std::max(ready, lane_free(op, r));
         if (effect.host_acquired_at_start > memory_size{}) {
             start = host_[r.position()].fit(effect.host_acquired_at_start, start);
@@ -127,8 +129,10 @@ public:
     /// What an operation waits for that hasn't been placed, or what has been placed and leaves no room for it. For one
     /// that was `input_missing`.
     [[nodiscard]] constexpr operation reason_against(const operation& op) const {
-        const auto [s, kind, m] = op;
-        const bool before_gradient = is_gradient(kind) || kind == operation_kind::offload;
+        const stage s = op.stage;
+        const microbatch m = op.microbatch;
+        const auto kind = op.kind;
+        const bool before_gradient = comes_before_gradient(kind);
         if ((before_gradient || kind == operation_kind::backward_weight) && done(backward(s, m))) return backward(s, m);
         if (before_gradient && done(backward_input(s, m))) return backward_input(s, m);
         for (const auto& needed : inputs_of(op))
@@ -138,21 +142,26 @@ public:
     /// What an operation waits for, an I meant for either backward of the stage behind.
     [[nodiscard]] constexpr bounded_vector<operation, 2> inputs_of(const operation& op) const {
         bounded_vector<operation, 2> inputs;
-        for_each_input(problem_->graph.stages(), op, done(offload_of(op.stage, op.microbatch)),
-                       [&](const operation& before) {
-                           const bool other = before.stage != op.stage && is_gradient(before.kind);
-                           inputs.push_back(other ? gradient_of(before.stage, before.microbatch) : before);
-                       });
+        for_each_input(problem_->graph.stages(), op, way_of(op), [&](const operation& before) {
+            const bool other = before.stage != op.stage && is_gradient(before.kind);
+            inputs.push_back(other ? gradient_of(before.stage, before.microbatch) : before);
+        });
         return inputs;
     }
     /// The operations that a stage and microbatch still lack, those first that come first.
-    [[nodiscard]] constexpr bounded_vector<operation, 3> missing_of(stage s, microbatch m) const {
-        bounded_vector<operation, 3> missing;
-        const auto lack = [&](const operation& op) {
+    [[nodiscard]] constexpr bounded_vector<operation, 6> missing_of(stage s, microbatch m) const {
+        bounded_vector<operation, 6> missing;
+        const auto lack = [&](operation op) {
+            op.storage = storage_used(op);
             if (!done(op)) missing.push_back(op);
         };
-        lack(forward(s, m));
-        if (done(offload_of(s, m))) lack(reload_of(s, m));
+        auto first = forward(s, m);
+        first.storage = storage_used(first);
+        const auto way = way_of(first);
+        lack(first);
+        if (way.is_offloaded && !problem_->storage[s].empty()) lack(offload_of(s, m));
+        if (way.is_offloaded) lack(reload_of(s, m));
+        if (way.is_recomputed) lack(recompute_of(s, m));
         lack(gradient_of(s, m));
         if (done(backward_input(s, m))) lack(backward_weight(s, m));
         return missing;
@@ -175,15 +184,34 @@ private:
         return is_gradient(op.kind) ? !gradient_end(op.stage, op.microbatch).is_unlimited() : done(op);
     }
 
+    /// Whether the problem has such an operation.
+    static constexpr bool is_possible(const basic_problem<Graph>& p, const operation& op) {
+        const auto& list = p.storage[op.stage];
+        if (list.empty())
+            return op.storage == 0 && op.kind != operation_kind::recompute &&
+                   (!is_transfer(op.kind) || p.costs[op.stage].can_offload());
+        if (op.storage >= list.size()) return false;
+        if (op.kind == operation_kind::recompute) return list[op.storage].recomputes();
+        return !is_transfer(op.kind) || list[op.storage].offloads();
+    }
+    /// What the forward of its stage and microbatch said, once that has been placed.
+    constexpr storage_index storage_used(const operation& op) const {
+        return storage_.empty() ? storage_index{} : storage_[cell_(op)];
+    }
+    constexpr stash_way way_of(const operation& op) const {
+        return stash_way_of(*problem_, op, done(offload_of(op.stage, op.microbatch)));
+    }
+    static constexpr bool comes_before_gradient(operation_kind kind) {
+        return is_gradient(kind) || kind == operation_kind::offload || kind == operation_kind::recompute;
+    }
+
     /// When its inputs are ready; unlimited while one of them hasn't been placed, and for an operation that isn't
     /// possible any more: a second gradient, or an offload after the gradient.
     constexpr duration ready_time(const operation& op) const {
-        const bool is_late = is_gradient(op.kind) || op.kind == operation_kind::offload;
-        if (is_late && !gradient_end(op.stage, op.microbatch).is_unlimited()) return duration::unlimited();
+        if (comes_before_gradient(op.kind) && !gradient_end(op.stage, op.microbatch).is_unlimited()) return duration::unlimited();
         if (op.kind == operation_kind::backward_input && !problem_->split_backward) return duration::unlimited();
         return input_time(
-            *problem_, op, [this](const operation& before) { return ends_[number_(before)]; },
-            done(offload_of(op.stage, op.microbatch)));
+            *problem_, op, [this](const operation& before) { return ends_[number_(before)]; }, way_of(op));
     }
 
     constexpr duration& engine(const operation& op, rank r) {
@@ -199,6 +227,7 @@ private:
     constexpr void commit(const operation& op, rank r, const memory_effect& effect, duration start) {
         const auto end = start + duration_of(*problem_, op);
         ends_[number_(op)] = end;
+        if (op.kind == operation_kind::forward && !storage_.empty()) storage_[cell_(op)] = op.storage;
         const std::size_t lane = is_transfer(op.kind) ? 1 : 0;
         if (is_transfer(op.kind))
             engine(op, r) = link(op, r) = end;
@@ -216,6 +245,9 @@ private:
     const basic_problem<Graph>* problem_;
     operation_numbering<Graph> number_;
     std::vector<duration> ends_;
+    cell_numbering cell_;
+    /// Of each cell whose forward has been placed; empty without storage options.
+    std::vector<storage_index> storage_;
     per_rank<duration, Graph::rank_extent> compute_free_;
     std::vector<duration> engine_free_;
     std::vector<duration> link_free_;
@@ -233,7 +265,7 @@ memory_needed(const basic_problem<Graph>& p, const basic_order<Graph>& given, me
     auto peak = level;
     for (const auto& op : given.operations) {
         const rank r = p.rank_of(op.stage);
-        const auto effect = memory_effect_of(p.costs[op.stage], op.kind);
+        const auto effect = memory_effect_of(p, op);
         const bool device = which == memory_kind::device;
         level[r] += device ? effect.acquired_at_start : effect.host_acquired_at_start;
         peak[r] = std::max(peak[r], level[r]);
@@ -267,7 +299,7 @@ constexpr refusal wrong_place(const basic_problem<Graph>& p, const placer<Graph>
     if (so_far.done(other))
         return not_executable(
             {name, " (rank ", r.value(), ") comes after ", spelling(other),
-             op.kind == operation_kind::offload ? ", which frees the stash" : ": either B, or I and W"},
+             is_gradient(op.kind) ? ": either B, or I and W" : ", which frees the stash"},
             position, r);
     return not_executable(
         {name, " (rank ", r.value(), ") comes before ", spelling(other), " (rank ", where, "), which it waits for"},
@@ -293,10 +325,11 @@ constexpr refusal incomplete(const basic_problem<Graph>& p, const placer<Graph>&
             for (const auto& op : placed.missing_of(s, m))
                 look_at(op);
     const rank r = p.rank_of(next.stage);
-    const auto [s, kind, m] = next;
+    const stage s = next.stage;
+    const microbatch m = next.microbatch;
     decltype(refusal::sentence) text{missing, missing == 1 ? " operation is missing: " : " operations are missing, as ",
                                      spelling(next)};
-    if (kind == operation_kind::backward && p.split_backward)
+    if (next.kind == operation_kind::backward && p.split_backward)
         text = {text, " (or ", spelling(backward_input(s, m)), " and ", spelling(backward_weight(s, m)), ")"};
     text = {text, " on rank ", r.value()};
     const auto inputs = placed.inputs_of(next);
@@ -344,8 +377,12 @@ template <pipeline_graph Graph>
         case obstacle::none: break;
         case obstacle::unknown:
             return detail::not_executable({"the problem has no ", spelling(op),
-                                           ": no such stage or microbatch, or a stage that can't be offloaded"},
+                                           ": no such stage or microbatch, or not with its storage option"},
                                           i);
+        case obstacle::other_storage:
+            return detail::not_executable({spelling(op), " (rank ", p.rank_of(op.stage).value(),
+                                           ") has another storage option than its forward"},
+                                          i, p.rank_of(op.stage));
         case obstacle::twice:
             return detail::not_executable({spelling(op), " (rank ", p.rank_of(op.stage).value(), ") appears twice"}, i,
                                           p.rank_of(op.stage));
@@ -388,10 +425,12 @@ constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Gr
     auto next_on_lane = first_backward;
     for (const auto i : warm_up) {
         auto& timed = s.operations[i];
-        const auto [at, kind, m] = timed.op;
+        const stage at = timed.op.stage;
+        const microbatch m = timed.op.microbatch;
         const rank r = p.rank_of(at);
         auto latest_end = next_on_lane[r];
-        for (const auto after : {operation_kind::offload, operation_kind::backward_input, operation_kind::backward})
+        for (const auto after : {operation_kind::offload, operation_kind::recompute, operation_kind::backward_input,
+                                 operation_kind::backward})
             latest_end = std::min(latest_end, start_of[number({at, after, m})]);
         if (!p.is_last(at))
             latest_end = std::min(latest_end, start_of[number(forward(at.next(), m))] - p.hop(at, at.next()));

@@ -21,6 +21,9 @@ namespace optpipe {
 enum class broken_rule {
     unknown_operation,
     cannot_offload,
+    cannot_recompute,
+    unknown_storage,
+    other_storage,
     appears_twice,
     wrong_duration,
     before_zero,
@@ -28,6 +31,7 @@ enum class broken_rule {
     wrong_backward,
     split_forbidden,
     lone_transfer,
+    storage_not_followed,
     too_early,
     compute_overlap,
     engine_overlap,
@@ -58,6 +62,9 @@ struct fault {
     switch (f.rule) {
     case broken_rule::unknown_operation: return op + ": no such stage or microbatch";
     case broken_rule::cannot_offload: return op + ": this stage can't be offloaded";
+    case broken_rule::cannot_recompute: return op + ": its storage option has no recomputation";
+    case broken_rule::unknown_storage: return op + ": its stage has no such storage option";
+    case broken_rule::other_storage: return op + " has another storage option than " + to_string(f.other);
     case broken_rule::appears_twice: return op + " appears twice";
     case broken_rule::wrong_duration: return op + " lasts " + is + ", not " + needed;
     case broken_rule::before_zero: return op + " starts at " + is + ", before 0";
@@ -65,6 +72,7 @@ struct fault {
     case broken_rule::wrong_backward: return cell + ": needs either B, or I and W";
     case broken_rule::split_forbidden: return cell + ": only B may be used, split_backward is false";
     case broken_rule::lone_transfer: return cell + ": OFFLOAD and RELOAD go together";
+    case broken_rule::storage_not_followed: return op + " is missing: its storage option asks for it";
     case broken_rule::too_early:
         return op + " starts at " + is + ", before " + to_string(f.other) + "'s end " + needed +
                (f.lag > 0.0 ? " plus " + format_number(f.lag, 9) : "");
@@ -136,8 +144,17 @@ private:
             }
             entry = i;
             if (start < -slack_) report(broken_rule::before_zero, op, start.value());
-            if (is_transfer(op.kind) && !p_.costs[op.stage].can_offload()) {
+            if (op.storage >= std::max<std::size_t>(p_.storage[op.stage].size(), 1)) {
+                report(broken_rule::unknown_storage, op);
+                sound = false;
+                continue;
+            }
+            if (is_transfer(op.kind) && !may_offload(op)) {
                 report(broken_rule::cannot_offload, op);
+                continue;
+            }
+            if (op.kind == operation_kind::recompute && !stored(op).recomputes()) {
+                report(broken_rule::cannot_recompute, op);
                 continue;
             }
             const auto expected = duration_of(p_, op);
@@ -148,6 +165,27 @@ private:
         return sound;
     }
 
+    constexpr storage_option stored(const operation& op) const { return storage_of(p_, op); }
+    constexpr bool may_offload(const operation& op) const {
+        const auto& list = p_.storage[op.stage];
+        return list.empty() ? p_.costs[op.stage].can_offload() : list[op.storage].offloads();
+    }
+
+    /// Rules 5 and 6: what a storage option asks for is there. That nothing else is, was looked at before.
+    constexpr void check_storage(const timed_operation& f) {
+        const auto& list = p_.storage[f.op.stage];
+        if (list.empty()) return;
+        const auto& option = list[f.op.storage];
+        for (const auto kind : all_operation_kinds) {
+            const bool is_asked_for = (is_transfer(kind) && option.offloads()) ||
+                                      (kind == operation_kind::recompute && option.recomputes());
+            const auto* found = find(f.op.stage, kind, f.op.microbatch);
+            if (!found && is_asked_for) report(broken_rule::storage_not_followed, sibling(f.op, kind));
+            if (found && found->op.storage != f.op.storage)
+                report(broken_rule::other_storage, found->op, 0.0, 0.0, f.op);
+        }
+    }
+
     constexpr void check_cell(stage s, microbatch m) {
         const auto* f = find(s, operation_kind::forward, m);
         const auto* i = find(s, operation_kind::backward_input, m);
@@ -155,8 +193,10 @@ private:
         const auto* b = find(s, operation_kind::backward, m);
         const auto* out = find(s, operation_kind::offload, m);
         const auto* in = find(s, operation_kind::reload, m);
+        const auto* again = find(s, operation_kind::recompute, m);
         const auto any = forward(s, m);
         if (!f) report(broken_rule::missing_forward, any);
+        if (f) check_storage(*f);
         if ((b != nullptr) == (i != nullptr) || (i != nullptr) != (w != nullptr))
             report(broken_rule::wrong_backward, any);
         if (!p_.split_backward && !b) report(broken_rule::split_forbidden, any);
@@ -170,6 +210,9 @@ private:
         after(out, f);
         after(in, out);
         after(g, in);
+        after(again, f);
+        after(again, in);
+        after(g, again);
     }
     constexpr void after(const timed_operation* later, const timed_operation* earlier, duration lag = {}) {
         if (!later || !earlier || later->start >= earlier->end + lag - slack_) return;
@@ -239,7 +282,7 @@ private:
         operation culprit{};
         for (const auto& timed : own) {
             if (timed.start < at || timed.start > at + slack_) continue;
-            const auto effect = memory_effect_of(p_.costs[timed.op.stage], timed.op.kind);
+            const auto effect = memory_effect_of(p_, timed.op);
             if ((device ? effect.acquired_at_start : effect.host_acquired_at_start) > memory_size{}) culprit = timed.op;
         }
         sink_(fault{device ? broken_rule::device_memory : broken_rule::host_memory,
