@@ -86,7 +86,7 @@ private:
         if (!(best_value_ < state_->target().value())) return;
         scratch_.load(best_);
         order found{state_->problem().graph, {}};
-        scratch_times_.place_all([&](id i) { found.operations.push_back(p_.operation_of(i)); });
+        scratch_times_.place_all([&](id i) { found.operations.push_back(scratch_.operation_of(i)); });
         state_->offer(found, "local search");
     }
 

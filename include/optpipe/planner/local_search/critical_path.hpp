@@ -34,11 +34,11 @@ private:
     }
     /// The binding predecessor; none if it starts at 0.
     id predecessor(id i) const {
-        const auto& f = p_->facts(i);
+        const auto& f = lanes_->facts(i);
         if (const id from = lanes_->input(i); binds(from, f.hop, i)) return from;
         // Compute operations that it waits for are on its lane.
         if (const id from = lanes_->own_input(i);
-            from != none && (is_transfer(f.kind) || is_transfer(p_->facts(from).kind)))
+            from != none && (is_transfer(f.kind) || is_transfer(lanes_->facts(from).kind)))
             if (binds(from, 0.0, i)) return from;
         if (f.channel != none)
             if (const id before = lanes_->link_previous(i); binds(before, 0.0, i)) return before;
@@ -47,7 +47,7 @@ private:
         for (id here = lanes_->previous(lanes_->position(i), f.rank); here >= lanes_->begin(f.rank);
              here = lanes_->previous(here, f.rank)) {
             const id before = (*lanes_)[here];
-            const auto& g = p_->facts(before);
+            const auto& g = lanes_->facts(before);
             if (times_->end(before) == times_->start(i)) return before;
             if (f.acquired > 0.0 && g.acquired > 0.0 && times_->start(before) == times_->start(i)) return before;
             if (!p_->offloads() && !transfer) return none;

@@ -11,15 +11,16 @@
 
 namespace optpipe::detail {
 
-/// A problem as flat arrays of plain numbers, for inner loops. Operations are numbered (stage · 6 + kind) ·
+/// A problem as flat arrays of plain numbers, for inner loops. Operations are numbered (stage · 7 + kind) ·
 /// microbatches + microbatch, so that dependencies are additions of constants.
 class flat_pipeline {
 public:
     using id = std::int32_t;
     static constexpr id none = -1;
-    static constexpr id kinds = 6;
+    static constexpr id kinds = static_cast<id>(all_operation_kinds.size());
 
-    /// What all operations of one kind on one stage have in common.
+    /// What all operations of one kind on one stage with one storage option have in common. Rank, kind, hop, channel and
+    /// engine are the same with all options.
     struct kind_facts {
         double duration = 0.0;
         double acquired = 0.0;
@@ -33,7 +34,7 @@ public:
         /// A forward of a later stage, a gradient of an earlier one.
         bool has_input = false;
         /// What it waits for on its own stage, if its stash is kept and if it is offloaded, as differences of numbers;
-        /// 0: nothing.
+        /// 0: nothing. Where the stage has a list of storage options, the option says which, and both are the same.
         id own_input = 0;
         id own_input_if_offloaded = 0;
         /// Link direction that it must share with other ranks, or none.
@@ -56,12 +57,11 @@ public:
         }
         number_channels(p);
         for (const stage s : p.graph.all_stages()) {
-            const auto& c = p.costs[s];
-            offloads_ = offloads_ || c.can_offload();
-            can_offload_.push_back(c.can_offload());
-            optional_full_.push_back(split_ && c.weight_stash > c.activation);
-            for (const auto kind : all_operation_kinds)
-                facts_.push_back(facts_of(p, s, kind));
+            add_storage(p, s);
+            offloads_ = offloads_ || can_offload_.back();
+            for (id option = 0; option < options_.back(); ++option)
+                for (const auto kind : all_operation_kinds)
+                    facts_.push_back(facts_of(p, {s, kind, microbatch{}, static_cast<storage_index>(option)}));
         }
         for (id of_kind = 0; of_kind < stages_ * kinds; ++of_kind)
             kind_of_.insert(kind_of_.end(), static_cast<std::size_t>(microbatches_), of_kind);
@@ -80,6 +80,16 @@ public:
     /// Whether any stage can be offloaded.
     [[nodiscard]] bool offloads() const { return offloads_; }
     [[nodiscard]] bool can_offload(id s) const { return can_offload_[at(s)] != 0; }
+    /// Whether some storage option of the stage has a recomputation of its own.
+    [[nodiscard]] bool can_recompute(id s) const { return can_recompute_[at(s)] != 0; }
+    /// Whether some stage has a list of storage options; and how many, 1 without a list.
+    [[nodiscard]] bool has_storage_options() const { return has_lists_; }
+    [[nodiscard]] bool has_list(id s) const { return has_list_[at(s)] != 0; }
+    [[nodiscard]] id options(id s) const { return options_[at(s)]; }
+    [[nodiscard]] bool offloads(id s, id option) const { return offloads_with_[at(first_option_[at(s)] + option)] != 0; }
+    [[nodiscard]] bool recomputes(id s, id option) const {
+        return recomputes_with_[at(first_option_[at(s)] + option)] != 0;
+    }
     /// Whether one B may be better than I and W: only where splitting takes more memory.
     [[nodiscard]] bool full_may_pay(id s) const { return optional_full_[at(s)] != 0; }
     [[nodiscard]] double limit(id r) const { return limit_[at(r)]; }
@@ -101,10 +111,20 @@ public:
     [[nodiscard]] id kind_number(id i) const { return kind_of_[at(i)]; }
     [[nodiscard]] id microbatch_of(id i) const { return i - kind_number(i) * microbatches_; }
     [[nodiscard]] id stage_of(id i) const { return kind_number(i) / kinds; }
-    [[nodiscard]] const kind_facts& facts(id i) const { return facts_[at(kind_number(i))]; }
+    /// Of an operation with the first storage option of its stage.
+    [[nodiscard]] const kind_facts& facts(id i) const { return facts_[at(facts_number(i, 0))]; }
+    [[nodiscard]] const kind_facts& facts(id i, id option) const { return facts_[at(facts_number(i, option))]; }
+    [[nodiscard]] const kind_facts& facts_at(id number) const { return facts_[at(number)]; }
+    [[nodiscard]] id facts_number(id i, id option) const {
+        const id of_kind = kind_number(i);
+        const id s = of_kind / kinds;
+        return (first_option_[at(s)] + option) * kinds + (of_kind - s * kinds);
+    }
+    [[nodiscard]] operation_kind kind(id i) const { return static_cast<operation_kind>(kind_number(i) % kinds); }
+    [[nodiscard]] id cell(id i) const { return stage_of(i) * microbatches_ + microbatch_of(i); }
     /// The operation of another kind on the same stage and microbatch.
     [[nodiscard]] id sibling(id i, operation_kind kind) const {
-        return i + (static_cast<id>(kind) - static_cast<id>(facts(i).kind)) * microbatches_;
+        return i + (static_cast<id>(kind) - static_cast<id>(this->kind(i))) * microbatches_;
     }
     /// The same kind and microbatch, so many stages further.
     [[nodiscard]] id on_stage(id i, id further) const { return i + further * kinds * microbatches_; }
@@ -137,11 +157,35 @@ private:
             }
         }
     }
-    void add_inputs(const problem& p, stage s, kind_facts& f) const {
+    void add_storage(const problem& p, stage s) {
+        const bool has_list = !p.storage[s].empty();
+        first_option_.push_back(static_cast<id>(offloads_with_.size()));
+        options_.push_back(has_list ? static_cast<id>(p.storage[s].size()) : 1);
+        bool offloads = p.costs[s].can_offload();
+        bool recomputes = false;
+        bool full_may_pay = !has_list && p.costs[s].weight_stash > p.costs[s].activation;
+        if (!has_list) {
+            offloads_with_.push_back(offloads);
+            recomputes_with_.push_back(false);
+        }
+        for (const auto& option : p.storage[s]) {
+            offloads_with_.push_back(option.offloads());
+            recomputes_with_.push_back(option.recomputes());
+            offloads = offloads || option.offloads();
+            recomputes = recomputes || option.recomputes();
+            full_may_pay = full_may_pay || p.costs[s].weight_stash > option.restored(p.costs[s]);
+        }
+        can_offload_.push_back(offloads);
+        can_recompute_.push_back(recomputes);
+        has_list_.push_back(has_list);
+        has_lists_ = has_lists_ || has_list;
+        optional_full_.push_back(split_ && full_may_pay);
+    }
+    void add_inputs(const problem& p, const operation& op, kind_facts& f) const {
         for (const bool is_offloaded : {false, true})
-            for_each_dependency(p, {s, f.kind, microbatch{}}, is_offloaded,
+            for_each_dependency(p, op, stash_way_of(p, op, is_offloaded),
                                 [&](const operation& before, duration delay) {
-                                    if (before.stage == s) {
+                                    if (before.stage == op.stage) {
                                         const auto from = static_cast<id>(before.kind) - static_cast<id>(f.kind);
                                         (is_offloaded ? f.own_input_if_offloaded : f.own_input) = from * microbatches_;
                                     } else {
@@ -150,26 +194,33 @@ private:
                                     }
                                 });
     }
-    kind_facts facts_of(const problem& p, stage s, operation_kind kind) const {
+    /// Whether the storage option of an operation has such an operation at all.
+    bool is_possible(const operation& op) const {
+        const id s = static_cast<id>(op.stage.value());
+        if (is_transfer(op.kind)) return offloads(s, op.storage);
+        return op.kind != operation_kind::recompute || recomputes(s, op.storage);
+    }
+    kind_facts facts_of(const problem& p, const operation& op) const {
         kind_facts f;
+        const stage s = op.stage;
+        const auto kind = op.kind;
         f.kind = kind;
         const rank r = p.rank_of(s);
         f.rank = static_cast<id>(r.value());
-        add_inputs(p, s, f);
-        if (is_transfer(kind) && !p.costs[s].can_offload()) return f;
-        f.duration = duration_of(p, {s, kind, microbatch{}}).value();
-        const auto effect = memory_effect_of(p.costs[s], kind);
+        add_inputs(p, op, f);
+        if (is_transfer(kind)) { // the same with all options, as the laying out of links relies on it
+            const bool inward = kind == operation_kind::reload;
+            f.channel = channel_[2 * r.position() + (inward ? 1 : 0)];
+            f.engine = inward && one_engine_[r.position()] == 0 ? 1 : 0;
+        }
+        if (!is_possible(op)) return f;
+        f.duration = duration_of(p, op).value();
+        const auto effect = memory_effect_of(p, op);
         f.acquired = effect.acquired_at_start.value();
         f.released = effect.released_at_end.value();
         f.host_acquired = effect.host_acquired_at_start.value();
         f.host_released = effect.host_released_at_end.value();
-        if (is_transfer(kind)) {
-            const bool inward = kind == operation_kind::reload;
-            f.channel = channel_[2 * r.position() + (inward ? 1 : 0)];
-            f.engine = inward && one_engine_[r.position()] == 0 ? 1 : 0;
-            return f;
-        }
-        if (kind == operation_kind::backward_weight) return f;
+        if (kind != operation_kind::forward && !is_gradient(kind)) return f;
         const bool is_forward = kind == operation_kind::forward;
         const id step = is_forward ? -1 : 1;
         for (id other = static_cast<id>(s.value()) + step; other >= 0 && other < stages_; other += step)
@@ -192,7 +243,14 @@ private:
     std::vector<double> host_limit_;
     std::vector<id> channel_;
     std::vector<char> one_engine_;
+    bool has_lists_ = false;
+    std::vector<char> has_list_;
+    std::vector<id> options_;
+    std::vector<id> first_option_;
+    std::vector<char> offloads_with_;
+    std::vector<char> recomputes_with_;
     std::vector<char> can_offload_;
+    std::vector<char> can_recompute_;
     std::vector<char> optional_full_;
     std::vector<kind_facts> facts_;
     std::vector<id> kind_of_;

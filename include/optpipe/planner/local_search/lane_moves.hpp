@@ -25,7 +25,8 @@ public:
     /// Applies a random move near `i`, or elsewhere if none applies there. False if nothing changed.
     bool propose(id i, random_numbers& random) {
         if (may_be_full_ && random.chance(8)) return set_full_backward(random_operation(random));
-        const auto kind = p_->facts(i).kind;
+        if (p_->has_storage_options() && random.chance(storage_chance)) return propose_storage_move(i, random);
+        const auto kind = lanes_->facts(i).kind;
         if (p_->offloads() && (is_transfer(kind) || random.chance(35))) return propose_transfer_move(i, random);
         switch (random.below(20)) {
         case 0:
@@ -51,18 +52,21 @@ public:
     }
 
 private:
+    /// Of all moves, in percent, where there are lists of storage options.
+    static constexpr int storage_chance = 25;
+
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
     id distance(id i, random_numbers& random) const {
         const auto dice = random.below(20);
         if (dice < 11) return 1 + static_cast<id>(random.below(2));
         if (dice < 18) return 1 + static_cast<id>(random.below(8));
-        const id r = p_->facts(i).rank;
+        const id r = lanes_->facts(i).rank;
         return 1 + static_cast<id>(random.below(at(lanes_->end(r) - lanes_->begin(r)) / 4 + 1));
     }
     /// The position `count` operations of another kind further on; at most the end of the lane.
     id target(id i, id count, bool forwards) const {
-        const id lane = p_->facts(i).rank;
+        const id lane = lanes_->facts(i).rank;
         id to = lanes_->position(i);
         for (id here = to; count > 0;) {
             here = forwards ? lanes_->next(here, lane) : lanes_->previous(here, lane);
@@ -79,7 +83,7 @@ private:
         return true;
     }
     bool swap_blocks(id i, random_numbers& random) {
-        const id lane = p_->facts(i).rank;
+        const id lane = lanes_->facts(i).rank;
         const id first = lanes_->position(i);
         id middle = first;
         for (auto length = random.between(2, 6); length > 0 && middle < lanes_->end(lane); --length)
@@ -121,7 +125,7 @@ private:
     }
     /// Ahead of the operations that run between the arrival of its input and its start.
     bool move_ahead(id i, random_numbers& random) {
-        const id lane = p_->facts(i).rank;
+        const id lane = lanes_->facts(i).rank;
         const double from = times_->start(i) - p_->mean_duration() * static_cast<double>(random.between(1, 12)) / 2.0;
         id to = lanes_->position(i);
         for (id here = lanes_->previous(to, lane); here >= lanes_->begin(lane); here = lanes_->previous(here, lane)) {
@@ -139,13 +143,20 @@ private:
     }
 
     bool propose_transfer_move(id i, random_numbers& random) {
-        const auto kind = p_->facts(i).kind;
+        const auto kind = lanes_->facts(i).kind;
         if (!p_->can_offload(p_->stage_of(i))) return shift(i, distance(i, random), random.chance(50));
         const id out = p_->sibling(i, operation_kind::offload);
-        if (!lanes_->active(out)) return insert_offload(i, random);
+        if (p_->has_list(p_->stage_of(i))) {
+            if (!lanes_->active(out)) return propose_storage_move(i, random);
+            if (random.chance(30)) return place_transfers(i, random) && keep_storage(i);
+        } else if (!lanes_->active(out)) {
+            return insert_offload(i, random);
+        }
         const id in = p_->sibling(i, operation_kind::reload);
         const id transfer = is_transfer(kind) ? i : random.chance(50) ? out : in;
-        switch (random.below(p_->facts(transfer).channel == none ? 8 : 11)) {
+        const std::size_t first = p_->has_list(p_->stage_of(i)) ? 5 : 0; // the others toggle offloading
+        const std::size_t count = lanes_->facts(transfer).channel == none ? 8 : 11;
+        switch (first + random.below(count - first)) {
         case 0:
         case 1: lanes_->set_offloaded(i, false); return true;
         case 2: return swap_offload(i, random);
@@ -173,13 +184,19 @@ private:
     }
     /// Offloads some time after the forward and reloads in time for the current start of the gradient, or earlier.
     bool insert_offload(id i, random_numbers& random) {
-        const id lane = p_->facts(i).rank;
+        if (!place_transfers(i, random)) return false;
+        lanes_->set_offloaded(i, true);
+        return true;
+    }
+    /// The places of both transfers in their lane and on their link, whether they are active or not.
+    bool place_transfers(id i, random_numbers& random) {
+        const id lane = lanes_->facts(i).rank;
         const id ahead = p_->sibling(i, operation_kind::forward);
-        const id back = lanes_->gradient(i);
+        const id back = lanes_->user_of_stash(i);
         if (lanes_->position(back) < lanes_->position(ahead)) return false; // after an earlier edit of the same move
         const id out = p_->sibling(i, operation_kind::offload);
         const id in = p_->sibling(i, operation_kind::reload);
-        const double length = p_->facts(in).duration;
+        const double length = lanes_->facts(in).duration;
 
         id to = lanes_->position(ahead);
         for (auto more = random.chance(60) ? 0 : random.below(5); more > 0; --more)
@@ -199,17 +216,88 @@ private:
         }
         place(in, before - 1);
         if (lanes_->position(out) > lanes_->position(in)) return false;
-        if (p_->facts(out).channel != none) place_on_link(out, leaves);
-        lanes_->set_offloaded(i, true);
-        if (p_->facts(in).channel != none) place_on_link(in, std::max(comes, leaves));
+        if (lanes_->facts(out).channel != none) place_on_link(out, leaves);
+        if (lanes_->facts(in).channel != none) place_on_link(in, std::max(comes, leaves));
+        return true;
+    }
+    /// Another storage option for one microbatch or some, or the options of two exchanged.
+    bool propose_storage_move(id i, random_numbers& random) {
+        const id s = p_->stage_of(i);
+        if (p_->options(s) < 2) return false;
+        const id m = p_->microbatch_of(i);
+        const auto any = static_cast<id>(random.below(at(p_->options(s))));
+        switch (random.below(10)) {
+        case 0: // as its neighbour
+            return p_->microbatches() > 1 && set_storage(i, lanes_->storage(at_microbatch(i, m > 0 ? m - 1 : 1)), random);
+        case 1:
+        case 2: {
+            const id other = at_microbatch(i, static_cast<id>(random.below(at(p_->microbatches()))));
+            const id own = lanes_->storage(i);
+            const id others = lanes_->storage(other);
+            return set_storage(i, others, random) && set_storage(other, own, random);
+        }
+        case 3: { // some microbatches in a row
+            const id last = std::min(p_->microbatches(), m + 1 + static_cast<id>(random.below(4)));
+            bool changed = false;
+            for (id k = m; k < last; ++k)
+                changed = set_storage(at_microbatch(i, k), any, random) || changed;
+            return changed;
+        }
+        case 4: { // some stages in a row, which may have other options at that position
+            const id step = random.chance(50) ? 1 : -1;
+            bool changed = false;
+            id op = i;
+            for (auto few = 1 + random.below(3); few > 0; --few) {
+                if (any < p_->options(p_->stage_of(op))) changed = set_storage(op, any, random) || changed;
+                const id next = p_->stage_of(op) + step;
+                if (next < 0 || next >= p_->stages()) break;
+                op = p_->on_stage(op, step);
+            }
+            return changed;
+        }
+        default: return set_storage(i, any, random);
+        }
+    }
+    id at_microbatch(id i, id m) const { return i + m - p_->microbatch_of(i); }
+    /// Makes the tentative places of its operations count.
+    bool keep_storage(id i) {
+        lanes_->set_storage(i, lanes_->storage(i));
+        return true;
+    }
+    /// Puts what the option needs into place, and takes it.
+    bool set_storage(id i, id option, random_numbers& random) {
+        const id s = p_->stage_of(i);
+        const id old = lanes_->storage(i);
+        if (option == old) return false;
+        if (p_->offloads(s, option) && !p_->offloads(s, old) && !place_transfers(i, random)) return false;
+        if (p_->recomputes(s, option) && !p_->recomputes(s, old) && !place_recompute(i, option, random)) return false;
+        lanes_->set_storage(i, option);
+        return true;
+    }
+    /// Right before the gradient, or earlier, but not before what brings the stash back.
+    bool place_recompute(id i, id option, random_numbers& random) {
+        const id lane = lanes_->facts(i).rank;
+        const id again = p_->sibling(i, operation_kind::recompute);
+        const id back = lanes_->gradient(i);
+        const id brought = p_->sibling(i, p_->offloads(p_->stage_of(i), option) ? operation_kind::reload
+                                                                                : operation_kind::forward);
+        id before = lanes_->position(back);
+        if (before < lanes_->position(brought)) return false; // after an earlier edit of the same move
+        for (auto more = random.chance(50) ? 0 : random.below(4); more > 0; --more) {
+            const id here = lanes_->previous(before, lane);
+            if (here <= lanes_->position(brought)) break;
+            before = here;
+        }
+        const id from = lanes_->position(again);
+        lanes_->shift(from, from < before ? before - 1 : before);
         return true;
     }
     /// By time, between the transfers of its own rank before and after it.
     void place_on_link(id transfer, double when) {
-        const auto& f = p_->facts(transfer);
+        const auto& f = lanes_->facts(transfer);
         const auto like = [&](id here) {
             const id i = (*lanes_)[here];
-            return i != transfer && is_transfer(p_->facts(i).kind) && p_->facts(i).channel == f.channel;
+            return i != transfer && is_transfer(lanes_->facts(i).kind) && lanes_->facts(i).channel == f.channel;
         };
         id first = lanes_->link_begin(f.channel);
         for (id here = lanes_->position(transfer); here >= lanes_->begin(f.rank); here = lanes_->previous(here, f.rank))
@@ -234,7 +322,7 @@ private:
     }
     bool swap_on_link(id transfer) {
         const id after = lanes_->link_next(transfer);
-        if (after == none || p_->facts(after).rank == p_->facts(transfer).rank) return false;
+        if (after == none || lanes_->facts(after).rank == lanes_->facts(transfer).rank) return false;
         lanes_->shift_on_link(transfer, lanes_->link_position(after));
         return true;
     }

@@ -82,7 +82,7 @@ private:
     id previous_compute(id position, id r) const {
         do
             position = lanes_->previous(position, r);
-        while (position >= lanes_->begin(r) && is_transfer(p_->facts((*lanes_)[position]).kind));
+        while (position >= lanes_->begin(r) && is_transfer(lanes_->facts((*lanes_)[position]).kind));
         return position;
     }
     void find_warm_up(id r) {
@@ -90,7 +90,7 @@ private:
         id last = lanes_->begin(r) - 1;
         for (; position < lanes_->end(r); position = lanes_->next(position, r)) {
             const id i = (*lanes_)[position];
-            const auto kind = p_->facts(i).kind;
+            const auto kind = lanes_->facts(i).kind;
             if (is_transfer(kind)) continue;
             if (kind != operation_kind::forward) break;
             late_in_[at(i)] = round_; // to be postponed
@@ -114,12 +114,13 @@ private:
             if (warm_up) return false;
             const bool late = late_in_[at(after)] == round_ + 1;
             const double start = late ? late_[at(after)] : times_->start(after);
-            limit_by(after, start - p_->facts(after).hop);
+            limit_by(after, start - lanes_->facts(after).hop);
         }
         const id out = p_->sibling(i, operation_kind::offload);
         if (lanes_->active(out)) limit_by(out, times_->start(out));
-        limit_by(lanes_->gradient(i), times_->start(lanes_->gradient(i)));
-        const double length = p_->facts(i).duration;
+        const id back = lanes_->user_of_stash(i);
+        limit_by(back, times_->start(back));
+        const double length = lanes_->facts(i).duration;
         const double start = latest > times_->end(i) ? latest - length : times_->start(i);
         horizon_ = std::max(horizon_, times_->end(i));
         late_[at(i)] = start;

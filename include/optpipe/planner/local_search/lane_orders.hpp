@@ -33,11 +33,15 @@ public:
         std::vector<id> order;
         std::vector<id> link_order;
         std::vector<char> active;
+        std::vector<storage_index> storage; ///< of each cell; empty without lists of storage options
     };
 
     explicit lane_orders(const flat_pipeline& p)
-        : p_{&p}, position_(p.size(), none), link_position_(p.size(), none), active_(p.size(), 0),
+        : p_{&p}, position_(p.size(), none), link_position_(p.size(), none), active_(p.size(), 0), facts_of_(p.size(), 0),
+          storage_(p.has_storage_options() ? at(p.stages() * p.microbatches()) : 0, 0),
           last_acquisition_(at(p.ranks()), 0), touched_of_(at(p.ranks()), none) {
+        for (id i = 0; i < static_cast<id>(p.size()); ++i)
+            facts_of_[at(i)] = p_->facts_number(i, 0);
         lay_out();
         level_.assign(order_.size(), 0.0);
         host_level_ = work_ = level_;
@@ -47,8 +51,10 @@ public:
     void load(const schedule& given) {
         auto sorted = order_of(given);
         std::fill(active_.begin(), active_.end(), char{0});
-        for (const auto& op : sorted.operations)
+        for (const auto& op : sorted.operations) {
             active_[at(p_->number(op))] = 1;
+            if (!storage_.empty() && op.kind == operation_kind::forward) note_storage(p_->number(op), op.storage);
+        }
         split_full();
         load_lanes(sorted);
         load_links(sorted);
@@ -64,18 +70,32 @@ public:
         }
         refresh();
     }
-    [[nodiscard]] sequences copy() const { return {order_, link_order_, active_}; }
+    [[nodiscard]] sequences copy() const { return {order_, link_order_, active_, storage_}; }
     /// Goes back to a copy of itself.
     void load(const sequences& given) {
         order_ = given.order;
         link_order_ = given.link_order;
         active_ = given.active;
+        for (id s = 0; s < p_->stages() && !storage_.empty(); ++s)
+            for (id m = 0; m < p_->microbatches(); ++m)
+                note_storage(p_->number(s, operation_kind::forward, m),
+                             given.storage[at(s * p_->microbatches() + m)]);
         number_lanes(0, static_cast<id>(order_.size()));
         number_link(0, static_cast<id>(link_order_.size()));
         refresh();
     }
 
     [[nodiscard]] const flat_pipeline& pipeline() const { return *p_; }
+    /// With the storage option of its stage and microbatch.
+    [[nodiscard]] const flat_pipeline::kind_facts& facts(id i) const { return p_->facts_at(facts_of_[at(i)]); }
+    [[nodiscard]] storage_index storage(id i) const {
+        return storage_.empty() ? storage_index{} : storage_[at(p_->cell(i))];
+    }
+    [[nodiscard]] operation operation_of(id i) const {
+        auto op = p_->operation_of(i);
+        op.storage = storage(i);
+        return op;
+    }
     [[nodiscard]] id begin(id lane) const { return begin_[at(lane)]; }
     [[nodiscard]] id end(id lane) const { return begin_[at(lane) + 1]; }
     [[nodiscard]] id operator[](id position) const { return order_[at(position)]; }
@@ -99,7 +119,7 @@ public:
     /// The last compute operation of the lane.
     [[nodiscard]] id last_compute(id lane) const {
         for (id position = end(lane); position-- > begin(lane);)
-            if (active_at(position) && !is_transfer(p_->facts((*this)[position]).kind)) return (*this)[position];
+            if (active_at(position) && !is_transfer(facts((*this)[position]).kind)) return (*this)[position];
         return none;
     }
     /// Nothing after this position takes memory.
@@ -115,36 +135,41 @@ public:
     }
     /// What an operation waits for on another stage, or none.
     [[nodiscard]] id input(id i) const {
-        const auto& f = p_->facts(i);
+        const auto& f = facts(i);
         if (!f.has_input) return none;
         return f.kind == operation_kind::forward ? p_->on_stage(i, -1) : gradient(p_->on_stage(i, 1));
     }
     /// What it waits for on its own stage, or none.
     [[nodiscard]] id own_input(id i) const {
-        const auto& f = p_->facts(i);
+        const auto& f = facts(i);
         if (f.own_input == 0) return none;
         const bool differs = f.own_input != f.own_input_if_offloaded;
         return i + (differs && is_offloaded(i) ? f.own_input_if_offloaded : f.own_input);
     }
     /// What waits for it on another stage, or none.
     [[nodiscard]] id consumer(id i) const {
-        const auto kind = p_->facts(i).kind;
+        const auto kind = facts(i).kind;
         if (kind == operation_kind::forward) return p_->is_last_stage(i) ? none : p_->on_stage(i, 1);
         return is_gradient(kind) && p_->stage_of(i) > 0 ? gradient(p_->on_stage(i, -1)) : none;
     }
     [[nodiscard]] bool is_offloaded(id i) const { return active(p_->sibling(i, operation_kind::offload)); }
+    /// What waits for the reload of a stage and microbatch.
+    [[nodiscard]] id user_of_stash(id i) const {
+        const id again = p_->sibling(i, operation_kind::recompute);
+        return active(again) ? again : gradient(i);
+    }
 
     [[nodiscard]] id link_begin(id channel) const { return link_begin_[at(channel)]; }
     [[nodiscard]] id link_end(id channel) const { return link_begin_[at(channel) + 1]; }
     [[nodiscard]] id link_position(id i) const { return link_position_[at(i)]; }
     [[nodiscard]] id link_at(id position) const { return link_order_[at(position)]; }
     [[nodiscard]] id link_previous(id i) const {
-        const id first = link_begin(p_->facts(i).channel);
+        const id first = link_begin(facts(i).channel);
         for (id position = link_position(i); position-- > first;)
             if (active(link_at(position))) return link_at(position);
         return none;
     }
-    [[nodiscard]] id link_next(id i) const { return link_next_from(link_position(i) + 1, p_->facts(i).channel); }
+    [[nodiscard]] id link_next(id i) const { return link_next_from(link_position(i) + 1, facts(i).channel); }
     [[nodiscard]] id link_next_from(id position, id channel) const {
         for (; position < link_end(channel); ++position)
             if (active(link_at(position))) return link_at(position);
@@ -160,7 +185,7 @@ public:
     }
     /// Swaps the blocks [first, middle) and [middle, last) of one lane.
     void rotate(id first, id middle, id last) {
-        const id lane = p_->facts((*this)[first]).rank;
+        const id lane = facts((*this)[first]).rank;
         touch(lane, first, last - 1);
         save(order_, false, first, last);
         auto* const data = order_.data();
@@ -175,11 +200,39 @@ public:
         const id in = p_->sibling(i, operation_kind::reload);
         for (const id transfer : {out, in})
             if (active(transfer) != use) flip(transfer);
-        const id lane = p_->facts(i).rank;
+        const id lane = facts(i).rank;
         const id back = gradient(i);
         touch(lane, std::min(position(out), position(back)), std::max(position(in), position(back)));
-        if (p_->facts(out).channel != none) touch_link(out);
-        if (p_->facts(in).channel != none) touch_link(in);
+        if (facts(out).channel != none) touch_link(out);
+        if (facts(in).channel != none) touch_link(in);
+    }
+    /// Gives a stage and microbatch another storage option, given any of its operations. What becomes active is to be in
+    /// its place already.
+    void set_storage(id i, id option) {
+        storage_log_.push_back({i, storage(i)});
+        note_storage(i, static_cast<storage_index>(option));
+        const id s = p_->stage_of(i);
+        id first = position(p_->sibling(i, operation_kind::forward));
+        id last = first;
+        const auto include = [&](operation_kind kind) {
+            first = std::min(first, position(p_->sibling(i, kind)));
+            last = std::max(last, position(p_->sibling(i, kind)));
+        };
+        const auto use = [&](operation_kind kind, bool is_used) {
+            const id op = p_->sibling(i, kind);
+            if (active(op) != is_used) flip(op);
+            include(kind);
+            if (is_transfer(kind) && facts(op).channel != none) touch_link(op);
+        };
+        if (p_->can_offload(s)) {
+            use(operation_kind::offload, p_->offloads(s, option));
+            use(operation_kind::reload, p_->offloads(s, option));
+        }
+        if (p_->can_recompute(s)) use(operation_kind::recompute, p_->recomputes(s, option));
+        for (const auto kind :
+             {operation_kind::backward_input, operation_kind::backward_weight, operation_kind::backward})
+            if (active(p_->sibling(i, kind))) include(kind);
+        touch(facts(i).rank, first, last);
     }
     /// Replaces I and W of a stage and microbatch by B in the place of I, or B by the two.
     void set_full_backward(id i, bool use) {
@@ -196,7 +249,7 @@ public:
         for (const id op : {full, input, weight})
             flip(op);
         const auto [first, last] = std::minmax({position(full), position(input), position(weight)});
-        touch(p_->facts(i).rank, first, last);
+        touch(facts(i).rank, first, last);
     }
     /// Moves a transfer on its link without renumbering microbatches.
     void shift_on_link(id i, id to) {
@@ -210,13 +263,13 @@ public:
         else
             std::rotate(data + to, data + from, data + from + 1);
         number_link(first, last);
-        touched_links_.push_back({p_->facts(i).channel, first, last - 1});
+        touched_links_.push_back({facts(i).channel, first, last - 1});
     }
 
     /// To be called after edits, before `last_acquisition`.
     void find_last_acquisition(id lane) {
         id here = end(lane) - 1;
-        while (here > begin(lane) && !(active_at(here) && p_->facts((*this)[here]).acquired > 0.0))
+        while (here > begin(lane) && !(active_at(here) && facts((*this)[here]).acquired > 0.0))
             --here;
         last_acquisition_[at(lane)] = here;
     }
@@ -244,6 +297,8 @@ public:
         forget();
     }
     void rollback() {
+        for (std::size_t i = storage_log_.size(); i-- > 0;)
+            note_storage(storage_log_[i].first, storage_log_[i].second);
         for (std::size_t i = flipped_.size(); i-- > 0;)
             active_[at(flipped_[i])] ^= 1;
         for (std::size_t i = saved_.size(); i-- > 0;) {
@@ -280,6 +335,7 @@ private:
         case operation_kind::backward: return !p_->split() || p_->full_may_pay(s);
         case operation_kind::offload:
         case operation_kind::reload: return p_->can_offload(s);
+        case operation_kind::recompute: return p_->can_recompute(s);
         }
         return false;
     }
@@ -289,7 +345,7 @@ private:
         for (id s = 0; s < p_->stages(); ++s)
             for (const auto kind : all_operation_kinds) {
                 if (!has_slot(s, kind)) continue;
-                const auto& f = p_->facts(p_->number(s, kind, 0));
+                const auto& f = facts(p_->number(s, kind, 0));
                 lanes[at(f.rank)] += p_->microbatches();
                 if (f.channel != none) links[at(f.channel)] += p_->microbatches();
             }
@@ -316,9 +372,11 @@ private:
     }
     template <class Sink> void for_each_slot(id i, Sink sink) const {
         const id s = p_->stage_of(i);
-        const bool gradient = is_gradient(p_->facts(i).kind);
+        const bool gradient = is_gradient(facts(i).kind);
         if (gradient && p_->can_offload(s) && !is_offloaded(i)) sink(p_->sibling(i, operation_kind::reload));
-        const bool full = p_->facts(i).kind == operation_kind::backward;
+        const id again = p_->sibling(i, operation_kind::recompute);
+        if (gradient && p_->can_recompute(s) && !active(again)) sink(again);
+        const bool full = facts(i).kind == operation_kind::backward;
         if (gradient && p_->split() && full) {
             if (p_->full_may_pay(s)) sink(i);
             sink(p_->sibling(i, operation_kind::backward_input));
@@ -327,13 +385,13 @@ private:
             sink(i);
             if (gradient && p_->full_may_pay(s)) sink(p_->sibling(i, operation_kind::backward));
         }
-        const bool is_forward = p_->facts(i).kind == operation_kind::forward;
+        const bool is_forward = facts(i).kind == operation_kind::forward;
         if (is_forward && p_->can_offload(s) && !is_offloaded(i)) sink(p_->sibling(i, operation_kind::offload));
     }
     void load_lanes(const optpipe::order& sorted) {
         std::vector<std::vector<id>> lanes(at(p_->ranks()));
         for (const auto& op : sorted.operations) {
-            auto& lane = lanes[at(p_->facts(p_->number(op)).rank)];
+            auto& lane = lanes[at(facts(p_->number(op)).rank)];
             for_each_slot(p_->number(op), [&](id i) { lane.push_back(i); });
         }
         order_.clear();
@@ -346,7 +404,7 @@ private:
         std::vector<std::vector<id>> links(at(p_->channels()));
         for (const auto& op : sorted.operations)
             for_each_slot(p_->number(op), [&](id i) {
-                const id channel = p_->facts(i).channel;
+                const id channel = facts(i).channel;
                 if (channel != none) links[at(channel)].push_back(i);
             });
         link_order_.clear();
@@ -361,6 +419,13 @@ private:
     void save(const std::vector<id>& from, bool link, id first, id last) {
         saved_.push_back({link, first, last - first, buffer_.size()});
         buffer_.insert(buffer_.end(), from.begin() + first, from.begin() + last);
+    }
+    void note_storage(id i, storage_index option) {
+        storage_[at(p_->cell(i))] = option;
+        for (const auto kind : all_operation_kinds) {
+            const id op = p_->sibling(i, kind);
+            facts_of_[at(op)] = p_->facts_number(op, option);
+        }
     }
     void flip(id i) {
         active_[at(i)] ^= 1;
@@ -377,7 +442,7 @@ private:
             t.last = std::max(t.last, last);
         }
     }
-    void touch_link(id i) { touched_links_.push_back({p_->facts(i).channel, link_position(i), link_position(i)}); }
+    void touch_link(id i) { touched_links_.push_back({facts(i).channel, link_position(i), link_position(i)}); }
     void forget() {
         for (const auto& t : touched_)
             touched_of_[at(t.lane)] = none;
@@ -386,6 +451,7 @@ private:
         saved_.clear();
         buffer_.clear();
         flipped_.clear();
+        storage_log_.clear();
     }
 
     /// Restores the rising order of microbatches of each kind within a segment.
@@ -417,7 +483,7 @@ private:
             slots_.clear();
             for (id position = first; position < last; ++position) {
                 const id i = (*this)[position];
-                const auto& f = p_->facts(i);
+                const auto& f = facts(i);
                 if (!active(i) || !is_transfer(f.kind) || f.channel == none) continue;
                 if (channel == none && f.kind == kind) channel = f.channel;
                 if (f.channel != channel) continue;
@@ -445,20 +511,11 @@ private:
     }
 
     [[nodiscard]] bool in_place(id i, id here) const {
-        const auto& f = p_->facts(i);
-        switch (f.kind) {
-        case operation_kind::forward: return f.same_rank_before == 0 || position(i + f.same_rank_before) < here;
-        case operation_kind::backward_input:
-        case operation_kind::backward: {
-            const auto stash = is_offloaded(i) ? operation_kind::reload : operation_kind::forward;
-            if (position(p_->sibling(i, stash)) > here) return false;
-            return f.same_rank_before == 0 || position(gradient(i + f.same_rank_before)) < here;
-        }
-        case operation_kind::backward_weight: return position(p_->sibling(i, operation_kind::backward_input)) < here;
-        case operation_kind::offload: return position(p_->sibling(i, operation_kind::forward)) < here;
-        case operation_kind::reload: return position(p_->sibling(i, operation_kind::offload)) < here;
-        }
-        return false;
+        if (const id own = own_input(i); own != none && position(own) > here) return false;
+        const auto& f = facts(i);
+        if (f.same_rank_before == 0) return true;
+        const id before = i + f.same_rank_before;
+        return position(is_gradient(f.kind) ? gradient(before) : before) < here;
     }
     [[nodiscard]] bool legal(const range& t) const {
         const bool at_begin = t.first == begin(t.lane);
@@ -468,7 +525,7 @@ private:
             const id i = (*this)[here];
             if (!active(i)) continue;
             if (!in_place(i, here)) return false;
-            const auto& f = p_->facts(i);
+            const auto& f = facts(i);
             level += f.acquired;
             host += f.host_acquired;
             if (f.acquired > 0.0 && level > p_->limit(t.lane)) return false;
@@ -493,7 +550,7 @@ private:
         for (id here = first; here <= last; ++here) {
             const id i = (*this)[here];
             if (active(i)) {
-                const auto& f = p_->facts(i);
+                const auto& f = facts(i);
                 level += f.acquired - f.released;
                 host += f.host_acquired - f.host_released;
                 if (!is_transfer(f.kind)) work += f.duration;
@@ -512,6 +569,8 @@ private:
     std::vector<id> link_begin_;
     std::vector<id> link_position_;
     std::vector<char> active_;
+    std::vector<id> facts_of_;
+    std::vector<storage_index> storage_;
     std::vector<double> level_;
     std::vector<double> host_level_;
     std::vector<double> work_;
@@ -523,6 +582,7 @@ private:
     std::vector<segment> saved_;
     std::vector<id> buffer_;
     std::vector<id> flipped_;
+    std::vector<std::pair<id, storage_index>> storage_log_;
     std::vector<std::pair<id, id>> by_kind_;
     std::vector<id> ids_;
     std::vector<id> slots_;

@@ -60,7 +60,7 @@ private:
 
     /// False while a successor has no tail yet.
     bool pass(id i, after& next) {
-        const auto& f = p_->facts(i);
+        const auto& f = lanes_->facts(i);
         const id user = lanes_->consumer(i);
         if (user != none && found_[at(user)] != round_) return false;
         const id behind = f.channel == none ? none : lanes_->link_next(i);
@@ -69,10 +69,10 @@ private:
         const bool transfer = is_transfer(f.kind);
         auto& lane = transfer ? next.engine[f.engine] : next.compute;
         double rest = lane;
-        if (user != none) rest = std::max(rest, p_->facts(user).hop + tail_[at(user)]);
+        if (user != none) rest = std::max(rest, lanes_->facts(user).hop + tail_[at(user)]);
         if (behind != none) rest = std::max(rest, tail_[at(behind)]);
         if (f.kind == operation_kind::offload) rest = std::max(rest, tail_[at(p_->sibling(i, operation_kind::reload))]);
-        if (f.kind == operation_kind::reload) rest = std::max(rest, tail_[at(lanes_->gradient(i))]);
+        if (f.kind == operation_kind::reload) rest = std::max(rest, tail_[at(lanes_->user_of_stash(i))]);
         if (f.kind == operation_kind::forward && lanes_->is_offloaded(i))
             rest = std::max(rest, tail_[at(p_->sibling(i, operation_kind::offload))]);
         double& tail = tail_[at(i)];

@@ -38,7 +38,7 @@ public:
         schedule result{g, {}};
         for (id i = 0; i < static_cast<id>(p_->size()); ++i)
             if (lanes_->active(i))
-                result.operations.push_back({p_->operation_of(i), duration{start(i)}, duration{end(i)}});
+                result.operations.push_back({lanes_->operation_of(i), duration{start(i)}, duration{end(i)}});
         return result;
     }
 
@@ -158,7 +158,7 @@ private:
         for (; from < position; ++from) {
             const id i = (*lanes_)[from];
             if (!lanes_->active(i)) continue;
-            const auto& f = p_->facts(i);
+            const auto& f = lanes_->facts(i);
             if (Host ? f.host_released > 0.0 : (f.released > 0.0 && is_transfer(f.kind) == Transfer)) break;
         }
         return from;
@@ -179,7 +179,7 @@ private:
                 begin = time;
                 freed_by_[at(i)] = (*lanes_)[taken];
             }
-            s.level -= p_->facts((*lanes_)[taken++]).released;
+            s.level -= lanes_->facts((*lanes_)[taken++]).released;
         }
         s.level += f.acquired;
         s.last_acquired = begin;
@@ -194,7 +194,7 @@ private:
             const double time = end((*lanes_)[s.host_released]);
             if (time > begin && s.host_level + f.host_acquired <= limit) break;
             begin = std::max(begin, time);
-            s.host_level -= p_->facts((*lanes_)[s.host_released++]).host_released;
+            s.host_level -= lanes_->facts((*lanes_)[s.host_released++]).host_released;
         }
         s.host_level += f.host_acquired;
         s.host_last_acquired = begin;
@@ -224,7 +224,7 @@ private:
                 if (position >= lanes_->end(r)) continue;
                 for (; position < lanes_->end(r); position = lanes_->next(position, r)) {
                     const id i = (*lanes_)[position];
-                    const auto& f = p_->facts(i);
+                    const auto& f = lanes_->facts(i);
                     if (missing(i, f) != none) break;
                     place<Offloads>(i, f, states_[at(r)], position);
                     logged_[at(i)] = round_;
@@ -268,7 +268,7 @@ private:
         if (f.kind == operation_kind::forward && lanes_->is_offloaded(i))
             mark_dirty(p_->sibling(i, operation_kind::offload));
         if (f.kind == operation_kind::offload) mark_dirty(p_->sibling(i, operation_kind::reload));
-        if (f.kind == operation_kind::reload) mark_dirty(lanes_->gradient(i));
+        if (f.kind == operation_kind::reload) mark_dirty(lanes_->user_of_stash(i));
         if (f.channel != none) {
             const id after = lanes_->link_next(i);
             if (after != none) mark_dirty(after);
@@ -276,7 +276,7 @@ private:
     }
     /// On the same rank the lane itself propagates.
     void mark_other_rank_dirty(id i, const flat_pipeline::kind_facts& f) {
-        if (p_->facts(i).rank != f.rank) mark_dirty(i);
+        if (lanes_->facts(i).rank != f.rank) mark_dirty(i);
     }
 
     template <bool Offloads> void start_propagation() {
@@ -363,12 +363,12 @@ private:
     /// Places operations of one lane from a dirty one on, until nothing changes any more or an earlier one elsewhere is
     /// due.
     template <bool Offloads, class TooLate> bool run(id i, TooLate& too_late) {
-        const id lane = p_->facts(i).rank;
+        const id lane = lanes_->facts(i).rank;
         id position = lanes_->position(i);
         state s = state_before<Offloads>(position, lane);
         for (;;) {
             dirty_[at(i)] = 0;
-            const auto& f = p_->facts(i);
+            const auto& f = lanes_->facts(i);
             note(i);
             const double old_start = start(i);
             const double old_end = end(i);
