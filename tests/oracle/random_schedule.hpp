@@ -40,46 +40,57 @@ public:
 
 private:
     struct cell {
-        bool begun = false, left = false, back = false, gradient = false, done = false;
+        bool begun = false, left = false, back = false, restored = false, gradient = false, done = false;
+        optpipe::storage_index storage = 0;
     };
     cell& at(optpipe::stage s, optpipe::microbatch m) {
         return cells_[s.position() * p_->graph.microbatches() + m.position()];
     }
 
     void add_candidates(optpipe::stage s, optpipe::microbatch m, std::vector<optpipe::operation>& list) {
-        const auto offer = [&](optpipe::operation_kind k) {
-            if (fits({s, k, m})) list.push_back({s, k, m});
-        };
         using optpipe::operation_kind;
         auto& c = at(s, m);
+        const auto& options = p_->storage[s];
+        if (!c.begun && !options.empty()) c.storage = static_cast<optpipe::storage_index>(random_->below(options.size()));
+        const auto offer = [&](optpipe::operation_kind k) {
+            if (fits({s, k, m, c.storage})) list.push_back({s, k, m, c.storage});
+        };
         if (!c.begun && (p_->is_first(s) || at(s.previous(), m).begun)) offer(operation_kind::forward);
         if (c.gradient && !c.done) offer(operation_kind::backward_weight);
         if (!c.begun || c.gradient) return;
-        if (!c.left && p_->costs[s].can_offload() && random_->chance(50)) offer(operation_kind::offload);
+        const bool has_list = !options.empty();
+        const bool can_leave = has_list ? options[c.storage].offloads() : p_->costs[s].can_offload();
+        if (!c.left && !c.restored && can_leave && (has_list || random_->chance(50))) offer(operation_kind::offload);
         if (c.left && !c.back) offer(operation_kind::reload);
-        if (c.left != c.back || (!p_->is_last(s) && !at(s.next(), m).gradient)) return;
+        if (c.left != c.back || (has_list && can_leave && !c.left)) return;
+        if (has_list && options[c.storage].recomputes() && !c.restored) return offer(operation_kind::recompute);
+        if (!p_->is_last(s) && !at(s.next(), m).gradient) return;
         offer(operation_kind::backward);
         if (p_->split_backward) offer(operation_kind::backward_input);
     }
     bool fits(const optpipe::operation& op) const {
         const auto r = p_->rank_of(op.stage);
-        const auto effect = memory_effect_of(p_->costs[op.stage], op.kind);
+        const auto effect = memory_effect_of(*p_, op);
         return device_[r] + effect.acquired_at_start <= p_->memory_limit[r] &&
                host_[r] + effect.host_acquired_at_start <= p_->host_memory_limit[r];
     }
     void take(const optpipe::operation& op) {
         const auto r = p_->rank_of(op.stage);
-        const auto effect = memory_effect_of(p_->costs[op.stage], op.kind);
+        const auto effect = memory_effect_of(*p_, op);
         device_[r] += effect.acquired_at_start - effect.released_at_end;
         host_[r] += effect.host_acquired_at_start - effect.host_released_at_end;
         auto& c = at(op.stage, op.microbatch);
         switch (op.kind) {
-        case optpipe::operation_kind::forward: c.begun = true; break;
+        case optpipe::operation_kind::forward:
+            c.begun = true;
+            c.storage = op.storage;
+            break;
         case optpipe::operation_kind::backward_input: c.gradient = true; break;
         case optpipe::operation_kind::backward_weight: c.done = true; break;
         case optpipe::operation_kind::backward: c.gradient = c.done = true; break;
         case optpipe::operation_kind::offload: c.left = true; break;
         case optpipe::operation_kind::reload: c.back = true; break;
+        case optpipe::operation_kind::recompute: c.restored = true; break;
         }
     }
 

@@ -14,7 +14,8 @@ namespace optpipe {
 
 /// What a rank needs for one microbatch at a time.
 struct least_memory_result {
-    /// The least that is enough when some stashes are on the host from their forward to their gradient.
+    /// The least that is enough when some stashes are on the host from their forward to their gradient. Unlimited where
+    /// every storage option of a stage offloads and the host is too small.
     memory_size needed{};
     /// The fewest (by size) that must be there for the rank's limit, or, where none fit, for `needed`; and the device
     /// memory that it takes with them.
@@ -225,8 +226,10 @@ template <pipeline_graph Graph>
 /// Whether one microbatch at a time fits into the memory of every rank.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool fits_one_at_a_time(const basic_problem<Graph>& p) {
     const auto slack = tolerance{}.at(p.memory_scale());
-    for (const rank r : p.graph.all_ranks())
-        if (least_memory(p, r).needed > p.memory_limit[r] + slack) return false;
+    for (const rank r : p.graph.all_ranks()) {
+        const auto needed = least_memory(p, r).needed;
+        if (needed.is_unlimited() || needed > p.memory_limit[r] + slack) return false;
+    }
     return true;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/bounded_text.hpp"
 #include "optpipe/core/random.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/problem.hpp"
@@ -7,7 +8,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
+#include <vector>
 
 namespace optpipe::testing {
 
@@ -21,6 +24,8 @@ struct problem_ranges {
     std::size_t offloading_percent = 50;
     std::size_t span_percent = 40;
     std::size_t split_percent = 70;
+    /// Problems where stages have lists of storage options.
+    std::size_t storage_percent = 0;
     /// Times are 1 to this many grid steps.
     std::size_t steps = 4;
 };
@@ -48,6 +53,7 @@ public:
         p.objective = span ? optpipe::objective_kind::span : optpipe::objective_kind::makespan;
         set_hops(p);
         if (random_->chance(ranges_.offloading_percent)) set_transfers(p);
+        if (ranges_.storage_percent > 0 && random_->chance(ranges_.storage_percent)) set_storage(p);
         set_limits(p);
         p.name = "random";
         return {std::move(p), grid_};
@@ -146,6 +152,48 @@ private:
         if (!host_limited) return;
         for (auto& limit : p.host_memory_limit)
             if (random_->chance(70)) limit = quarters(random_->between(0, 24));
+    }
+
+    /// Of `held` in quarters: all of it, or less and recomputed; a part of it, or all, may be transferred.
+    optpipe::storage_option some_option(const optpipe::stage_costs& c, bool transfers) {
+        const auto whole = static_cast<std::size_t>(c.activation.value() / 0.25);
+        optpipe::storage_option o{};
+        o.held = random_->chance(40) ? c.activation : quarters(random_->between(0, whole));
+        if (o.held < c.activation || random_->chance(20))
+            (random_->chance(50) ? o.recompute : o.backward_extra) = steps(1, ranges_.steps);
+        if (!transfers || !random_->chance(50)) return o;
+        const auto held = static_cast<std::size_t>(o.held.value() / 0.25);
+        o.transfer_size = random_->chance(60) ? o.held : quarters(random_->between(0, held));
+        o.transfer = optpipe::transfer_times{steps(1, ranges_.steps), steps(1, ranges_.steps)};
+        return o;
+    }
+    /// What there is without a list, and up to four options more, in any order; often the same on all stages.
+    void set_storage(optpipe::problem& p) {
+        const bool transfers = random_->chance(70);
+        for (const optpipe::stage s : p.graph.all_stages()) {
+            auto& c = p.costs[s];
+            if (random_->chance(10)) continue;
+            std::vector<optpipe::storage_option> options;
+            if (random_->chance(85)) options.push_back(optpipe::keep_stash(c));
+            if (c.can_offload()) options.push_back(optpipe::offload_stash(c));
+            for (std::size_t i = random_->between(options.empty() ? 1 : 0, 4); i > 0; --i) {
+                options.push_back(some_option(c, transfers));
+                options.back().name = optpipe::bounded_text<32>{"option-", i};
+            }
+            // A twin that differs by the transfer alone.
+            if (random_->chance(50) && !options.back().offloads() && transfers) {
+                options.push_back(options.back());
+                auto& twin = options.back();
+                twin.name.append("+offload");
+                twin.transfer_size = twin.held;
+                twin.transfer = optpipe::transfer_times{steps(1, ranges_.steps), steps(1, ranges_.steps)};
+            }
+            for (std::size_t i = options.size(); i > 1; --i)
+                std::swap(options[i - 1], options[random_->below(i)]);
+            for (const auto& o : options)
+                p.storage[s].push_back(o);
+            c.transfer = std::nullopt;
+        }
     }
 
     void set_limits(optpipe::problem& p) {

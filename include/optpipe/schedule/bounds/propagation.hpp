@@ -7,6 +7,7 @@
 #include "optpipe/schedule/bounds/deductions.hpp"
 #include "optpipe/schedule/bounds/memory_rules.hpp"
 #include "optpipe/schedule/bounds/order_counts.hpp"
+#include "optpipe/schedule/bounds/storage_relaxation.hpp"
 
 #include <algorithm>
 #include <array>
@@ -233,6 +234,10 @@ template <pipeline_graph Graph>
 [[nodiscard]] duration propagation_bound(const basic_problem<Graph>& p, duration known, double precision = 1e-8,
                                          std::function<bool()> stop = {}) {
     if (known.is_unlimited()) return known;
+    if (p.has_storage_options()) {
+        const auto kind = offloads_anything(p) ? storage_relaxation::fastest_transfer : storage_relaxation::smallest_rest;
+        return propagation_bound(without_storage(p, kind), known, precision, std::move(stop));
+    }
     const auto c = detail::chain_system::of(p);
     detail::root_propagation propagation{c, detail::affordable_passes(c), std::move(stop)};
     double refuted = std::max(known.value(), c.length.front());

@@ -8,6 +8,7 @@
 #include "optpipe/schedule/bounds/one_machine.hpp"
 #include "optpipe/schedule/bounds/propagation.hpp"
 #include "optpipe/schedule/bounds/stash_rounds.hpp"
+#include "optpipe/schedule/bounds/storage_relaxation.hpp"
 #include "optpipe/schedule/bounds/time_windows.hpp"
 
 #include <algorithm>
@@ -132,6 +133,33 @@ template <pipeline_graph Graph> constexpr duration v_placement_bound(const basic
     return static_cast<double>(6 * m + 6 * ranks - 3 * k - 1) * unit.forward;
 }
 
+/// The greater of each.
+constexpr structural_bounds strongest(const structural_bounds& a, const structural_bounds& b) {
+    structural_bounds best;
+    for (const auto member :
+         {&structural_bounds::critical_path, &structural_bounds::device_load, &structural_bounds::warm_up,
+          &structural_bounds::memory_area, &structural_bounds::link_capacity, &structural_bounds::stash_rounds,
+          &structural_bounds::v_placement, &structural_bounds::propagation})
+        best.*member = std::max(a.*member, b.*member);
+    return best;
+}
+
+} // namespace detail
+
+template <pipeline_graph Graph, std::predicate Stop>
+[[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, Stop stop);
+
+namespace detail {
+
+/// Of a problem with storage options: those of its relaxations without.
+template <pipeline_graph Graph, std::predicate Stop>
+constexpr structural_bounds storage_bounds_of(const basic_problem<Graph>& p, Stop stop) {
+    auto bounds = bounds_of(without_storage(p, storage_relaxation::smallest_rest), stop);
+    if (offloads_anything(p) && !stop())
+        bounds = strongest(bounds, bounds_of(without_storage(p, storage_relaxation::fastest_transfer), stop));
+    return bounds;
+}
+
 } // namespace detail
 
 /// The cheap bounds; usable in constant expressions.
@@ -140,6 +168,7 @@ template <pipeline_graph Graph> constexpr duration v_placement_bound(const basic
 /// `stop()` is polled between the ranks; what is deduced by then is valid. The first rank is never left out.
 template <pipeline_graph Graph, std::predicate Stop>
 [[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, Stop stop) {
+    if (p.has_storage_options()) return detail::storage_bounds_of(p, stop);
     structural_bounds bounds;
     const bool span = p.objective == objective_kind::span;
     const auto paths = paths_of(p);
@@ -174,6 +203,11 @@ template <pipeline_graph Graph> [[nodiscard]] structural_bounds strong_bounds_of
     auto bounds = bounds_of(p);
     if (const auto found = propagation_bound(p, bounds.best()); found > bounds.best()) bounds.propagation = found;
     return bounds;
+}
+
+/// The best cheap bound of a problem with storage options.
+template <pipeline_graph Graph> [[nodiscard]] duration storage_bound(const basic_problem<Graph>& p) {
+    return bounds_of(p).best();
 }
 
 #if defined(OPTPIPE_COMPILED) // in the library

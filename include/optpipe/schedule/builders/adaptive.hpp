@@ -19,27 +19,37 @@
 
 namespace optpipe {
 
-/// The serial order, one microbatch after the other; stashes that must be offloaded are, at once. Valid whenever any
-/// schedule is.
+/// The serial order, one microbatch after the other; stashes that must be offloaded are, at once, and each stage uses
+/// the storage option that takes least beside the others. Valid whenever any schedule is.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p) {
-    per_stage<unsigned char, Graph::stage_extent> leaves(p.graph.stages());
-    for (const rank r : p.graph.all_ranks())
-        for (const stage s : least_memory(p, r).offloaded)
-            leaves[s] = 1;
+    per_stage<std::size_t, Graph::stage_extent> option(p.graph.stages());
+    for (const rank r : p.graph.all_ranks()) {
+        const auto least = least_memory(p, r);
+        for (const stage s : least.offloaded)
+            option[s] = 1;
+        auto next = least.options.begin();
+        for (const stage s : p.graph.all_stages())
+            if (p.rank_of(s) == r && next != least.options.end()) option[s] = *next++;
+    }
     basic_order<Graph> result{p.graph, {}};
-    auto& operations = result.operations;
+    const auto put = [&](operation op) {
+        if (!p.storage[op.stage].empty()) op.storage = static_cast<storage_index>(option[op.stage]);
+        result.operations.push_back(op);
+    };
     for (const microbatch m : p.graph.all_microbatches()) {
         for (const stage s : p.graph.all_stages()) {
-            operations.push_back(forward(s, m));
-            if (leaves[s]) operations.push_back(offload_of(s, m));
+            put(forward(s, m));
+            if (p.storage_of(s, option[s]).offloads()) put(offload_of(s, m));
         }
         for (std::size_t i = p.graph.stages(); i-- > 0;) {
             const stage s{i};
-            const bool split = p.split_backward && p.costs[s].weight_stash <= p.costs[s].activation;
-            if (leaves[s]) operations.push_back(reload_of(s, m));
-            operations.push_back(split ? backward_input(s, m) : backward(s, m));
-            if (split) operations.push_back(backward_weight(s, m));
+            const auto stored = p.storage_of(s, option[s]);
+            const bool split = p.split_backward && p.costs[s].weight_stash <= stored.restored(p.costs[s]);
+            if (stored.offloads()) put(reload_of(s, m));
+            if (stored.recomputes()) put(recompute_of(s, m));
+            put(split ? backward_input(s, m) : backward(s, m));
+            if (split) put(backward_weight(s, m));
         }
     }
     return result;

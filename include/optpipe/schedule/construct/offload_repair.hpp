@@ -99,6 +99,7 @@ private:
             if (!c.is_whole) emit(op);
             reload_what_fits();
             break;
+        case operation_kind::recompute: break; // it knows kept and offloaded stashes alone
         }
     }
     constexpr void forget(std::vector<operation>& list, const operation& op) const {

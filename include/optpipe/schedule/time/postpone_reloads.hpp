@@ -13,15 +13,16 @@
 
 namespace optpipe {
 
-/// Starts every reload as late as its gradient, its engine and its link allow, and changes nothing else: a later reload
-/// takes device memory for a shorter time. The stash is on the host for longer, so reloads of ranks with a host limit
+/// Starts every reload as late as its recomputation or gradient, its engine and its link allow, and changes nothing
+/// else: a later reload takes device memory for a shorter time. The stash is on the host for longer, so reloads of ranks with a host limit
 /// stay. O(n log n).
 template <pipeline_graph Graph>
 constexpr void postpone_reloads(const basic_problem<Graph>& p, basic_schedule<Graph>& s) {
     const cell_numbering cell{p.graph};
-    std::vector<duration> due(cell.size());
+    std::vector<duration> due(cell.size(), duration::unlimited());
     for (const auto& timed : s.operations)
-        if (is_gradient(timed.op.kind)) due[cell(timed.op)] = timed.start;
+        if (is_gradient(timed.op.kind) || timed.op.kind == operation_kind::recompute)
+            due[cell(timed.op)] = std::min(due[cell(timed.op)], timed.start);
 
     // The next transfer on each engine and link: out, in.
     std::vector<duration> engine(2 * p.graph.ranks(), duration::unlimited());

@@ -1,0 +1,91 @@
+#pragma once
+
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+
+namespace optpipe {
+
+/// Which of the two problems without storage options `without_storage` makes.
+enum class storage_relaxation {
+    /// A stash is as small as the smallest that any option leaves on the device; nothing is offloaded.
+    smallest_rest,
+    /// A stash is as small as the smallest that any option holds, and the fastest transfer takes all of it.
+    fastest_transfer,
+};
+
+namespace detail {
+
+/// What the options of a stage have in common: the least of each.
+struct least_storage {
+    memory_size held = memory_size::unlimited();
+    memory_size left_on_device = memory_size::unlimited();
+    duration backward_extra = duration::unlimited();
+    /// Of the options that offload, each time on its own.
+    std::optional<transfer_times> transfer{};
+    memory_size transfer_size = memory_size::unlimited();
+};
+
+template <pipeline_graph Graph> constexpr least_storage least_storage_of(const basic_problem<Graph>& p, stage s) {
+    least_storage least;
+    for (std::size_t i = 0; i < p.storage_options(s); ++i) {
+        const auto o = p.storage_of(s, i);
+        least.held = std::min(least.held, o.held);
+        least.left_on_device = std::min(least.left_on_device, o.left_on_device());
+        least.backward_extra = std::min(least.backward_extra, o.backward_extra);
+        if (!o.transfer) continue;
+        least.transfer_size = std::min(least.transfer_size, o.transfer_size);
+        if (!least.transfer) least.transfer = o.transfer;
+        least.transfer->offload = std::min(least.transfer->offload, o.transfer->offload);
+        least.transfer->reload = std::min(least.transfer->reload, o.transfer->reload);
+    }
+    return least;
+}
+
+} // namespace detail
+
+/// A problem without storage options whose optimum is at most that of `p`: every valid schedule of `p` is one of it
+/// without its recomputation, with each gradient, offload and reload shortened to the least that an option takes. A
+/// gradient and a reload keep their start, an offload its end.
+///
+/// - `smallest_rest`: from the start of F to the end of I at least held − transfer_size is on the device.
+/// - `fastest_transfer`: at least `held` is there but from the end of the offload to the start of the reload.
+/// - In both, while I runs at least weight_stash, and from its end to that of W the same. B holds no more than before.
+/// - On the host it may be more than before; then that limit is dropped.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr basic_problem<Graph> without_storage(const basic_problem<Graph>& p,
+                                                             storage_relaxation kind) {
+    auto q = p;
+    for (const stage s : p.graph.all_stages()) {
+        if (p.storage[s].empty()) continue;
+        const auto least = detail::least_storage_of(p, s);
+        auto& c = q.costs[s];
+        q.storage[s].clear();
+        c.backward_input += least.backward_extra;
+        c.activation = kind == storage_relaxation::smallest_rest ? least.left_on_device : least.held;
+        c.transfer = kind == storage_relaxation::smallest_rest ? std::nullopt : least.transfer;
+        if (c.transfer && least.transfer_size < c.activation)
+            q.host_memory_limit[p.rank_of(s)] = memory_size::unlimited();
+    }
+    // What the tolerance grants to schedules of p.
+    if (q.memory_scale() < p.memory_scale())
+        for (const rank r : p.graph.all_ranks()) {
+            q.memory_limit[r] += tolerance{}.at(p.memory_scale());
+            q.host_memory_limit[r] += tolerance{}.at(p.memory_scale());
+        }
+    return q;
+}
+
+/// Whether some option of `p` offloads.
+template <pipeline_graph Graph> [[nodiscard]] constexpr bool offloads_anything(const basic_problem<Graph>& p) {
+    for (const stage s : p.graph.all_stages())
+        for (std::size_t i = 0; i < p.storage_options(s); ++i)
+            if (p.storage_of(s, i).offloads()) return true;
+    return false;
+}
+
+} // namespace optpipe

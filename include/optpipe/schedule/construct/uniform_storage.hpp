@@ -1,0 +1,173 @@
+#pragma once
+
+#include "optpipe/core/bounded_text.hpp"
+#include "optpipe/core/container.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/cells.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace optpipe {
+
+/// One storage option for all microbatches of each stage, by its position among those of the stage.
+template <auto Stages> using storage_by_stage = per_stage<std::size_t, Stages>;
+
+/// The storage option of that name, if the stage has it.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr std::optional<std::size_t> find_storage_option(const basic_problem<Graph>& p, stage s,
+                                                                       std::string_view name) {
+    for (std::size_t i = 0; i < p.storage_options(s); ++i)
+        if (p.storage_of(s, i).name.view() == name) return i;
+    return std::nullopt;
+}
+
+/// The option of that name on every stage; empty where a stage lacks it.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr std::optional<storage_by_stage<Graph::stage_extent>>
+find_common_option(const basic_problem<Graph>& p, std::string_view name) {
+    storage_by_stage<Graph::stage_extent> options(p.graph.stages());
+    for (const stage s : p.graph.all_stages()) {
+        const auto found = find_storage_option(p, s, name);
+        if (!found) return std::nullopt;
+        options[s] = *found;
+    }
+    return options;
+}
+
+/// The names of options that every stage has, in the order of the first stage.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr std::vector<bounded_text<32>> common_option_names(const basic_problem<Graph>& p) {
+    std::vector<bounded_text<32>> names;
+    if (p.graph.stages() == 0) return names;
+    const stage first{0};
+    for (std::size_t i = 0; i < p.storage_options(first); ++i) {
+        const auto name = p.storage_of(first, i).name;
+        if (find_common_option(p, name.view())) names.push_back(name);
+    }
+    return names;
+}
+
+/// How a classic problem, which knows no more than kept and offloaded stashes, stands for one storage option of a stage.
+struct uniform_storage {
+    /// The options of a (stage, microbatch) that is, or isn't, offloaded in the classic problem.
+    std::size_t kept = 0;
+    std::size_t offloaded = 0;
+    /// They differ in nothing but the transfer of all that the forward leaves: the classic problem has its times.
+    bool may_offload = false;
+    /// The option has a transfer that the classic problem doesn't know: right after the forward, and back right
+    /// before it is needed.
+    bool always_transfers = false;
+};
+
+/// Of option `base` of a stage.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr uniform_storage uniform_storage_of(const basic_problem<Graph>& p, stage s, std::size_t base) {
+    const auto stored = p.storage_of(s, base);
+    const auto moves_all = [](const storage_option& o) { return o.offloads() && o.transfer_size == o.held; };
+    const auto differs_by_transfer = [&](const storage_option& o) {
+        return o.held == stored.held && o.recompute == stored.recompute && o.backward_extra == stored.backward_extra &&
+               (stored.offloads() ? !o.offloads() : moves_all(o));
+    };
+    uniform_storage how{base, base, false, stored.offloads()};
+    if (stored.offloads() && !moves_all(stored)) return how;
+    for (std::size_t i = 0; i < p.storage_options(s); ++i) {
+        if (!differs_by_transfer(p.storage_of(s, i))) continue;
+        return stored.offloads() ? uniform_storage{i, base, true, false} : uniform_storage{base, i, true, false};
+    }
+    return how;
+}
+
+/// A classic problem, without lists of storage options, for `options`: any order that is valid for it becomes one that
+/// is valid for `p` by `with_storage`, and whose operations end no later than in the classic problem where no transfer
+/// waits for memory. Builders that know no storage options plan for it.
+///
+/// - `backward_extra` lengthens the gradient, and `held` is the activation: exact.
+/// - `recompute` lengthens the gradient too: it runs right before it. The limit of its rank is lowered by what it
+///   restores at most; it is negative where not even one microbatch fits that way.
+/// - A transfer of all that is held is the classic one if the stage has the same option without it, and the builder
+///   decides for each microbatch. Any other transfer leaves the activation without it, and lowers the limit by what it
+///   moves at most; a host limit is not looked at, and `simulate` may refuse the order for it.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr basic_problem<Graph> uniform_problem(const basic_problem<Graph>& p,
+                                                             const storage_by_stage<Graph::stage_extent>& options) {
+    auto classic = p;
+    per_rank<memory_size, Graph::rank_extent> transient(p.graph.ranks());
+    for (const stage s : p.graph.all_stages()) {
+        const auto how = uniform_storage_of(p, s, options[s]);
+        const auto stored = p.storage_of(s, options[s]);
+        auto& costs = classic.costs[s];
+        classic.storage[s].clear();
+        costs.activation = how.always_transfers ? stored.left_on_device() : stored.held;
+        costs.backward_input += stored.extra_work();
+        costs.transfer = how.may_offload ? p.storage_of(s, how.offloaded).transfer : std::nullopt;
+        auto& most = transient[p.rank_of(s)];
+        most = std::max(most, std::max(stored.held, stored.restored(p.costs[s])) - costs.activation);
+    }
+    for (const rank r : p.graph.all_ranks())
+        if (!p.memory_limit[r].is_unlimited())
+            classic.memory_limit[r] -= transient[r];
+    return classic;
+}
+
+/// An order of `uniform_problem(p, options)` as one of `p`.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr basic_order<Graph> with_storage(const basic_problem<Graph>& p,
+                                                        const storage_by_stage<Graph::stage_extent>& options,
+                                                        const basic_order<Graph>& classic) {
+    const cell_numbering cell{p.graph};
+    std::vector<unsigned char> offloaded(cell.size(), 0);
+    for (const auto& op : classic.operations)
+        if (op.kind == operation_kind::offload) offloaded[cell(op)] = 1;
+    per_stage<uniform_storage, Graph::stage_extent> how(p.graph.stages());
+    for (const stage s : p.graph.all_stages())
+        how[s] = uniform_storage_of(p, s, options[s]);
+
+    basic_order<Graph> result{classic.graph, {}};
+    for (auto op : classic.operations) {
+        const auto& own = how[op.stage];
+        const auto used = offloaded[cell(op)] ? own.offloaded : own.kept;
+        // Without a list, the transfers alone say what it is.
+        if (!p.storage[op.stage].empty()) op.storage = static_cast<storage_index>(used);
+        if (is_gradient(op.kind)) {
+            if (own.always_transfers) result.operations.push_back(sibling(op, operation_kind::reload));
+            if (p.storage_of(op.stage, used).recomputes())
+                result.operations.push_back(sibling(op, operation_kind::recompute));
+        }
+        result.operations.push_back(op);
+        if (op.kind == operation_kind::forward && own.always_transfers)
+            result.operations.push_back(sibling(op, operation_kind::offload));
+    }
+    return result;
+}
+
+/// The same problem where each stage has one storage option alone, in a list.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr basic_problem<Graph> forced_storage(const basic_problem<Graph>& p,
+                                                            const storage_by_stage<Graph::stage_extent>& options) {
+    auto forced = p;
+    for (const stage s : p.graph.all_stages()) {
+        const auto only = p.storage_of(s, options[s]);
+        forced.storage[s].clear();
+        forced.storage[s].push_back(only);
+        forced.costs[s].transfer = std::nullopt;
+    }
+    return forced;
+}
+
+/// An order of `forced_storage(p, options)` as one of `p`.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr basic_order<Graph> from_forced_storage(const basic_problem<Graph>& p,
+                                                               const storage_by_stage<Graph::stage_extent>& options,
+                                                               basic_order<Graph> forced) {
+    for (auto& op : forced.operations)
+        op.storage = p.storage[op.stage].empty() ? storage_index{} : static_cast<storage_index>(options[op.stage]);
+    return forced;
+}
+
+} // namespace optpipe
