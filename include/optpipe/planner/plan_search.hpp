@@ -99,7 +99,7 @@ public:
         arena.execute([&] { search(); });
         if (const auto why = find_any_schedule()) return *why;
         auto found = result();
-        if (!options_.cache.empty() && !is_cached_) store_in_cache(found);
+        if (uses_cache() && !is_cached_) store_in_cache(found);
         return found;
     }
 
@@ -112,13 +112,14 @@ private:
         state_.try_strategy(structure,
                             [&] { state_.raise_bound(bounds_of(state_.problem(), late).best(), structure); });
         log_.add(structure, watch.seconds());
-        if (!options_.cache.empty()) {
+        if (uses_cache()) {
             state_.try_strategy(cached, [&] { start_from_cache(); });
             if (is_cached_ || state_.done()) return;
         }
         builders_ = run_published_builders(state_, options_.without, threads_, log_);
         // A first incumbent for the strategies.
-        if (const auto* strategy = strategy_named(adaptive_strategy::name); strategy && !state_.done())
+        if (const auto* strategy = strategy_named(adaptive_strategy::name);
+            strategy && !state_.done() && strategy->applies_to(state_.problem()))
             run_strategy(*strategy, {options_.seed, strategy->first_effort(state_.problem()), 1});
         if (state_.done()) return;
         if (!options_.time_limit)
@@ -130,6 +131,10 @@ private:
             run_concurrent_portfolio(state_, strategies_, {.seed = options_.seed, .threads = threads_}, log_);
     }
 
+    /// What it keeps has no storage options.
+    [[nodiscard]] bool uses_cache() const {
+        return !options_.cache.empty() && !state_.problem().has_storage_options();
+    }
     void start_from_cache() {
         const stopwatch watch;
         const auto& p = state_.problem();
@@ -185,6 +190,7 @@ private:
     /// If there is no schedule yet, runs the first trials of the adaptive builder, or returns its refusal.
     std::optional<refusal> find_any_schedule() {
         if (state_.incumbent()) return std::nullopt;
+        if (state_.problem().has_storage_options()) return find_any_storage();
         const stopwatch watch;
         outcome<order> built;
         state_.try_strategy(adaptive.name, [&] {
@@ -195,6 +201,15 @@ private:
         if (state_.incumbent()) return std::nullopt;
         if (!built) return built.why();
         return simulate(state_.problem(), *built).why();
+    }
+
+    /// The same with lists of storage options.
+    std::optional<refusal> find_any_storage() {
+        const auto& p = state_.problem();
+        const auto last_resort = one_at_a_time(p);
+        state_.offer(last_resort, "one at a time");
+        if (state_.incumbent()) return std::nullopt;
+        return simulate(p, last_resort).why();
     }
 
     plan_result result() {

@@ -27,7 +27,7 @@ public:
     annealer(search_state& state, std::uint64_t seed, std::size_t moves)
         : state_{&state}, p_{state.problem()}, random_{seed * 0x9e3779b97f4a7c15U + 1}, lanes_{p_}, times_{lanes_},
           objective_{lanes_, times_}, moves_{lanes_, times_}, path_{lanes_, times_}, tails_{lanes_, times_},
-          scratch_{p_}, scratch_times_{scratch_}, left_{moves} {}
+          scratch_{p_}, scratch_times_{scratch_}, left_{moves}, seed_{seed} {}
 
     /// From the incumbent until the search is done or all moves are made.
     void run() {
@@ -100,6 +100,7 @@ private:
         constexpr std::size_t between_offers = 4096;
         constexpr double weights[] = {0.1, 0.02, 0.3, 0.05};
         constexpr double temperatures[] = {0.3, 0.06, 0.15, 0.6, 0.1};
+        lanes_.keep_fifo(!p_.has_storage_options() || (round + seed_) % 2 == 1);
         weight_ = weights[(round + random_.below(2)) % 4];
         current_ = cost();
         length = std::min(length, left_);
@@ -200,6 +201,7 @@ private:
     lane_times scratch_times_;
     lane_orders::sequences best_;
     std::size_t left_;
+    std::uint64_t seed_;
     double weight_ = 0.1;
     double current_ = 0.0;
     double value_ = 0.0;

@@ -15,8 +15,8 @@ namespace optpipe::detail {
 /// sequence of each direction of a link that ranks share.
 ///
 /// A sequence holds every operation that could be in it; inactive ones keep their place, so that nothing shifts when
-/// one becomes active. Edits are tentative until they are committed or rolled back, all at once. Microbatches are
-/// interchangeable, so those of one kind stay in rising order on their rank: an operation that moves past one of the
+/// one becomes active. Edits are tentative until they are committed or rolled back, all at once. Where microbatches are
+/// interchangeable, those of one kind stay in rising order on their rank: an operation that moves past one of the
 /// same kind and stage swaps microbatches with it.
 class lane_orders {
 public:
@@ -70,6 +70,9 @@ public:
         }
         refresh();
     }
+    /// Whether edits keep the microbatches of each kind in rising order. With storage options another order may be
+    /// better, as microbatches aren't interchangeable then.
+    void keep_fifo(bool keep) { keeps_fifo_ = keep; }
     [[nodiscard]] sequences copy() const { return {order_, link_order_, active_, storage_}; }
     /// Goes back to a copy of itself.
     void load(const sequences& given) {
@@ -190,7 +193,7 @@ public:
         save(order_, false, first, last);
         auto* const data = order_.data();
         std::rotate(data + first, data + middle, data + last);
-        sort_microbatches(first, last);
+        if (keeps_fifo_) sort_microbatches(first, last);
         number_lanes(first, last);
         if (p_->channels() > 0) refill_links(first, last);
     }
@@ -575,6 +578,7 @@ private:
     std::vector<double> host_level_;
     std::vector<double> work_;
     std::vector<id> last_acquisition_;
+    bool keeps_fifo_ = true;
 
     std::vector<range> touched_;
     std::vector<id> touched_of_;

@@ -23,7 +23,9 @@ struct local_search_options {
 ///
 /// Single-threaded. Several may share one state, best with different seeds.
 inline void local_search(search_state& state, const local_search_options& options = {}) {
-    if (!state.incumbent()) {
+    if (!state.incumbent() && state.problem().has_storage_options()) {
+        state.offer(one_at_a_time(state.problem()), "one at a time");
+    } else if (!state.incumbent()) {
         const adaptive_builder<> quick{.effort = 1};
         const auto built = quick(state.problem(), [&] { return state.done(); });
         if (!built) return;

@@ -51,6 +51,10 @@ template <class P> concept has_share = requires {
 template <class P> concept has_timed = requires {
     { P::timed } -> std::convertible_to<bool>;
 };
+/// `knows_storage_options`: whether the strategy is applicable to problems with lists of storage options.
+template <class P> concept has_knows_storage_options = requires {
+    { P::knows_storage_options } -> std::convertible_to<bool>;
+};
 /// Whether the strategy should keep a thread: it loses its learned state when a call ends, and may finish a problem of
 /// this size.
 template <class P> concept has_dedicated_thread = requires(const P& strategy, const problem& p) {
@@ -91,6 +95,7 @@ public:
         if constexpr (has_randomized<P>) randomized_ = P::randomized;
         if constexpr (has_share<P>) share_ = P::share;
         if constexpr (has_timed<P>) timed_ = P::timed;
+        if constexpr (has_knows_storage_options<P>) knows_storage_options_ = P::knows_storage_options;
         if constexpr (has_least_passes<P>) least_passes_ = P::least_passes;
         if constexpr (has_applies_to<P>) applies_to_ = [strategy](const problem& p) { return strategy.applies_to(p); };
         if constexpr (has_dedicated_thread<P>)
@@ -104,7 +109,9 @@ public:
 
     [[nodiscard]] const std::string& name() const { return name_; }
     void operator()(search_state& state, const strategy_options& options) const { search_(state, options); }
-    [[nodiscard]] bool applies_to(const problem& p) const { return !applies_to_ || applies_to_(p); }
+    [[nodiscard]] bool applies_to(const problem& p) const {
+        return (knows_storage_options_ || !p.has_storage_options()) && (!applies_to_ || applies_to_(p));
+    }
     [[nodiscard]] bool randomized() const { return randomized_; }
     [[nodiscard]] double share() const { return share_; }
     [[nodiscard]] bool timed() const { return timed_; }
@@ -120,6 +127,7 @@ private:
     bool randomized_ = false;
     double share_ = 1.0;
     bool timed_ = false;
+    bool knows_storage_options_ = false;
     double least_passes_ = 0.0;
     std::function<bool(const problem&)> applies_to_{};
     std::function<bool(const problem&)> dedicated_thread_{};

@@ -16,6 +16,7 @@ namespace optpipe {
 struct local_search_strategy {
     static constexpr std::string_view name = "local-search";
     static constexpr bool randomized = true;
+    static constexpr bool knows_storage_options = true;
     /// For the setup, measured for 4 ranks and 100,000 microbatches.
     static constexpr double least_passes = 10.0;
     [[nodiscard]] static std::size_t first_effort(const problem& p) {

@@ -5,12 +5,14 @@
 #include "optpipe/planner/portfolio/run_log.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/schedule/builders/all.hpp"
+#include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -58,6 +60,37 @@ inline std::vector<builder_job> published_builders(const problem& p, const std::
             if (std::find(without.begin(), without.end(), name) == without.end())
                 jobs.push_back(
                     {name, [build](const problem& q) { return build_schedule(q, build); }, builder_cost(name, p)});
+    });
+    return jobs;
+}
+
+/// Every builder with every storage option that all stages have, in the order of the builders.
+inline std::vector<builder_job> uniform_storage_builders(const problem& p, const std::vector<std::string>& without) {
+    struct uniform {
+        std::string name;
+        storage_by_stage<dynamic> options;
+        problem plain;
+    };
+    auto all = std::make_shared<std::vector<uniform>>();
+    for (const auto& name : common_option_names(p)) {
+        const auto options = *find_common_option(p, name.view());
+        all->push_back({std::string{name.view()}, options, uniform_problem(p, options)});
+    }
+    std::vector<builder_job> jobs;
+    for_each_builder([&](const auto& build) {
+        const std::string name{build.name};
+        if (std::find(without.begin(), without.end(), name) != without.end()) return;
+        auto quick = build;
+        if constexpr (std::is_same_v<std::decay_t<decltype(build)>, adaptive_builder<>>) quick.effort = 1;
+        for (std::size_t i = 0; i < all->size(); ++i)
+            jobs.push_back({name + ":storage=" + (*all)[i].name,
+                            [all, i, quick](const problem& q) -> outcome<schedule> {
+                                const auto& with = (*all)[i];
+                                const auto built = quick(with.plain);
+                                if (!built) return built.why();
+                                return time_order(q, with_storage(q, with.options, *built));
+                            },
+                            builder_cost(name, p)});
     });
     return jobs;
 }
@@ -150,10 +183,14 @@ private:
 /// Runs the published builders concurrently, cheapest first, and offers the best schedule. Returns the result of each
 /// in the order of `all_builders`. Builders that would exceed the deadline are skipped.
 ///
+/// With lists of storage options, each builder with each option that all stages have.
+///
 /// Runs on the threads of the caller's arena.
 inline std::vector<builder_result> run_published_builders(search_state& state, const std::vector<std::string>& without,
                                                           std::size_t threads, run_log& log) {
-    return detail::builder_runner{state, detail::published_builders(state.problem(), without), log}.run(threads);
+    auto jobs = state.problem().has_storage_options() ? detail::uniform_storage_builders(state.problem(), without)
+                                                      : detail::published_builders(state.problem(), without);
+    return detail::builder_runner{state, std::move(jobs), log}.run(threads);
 }
 
 } // namespace optpipe
