@@ -48,9 +48,11 @@ public:
 private:
     bool offloads_in_no_time(optpipe::rank r) const {
         for (const optpipe::stage at : p_.graph.all_stages()) {
-            const auto& transfer = p_.costs[at].transfer;
-            const bool here = p_.rank_of(at) == r;
-            if (here && transfer && transfer->offload + transfer->reload <= optpipe::duration{}) return true;
+            if (p_.rank_of(at) != r) continue;
+            for (std::size_t i = 0; i < p_.storage_options(at); ++i)
+                if (const auto transfer = p_.storage_of(at, i).transfer;
+                    transfer && transfer->offload + transfer->reload <= optpipe::duration{})
+                    return true;
         }
         return false;
     }

@@ -127,8 +127,9 @@ inline void loosen(random_numbers& random, optpipe::schedule& s, double grid) {
 inline optpipe::schedule random_schedule(random_numbers& random, const random_problem& given) {
     const auto& p = given.problem;
     const optpipe::adaptive_builder<> quick{{}, 1};
-    auto order = random.chance(30) ? *quick(p) : random_order(random, p);
-    if (random.chance(10) && simulate(p, optpipe::gpipe(p.graph))) order = optpipe::gpipe(p.graph);
+    // Builders know no storage options.
+    auto order = random.chance(30) && !p.has_storage_options() ? *quick(p) : random_order(random, p);
+    if (random.chance(10) && !p.has_storage_options() && simulate(p, optpipe::gpipe(p.graph))) order = optpipe::gpipe(p.graph);
     auto s = *simulate(p, order);
     if (random.chance(50)) loosen(random, s, given.grid);
     return s;

@@ -16,6 +16,7 @@ struct verdict {
     std::vector<std::string> broken;
     double objective = 0.0;
     double bubble_rate = 0.0;
+    double recompute_rate = 0.0;
     std::vector<double> peak_memory;
     std::vector<double> peak_host_memory;
 
@@ -39,6 +40,7 @@ public:
             time_slack_ = std::max({time_slack_, c.forward.value(), c.backward().value(), out, in});
             memory_slack_ = std::max({memory_slack_, c.activation.value(), c.weight_stash.value()});
         }
+        read_storage();
         time_slack_ *= 1e-6;
         memory_slack_ *= 1e-6;
     }
@@ -75,11 +77,55 @@ private:
         return n;
     }
 
+    /// What a forward says of the stash; without a list, whether there is an OFFLOAD.
+    struct stored {
+        double held = 0.0, recompute = 0.0, extra = 0.0, moved = 0.0, out = -1.0, in = -1.0;
+        std::size_t option = 0;
+    };
+    void read_storage() {
+        const auto cells = p_.graph.stages() * p_.graph.microbatches();
+        stored_.resize(cells);
+        for (std::size_t i = 0; i < cells; ++i) {
+            const optpipe::stage s{i / p_.graph.microbatches()};
+            auto& cell = stored_[i];
+            cell.held = p_.costs[s].activation.value();
+            if (!p_.storage[s].empty()) continue;
+            for (const auto& t : ops_)
+                if (is(t, kind::offload, s.position(), i % p_.graph.microbatches())) cell.moved = cell.held;
+            if (!p_.costs[s].transfer) continue;
+            cell.out = p_.costs[s].transfer->offload.value();
+            cell.in = p_.costs[s].transfer->reload.value();
+        }
+        for (const auto& t : ops_) {
+            if (t.op.kind != kind::forward || !is_known(t) || p_.storage[t.op.stage].empty()) continue;
+            if (t.op.storage >= p_.storage[t.op.stage].size()) continue;
+            const auto& option = p_.storage[t.op.stage][t.op.storage];
+            auto& cell = stored_[t.op.stage.position() * p_.graph.microbatches() + t.op.microbatch.position()];
+            cell = {option.held.value(),          option.recompute.value(), option.backward_extra.value(),
+                    option.transfer_size.value(), -1.0,                     -1.0,
+                    t.op.storage};
+            if (!option.transfer) continue;
+            cell.out = option.transfer->offload.value();
+            cell.in = option.transfer->reload.value();
+        }
+    }
+    [[nodiscard]] const stored& stored_as(const optpipe::operation& op) const {
+        return stored_[op.stage.position() * p_.graph.microbatches() + op.microbatch.position()];
+    }
+    [[nodiscard]] bool is_known(const timed& t) const {
+        return t.op.stage.position() < p_.graph.stages() && t.op.microbatch.position() < p_.graph.microbatches();
+    }
+
     bool each_exists() {
         for (const auto& t : ops_) {
-            const bool known =
-                t.op.stage.position() < p_.graph.stages() && t.op.microbatch.position() < p_.graph.microbatches();
-            if (!known || (transfers(t) && !p_.costs[t.op.stage].transfer)) broken("doesn't exist:", t.op);
+            if (!is_known(t)) {
+                broken("doesn't exist:", t.op);
+                continue;
+            }
+            const auto& as = stored_as(t.op);
+            if (t.op.storage != as.option) broken("another storage option:", t.op);
+            if (transfers(t) && as.out < 0.0) broken("doesn't exist:", t.op);
+            if (t.op.kind == kind::recompute && as.recompute <= 0.0) broken("doesn't exist:", t.op);
         }
         if (!result_.valid()) return false;
         for (const auto& t : ops_) {
@@ -92,11 +138,13 @@ private:
     }
     [[nodiscard]] double length(const optpipe::operation& op) const {
         const auto& c = p_.costs[op.stage];
+        const auto& as = stored_as(op);
         if (op.kind == kind::forward) return c.forward.value();
-        if (op.kind == kind::backward_input) return c.backward_input.value();
+        if (op.kind == kind::backward_input) return c.backward_input.value() + as.extra;
         if (op.kind == kind::backward_weight) return c.backward_weight.value();
-        if (op.kind == kind::backward) return c.backward_input.value() + c.backward_weight.value();
-        return op.kind == kind::offload ? c.transfer->offload.value() : c.transfer->reload.value();
+        if (op.kind == kind::backward) return c.backward_input.value() + as.extra + c.backward_weight.value();
+        if (op.kind == kind::recompute) return as.recompute;
+        return op.kind == kind::offload ? as.out : as.in;
     }
 
     void counts() {
@@ -112,12 +160,16 @@ private:
                 if (!split && !whole) broken("rule 1, B or I and W:", cell);
                 const auto away = count(kind::offload, s, m);
                 if (away > 1 || away != count(kind::reload, s, m)) broken("rule 5, both or neither:", cell);
+                const bool has_list = !p_.storage[cell.stage].empty();
+                if (has_list && away != (stored_as(cell).out < 0.0 ? 0U : 1U)) broken("rule 5, as stored:", cell);
+                const auto again = count(kind::recompute, s, m);
+                if (again != (stored_as(cell).recompute > 0.0 ? 1U : 0U)) broken("rule 6, RECOMPUTE:", cell);
             }
     }
 
     void starts_after(const timed& later, const timed& earlier, double lag = 0.0) {
         if (later.start.value() < earlier.end.value() + lag - time_slack_)
-            broken("rules 2, 3, 5, too early:", later.op);
+            broken("rules 2, 3, 5, 6, too early:", later.op);
     }
     void dependencies() {
         for (const auto& a : ops_)
@@ -127,12 +179,15 @@ private:
                 const double hop = p_.p2p(p_.rank_of(a.op.stage), p_.rank_of(b.op.stage)).value();
                 if (a.op.kind == kind::forward) {
                     if (is(b, kind::forward, s + 1, m)) starts_after(b, a, hop);
-                    if (is_gradient_of(b, s, m) || is(b, kind::offload, s, m)) starts_after(b, a);
+                    if (is_gradient_of(b, s, m) || is(b, kind::offload, s, m) || is(b, kind::recompute, s, m))
+                        starts_after(b, a);
                 }
                 if (is_gradient_of(a, s, m) && s > 0 && is_gradient_of(b, s - 1, m)) starts_after(b, a, hop);
                 if (a.op.kind == kind::backward_input && is(b, kind::backward_weight, s, m)) starts_after(b, a);
                 if (a.op.kind == kind::offload && is(b, kind::reload, s, m)) starts_after(b, a);
-                if (a.op.kind == kind::reload && is_gradient_of(b, s, m)) starts_after(b, a);
+                if (a.op.kind == kind::reload && (is_gradient_of(b, s, m) || is(b, kind::recompute, s, m)))
+                    starts_after(b, a);
+                if (a.op.kind == kind::recompute && is_gradient_of(b, s, m)) starts_after(b, a);
             }
     }
 
@@ -152,7 +207,7 @@ private:
                 const auto& b = ops_[j];
                 const bool disjoint = a.start >= b.end - slack() || b.start >= a.end - slack();
                 if (!disjoint && exclude_each_other(a, b))
-                    broken("rules 4, 6, at once with " + to_string(b.op) + ":", a.op);
+                    broken("rules 4, 7, at once with " + to_string(b.op) + ":", a.op);
             }
     }
     [[nodiscard]] optpipe::duration slack() const { return optpipe::duration{time_slack_}; }
@@ -163,21 +218,23 @@ private:
     };
     void device_changes(const timed& t, std::vector<change>& list) const {
         const auto& c = p_.costs[t.op.stage];
-        const double all = c.activation.value();
+        const auto& as = stored_as(t.op);
+        const double all = as.recompute > 0.0 ? c.activation.value() : as.held; // when the backward starts
         const double kept = c.weight_stash.value();
         const double start = t.start.value();
         const double end = t.end.value();
         switch (t.op.kind) {
-        case kind::forward: list.push_back({start, all}); break;
-        case kind::offload: list.push_back({end, -all}); break;
-        case kind::reload: list.push_back({start, all}); break;
+        case kind::forward: list.push_back({start, as.held}); break;
+        case kind::offload: list.push_back({end, -as.moved}); break;
+        case kind::reload: list.push_back({start, as.moved}); break;
+        case kind::recompute: list.push_back({start, all - as.held}); break;
         case kind::backward: list.push_back({end, -all}); break;
         case kind::backward_weight: list.push_back({end, -kept}); break;
         case kind::backward_input: list.push_back({kept < all ? end : start, kept - all}); break;
         }
     }
     void host_changes(const timed& t, std::vector<change>& list) const {
-        const double all = p_.costs[t.op.stage].activation.value();
+        const double all = stored_as(t.op).moved;
         if (t.op.kind == kind::offload) list.push_back({t.start.value(), all});
         if (t.op.kind == kind::reload) list.push_back({t.end.value(), -all});
     }
@@ -205,9 +262,9 @@ private:
             result_.peak_host_memory.push_back(peak(host));
             const std::string rank = " on rank " + std::to_string(r);
             if (peak(device) > p_.memory_limit[optpipe::rank{r}].value() + memory_slack_)
-                result_.broken.push_back("rule 7, memory" + rank);
+                result_.broken.push_back("rule 8, memory" + rank);
             if (peak(host) > p_.host_memory_limit[optpipe::rank{r}].value() + memory_slack_)
-                result_.broken.push_back("rule 8, host" + rank);
+                result_.broken.push_back("rule 9, host" + rank);
         }
     }
 
@@ -233,10 +290,22 @@ private:
         }
         result_.objective = p_.objective == optpipe::objective_kind::span ? longest : last_end;
         result_.bubble_rate = (result_.objective - busiest) / result_.objective;
+        for (std::size_t r = 0; r < p_.graph.ranks(); ++r) {
+            double busy = 0.0;
+            double again = 0.0;
+            for (const auto& t : ops_) {
+                if (rank_of(t) != r || transfers(t)) continue;
+                busy += t.end.value() - t.start.value();
+                if (t.op.kind == kind::recompute) again += t.end.value() - t.start.value();
+                if (is_gradient_of(t, t.op.stage.position(), t.op.microbatch.position())) again += stored_as(t.op).extra;
+            }
+            if (busy > 0.0) result_.recompute_rate = std::max(result_.recompute_rate, again / busy);
+        }
     }
 
     const optpipe::problem& p_;
     const std::vector<timed>& ops_;
+    std::vector<stored> stored_;
     double time_slack_ = 0.0;
     double memory_slack_ = 0.0;
     verdict result_;

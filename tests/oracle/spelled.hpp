@@ -12,9 +12,13 @@
 
 namespace oracle {
 
+/// "0F0", or "0F0:2" with its storage option.
 inline optpipe::operation spelled(const std::string& text) {
-    const auto op = optpipe::parse_operation(text);
+    const auto colon = text.find(':');
+    auto op = optpipe::parse_operation(text.substr(0, colon));
     if (!op) throw std::invalid_argument{"no operation: " + text};
+    if (colon != std::string::npos)
+        op->storage = static_cast<optpipe::storage_index>(std::atoi(text.c_str() + colon + 1));
     return *op;
 }
 
@@ -48,7 +52,9 @@ inline std::string spell(optpipe::schedule s) {
     });
     std::string text;
     for (const auto& timed : s.operations)
-        text += (text.empty() ? "" : " ") + to_string(timed.op) + "@" + optpipe::format_number(timed.start);
+        text += (text.empty() ? "" : " ") + to_string(timed.op) +
+                (timed.op.storage > 0 ? ":" + std::to_string(timed.op.storage) : "") + "@" +
+                optpipe::format_number(timed.start);
     return text;
 }
 

@@ -14,7 +14,6 @@
 #include <chrono>
 #include <cstddef>
 #include <string>
-#include <thread>
 #include <vector>
 
 using namespace optpipe;
@@ -39,7 +38,6 @@ struct noting_model {
 struct recomputing_model : noting_model {
     template <class Lane> void recompute(Lane&, const execution::recompute_task&) {
         *notes += 'R';
-        std::this_thread::sleep_for(5ms);
     }
 };
 
@@ -83,20 +81,27 @@ TEST_CASE("every call reaches the model, and none is over before its time") {
     CHECK(notes == "FIWBFIWBFIWB");
 }
 
-TEST_CASE("a recomputation counts for the backward behind it, and for no other") {
+TEST_CASE("storage options tell how long recomputations and backwards take") {
     std::string notes;
     struct any_lane {
     } on;
-    paced_model<recomputing_model> model{{{&notes}}, two_ranks(), 2ms};
-    const auto now = [] { return std::chrono::steady_clock::now(); };
-    const auto start = now();
-    model.recompute(on, {});
-    model.backward_input(on, {});
-    const auto end = now();
-    CHECK(end - start >= 6ms);
-    model.backward_input(on, {});
-    CHECK(now() - end >= 6ms);
-    CHECK(notes == "RII");
+    auto p = two_ranks();
+    const auto a = p.costs[stage{0}].activation;
+    p.costs[stage{0}].transfer.reset();
+    p.storage[stage{0}].push_back({"keep", a, {}, {}, {}, {}});
+    p.storage[stage{0}].push_back({"ahead", 0.5 * a, duration{4}, {}, {}, {}});
+    p.storage[stage{0}].push_back({"inside", 0.5 * a, {}, duration{2}, {}, {}});
+    paced_model<recomputing_model> model{{{&notes}}, p, 2ms};
+    const auto lasts_at_least = [&](std::chrono::nanoseconds least, const auto& call) {
+        const auto start = std::chrono::steady_clock::now();
+        call();
+        CHECK(std::chrono::steady_clock::now() - start >= least);
+    };
+    lasts_at_least(8ms, [&] { model.recompute(on, {.storage = 1}); });
+    lasts_at_least(6ms, [&] { model.backward_input(on, {.storage = 1}); });
+    lasts_at_least(10ms, [&] { model.backward_input(on, {.storage = 2}); });
+    lasts_at_least(12ms, [&] { model.backward(on, {.storage = 2}); });
+    CHECK(notes == "RIIB");
 }
 
 TEST_CASE("a plan is played through on threads") {

@@ -12,7 +12,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -27,20 +26,13 @@ struct rank_times {
 
 namespace detail {
 
-/// Calls `visit(operation, times)` for all computations and copies that were measured. A recomputation is part of the
-/// backward that it comes before.
+/// Calls `visit(operation, times)` for all computations and copies that were measured.
 template <class Visit> void for_each_operation(std::span<const rank_times> ranks, const Visit& visit) {
-    for (const auto& r : ranks) {
-        std::optional<std::chrono::nanoseconds> recomputes_from;
+    for (const auto& r : ranks)
         for (std::size_t i = 0; i < r.times.size(); ++i) {
             const auto& now = r.program->instructions[i];
-            auto when = r.times[i];
-            if (now.kind == instruction_kind::recompute) recomputes_from = when.start;
-            if (now.kind != instruction_kind::compute && now.kind != instruction_kind::copy) continue;
-            if (is_gradient(now.op.kind)) when.start = std::exchange(recomputes_from, {}).value_or(when.start);
-            visit(now.op, when);
+            if (now.kind == instruction_kind::compute || now.kind == instruction_kind::copy) visit(now.op, r.times[i]);
         }
-    }
 }
 /// Calls `visit(part, rank, times)` for all ends of messages that are of this side.
 template <class Visit>

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <span>
 #include <string>
@@ -60,7 +61,6 @@ public:
                 on.wait(markers_[waits_[w].position()]);
             switch (t.kind) {
             case instruction_kind::compute:
-            case instruction_kind::recompute:
             case instruction_kind::update: on.launch(t.label, work{model_, &t}); break;
             case instruction_kind::copy: copy(on, t); break;
             case instruction_kind::exchange: exchange(on, t); break;
@@ -113,6 +113,8 @@ private:
         execution::stash_part kept{};
         execution::stash_part freed{};
         execution::stash_part added{};
+        execution::stash_part restored_kept{};
+        execution::stash_part restored_freed{};
         /// In `copies_` or `envelopes_`.
         std::uint32_t first = 0;
         std::uint32_t count = 0;
@@ -124,27 +126,28 @@ private:
     };
 
     static void compute(Model& model, lane_type& on, const task& t) {
-        const auto& [s, kind, m] = t.label.op;
+        const auto& [s, kind, m, storage] = t.label.op;
         if (t.kind == instruction_kind::update) {
             if constexpr (execution::has_update<Model, lane_type>) model.update(on, s);
             return;
         }
-        if (t.kind == instruction_kind::recompute) {
-            if constexpr (execution::has_recompute<Model, lane_type>)
-                model.recompute(on, {s, m, t.kept, t.freed, t.added});
-            return;
-        }
+        const execution::weight_task weight{s, m, t.kept, t.added, t.restored_kept, storage};
+        const execution::backward_task back{s,       m,       t.input,         t.output,         t.kept,
+                                            t.freed, t.added, t.restored_kept, t.restored_freed, storage};
         switch (kind) {
-        case operation_kind::forward: return model.forward(on, {s, m, t.input, t.output, t.kept, t.freed});
-        case operation_kind::backward_input:
-            return model.backward_input(on, {s, m, t.input, t.output, t.kept, t.freed, t.added});
-        case operation_kind::backward_weight: return model.backward_weight(on, {s, m, t.kept, t.added});
+        case operation_kind::forward: return model.forward(on, {s, m, t.input, t.output, t.kept, t.freed, storage});
+        case operation_kind::recompute:
+            if constexpr (execution::has_recompute<Model, lane_type>)
+                model.recompute(on, {s, m, t.kept, t.freed, t.restored_kept, t.restored_freed, storage});
+            return;
+        case operation_kind::backward_input: return model.backward_input(on, back);
+        case operation_kind::backward_weight: return model.backward_weight(on, weight);
         case operation_kind::backward:
             if constexpr (execution::has_backward<Model, lane_type>) {
-                model.backward(on, {s, m, t.input, t.output, t.kept, t.freed, t.added});
+                model.backward(on, back);
             } else {
-                model.backward_input(on, {s, m, t.input, t.output, t.kept, t.freed, t.added});
-                model.backward_weight(on, {s, m, t.kept, t.added});
+                model.backward_input(on, back);
+                model.backward_weight(on, weight);
             }
             return;
         case operation_kind::offload:
@@ -195,6 +198,13 @@ private:
         const auto& b = p.buffers[id.position()];
         return std::span{pieces_}.subspan(b.first_segment, b.segments);
     }
+    /// The pieces of both, one after the other.
+    [[nodiscard]] execution::stash_part joined(execution::stash_part first, execution::stash_part second) {
+        if (first.empty() || second.empty()) return first.empty() ? second : first;
+        auto& both = joined_.emplace_back(first.begin(), first.end());
+        both.insert(both.end(), second.begin(), second.end());
+        return both;
+    }
     [[nodiscard]] std::span<std::byte> only_piece(const rank_program& p, buffer_id id) const {
         const auto all = part(p, id);
         if (all.size() > 1) throw error{"a message whose buffer lies in several pieces"};
@@ -205,7 +215,8 @@ private:
         using enum buffer_role;
         if (i.kind == instruction_kind::update && !execution::has_update<Model, lane_type>)
             throw error{"a program with updates, and a model without `void update(lane&, stage)`"};
-        if (i.kind == instruction_kind::recompute && !execution::has_recompute<Model, lane_type>)
+        const bool recomputes = i.kind == instruction_kind::compute && i.op.kind == operation_kind::recompute;
+        if (recomputes && !execution::has_recompute<Model, lane_type>)
             throw error{
                 "a program that recomputes, and a model without `void recompute(lane&, const recompute_task&)`"};
         task t{.kind = i.kind,
@@ -218,8 +229,10 @@ private:
                .count = i.parts};
         t.input = only_piece(p, i.buffer(input));
         t.output = only_piece(p, i.buffer(output));
-        t.kept = part(p, i.buffer(kept));
-        t.freed = part(p, i.buffer(freed));
+        t.kept = joined(part(p, i.buffer(kept)), part(p, i.buffer(resident_kept)));
+        t.freed = joined(part(p, i.buffer(freed)), part(p, i.buffer(resident_freed)));
+        t.restored_kept = part(p, i.buffer(restored_kept));
+        t.restored_freed = part(p, i.buffer(restored_freed));
         t.added = part(p, i.buffer(added));
         tasks_.push_back(t);
     }
@@ -258,6 +271,8 @@ private:
     host_slab host_;
     device_slab messages_;
     std::vector<std::span<std::byte>> pieces_;
+    /// Of stashes that are offloaded in part.
+    std::deque<std::vector<std::span<std::byte>>> joined_;
     std::vector<execution::copy_piece> copies_;
     std::vector<envelope> envelopes_;
     std::vector<task> tasks_;

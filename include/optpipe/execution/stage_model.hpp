@@ -2,6 +2,7 @@
 
 #include "optpipe/core/index.hpp"
 #include "optpipe/execution/lane.hpp"
+#include "optpipe/pipeline/storage.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -9,14 +10,20 @@
 
 namespace optpipe::execution {
 
-/// A part of a stash: its pieces, one after the other. One piece wherever that is possible, always with
-/// `part_placement::contiguous`, none if it has no bytes.
+/// A part of a stash: its pieces, one after the other. One piece wherever that is possible, none if it has no bytes.
+/// With `part_placement::contiguous` always one, but for a part some of which is offloaded: first what is, then the
+/// rest.
 using stash_part = std::span<const std::span<std::byte>>;
 
 /// The only piece of a part; empty if there are several, or none.
 [[nodiscard]] constexpr std::span<std::byte> contiguous(stash_part part) {
     return part.size() == 1 ? part.front() : std::span<std::byte>{};
 }
+
+// A stash is what the forward holds (`kept`, `freed`), what a recomputation restores of it (`restored_kept`,
+// `restored_freed`) and what the input gradient adds (`added`). The weight gradient needs `kept`, `restored_kept` and
+// `added`; `freed` and `restored_freed` are gone by then. `kept` is as much of what is held as the weight gradient
+// may have: min(held, weight_stash).
 
 /// What a forward works on. The first stage has no input, the last no output.
 struct forward_task {
@@ -26,6 +33,22 @@ struct forward_task {
     std::span<std::byte> output{};
     stash_part kept{};
     stash_part freed{};
+    /// How the stash is stored, in all tasks of this stage and microbatch: a position in the problem's list of the
+    /// stage. 0 without one.
+    storage_index storage = 0;
+};
+
+/// What a recomputation works on, which comes at any time between the forward, or the reload, and the backward.
+struct recompute_task {
+    optpipe::stage stage{};
+    optpipe::microbatch microbatch{};
+    /// As the forward left it.
+    stash_part kept{};
+    stash_part freed{};
+    /// Room for the rest of the activation; the backward gets all four as they are left here.
+    stash_part restored_kept{};
+    stash_part restored_freed{};
+    storage_index storage = 0;
 };
 
 /// What the input gradient works on. The last stage has no input, the first no output.
@@ -37,19 +60,13 @@ struct backward_task {
     std::span<std::byte> output{};
     stash_part kept{};
     stash_part freed{};
-    /// Room for more that the weight gradient needs, where weight_stash > activation, or what was recomputed. Else none
-    /// in a full backward.
+    /// Room for more that the weight gradient needs, where weight_stash is above what there is. None in a full
+    /// backward.
     stash_part added{};
-};
-
-/// What a recomputation works on.
-struct recompute_task {
-    optpipe::stage stage{};
-    optpipe::microbatch microbatch{};
-    stash_part kept{};
-    stash_part freed{};
-    /// For what is made again; the backward gets it as it is left here.
-    stash_part added{};
+    /// None where nothing was recomputed ahead. Then an option with `backward_extra` recomputes here.
+    stash_part restored_kept{};
+    stash_part restored_freed{};
+    storage_index storage = 0;
 };
 
 struct weight_task {
@@ -57,6 +74,8 @@ struct weight_task {
     optpipe::microbatch microbatch{};
     stash_part kept{};
     stash_part added{};
+    stash_part restored_kept{};
+    storage_index storage = 0;
 };
 
 template <class M, class L> concept has_forward = requires(M& model, L& on, const forward_task& task) {
@@ -75,7 +94,7 @@ template <class M, class L> concept has_backward_weight = requires(M& model, L& 
 /// reads the input, writes the output and all of the stash that it will need: `freed` is there until the input gradient
 /// is done, `kept` until the weight gradient is. In between they may have been to the host and back, to another place.
 /// `backward_input` reads the gradient at the output and writes the one at the input; what `backward_weight` needs of
-/// it goes into `kept` and `added`. `backward_weight` adds to the gradients of the parameters. On a device they only
+/// it goes into `kept`, `restored_kept` and `added`. `backward_weight` adds to the gradients of the parameters. On a device they only
 /// put work into the lane; what they get stays where it is until that is over. An exception ends the step on all ranks.
 template <class M, class L>
 concept stage_model = lane<L> && has_forward<M, L> && has_backward_input<M, L> && has_backward_weight<M, L>;
@@ -89,9 +108,9 @@ template <class M, class L> concept has_update = requires(M& model, L& on, stage
     { model.update(on, which) } -> std::same_as<void>;
 };
 
-/// A model whose forward may stash too little for the backward, such as its input alone: `recompute` makes the rest of
-/// it again, right before `backward_input` or `backward`. Which stages do is said when a schedule is lowered
-/// (`lowering_options::recompute`); a program that does so is refused for a model that doesn't.
+/// A model whose forward may hold less than the backward needs: `recompute` restores the rest, ahead of
+/// `backward_input` or `backward`. Which microbatches of which stages it is called for is part of the schedule; a
+/// program with a RECOMPUTE is refused for a model without it.
 template <class M, class L> concept has_recompute = requires(M& model, L& on, const recompute_task& task) {
     { model.recompute(on, task) } -> std::same_as<void>;
 };

@@ -74,8 +74,8 @@ struct memory_segment {
     friend constexpr bool operator==(const memory_segment&, const memory_segment&) = default;
 };
 
-/// Memory from the start of one instruction to the end of another. A stash that is offloaded has new buffers after its
-/// reload.
+/// Memory from the start of one instruction to the end of another. What is offloaded of a stash has new buffers after
+/// its reload.
 struct program_buffer {
     memory_arena arena = memory_arena::device;
     std::size_t bytes = 0;
@@ -87,24 +87,36 @@ struct program_buffer {
     std::uint32_t last_use = 0;
 };
 
-/// What an instruction may have a buffer for.
+/// What an instruction may have a buffer for. A stash is what F holds and what RECOMPUTE restores; of both, as much as
+/// possible of what F holds is kept for W, the rest is done with when I ends. Of what F holds, as much as possible of
+/// what is kept is offloaded where only a part is.
 enum class buffer_role : std::uint8_t {
-    input,  ///< F: the activation from the stage before; I and B: the gradient from the stage after
-    output, ///< F: the activation for the stage after; I and B: the gradient for the stage before
-    kept,   ///< the part of the stash that W needs: min(activation, weight_stash)
-    freed,  ///< the rest, done with when I ends
-    added,  ///< what I, or the recomputation before it, stashes beyond that, where weight_stash > activation
-    host,   ///< an offloaded stash: kept, then freed
+    input,          ///< F: the activation from the stage before; I and B: the gradient from the stage after
+    output,         ///< F: the activation for the stage after; I and B: the gradient for the stage before
+    kept,           ///< what F holds and W needs; where a part of the stash is offloaded: what is
+    freed,          ///< what F holds and I is done with; the same
+    resident_kept,  ///< what stays on the device where a part of the stash is offloaded, and W needs
+    resident_freed, ///< the same, for what I is done with
+    restored_kept,  ///< what RECOMPUTE restores and W needs
+    restored_freed, ///< what RECOMPUTE restores and I is done with
+    added,          ///< what I stashes for W beyond all that, where weight_stash is more
+    host,           ///< what is offloaded: kept, then freed
 };
-inline constexpr std::size_t buffer_roles = 6;
+inline constexpr std::size_t buffer_roles = 10;
 
 enum class instruction_kind : std::uint8_t {
-    compute,   ///< F, I, W or B
-    copy,      ///< OFFLOAD or RELOAD
-    exchange,  ///< sends and receives that progress together
-    update,    ///< the optimizer's step of `op.stage`
-    recompute, ///< what F didn't stash, made again right before I or B; `op` is that F
+    compute,  ///< F, I, W, B or RECOMPUTE
+    copy,     ///< OFFLOAD or RELOAD
+    exchange, ///< sends and receives that progress together
+    update,   ///< the optimizer's step of `op.stage`
 };
+
+/// No buffer in any role.
+inline constexpr std::array<buffer_id, buffer_roles> no_buffers = [] {
+    std::array<buffer_id, buffer_roles> none{};
+    none.fill(no_buffer);
+    return none;
+}();
 
 /// One end of a message. It is named after the operation that makes it.
 struct exchange_part {
@@ -122,7 +134,7 @@ struct instruction {
     std::uint8_t lane = 0;
     /// Not for exchanges.
     operation op{};
-    std::array<buffer_id, buffer_roles> buffers{no_buffer, no_buffer, no_buffer, no_buffer, no_buffer, no_buffer};
+    std::array<buffer_id, buffer_roles> buffers = no_buffers;
     /// Of an exchange, in `rank_program::parts`.
     std::uint32_t first_part = 0;
     std::uint32_t parts = 0;
@@ -170,7 +182,7 @@ struct rank_program {
 /// The name of a task in profilers, event times and errors. Computations and copies are spelled like
 /// their operation, as everywhere.
 struct task_label {
-    enum class task_kind : std::uint8_t { operation, update, recompute, send, receive };
+    enum class task_kind : std::uint8_t { operation, update, send, receive };
     task_kind kind = task_kind::operation;
     operation op{};
     /// Of a message.
@@ -182,7 +194,6 @@ struct task_label {
     switch (label.kind) {
     case task_label::task_kind::operation: return to_string(label.op);
     case task_label::task_kind::update: return "update of stage " + std::to_string(label.op.stage.value());
-    case task_label::task_kind::recompute: return "recomputation of " + to_string(label.op);
     case task_label::task_kind::send:
         return "send of " + to_string(label.op) + " to rank " + std::to_string(label.peer.value());
     case task_label::task_kind::receive:
@@ -201,7 +212,6 @@ struct task_label {
     case instruction_kind::compute:
     case instruction_kind::copy: return {task_label::task_kind::operation, i.op, {}};
     case instruction_kind::update: return {task_label::task_kind::update, i.op, {}};
-    case instruction_kind::recompute: return {task_label::task_kind::recompute, i.op, {}};
     case instruction_kind::exchange: return i.parts > 0 ? label_of(p.parts[i.first_part]) : task_label{};
     }
     return {};

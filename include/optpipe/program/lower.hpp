@@ -14,8 +14,7 @@ namespace optpipe {
 /// keep to the plan whatever the timing: for inputs, and for memory that has to be freed before.
 ///
 /// The device arena of each rank is as large as the peak of the plan, up to rounding of sizes; the buffers of messages
-/// come on top, and what is made again before a B (`lowering_options::recompute`). Stages that are neighbours on one
-/// rank hand over without a message. Refuses a schedule that `validate` rejects, one whose memory has no
+/// come on top. Stages that are neighbours on one rank hand over without a message. Refuses a schedule that `validate` rejects, one whose memory has no
 /// order (two stashes swapped at one instant in a full memory), and one that exceeds the limit with the placement asked
 /// for. `check_programs` accepts the programs. O(n log n) for n operations, times the number
 /// of buffers that a rank holds at once.
@@ -43,6 +42,7 @@ namespace optpipe {
 #include <cstdint>
 #include <functional>
 #include <queue>
+#include <span>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -51,24 +51,48 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// The bytes of a stage's stash by its parts.
+/// The bytes of a stash by its parts (`buffer_role`).
 struct stash_bytes {
     std::size_t kept = 0;
     std::size_t freed = 0;
+    std::size_t resident_kept = 0;
+    std::size_t resident_freed = 0;
+    std::size_t restored_kept = 0;
+    std::size_t restored_freed = 0;
     std::size_t added = 0;
+
+    [[nodiscard]] std::size_t moved() const { return kept + freed; }
+    [[nodiscard]] std::size_t held() const { return moved() + resident_kept + resident_freed; }
+    [[nodiscard]] std::size_t restored() const { return restored_kept + restored_freed; }
+    /// What I is done with.
+    [[nodiscard]] std::size_t all_freed() const { return freed + resident_freed + restored_freed; }
+    [[nodiscard]] std::size_t all_kept() const { return kept + resident_kept + restored_kept; }
 };
+
+/// Of a stage with a storage option, each part as large as `bytes_of` says.
+template <class BytesOf>
+[[nodiscard]] stash_bytes divide_stash(const stage_costs& c, const storage_option& stored, const BytesOf& bytes_of) {
+    const auto restored = stored.restored(c);
+    const auto kept = std::min(restored, c.weight_stash);
+    const auto held_kept = std::min(stored.held, kept);
+    const auto held_freed = stored.held - held_kept;
+    const bool in_part = stored.offloads() && stored.transfer_size < stored.held;
+    const auto moved_kept = in_part ? std::min(stored.transfer_size, held_kept) : held_kept;
+    const auto moved_freed = in_part ? stored.transfer_size - moved_kept : held_freed;
+    return {bytes_of(moved_kept),       bytes_of(moved_freed),
+            bytes_of(held_kept - moved_kept), bytes_of(held_freed - moved_freed),
+            bytes_of(kept - held_kept), bytes_of(restored - kept - held_freed),
+            bytes_of(c.weight_stash - kept)};
+}
 
 class lowering {
 public:
     lowering(const problem& p, const schedule& s, const lowering_options& options, message_lanes grouping)
-        : p_{p}, options_{options}, plan_{p, s, grouping}, number_{p.graph}, stash_(p.graph.stages()),
-          recomputes_(p.graph.stages()), written_(number_.size(), no_instruction), made_(number_.size(), no_buffer),
-          arrived_(made_), cells_(p.graph.stages() * p.graph.microbatches()), capacity_(p.graph.ranks()),
+        : p_{p}, options_{options}, plan_{p, s, grouping}, number_{p.graph}, stash_(p.graph.stages()), written_(number_.size(), no_instruction), made_(number_.size(), no_buffer),
+          arrived_(made_), cells_(p.graph.stages() * p.graph.microbatches(), no_buffers), capacity_(p.graph.ranks()),
           host_capacity_(p.graph.ranks()) {
         for (const stage at : p.graph.all_stages())
-            stash_[at] = bytes_of(p.costs[at]);
-        for (const stage at : options.recompute)
-            recomputes_[at] = 1;
+            find_sizes(at);
         find_capacities();
         for (const rank r : p.graph.all_ranks())
             writers_.emplace_back(r, p.transfer.engines, options.lanes, capacity_[r], host_capacity_[r]);
@@ -142,22 +166,28 @@ public:
 private:
     static constexpr std::uint32_t no_instruction = arena_allocator::no_instruction;
 
-    /// The buffers of one stage and microbatch.
-    struct cell {
-        buffer_id kept = no_buffer;
-        buffer_id freed = no_buffer;
-        buffer_id added = no_buffer;
-        buffer_id host = no_buffer;
-    };
+    /// The buffers of one stage and microbatch, by their roles.
+    using cell = std::array<buffer_id, buffer_roles>;
+    static constexpr std::array moved_roles{buffer_role::kept, buffer_role::freed};
+    static constexpr std::array resident_roles{buffer_role::resident_kept, buffer_role::resident_freed};
+    static constexpr std::array restored_roles{buffer_role::restored_kept, buffer_role::restored_freed};
+    static constexpr std::array freed_roles{buffer_role::freed, buffer_role::resident_freed,
+                                            buffer_role::restored_freed};
+    static constexpr std::array kept_roles{buffer_role::kept, buffer_role::resident_kept, buffer_role::restored_kept,
+                                           buffer_role::added};
 
-    [[nodiscard]] stash_bytes bytes_of(const stage_costs& c) const {
+    /// Of every storage option of a stage. Without a list, a stash moves as a whole if it moves.
+    void find_sizes(stage at) {
         const auto rounded = [&](memory_size size) {
-            const auto bytes = static_cast<std::size_t>(std::llround(size.value() * options_.bytes_per_unit));
+            const auto bytes =
+                static_cast<std::size_t>(std::llround(std::max(0.0, size.value() * options_.bytes_per_unit)));
             return (bytes + options_.alignment - 1) / options_.alignment * options_.alignment;
         };
-        const auto shared = std::min(c.activation, c.weight_stash);
-        return {rounded(shared), rounded(c.activation - shared), rounded(c.weight_stash - shared)};
+        const auto options = p_.storage[at].empty() ? 1 : p_.storage[at].size();
+        for (std::size_t i = 0; i < options; ++i)
+            stash_[at].push_back(divide_stash(p_.costs[at], p_.storage_of(at, i), rounded));
     }
+    [[nodiscard]] const stash_bytes& stash_of(const operation& op) const { return stash_[op.stage][op.storage]; }
 
     /// The peaks of the plan in bytes. At one instant, what is freed comes before what is added.
     void find_capacities() {
@@ -171,26 +201,31 @@ private:
             if (node.is_message()) continue;
             const auto& op = plan_.operation_of(node).op;
             auto& own = changes[p_.rank_of(op.stage)];
-            const auto [kept, freed, added] = stash_[op.stage];
-            const auto all = static_cast<std::int64_t>(kept + freed);
-            const auto late = static_cast<std::int64_t>(added);
+            const auto& stash = stash_of(op);
+            const auto moved = static_cast<std::int64_t>(stash.moved());
+            const auto freed = static_cast<std::int64_t>(stash.all_freed());
+            const auto kept = static_cast<std::int64_t>(stash.all_kept());
+            const auto added = static_cast<std::int64_t>(stash.added);
             switch (op.kind) {
-            case operation_kind::forward: own.push_back({node.start, all, 0}); break;
+            case operation_kind::forward:
+                own.push_back({node.start, static_cast<std::int64_t>(stash.held()), 0});
+                break;
+            case operation_kind::recompute:
+                own.push_back({node.start, static_cast<std::int64_t>(stash.restored()), 0});
+                break;
             case operation_kind::backward_input:
-                own.push_back({node.start, late, 0});
-                own.push_back({node.end, -static_cast<std::int64_t>(freed), 0});
+                own.push_back({node.start, added, 0});
+                own.push_back({node.end, -freed, 0});
                 break;
-            case operation_kind::backward_weight:
-                own.push_back({node.end, -static_cast<std::int64_t>(kept) - late, 0});
-                break;
-            case operation_kind::backward: own.push_back({node.end, -all, 0}); break;
+            case operation_kind::backward_weight: own.push_back({node.end, -kept - added, 0}); break;
+            case operation_kind::backward: own.push_back({node.end, -kept - freed, 0}); break;
             case operation_kind::offload:
-                own.push_back({node.start, 0, all});
-                own.push_back({node.end, -all, 0});
+                own.push_back({node.start, 0, moved});
+                own.push_back({node.end, -moved, 0});
                 break;
             case operation_kind::reload:
-                own.push_back({node.start, all, 0});
-                own.push_back({node.end, 0, -all});
+                own.push_back({node.start, moved, 0});
+                own.push_back({node.end, 0, -moved});
                 break;
             }
         }
@@ -216,13 +251,14 @@ private:
 
     /// What an operation takes from an arena when it starts.
     [[nodiscard]] std::size_t demand(const operation& op, memory_arena which) const {
-        const auto [kept, freed, added] = stash_[op.stage];
+        const auto& stash = stash_of(op);
         const bool on_host = which == memory_arena::host;
         switch (op.kind) {
-        case operation_kind::forward:
-        case operation_kind::reload: return on_host ? 0 : kept + freed;
-        case operation_kind::backward_input: return on_host ? 0 : added;
-        case operation_kind::offload: return on_host ? kept + freed : 0;
+        case operation_kind::forward: return on_host ? 0 : stash.held();
+        case operation_kind::reload: return on_host ? 0 : stash.moved();
+        case operation_kind::recompute: return on_host ? 0 : stash.restored();
+        case operation_kind::backward_input: return on_host ? 0 : stash.added;
+        case operation_kind::offload: return on_host ? stash.moved() : 0;
         case operation_kind::backward_weight:
         case operation_kind::backward: return 0;
         }
@@ -265,6 +301,7 @@ private:
         case operation_kind::backward_input:
         case operation_kind::backward: prepare_gradient(node, w, i); break;
         case operation_kind::backward_weight: prepare_weight(node, w, i); break;
+        case operation_kind::recompute: prepare_recomputation(w, i); break;
         case operation_kind::offload:
         case operation_kind::reload: prepare_transfer(node, w, i); break;
         }
@@ -281,13 +318,37 @@ private:
         made_[number_(i.op)] = id;
         i.set(buffer_role::output, id);
     }
-    void take_stash(program_writer& w, cell& c, const stash_bytes& bytes) {
-        if (bytes.kept > 0) c.kept = w.acquire(memory_arena::device, bytes.kept, options_.placement);
-        if (bytes.freed > 0) c.freed = w.acquire(memory_arena::device, bytes.freed, options_.placement);
+    static buffer_id& buffer(cell& c, buffer_role role) { return c[static_cast<std::size_t>(role)]; }
+    /// Of one operation's stash, by its role.
+    [[nodiscard]] std::size_t bytes_of(const operation& op, buffer_role role) const {
+        const auto& stash = stash_of(op);
+        switch (role) {
+        case buffer_role::kept: return stash.kept;
+        case buffer_role::freed: return stash.freed;
+        case buffer_role::resident_kept: return stash.resident_kept;
+        case buffer_role::resident_freed: return stash.resident_freed;
+        case buffer_role::restored_kept: return stash.restored_kept;
+        case buffer_role::restored_freed: return stash.restored_freed;
+        case buffer_role::added: return stash.added;
+        case buffer_role::host: return stash.moved();
+        case buffer_role::input:
+        case buffer_role::output: return options_.message_bytes;
+        }
+        return 0;
     }
-    static void name_stash(const cell& c, instruction& i) {
-        i.set(buffer_role::kept, c.kept);
-        i.set(buffer_role::freed, c.freed);
+    /// New memory for the next instruction.
+    void take(program_writer& w, const operation& op, memory_arena which, std::span<const buffer_role> roles) {
+        for (const auto role : roles)
+            if (const auto bytes = bytes_of(op, role); bytes > 0)
+                buffer(cell_of(op), role) = w.acquire(which, bytes, options_.placement);
+    }
+    void name(instruction& i, std::span<const buffer_role> roles) {
+        for (const auto role : roles)
+            i.set(role, buffer(cell_of(i.op), role));
+    }
+    void release(program_writer& w, const operation& op, std::span<const buffer_role> roles, std::size_t instant) {
+        for (const auto role : roles)
+            release(w, buffer(cell_of(op), role), instant);
     }
     static void release(program_writer& w, buffer_id id, std::size_t instant) {
         if (id != no_buffer) w.release(id, instant);
@@ -297,60 +358,58 @@ private:
         const auto& op = i.op;
         if (!p_.is_first(op.stage)) take_input(w, i, forward(op.stage.previous(), op.microbatch));
         release(w, i.buffer(buffer_role::input), node.end);
-        take_stash(w, cell_of(op), stash_[op.stage]);
-        name_stash(cell_of(op), i);
+        for (const std::span<const buffer_role> held : {std::span{moved_roles}, std::span{resident_roles}}) {
+            take(w, op, memory_arena::device, held);
+            name(i, held);
+        }
         if (!p_.is_last(op.stage)) make_output(w, i);
+    }
+    /// What brings the stash of an operation back to the device, or leaves it there.
+    [[nodiscard]] std::uint32_t brought_back(const operation& op) const {
+        const auto back = reload_of(op.stage, op.microbatch);
+        return written(plan_.has(back) ? back : forward(op.stage, op.microbatch));
+    }
+    void prepare_recomputation(program_writer& w, instruction& i) {
+        w.depend_on(brought_back(i.op));
+        take(w, i.op, memory_arena::device, restored_roles);
+        for (const std::span<const buffer_role> all :
+             {std::span{moved_roles}, std::span{resident_roles}, std::span{restored_roles}})
+            name(i, all);
     }
     void prepare_gradient(const plan_node& node, program_writer& w, instruction& i) {
         const auto& op = i.op;
-        auto& c = cell_of(op);
-        const auto back = reload_of(op.stage, op.microbatch);
-        w.depend_on(written(plan_.has(back) ? back : forward(op.stage, op.microbatch)));
+        const auto again = recompute_of(op.stage, op.microbatch);
+        w.depend_on(plan_.has(again) ? written(again) : brought_back(op));
         if (!p_.is_last(op.stage)) take_input(w, i, plan_.gradient(op.stage.next(), op.microbatch));
         const bool splits = op.kind == operation_kind::backward_input;
-        if ((splits || recomputes_[op.stage]) && stash_[op.stage].added > 0)
-            c.added = w.acquire(memory_arena::device, stash_[op.stage].added, options_.placement);
-        name_stash(c, i);
-        i.set(buffer_role::added, c.added);
-        if (recomputes_[op.stage]) write_recomputation(w, i);
+        if (splits) take(w, op, memory_arena::device, std::array{buffer_role::added});
+        name(i, kept_roles);
+        name(i, freed_roles);
         release(w, i.buffer(buffer_role::input), node.end);
-        release(w, c.freed, node.end);
-        if (!splits) release(w, c.kept, node.end);
-        if (!splits) release(w, c.added, node.end);
+        release(w, op, freed_roles, node.end);
+        if (!splits) release(w, op, kept_roles, node.end);
         if (!p_.is_first(op.stage)) make_output(w, i);
     }
-    /// Waits for what the backward behind it would wait for.
-    static void write_recomputation(program_writer& w, const instruction& before) {
-        instruction i{.kind = instruction_kind::recompute, .op = forward(before.op.stage, before.op.microbatch)};
-        for (const auto role : {buffer_role::kept, buffer_role::freed, buffer_role::added})
-            i.set(role, before.buffer(role));
-        w.write(i, lane_kind::compute);
-    }
     void prepare_weight(const plan_node& node, program_writer& w, instruction& i) {
-        const auto& c = cell_of(i.op);
         w.depend_on(written(backward_input(i.op.stage, i.op.microbatch)));
-        i.set(buffer_role::kept, c.kept);
-        i.set(buffer_role::added, c.added);
-        release(w, c.kept, node.end);
-        release(w, c.added, node.end);
+        name(i, kept_roles);
+        release(w, i.op, kept_roles, node.end);
     }
     void prepare_transfer(const plan_node& node, program_writer& w, instruction& i) {
         const auto& op = i.op;
-        auto& c = cell_of(op);
-        const auto bytes = stash_[op.stage];
+        constexpr std::array host{buffer_role::host};
         const bool leaves = op.kind == operation_kind::offload;
         w.depend_on(written(leaves ? forward(op.stage, op.microbatch) : offload_of(op.stage, op.microbatch)));
-        if (leaves && bytes.kept + bytes.freed > 0)
-            c.host = w.acquire(memory_arena::host, bytes.kept + bytes.freed, options_.placement);
-        if (!leaves) take_stash(w, c, bytes);
-        name_stash(c, i);
-        i.set(buffer_role::host, c.host);
-        if (leaves) {
-            release(w, c.kept, node.end);
-            release(w, c.freed, node.end);
-        } else {
-            release(w, c.host, node.end);
-        }
+        if (leaves)
+            take(w, op, memory_arena::host, host);
+        else
+            take(w, op, memory_arena::device, moved_roles);
+        name(i, moved_roles);
+        name(i, host);
+        if (leaves)
+            release(w, op, moved_roles, node.end);
+        else
+            release(w, op, host, node.end);
     }
 
     void write_exchange(const plan_node& node) {
@@ -397,8 +456,8 @@ private:
     lowering_options options_;
     plan_graph plan_;
     operation_numbering<any_graph> number_;
-    per_stage<stash_bytes> stash_;
-    per_stage<std::uint8_t> recomputes_;
+    /// By stage and storage option.
+    per_stage<std::vector<stash_bytes>> stash_;
     /// Per operation: the position of its instruction, and where what it hands on is made, and arrives elsewhere.
     std::vector<std::uint32_t> written_;
     std::vector<buffer_id> made_;
@@ -426,8 +485,6 @@ OPTPIPE_INLINE outcome<per_rank<rank_program>> lower(const problem& p, const sch
     constexpr std::size_t most_alignment = std::size_t{1} << 20U;
     OPTPIPE_EXPECT(options.alignment > 0 && options.alignment <= most_alignment, "lower: alignment is 1 to 1 MiB");
     OPTPIPE_EXPECT(options.bytes_per_unit > 0.0, "lower: a unit of memory has more than 0 bytes");
-    for (const stage recomputed : options.recompute)
-        OPTPIPE_EXPECT(recomputed.position() < p.graph.stages(), "lower: a stage that recomputes doesn't exist");
     const auto refuse = [](std::string_view sentence) { return detail::not_executable(sentence, 0); };
     if (!is_valid(p, s)) return refuse("the schedule breaks a rule of the problem; validate says which");
     if (!detail::is_addressable(p, options)) return refuse("the stashes of a step can't be addressed in bytes");

@@ -8,6 +8,7 @@
 #include "optpipe/program/write_program.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <initializer_list>
 #include <map>
@@ -33,7 +34,6 @@ public:
         places_.resize(all_operation_kinds.size() * stages_ * microbatches_);
         home_.resize(stages_);
         updates_.resize(stages_);
-        recomputations_.resize(stages_ * microbatches_);
         for (std::size_t r = 0; r < programs.size(); ++r)
             for (std::size_t i = 0; i < programs[r].instructions.size(); ++i)
                 enter({r, i});
@@ -56,6 +56,7 @@ public:
 private:
     using place = std::optional<instruction_place>;
     using side_kind = exchange_part::side_kind;
+    using stash_sizes = std::array<std::size_t, 6>;
     struct message_end {
         instruction_place at;
         const exchange_part* part;
@@ -97,22 +98,13 @@ private:
             update = i;
             return;
         }
-        if (now.kind == instruction_kind::recompute) {
-            auto& other = recomputation(now.op.stage, now.op.microbatch);
-            if (now.op.kind != operation_kind::forward) report(i, "is of another kind");
-            if (other) report(i, "appears twice");
-            other = i;
-            return;
-        }
         if (is_transfer(now.op.kind) != (now.kind == instruction_kind::copy)) report(i, "is of another kind");
         if (place_of(now.op)) report(i, "appears twice");
         place_of(now.op) = i;
     }
     [[nodiscard]] bool belongs(const instruction& i, lane_kind on) const {
         switch (on) {
-        case lane_kind::compute:
-            return i.kind == instruction_kind::compute || i.kind == instruction_kind::update ||
-                   i.kind == instruction_kind::recompute;
+        case lane_kind::compute: return i.kind == instruction_kind::compute || i.kind == instruction_kind::update;
         case lane_kind::copy: return i.kind == instruction_kind::copy;
         case lane_kind::copy_out: return i.kind == instruction_kind::copy && i.op.kind == operation_kind::offload;
         case lane_kind::copy_in: return i.kind == instruction_kind::copy && i.op.kind == operation_kind::reload;
@@ -189,17 +181,17 @@ private:
         follows(out, in);
         follows(in, back);
         follows(w ? w : b, updates_[s.position()]);
-        const auto again = recomputation(s, m);
+        const auto again = place_of(recompute_of(s, m));
         follows(in ? in : f, again);
         follows(again, back);
+        for (const auto& other : {back, w, out, in, again})
+            if (other && at(*other).op.storage != at(*f).op.storage)
+                report(*other, "has another storage option than its forward");
         check_stash(*f, *back, w, out, in, again);
         check_hand_over(*f, s.position() > 0 ? place_of(forward(s.previous(), m)) : std::nullopt,
                         s.position() + 1 < stages_ ? place_of(forward(s.next(), m)) : std::nullopt);
         check_hand_over(*back, s.position() + 1 < stages_ ? gradient_of(s.next(), m) : std::nullopt,
                         s.position() > 0 ? gradient_of(s.previous(), m) : std::nullopt);
-    }
-    [[nodiscard]] place& recomputation(stage s, microbatch m) {
-        return recomputations_[s.position() * microbatches_ + m.position()];
     }
     [[nodiscard]] place gradient_of(stage s, microbatch m) {
         const auto full = place_of(backward(s, m));
@@ -211,8 +203,9 @@ private:
         return id == no_buffer ? 0 : buffer(i.rank, id).bytes;
     }
     /// The buffers of both are the same, or neither has one.
-    void same(const instruction_place& a, const instruction_place& b, buffer_role role) {
-        if (at(a).buffer(role) != at(b).buffer(role)) report(b, "has another stash than it was given");
+    void same(const instruction_place& a, const instruction_place& b, std::initializer_list<buffer_role> roles) {
+        for (const auto role : roles)
+            if (at(a).buffer(role) != at(b).buffer(role)) report(b, "has another stash than it was given");
     }
     void in_arena(const instruction_place& i, buffer_role role, memory_arena arena) {
         const auto id = at(i).buffer(role);
@@ -232,52 +225,59 @@ private:
     void check_stash(const instruction_place& f, const instruction_place& back, const place& w, const place& out,
                      const place& in, const place& again) {
         using enum buffer_role;
-        check_sizes(f, w ? bytes(back, added) : 0, w.has_value());
-        for (const auto role : {kept, freed}) {
-            begins(f, role);
-            in_arena(f, role, memory_arena::device);
-            same(in ? *in : f, back, role);
-            if (!out) continue;
-            same(f, *out, role);
-            begins(*in, role);
-            in_arena(*in, role, memory_arena::device);
-            if (bytes(*in, role) != bytes(f, role)) report(*in, "reloads another number of bytes");
+        check_sizes(f, w, again);
+        for (const auto role : {kept, freed, resident_kept, resident_freed})
+            fills(f, role, memory_arena::device);
+        if (out) check_transfer(f, *out, *in);
+        if (again) {
+            same(in ? *in : f, *again, {kept, freed});
+            same(f, *again, {resident_kept, resident_freed});
+            fills(*again, restored_kept, memory_arena::device);
+            fills(*again, restored_freed, memory_arena::device);
+            has_none(*again, {input, output, added, host});
+            same(*again, back, {restored_kept, restored_freed});
+        } else {
+            has_none(back, {restored_kept, restored_freed});
         }
-        if (out) {
-            begins(*out, host);
-            same(*out, *in, host);
-            in_arena(*out, host, memory_arena::host);
-            if (bytes(*out, host) != bytes(f, kept) + bytes(f, freed)) report(*out, "offloads another number of bytes");
-            has_none(*out, {input, output, added});
-            has_none(*in, {input, output, added});
-        }
-        has_none(f, {added, host});
+        same(in ? *in : f, back, {kept, freed});
+        same(f, back, {resident_kept, resident_freed});
+        has_none(f, {restored_kept, restored_freed, added, host});
         has_none(back, {host});
-        if (again) check_recomputation(*again, back);
-        if (!w && !again) return has_none(back, {added});
-        begins(again ? *again : back, added);
-        in_arena(back, added, memory_arena::device);
+        if (!w) return has_none(back, {added});
+        fills(back, added, memory_arena::device);
+        same(back, *w, {kept, resident_kept, restored_kept, added});
+        has_none(*w, {input, output, freed, resident_freed, restored_freed, host});
+    }
+    void check_transfer(const instruction_place& f, const instruction_place& out, const instruction_place& in) {
+        using enum buffer_role;
+        same(f, out, {kept, freed});
+        fills(out, host, memory_arena::host);
+        same(out, in, {host});
+        if (bytes(out, host) != bytes(f, kept) + bytes(f, freed)) report(out, "offloads another number of bytes");
+        for (const auto role : {kept, freed}) {
+            fills(in, role, memory_arena::device);
+            if (bytes(in, role) != bytes(f, role)) report(in, "reloads another number of bytes");
+        }
+        for (const auto& copy : {out, in})
+            has_none(copy, {input, output, resident_kept, resident_freed, restored_kept, restored_freed, added});
+    }
+    void fills(const instruction_place& i, buffer_role role, memory_arena arena) {
+        begins(i, role);
+        in_arena(i, role, arena);
+    }
+    /// All microbatches of a stage that are stored alike stash the same.
+    void check_sizes(const instruction_place& f, const place& w, const place& again) {
+        using enum buffer_role;
+        const auto key = std::pair{at(f).op.stage, at(f).op.storage};
+        const auto restores = [&](buffer_role role) { return again ? bytes(*again, role) : 0; };
+        const stash_sizes own{bytes(f, kept),          bytes(f, freed),         bytes(f, resident_kept),
+                              bytes(f, resident_freed), restores(restored_kept), restores(restored_freed)};
+        if (const auto [usual, is_first] = sizes_.try_emplace(key, own); !is_first && usual->second != own)
+            report(f, "is stashed in another number of bytes than a microbatch before that is stored alike");
         if (!w) return;
-        same(back, *w, kept);
-        same(back, *w, added);
-        has_none(*w, {input, output, freed, host});
-    }
-    void check_recomputation(const instruction_place& again, const instruction_place& back) {
-        using enum buffer_role;
-        for (const auto role : {kept, freed, added})
-            same(again, back, role);
-        has_none(again, {input, output, host});
-    }
-    /// All microbatches of a stage stash the same.
-    void check_sizes(const instruction_place& f, std::size_t for_weight, bool splits) {
-        using enum buffer_role;
-        const auto s = at(f).op.stage;
-        const auto first = place_of(forward(s, microbatch{0}));
-        const auto& usual = first ? *first : f;
-        if (bytes(f, kept) != bytes(usual, kept) || bytes(f, freed) != bytes(usual, freed))
-            report(f, "stashes another number of bytes than the first microbatch");
-        if (!splits) return;
-        if (const auto known = added_.try_emplace(s.position(), for_weight); known.first->second != for_weight)
+        const auto for_weight = bytes(*w, added);
+        if (const auto [usual, is_first] = added_.try_emplace(key, for_weight);
+            !is_first && usual->second != for_weight)
             report(f, "is followed by another number of bytes for W than elsewhere");
     }
 
@@ -322,14 +322,14 @@ private:
     std::vector<place> places_;
     std::vector<std::optional<std::size_t>> home_;
     std::vector<place> updates_;
-    /// Per stage and microbatch.
-    std::vector<place> recomputations_;
     std::vector<std::vector<instruction_pair>> order_;
     std::vector<channels> sends_;
     std::vector<channels> receives_;
     std::vector<std::pair<instruction_place, instruction_place>> partners_;
     std::map<std::tuple<stage, operation_kind, microbatch>, std::pair<message_end, message_end>> messages_;
-    std::map<std::size_t, std::size_t> added_;
+    /// By stage and storage option.
+    std::map<std::pair<stage, storage_index>, stash_sizes> sizes_;
+    std::map<std::pair<stage, storage_index>, std::size_t> added_;
 };
 
 } // namespace optpipe::detail

@@ -80,7 +80,7 @@ private:
         const auto& i = p_.instructions[at];
         const auto place = place_of_instruction(r_, at);
         if (i.lane >= p_.lanes.size()) report(place, "is on a lane that doesn't exist");
-        if (i.kind > instruction_kind::recompute) report(place, "is of no kind");
+        if (i.kind > instruction_kind::update) report(place, "is of no kind");
         if (!is_operation(i.op)) report(place, "is of an operation that doesn't exist");
         for (const auto b : i.buffers)
             if (b != no_buffer && b.position() >= p_.buffers.size()) report(place, "has a buffer that doesn't exist");

@@ -126,7 +126,8 @@ constexpr operation sibling(operation op, operation_kind kind) {
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr storage_option storage_of(const basic_problem<Graph>& p, const operation& op) {
     if (!p.storage[op.stage].empty()) return p.storage_of(op.stage, op.storage);
-    return is_transfer(op.kind) ? offload_stash(p.costs[op.stage]) : keep_stash(p.costs[op.stage]);
+    const auto& c = p.costs[op.stage];
+    return is_transfer(op.kind) && c.can_offload() ? offload_stash(c) : keep_stash(c);
 }
 
 /// How long it takes. Contract: the stage has a storage option with such an operation.

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -40,12 +39,15 @@ public:
         if (s + 1 < stages_) expect(t.input, gradient(s + 1, t.microbatch), op, "input");
         expect(t.kept, mixed(value, 1), op, "kept stash");
         expect(t.freed, mixed(value, 2), op, "freed stash");
-        if (rebuilt_ == op) expect(t.added, mixed(value, 6), op, "recomputed stash");
+        expect(t.restored_kept, mixed(value, 6), op, "restored stash, kept");
+        expect(t.restored_freed, mixed(value, 7), op, "restored stash, freed");
         spend(op);
         const auto back = gradient(s, t.microbatch);
         write(t.kept, mixed(back, 3));
         write(t.freed, mixed(back, 5));
         write(t.added, mixed(back, 4));
+        write(t.restored_kept, mixed(back, 8));
+        write(t.restored_freed, mixed(back, 9));
         if (s > 0) write(t.output, back);
     }
     template <class Lane> void backward_weight(Lane&, const execution::weight_task& t) {
@@ -53,16 +55,18 @@ public:
         const auto back = gradient(t.stage.position(), t.microbatch);
         expect(t.kept, mixed(back, 3), op, "kept stash");
         expect(t.added, mixed(back, 4), op, "added stash");
+        expect(t.restored_kept, mixed(back, 8), op, "restored stash");
         spend(op);
         ++weights_;
     }
     template <class Lane> void recompute(Lane&, const execution::recompute_task& t) {
-        const operation op{t.stage, operation_kind::backward_input, t.microbatch};
+        const operation op{t.stage, operation_kind::recompute, t.microbatch};
         const auto value = activation(t.stage.position(), t.microbatch);
         expect(t.kept, mixed(value, 1), op, "kept stash");
         expect(t.freed, mixed(value, 2), op, "freed stash");
-        write(t.added, mixed(value, 6));
-        rebuilt_ = op;
+        spend(op);
+        write(t.restored_kept, mixed(value, 6));
+        write(t.restored_freed, mixed(value, 7));
         ++recomputations_;
     }
     template <class Lane> void update(Lane&, stage) { ++updates_; }
@@ -115,8 +119,6 @@ private:
 
     std::size_t stages_;
     spend_time spend_;
-    /// The backward that was recomputed for last.
-    std::optional<operation> rebuilt_;
     std::size_t weights_ = 0;
     std::size_t recomputations_ = 0;
     std::size_t updates_ = 0;

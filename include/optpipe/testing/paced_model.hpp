@@ -1,12 +1,11 @@
 #pragma once
 
-#include "optpipe/core/container.hpp"
 #include "optpipe/execution/clock_time.hpp"
 #include "optpipe/execution/stage_model.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
 
 #include <chrono>
-#include <optional>
 #include <thread>
 #include <utility>
 
@@ -21,29 +20,28 @@ template <class Model> class paced_model {
 public:
     /// `unit`: of the problem's time. `spin`: how long before its end an operation stops sleeping and spins.
     paced_model(Model model, const problem& p, clock_time unit, std::chrono::nanoseconds spin = {})
-        : model_{std::move(model)}, costs_{p.costs}, unit_{unit}, spin_{spin} {}
+        : model_{std::move(model)}, problem_{p}, unit_{unit}, spin_{spin} {}
 
     template <class Lane> void forward(Lane& on, const execution::forward_task& t) {
-        const pace keep{*this, costs_[t.stage].forward};
+        const pace keep{*this, time_of(operation_kind::forward, t)};
         model_.forward(on, t);
     }
     template <class Lane> void backward_input(Lane& on, const execution::backward_task& t) {
-        const pace keep{*this, costs_[t.stage].backward_input};
+        const pace keep{*this, time_of(operation_kind::backward_input, t)};
         model_.backward_input(on, t);
     }
     template <class Lane> void backward_weight(Lane& on, const execution::weight_task& t) {
-        const pace keep{*this, costs_[t.stage].backward_weight};
+        const pace keep{*this, time_of(operation_kind::backward_weight, t)};
         model_.backward_weight(on, t);
     }
     template <class Lane>
     void backward(Lane& on, const execution::backward_task& t) requires execution::has_backward<Model, Lane> {
-        const pace keep{*this, costs_[t.stage].backward_input + costs_[t.stage].backward_weight};
+        const pace keep{*this, time_of(operation_kind::backward, t)};
         model_.backward(on, t);
     }
-    /// Its time is a part of that of the backward behind it.
     template <class Lane>
     void recompute(Lane& on, const execution::recompute_task& t) requires execution::has_recompute<Model, Lane> {
-        recomputes_from_ = clock::now();
+        const pace keep{*this, time_of(operation_kind::recompute, t)};
         model_.recompute(on, t);
     }
     template <class Lane> void update(Lane& on, stage which) requires execution::has_update<Model, Lane> {
@@ -55,12 +53,14 @@ public:
 private:
     using clock = std::chrono::steady_clock;
 
-    /// Lasts from the start of an operation, with its recomputation, until its time is over.
+    template <class Task> [[nodiscard]] duration time_of(operation_kind kind, const Task& t) const {
+        return duration_of(problem_, {t.stage, kind, t.microbatch, t.storage});
+    }
+
+    /// Lasts from the start of an operation until its time is over.
     class pace {
     public:
-        pace(paced_model& of, duration time)
-            : end_{std::exchange(of.recomputes_from_, {}).value_or(clock::now()) + on_clock(time, of.unit_)},
-              spin_{of.spin_} {}
+        pace(const paced_model& of, duration time) : end_{clock::now() + on_clock(time, of.unit_)}, spin_{of.spin_} {}
         pace(const pace&) = delete;
         pace& operator=(const pace&) = delete;
         ~pace() {
@@ -75,10 +75,9 @@ private:
     };
 
     Model model_;
-    per_stage<stage_costs> costs_;
+    problem problem_;
     clock_time unit_;
     std::chrono::nanoseconds spin_;
-    std::optional<clock::time_point> recomputes_from_;
 };
 
 } // namespace optpipe::testing

@@ -194,6 +194,8 @@ private:
                 p.storage[s].push_back(o);
             c.transfer = std::nullopt;
         }
+        for (const optpipe::rank r : p.graph.all_ranks())
+            if (least_memory(p, r).needed.is_unlimited()) p.host_memory_limit[r] = optpipe::memory_size::unlimited();
     }
 
     void set_limits(optpipe::problem& p) {

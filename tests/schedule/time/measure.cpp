@@ -135,7 +135,7 @@ TEST_CASE("an independent reading of the measures agrees") {
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
         const auto given =
-            oracle::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 6, .cells = 20});
+            oracle::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 6, .cells = 20, .storage_percent = 50});
         const auto& p = given.problem;
         const auto s = oracle::random_schedule(random, given);
         const auto expected = oracle::judge(p, s);
@@ -144,6 +144,7 @@ TEST_CASE("an independent reading of the measures agrees") {
         CHECK(m.objective.value() == doctest::Approx(expected.objective));
         CHECK(objective_of(p, s).value() == doctest::Approx(expected.objective));
         CHECK(m.bubble_rate == doctest::Approx(expected.bubble_rate));
+        CHECK(m.recompute_rate == doctest::Approx(expected.recompute_rate));
         for (const rank r : p.graph.all_ranks()) {
             CHECK(m.peak_memory[r].value() == doctest::Approx(expected.peak_memory[r.position()]));
             CHECK(m.peak_host_memory[r].value() == doctest::Approx(expected.peak_host_memory[r.position()]));

@@ -213,7 +213,7 @@ TEST_CASE("an order that can't be done is refused, with the place") {
     CHECK(refusal_of(p, "0F0 1F0 1W0 1I0 0B0") == "2 1W0 (rank 1) comes before 1I0 (rank 1), which it waits for");
     CHECK(refusal_of(p, "0F0 1F0 1I0 1B0 0B0") == "3 1B0 (rank 1) comes after 1I0: either B, or I and W");
     CHECK(refusal_of(p, "0F0 1F0 1B0 1W0 0B0") == "3 1W0 (rank 1) comes after 1B0: either B, or I and W");
-    const std::string unknown = ": no such stage or microbatch, or a stage that can't be offloaded";
+    const std::string unknown = ": no such stage or microbatch, or not with its storage option";
     CHECK(refusal_of(p, "0F0 2F0 1F0 1B0 0B0") == "1 the problem has no 2F0" + unknown);
     CHECK(refusal_of(p, "0F0 1F0 1B0 0B0 0F1") == "4 the problem has no 0F1" + unknown);
     CHECK(refusal_of(p, "0F0 0OFFLOAD0 1F0 1B0 0RELOAD0 0B0") == "1 the problem has no 0OFFLOAD0" + unknown);
@@ -247,7 +247,8 @@ TEST_CASE("the order of a valid schedule gives a valid schedule that starts noth
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
         const auto given =
-            oracle::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 6, .cells = 20});
+            oracle::make_random_problem(
+            random, {.ranks = 4, .stages = 8, .microbatches = 6, .cells = 20, .storage_percent = 50});
         const auto& p = given.problem;
         const auto s = oracle::random_schedule(random, given);
         INFO(spell(s));
@@ -302,7 +303,8 @@ TEST_CASE("putting off the warm-up keeps a schedule valid and no rank engaged fo
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
-        auto given = oracle::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 6, .cells = 20});
+        auto given = oracle::make_random_problem(
+            random, {.ranks = 4, .stages = 8, .microbatches = 6, .cells = 20, .storage_percent = 50});
         auto& p = given.problem;
         p.objective = optpipe::objective_kind::span;
         const auto s = oracle::random_schedule(random, given);

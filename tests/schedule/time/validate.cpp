@@ -315,7 +315,7 @@ public:
         : random_{&random}, given_{&given} {}
 
     std::string apply(optpipe::schedule& s) {
-        switch (random_->below(9)) {
+        switch (random_->below(10)) {
         case 0: {
             auto& a = any(s);
             auto& b = any(s);
@@ -352,7 +352,8 @@ public:
             op.microbatch = optpipe::microbatch{random_->below(given_->problem.graph.microbatches() + 1)};
             return "other microbatch";
         }
-        case 7: any(s).op.kind = optpipe::all_operation_kinds[random_->below(6)]; return "other kind";
+        case 7: any(s).op.kind = optpipe::all_operation_kinds[random_->below(7)]; return "other kind";
+        case 8: any(s).op.storage = static_cast<optpipe::storage_index>(random_->below(4)); return "other storage";
         default: {
             auto& a = any(s);
             a.end -= 0.5 * (a.end - a.start);
@@ -388,7 +389,7 @@ TEST_CASE("of schedules broken at random, an independent checker refuses the sam
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
         const auto given =
-            oracle::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 6, .cells = 16});
+            oracle::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 6, .cells = 16, .storage_percent = 50});
         const auto& p = given.problem;
         auto s = oracle::random_schedule(random, given);
         REQUIRE(all_of(validate(p, s)) == "");

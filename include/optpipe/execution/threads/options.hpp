@@ -46,11 +46,7 @@ struct options {
 
 /// Links on which everything takes what it takes in the problem, with a unit of its time this long.
 [[nodiscard]] inline copy_time planned_copies(const problem& p, clock_time unit) {
-    return [costs = p.costs, unit](rank, const task_label& what, std::size_t) {
-        const auto& transfer = costs[what.op.stage].transfer;
-        if (!transfer) return nanoseconds{};
-        return on_clock(what.op.kind == operation_kind::offload ? transfer->offload : transfer->reload, unit);
-    };
+    return [p, unit](rank, const task_label& what, std::size_t) { return on_clock(duration_of(p, what.op), unit); };
 }
 [[nodiscard]] inline message_time planned_messages(const problem& p, clock_time unit) {
     return [p2p = p.p2p, unit](rank from, rank to, std::size_t) { return on_clock(p2p(from, to), unit); };

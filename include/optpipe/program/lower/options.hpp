@@ -1,10 +1,7 @@
 #pragma once
 
-#include "optpipe/core/index.hpp"
-
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace optpipe {
 
@@ -32,11 +29,6 @@ struct lowering_options {
     part_placement placement = part_placement::exact;
     /// Whether each stage has an optimizer's step at the end.
     bool update = false;
-    /// Stages that stash little in F and make the rest again right before I or B, as soon as those could begin. To the
-    /// plan that is a part of the backward: `backward_input` includes its time, and what is made again is held from
-    /// there until W ends, which is what weight_stash beyond activation means. With B a plan counts no memory for it;
-    /// there it comes on top of the plan's peak.
-    std::vector<stage> recompute{};
 };
 
 } // namespace optpipe

@@ -130,8 +130,8 @@ private:
     }
     /// Between ranks messages are the edges.
     void add_input_edges(const operation& op) {
-        const bool is_offloaded = has(offload_of(op.stage, op.microbatch));
-        for_each_dependency(*problem_, op, is_offloaded, [&](const operation& before, duration) {
+        const stash_way way{has(offload_of(op.stage, op.microbatch)), has(recompute_of(op.stage, op.microbatch))};
+        for_each_dependency(*problem_, op, way, [&](const operation& before, duration) {
             if (problem_->rank_of(before.stage) != problem_->rank_of(op.stage)) return;
             add_edge(is_gradient(before.kind) ? gradient(before.stage, before.microbatch) : before, op);
         });
@@ -145,7 +145,8 @@ private:
         for (const stage s : problem_->graph.all_stages())
             for (const microbatch m : problem_->graph.all_microbatches()) {
                 const auto back = gradient(s, m);
-                for (const auto& op : {forward(s, m), back, backward_weight(s, m), offload_of(s, m), reload_of(s, m)})
+                for (const auto& op : {forward(s, m), back, backward_weight(s, m), offload_of(s, m), reload_of(s, m),
+                                       recompute_of(s, m)})
                     add_input_edges(op);
             }
     }

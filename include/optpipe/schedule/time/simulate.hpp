@@ -299,7 +299,8 @@ constexpr refusal wrong_place(const basic_problem<Graph>& p, const placer<Graph>
     if (so_far.done(other))
         return not_executable(
             {name, " (rank ", r.value(), ") comes after ", spelling(other),
-             is_gradient(op.kind) ? ": either B, or I and W" : ", which frees the stash"},
+             is_gradient(op.kind) || op.kind == operation_kind::backward_weight ? ": either B, or I and W"
+                                                                                : ", which frees the stash"},
             position, r);
     return not_executable(
         {name, " (rank ", r.value(), ") comes before ", spelling(other), " (rank ", where, "), which it waits for"},
