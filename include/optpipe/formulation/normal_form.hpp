@@ -67,6 +67,7 @@ private:
                 result_.offloaded[c] = 1;
                 start(timed.op.kind == operation_kind::offload ? role::offload : role::reload, c) = at;
                 break;
+            case operation_kind::recompute: break;
             }
         }
     }

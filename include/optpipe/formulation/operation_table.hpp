@@ -125,6 +125,7 @@ public:
             case operation_kind::backward_weight: return role::weight;
             case operation_kind::offload: return role::offload;
             case operation_kind::reload: return role::reload;
+            case operation_kind::recompute: break; // the model has no lists of storage options
             }
             return role::forward;
         };

@@ -60,7 +60,7 @@ private:
         auto& all = by_stage_[at.position()];
         std::sort(all.begin(), all.end(), starts_before);
         const bool named = model_->form() == overtaking::allowed;
-        std::size_t next[6] = {};
+        std::size_t next[all_operation_kinds.size()] = {};
         for (const auto& timed : all) {
             const auto place = [&](operation_kind kind) {
                 return named ? timed.op.microbatch.position() : next[static_cast<std::size_t>(kind)]++;
@@ -79,6 +79,7 @@ private:
             case operation_kind::reload:
                 if (!own.reload.empty()) set(own.reload, place(operation_kind::reload), start);
                 break;
+            case operation_kind::recompute: break;
             }
         }
         sort_weights(at, all);

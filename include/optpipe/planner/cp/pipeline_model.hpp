@@ -180,6 +180,7 @@ private:
         case operation_kind::backward_weight: return own.weight;
         case operation_kind::offload: return own.offload;
         case operation_kind::reload: return own.reload;
+        case operation_kind::recompute: break; // these problems have no lists of storage options
         }
         return own.forward;
     }

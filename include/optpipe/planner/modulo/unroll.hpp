@@ -85,6 +85,7 @@ private:
         case operation_kind::backward: return 2 | weight_bit | 32;
         case operation_kind::offload: return 8;
         case operation_kind::reload: return 16;
+        case operation_kind::recompute: break;
         }
         return 0;
     }
