@@ -8,12 +8,14 @@
 #include "optpipe/schedule/bounds/one_machine.hpp"
 #include "optpipe/schedule/bounds/propagation.hpp"
 #include "optpipe/schedule/bounds/stash_rounds.hpp"
+#include "optpipe/schedule/bounds/storage_mix.hpp"
 #include "optpipe/schedule/bounds/storage_relaxation.hpp"
 #include "optpipe/schedule/bounds/time_windows.hpp"
 
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 namespace optpipe {
@@ -40,10 +42,13 @@ struct structural_bounds {
     /// The least objective that propagation of precedence, one machine per rank, memory and copy engines at the root
     /// doesn't refute. Only in `strong_bounds_of`.
     duration propagation{};
+    /// With storage options: the least window in which some mix of them fits on a rank. Only in `strong_bounds_of` and
+    /// `storage_bound`.
+    duration storage_mix{};
 
     [[nodiscard]] constexpr duration best() const {
-        return std::max(
-            {critical_path, device_load, warm_up, memory_area, link_capacity, stash_rounds, v_placement, propagation});
+        return std::max({critical_path, device_load, warm_up, memory_area, link_capacity, stash_rounds, v_placement,
+                         propagation, storage_mix});
     }
 };
 
@@ -139,7 +144,8 @@ constexpr structural_bounds strongest(const structural_bounds& a, const structur
     for (const auto member :
          {&structural_bounds::critical_path, &structural_bounds::device_load, &structural_bounds::warm_up,
           &structural_bounds::memory_area, &structural_bounds::link_capacity, &structural_bounds::stash_rounds,
-          &structural_bounds::v_placement, &structural_bounds::propagation})
+          &structural_bounds::v_placement, &structural_bounds::propagation,
+          &structural_bounds::storage_mix})
         best.*member = std::max(a.*member, b.*member);
     return best;
 }
@@ -201,13 +207,19 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr structural_bounds bounds
 /// All bounds: milliseconds up to 8×16, a second or two for 32 ranks and 128 microbatches. Deterministic.
 template <pipeline_graph Graph> [[nodiscard]] structural_bounds strong_bounds_of(const basic_problem<Graph>& p) {
     auto bounds = bounds_of(p);
+    if (p.has_storage_options())
+        if (const auto found = storage_mix_bound(p, bounds.best()); found > bounds.best()) bounds.storage_mix = found;
     if (const auto found = propagation_bound(p, bounds.best()); found > bounds.best()) bounds.propagation = found;
     return bounds;
 }
 
-/// The best cheap bound of a problem with storage options.
-template <pipeline_graph Graph> [[nodiscard]] duration storage_bound(const basic_problem<Graph>& p) {
-    return bounds_of(p).best();
+/// The best bound of a problem with storage options, but for propagation.
+///
+/// `stop()` is polled; what is deduced by then is valid.
+template <pipeline_graph Graph>
+[[nodiscard]] duration storage_bound(const basic_problem<Graph>& p, const std::function<bool()>& stop = {}) {
+    const auto bound = bounds_of(p, [&] { return stop && stop(); }).best();
+    return p.has_storage_options() ? storage_mix_bound(p, bound, stop) : bound;
 }
 
 #if defined(OPTPIPE_COMPILED) // in the library

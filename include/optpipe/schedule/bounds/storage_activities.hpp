@@ -1,0 +1,127 @@
+#pragma once
+
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/paths.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/bounds/memory_packing.hpp"
+#include "optpipe/schedule/bounds/time_windows.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// What one (stage, microbatch) does on its rank. A full backward is a gradient and at once a weight gradient.
+enum activity : std::size_t {
+    run_forward,
+    run_gradient,
+    run_weight,
+    run_recompute,
+    run_offload,
+    run_reload,
+    activities,
+};
+[[nodiscard]] constexpr bool is_copy(std::size_t kind) { return kind == run_offload || kind == run_reload; }
+
+/// The part of a rank's window in which something can take place: what comes before it, and what comes after it.
+struct activity_window {
+    double head = 0.0;
+    double tail = 0.0;
+};
+
+/// A storage option of a stage: what a microbatch that uses it needs at least. Sizes are in cells of its rank's memory,
+/// each that of the stash itself.
+struct option_needs {
+    std::size_t stage = 0;
+    /// 0 where there is no such operation.
+    std::array<double, activities> length{};
+    std::array<std::size_t, activities> cells{};
+    std::array<activity_window, activities> window{};
+    bool offloads = false;
+    /// From the end of F to the start of I at least this passes.
+    double wait = 0.0;
+    activity_window waiting{};
+    std::size_t held = 0;
+    std::size_t left = 0;
+    std::size_t restored = 0;
+    /// Between I and W.
+    std::size_t pending = 0;
+};
+
+/// All options of a rank's stages.
+struct rank_needs {
+    std::vector<option_needs> options{};
+    std::vector<std::size_t> stages{};
+    std::size_t cells = 0;
+};
+
+/// `relaxed`, a problem without storage options, gives the windows: `windows` are its, of the step or of this rank.
+template <pipeline_graph Graph>
+rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& relaxed, rank r,
+                    const time_windows<Graph>& windows) {
+    const auto slack = tolerance{}.at(p.memory_scale());
+    const bool limited = !p.memory_limit[r].is_unlimited();
+    std::vector<double> sizes;
+    for (const stage s : p.graph.all_stages())
+        if (p.rank_of(s) == r)
+            for (std::size_t i = 0; i < p.storage_options(s); ++i) {
+                const auto o = p.storage_of(s, i);
+                for (const auto size : {o.held, o.left_on_device(), o.restored(p.costs[s]),
+                                        std::min(o.restored(p.costs[s]), p.costs[s].weight_stash)})
+                    sizes.push_back(size.value());
+            }
+    const memory_grid grid = limited ? memory_grid{sizes, p.memory_limit[r].value(), slack.value()} : memory_grid{};
+    const auto cells = [&](memory_size size) { return limited ? grid.cells_of(size.value()) : std::size_t{0}; };
+    const auto paths = paths_of(relaxed);
+    const auto last = p.graph.microbatches() - 1;
+    rank_needs result;
+    result.cells = grid.cells();
+    for (const stage s : p.graph.all_stages()) {
+        if (p.rank_of(s) != r) continue;
+        result.stages.push_back(s.position());
+        const auto& c = p.costs[s];
+        const auto gradient = relaxed.gradient_time(s);
+        const auto& f = windows.forward(s);
+        const auto& g = windows.gradient(s);
+        const activity_window inner{(f.head[0] + c.forward).value(), (g.tail[last] + gradient).value()};
+        for (std::size_t i = 0; i < p.storage_options(s); ++i) {
+            const auto o = p.storage_of(s, i);
+            option_needs n;
+            n.stage = s.position();
+            n.held = cells(o.held);
+            n.left = cells(o.left_on_device());
+            n.restored = cells(o.restored(c));
+            n.pending = cells(std::min(c.weight_stash, o.restored(c)));
+            n.wait = (paths.lifespan[s] - c.forward - gradient).value();
+            n.waiting = inner;
+            n.offloads = o.offloads();
+            n.length[run_forward] = c.forward.value();
+            n.cells[run_forward] = n.held;
+            n.window[run_forward] = {f.head[0].value(), f.tail[last].value()};
+            n.length[run_gradient] = (p.gradient_time(s) + o.backward_extra).value();
+            n.cells[run_gradient] = n.restored;
+            n.window[run_gradient] = {g.head[0].value(), g.tail[last].value()};
+            if (p.split_backward) {
+                n.length[run_weight] = c.backward_weight.value();
+                n.cells[run_weight] = n.pending;
+                n.window[run_weight] = {(g.head[0] + gradient).value(), 0.0};
+            }
+            n.length[run_recompute] = o.recompute.value();
+            n.cells[run_recompute] = n.restored;
+            n.window[run_recompute] = inner;
+            if (o.transfer) {
+                n.length[run_offload] = o.transfer->offload.value();
+                n.length[run_reload] = o.transfer->reload.value();
+                n.cells[run_offload] = n.cells[run_reload] = n.held;
+                n.window[run_offload] = n.window[run_reload] = inner;
+            }
+            result.options.push_back(n);
+        }
+    }
+    return result;
+}
+
+} // namespace optpipe::detail

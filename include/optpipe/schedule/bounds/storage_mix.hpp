@@ -1,0 +1,446 @@
+#pragma once
+
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/bounds/column_program.hpp"
+#include "optpipe/schedule/bounds/memory_packing.hpp"
+#include "optpipe/schedule/bounds/storage_activities.hpp"
+#include "optpipe/schedule/bounds/storage_relaxation.hpp"
+#include "optpipe/schedule/bounds/time_windows.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+class storage_mix_program {
+public:
+    storage_mix_program(const rank_needs& needs, std::size_t count, double known, bool one_copy_at_a_time)
+        : needs_{needs}, count_{static_cast<double>(count)}, known_{known}, one_copy_{one_copy_at_a_time} {
+        split_window();
+        number_rows();
+    }
+
+    /// A lower bound on the objective, at least `known`.
+    double solve(std::size_t most_rounds, const std::function<bool()>& stop) {
+        column_program master{sides_, artificial_cost};
+        add_first_columns(master);
+        double best = known_;
+        for (std::size_t round = 0; round < most_rounds && !(stop && stop()); ++round) {
+            master.solve(most_pivots);
+            ++rounds;
+            pivots = master.pivots();
+            const double bound = known_ * evaluate(master.multipliers(), &master);
+            best = std::max(best, bound);
+            objective = known_ * master.objective();
+            if (added_ == 0 || objective <= best * (1.0 + 1e-5)) break;
+        }
+        return best;
+    }
+    std::size_t rounds = 0;
+    std::size_t pivots = 0;
+    std::size_t rows() const { return sides_.size(); }
+    double objective = 0.0;
+
+private:
+    static constexpr double artificial_cost = 100.0;
+    static constexpr std::size_t most_pivots = 2000;
+    static constexpr std::size_t no_row = static_cast<std::size_t>(-1);
+    enum instant_row : std::size_t { stashes, with_pending, restored, offloaded, instant_rows };
+
+    /// A part of the window: from `from` to `to` after its start, or before its end; the middle has the rest.
+    struct interval {
+        int side = 0; // 1: head, -1: tail, 0: middle
+        double from = 0.0;
+        double to = 0.0;
+        std::size_t row = no_row;
+    };
+    /// A moment, `at` after the start or before the end.
+    struct instant {
+        int side = 1;
+        double at = 0.0;
+        std::size_t row = no_row;
+        std::vector<std::array<std::size_t, instant_rows>> rows{};
+    };
+
+    void split_window() {
+        std::vector<double> heads;
+        std::vector<double> tails;
+        for (const auto& n : needs_.options) {
+            for (std::size_t k = 0; k < activities; ++k)
+                if (n.length[k] > 0.0) {
+                    heads.push_back(n.window[k].head);
+                    tails.push_back(n.window[k].tail);
+                }
+            heads.push_back(n.waiting.head);
+            tails.push_back(n.waiting.tail);
+        }
+        double most_head = *std::max_element(heads.begin(), heads.end());
+        double most_tail = *std::max_element(tails.begin(), tails.end());
+        if (most_head + most_tail > known_) {
+            const double shrink = known_ / (most_head + most_tail);
+            most_head *= shrink;
+            most_tail *= shrink;
+        }
+        add_intervals(1, std::move(heads), most_head);
+        add_intervals(-1, std::move(tails), most_tail);
+        intervals_.push_back({});
+    }
+    void add_intervals(int side, std::vector<double> ends, double most) {
+        std::sort(ends.begin(), ends.end());
+        double from = 0.0;
+        for (const double to : ends) {
+            if (to > most || to - from <= 1e-9 * known_) continue;
+            intervals_.push_back({side, from, to});
+            if (counts_stashes(side, to)) instants_.push_back({side, to});
+            fixed_ += to - from;
+            from = to;
+        }
+    }
+
+    /// Where gradients begin, and where forwards and gradients end.
+    [[nodiscard]] bool counts_stashes(int side, double at) const {
+        const auto near = [&](double x) { return std::abs(x - at) <= 1e-9 * known_; };
+        return std::any_of(needs_.options.begin(), needs_.options.end(), [&](const option_needs& n) {
+            if (side > 0) return near(n.window[run_gradient].head);
+            return near(n.window[run_gradient].tail) || near(n.window[run_forward].tail);
+        });
+    }
+    std::size_t add_row(double side) {
+        sides_.push_back(side);
+        return sides_.size() - 1;
+    }
+    void number_rows() {
+        for (std::size_t i = 0; i < needs_.stages.size(); ++i)
+            choice_rows_.push_back(add_row(1.0));
+        for (auto& j : intervals_)
+            j.row = add_row(j.side == 0 ? -fixed_ / known_ : (j.to - j.from) / known_);
+        run_rows_.resize(needs_.options.size());
+        for (std::size_t i = 0; i < needs_.options.size(); ++i) {
+            const auto& n = needs_.options[i];
+            for (std::size_t k = 0; k < activities; ++k)
+                run_rows_[i][k] = n.length[k] > 0.0 ? add_row(0.0) : no_row;
+            wait_rows_.push_back(n.wait > 0.0 ? add_row(0.0) : no_row);
+        }
+        for (auto& t : instants_) {
+            t.row = add_row(1.0);
+            for (const auto& n : needs_.options) {
+                std::array<std::size_t, instant_rows> rows{no_row, no_row, no_row, no_row};
+                rows[stashes] = add_row(0.0);
+                if (n.length[run_weight] > 0.0) rows[with_pending] = add_row(0.0);
+                if (n.length[run_recompute] > 0.0) rows[restored] = add_row(0.0);
+                if (n.length[run_offload] > 0.0 && n.length[run_reload] > 0.0) rows[offloaded] = add_row(0.0);
+                t.rows.push_back(rows);
+            }
+        }
+    }
+    static void put(column_program::column& c, std::size_t row, double value) {
+        if (row == no_row || value == 0.0) return;
+        for (auto& e : c)
+            if (e.row == row) {
+                e.value += value;
+                return;
+            }
+        c.push_back({row, value});
+    }
+    [[nodiscard]] std::size_t place_of(std::size_t stage) const {
+        return static_cast<std::size_t>(std::find(needs_.stages.begin(), needs_.stages.end(), stage) -
+                                        needs_.stages.begin());
+    }
+
+    void add_first_columns(column_program& master) const {
+        for (const auto& j : intervals_)
+            if (j.side == 0) master.add(1.0, {{j.row, -1.0}});
+        for (const auto& j : intervals_)
+            master.add(0.0, {{j.row, 1.0}});
+        for (const auto& t : instants_)
+            master.add(0.0, {{t.row, 1.0}});
+        for (std::size_t i = 0; i < needs_.options.size(); ++i) {
+            column_program::column x;
+            const auto& n = needs_.options[i];
+            put(x, choice_rows_[place_of(n.stage)], 1.0);
+            for (std::size_t k = 0; k < activities; ++k)
+                put(x, run_rows_[i][k], -count_ * n.length[k] / known_);
+            put(x, wait_rows_[i], -count_ * n.wait / known_);
+            master.add(0.0, std::move(x));
+            if (wait_rows_[i] != no_row) master.add(0.0, {{wait_rows_[i], -1.0}});
+            for (const auto& t : instants_)
+                for (const auto row : t.rows[i])
+                    if (row != no_row) master.add(0.0, {{row, -1.0}});
+        }
+        add_serial_columns(master);
+    }
+    /// Everything in the middle of the window, one after the other: whatever else is missing, that is feasible.
+    void add_serial_columns(column_program& master) const {
+        const auto& middle = intervals_.back();
+        for (std::size_t i = 0; i < needs_.options.size(); ++i) {
+            const auto& n = needs_.options[i];
+            for (std::size_t k = 0; k < activities; ++k)
+                if (run_rows_[i][k] != no_row && n.cells[k] <= needs_.cells) {
+                    column_program::column y{{middle.row, 1.0}};
+                    for_each_effect(i, k, middle, [&](std::size_t row, double amount) { put(y, row, amount); });
+                    master.add(0.0, std::move(y));
+                }
+            const auto cells = n.offloads ? n.left : n.held;
+            if (wait_rows_[i] == no_row || cells > needs_.cells) continue;
+            const double times = cells > 0 ? static_cast<double>(needs_.cells / cells) : count_;
+            master.add(0.0, {{middle.row, 1.0}, {wait_rows_[i], times}});
+        }
+    }
+
+    /// What a unit of time (in units of `known`) in which option i runs k in interval j adds to the rows.
+    template <class Put> void for_each_effect(std::size_t i, std::size_t k, const interval& j, Put visit) const {
+        const auto& n = needs_.options[i];
+        visit(run_rows_[i][k], 1.0);
+        if (is_copy(k) || k == run_recompute) visit(wait_rows_[i], 1.0);
+        const double operations = known_ / (n.length[k] * count_);
+        for (const auto& t : instants_) {
+            if (t.side != j.side || j.to > t.at) continue;
+            const double before = t.side * operations;
+            const auto& rows = t.rows[i];
+            switch (k) {
+            case run_forward:
+                visit(rows[stashes], -before);
+                visit(rows[with_pending], -before);
+                break;
+            case run_gradient:
+                visit(rows[stashes], before);
+                visit(rows[restored], before);
+                break;
+            case run_weight: visit(rows[with_pending], before); break;
+            case run_recompute: visit(rows[restored], -before); break;
+            case run_offload: visit(rows[offloaded], before); break;
+            case run_reload: visit(rows[offloaded], -before); break;
+            default: break;
+            }
+        }
+    }
+    static bool allowed(const activity_window& w, const interval& j) {
+        return j.side == 0 || (j.side > 0 ? w.head : w.tail) < j.to * (1.0 - 1e-12);
+    }
+
+    struct choice {
+        std::size_t option = no_row;
+        std::size_t kind = 0;
+        std::size_t cells = 0;
+        double value = 0.0;
+    };
+    /// Items that take no memory: as many as there are microbatches of each stage.
+    struct free_items {
+        double value = 0.0;
+        std::vector<std::size_t> ids{};
+    };
+
+    /// The Lagrangian bound at the given multipliers, in units of `known`, and columns that would improve them.
+    double evaluate(std::vector<double> multipliers, column_program* master) {
+        added_ = 0;
+        std::vector<double> interval_value;
+        // Signs.
+        for (const auto row : wait_rows_)
+            if (row != no_row) multipliers[row] = std::max(0.0, multipliers[row]);
+        for (const auto& t : instants_)
+            for (const auto& rows : t.rows)
+                for (const auto row : rows)
+                    if (row != no_row) multipliers[row] = std::max(0.0, multipliers[row]);
+        double total = 0.0;
+        double middle = 0.0;
+        for (const auto& j : intervals_) {
+            const double v = best_state(j, multipliers, master);
+            if (j.side == 0)
+                middle = v;
+            else
+                total -= v * (j.to - j.from) / known_;
+        }
+        for (const auto& t : instants_)
+            total -= best_moment(t, multipliers, master);
+        std::vector<double> least(needs_.stages.size(), 1e300);
+        for (std::size_t i = 0; i < needs_.options.size(); ++i) {
+            const auto& n = needs_.options[i];
+            double cost = 0.0;
+            for (std::size_t k = 0; k < activities; ++k)
+                if (run_rows_[i][k] != no_row) cost += multipliers[run_rows_[i][k]] * count_ * n.length[k] / known_;
+            if (wait_rows_[i] != no_row) cost += multipliers[wait_rows_[i]] * count_ * n.wait / known_;
+            auto& l = least[place_of(n.stage)];
+            l = std::min(l, cost);
+        }
+        for (const double l : least)
+            total += l;
+        const double scale = middle > 1.0 ? 1.0 / middle : 1.0;
+        total *= scale;
+        middle *= scale;
+        return total + middle * fixed_ / known_ + (1.0 - middle);
+    }
+
+    /// The most that one unit of time in interval j is worth.
+    double best_state(const interval& j, const std::vector<double>& multipliers, column_program* master) {
+        std::vector<memory_packing::item> items;
+        std::vector<choice> free(needs_.stages.size());
+        for (std::size_t i = 0; i < needs_.options.size(); ++i) {
+            const auto& n = needs_.options[i];
+            if (wait_rows_[i] == no_row || !allowed(n.waiting, j)) continue;
+            const double value = multipliers[wait_rows_[i]];
+            const auto cells = n.offloads ? n.left : n.held;
+            if (value <= 0.0 || cells > needs_.cells) continue;
+            if (cells > 0)
+                items.push_back({i, cells, value});
+            else if (auto& f = free[place_of(n.stage)]; value > f.value)
+                f = {i, 0, 0, value};
+        }
+        double base = 0.0;
+        for (const auto& f : free)
+            base += count_ * f.value;
+        packing_.fill(items, needs_.cells);
+        std::vector<choice> computes{{}};
+        std::vector<choice> out{{}};
+        std::vector<choice> in{{}};
+        for (std::size_t i = 0; i < needs_.options.size(); ++i)
+            for (std::size_t k = 0; k < activities; ++k) {
+                const auto& n = needs_.options[i];
+                if (run_rows_[i][k] == no_row || !allowed(n.window[k], j) || n.cells[k] > needs_.cells) continue;
+                double value = 0.0;
+                for_each_effect(i, k, j, [&](std::size_t row, double amount) {
+                    if (row != no_row) value += amount * multipliers[row];
+                });
+                if (value <= 0.0) continue;
+                auto& list = k == run_offload ? out : k == run_reload ? in : computes;
+                list.push_back({i, k, n.cells[k], value});
+            }
+        double best = base + packing_.value(needs_.cells);
+        std::array<choice, 3> chosen{};
+        for (const auto& a : computes) {
+            double best_here = 0.0;
+            std::array<choice, 3> here{};
+            for (const auto& b : out)
+                for (const auto& c : in) {
+                    if (one_copy_ && b.option != no_row && c.option != no_row) continue;
+                    const auto cells = a.cells + b.cells + c.cells;
+                    if (cells > needs_.cells) continue;
+                    const double v = base + a.value + b.value + c.value + packing_.value(needs_.cells - cells);
+                    if (v > best_here) {
+                        best_here = v;
+                        here = {a, b, c};
+                    }
+                }
+            if (best_here > best) {
+                best = best_here;
+                chosen = here;
+            }
+        }
+        if (master && best > -multipliers[j.row] + 1e-7) add_state(*master, j, chosen, free);
+        return best * (1.0 + 1e-10);
+    }
+    void add_state(column_program& master, const interval& j, const std::array<choice, 3>& chosen,
+                   const std::vector<choice>& free) {
+        column_program::column y{{j.row, 1.0}};
+        std::size_t left = needs_.cells;
+        for (const auto& a : chosen) {
+            if (a.option == no_row) continue;
+            left -= a.cells;
+            for_each_effect(a.option, a.kind, j, [&](std::size_t row, double amount) { put(y, row, amount); });
+        }
+        packing_.for_each_packed(left, [&](std::size_t i) { put(y, wait_rows_[i], 1.0); });
+        for (const auto& f : free)
+            if (f.option != no_row) put(y, wait_rows_[f.option], count_);
+        master.add(0.0, std::move(y));
+        ++added_;
+    }
+
+    /// The most that what is on the device at one moment is worth.
+    double best_moment(const instant& t, const std::vector<double>& multipliers, column_program* master) {
+        std::vector<memory_packing::item> items;
+        std::vector<choice> free(needs_.stages.size());
+        std::vector<column_program::column> effects;
+        const auto offer = [&](std::size_t i, std::size_t cells, column_program::column effect) {
+            double value = 0.0;
+            for (const auto& e : effect)
+                value += e.value * multipliers[e.row];
+            if (value <= 0.0 || cells > needs_.cells) return;
+            if (cells > 0)
+                items.push_back({effects.size(), cells, value});
+            else if (auto& f = free[place_of(needs_.options[i].stage)]; value > f.value)
+                f = {effects.size(), 0, 0, value};
+            else
+                return;
+            effects.push_back(std::move(effect));
+        };
+        const double one = 1.0 / count_;
+        for (std::size_t i = 0; i < needs_.options.size(); ++i) {
+            const auto& n = needs_.options[i];
+            const auto effect = [&](std::initializer_list<std::pair<instant_row, double>> parts) {
+                column_program::column c;
+                for (const auto& [row, value] : parts)
+                    put(c, t.rows[i][row], value);
+                return c;
+            };
+            offer(i, n.held, effect({{stashes, one}, {with_pending, one}}));
+            if (n.length[run_recompute] > 0.0)
+                offer(i, n.restored, effect({{stashes, one}, {with_pending, one}, {restored, one}}));
+            if (n.offloads) offer(i, n.left, effect({{stashes, one}, {with_pending, one}, {offloaded, -one}}));
+            if (n.length[run_weight] > 0.0) offer(i, n.pending, effect({{with_pending, one}}));
+        }
+        packing_.fill(items, needs_.cells);
+        double best = packing_.value(needs_.cells);
+        for (const auto& f : free)
+            best += count_ * f.value;
+        if (master && best > -multipliers[t.row] + 1e-7) {
+            column_program::column z{{t.row, 1.0}};
+            const auto take = [&](std::size_t id, double times) {
+                for (const auto& e : effects[id])
+                    put(z, e.row, times * e.value);
+            };
+            packing_.for_each_packed(needs_.cells, [&](std::size_t id) { take(id, 1.0); });
+            for (const auto& f : free)
+                if (f.option != no_row) take(f.option, count_);
+            master->add(0.0, std::move(z));
+            ++added_;
+        }
+        return best * (1.0 + 1e-10);
+    }
+
+    rank_needs needs_;
+    double count_;
+    double known_;
+    bool one_copy_;
+    double fixed_ = 0.0;
+    std::vector<interval> intervals_{};
+    std::vector<instant> instants_{};
+    std::vector<double> sides_{};
+    std::vector<std::size_t> choice_rows_{};
+    std::vector<std::array<std::size_t, activities>> run_rows_{};
+    std::vector<std::size_t> wait_rows_{};
+    memory_packing packing_{};
+    std::size_t added_ = 0;
+};
+
+} // namespace detail
+
+/// The largest objective that the storage mix of a single rank refutes, at least `known`. Milliseconds to a second.
+///
+/// `stop()` is polled; what is refuted by then is returned. Deterministic where it never asks to stop.
+template <pipeline_graph Graph>
+[[nodiscard]] duration storage_mix_bound(const basic_problem<Graph>& p, duration known,
+                                         const std::function<bool()>& stop = {}) {
+    if (known.is_unlimited() || known <= duration{}) return known;
+    const auto relaxed = without_storage(p, storage_relaxation::smallest_rest);
+    const bool span = p.objective == objective_kind::span;
+    const bool one_copy = p.transfer.engines == 1 || p.transfer.duplex == duplex_kind::half;
+    const auto step = time_windows<Graph>::step(relaxed);
+    // The last ranks' drain is what bounds most problems, and what refutes more ends the rest sooner.
+    for (std::size_t i = p.graph.ranks(); i-- > 0 && !(stop && stop());) {
+        const rank r{i};
+        const auto needs = detail::needs_of(p, relaxed, r, span ? time_windows<Graph>::of_rank(relaxed, r) : step);
+        if (needs.options.empty()) continue;
+        detail::storage_mix_program program{needs, p.graph.microbatches(), known.value(), one_copy};
+        constexpr std::size_t most_rounds = 300;
+        known = std::max(known, duration{program.solve(most_rounds, stop)});
+    }
+    return known;
+}
+
+} // namespace optpipe
