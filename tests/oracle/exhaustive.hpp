@@ -4,13 +4,15 @@
 
 #include <algorithm>
 #include <array>
+#include <bitset>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
+#include <map>
 #include <optional>
-#include <unordered_map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -42,7 +44,9 @@ namespace detail {
 ///   places where both could run, so they follow the order of I(s,a) and I(s,b). Neither changes the sum of starts.
 /// - B where it may be split and `weight_stash` is at most `activation`: I and at once W instead ends when B does and
 ///   never holds more. Transfers of a rank without a memory limit: without them the rest stays valid.
-/// - A node that has placed the same operations as one that was looked at before, each at the same time or later: what
+/// - With storage options, each F is tried with each of its stage's; all that is said here holds among schedules of equal
+///   options, and of those that differ in the names of microbatches one remains.
+/// - A node that has placed the same operations with the same options as one that was looked at before, each at the same time or later: what
 ///   completes it to S would complete the other one to a schedule as good, and with starts of a smaller sum, unless
 ///   both are the same.
 ///
@@ -58,11 +62,14 @@ public:
     exhaustive_search(const optpipe::problem& p, double tick, std::size_t node_limit)
         : p_{p}, tick_{tick}, limit_{node_limit}, span_{p.objective == optpipe::objective_kind::span},
           stages_{p.graph.stages()}, count_{p.graph.microbatches()}, ranks_{p.graph.ranks()} {
-        if (kinds * stages_ * count_ > 64) std::abort();
+        if (kinds * stages_ * count_ > most_operations) std::abort();
         for (std::size_t s = 0; s < stages_; ++s)
             rank_.push_back(p.rank_of(optpipe::stage{s}).position());
-        for (const auto& c : p.costs)
-            lengths_.push_back(lengths_of(c));
+        for (const optpipe::stage s : p.graph.all_stages()) {
+            options_.emplace_back();
+            for (std::size_t o = 0; o < std::max<std::size_t>(1, p.storage[s].size()); ++o)
+                options_.back().push_back(stored_as(s, o));
+        }
         for (const auto& c : p.costs)
             memory_eps_ = std::max({memory_eps_, 1e-9 * c.activation.value(), 1e-9 * c.weight_stash.value()});
         hops_.resize(ranks_ * ranks_);
@@ -82,10 +89,9 @@ public:
         root.engine_free.resize(2 * ranks_);
         root.link_free.resize(2 * ranks_);
         root.work_left.resize(ranks_);
-        for (std::size_t s = 0; s < stages_; ++s) {
-            const auto& d = lengths_[s];
-            root.work_left[rank_[s]] += static_cast<ticks>(count_) * (d[forward] + d[input] + d[weight]);
-        }
+        root.option.fill(undecided);
+        for (std::size_t s = 0; s < stages_; ++s)
+            root.work_left[rank_[s]] += static_cast<ticks>(count_) * least_work(s);
         expand(root);
         optimum result;
         result.nodes = nodes_;
@@ -97,7 +103,10 @@ public:
     }
 
 private:
-    enum kind : std::size_t { forward, input, weight, full, offload, reload, kinds };
+    enum kind : std::size_t { forward, input, weight, full, offload, reload, recompute, kinds };
+    static constexpr std::size_t most_operations = 80;
+    static constexpr std::size_t most_cells = most_operations / kinds;
+    static constexpr std::uint8_t undecided = 255;
     static constexpr ticks unplaced = -1;
     static constexpr ticks never = std::numeric_limits<ticks>::max() / 4;
 
@@ -106,9 +115,18 @@ private:
         std::uint8_t rank;
         ticks start, end;
     };
+    /// How a stash is stored, and so how long everything takes.
+    struct stored {
+        std::array<ticks, kinds> lengths{};
+        double held = 0.0, restored = 0.0, moved = 0.0;
+        /// Without a list of options, whether it is offloaded shows later.
+        bool may_leave = false, must_leave = false;
+    };
     struct state {
-        std::array<ticks, 64> start;
-        std::uint64_t mask = 0;
+        std::array<ticks, most_operations> start;
+        std::bitset<most_operations> mask;
+        /// Of each cell, once its F has been placed.
+        std::array<std::uint8_t, most_cells> option;
         ticks last_start = 0;
         std::vector<ticks> compute_free, first, engine_free, link_free, work_left;
         std::vector<placed_operation> placed;
@@ -122,18 +140,48 @@ private:
     /// If any schedule is valid, one is that waits only for what runs or is on its way, and so isn't longer than this.
     [[nodiscard]] ticks one_after_the_other() const {
         ticks total = 0;
-        for (const auto& d : lengths_)
-            total += d[forward] + d[full] + d[offload] + d[reload];
+        for (const auto& options : options_) {
+            ticks longest = 0;
+            for (const auto& o : options) {
+                const auto& d = o.lengths;
+                longest = std::max(longest, d[forward] + d[full] + d[offload] + d[reload] + d[recompute]);
+            }
+            total += longest;
+        }
         for (std::size_t s = 1; s < stages_; ++s)
             total += hop(s - 1, s) + hop(s, s - 1);
         return static_cast<ticks>(count_) * total;
     }
-    [[nodiscard]] std::array<ticks, kinds> lengths_of(const optpipe::stage_costs& c) const {
-        const ticks out = c.transfer ? in_ticks(c.transfer->offload) : 0;
-        const ticks in = c.transfer ? in_ticks(c.transfer->reload) : 0;
-        const ticks i = in_ticks(c.backward_input);
-        const ticks w = in_ticks(c.backward_weight);
-        return {in_ticks(c.forward), i, w, i + w, out, in};
+    [[nodiscard]] stored stored_as(optpipe::stage s, std::size_t option) const {
+        const auto& c = p_.costs[s];
+        const bool has_list = !p_.storage[s].empty();
+        const auto extra = has_list ? p_.storage[s][option].backward_extra : optpipe::duration{};
+        const auto& times = has_list ? p_.storage[s][option].transfer : c.transfer;
+        stored o;
+        o.lengths[forward] = in_ticks(c.forward);
+        o.lengths[input] = in_ticks(c.backward_input + extra);
+        o.lengths[weight] = in_ticks(c.backward_weight);
+        o.lengths[full] = o.lengths[input] + o.lengths[weight];
+        if (times) o.lengths[offload] = in_ticks(times->offload);
+        if (times) o.lengths[reload] = in_ticks(times->reload);
+        o.may_leave = times.has_value();
+        o.must_leave = has_list && times;
+        o.held = o.restored = o.moved = c.activation.value();
+        if (!has_list) return o;
+        o.lengths[recompute] = in_ticks(p_.storage[s][option].recompute);
+        o.held = p_.storage[s][option].held.value();
+        if (o.lengths[recompute] == 0) o.restored = o.held;
+        o.moved = p_.storage[s][option].transfer_size.value();
+        return o;
+    }
+    [[nodiscard]] static ticks work(const stored& o) {
+        return o.lengths[forward] + o.lengths[full] + o.lengths[recompute];
+    }
+    [[nodiscard]] ticks least_work(std::size_t s) const {
+        ticks least = never;
+        for (const auto& o : options_[s])
+            least = std::min(least, work(o));
+        return least;
     }
     [[nodiscard]] double everything_stashed(optpipe::rank r) const {
         double total = 0.0;
@@ -146,10 +194,17 @@ private:
     [[nodiscard]] kind kind_of(std::size_t op) const { return static_cast<kind>(op / (stages_ * count_)); }
     [[nodiscard]] std::size_t stage_of(std::size_t op) const { return op / count_ % stages_; }
     [[nodiscard]] std::size_t microbatch_of(std::size_t op) const { return op % count_; }
-    static bool has(const state& n, std::size_t op) { return (n.mask >> op & 1U) != 0; }
+    static bool has(const state& n, std::size_t op) { return n.mask[op]; }
     [[nodiscard]] bool has(const state& n, kind k, std::size_t s, std::size_t m) const { return has(n, id(k, s, m)); }
     [[nodiscard]] ticks end(const state& n, kind k, std::size_t s, std::size_t m) const {
-        return n.start[id(k, s, m)] + lengths_[s][k];
+        return n.start[id(k, s, m)] + storage(n, s, m).lengths[k];
+    }
+    /// Of a cell whose F has been placed.
+    [[nodiscard]] const stored& storage(const state& n, std::size_t s, std::size_t m) const {
+        return options_[s][n.option[s * count_ + m]];
+    }
+    [[nodiscard]] const stored& storage(const state& n, std::size_t op) const {
+        return storage(n, stage_of(op), microbatch_of(op));
     }
     [[nodiscard]] bool has_gradient(const state& n, std::size_t s, std::size_t m) const {
         return has(n, input, s, m) || has(n, full, s, m);
@@ -167,11 +222,15 @@ private:
         switch (k) {
         case forward: return ready_forward(n, s, m);
         case input: return p_.split_backward ? ready_gradient(n, s, m) : never;
-        case full: return !p_.split_backward || more_weight_than_activation(s) ? ready_gradient(n, s, m) : never;
+        case full:
+            if (!has(n, forward, s, m)) return never;
+            return !p_.split_backward || more_weight_than_stash(n, s, m) ? ready_gradient(n, s, m) : never;
         case weight: return has(n, input, s, m) && next_weight(n, s, m) ? end(n, input, s, m) : never;
         case offload:
-            return may_leave(s) && has(n, forward, s, m) && !has_gradient(n, s, m) ? end(n, forward, s, m) : never;
+            if (!has(n, forward, s, m) || has_gradient(n, s, m)) return never;
+            return may_leave(n, s, m) ? end(n, forward, s, m) : never;
         case reload: return has(n, offload, s, m) ? end(n, offload, s, m) : never;
+        case recompute: return ready_recompute(n, s, m);
         case kinds: break;
         }
         return never;
@@ -187,12 +246,21 @@ private:
             if (!has_gradient(n, s + 1, m)) return never;
             t = std::max(t, gradient_end(n, s + 1, m) + hop(s + 1, s));
         }
-        if (!has(n, offload, s, m)) return t;
+        if (storage(n, s, m).lengths[recompute] > 0)
+            return has(n, recompute, s, m) ? std::max(t, end(n, recompute, s, m)) : never;
+        return back_since(n, s, m, t);
+    }
+    [[nodiscard]] ticks ready_recompute(const state& n, std::size_t s, std::size_t m) const {
+        if (!has(n, forward, s, m) || storage(n, s, m).lengths[recompute] == 0) return never;
+        return back_since(n, s, m, end(n, forward, s, m));
+    }
+    /// When the stash is on the device, not before t.
+    [[nodiscard]] ticks back_since(const state& n, std::size_t s, std::size_t m, ticks t) const {
+        if (!has(n, offload, s, m)) return storage(n, s, m).must_leave ? never : t;
         return has(n, reload, s, m) ? std::max(t, end(n, reload, s, m)) : never;
     }
-    [[nodiscard]] bool more_weight_than_activation(std::size_t s) const {
-        const auto& c = p_.costs[optpipe::stage{s}];
-        return c.weight_stash > c.activation;
+    [[nodiscard]] bool more_weight_than_stash(const state& n, std::size_t s, std::size_t m) const {
+        return p_.costs[optpipe::stage{s}].weight_stash.value() > storage(n, s, m).restored;
     }
     [[nodiscard]] bool next_weight(const state& n, std::size_t s, std::size_t m) const {
         for (std::size_t other = 0; other < count_; ++other)
@@ -201,9 +269,10 @@ private:
                 return false;
         return true;
     }
-    [[nodiscard]] bool may_leave(std::size_t s) const {
+    [[nodiscard]] bool may_leave(const state& n, std::size_t s, std::size_t m) const {
+        const auto& o = storage(n, s, m);
         const bool limited = p_.memory_limit[optpipe::rank{rank_[s]}].value() < full_stash_[rank_[s]];
-        return limited && p_.costs[optpipe::stage{s}].transfer.has_value();
+        return o.must_leave || (limited && o.may_leave);
     }
 
     // Memory.
@@ -211,40 +280,41 @@ private:
     struct amounts {
         double at_start = 0.0, at_end = 0.0;
     };
-    [[nodiscard]] amounts device(std::size_t op) const {
-        const auto& c = p_.costs[optpipe::stage{stage_of(op)}];
-        const double a = c.activation.value();
-        const double w = c.weight_stash.value();
+    [[nodiscard]] amounts device(const state& n, std::size_t op) const {
+        const auto& o = storage(n, op);
+        const double a = o.restored;
+        const double w = p_.costs[optpipe::stage{stage_of(op)}].weight_stash.value();
         switch (kind_of(op)) {
-        case forward: return {a, 0.0};
+        case forward: return {o.held, 0.0};
         case input: return w > a ? amounts{w - a, 0.0} : amounts{0.0, w - a};
         case weight: return {0.0, -w};
         case full: return {0.0, -a};
-        case offload: return {0.0, -a};
-        case reload: return {a, 0.0};
+        case offload: return {0.0, -o.moved};
+        case reload: return {o.moved, 0.0};
+        case recompute: return {o.restored - o.held, 0.0};
         case kinds: break;
         }
         return {};
     }
-    [[nodiscard]] amounts host(std::size_t op) const {
-        const double a = p_.costs[optpipe::stage{stage_of(op)}].activation.value();
-        if (kind_of(op) == offload) return {a, 0.0};
-        return kind_of(op) == reload ? amounts{0.0, -a} : amounts{};
+    [[nodiscard]] amounts host(const state& n, std::size_t op) const {
+        const double moved = storage(n, op).moved;
+        if (kind_of(op) == offload) return {moved, 0.0};
+        return kind_of(op) == reload ? amounts{0.0, -moved} : amounts{};
     }
     /// The earliest instant from t on at which `op` fits; it isn't before what was added last.
     template <class Amounts>
     [[nodiscard]] ticks fit(const state& n, std::size_t op, ticks t, double limit, Amounts of) const {
-        const double wanted = of(op).at_start;
+        const double wanted = of(n, op).at_start;
         const std::size_t r = rank_[stage_of(op)];
         if (wanted <= 0.0 || limit == std::numeric_limits<double>::infinity()) return t;
         for (const auto& other : n.placed)
-            if (other.rank == r && of(other.id).at_start > 0.0) t = std::max(t, other.start);
+            if (other.rank == r && of(n, other.id).at_start > 0.0) t = std::max(t, other.start);
         for (;;) {
             double level = wanted;
             ticks next = never;
             for (const auto& other : n.placed) {
                 if (other.rank != r) continue;
-                const auto a = of(other.id);
+                const auto a = of(n, other.id);
                 level += a.at_start + (other.end <= t ? a.at_end : 0.0);
                 if (other.end > t && a.at_end < 0.0) next = std::min(next, other.end);
             }
@@ -272,14 +342,16 @@ private:
             t = std::max(t, n.compute_free[r]);
         }
         if (delayed(n, op)) t = std::max(t, n.last_start);
-        t = fit(n, op, t, p_.host_memory_limit[optpipe::rank{r}].value(), [this](std::size_t o) { return host(o); });
+        t = fit(n, op, t, p_.host_memory_limit[optpipe::rank{r}].value(),
+                [this](const state& at, std::size_t o) { return host(at, o); });
         if (t != never)
-            t = fit(n, op, t, p_.memory_limit[optpipe::rank{r}].value(), [this](std::size_t o) { return device(o); });
+            t = fit(n, op, t, p_.memory_limit[optpipe::rank{r}].value(),
+                    [this](const state& at, std::size_t o) { return device(at, o); });
         return t < n.last_start ? never : t;
     }
     /// Whether it may start later than it must. All starts count from that of F(0,0).
     [[nodiscard]] bool delayed(const state& n, std::size_t op) const {
-        return span_ && n.first[rank_[stage_of(op)]] == unplaced && n.mask != 0;
+        return span_ && n.first[rank_[stage_of(op)]] == unplaced && n.mask.any();
     }
 
     // The search.
@@ -292,18 +364,39 @@ private:
             found_ = n;
             return;
         }
-        std::vector<std::pair<ticks, std::size_t>> children;
-        for (std::size_t op = 0; op < kinds * stages_ * count_; ++op)
-            if (const ticks t = earliest(n, op); t != never) children.emplace_back(t, op);
-        std::sort(children.begin(), children.end());
-        for (const auto& [t, op] : children) {
+        for (const auto& [t, op, option] : children_of(n)) {
+            state chosen = n;
+            chosen.option[op % (stages_ * count_)] = option;
             if (!delayed(n, op)) {
-                visit(n, op, t);
+                visit(chosen, op, t);
                 continue;
             }
-            for (ticks later = t; visit(n, op, later); ++later) {
+            for (ticks later = t; visit(chosen, op, later); ++later) {
             }
         }
+    }
+    struct child_choice {
+        ticks start;
+        std::size_t op;
+        std::uint8_t option;
+        friend auto operator<=>(const child_choice&, const child_choice&) = default;
+    };
+    [[nodiscard]] std::vector<child_choice> children_of(const state& n) const {
+        std::vector<child_choice> children;
+        for (std::size_t op = 0; op < kinds * stages_ * count_; ++op) {
+            const std::size_t cell = op % (stages_ * count_);
+            if (kind_of(op) != forward || has(n, op)) {
+                if (const ticks t = earliest(n, op); t != never) children.push_back({t, op, n.option[cell]});
+                continue;
+            }
+            state tried = n;
+            for (std::size_t o = 0; o < options_[stage_of(op)].size(); ++o) {
+                tried.option[cell] = static_cast<std::uint8_t>(o);
+                if (const ticks t = earliest(tried, op); t != never) children.push_back({t, op, tried.option[cell]});
+            }
+        }
+        std::sort(children.begin(), children.end());
+        return children;
     }
     /// false: this child can't be better than the best.
     bool visit(const state& parent, std::size_t op, ticks t) {
@@ -315,9 +408,11 @@ private:
     [[nodiscard]] state with(const state& parent, std::size_t op, ticks t) const {
         state n = parent;
         const std::size_t r = rank_[stage_of(op)];
-        const ticks done = t + lengths_[stage_of(op)][kind_of(op)];
+        const auto& as = storage(n, op);
+        const ticks done = t + as.lengths[kind_of(op)];
         n.start[op] = t;
-        n.mask |= std::uint64_t{1} << op;
+        n.mask[op] = true;
+        if (kind_of(op) == forward) n.work_left[r] += work(as) - least_work(stage_of(op));
         n.last_start = t;
         n.placed.push_back({static_cast<std::uint8_t>(op), static_cast<std::uint8_t>(r), t, done});
         if (is_transfer(kind_of(op))) {
@@ -358,30 +453,40 @@ private:
         ticks most = 0;
         for (std::size_t s = 0; s < stages_; ++s) {
             if (s > 0) t += hop(s - 1, s);
-            t = has(n, forward, s, m) ? end(n, forward, s, m) : std::max(t, n.last_start) + lengths_[s][forward];
+            t = has(n, forward, s, m) ? end(n, forward, s, m)
+                                      : std::max(t, n.last_start) + options_[s].front().lengths[forward];
         }
         for (std::size_t s = stages_; s-- > 0;) {
             if (s + 1 < stages_) t += hop(s + 1, s);
-            const auto& d = lengths_[s];
-            ticks after = d[weight];
+            const ticks weight_time = options_[s].front().lengths[weight];
+            ticks after = weight_time;
             if (has_gradient(n, s, m)) {
                 t = gradient_end(n, s, m);
-                after = has(n, full, s, m) ? 0 : d[weight];
+                after = has(n, full, s, m) ? 0 : weight_time;
             } else {
-                t = std::max(t, n.last_start) + (p_.split_backward ? d[input] : d[full]);
-                after = p_.split_backward ? d[weight] : 0;
+                t = std::max(t, n.last_start) + least_gradient(n, s, m);
+                after = p_.split_backward ? weight_time : 0;
             }
             most = std::max(most, value(n, rank_[s], t + after));
         }
         return most;
     }
 
+    [[nodiscard]] ticks least_gradient(const state& n, std::size_t s, std::size_t m) const {
+        const kind k = p_.split_backward ? input : full;
+        if (has(n, forward, s, m)) return storage(n, s, m).lengths[k];
+        ticks least = never;
+        for (const auto& o : options_[s])
+            least = std::min(least, o.lengths[k]);
+        return least;
+    }
+
     struct seen_state {
-        std::array<ticks, 64> start;
+        std::array<ticks, most_operations> start;
         std::vector<ticks> first;
     };
     bool dominated(const state& n) {
-        auto& seen = seen_[n.mask];
+        auto& seen = seen_[n.mask.to_string() + std::string(n.option.begin(), n.option.end())];
         const auto no_later = [&](const seen_state& a) {
             if (span_ && a.first != n.first) return false;
             for (const auto& op : n.placed)
@@ -397,14 +502,15 @@ private:
         using optpipe::operation_kind;
         constexpr operation_kind names[] = {operation_kind::forward,         operation_kind::backward_input,
                                             operation_kind::backward_weight, operation_kind::backward,
-                                            operation_kind::offload,         operation_kind::reload};
+                                            operation_kind::offload,         operation_kind::reload,
+                                            operation_kind::recompute};
         optpipe::schedule s;
         s.graph = p_.graph;
         for (const auto& op : n.placed)
-            s.operations.push_back(
-                {{optpipe::stage{stage_of(op.id)}, names[kind_of(op.id)], optpipe::microbatch{microbatch_of(op.id)}},
-                 optpipe::duration{tick_ * op.start},
-                 optpipe::duration{tick_ * op.end}});
+            s.operations.push_back({{optpipe::stage{stage_of(op.id)}, names[kind_of(op.id)],
+                                     optpipe::microbatch{microbatch_of(op.id)}, n.option[op.id % (stages_ * count_)]},
+                                    optpipe::duration{tick_ * op.start},
+                                    optpipe::duration{tick_ * op.end}});
         return s;
     }
 
@@ -414,19 +520,20 @@ private:
     bool span_;
     std::size_t stages_, count_, ranks_;
     std::vector<std::size_t> rank_;
-    std::vector<std::array<ticks, kinds>> lengths_;
+    /// Of every stage; one without a list.
+    std::vector<std::vector<stored>> options_;
     std::vector<ticks> hops_;
     std::vector<double> full_stash_;
     double memory_eps_ = 0.0;
     ticks best_ = never;
     std::optional<state> found_;
     std::size_t nodes_ = 0;
-    std::unordered_map<std::uint64_t, std::vector<seen_state>> seen_;
+    std::map<std::string, std::vector<seen_state>> seen_;
 };
 
 } // namespace detail
 
-/// The optimum of a tiny problem whose times are whole multiples of `grid`; at most 10 stages × microbatches.
+/// The optimum of a tiny problem whose times are whole multiples of `grid`; at most 11 stages × microbatches.
 inline optimum exhaustive_optimum(const optpipe::problem& p, double grid, std::size_t node_limit = 200'000) {
     const std::size_t finest = p.objective == optpipe::objective_kind::span ? p.graph.ranks() : 1;
     optimum best = detail::exhaustive_search{p, grid, node_limit}.run({});

@@ -15,6 +15,7 @@ class memory_grid {
 public:
     memory_grid() = default;
     memory_grid(const std::vector<double>& sizes, double limit, double slack) {
+        if (limit + slack <= 0.0) return; // nothing has a size
         for (std::size_t n = 1; n <= most_cells && limit > 0.0; ++n)
             if (divides(sizes, limit / static_cast<double>(n)) && slack < 0.5 * limit / static_cast<double>(n)) {
                 cells_ = n;
