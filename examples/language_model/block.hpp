@@ -55,6 +55,16 @@ public:
         math.add(scratch, x);
     }
 
+    /// What attention stashes, from its projected input.
+    void attend_again(Math& math, reals kept, reals freed) const {
+        math.attend(s_, projected_.of(freed), weights_.of(freed), attended_.of(kept));
+    }
+    [[nodiscard]] piece attended() const { return attended_; }
+    [[nodiscard]] piece attention_weights() const { return weights_; }
+    /// The activations of the feed-forward layer, from its widened input.
+    void activate_again(Math& math, reals kept) const { math.activate(widened_.of(kept), activated_.of(kept)); }
+    [[nodiscard]] piece activated() const { return activated_; }
+
     /// `gradient` at the output becomes the one at the input; `scratch` holds `backward_scratch` elements.
     void backward_input(Math& math, const_reals parameters, reals kept, reals freed, reals gradient,
                         reals scratch) const {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <span>
+#include <vector>
 
 namespace language_model {
 
@@ -14,6 +15,18 @@ struct piece {
         return buffer.subspan(begin, size);
     }
 };
+
+/// The pieces of a buffer that are not among some others, which are in order and don't overlap.
+[[nodiscard]] inline std::vector<piece> rest_of(std::size_t size, const std::vector<piece>& others) {
+    std::vector<piece> rest;
+    std::size_t at = 0;
+    for (const auto& other : others) {
+        if (other.begin > at) rest.push_back({at, other.begin - at});
+        at = other.begin + other.size;
+    }
+    if (size > at) rest.push_back({at, size - at});
+    return rest;
+}
 
 /// Hands out pieces of a buffer, one after the other.
 class layout {

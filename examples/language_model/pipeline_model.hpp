@@ -2,6 +2,7 @@
 
 #include "adamw.hpp"
 #include "stage.hpp"
+#include "stash_storage.hpp"
 #include "text.hpp"
 #include "whole_model.hpp"
 #include <optpipe/execution/stage_model.hpp>
@@ -39,29 +40,54 @@ template <class Real>
 }
 
 /// The stages of one rank as what a program runs. Step after step takes the next pieces of the text; a stage is at the
-/// next step once it has been updated. Parts of a stash must lie in one piece (`part_placement::contiguous`).
+/// next step once it has been updated. Without storage options parts of a stash must lie in one piece
+/// (`part_placement::contiguous`).
 template <class Real> class pipeline_model {
 public:
-    /// Borrows stages and text. Every rank sees all stages, and touches its own.
+    /// Borrows stages and text. Every rank sees all stages, and touches its own. `storage`: the options that
+    /// `set_storage` gave the problem.
     pipeline_model(std::vector<model_stage<Real>>& stages, std::string_view text, const shape& s,
-                   std::size_t microbatches, const adamw_rates& rates = {})
-        : stages_{&stages}, text_{text}, shape_{s}, microbatches_{microbatches}, at_(stages.size()) {
+                   std::size_t microbatches, const adamw_rates& rates = {}, std::vector<stash_storage> storage = {})
+        : stages_{&stages}, text_{text}, shape_{s}, microbatches_{microbatches}, storage_{std::move(storage)},
+          at_(stages.size()), packers_(stages.size()) {
         for (auto& each : stages)
             optimizers_.emplace_back(each.parameters().size(), rates);
     }
 
     template <class Lane> void forward(Lane&, const optpipe::execution::forward_task& t) {
         auto& now = position(t.stage);
+        if (!storage_.empty())
+            return packer(t.stage).forward(storage_[t.storage], now.text[t.microbatch.position()], reals(t.input),
+                                           reals(t.output), t);
         stage(t.stage).forward(now.text[t.microbatch.position()], reals(t.input), reals(t.kept), reals(t.freed),
                                reals(t.output));
     }
     template <class Lane> void backward_input(Lane&, const optpipe::execution::backward_task& t) {
         auto& now = position(t.stage);
-        stage(t.stage).backward_input(now.text[t.microbatch.position()], static_cast<Real>(now.text.share()),
-                                      reals(t.input), reals(t.kept), reals(t.freed), reals(t.output));
+        const auto share = static_cast<Real>(now.text.share());
+        if (!storage_.empty())
+            return packer(t.stage).backward_input(storage_[t.storage], now.text[t.microbatch.position()], share,
+                                                  reals(t.input), reals(t.output), t);
+        stage(t.stage).backward_input(now.text[t.microbatch.position()], share, reals(t.input), reals(t.kept),
+                                      reals(t.freed), reals(t.output));
     }
     template <class Lane> void backward_weight(Lane&, const optpipe::execution::weight_task& t) {
+        if (!storage_.empty())
+            return packer(t.stage).backward_weight(position(t.stage).text[t.microbatch.position()], t);
         stage(t.stage).backward_weight(position(t.stage).text[t.microbatch.position()], reals(t.kept));
+    }
+    /// What is recomputed inside a full backward is there for both of its halves.
+    template <class Lane> void backward(Lane& on, const optpipe::execution::backward_task& t) {
+        auto& now = position(t.stage);
+        if (!storage_.empty())
+            return packer(t.stage).backward(storage_[t.storage], now.text[t.microbatch.position()],
+                                            static_cast<Real>(now.text.share()), reals(t.input), reals(t.output), t);
+        backward_input(on, t);
+        backward_weight(on, {.stage = t.stage, .microbatch = t.microbatch, .kept = t.kept});
+    }
+    /// Only with storage options.
+    template <class Lane> void recompute(Lane&, const optpipe::execution::recompute_task& t) {
+        packer(t.stage).recompute(storage_.at(t.storage), position(t.stage).text[t.microbatch.position()], t);
     }
     template <class Lane> void update(Lane&, optpipe::stage s) {
         auto& now = position(s);
@@ -89,6 +115,11 @@ private:
         return *at;
     }
     model_stage<Real>& stage(optpipe::stage s) { return (*stages_)[s.position()]; }
+    stash_packer<model_stage<Real>>& packer(optpipe::stage s) {
+        auto& found = packers_[s.position()];
+        if (!found) found.emplace(stage(s));
+        return *found;
+    }
     static std::span<Real> reals(std::span<std::byte> bytes) {
         return {reinterpret_cast<Real*>(bytes.data()), bytes.size() / sizeof(Real)};
     }
@@ -103,7 +134,9 @@ private:
     std::string text_;
     shape shape_;
     std::size_t microbatches_;
+    std::vector<stash_storage> storage_;
     std::vector<std::unique_ptr<place>> at_;
+    std::vector<std::optional<stash_packer<model_stage<Real>>>> packers_;
     std::vector<adamw<Real>> optimizers_;
     std::vector<double> losses_;
 };

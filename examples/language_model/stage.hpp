@@ -29,6 +29,14 @@ struct stage_place {
     bool last = false;
 };
 
+/// What is recomputed of a stash. Norms always are: they stash normalized rows, and `backward_weight` scales them again.
+enum class recomputation : std::uint8_t {
+    none,
+    attention,    ///< selective: what attention stashes, from its projected input (Korthikanti et al. 2022)
+    feed_forward, ///< selective: the activations of feed-forward layers, from their widened inputs
+    full,         ///< all but the head's, from the stage's input
+};
+
 /// One stage of a decoder-only transformer, with its parameters, their gradients and a backward in two halves. It works
 /// on buffers that it is given: a stash in two parts, `kept()` elements that the weight gradient needs too, and
 /// `freed()` that are done with after the input gradient. What it computes with is `Math` (as `host_math`), in whose
@@ -83,12 +91,7 @@ public:
     }
 
     void forward(const text_batch& text, const_reals input, reals kept, reals freed, reals output) {
-        if (place_.first)
-            math_.embed(s_, text.tokens, token_table_.of(parameters()), position_table_.of(parameters()), x());
-        else
-            math_.copy(input, x());
-        for (const auto& b : blocks_)
-            b.forward(math_, parameters(), kept, freed, x(), narrow_scratch());
+        run_blocks(text, input, kept, freed);
         if (place_.last)
             lose(text, kept, freed);
         else
@@ -123,6 +126,50 @@ public:
                                          shift_.of(gradients()));
     }
 
+    /// The pieces of a stash that a recomputation restores, in `kept` and in `freed`.
+    struct restored_pieces {
+        std::vector<piece> kept;
+        std::vector<piece> freed;
+    };
+    [[nodiscard]] restored_pieces restored_by(recomputation again) const {
+        restored_pieces found;
+        switch (again) {
+        case recomputation::none: break;
+        case recomputation::attention:
+            for (const auto& b : blocks_) {
+                found.kept.push_back(b.attended());
+                found.freed.push_back(b.attention_weights());
+            }
+            break;
+        case recomputation::feed_forward:
+            for (const auto& b : blocks_)
+                found.kept.push_back(b.activated());
+            break;
+        case recomputation::full:
+            found.kept.push_back({0, place_.last ? normalized_.begin : kept()});
+            found.freed.push_back({0, place_.last ? inverse_deviation_.begin : freed()});
+            break;
+        }
+        return found;
+    }
+    /// Restores them; `input`: for the full one, and not of the first stage.
+    void recompute(recomputation again, const text_batch& text, const_reals input, reals kept, reals freed) {
+        switch (again) {
+        case recomputation::none: return;
+        case recomputation::attention:
+            for (const auto& b : blocks_)
+                b.attend_again(math_, kept, freed);
+            return;
+        case recomputation::feed_forward:
+            for (const auto& b : blocks_)
+                b.activate_again(math_, kept);
+            return;
+        case recomputation::full: return run_blocks(text, input, kept, freed);
+        }
+    }
+    [[nodiscard]] bool is_first() const { return place_.first; }
+    void copy(const_reals from, reals to) { math_.copy(from, to); }
+
     /// The sum of the losses of all tokens since it was last taken, in nats; 0 but for the last stage.
     [[nodiscard]] double take_loss() { return math_.take_total(of(losses_)); }
 
@@ -148,6 +195,16 @@ private:
             x = 1;
         for (Real& x : head_.of(parameters))
             x = static_cast<Real>(normal()) / std::sqrt(static_cast<Real>(s_.hidden));
+    }
+
+    /// Leaves what the last one gives in `x`.
+    void run_blocks(const text_batch& text, const_reals input, reals kept, reals freed) {
+        if (place_.first)
+            math_.embed(s_, text.tokens, token_table_.of(parameters()), position_table_.of(parameters()), x());
+        else
+            math_.copy(input, x());
+        for (const auto& b : blocks_)
+            b.forward(math_, parameters(), kept, freed, x(), narrow_scratch());
     }
 
     void lose(const text_batch& text, reals kept, reals freed) {

@@ -3,6 +3,7 @@
 #include "../../examples/language_model/cuda/device_pipeline.hpp"
 #include "../../examples/language_model/cuda/loop_device.hpp"
 #include "../../examples/language_model/whole_model.hpp"
+#include "execution/mixed_storage.hpp"
 #include "execution/quick_adaptive.hpp"
 #include "fakes/cuda.hpp"
 #include "optpipe/execution/cuda/executor.hpp"
@@ -122,7 +123,7 @@ optpipe::problem make_problem(const stages_type& stages, bool tight) {
 /// The ranks of one process, and what they run.
 struct pipeline {
     pipeline(stages_type& all, std::vector<streamed_loops>& devices, const optpipe::problem& p,
-             const optpipe::schedule& s)
+             const optpipe::schedule& s, const std::vector<stash_storage>& storage = {})
         : stages{all}, batches{devices.front(), text, tiny, microbatches},
           programs{*lower(p, s,
                           {.bytes_per_unit = 1.0,
@@ -132,7 +133,8 @@ struct pipeline {
                            .update = true})},
           cluster{ranks, {.patience = 20s}} {
         for (const auto& each : programs) {
-            models.push_back(std::make_unique<model_type>(devices[each.self.position()], stages, batches));
+            models.push_back(std::make_unique<model_type>(devices[each.self.position()], stages, batches, adamw_rates{},
+                                                          storage));
             models.back()->prepare(optpipe::stage{each.self.position()});
             runners.push_back(std::make_unique<optpipe::runner<cuda::executor, model_type>>(each, cluster[each.self],
                                                                                             *models.back()));
@@ -196,6 +198,60 @@ TEST_CASE("on streams the gradients are those of the whole model, bit for bit, w
         });
         CHECK(fake_cuda::alive() == fake_cuda::census{});
     }
+}
+
+TEST_CASE("with a mix of recomputations and offloads, captured or not") {
+    whole_model alone;
+    const double loss = alone.step(0);
+    fake_cuda::reset();
+    std::vector<streamed_loops> devices(ranks);
+    const auto shapes = make_device_stages(devices);
+    const std::vector<stash_storage> storage{
+        {.name = "keep"},
+        {.name = "attention", .again = recomputation::attention},
+        {.name = "attention inside", .again = recomputation::attention, .inside = true, .offloaded = 0.5},
+        {.name = "activations", .again = recomputation::feed_forward, .offloaded = 0.5},
+        {.name = "activations inside", .again = recomputation::feed_forward, .inside = true},
+        {.name = "full", .again = recomputation::full, .offloaded = 1.0},
+        {.name = "full inside", .again = recomputation::full, .inside = true}};
+    auto p = make_problem(shapes, false);
+    set_storage(p, shapes, storage, optpipe::duration{2.0});
+    const auto plain = mixed_storage::without_options(p);
+    std::size_t seed = 0;
+    const auto try_it = [&](const auto& build, bool captures) {
+        optpipe::random_numbers random{++seed};
+        auto [tight, s] = mixed_storage::make(p, *build_schedule(plain, build), random);
+        for (const auto r : p.graph.all_ranks()) // fragments and alignment
+            tight.memory_limit[r] = tight.host_memory_limit[r] = optpipe::memory_size::unlimited();
+        // Sums of weight gradients are those of the whole model where W keeps the order of microbatches.
+        auto stages = make_device_stages(devices);
+        pipeline piped{stages, devices, tight, s, storage};
+        piped.learn(false);
+        if (captures) {
+            cuda::stream origin;
+            const cuda::event begin;
+            auto graph = cuda::graph::capture(origin, [&] {
+                origin.record(begin);
+                for (const rank r : optpipe::index_range<rank>{ranks})
+                    piped.cluster[r].fork(begin);
+                piped.issue();
+                for (const rank r : optpipe::index_range<rank>{ranks})
+                    piped.cluster[r].join(origin);
+            });
+            piped.batches.load(0);
+            graph.launch(origin);
+            origin.synchronize();
+        } else {
+            CHECK(piped.step(0) == loss);
+        }
+        CHECK(gradients_of(stages) == gradients_of(alone.stages));
+    };
+    for (const bool captures : {false, true})
+        for (int i = 0; i < 3; ++i) {
+            try_it(optpipe::one_forward_one_backward, captures);
+            try_it(optpipe::zero_bubble_h1, captures);
+        }
+    CHECK(fake_cuda::alive() == fake_cuda::census{});
 }
 
 TEST_CASE("what is captured once learns step after step, as the whole model does") {

@@ -29,7 +29,7 @@ public:
         const optpipe::detail::plan_graph plan{p, s, optpipe::message_lanes::separate};
         plan_times times;
         for (const auto& node : plan.nodes())
-            if (!node.is_message()) times[plan.operation_of(node).op] = {node.start, node.end};
+            if (!node.is_message()) times[plain(plan.operation_of(node).op)] = {node.start, node.end};
         for (std::size_t i = 0; i < peaks_.size(); ++i)
             peaks_[i] = find_peak(times, mine, i == 0 ? optpipe::memory_arena::device : optpipe::memory_arena::host);
     }
@@ -37,7 +37,8 @@ public:
     peak_gate& operator=(const peak_gate&) = delete;
 
     /// Called when an operation has begun; it may end after that.
-    void pass(const operation& op) {
+    void pass(const operation& passing) {
+        const auto op = plain(passing);
         std::unique_lock lock{mutex_};
         for (auto& each : peaks_)
             std::erase(each.missing, op);
@@ -54,7 +55,7 @@ public:
         const auto now = clock::now();
         nanoseconds length{};
         for (auto& each : peaks_)
-            if (holds(each, op) && !std::exchange(each.has_copied, true)) length = now - made_;
+            if (holds(each, plain(op)) && !std::exchange(each.has_copied, true)) length = now - made_;
         copied_until_ = std::max(copied_until_, now + length);
         return length;
     }
@@ -77,7 +78,8 @@ private:
 
     static interval lifetime(const plan_times& times, const optpipe::rank_program& mine,
                              const optpipe::program_buffer& b) {
-        return {times.at(mine.instructions[b.first_use].op).start, times.at(mine.instructions[b.last_use].op).end};
+        return {times.at(plain(mine.instructions[b.first_use].op)).start,
+                times.at(plain(mine.instructions[b.last_use].op)).end};
     }
     /// The buffers that are taken at the instant when they are most.
     static peak find_peak(const plan_times& times, const optpipe::rank_program& mine, optpipe::memory_arena arena) {
@@ -105,8 +107,14 @@ private:
         }
         return found;
     }
+    /// Whatever its storage option.
+    static operation plain(operation op) {
+        op.storage = 0;
+        return op;
+    }
     /// A model without a B of its own is called with I, then with W.
     static operation as_called(operation op) {
+        op = plain(op);
         if (op.kind == optpipe::operation_kind::backward) op.kind = optpipe::operation_kind::backward_input;
         return op;
     }

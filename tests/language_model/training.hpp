@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -35,6 +36,7 @@ inline constexpr language_model::shape tiny{.hidden = 8, .heads = 2, .sequence =
 inline constexpr std::size_t layers = 16;
 
 using stages_type = std::vector<language_model::model_stage<double>>;
+using storage_options = std::vector<language_model::stash_storage>;
 inline stages_type fresh_stages(std::size_t count) {
     return language_model::make_stages<double>(tiny, layers, count, 7);
 }
@@ -87,12 +89,17 @@ private:
 /// how much of the arena it is handed.
 class scattered_model {
 public:
-    /// Every operation passes the gate, if there is one.
-    scattered_model(stages_type& stages, std::size_t microbatches, peak_gate* gate = nullptr)
-        : inner_{stages, text, tiny, microbatches}, gate_{gate} {}
+    /// Every operation passes the gate, if there is one. With storage options the model itself takes pieces.
+    scattered_model(stages_type& stages, std::size_t microbatches, peak_gate* gate = nullptr,
+                    const storage_options& storage = {})
+        : inner_{stages, text, tiny, microbatches, {}, storage}, stores_{!storage.empty()}, gate_{gate} {}
 
     template <class Lane> void forward(Lane& on, optpipe::execution::forward_task t) {
         if (gate_) gate_->pass(optpipe::forward(t.stage, t.microbatch));
+        if (stores_) {
+            note({t.kept, t.freed});
+            return inner_.forward(on, t);
+        }
         const auto kept = std::exchange(t.kept, take(t.kept, kept_));
         const auto freed = std::exchange(t.freed, take(t.freed, freed_));
         inner_.forward(on, t);
@@ -101,6 +108,10 @@ public:
     }
     template <class Lane> void backward_input(Lane& on, optpipe::execution::backward_task t) {
         if (gate_) gate_->pass(optpipe::backward_input(t.stage, t.microbatch));
+        if (stores_) {
+            note({t.kept, t.freed, t.restored_kept, t.restored_freed, t.added});
+            return inner_.backward_input(on, t);
+        }
         const auto kept = std::exchange(t.kept, take(t.kept, kept_));
         t.freed = take(t.freed, freed_);
         inner_.backward_input(on, t);
@@ -108,8 +119,23 @@ public:
     }
     template <class Lane> void backward_weight(Lane& on, optpipe::execution::weight_task t) {
         if (gate_) gate_->pass(optpipe::backward_weight(t.stage, t.microbatch));
+        if (stores_) return inner_.backward_weight(on, t);
         t.kept = take(t.kept, kept_);
         inner_.backward_weight(on, t);
+    }
+    template <class Lane> void backward(Lane& on, const optpipe::execution::backward_task& t) {
+        if (!stores_) {
+            backward_input(on, t);
+            return backward_weight(on, {.stage = t.stage, .microbatch = t.microbatch, .kept = t.kept});
+        }
+        if (gate_) gate_->pass(optpipe::backward_input(t.stage, t.microbatch));
+        note({t.kept, t.freed, t.restored_kept, t.restored_freed});
+        inner_.backward(on, t);
+    }
+    template <class Lane> void recompute(Lane& on, const optpipe::execution::recompute_task& t) {
+        if (gate_) gate_->pass(optpipe::recompute_of(t.stage, t.microbatch));
+        note({t.kept, t.freed, t.restored_kept, t.restored_freed});
+        inner_.recompute(on, t);
     }
     template <class Lane> void update(Lane& on, optpipe::stage s) { inner_.update(on, s); }
 
@@ -119,15 +145,20 @@ public:
 
 private:
     optpipe::execution::stash_part take(optpipe::execution::stash_part part, gathered_part& whole) {
-        for (const auto& piece : part) {
-            const auto begin = reinterpret_cast<std::uintptr_t>(piece.data());
-            begin_ = std::min(begin_, begin);
-            end_ = std::max(end_, begin + piece.size());
-        }
+        note({part});
         return whole.gather(part);
+    }
+    void note(std::initializer_list<optpipe::execution::stash_part> parts) {
+        for (const auto& part : parts)
+            for (const auto& piece : part) {
+                const auto begin = reinterpret_cast<std::uintptr_t>(piece.data());
+                begin_ = std::min(begin_, begin);
+                end_ = std::max(end_, begin + piece.size());
+            }
     }
 
     language_model::pipeline_model<double> inner_;
+    bool stores_;
     peak_gate* gate_;
     gathered_part kept_;
     gathered_part freed_;
@@ -153,8 +184,8 @@ inline optpipe::per_rank<optpipe::rank_program> programs_of(const optpipe::probl
 /// processes.
 struct rank_at_peak {
     rank_at_peak(const optpipe::problem& p, const optpipe::schedule& s, const optpipe::rank_program& mine,
-                 stages_type& stages)
-        : gate{p, s, mine}, model{stages, p.graph.microbatches(), &gate} {}
+                 stages_type& stages, const storage_options& storage = {})
+        : gate{p, s, mine}, model{stages, p.graph.microbatches(), &gate, storage} {}
     peak_gate gate;
     scattered_model model;
 };
@@ -177,12 +208,12 @@ inline optpipe::threads::options exact_memory(const optpipe::per_rank<optpipe::r
 }
 /// Step after step by a schedule, with the optimizer's. Returns the loss of each.
 inline std::vector<double> train(stages_type& stages, const optpipe::problem& p, const optpipe::schedule& s,
-                                 std::size_t steps) {
+                                 std::size_t steps, const storage_options& storage = {}) {
     const auto programs = programs_of(p, s, true);
     optpipe::threads::cluster cluster{p.graph.ranks(), exact_memory(programs)};
     std::vector<scattered_model> models;
     for (std::size_t r = 0; r < p.graph.ranks(); ++r)
-        models.emplace_back(stages, p.graph.microbatches());
+        models.emplace_back(stages, p.graph.microbatches(), nullptr, storage);
     optpipe::threads::run(
         programs, cluster, [&](optpipe::rank r) -> scattered_model& { return models[r.position()]; }, steps);
     std::vector<double> losses(steps);
@@ -239,12 +270,13 @@ inline std::vector<double> gradients_alone(const optpipe::schedule& s) {
     return gradients_of(stages);
 }
 /// One step by a schedule, in which every rank holds the memory of the plan's peaks at once.
-inline std::vector<double> gradients_by(const optpipe::problem& p, const optpipe::schedule& s) {
+inline std::vector<double> gradients_by(const optpipe::problem& p, const optpipe::schedule& s,
+                                        const storage_options& storage = {}) {
     auto stages = fresh_stages(p.graph.stages());
     const auto programs = programs_of(p, s);
     std::vector<std::unique_ptr<rank_at_peak>> ranks;
     for (const auto& each : programs)
-        ranks.push_back(std::make_unique<rank_at_peak>(p, s, each, stages));
+        ranks.push_back(std::make_unique<rank_at_peak>(p, s, each, stages, storage));
     auto how = exact_memory(programs);
     how.record_times = true;
     how.copies = [&](optpipe::rank r, const optpipe::task_label& what, std::size_t) {

@@ -1,10 +1,14 @@
 // A transformer that is trained by processes has the gradients, and the losses, that it has without a pipeline.
+#include "language_model/mixed_training.hpp"
 #include "language_model/training.hpp"
 #if defined(OPTPIPE_HAS_MILP)
 #include "language_model/tight_plan.hpp"
 #endif
 #include "mpi/support/world.hpp"
 #include "optpipe/execution/mpi/run.hpp"
+#include "optpipe/schedule/builders/gpipe.hpp"
+#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+#include "optpipe/schedule/builders/zero_bubble_h1.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "schedule/compiled/for_each_schedule.hpp"
 
@@ -12,6 +16,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -23,10 +28,11 @@ namespace mpi = optpipe::mpi;
 namespace {
 
 /// One step of this process's stages by a schedule, in which it holds the memory of the plan's peaks at once.
-void step(training::stages_type& stages, const optpipe::problem& p, const optpipe::schedule& s) {
+void step(training::stages_type& stages, const optpipe::problem& p, const optpipe::schedule& s,
+          const training::storage_options& storage) {
     const auto programs = training::programs_of(p, s);
     const auto& mine = programs[world::self()];
-    training::rank_at_peak self{p, s, mine, stages};
+    training::rank_at_peak self{p, s, mine, stages, storage};
     const auto copies = [&](optpipe::rank, const optpipe::task_label& what, std::size_t) {
         return self.gate.pass_copy(what.op);
     };
@@ -40,10 +46,10 @@ void step(training::stages_type& stages, const optpipe::problem& p, const optpip
 }
 
 /// Whether the gradients of this process's stages are those of the model without a pipeline, bit for bit.
-void compare(const optpipe::problem& p, const optpipe::schedule& s) {
+void compare(const optpipe::problem& p, const optpipe::schedule& s, const training::storage_options& storage = {}) {
     auto alone = training::step_alone(s);
     auto piped = training::fresh_stages(p.graph.stages());
-    step(piped, p, s);
+    step(piped, p, s, storage);
     for (const optpipe::stage at : p.graph.all_stages()) {
         if (p.rank_of(at) != world::self()) continue;
         const auto is = piped[at.position()].gradients();
@@ -127,6 +133,23 @@ TEST_CASE("in half the memory of 1F1B, with offloaded stashes") {
     const auto all = try_builders(p);
     CHECK(all.builders >= 1);
     if (world::ranks() > 2) CHECK(all.offloads > 0);
+}
+
+TEST_CASE("with a mix of recomputations and offloads") {
+    const auto& storage = training::all_storage;
+    const auto ranks = world::ranks();
+    const auto linear = training::stored_problem<optpipe::placement::linear>(ranks, 2 * ranks, storage);
+    const auto v = training::stored_problem<optpipe::placement::v>(ranks, 2 * ranks, storage);
+    for (std::uint64_t seed = 1; seed < 4; ++seed) {
+        CAPTURE(seed);
+        const auto mix = [&](const optpipe::problem& p, const auto& build) {
+            const auto [tight, s] = training::mixed_schedule(p, build, seed); // the same on all ranks
+            compare(tight, s, storage);
+        };
+        mix(linear, optpipe::one_forward_one_backward);
+        mix(linear, optpipe::zero_bubble_h1);
+        mix(v, optpipe::gpipe);
+    }
 }
 
 #if defined(OPTPIPE_HAS_MILP)

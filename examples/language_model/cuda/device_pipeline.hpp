@@ -1,6 +1,7 @@
 #pragma once
 
 #include "../stage.hpp"
+#include "../stash_storage.hpp"
 #include "device_adamw.hpp"
 #include "device_math.hpp"
 #include "device_text.hpp"
@@ -10,6 +11,7 @@
 #include <cstddef>
 #include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace language_model {
@@ -21,31 +23,58 @@ template <class Device> using device_stage = model_stage<float, device_math<Devi
 /// lie in one piece (`part_placement::contiguous`), where floats can be stored.
 template <class Device> class device_pipeline {
 public:
-    /// Borrows all three. The stages compute on `on`; every rank sees all of them, and touches its own.
+    /// Borrows all three. The stages compute on `on`; every rank sees all of them, and touches its own. `storage`: the
+    /// options that `set_storage` gave the problem.
     device_pipeline(Device& on, std::vector<device_stage<Device>>& stages, const device_text<Device>& text,
-                    const adamw_rates& rates = {})
-        : on_{&on}, stages_{&stages}, text_{&text}, rates_{rates} {}
+                    const adamw_rates& rates = {}, std::vector<stash_storage> storage = {})
+        : on_{&on}, stages_{&stages}, text_{&text}, rates_{rates}, storage_{std::move(storage)} {}
 
     /// Whether an update changes anything; if not, gradients are left as they are.
     void learn(bool yes) { learns_ = yes; }
-    /// Before the first step, so that an update allocates nothing.
+    /// Before the first step, so that none allocates anything.
     void prepare(optpipe::stage s) {
+        if (!storage_.empty()) packers_.try_emplace(s.position(), stage(s));
         optimizers_.try_emplace(s.position(), *on_, stage(s).parameters().size(), rates_);
     }
 
     template <class Lane> void forward(Lane& lane, const optpipe::execution::forward_task& t) {
         on_->use(lane.stream().native());
+        if (!storage_.empty())
+            return packers_.at(t.stage.position())
+                .forward(storage_[t.storage], (*text_)[t.microbatch.position()], floats(t.input), floats(t.output), t);
         stage(t.stage).forward((*text_)[t.microbatch.position()], floats(t.input), floats(t.kept), floats(t.freed),
                                floats(t.output));
     }
     template <class Lane> void backward_input(Lane& lane, const optpipe::execution::backward_task& t) {
         on_->use(lane.stream().native());
+        if (!storage_.empty())
+            return packers_.at(t.stage.position())
+                .backward_input(storage_[t.storage], (*text_)[t.microbatch.position()],
+                                static_cast<float>(text_->share()), floats(t.input), floats(t.output), t);
         stage(t.stage).backward_input((*text_)[t.microbatch.position()], static_cast<float>(text_->share()),
                                       floats(t.input), floats(t.kept), floats(t.freed), floats(t.output));
     }
     template <class Lane> void backward_weight(Lane& lane, const optpipe::execution::weight_task& t) {
         on_->use(lane.stream().native());
+        if (!storage_.empty())
+            return packers_.at(t.stage.position()).backward_weight((*text_)[t.microbatch.position()], t);
         stage(t.stage).backward_weight((*text_)[t.microbatch.position()], floats(t.kept));
+    }
+    /// What is recomputed inside a full backward is there for both of its halves.
+    template <class Lane> void backward(Lane& lane, const optpipe::execution::backward_task& t) {
+        if (storage_.empty()) {
+            backward_input(lane, t);
+            return backward_weight(lane, {.stage = t.stage, .microbatch = t.microbatch, .kept = t.kept});
+        }
+        on_->use(lane.stream().native());
+        packers_.at(t.stage.position())
+            .backward(storage_[t.storage], (*text_)[t.microbatch.position()], static_cast<float>(text_->share()),
+                      floats(t.input), floats(t.output), t);
+    }
+    /// Only with storage options.
+    template <class Lane> void recompute(Lane& lane, const optpipe::execution::recompute_task& t) {
+        on_->use(lane.stream().native());
+        packers_.at(t.stage.position()).recompute(storage_.at(t.storage), (*text_)[t.microbatch.position()], t);
     }
     template <class Lane> void update(Lane& lane, optpipe::stage s) {
         if (!learns_) return;
@@ -69,7 +98,9 @@ private:
     std::vector<device_stage<Device>>* stages_;
     const device_text<Device>* text_;
     adamw_rates rates_;
+    std::vector<stash_storage> storage_;
     std::map<std::size_t, device_adamw<Device>> optimizers_{};
+    std::map<std::size_t, stash_packer<device_stage<Device>>> packers_{};
     bool learns_ = true;
 };
 
