@@ -17,6 +17,7 @@
 #include "optpipe/planner/strategies/adaptive_strategy.hpp"
 #include "optpipe/planner/strategies/published_builders.hpp"
 #include "optpipe/planner/strategies/standard_strategies.hpp"
+#include "optpipe/planner/strategies/uniform_storage_strategy.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
 
 #include <oneapi/tbb/info.h>
@@ -109,6 +110,7 @@ private:
         // In problems of a million cells they take a second; half of the time is left to find a schedule.
         const auto half = state_.limits().deadline - (state_.limits().deadline - std::chrono::steady_clock::now()) / 2;
         const auto late = [&] { return std::chrono::steady_clock::now() >= half; };
+        add_uniform_storage();
         state_.try_strategy(structure,
                             [&] { state_.raise_bound(bounds_of(state_.problem(), late).best(), structure); });
         log_.add(structure, watch.seconds());
@@ -131,6 +133,14 @@ private:
             run_concurrent_portfolio(state_, strategies_, {.seed = options_.seed, .threads = threads_}, log_);
     }
 
+    /// Strategies without storage options join in. They share what they find, whoever comes first: in a deterministic
+    /// search they are left out.
+    void add_uniform_storage() {
+        const auto& p = state_.problem();
+        if (!p.has_storage_options() || options_.deterministic || !options_.time_limit) return;
+        for (auto& strategy : on_uniform_storage(p, state_.limits(), strategies_))
+            strategies_.push_back(std::move(strategy));
+    }
     /// What it keeps has no storage options.
     [[nodiscard]] bool uses_cache() const {
         return !options_.cache.empty() && !state_.problem().has_storage_options();

@@ -107,7 +107,21 @@ public:
         };
     }
 
+    /// The same strategy for problems of another kind: with another search, which calls this one. It knows storage
+    /// options, shares a thread, and has this part of the share.
+    template <class Applies, class Search>
+    [[nodiscard]] any_search_strategy adapted(Applies applies_to, Search search, double share) const {
+        auto result = *this;
+        result.knows_storage_options_ = true;
+        result.share_ *= share;
+        result.applies_to_ = std::move(applies_to);
+        result.dedicated_thread_ = {};
+        result.search_ = std::move(search);
+        return result;
+    }
+
     [[nodiscard]] const std::string& name() const { return name_; }
+    [[nodiscard]] bool knows_storage_options() const { return knows_storage_options_; }
     void operator()(search_state& state, const strategy_options& options) const { search_(state, options); }
     [[nodiscard]] bool applies_to(const problem& p) const {
         return (knows_storage_options_ || !p.has_storage_options()) && (!applies_to_ || applies_to_(p));

@@ -1,0 +1,106 @@
+#pragma once
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/validate_problem.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/planner/portfolio/search_strategy.hpp"
+#include "optpipe/schedule/construct/uniform_storage.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+/// The problems that a problem with lists of storage options becomes with one option for all microbatches
+/// (`uniform_problem`), each with a search of its own. Shared by the strategies that search them.
+class uniform_searches {
+public:
+    explicit uniform_searches(const problem& p, const search_limits& limits) {
+        for (const auto& name : common_option_names(p)) {
+            auto options = *find_common_option(p, name.view());
+            auto plain = uniform_problem(p, options);
+            if (validate(plain).empty()) searches_.emplace_back(std::move(options), std::move(plain), limits);
+        }
+    }
+
+    struct search {
+        search(storage_by_stage<dynamic> o, problem p, const search_limits& limits)
+            : options{std::move(o)}, state{std::move(p), limits} {}
+
+        storage_by_stage<dynamic> options;
+        search_state state;
+        /// The objective that was handed on last.
+        duration handed_on = duration::unlimited();
+    };
+
+    [[nodiscard]] std::deque<search>& all() { return searches_; }
+
+    /// The best half of the time, else the second, and so on; those without a schedule last.
+    [[nodiscard]] search& choose(std::uint64_t seed) {
+        std::vector<std::pair<duration, search*>> by_objective;
+        for (auto& s : searches_)
+            by_objective.emplace_back(s.state.objective(), &s);
+        std::stable_sort(by_objective.begin(), by_objective.end(),
+                         [](const auto& a, const auto& b) { return a.first < b.first; });
+        random_numbers random{seed};
+        std::size_t chosen = 0;
+        while (chosen + 1 < by_objective.size() && random.chance(50))
+            ++chosen;
+        return *by_objective[chosen].second;
+    }
+    /// Offers its incumbent to the search that it is a part of, if that is new.
+    void hand_on(search& from, search_state& to, std::string_view name) {
+        {
+            const std::scoped_lock lock{mutex_};
+            const auto objective = from.state.objective();
+            if (!(objective < from.handed_on)) return;
+            from.handed_on = objective;
+        }
+        const auto found = from.state.incumbent();
+        to.offer(with_storage(to.problem(), from.options, order_of(*found)), name);
+    }
+
+private:
+    std::deque<search> searches_{};
+    std::mutex mutex_{};
+};
+
+} // namespace detail
+
+/// Strategies that know no storage options, for a problem that has them: each searches the problems with one option for
+/// all microbatches, mostly the best of them, for schedules. What it proves there is no bound of the whole.
+[[nodiscard]] inline std::vector<any_search_strategy>
+on_uniform_storage(const problem& p, const search_limits& limits, const std::vector<any_search_strategy>& strategies) {
+    // Where microbatches differ in their storage there is more to gain.
+    constexpr double share = 0.25;
+    const auto searches = std::make_shared<detail::uniform_searches>(p, limits);
+    std::vector<any_search_strategy> adapted;
+    for (const auto& strategy : strategies) {
+        if (strategy.knows_storage_options()) continue;
+        const auto applies_to = [searches, strategy](const problem&) {
+            return std::any_of(searches->all().begin(), searches->all().end(),
+                               [&](const auto& s) { return strategy.applies_to(s.state.problem()); });
+        };
+        const auto search = [searches, strategy](search_state& state, const strategy_options& options) {
+            auto& chosen = searches->choose(options.seed + options.effort);
+            if (!strategy.applies_to(chosen.state.problem())) return;
+            search_state view{chosen.state, state.limits(), strategy.name()};
+            if (view.done()) return;
+            strategy(view, options);
+            searches->hand_on(chosen, state, strategy.name());
+        };
+        adapted.push_back(strategy.adapted(applies_to, search, share));
+    }
+    return adapted;
+}
+
+} // namespace optpipe
