@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -215,4 +216,88 @@ TEST_CASE("few states never promise too little") {
             CHECK(on_host(p, few.offloaded) <= p.host_memory_limit[r]);
         }
     }
+}
+
+namespace {
+
+/// Tries every combination of storage options, by walking through the forwards and back.
+void try_options(const optpipe::problem& p, const std::vector<stage>& stages, std::size_t at, memory_size left,
+                 memory_size on_host, memory_size peak, memory_size host_limit, memory_size& best) {
+    if (on_host > host_limit) return;
+    if (at == stages.size()) {
+        best = std::min(best, peak);
+        return;
+    }
+    const stage s = stages[at];
+    for (std::size_t i = 0; i < p.storage_options(s); ++i) {
+        const auto o = p.storage_of(s, i);
+        const auto back = o.recompute > duration{} ? p.costs[s].activation : o.held;
+        try_options(p, stages, at + 1, left + o.held - o.transfer_size, on_host + o.transfer_size,
+                    std::max({peak, left + o.held, left + back}), host_limit, best);
+    }
+}
+
+/// Up to three options per stage, of whole sizes.
+void add_options(std::mt19937& random, optpipe::problem& p) {
+    const auto between = [&](int low, int high) { return std::uniform_int_distribution<int>{low, high}(random); };
+    for (const stage s : p.graph.all_stages()) {
+        if (between(0, 4) == 0) continue;
+        auto& c = p.costs[s];
+        c.transfer = std::nullopt;
+        for (int i = between(1, 3); i > 0; --i) {
+            optpipe::storage_option o{optpipe::bounded_text<32>{"option-", i}, c.activation, {}, {}, {}, {}};
+            o.held = memory_size{static_cast<double>(between(0, static_cast<int>(c.activation.value())))};
+            if (between(0, 1) == 0) (between(0, 1) == 0 ? o.recompute : o.backward_extra) = duration{1};
+            if (between(0, 1) == 0) {
+                o.transfer = transfer_times{duration{1}, duration{1}};
+                o.transfer_size = memory_size{static_cast<double>(between(0, static_cast<int>(o.held.value())))};
+            }
+            p.storage[s].push_back(o);
+        }
+    }
+}
+
+} // namespace
+
+TEST_CASE("the best of all storage options") {
+    constexpr unsigned seed = 73;
+    random_problems problems{seed};
+    std::mt19937 random{seed};
+    int limited = 0;
+    int infeasible = 0;
+    for (int i = 0; i < 2000; ++i) {
+        INFO("seed ", seed, ", problem ", i);
+        auto p = problems.next();
+        add_options(random, p);
+        if (p.graph.stages() > 8 || !p.has_storage_options()) continue;
+        for (const rank r : p.graph.all_ranks()) {
+            std::vector<stage> stages;
+            for (const stage s : p.graph.all_stages())
+                if (p.rank_of(s) == r) stages.push_back(s);
+            auto best = memory_size::unlimited();
+            auto without_host_limit = best;
+            try_options(p, stages, 0, {}, {}, {}, p.host_memory_limit[r], best);
+            try_options(p, stages, 0, {}, {}, {}, memory_size::unlimited(), without_host_limit);
+            const auto found = least_memory(p, r);
+            CHECK(found.needed == best);
+            CHECK(found.lower_bound <= best);
+            limited += best > without_host_limit ? 1 : 0;
+            if (best.is_unlimited()) {
+                ++infeasible;
+                CHECK_FALSE(fits_one_at_a_time(p));
+                continue;
+            }
+            REQUIRE(found.options.size() == stages.size());
+            memory_size left{};
+            memory_size peak{};
+            for (std::size_t k = 0; k < stages.size(); ++k) {
+                const auto o = p.storage_of(stages[k], found.options[k]);
+                peak = std::max({peak, left + o.held, left + o.restored(p.costs[stages[k]])});
+                left += o.left_on_device();
+            }
+            CHECK(peak == best);
+        }
+    }
+    CHECK(limited > 50);
+    CHECK(infeasible > 10);
 }

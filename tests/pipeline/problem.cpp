@@ -23,7 +23,11 @@ auto unlike_the_default() {
         const double at = s.value();
         p.costs[s] = {duration{1 + at},     duration{10 + at},    duration{20 + at},
                       memory_size{30 + at}, memory_size{40 + at}, {}};
-        if (s.value() % 2 == 1) p.costs[s].transfer = transfer_times{duration{50 + at}, duration{60 + at}};
+        if (s.value() % 2 == 1)
+            p.costs[s].transfer = transfer_times{duration{50 + at}, duration{60 + at}};
+        else
+            p.storage[s].push_back({"some", memory_size{25 + at}, duration{100 + at}, {}, memory_size{20 + at},
+                                    transfer_times{duration{110 + at}, duration{120 + at}}});
     }
     optpipe::bounded_vector<duration, 9> matrix;
     for (int i = 0; i < 9; ++i)
@@ -52,6 +56,9 @@ template <class A, class B> void check_same_shape(const A& a, const B& b) {
         CAPTURE(s.value());
         CHECK(a.rank_of(s) == b.rank_of(s));
         CHECK(a.costs[s] == b.costs[s]);
+        REQUIRE(a.storage[s].size() == b.storage[s].size());
+        for (std::size_t i = 0; i < a.storage[s].size(); ++i)
+            CHECK(a.storage[s][i] == b.storage[s][i]);
     }
 }
 

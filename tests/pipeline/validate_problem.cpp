@@ -183,3 +183,78 @@ TEST_CASE("problems of static extents are validated alike") {
     REQUIRE(validate(p).size() == 2);
     CHECK(validate(p) == validate(to_problem(p)));
 }
+
+namespace {
+
+/// The valid problem, where stage 1 has two options more than a kept stash.
+optpipe::problem with_storage_options() {
+    auto p = valid_problem();
+    auto& c = p.costs[stage{1}];
+    c.transfer.reset();
+    p.storage[stage{1}].push_back(keep_stash(c));
+    p.storage[stage{1}].push_back({"ahead", memory_size{0.5}, duration{1}, {}, {}, {}});
+    p.storage[stage{1}].push_back(
+        {"half", memory_size{1}, {}, {}, memory_size{0.5}, transfer_times{duration{1}, duration{1}}});
+    return p;
+}
+template <class Change> std::string texts_with(Change change) {
+    auto p = with_storage_options();
+    change(p.storage[stage{1}][1], p.storage[stage{1}][2]);
+    return texts(p);
+}
+using option = optpipe::storage_option;
+
+} // namespace
+
+TEST_CASE("storage options that contradict") {
+    CHECK(texts(with_storage_options()) == lines({}));
+    CHECK(texts_with([](option& a, option&) { a.held = memory_size{1.5}; }) ==
+          lines({"stages[1].storage[1].held: 1.5 is above the stage's activation, 1"}));
+    CHECK(texts_with([](option&, option& b) { b.held = memory_size{0.25}; }) ==
+          lines({"stages[1].storage[2].transfer_size: 0.5 is above held, 0.25"}));
+    CHECK(texts_with([](option& a, option&) { a.backward_extra = duration{1}; }) ==
+          lines({"stages[1].storage[1].backward_extra: excludes recompute: either ahead of the backward or inside it"}));
+    CHECK(texts_with([](option&, option& b) { b.transfer.reset(); }) ==
+          lines({"stages[1].storage[2].transfer_size: needs offload and reload, the durations of the transfers"}));
+    CHECK(texts_with([](option&, option& b) { b.name = "keep"; }) ==
+          lines({"stages[1].storage[2].name: \"keep\" appears twice"}));
+    CHECK(texts_with([](option& a, option&) { a.name = ""; }) ==
+          lines({"stages[1].storage[1].name: must not be empty"}));
+    auto p = with_storage_options();
+    p.costs[stage{1}].transfer = transfer_times{duration{1}, duration{1}};
+    CHECK(texts(p) ==
+          lines({"stages[1].storage: excludes offload and reload of the stage, which are short for two options"}));
+}
+
+TEST_CASE("numbers of storage options are finite and not negative") {
+    CHECK(texts_with([](option& a, option&) { a.held = memory_size{-1}; }) ==
+          lines({"stages[1].storage[1].held: must not be negative, is -1"}));
+    CHECK(texts_with([](option& a, option&) { a.recompute = duration{-1}; }) ==
+          lines({"stages[1].storage[1].recompute: must not be negative, is -1"}));
+    CHECK(texts_with([](option&, option& b) { b.backward_extra = duration{infinity}; }) ==
+          lines({"stages[1].storage[2].backward_extra: is not a finite number"}));
+    CHECK(texts_with([](option&, option& b) { b.transfer_size = memory_size{-1}; }) ==
+          lines({"stages[1].storage[2].transfer_size: must not be negative, is -1"}));
+    CHECK(texts_with([](option&, option& b) { b.transfer->reload = duration{not_a_number}; }) ==
+          lines({"stages[1].storage[2].reload: is not a finite number"}));
+    CHECK(texts_with([](option&, option& b) { b.transfer->offload = duration{-2}; }) ==
+          lines({"stages[1].storage[2].offload: must not be negative, is -2"}));
+}
+
+TEST_CASE("a limit below what the most frugal storage options need") {
+    auto p = with_storage_options();
+    p.memory_limit[rank{1}] = memory_size{0.9};
+    CHECK(texts(p) == lines({"memory_limit[1]: 0.9 is below 1, what a single microbatch needs on rank 1"}));
+    p.storage[stage{1}][1].recompute = duration{};
+    CHECK(texts(p) == lines({}));
+    p.memory_limit[rank{1}] = memory_size{0.4};
+    CHECK(texts(p) == lines({"memory_limit[1]: 0.4 is below 0.5, what a single microbatch needs on rank 1"}));
+}
+
+TEST_CASE("a stage has so many storage options and no more") {
+    auto p = with_storage_options();
+    while (p.storage[stage{1}].size() <= optpipe::most_storage_options)
+        p.storage[stage{1}].push_back(
+            {optpipe::bounded_text<32>{"option-", p.storage[stage{1}].size()}, memory_size{1}, {}, {}, {}, {}});
+    CHECK(texts(p) == lines({"stages[1].storage: holds 33 options, at most 32 are possible"}));
+}

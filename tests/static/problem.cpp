@@ -4,6 +4,10 @@
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/pipeline/paths.hpp"
+#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+#include "optpipe/schedule/construct/uniform_storage.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 
 #include <cstdint>
 #include <string>
@@ -93,5 +97,36 @@ static_assert(optpipe::transfer_rules<4>(4).link[rank{3}] == 3);
 // Times between ranks: none on the same rank.
 constexpr optpipe::hop_times<2> uniform{3_ms};
 static_assert(uniform(rank{0}, rank{1}) == 3_ms && uniform(rank{1}, rank{1}) == 0_ms && uniform.is_uniform());
+
+// Storage options: in a constant, too.
+constexpr auto with_storage_options() {
+    auto p = make_problem(graph<2, 2>{}, optpipe::uniform_memory{stage_costs{2_ms, 3_ms, 1_ms, 4_gb, 1_gb, {}}}, 5_gb);
+    for (auto& list : p.storage) {
+        list.push_back(keep_stash(p.costs[stage{0}]));
+        list.push_back({"full", 1_gb, 2_ms, {}, {}, {}});
+        list.push_back({"half", 4_gb, {}, {}, 2_gb, transfer_times{5_ms, 6_ms}});
+    }
+    return p;
+}
+constexpr auto stored = with_storage_options();
+static_assert(stored.has_storage_options() && !problem.has_storage_options());
+static_assert(stored.storage_options(stage{1}) == 3 && problem.storage_options(stage{1}) == 2);
+static_assert(stored.storage_of(stage{0}, 1).name == "full" && problem.storage_of(stage{0}, 1).name == "offload");
+static_assert(stored.storage_of(stage{0}, 1).recomputes() && !stored.storage_of(stage{0}, 1).offloads());
+static_assert(stored.storage_of(stage{0}, 1).restored(stored.costs[stage{0}]) == 4_gb);
+static_assert(stored.storage_of(stage{0}, 2).left_on_device() == 2_gb);
+static_assert(stored.longest_storage(stage{0}) == 11_ms && problem.longest_storage(stage{0}) == 11_ms);
+static_assert(least_memory(stored, rank{0}).needed == 4_gb && fits_one_at_a_time(stored));
+
+constexpr auto as_full = *find_common_option(stored, "full");
+constexpr auto classic = uniform_problem(stored, as_full);
+static_assert(!classic.has_storage_options() && classic.costs[stage{1}].backward_input == 5_ms);
+static_assert(classic.costs[stage{1}].activation == 1_gb && classic.memory_limit[rank{0}] == 2_gb);
+constexpr auto recomputed =
+    *simulate(stored, with_storage(stored, as_full, optpipe::one_forward_one_backward(classic.graph)));
+static_assert(recomputed.operations.size() == 12 && is_valid(stored, recomputed));
+static_assert(measure(stored, recomputed).recomputes == 4);
+constexpr auto untranslated = *simulate(classic, optpipe::one_forward_one_backward(classic.graph));
+static_assert(is_valid(classic, untranslated) && !is_valid(stored, untranslated));
 
 } // namespace

@@ -85,6 +85,8 @@ inline storage_option read_storage_option(const fields& at, const stage_costs& c
     option.backward_extra = duration{at.number_or("backward_extra", 0.0)};
     option.transfer_size = memory_size{at.number_or("transfer_size", 0.0)};
     option.transfer = read_transfer_times(at, found);
+    const auto is_given = [&](const char* time) { return at.find(time) && !at.find(time)->is_null(); };
+    if (!option.transfer && (is_given("offload") || is_given("reload"))) option.transfer_size = {}; // refused already
     return option;
 }
 
@@ -97,9 +99,8 @@ inline void read_storage(const fields& at, stage_costs& costs, storage_list<fals
     if (list->size() > most_storage_options)
         return found.add(at.place("storage"), "holds " + std::to_string(list->size()) + " options, at most " +
                                                   std::to_string(most_storage_options) + " are possible");
-    for (const char* name : {"offload", "reload"})
-        if (at.find(name) && !at.find(name)->is_null())
-            found.add(at.place(name), "excludes storage: both say how the stage can be offloaded");
+    if (costs.transfer)
+        found.add(at.place("storage"), "excludes offload and reload of the stage, which are short for two options");
     for (std::size_t i = 0; i < list->size(); ++i) {
         const auto place = element_of(at.place("storage"), i);
         if (!(*list)[i].is_object())

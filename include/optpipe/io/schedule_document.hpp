@@ -74,12 +74,24 @@ inline void name_storage(const problem& p, const schedule_document& document, sc
     return result;
 }
 
-/// Storage options that a document names and its problem doesn't have.
+/// Storage options that a document names and its problem doesn't have; and on stages without a list, where transfers
+/// alone say what is offloaded, those that the transfers contradict.
 [[nodiscard]] inline std::vector<violation> storage_violations(const problem& p, const schedule_document& document) {
     std::vector<violation> found;
+    const cell_numbering cell{p.graph};
+    std::vector<unsigned char> offloaded(cell.size(), 0);
+    const auto is_known = [&](const operation& op) {
+        return op.stage.position() < p.graph.stages() && op.microbatch.position() < p.graph.microbatches();
+    };
+    for (const auto& timed : document.operations)
+        if (timed.op.kind == operation_kind::offload && is_known(timed.op)) offloaded[cell(timed.op)] = 1;
     for (const auto& [op, name] : document.storage) {
-        if (op.stage.position() >= p.graph.stages() || detail::option_named(p, op.stage, name)) continue;
-        found.push_back({to_string(op), "its stage has no storage option \"" + printable(name, 60) + "\""});
+        if (!is_known(op)) continue;
+        if (!detail::option_named(p, op.stage, name))
+            found.push_back({to_string(op), "its stage has no storage option \"" + printable(name, 60) + "\""});
+        else if (p.storage[op.stage].empty() && (name == "offload") != (offloaded[cell(op)] != 0))
+            found.push_back({to_string(op), "is " + name + " by its storage option, but has " +
+                                                (offloaded[cell(op)] ? "an" : "no") + " OFFLOAD"});
     }
     return found;
 }

@@ -65,7 +65,7 @@ void validate_storage(const basic_problem<Graph>& p, stage s, std::vector<violat
         const auto& option = list[i];
         const auto field = [&](const char* name) { return place(at_stage.c_str(), i, name); };
         const auto at_most = [&](const char* name, memory_size value, memory_size most, const char* of) {
-            if (value > most)
+            if (value > most && most >= memory_size{})
                 found.push_back({field(name), format_number(value) + " is above " + of + ", " + format_number(most)});
         };
         if (option.name.empty()) found.push_back({field("name"), "must not be empty"});

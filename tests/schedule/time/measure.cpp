@@ -22,6 +22,7 @@ using optpipe::memory_kind;
 using optpipe::memory_size;
 using optpipe::objective_kind;
 using optpipe::rank;
+using optpipe::stage;
 using optpipe::transfer_times;
 using oracle::spelled_schedule;
 using namespace optpipe::literals;
@@ -150,4 +151,24 @@ TEST_CASE("an independent reading of the measures agrees") {
             CHECK(m.peak_host_memory[r].value() == doctest::Approx(expected.peak_host_memory[r.position()]));
         }
     }
+}
+
+TEST_CASE("recomputation is work, and its share is that of the rank that spends most on it") {
+    auto p = linear(2, 1);
+    for (const stage s : p.graph.all_stages()) {
+        p.storage[s].push_back(keep_stash(p.costs[s]));
+        p.storage[s].push_back({"ahead", 0.25_gb, 2_ms, {}, {}, {}});
+        p.storage[s].push_back({"inside", 0.25_gb, {}, 1_ms, {}, {}});
+    }
+    const auto ahead = measure(p, spelled_schedule(p, "0F0:1@0 1F0@1 1B0@2 0RECOMPUTE0:1@1 0B0:1@4"));
+    CHECK(ahead.objective == 6_ms);
+    CHECK(ahead.busy[rank{0}] == 5_ms);
+    CHECK(ahead.recompute_rate == doctest::Approx(2.0 / 5.0));
+    CHECK(ahead.bubble_rate == doctest::Approx(1.0 / 6.0));
+    CHECK(ahead.recomputes == 1);
+    const auto inside = measure(p, spelled_schedule(p, "0F0@0 1F0:2@1 1I0:2@2 1W0:2@4 0B0@4"));
+    CHECK(inside.recompute_rate == doctest::Approx(1.0 / 4.0));
+    CHECK(inside.busy[rank{1}] == 4_ms);
+    CHECK(inside.recomputes == 1);
+    CHECK(measure(p, spelled_schedule(p, "0F0@0 1F0@1 1B0@2 0B0@4")).recompute_rate == 0.0);
 }

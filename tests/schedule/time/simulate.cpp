@@ -324,3 +324,58 @@ TEST_CASE("putting off the warm-up keeps a schedule valid and no rank engaged fo
     }
     CHECK(shorter > 50);
 }
+
+namespace {
+
+/// Options 0 to 3: kept, recomputed ahead, inside, and a transfer of half with recomputation.
+optpipe::problem with_storage_options(std::size_t ranks, std::size_t microbatches) {
+    auto p = linear(ranks, microbatches);
+    for (const stage s : p.graph.all_stages()) {
+        p.storage[s].push_back(keep_stash(p.costs[s]));
+        p.storage[s].push_back({"ahead", 0.25_gb, 2_ms, {}, {}, {}});
+        p.storage[s].push_back({"inside", 0.25_gb, {}, 2_ms, {}, {}});
+        p.storage[s].push_back({"both", 0.5_gb, 1_ms, {}, 0.25_gb, transfer_times{1_ms, 1_ms}});
+    }
+    return p;
+}
+
+} // namespace
+
+TEST_CASE("recomputation runs while the gradient is on its way, if it is ahead") {
+    const auto p = with_storage_options(2, 1);
+    CHECK(times(p, "0F0:1 0RECOMPUTE0:1 1F0 1B0 0B0:1") == "0F0:1@0 0RECOMPUTE0:1@1 1F0@1 1B0@2 0B0:1@4");
+    CHECK(times(p, "0F0:2 1F0 1B0 0I0:2 0W0:2") == "0F0:2@0 1F0@1 1B0@2 0I0:2@4 0W0:2@7");
+    CHECK(times(p, "0F0:3 0OFFLOAD0:3 0RELOAD0:3 0RECOMPUTE0:3 1F0 1B0 0B0:3") ==
+          "0F0:3@0 0OFFLOAD0:3@1 1F0@1 0RELOAD0:3@2 1B0@2 0RECOMPUTE0:3@3 0B0:3@4");
+}
+
+TEST_CASE("recomputation waits for memory") {
+    auto p = with_storage_options(1, 2);
+    p.memory_limit[rank{0}] = 1.25_gb;
+    CHECK(times(p, "0F0:1 0F1 0B1 0RECOMPUTE0:1 0B0:1") == "0F0:1@0 0F1@1 0B1@2 0RECOMPUTE0:1@4 0B0:1@6");
+    CHECK(times(p, "0F0:1 0F1 0RECOMPUTE0:1 0B1 0B0:1") == "rank 0 needs 2 of memory, its limit is 1.25");
+}
+
+TEST_CASE("an order that doesn't follow its storage options is refused, with the place") {
+    const auto p = with_storage_options(1, 1);
+    const auto refusal_of = [&](const std::string& order) {
+        const auto timed = simulate(p, spelled_order(p, order));
+        REQUIRE_FALSE(timed.has_value());
+        CHECK(timed.why().reason == refusal_reason::not_executable);
+        return std::to_string(timed.why().position) + " " + std::string{timed.why().sentence};
+    };
+    const std::string unknown = ": no such stage or microbatch, or not with its storage option";
+    CHECK(refusal_of("0F0:1 0B0:1") == "1 0B0 (rank 0) comes before 0RECOMPUTE0 (rank 0), which it waits for");
+    CHECK(refusal_of("0F0:3 0RECOMPUTE0:3 0B0:3") ==
+          "1 0RECOMPUTE0 (rank 0) comes before 0RELOAD0 (rank 0), which it waits for");
+    CHECK(refusal_of("0RECOMPUTE0:1") == "0 0RECOMPUTE0 (rank 0) comes before 0F0 (rank 0), which it waits for");
+    CHECK(refusal_of("0F0:1 0B0") == "1 0B0 (rank 0) has another storage option than its forward");
+    CHECK(refusal_of("0F0 0RECOMPUTE0 0B0") == "1 the problem has no 0RECOMPUTE0" + unknown);
+    CHECK(refusal_of("0F0:2 0OFFLOAD0:2") == "1 the problem has no 0OFFLOAD0" + unknown);
+    CHECK(refusal_of("0F0:4") == "0 the problem has no 0F0" + unknown);
+    CHECK(refusal_of("0F0:1 0RECOMPUTE0:1 0RECOMPUTE0:1") == "2 0RECOMPUTE0 (rank 0) appears twice");
+    CHECK(refusal_of("0F0:1") ==
+          "1 2 operations are missing, as 0RECOMPUTE0 on rank 0, though what it waits for is there: 0F0");
+    CHECK(refusal_of("0F0:3") ==
+          "1 4 operations are missing, as 0OFFLOAD0 on rank 0, though what it waits for is there: 0F0");
+}

@@ -14,6 +14,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -406,4 +407,95 @@ TEST_CASE("of schedules broken at random, an independent checker refuses the sam
     }
     CHECK(refused > 1000);
     CHECK(accepted > 100);
+}
+
+namespace {
+
+/// Options 0 to 4: kept, recomputed ahead, inside, offloaded by half, and all of it at once.
+optpipe::problem with_storage_options(std::size_t ranks, std::size_t microbatches) {
+    auto p = linear(ranks, microbatches);
+    for (const stage s : p.graph.all_stages()) {
+        p.costs[s].transfer = std::nullopt;
+        p.storage[s].push_back(keep_stash(p.costs[s]));
+        p.storage[s].push_back({"ahead", 0.25_gb, 1_ms, {}, {}, {}});
+        p.storage[s].push_back({"inside", 0.25_gb, {}, 2_ms, {}, {}});
+        p.storage[s].push_back({"half", 1_gb, {}, {}, 0.5_gb, transfer_times{2_ms, 2_ms}});
+        p.storage[s].push_back({"both", 0.5_gb, 1_ms, {}, 0.25_gb, transfer_times{2_ms, 2_ms}});
+    }
+    return p;
+}
+
+} // namespace
+
+TEST_CASE("each storage option has its own operations and times") {
+    const auto p = with_storage_options(1, 1);
+    finds_nothing(p, "0F0:1@0 0RECOMPUTE0:1@1 0I0:1@2 0W0:1@3");
+    finds_nothing(p, "0F0:2@0 0I0:2@1 0W0:2@4");
+    finds_nothing(p, "0F0:3@0 0OFFLOAD0:3@1 0RELOAD0:3@3 0B0:3@5");
+    finds_nothing(p, "0F0:4@0 0OFFLOAD0:4@1 0RELOAD0:4@3 0RECOMPUTE0:4@5 0B0:4@6");
+}
+
+TEST_CASE("what its storage option asks for is there, and nothing else") {
+    const auto p = with_storage_options(1, 1);
+    finds(p, "0F0:1@0 0B0:1@1", {"rank 0", "0RECOMPUTE0 is missing: its storage option asks for it"});
+    finds(p, "0F0:4@0 0OFFLOAD0:4@1 0RELOAD0:4@3 0B0:4@6", {"0RECOMPUTE0 is missing"});
+    auto found = all_of(validate(p, spelled_schedule(p, "0F0:3@0 0B0:3@1")));
+    CHECK(found == "rank 0: 0OFFLOAD0 is missing: its storage option asks for it\n"
+                   "rank 0: 0RELOAD0 is missing: its storage option asks for it\n");
+    auto s = spelled_schedule(p, "0F0@0 0B0@3");
+    s.operations.push_back({spelled("0RECOMPUTE0"), 1_ms, 2_ms});
+    finds(p, s, {"0RECOMPUTE0: its storage option has no recomputation"});
+    s = spelled_schedule(p, "0F0@0 0B0@9");
+    s.operations.push_back({spelled("0OFFLOAD0"), 1_ms, 3_ms});
+    s.operations.push_back({spelled("0RELOAD0"), 3_ms, 5_ms});
+    CHECK(validate(p, s).size() == 2);
+    CHECK_FALSE(oracle::judge(p, s).valid());
+    s = spelled_schedule(linear(1, 1), "0F0@0 0B0@3");
+    s.operations.push_back({spelled("0RECOMPUTE0"), 1_ms, 2_ms});
+    finds(linear(1, 1), s, {"0RECOMPUTE0: its storage option has no recomputation"});
+}
+
+TEST_CASE("one (stage, microbatch) has one storage option") {
+    const auto p = with_storage_options(1, 1);
+    finds(p, "0F0:2@0 0I0:2@1 0W0@4", {"0W0 has another storage option than 0F0"});
+    auto s = spelled_schedule(p, "0F0@0 0B0@1");
+    for (auto& timed : s.operations)
+        timed.op.storage = 5;
+    const auto found = validate(p, s);
+    REQUIRE(found.size() == 2);
+    CHECK(contains(found[0].text(), "0F0: its stage has no such storage option"));
+}
+
+TEST_CASE("recomputation comes after the forward and the reload, before the gradient, alone on its rank") {
+    const auto p = with_storage_options(1, 2);
+    const std::string rest = " 0F1@20 0B1@21";
+    finds(p, "0F0:1@1 0RECOMPUTE0:1@0 0B0:1@3" + rest, {"0RECOMPUTE0 starts at 0, before 0F0's end 2"});
+    finds(p, "0F0:1@0 0B0:1@1 0RECOMPUTE0:1@3" + rest, {"0B0 starts at 1, before 0RECOMPUTE0's end 4"});
+    finds(p, "0F0:4@0 0OFFLOAD0:4@1 0RELOAD0:4@3 0RECOMPUTE0:4@4 0B0:4@9" + rest,
+          {"0RECOMPUTE0 starts at 4, before 0RELOAD0's end 5"});
+    finds(p, "0F0:1@0 0RECOMPUTE0:1@1 0F1@1.5 0B0:1@3 0B1@5", {"0F1 starts at 1.5 while 0RECOMPUTE0 runs until 2"});
+}
+
+TEST_CASE("memory as the storage options say") {
+    auto p = with_storage_options(1, 2);
+    const std::string ahead = "0F0:1@0 0F1:1@1 0RECOMPUTE0:1@2 0I0:1@3 0W0:1@4 0RECOMPUTE1:1@5 0I1:1@6 0W1:1@7";
+    p.memory_limit[rank{0}] = 1.25_gb;
+    finds_nothing(p, ahead);
+    p.memory_limit[rank{0}] = 1.2_gb;
+    finds(p, ahead, {"rank 0", "holds 1.25 when 0RECOMPUTE0 starts at 2"});
+    // W needs more than a gradient with piecewise recomputation holds: added when I starts.
+    const std::string inside = "0F0:2@0 0F1:2@1 0I0:2@2 0W0:2@5 0B1:2@6";
+    p.memory_limit[rank{0}] = 0.75_gb;
+    finds_nothing(p, inside);
+    p.memory_limit[rank{0}] = 0.7_gb;
+    finds(p, inside, {"holds 0.75 when 0I0 starts at 2"});
+    const std::string half = "0F0:3@0 0OFFLOAD0:3@1 0F1@3 0B1@4 0RELOAD0:3@6 0B0:3@8";
+    p.memory_limit[rank{0}] = 1.5_gb;
+    p.host_memory_limit[rank{0}] = 0.5_gb;
+    finds_nothing(p, half);
+    p.memory_limit[rank{0}] = 1.4_gb;
+    finds(p, half, {"holds 1.5 when 0F1 starts at 3"});
+    p.memory_limit[rank{0}] = 1.5_gb;
+    p.host_memory_limit[rank{0}] = 0.4_gb;
+    finds(p, half, {"keeps 0.5 on the host"});
 }

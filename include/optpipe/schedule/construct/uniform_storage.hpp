@@ -155,7 +155,8 @@ template <pipeline_graph Graph>
         const auto only = p.storage_of(s, options[s]);
         forced.storage[s].clear();
         forced.storage[s].push_back(only);
-        forced.costs[s].transfer = std::nullopt;
+        // Not reset(): what it leaves can't be copied in a constant expression with clang 14.
+        forced.costs[s].transfer = std::optional<transfer_times>{};
     }
     return forced;
 }

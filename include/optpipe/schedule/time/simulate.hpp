@@ -87,7 +87,7 @@ template <pipeline_graph Graph> class placer {
 public:
     constexpr explicit placer(const basic_problem<Graph>& p, tolerance t = {})
         : problem_{&p}, number_{p.graph}, ends_(number_.size(), duration::unlimited()), cell_{p.graph},
-          storage_(p.has_storage_options() ? cell_.size() : 0), compute_free_(p.graph.ranks()),
+          storage_(p.has_storage_options() ? cell_.size() : 0, storage_index{}), compute_free_(p.graph.ranks()),
           engine_free_(2 * p.graph.ranks()), link_free_(2 * p.graph.ranks()) {
         const auto slack = t.at(p.memory_scale());
         for (const rank r : p.graph.all_ranks()) {
