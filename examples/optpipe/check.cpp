@@ -1,7 +1,9 @@
 #include "commands.hpp"
 #include "files.hpp"
+#include "plan_json.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/io/escape.hpp>
+#include <optpipe/io/text_storage.hpp>
 #include <optpipe/schedule/time/measure.hpp>
 #include <optpipe/schedule/time/validate.hpp>
 
@@ -19,6 +21,9 @@ using nlohmann::ordered_json;
 std::vector<optpipe::violation> violations_of(const optpipe::problem& p, const optpipe::schedule_document& document) {
     const auto timed = optpipe::to_schedule(p, document);
     auto found = document.unreadable;
+    for (auto& v : optpipe::storage_violations(p, document))
+        found.push_back(std::move(v));
+    if (found.size() > document.unreadable.size()) return found; // all else depends on it
     for (auto& v : optpipe::validate(p, timed))
         found.push_back(std::move(v));
     // What a file claims is only compared with operations that make sense.
@@ -43,7 +48,9 @@ void print_measures(const optpipe::problem& p, const optpipe::measures& m) {
               << " peak_memory=[";
     for (const auto r : p.graph.all_ranks())
         std::cout << (r.value() == 0 ? "" : ", ") << optpipe::format_number(m.peak_memory[r]);
-    std::cout << "]\n";
+    std::cout << "]";
+    if (p.has_storage_options()) std::cout << " recompute_rate=" << optpipe::format_number(m.recompute_rate, 4);
+    std::cout << '\n';
 }
 
 /// Text of a file may be broken UTF-8, which JSON can't hold.
@@ -64,6 +71,7 @@ void add_measures(ordered_json& result, const optpipe::problem& p, const optpipe
     result["objective"] = m.objective.value();
     result["bubble_rate"] = m.bubble_rate;
     result["offloads"] = m.offloads;
+    if (p.has_storage_options()) result["recompute_rate"] = m.recompute_rate;
     for (const auto peak : m.peak_memory)
         result["peak_memory"].push_back(peak.value());
 }
@@ -80,8 +88,13 @@ int check(const check_options& options) {
     const auto violations = violations_of(p, document);
     auto result = to_json(p, violations);
     if (violations.empty()) {
-        const auto m = optpipe::measure(p, optpipe::to_schedule(p, document));
+        const auto timed = optpipe::to_schedule(p, document);
+        const auto m = optpipe::measure(p, timed);
         options.json ? add_measures(result, p, m) : print_measures(p, m);
+        if (options.json)
+            add_storage_uses(result, p, timed);
+        else
+            optpipe::write_storage_uses(std::cout, p, timed);
     } else if (!options.json) {
         print_violations(violations);
     }

@@ -27,6 +27,7 @@ nlohmann::ordered_json to_json(const optpipe::comparison_row& row) {
     entry["span"] = m.span.value();
     entry["bubble_rate"] = m.bubble_rate;
     entry["offloads"] = m.offloads;
+    entry["recompute_rate"] = m.recompute_rate;
     for (const auto peak : m.peak_memory)
         entry["peak_memory"].push_back(peak.value());
     return entry;

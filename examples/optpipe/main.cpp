@@ -40,9 +40,9 @@ std::string share(const std::string& text) {
 void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& chosen) {
     auto* command =
         app.add_subcommand("plan", "Find the schedule that trains a step fastest within each device's memory");
-    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1)")->required();
+    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
     command->add_option("--method", o.method,
-                        "best (default), or one of: " + program::method_names() + "; parameters as in gis:g=3");
+                        "best (default), or one of: " + program::method_names() + "; parameters as in gis:g=3, a storage option as in 1f1b:storage=full");
     command
         ->add_option("--time-limit", o.time_limit,
                      "Search until the proof or for this many seconds (default: a fixed effort, about a second's)")
@@ -64,7 +64,7 @@ void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& cho
     command->add_option("--cache", o.cache, "Keep plans in this folder, and begin with what is there");
     command->add_flag("--progress", o.progress,
                       "Show incumbent, bound and gap on standard error although it isn't a terminal");
-    command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1)");
+    command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1, or /2 with storage options)");
     command->add_option("--svg", o.svg, "Write a picture of it");
     command->add_option("--trace", o.trace, "Write a Chrome trace of it, for Perfetto");
     command->add_flag("--json", o.json, "Print the result as JSON, in place of the text");
@@ -74,7 +74,7 @@ void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& cho
 
 void add_compare(CLI::App& app, program::compare_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand("compare", "Plan with every method that applies and list what each reaches");
-    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1)")->required();
+    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
     command->add_option("--json", o.json, "Write the table as JSON");
     command->callback([&] { chosen = [&] { return program::compare(o); }; });
 }
@@ -82,8 +82,8 @@ void add_compare(CLI::App& app, program::compare_options& o, std::function<int()
 void add_check(CLI::App& app, program::check_options& o, std::function<int()>& chosen) {
     auto* command =
         app.add_subcommand("check", "Say whether a schedule is valid, and if not, all that is wrong with it");
-    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1)")->required();
-    command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1)")->required();
+    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
+    command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1 or /2)")->required();
     command->add_flag("--json", o.json, "Print the result as JSON, in place of the text");
     command->callback([&] { chosen = [&] { return program::check(o); }; });
 }
@@ -91,8 +91,8 @@ void add_check(CLI::App& app, program::check_options& o, std::function<int()>& c
 void add_run(CLI::App& app, program::run_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand(
         "run", "Run a schedule on threads, with operations that take as long as planned, and measure it");
-    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1)")->required();
-    command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1)")->required();
+    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
+    command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1 or /2)")->required();
     command->add_option("--steps", o.steps, "Training steps; what is shown is the one in the middle")
         ->check(CLI::Range(1, 1000000))
         ->capture_default_str();
@@ -102,7 +102,7 @@ void add_run(CLI::App& app, program::run_options& o, std::function<int()>& chose
                      "or half a millisecond per operation)")
         ->check(not_negative);
     command->add_flag("--progress", o.progress, "Say on standard error how long each step took");
-    command->add_option("--out", o.out, "Write what was measured (optpipe.schedule/1)");
+    command->add_option("--out", o.out, "Write what was measured (optpipe.schedule/1 or /2)");
     command->add_option("--svg", o.svg, "Write a picture of plan and measurement");
     command->add_option("--trace", o.trace, "Write a Chrome trace of both, for Perfetto");
     command->add_flag("--quiet", o.quiet, "Print nothing but errors");
@@ -112,10 +112,10 @@ void add_run(CLI::App& app, program::run_options& o, std::function<int()>& chose
 void add_draw(CLI::App& app, program::draw_options& o, std::function<int()>& chosen) {
     auto* command =
         app.add_subcommand("draw", "Draw a schedule, or a measurement over it; as text where no file is asked for");
-    command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1)")->required();
+    command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1 or /2)")->required();
     command->add_option("--problem", o.problem, "The problem that it is for")->required();
     command->add_option("--measured", o.measured,
-                        "What was measured of it (optpipe.schedule/1): draw both, and print them and how they differ");
+                        "What was measured of it (optpipe.schedule/1 or /2): draw both, and print them and how they differ");
     command->add_option("--svg", o.svg, "Where the picture goes");
     command->add_option("--trace", o.trace, "Where a Chrome trace goes, for Perfetto");
     command->add_option("--ranks", o.ranks, "Draw these ranks alone: one, or the first and the last as in 2-5");
@@ -144,7 +144,7 @@ void add_solve(CLI::App& app, program::solve_options& o, std::function<int()>& c
 
 void add_export_mps(CLI::App& app, program::export_mps_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand("export-mps", "Write a problem as a mixed-integer linear model, for any solver");
-    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1)")->required();
+    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
     command->add_option("--out", o.out, "Where the model goes (MPS; compressed if the name ends in .gz)")->required();
     command
         ->add_option("--horizon", o.horizon,
@@ -161,12 +161,12 @@ void add_export_mps(CLI::App& app, program::export_mps_options& o, std::function
 void add_import_solution(CLI::App& app, program::import_solution_options& o, std::function<int()>& chosen) {
     auto* command =
         app.add_subcommand("import-solution", "Turn a solver's solution of an exported model into a schedule");
-    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1)")->required();
+    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
     command
         ->add_option("SOLUTION", o.solution,
                      "Solution file of HiGHS, CBC, GLPK (glpsol --write), SCIP, or optpipe solve --out")
         ->required();
-    command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1)")->required();
+    command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1, or /2 with storage options)")->required();
     command->callback([&] { chosen = [&] { return program::import_solution(o); }; });
 }
 #endif

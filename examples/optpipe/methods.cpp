@@ -1,33 +1,112 @@
 #include "methods.hpp"
 
 #include "commands.hpp"
+#include <optpipe/core/error.hpp>
+#include <optpipe/io/escape.hpp>
 #include <optpipe/io/text.hpp>
 #include <optpipe/schedule.hpp>
 #include <optpipe/schedule/builders/builder_parameters.hpp>
+#include <optpipe/schedule/builders/uniform_storage.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <optional>
+#include <stop_token>
 #include <string>
+#include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace program {
 namespace {
 
+using clock = std::chrono::steady_clock;
+
+/// The constructive planner, which searches for so many seconds, or until it is told to stop.
+struct stoppable_adaptive {
+    static constexpr std::string_view name = optpipe::adaptive.name;
+    optpipe::adaptive_builder<> build{};
+    std::optional<double> time_limit{};
+    std::stop_token stop{};
+
+    optpipe::outcome<optpipe::order> operator()(const optpipe::problem& p) const {
+        const auto start = clock::now();
+        return build(p, [&] {
+            const std::chrono::duration<double> elapsed = clock::now() - start;
+            return stop.stop_requested() || (time_limit && elapsed.count() >= *time_limit);
+        });
+    }
+};
+
+/// The settings of a method, as "g=3,storage=full", without `storage`, and that.
+struct method_settings {
+    std::optional<std::string> parameters{};
+    std::optional<std::string> storage{};
+};
+method_settings parsed(const std::optional<std::string>& text) {
+    constexpr std::string_view storage = "storage=";
+    method_settings result;
+    if (!text) return result;
+    std::string_view rest{*text};
+    for (;;) {
+        const auto comma = rest.find(',');
+        const auto one = rest.substr(0, comma);
+        if (one.starts_with(storage))
+            result.storage = one.substr(storage.size());
+        else if (result.parameters)
+            *result.parameters += "," + std::string{one};
+        else
+            result.parameters = one;
+        if (comma == std::string_view::npos) return result;
+        rest.remove_prefix(comma + 1);
+    }
+}
+
+/// Throws where a stage doesn't have the option.
+optpipe::storage_by_stage<optpipe::dynamic> options_named(const optpipe::problem& p, std::string_view method,
+                                                          const std::string& name) {
+    if (const auto found = optpipe::find_common_option(p, name)) return *found;
+    std::string known;
+    for (const auto& other : optpipe::common_option_names(p))
+        known += (known.empty() ? "" : ", ") + std::string{other.view()};
+    throw optpipe::input_error{"method " + std::string{method},
+                               {{"storage", "every stage must have \"" + optpipe::printable(name, 60) +
+                                                "\"; all stages have " + (known.empty() ? "none in common" : known)}}};
+}
+
+/// Of a problem with lists of storage options: with the one that is asked for, or with that which is best.
+template <class Builder>
+attempt run(const optpipe::problem& p, const Builder& builder, const std::optional<std::string>& storage) {
+    const std::string name{Builder::name};
+    const std::string with = name + ":storage=";
+    if (storage) {
+        const auto options = options_named(p, name, *storage);
+        return {with + *storage, optpipe::build_uniform_schedule(p, builder, options), 0.0};
+    }
+    if (!p.has_storage_options()) return {name, optpipe::build_schedule(p, builder), 0.0};
+    auto best = optpipe::build_best_uniform_schedule(p, builder);
+    return {best.result ? with + std::string{best.option.view()} : name, std::move(best.result), 0.0};
+}
+
 template <class Builder> attempt run(const optpipe::problem& p, Builder builder, const method_options& options) {
-    if (options.settings) optpipe::set_parameters(builder, *options.settings);
+    const auto settings = parsed(options.settings);
+    if (settings.parameters) optpipe::set_parameters(builder, *settings.parameters);
     if constexpr (requires { builder.seed; }) builder.seed = options.seed;
-    using clock = std::chrono::steady_clock;
     const auto start = clock::now();
     const auto elapsed = [&] { return std::chrono::duration<double>(clock::now() - start).count(); };
-    attempt done{std::string{Builder::name}, {}, 0.0};
+    attempt done;
     if constexpr (std::is_same_v<Builder, optpipe::adaptive_builder<>>) {
-        if (options.time_limit) builder.effort = optpipe::dynamic;
-        const auto built = builder(p, [&] {
-            return options.stop.stop_requested() || (options.time_limit && elapsed() >= *options.time_limit);
-        });
-        done.result = built ? optpipe::time_order(p, *built) : built.why();
+        // The storage options share the effort, or the time.
+        const bool is_one = settings.storage || !p.has_storage_options();
+        const auto tries = is_one ? 1 : std::max<std::size_t>(1, optpipe::common_option_names(p).size());
+        builder.effort = options.time_limit ? optpipe::dynamic : builder.effort / tries;
+        auto limit = options.time_limit;
+        if (limit) *limit /= static_cast<double>(tries);
+        done = run(p, stoppable_adaptive{builder, limit, options.stop}, settings.storage);
     } else {
-        done.result = optpipe::build_schedule(p, builder);
+        done = run(p, builder, settings.storage);
     }
     done.seconds = elapsed();
     return done;
@@ -44,7 +123,7 @@ std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method&
     return attempts;
 }
 
-bool is_constructive(const attempt& a) { return a.method == optpipe::adaptive.name; }
+bool is_constructive(const attempt& a) { return a.method.starts_with(optpipe::adaptive.name); }
 
 optpipe::comparison_row row_of(const optpipe::problem& p, const attempt& a) {
     if (!a.result) return optpipe::make_comparison_row(p, a.method, a.result.why(), a.seconds);

@@ -24,7 +24,7 @@ struct attempt {
 };
 
 struct method_options {
-    /// For a builder with parameters, as "g=3".
+    /// For a builder with parameters, as "g=3"; "storage=full" for all, where stages have storage options.
     std::optional<std::string> settings{};
     /// For the builders that search.
     std::optional<double> time_limit{};
@@ -35,7 +35,8 @@ struct method_options {
 
 using wanted_method = std::function<bool(std::string_view name)>;
 
-/// Runs those that `wanted(name)` asks for.
+/// Runs those that `wanted(name)` asks for. Where stages have storage options, each with the best one for all of them,
+/// unless the settings name one.
 std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method& wanted,
                                  const method_options& options = {});
 

@@ -63,6 +63,7 @@ void print(std::ostream& out, const optpipe::problem& p, const optpipe::schedule
     optpipe::grid_options grid;
     grid.width = columns();
     optpipe::write_grid(out, p, report, grid);
+    optpipe::write_storage_uses(out, p, report.schedule);
     out << story << optpipe::verdict(p, report, others) << '\n';
 }
 
@@ -74,6 +75,7 @@ int plan_by_method(const plan_options& options, outputs& files, const optpipe::p
     // A method may come with parameters, as in gis:g=3.
     const auto colon = options.method.find(':');
     const auto method = options.method.substr(0, colon);
+    // Or with a storage option, as in 1f1b:storage=full.
     std::optional<std::string> settings;
     if (colon != std::string::npos) settings = options.method.substr(colon + 1);
     const bool all = options.method.empty() || options.method == "best";

@@ -36,6 +36,8 @@ json base_of(const optpipe::problem& p, std::string_view status, const optpipe::
                 {"peak_memory", json::array()}};
     for (const auto peak : m.peak_memory)
         result["peak_memory"].push_back(peak.value());
+    if (p.has_storage_options()) result["recompute_rate"] = m.recompute_rate;
+    add_storage_uses(result, p, report.schedule);
     return result;
 }
 
@@ -50,6 +52,11 @@ json method_entry(const optpipe::comparison_row& row) {
 }
 
 } // namespace
+
+void add_storage_uses(nlohmann::ordered_json& result, const optpipe::problem& p, const optpipe::schedule& s) {
+    for (const auto& use : optpipe::storage_uses(p, s))
+        result["storage"][use.name] = use.count;
+}
 
 std::string json_of_refusal(const optpipe::problem& p, const std::string& reason) {
     return dumped({{"problem", p.name}, {"status", "no schedule"}, {"reason", reason}});

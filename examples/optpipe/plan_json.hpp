@@ -7,12 +7,16 @@
 #include <optpipe/planner/plan_result.hpp>
 #endif
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <string>
 #include <vector>
 
 /// What `plan --json` prints; the fields are those that the README lists.
 namespace program {
 
+/// How often each storage option is used, as `storage`; nothing where stages have none.
+void add_storage_uses(nlohmann::ordered_json& result, const optpipe::problem& p, const optpipe::schedule& s);
 std::string json_of_refusal(const optpipe::problem& p, const std::string& reason);
 std::string json_of(const optpipe::problem& p, const optpipe::schedule_report& report,
                     const std::vector<attempt>& attempts);

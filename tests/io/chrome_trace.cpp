@@ -183,4 +183,21 @@ TEST_CASE("a measurement and its plan are processes beside each other") {
     }
 }
 
+TEST_CASE("recomputation is a slice among the computations") {
+    const auto p = sample::recomputing();
+    const auto trace = json::parse(schedule_to_chrome_trace(p, sample::recomputing_report(p)));
+    json recompute;
+    json forward;
+    for (const auto& slice : of_phase(trace, "X")) {
+        if (slice["name"] == "PP:0RECOMPUTE0") recompute = slice;
+        if (slice["name"] == "PP:0F0") forward = slice;
+    }
+    REQUIRE(recompute.is_object());
+    CHECK(recompute["ts"] == 4000.0);
+    CHECK(recompute["dur"] == 2000.0);
+    CHECK(recompute["args"]["kind"] == "RECOMPUTE");
+    CHECK(recompute["tid"] == forward["tid"]);
+    CHECK(recompute["pid"] == forward["pid"]);
+}
+
 #endif

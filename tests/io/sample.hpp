@@ -54,6 +54,33 @@ inline schedule_report report_of(const problem& p, std::optional<duration> bound
     return {"by hand", s, measure(p, s), bound};
 }
 
+/// The two ranks, where the stage of rank 0 may be recomputed in 2.
+inline problem recomputing() {
+    auto p = two_ranks();
+    auto& c = p.costs[stage{0}];
+    c.transfer = std::nullopt;
+    p.storage[stage{0}].push_back(keep_stash(c));
+    p.storage[stage{0}].push_back({"ahead", memory_size{0.5}, duration{2}, {}, {}, {}});
+    p.storage[stage{0}].push_back(
+        {"offload", memory_size{2}, {}, {}, memory_size{2}, transfer_times{duration{1}, duration{1}}});
+    return p;
+}
+
+/// A valid schedule of it that recomputes microbatch 0 while rank 0 would wait.
+inline schedule_report recomputing_report(const problem& p) {
+    const stage s0{0};
+    const stage s1{1};
+    const microbatch m0{0};
+    const microbatch m1{1};
+    schedule s{p.graph, {}};
+    s.operations = {at(forward(s0, m0), 0, 2),       at(forward(s0, m1), 2, 4),   at(forward(s1, m0), 3, 5),
+                    at(recompute_of(s0, m0), 4, 6),  at(backward(s1, m0), 5, 8),  at(forward(s1, m1), 8, 10),
+                    at(backward(s0, m0), 9, 12),     at(backward(s1, m1), 10, 13), at(backward(s0, m1), 14, 17)};
+    for (auto& timed : s.operations)
+        timed.op.storage = timed.op.stage == s0 && timed.op.microbatch == m0 ? 1 : 0;
+    return {"by hand", s, measure(p, s), duration{13.6}};
+}
+
 inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 inline std::size_t count(const std::string& text, const std::string& part) {

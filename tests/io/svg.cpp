@@ -261,3 +261,21 @@ TEST_CASE("an overlay shows what only the plan has in view") {
     p.objective = objective_kind::span;
     CHECK(!sample::contains(overlay_to_svg(p, plan, faster), ">planned 17</text>"));
 }
+
+TEST_CASE("recomputation has a colour of its own, where it is used") {
+    const auto p = sample::recomputing();
+    const auto svg = schedule_to_svg(p, sample::recomputing_report(p));
+    CHECK(malformation(svg).empty());
+    CHECK(sample::count(svg, ">C recompute</text>") == 1);
+    CHECK(sample::count(svg, "<rect class=\"o C0\"") == 1);
+    CHECK(sample::contains(svg, ".C0{fill:"));
+    CHECK(sample::contains(svg, "<title>0RECOMPUTE0: 4 – 6 ms</title>"));
+    CHECK(sample::contains(svg, ">0C0</text>"));
+    CHECK(sample::contains(svg, "  ·  1 recomputed<"));
+    const auto plain = figure(sample::two_ranks());
+    CHECK_FALSE(sample::contains(plain, "recompute"));
+    CHECK_FALSE(sample::contains(plain, ".C0{"));
+    const auto shade = [](operation_kind kind) { return detail::shade_of(kind, 0, 1).text(); };
+    for (const auto kind : all_operation_kinds)
+        CHECK((kind == operation_kind::recompute || shade(kind) != shade(operation_kind::recompute)));
+}

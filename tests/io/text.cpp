@@ -1,6 +1,7 @@
 #include "optpipe/io/text.hpp"
 
 #include "io/sample.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 
 #include <doctest/doctest.h>
 
@@ -292,4 +293,42 @@ TEST_CASE("round steps") {
     for (const auto& [least, step] :
          {std::pair{1.0, 1.0}, {1.1, 2.0}, {2.5, 5.0}, {5.1, 10.0}, {0.03, 0.05}, {700.0, 1000.0}})
         CHECK(detail::round_step(least) == doctest::Approx(step));
+}
+
+TEST_CASE("recomputation in the grid, the verdict and the tables") {
+    const auto p = sample::recomputing();
+    const auto report = sample::recomputing_report(p);
+    REQUIRE(validate(p, report.schedule).empty());
+    CHECK(grid_of(p, report) == "sample, by hand: one column is 0.5 ms\n"
+                                "time [ms]  |0        |5        |10       |15\n"
+                                "rank 0     0F0-0F1-0C0-......0B0---....0B1---\n"
+                                "rank 1     ......1F0-1B0---1F1-1B1---........\n");
+    CHECK(sample::contains(verdict(p, report), "; 1 recomputed, at most 16.7 % of a rank's work"));
+    CHECK_FALSE(sample::contains(verdict(sample::two_ranks(), sample::report_of(sample::two_ranks())), "recomputed"));
+
+    std::ostringstream uses;
+    write_storage_uses(uses, p, report.schedule);
+    CHECK(uses.str() == "storage  microbatches of stages   share  stage 0  stage 1\n"
+                        "keep                          3  75.0 %        1        2\n"
+                        "ahead                         1  25.0 %        1        0\n");
+    std::ostringstream none;
+    write_storage_uses(none, sample::two_ranks(), sample::by_hand(sample::two_ranks()));
+    CHECK(none.str().empty());
+
+    std::ostringstream table;
+    write_comparison(table, p, {make_comparison_row(report, 0.5)});
+    CHECK(sample::contains(table.str(), "recompute rate"));
+    CHECK(sample::contains(table.str(), "16.7 %"));
+}
+
+TEST_CASE("on a stage without a list the transfers say what is offloaded") {
+    auto p = sample::two_ranks();
+    p.storage[stage{1}].push_back(keep_stash(p.costs[stage{1}]));
+    p.costs[stage{1}].transfer = std::nullopt;
+    const auto uses = storage_uses(p, sample::by_hand(p));
+    REQUIRE(uses.size() == 2);
+    CHECK(uses[0].name == "keep");
+    CHECK(uses[0].count == 3);
+    CHECK(uses[1].name == "offload");
+    CHECK(uses[1].by_stage[stage{0}] == 1);
 }

@@ -124,15 +124,17 @@ inline double label_size_for(double width, std::size_t characters) {
     return (width - margin) / (character_width * static_cast<double>(std::max<std::size_t>(characters, 1)));
 }
 
-inline std::string svg_shades(std::size_t shades) {
+inline std::string svg_shades(std::size_t shades, bool recomputes) {
     std::string css;
     for (const auto kind : all_operation_kinds)
         for (std::size_t i = 0; i < (is_transfer(kind) ? 1 : shades); ++i)
-            css += "." + shade_class(kind, i) + "{fill:" + shade_of(kind, i, shades).text() + "}\n";
+            if (recomputes || kind != operation_kind::recompute)
+                css += "." + shade_class(kind, i) + "{fill:" + shade_of(kind, i, shades).text() + "}\n";
     return css;
 }
 
-inline std::string svg_style(std::size_t shades, double label_size, double small_size, bool outlined) {
+inline std::string svg_style(std::size_t shades, double label_size, double small_size, bool outlined,
+                             bool recomputes) {
     const auto size = [](double s) { return "font-size:" + svg_canvas::coordinate(s) + "px"; };
     return "<style>\n"
            "text{font-family:Helvetica,Arial,'Liberation Sans','DejaVu Sans',sans-serif;fill:#222}\n"
@@ -151,7 +153,7 @@ inline std::string svg_style(std::size_t shades, double label_size, double small
            ".limit{stroke:#c62828;stroke-width:1.1;stroke-dasharray:5 3}\n.summit{fill:#3d4653}\n"
            ".bound{stroke:#111;stroke-width:1.1;stroke-dasharray:1.5 "
            "2.5}\n.boundname{text-anchor:end;font-size:11px}\n.start{text-anchor:start}\n" +
-           (outlined ? ".o{stroke:#fff;stroke-width:.7}\n" : "") + svg_shades(shades) +
+           (outlined ? ".o{stroke:#fff;stroke-width:.7}\n" : "") + svg_shades(shades, recomputes) +
            "</style>\n<defs>"
            "<pattern id=\"bubble\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" "
            "patternTransform=\"rotate(45)\">"

@@ -71,7 +71,8 @@ private:
         for (const auto& lists : timeline_.ranks)
             operations = std::max(operations, lists.compute.size());
         const bool outlined = layout_.plot_width > 5.0 * static_cast<double>(operations);
-        canvas_.add(svg_style(shades_, labels_.size, layout_.small_size(), outlined));
+        canvas_.add(svg_style(shades_, labels_.size, layout_.small_size(), outlined,
+                              occurs(operation_kind::recompute)));
         if (plan_report_)
             canvas_.add("<style>.planned{fill:none;stroke:#1a1a1a;stroke-width:1;stroke-dasharray:3 1.5}</style>\n");
         canvas_.rectangle("page", 0, 0, layout_.page_width(), layout_.page_height());
@@ -86,6 +87,7 @@ private:
         facts += "  ·  bubble rate " + fixed_number(100.0 * m.bubble_rate, 1) + " %";
         if (m.offloads > 0)
             facts += "  ·  " + std::to_string(m.offloads) + (m.offloads == 1 ? " offload" : " offloads");
+        if (m.recomputes > 0) facts += "  ·  " + std::to_string(m.recomputes) + " recomputed";
         canvas_.text("facts", layout_.left, 45, facts);
     }
     [[nodiscard]] std::string objective_name() const {

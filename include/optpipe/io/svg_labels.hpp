@@ -21,7 +21,7 @@ inline std::string label_of(const operation& op, label_manner manner) {
     switch (manner) {
     case label_manner::none: return "";
     case label_manner::microbatch: return std::to_string(op.microbatch.value());
-    case label_manner::spelled: return to_string(op);
+    case label_manner::spelled: return short_spelling(op); // of computations, the same but for RECOMPUTE
     }
     return "";
 }
@@ -57,7 +57,7 @@ inline svg_labels labels_of(const problem& p, const timeline& t, const svg_layou
     for (const auto& lists : t.ranks)
         for (const auto& timed : lists.compute) {
             widths.push_back(layout.width_of(timed.end - timed.start));
-            spelled = std::max(spelled, to_string(timed.op).size());
+            spelled = std::max(spelled, short_spelling(timed.op).size());
         }
     if (!options.labels || widths.empty()) return {};
     const auto quarter = widths.begin() + static_cast<std::ptrdiff_t>(widths.size() / 4);

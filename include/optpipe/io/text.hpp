@@ -6,6 +6,7 @@
 #include "optpipe/io/escape.hpp"
 #include "optpipe/io/text_differences.hpp"
 #include "optpipe/io/text_grid.hpp"
+#include "optpipe/io/text_storage.hpp"
 #include "optpipe/io/text_table.hpp"
 #include "optpipe/io/timeline.hpp"
 #include "optpipe/pipeline/problem.hpp"
@@ -101,6 +102,13 @@ inline std::string offloads_text(std::size_t count) {
     return "; " + std::to_string(count) + (count == 1 ? " offload" : " offloads");
 }
 
+/// Of the work of the rank that recomputes most.
+inline std::string recompute_text(const measures& m) {
+    if (m.recomputes == 0) return "";
+    return "; " + std::to_string(m.recomputes) + " recomputed, at most " + percent(m.recompute_rate) +
+           " of a rank's work";
+}
+
 /// Methods that have no schedule for one reason.
 struct left_out_methods {
     std::string reason;
@@ -130,14 +138,15 @@ inline std::vector<left_out_methods> folded(const std::vector<baseline>& others)
     return {row.method, detail::signed_percent((row.result->objective - objective) / objective), ""};
 }
 
-/// One line: the objective, how far it is from the bound, bubbles, memory, offloads. Then, where there are others, a
+/// One line: the objective, how far it is from the bound, bubbles, memory, offloads, recomputation. Then, where there are others, a
 /// line of how far they are above it, and one for each reason why some have no schedule.
 [[nodiscard]] inline std::string verdict(const problem& p, const schedule_report& report,
                                          const std::vector<baseline>& others = {}) {
     const auto& m = report.measures;
     std::string text = printable(p.name.empty() ? "problem" : p.name) + ": " + format_number(m.objective) +
                        detail::with_space(printable(p.time_unit)) + ", " + detail::bound_text(p, report) + "; bubble " +
-                       detail::percent(m.bubble_rate) + detail::peak_text(p, m) + detail::offloads_text(m.offloads);
+                       detail::percent(m.bubble_rate) + detail::peak_text(p, m) + detail::offloads_text(m.offloads) +
+                       detail::recompute_text(m);
     std::string separator = "\nothers: ";
     for (const auto& other : others) {
         if (other.excess.empty()) continue;
@@ -163,25 +172,30 @@ inline table_row result_cells(const comparison_row& row, const problem& p, durat
     const bool is_best = m.objective <= best + tolerance{}.at(best);
     constexpr int digits = 4;
     const auto peak = m.peak_memory.size() == 0 ? memory_size{} : m.peak_memory[tightest_rank(p, m)];
-    return {printable(row.method),
-            format_number(m.objective),
-            is_best             ? "best"
-            : best > duration{} ? signed_percent((m.objective - best) / best)
-                                : "",
-            percent(m.bubble_rate),
-            format_number(peak, digits),
-            std::to_string(m.offloads),
-            row.planning_seconds ? decimal(*row.planning_seconds, 2) : "-"};
+    table_row cells{printable(row.method),
+                    format_number(m.objective),
+                    is_best             ? "best"
+                    : best > duration{} ? signed_percent((m.objective - best) / best)
+                                        : "",
+                    percent(m.bubble_rate),
+                    format_number(peak, digits),
+                    std::to_string(m.offloads)};
+    if (p.has_storage_options()) cells.push_back(percent(m.recompute_rate));
+    cells.push_back(row.planning_seconds ? decimal(*row.planning_seconds, 2) : "-");
+    return cells;
 }
 
 } // namespace detail
 
-/// A table of methods, in the order given. Peak memory is that of the rank which comes closest to its limit.
+/// A table of methods, in the order given. Peak memory is that of the rank which comes closest to its limit; the rate of
+/// recomputation is there where stages have storage options.
 inline void write_comparison(std::ostream& out, const problem& p, const std::vector<comparison_row>& rows) {
     const auto best = detail::best_objective(rows).value_or(duration{});
     std::vector<table_row> lines{{"method", "objective" + detail::in_brackets(printable(p.time_unit)), "above best",
                                   "bubble rate", "peak memory" + detail::in_brackets(printable(p.memory_unit)),
-                                  "offloads", "planning [s]"}};
+                                  "offloads"}};
+    if (p.has_storage_options()) lines.front().push_back("recompute rate");
+    lines.front().push_back("planning [s]");
     for (const auto& row : rows)
         lines.push_back(row.result ? detail::result_cells(row, p, best)
                                    : table_row{printable(row.method), printable(row.reason, 400)});

@@ -126,7 +126,7 @@ private:
     static std::string spelled(const operation& op, std::size_t width) {
         const std::string letter(1, letter_of(op.kind));
         const auto brief = letter + std::to_string(op.microbatch.value());
-        const auto full = to_string(op);
+        const auto full = op.kind == operation_kind::recompute ? short_spelling(op) : to_string(op);
         return full.size() < width ? full : brief.size() < width ? brief : letter;
     }
 
@@ -199,7 +199,7 @@ private:
             for (const auto& lists : each.ranks)
                 for (const auto& timed : lists.compute) {
                     durations.push_back((timed.end - timed.start).value());
-                    label = std::max(label, to_string(timed.op).size() + 1);
+                    label = std::max(label, short_spelling(timed.op).size() + 1);
                 }
         if (durations.empty()) return 1.0;
         const auto quarter = durations.begin() + static_cast<std::ptrdiff_t>(durations.size() / 4);

@@ -97,7 +97,12 @@ constexpr operation sibling(operation op, operation_kind kind) {
     return std::to_string(op.stage.value()).append(spelling(op.kind)).append(std::to_string(op.microbatch.value()));
 }
 
-/// The same, usable in constant expressions.
+/// With one letter for the kind, for pictures: `0C2` for 0RECOMPUTE2.
+[[nodiscard]] inline std::string short_spelling(const operation& op) {
+    return std::to_string(op.stage.value()) + letter_of(op.kind) + std::to_string(op.microbatch.value());
+}
+
+/// As `to_string`, usable in constant expressions.
 [[nodiscard]] constexpr bounded_text<32> spelling(const operation& op) {
     return {op.stage.value(), spelling(op.kind), op.microbatch.value()};
 }

@@ -1,0 +1,76 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/io/escape.hpp"
+#include "optpipe/io/text_table.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace optpipe {
+
+/// How many (stage, microbatch) use the storage options of one name.
+struct storage_use {
+    std::string name;
+    std::size_t count = 0;
+    per_stage<std::size_t> by_stage{};
+};
+
+/// Of all options that are used, in the order in which the stages list them. Empty without storage options.
+[[nodiscard]] inline std::vector<storage_use> storage_uses(const problem& p, const schedule& s) {
+    std::vector<storage_use> uses;
+    if (!p.has_storage_options()) return uses;
+    per_stage<std::vector<std::size_t>> position(p.graph.stages());
+    for (const stage at : p.graph.all_stages())
+        for (std::size_t i = 0; i < p.storage_options(at); ++i) {
+            const std::string name{p.storage_of(at, i).name.view()};
+            auto found = std::find_if(uses.begin(), uses.end(), [&](const storage_use& u) { return u.name == name; });
+            if (found == uses.end()) {
+                uses.push_back({name, 0, per_stage<std::size_t>(p.graph.stages(), 0)});
+                found = uses.end() - 1;
+            }
+            position[at].push_back(static_cast<std::size_t>(found - uses.begin()));
+        }
+    const auto add = [&](stage at, std::size_t option, bool more) {
+        auto& use = uses[position[at][option]];
+        more ? ++use.count : --use.count;
+        more ? ++use.by_stage[at] : --use.by_stage[at];
+    };
+    for (const auto& timed : s.operations)
+        if (timed.op.kind == operation_kind::forward) add(timed.op.stage, timed.op.storage, true);
+    // Without a list, it is the transfer that says it.
+    for (const auto& timed : s.operations)
+        if (timed.op.kind == operation_kind::offload && p.storage[timed.op.stage].empty()) {
+            add(timed.op.stage, 0, false);
+            add(timed.op.stage, 1, true);
+        }
+    std::erase_if(uses, [](const storage_use& u) { return u.count == 0; });
+    return uses;
+}
+
+/// A table of them, with a column per stage where there are few. Nothing without storage options.
+inline void write_storage_uses(std::ostream& out, const problem& p, const schedule& s) {
+    constexpr std::size_t most_columns = 8;
+    const auto uses = storage_uses(p, s);
+    if (uses.empty()) return;
+    const bool by_stage = p.graph.stages() > 1 && p.graph.stages() <= most_columns;
+    std::vector<table_row> lines{{"storage", "microbatches of stages", "share"}};
+    for (const stage at : p.graph.all_stages())
+        if (by_stage) lines.front().push_back("stage " + std::to_string(at.value()));
+    const auto all = static_cast<double>(p.graph.stages() * p.graph.microbatches());
+    for (const auto& use : uses) {
+        lines.push_back({printable(use.name), std::to_string(use.count),
+                         detail::percent(static_cast<double>(use.count) / all)});
+        if (!by_stage) continue;
+        for (const auto count : use.by_stage)
+            lines.back().push_back(std::to_string(count));
+    }
+    write_table(out, lines);
+}
+
+} // namespace optpipe

@@ -1,0 +1,54 @@
+#pragma once
+
+#include "optpipe/core/bounded_text.hpp"
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/construct/uniform_storage.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+
+#include <utility>
+
+namespace optpipe {
+
+/// The schedule of a builder where all microbatches of a stage use the same storage option: 1F1B with full
+/// recomputation, and so on. The builder plans for `uniform_problem`.
+template <pipeline_graph Graph, class Builder>
+[[nodiscard]] constexpr outcome<basic_schedule<Graph>>
+build_uniform_schedule(const basic_problem<Graph>& p, const Builder& build,
+                       const storage_by_stage<Graph::stage_extent>& options) {
+    const auto classic = uniform_problem(p, options);
+    const auto built = build_schedule(classic, build);
+    if (built) return time_order(p, with_storage(p, options, order_of(*built)));
+    auto why = built.why();
+    // In the memory of the problem, of which the builder saw less.
+    if (why.reason == refusal_reason::over_memory) {
+        why.needed += p.memory_limit[why.rank] - classic.memory_limit[why.rank];
+        why.limit = p.memory_limit[why.rank];
+    }
+    return why;
+}
+
+/// A schedule, and the storage option that all its stages use.
+template <pipeline_graph Graph> struct uniform_schedule {
+    bounded_text<32> option{};
+    outcome<basic_schedule<Graph>> result{};
+};
+
+/// The best of those with a storage option that every stage has; without one, the reason why the last has none.
+template <pipeline_graph Graph, class Builder>
+[[nodiscard]] constexpr uniform_schedule<Graph> build_best_uniform_schedule(const basic_problem<Graph>& p,
+                                                                            const Builder& build) {
+    uniform_schedule<Graph> best;
+    refusal none;
+    none.sentence = "no storage option is common to all stages";
+    best.result = none;
+    for (const auto& name : common_option_names(p)) {
+        auto made = build_uniform_schedule(p, build, *find_common_option(p, name.view()));
+        const bool is_better = made && best.result && objective_of(p, *made) < objective_of(p, *best.result);
+        if (!best.result || is_better) best = {name, std::move(made)};
+    }
+    return best;
+}
+
+} // namespace optpipe
