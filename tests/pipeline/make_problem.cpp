@@ -1,5 +1,7 @@
 #include "optpipe/pipeline/make_problem.hpp"
 
+#include "optpipe/pipeline/transformer.hpp"
+
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -164,4 +166,52 @@ TEST_CASE("measured costs, stage by stage") {
     const auto p = make_problem(graph<2, 1>{}, measured);
     CHECK(p.costs[stage{0}] == numbered::costs(stage{0}, 2));
     CHECK(p.costs[stage{1}] == numbered::costs(stage{5}, 2));
+}
+
+namespace {
+
+/// Two stages on each of two ranks; names of the options of each stage that a policy allows.
+template <class Policy> std::string allowed(const Policy& policy) {
+    optpipe::transformer<> model{.layers = {8}, .hidden = 1024, .sequence = 1024, .compute_rate = 100.0, .host_link_rate = 20.0};
+    const auto p = make_problem(optpipe::graph<2, 4, optpipe::placement::v>{}, model, optpipe::memory_size::unlimited(), policy);
+    std::string text;
+    for (const stage s : p.graph.all_stages()) {
+        if (s.value() > 0) text += "| ";
+        for (std::size_t i = 0; i < p.storage_options(s); ++i)
+            text += std::string{p.storage_of(s, i).name.view()} + " ";
+    }
+    return text;
+}
+std::string four_times(const std::string& each) { return each + "| " + each + "| " + each + "| " + each; }
+
+} // namespace
+
+TEST_CASE("storage policies choose from the options of a model") {
+    namespace storage = optpipe::storage;
+    CHECK(allowed(storage::keep) == four_times("keep "));
+    CHECK(allowed(storage::offload) == four_times("offload offload-half "));
+    CHECK(allowed(storage::keep | storage::offload) == four_times("keep offload offload-half "));
+    CHECK(allowed(storage::keep | storage::selective) == four_times("keep norms norms-ahead mlp mlp-ahead "));
+    CHECK(allowed(storage::keep | storage::full) == four_times("keep full full-ahead "));
+    CHECK(allowed(storage::full | storage::offload) ==
+          four_times("offload offload-half full full+offload full+offload-half full-ahead full-ahead+offload "
+                     "full-ahead+offload-half "));
+    CHECK(allowed(storage::uniform{"mlp+offload"}) == four_times("mlp+offload "));
+    CHECK(allowed(storage::uniform{"unknown"}) == four_times("keep "));
+    CHECK(allowed(storage::longest_lifespan_first{}) == "offload | offload | keep | keep ");
+    CHECK(allowed(storage::longest_lifespan_first{1.0, "full"}) == four_times("full "));
+}
+
+TEST_CASE("restricting the storage of a problem keeps all else") {
+    auto p = to_problem(make_problem(optpipe::graph<2, 2>{}, optpipe::unit_memory{}));
+    for (auto& c : p.costs)
+        c.transfer = optpipe::transfer_times{optpipe::duration{1}, optpipe::duration{2}};
+    const auto same = restrict_storage(p, optpipe::storage::solver_decides{});
+    CHECK(same.costs == p.costs);
+    CHECK_FALSE(same.has_storage_options());
+    const auto kept = restrict_storage(p, optpipe::storage::keep);
+    CHECK_FALSE(kept.costs[stage{0}].can_offload());
+    CHECK(kept.costs[stage{0}].activation == p.costs[stage{0}].activation);
+    const auto again = restrict_storage(kept, optpipe::storage::solver_decides{});
+    CHECK(again.costs == kept.costs);
 }

@@ -2,6 +2,7 @@
 
 #include "optpipe/pipeline/graph.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/pipeline/validate_problem.hpp"
 
 #include <doctest/doctest.h>
 
@@ -243,4 +244,81 @@ TEST_CASE("however they are split, layers add up") {
                 CAPTURE(stages);
                 CHECK(sum == total);
             }
+}
+
+namespace {
+
+optpipe::storage_option option_of(const transformer<>& model, std::size_t at, std::size_t stages, const char* name) {
+    for (const auto& option : model.storage(stage{at}, stages))
+        if (option.name == name) return option;
+    FAIL("there is no ", name);
+    return {};
+}
+transformer<> llama2_7b() {
+    auto model = h100;
+    model.layers = {32};
+    model.hidden = 4096;
+    model.sequence = 4096;
+    model.microbatch_size = 4;
+    model.vocabulary = 32000;
+    return model;
+}
+
+} // namespace
+
+TEST_CASE("storage options of llama2-7b, as those of its problem file") {
+    const auto model = llama2_7b();
+    const auto norms = option_of(model, 0, 4, "norms");
+    CHECK(norms.held.value() == doctest::Approx(8.589934).epsilon(1e-6));
+    CHECK(norms.backward_extra.value() == doctest::Approx(4.198135).epsilon(1e-6));
+    const auto full = option_of(model, 0, 4, "full");
+    CHECK(full.held.value() == doctest::Approx(1.073742).epsilon(1e-6));
+    CHECK(full.backward_extra.value() == doctest::Approx(139.937844).epsilon(1e-6));
+    CHECK(option_of(model, 0, 4, "full-ahead").recompute == full.backward_extra);
+    // The file rounds: 0.55 of the stash, 0.3 of the forward.
+    const auto mlp = option_of(model, 0, 4, "mlp-ahead");
+    CHECK(mlp.held.value() == doctest::Approx(5.90558).epsilon(0.1));
+    CHECK(mlp.recompute.value() == doctest::Approx(41.981353).epsilon(0.06));
+    const auto half = option_of(model, 0, 4, "offload-half");
+    CHECK(half.transfer->offload.value() == doctest::Approx(255.652815).epsilon(1e-6));
+    CHECK(option_of(model, 0, 4, "norms+offload").transfer->reload.value() ==
+          doctest::Approx(409.044504).epsilon(1e-6));
+    CHECK(option_of(model, 0, 4, "full+offload").transfer_size == full.held);
+}
+
+TEST_CASE("storage options by the formulas of Korthikanti et al.") {
+    auto model = llama2_7b();
+    model.recompute_cheap_layers = false;
+    model.heads = 32;
+    model.vocabulary = 0;
+    // Of sb(34h + 5as) bytes per layer: selective recomputation leaves 34, and full 2.
+    const double sbh = 4096.0 * 4 * 4096 * 8 * 1e-9;
+    const auto activation = model.costs(stage{0}, 4).activation.value();
+    CHECK(activation == doctest::Approx((34.0 + 5.0 * 32) * sbh));
+    CHECK(option_of(model, 0, 4, "attention").held.value() == doctest::Approx(34.0 * sbh));
+    CHECK(option_of(model, 0, 4, "full").held.value() == doctest::Approx(2.0 * sbh));
+    CHECK(option_of(model, 0, 4, "norms").held.value() == doctest::Approx(activation - 4.0 * sbh));
+    CHECK(option_of(model, 0, 4, "mlp").held.value() == doctest::Approx(activation - 16.0 * sbh));
+    // 4bs²h of 24bsh² + 4bs²h: at s = h a seventh of the forward.
+    const auto forward = model.costs(stage{0}, 4).forward.value();
+    CHECK(option_of(model, 0, 4, "attention").backward_extra.value() == doctest::Approx(forward / 7.0));
+    CHECK(option_of(model, 0, 4, "full").backward_extra.value() == doctest::Approx(forward));
+}
+
+TEST_CASE("storage options contradict nothing, whatever the model") {
+    for (const bool cheap : {false, true})
+        for (const double link : {0.0, 21.0}) {
+            auto model = llama2_7b();
+            model.recompute_cheap_layers = cheap;
+            model.heads = 32;
+            model.host_link_rate = link;
+            const auto p = to_problem(make_problem(optpipe::graph<4, 4>{}, model, memory_size::unlimited(),
+                                                   optpipe::storage::uniform{"full-ahead"}));
+            CHECK(p.storage_options(stage{3}) == 1);
+            optpipe::problem all{to_any_graph(optpipe::graph<4, 4>{}), costs_of(model, to_any_graph(optpipe::graph<4, 4>{}))};
+            const auto options = make_problem(all.graph, model, memory_size::unlimited(), optpipe::storage::solver_decides{});
+            CHECK(validate(options).empty());
+            const std::size_t each = cheap ? 7 : 9;
+            CHECK(options.storage_options(stage{3}) == (link > 0.0 ? 3 * each : each));
+        }
 }

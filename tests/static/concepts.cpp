@@ -17,6 +17,7 @@ using optpipe::layer_split;
 using optpipe::memory_model;
 using optpipe::offload_policy;
 using optpipe::placement_policy;
+using optpipe::storage_policy;
 
 static_assert(placement_policy<archetype::placement> && optpipe::check_placement<archetype::placement>());
 static_assert(!placement_policy<mutant::placement_without_default_constructor>);
@@ -44,6 +45,14 @@ static_assert(!offload_policy<mutant::offload_without_decide>);
 static_assert(!offload_policy<mutant::offload_with_mutable_decide>);
 static_assert(!offload_policy<mutant::offload_with_yes_or_no>);
 static_assert(!offload_policy<int> && !offload_policy<archetype::placement>);
+
+static_assert(storage_policy<archetype::storage> && optpipe::check_storage_policy<archetype::storage>());
+static_assert(!storage_policy<mutant::storage_without_copy> && optpipe::has_allows<mutant::storage_without_copy>);
+static_assert(!storage_policy<mutant::storage_without_allows> && std::copyable<mutant::storage_without_allows>);
+static_assert(!storage_policy<mutant::storage_with_mutable_allows>);
+static_assert(!storage_policy<mutant::storage_with_decision>);
+static_assert(!storage_policy<int> && !storage_policy<archetype::offload> && !offload_policy<archetype::storage>);
+static_assert(optpipe::has_storage<optpipe::transformer<>> && !optpipe::has_storage<archetype::memory>);
 
 // A mutant lacks one piece and has the others.
 using optpipe::has_rank_of;

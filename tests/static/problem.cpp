@@ -98,6 +98,16 @@ static_assert(optpipe::transfer_rules<4>(4).link[rank{3}] == 3);
 constexpr optpipe::hop_times<2> uniform{3_ms};
 static_assert(uniform(rank{0}, rank{1}) == 3_ms && uniform(rank{1}, rank{1}) == 0_ms && uniform.is_uniform());
 
+// What a storage policy doesn't allow is gone from the problem.
+namespace storage = optpipe::storage;
+constexpr auto both_ways = make_problem(graph<2, 3>{}, optpipe::uniform_memory{costs}, 9_gb, storage::solver_decides{});
+static_assert(!both_ways.has_storage_options() && both_ways.costs[stage{0}].can_offload());
+constexpr auto all_kept = make_problem(graph<2, 3>{}, optpipe::uniform_memory{costs}, 9_gb, storage::keep);
+static_assert(!all_kept.has_storage_options() && !all_kept.costs[stage{0}].can_offload());
+constexpr auto all_offloaded = make_problem(graph<2, 3>{}, optpipe::uniform_memory{costs}, 9_gb, storage::offload);
+static_assert(all_offloaded.storage_options(stage{1}) == 1 && all_offloaded.storage_of(stage{1}, 0).offloads());
+static_assert((storage::keep | storage::offload) == storage::kinds{.keeps = true, .offloads = true});
+
 // Storage options: in a constant, too.
 constexpr auto with_storage_options() {
     auto p = make_problem(graph<2, 2>{}, optpipe::uniform_memory{stage_costs{2_ms, 3_ms, 1_ms, 4_gb, 1_gb, {}}}, 5_gb);
@@ -117,6 +127,10 @@ static_assert(stored.storage_of(stage{0}, 1).restored(stored.costs[stage{0}]) ==
 static_assert(stored.storage_of(stage{0}, 2).left_on_device() == 2_gb);
 static_assert(stored.longest_storage(stage{0}) == 11_ms && problem.longest_storage(stage{0}) == 11_ms);
 static_assert(least_memory(stored, rank{0}).needed == 4_gb && fits_one_at_a_time(stored));
+static_assert(restrict_storage(stored, storage::keep | storage::selective).storage_options(stage{0}) == 1);
+static_assert(restrict_storage(stored, storage::keep | storage::full).storage_options(stage{0}) == 2);
+static_assert(restrict_storage(stored, storage::uniform{"half"}).storage_of(stage{1}, 0).name == "half");
+static_assert(restrict_storage(stored, storage::uniform{"none"}).storage_of(stage{1}, 0).name == "keep");
 
 constexpr auto as_full = *find_common_option(stored, "full");
 constexpr auto classic = uniform_problem(stored, as_full);

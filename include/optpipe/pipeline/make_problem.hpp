@@ -5,6 +5,7 @@
 #include "optpipe/pipeline/offload_policy.hpp"
 #include "optpipe/pipeline/paths.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/storage_policy.hpp"
 
 #include <cstddef>
 #include <optional>
@@ -40,17 +41,89 @@ template <pipeline_graph Graph, class Policy>
     return p;
 }
 
-/// A problem from its three descriptions: the shape, what a microbatch costs, and what may be offloaded. Every rank
-/// gets `limit`; other fields keep their defaults and are public.
+namespace detail {
+
+/// Gives a stage these storage options; as plain transfer times where they are no more than `keep` and `offload`.
+template <pipeline_graph Graph>
+constexpr void set_storage(basic_problem<Graph>& p, stage s, const storage_list<false>& options) {
+    auto& costs = p.costs[s];
+    p.storage[s].clear();
+    costs.transfer = std::optional<transfer_times>{};
+    auto plain = costs;
+    if (options.size() == 2) plain.transfer = options[1].transfer;
+    const bool is_kept = options.size() > 0 && options[0] == keep_stash(costs);
+    if (is_kept && options.size() == 1) return;
+    if (is_kept && options.size() == 2 && plain.can_offload() && options[1] == offload_stash(plain)) {
+        costs = plain;
+        return;
+    }
+    for (const auto& option : options)
+        p.storage[s].push_back(option);
+}
+
+template <pipeline_graph Graph> constexpr storage_list<false> storage_options_of(const basic_problem<Graph>& p, stage s) {
+    storage_list<false> options;
+    for (std::size_t i = 0; i < p.storage_options(s); ++i)
+        options.push_back(p.storage_of(s, i));
+    return options;
+}
+
+/// Leaves the stage those of `options` that the policy allows; without any, it keeps its stashes.
+template <pipeline_graph Graph, class Policy>
+constexpr void choose_storage(basic_problem<Graph>& p, const Policy& policy, storage_candidate about,
+                              const storage_list<false>& options) {
+    about.costs = p.costs[about.stage];
+    storage_list<false> allowed;
+    for (const auto& option : options) {
+        about.option = option;
+        if (policy.allows(about)) allowed.push_back(option);
+    }
+    if (allowed.empty()) allowed.push_back(keep_stash(about.costs));
+    set_storage(p, about.stage, allowed);
+}
+
+/// `options_of(stage)` are those that the policy chooses from.
+template <pipeline_graph Graph, class Policy, class OptionsOf>
+constexpr basic_problem<Graph> with_allowed_storage(basic_problem<Graph> p, const Policy& policy,
+                                                    const OptionsOf& options_of) {
+    const auto paths = paths_of(p);
+    const auto places = lifespan_places(p, paths);
+    const auto stages = stages_by_rank(p.graph);
+    for (const stage s : p.graph.all_stages())
+        choose_storage(p, policy, {s, {}, {}, paths.lifespan[s], places[s], stages[p.rank_of(s)].size()},
+                       options_of(s));
+    return p;
+}
+
+} // namespace detail
+
+/// Takes away the storage options that the policy doesn't allow, of stages with a list and without.
+template <pipeline_graph Graph, class Policy>
+[[nodiscard]] constexpr basic_problem<Graph> restrict_storage(const basic_problem<Graph>& p, const Policy& policy) {
+    static_assert(check_storage_policy<Policy>());
+    return detail::with_allowed_storage(p, policy, [&](stage s) { return detail::storage_options_of(p, s); });
+}
+
+/// A problem from its three descriptions: the shape, what a microbatch costs, and how stashes may be stored: a storage
+/// policy, which chooses from the options of a model that has them, or an offload policy. Every rank gets `limit`; other
+/// fields keep their defaults and are public.
 template <pipeline_graph Graph, class Model, class Policy = offload::solver_decides>
 [[nodiscard]] constexpr basic_problem<Graph> make_problem(const Graph& g, const Model& model,
                                                           memory_size limit = memory_size::unlimited(),
                                                           const Policy& policy = {}) {
-    static_assert(check_memory_model<Model>() && check_offload_policy<Policy>());
+    static_assert(check_memory_model<Model>());
     basic_problem<Graph> p{g, costs_of(model, g)};
     for (auto& l : p.memory_limit)
         l = limit;
-    return restrict_offloading(std::move(p), policy);
+    if constexpr (!storage_policy<Policy>) {
+        static_assert(check_offload_policy<Policy>());
+        return restrict_offloading(std::move(p), policy);
+    } else if constexpr (has_storage<Model>) {
+        return detail::with_allowed_storage(std::move(p), policy,
+                                            [&](stage s) { return model.storage(s, g.stages()); });
+    } else {
+        return restrict_storage(p, policy);
+    }
 }
 
 } // namespace optpipe

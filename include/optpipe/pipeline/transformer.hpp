@@ -5,11 +5,14 @@
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/costs.hpp"
 #include "optpipe/pipeline/memory_model.hpp"
+#include "optpipe/pipeline/storage.hpp"
+#include "optpipe/pipeline/storage_policy.hpp"
 
 #include <concepts>
 #include <cstddef>
 #include <limits>
 #include <optional>
+#include <string_view>
 
 namespace optpipe {
 
@@ -84,6 +87,8 @@ template <class Split = even_layers> struct transformer {
     double parameters_per_layer = 12.0;
     /// LayerNorm, GeLU and the dropout mask are computed again instead of stashed.
     bool recompute_cheap_layers = true;
+    /// What recomputing the norms takes, as a share of a layer's forward: their time is that of memory, not arithmetic.
+    double norm_share = 0.03;
     /// TFLOP/s that a rank reaches.
     double compute_rate = 0.0;
     /// GB/s between a rank and its host. 0: no stage can be offloaded.
@@ -108,6 +113,40 @@ template <class Split = even_layers> struct transformer {
             result.transfer = transfer_times{one_way, one_way};
         }
         return result;
+    }
+
+    /// The usual ways to store a stash (Korthikanti et al., 2022; Megatron's selective recomputation): all of it is kept,
+    /// or what can be computed again from the rest isn't:
+    ///
+    /// | name | not kept, per layer | computed again |
+    /// | --- | --- | --- |
+    /// | `norms` | 2 tensors of sbh elements, at the norms | `norm_share` of the forward |
+    /// | `mlp` | the input of GeLU, 4 tensors, and its output unless that is cheap anyhow | sbh² · (parameters − 4) FLOP |
+    /// | `attention` | softmax, its dropout and their mask; only where they are stashed | 4s·sbh FLOP |
+    /// | `full` | all but the layer's input | the forward |
+    ///
+    /// inside the backward, or before it (`-ahead`). Each with no transfer, with one of all that is held (`+offload`;
+    /// `offload` alone for the kept stash), and of half of it (`+offload-half`), where there is a host link. The stash of
+    /// the output layer stays as it is.
+    [[nodiscard]] constexpr storage_list<false> storage(stage s, std::size_t stages) const {
+        const auto count = static_cast<double>(layers.layers_of(s, stages));
+        const auto kept = costs(s, stages);
+        const double tensor = bytes_per_element * elements();
+        const double rest_of_mlp = (parameters_per_layer - 4.0) * elements() * static_cast<double>(hidden);
+        storage_list<false> options;
+        const auto add = [&](std::string_view name, double saved_bytes, double work) {
+            const auto held = kept.activation - device_memory(count * saved_bytes);
+            const auto again = compute_time(count * work);
+            add_transfers(options, {name, held, {}, again, {}, {}});
+            add_transfers(options, {{name, "-ahead"}, held, again, {}, {}, {}});
+        };
+        add_transfers(options, keep_stash(kept));
+        add("norms", 2.0 * tensor, norm_share * forward_work());
+        add("mlp", (recompute_cheap_layers ? 4.0 : 8.0) * tensor, rest_of_mlp);
+        if (!recompute_cheap_layers && heads > 0)
+            add("attention", attention_bytes(), 4.0 * elements() * static_cast<double>(sequence));
+        add("full", stash_bytes() - tensor, forward_work());
+        return options;
     }
 
     /// Weights, gradients and optimizer state of a stage: what is gone from the device's memory before any activation.
@@ -149,9 +188,28 @@ private:
     /// Bubble, table 1). The masks of dropout take one byte per element whatever the others take.
     [[nodiscard]] constexpr double stash_bytes() const {
         if (recompute_cheap_layers) return 10.0 * bytes_per_element * elements();
+        return elements() * (16.0 * bytes_per_element + 2.0) + attention_bytes();
+    }
+    /// The 5as of it.
+    [[nodiscard]] constexpr double attention_bytes() const {
         const double attention =
             static_cast<double>(heads) * static_cast<double>(sequence) / static_cast<double>(hidden);
-        return elements() * (16.0 * bytes_per_element + 2.0 + attention * (2.0 * bytes_per_element + 1.0));
+        return elements() * attention * (2.0 * bytes_per_element + 1.0);
+    }
+    /// An option without a transfer, and with each.
+    constexpr void add_transfers(storage_list<false>& options, const storage_option& option) const {
+        options.push_back(option);
+        if (host_link_rate <= 0.0) return;
+        const bool is_kept = option.name == "keep";
+        for (const bool whole : {true, false}) {
+            auto moved = option;
+            moved.name = is_kept ? bounded_text<32>{"offload"} : bounded_text<32>{option.name.view(), "+offload"};
+            if (!whole) moved.name.append("-half");
+            moved.transfer_size = (whole ? 1.0 : 0.5) * option.held;
+            const auto one_way = transfer_time(moved.transfer_size, host_link_rate);
+            moved.transfer = transfer_times{one_way, one_way};
+            options.push_back(moved);
+        }
     }
     /// At 2 bytes per element 16sbh, or 32sbh where nothing is computed again.
     [[nodiscard]] constexpr double weight_stash_bytes() const {
@@ -170,6 +228,6 @@ private:
 };
 
 static_assert(memory_model<transformer<>> && memory_model<transformer<listed_layers<>>> &&
-              memory_model<transformer<listed_layers<4>>>);
+              memory_model<transformer<listed_layers<4>>> && has_storage<transformer<>>);
 
 } // namespace optpipe

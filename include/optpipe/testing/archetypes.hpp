@@ -7,6 +7,7 @@
 #include "optpipe/pipeline/memory_model.hpp"
 #include "optpipe/pipeline/offload_policy.hpp"
 #include "optpipe/pipeline/placement.hpp"
+#include "optpipe/pipeline/storage_policy.hpp"
 
 #include <cstddef>
 
@@ -32,7 +33,12 @@ struct offload {
     constexpr offload_decision decide(const offload_candidate&) const { return offload_decision::permit; }
 };
 
-static_assert(placement_policy<placement> && memory_model<memory> && offload_policy<offload>);
+struct storage {
+    constexpr bool allows(const storage_candidate&) const { return true; }
+};
+
+static_assert(placement_policy<placement> && memory_model<memory> && offload_policy<offload> &&
+              storage_policy<storage>);
 
 } // namespace optpipe::testing::archetype
 
@@ -103,6 +109,21 @@ struct offload_with_mutable_decide : archetype::offload {
 };
 struct offload_with_yes_or_no : archetype::offload {
     constexpr bool decide(const offload_candidate&) const { return true; }
+};
+
+struct storage_without_copy : archetype::storage {
+    storage_without_copy() = default;
+    storage_without_copy(storage_without_copy&&) = default;
+    storage_without_copy& operator=(storage_without_copy&&) = default;
+};
+struct storage_without_allows : archetype::storage {
+    void allows(const storage_candidate&) const = delete;
+};
+struct storage_with_mutable_allows : archetype::storage {
+    constexpr bool allows(const storage_candidate&) { return true; }
+};
+struct storage_with_decision : archetype::storage {
+    constexpr offload_decision allows(const storage_candidate&) const { return offload_decision::permit; }
 };
 
 } // namespace optpipe::testing::mutant

@@ -1,0 +1,108 @@
+#pragma once
+
+#include "optpipe/core/bounded_text.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/costs.hpp"
+#include "optpipe/pipeline/storage.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <string_view>
+
+namespace optpipe {
+
+/// A storage option of a stage, as a policy sees it.
+struct storage_candidate {
+    optpipe::stage stage{};
+    stage_costs costs{};
+    storage_option option{};
+    /// Shortest time from the start of the stage's forward to the end of its input gradient.
+    duration lifespan{};
+    /// The stage's place among those of its rank, longest lifespan first, and how many stages the rank has.
+    std::size_t position = 0;
+    std::size_t stages_on_rank = 1;
+};
+
+template <class P> concept has_allows = requires(const P& policy, const storage_candidate& candidate) {
+    { policy.allows(candidate) } -> std::same_as<bool>;
+};
+
+/// Says which storage options a stage may use. A stage for which it allows none keeps its stashes.
+///
+/// Semantics: the answer depends on the candidate alone.
+template <class P> concept storage_policy = std::copyable<P> && has_allows<P>;
+
+/// The sentence that a type lacks to be a storage policy.
+template <class P> consteval bool check_storage_policy() {
+    static_assert(std::copyable<P>, "storage policy: must be copyable");
+    static_assert(has_allows<P>, "storage policy: needs `bool allows(const storage_candidate&) const`");
+    return storage_policy<P>;
+}
+
+namespace storage {
+
+/// Kinds of storage options: `keep | offload | selective`. An option that recomputes and offloads needs both kinds.
+struct kinds {
+    bool keeps = false;
+    bool offloads = false;
+    /// Recomputation of at most half of the forward.
+    bool recomputes_some = false;
+    /// Recomputation of more than that.
+    bool recomputes_all = false;
+
+    [[nodiscard]] constexpr bool allows(const storage_candidate& c) const {
+        if (c.option.offloads() && !offloads) return false;
+        const auto again = c.option.extra_work();
+        if (again <= duration{}) return c.option.offloads() || keeps;
+        return again > 0.5 * c.costs.forward ? recomputes_all : recomputes_some;
+    }
+    friend constexpr kinds operator|(kinds a, kinds b) {
+        return {a.keeps || b.keeps, a.offloads || b.offloads, a.recomputes_some || b.recomputes_some,
+                a.recomputes_all || b.recomputes_all};
+    }
+    friend constexpr bool operator==(const kinds&, const kinds&) = default;
+};
+inline constexpr kinds keep{.keeps = true};
+/// Of the whole stash, or of a part of it.
+inline constexpr kinds offload{.offloads = true};
+/// Norms, activation functions, the attention core (Korthikanti et al., 2022).
+inline constexpr kinds selective{.recomputes_some = true};
+inline constexpr kinds full{.recomputes_all = true};
+
+/// The option of one name on every stage that has it.
+struct uniform {
+    bounded_text<32> name{};
+    [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return c.option.name == name; }
+};
+
+/// On each rank, the option of one name for the stages with the longest lifespans, up to a share of its stages; the
+/// others keep theirs (PipeOffload, section on selective offload).
+struct longest_lifespan_first {
+    double share = 0.5;
+    bounded_text<32> name{"offload"};
+    [[nodiscard]] constexpr bool allows(const storage_candidate& c) const {
+        const bool is_long = static_cast<double>(c.position) < share * static_cast<double>(c.stages_on_rank);
+        return is_long ? c.option.name == name : keep.allows(c);
+    }
+};
+
+/// All options, for each microbatch anew.
+struct solver_decides {
+    [[nodiscard]] constexpr bool allows(const storage_candidate&) const { return true; }
+};
+
+static_assert(storage_policy<kinds> && storage_policy<uniform> && storage_policy<longest_lifespan_first> &&
+              storage_policy<solver_decides>);
+
+} // namespace storage
+
+/// A memory model that knows how a stash may be stored.
+///
+/// Semantics: `storage(s, S)` are the storage options of stage s of S, with names of their own; one of them keeps the
+/// whole activation that `costs(s, S)` has.
+template <class M> concept has_storage = requires(const M& model, stage s, std::size_t stages) {
+    { model.storage(s, stages) } -> std::same_as<storage_list<false>>;
+};
+
+} // namespace optpipe

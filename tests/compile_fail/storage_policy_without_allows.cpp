@@ -1,0 +1,11 @@
+// expect: storage policy: needs `bool allows\(const storage_candidate&\) const`
+#include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/testing.hpp"
+
+#ifdef OPTPIPE_CONTROL
+using policy = optpipe::testing::archetype::storage;
+#else
+using policy = optpipe::testing::mutant::storage_without_allows;
+#endif
+constexpr bool is_policy = optpipe::check_storage_policy<policy>();
+static_assert(is_policy);
