@@ -39,6 +39,8 @@ public:
             time_slack_ = std::max({time_slack_, c.forward.value(), c.backward().value(), out, in});
             memory_slack_ = std::max({memory_slack_, c.activation.value(), c.weight_stash.value()});
         }
+        for (const auto limit : p.memory_limit)
+            if (!limit.is_unlimited()) memory_slack_ = std::max(memory_slack_, limit.value());
         time_slack_ *= 1e-6;
         memory_slack_ *= 1e-6;
     }
