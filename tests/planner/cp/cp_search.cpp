@@ -84,9 +84,14 @@ TEST_CASE("durations that no unit divides: the search ends, with a proof in spit
     const auto costs = [&](double forward, duration input, double activation, double stash) {
         return stage_costs{duration{forward}, input, third, memory_size{activation}, memory_size{stash}, {}};
     };
-    problem p{to_any_graph(graph<dynamic, dynamic>{3, 1}),
-              {costs(0.1, duration{0.1}, 1.5, 0.75), costs(1e5, third, 1.75, 2.5), costs(0.1, third, 1.0, 0.0)}};
-    p.memory_limit = {memory_size{1.5}, memory_size{1.75}, memory_size{1.0}};
+    per_stage<stage_costs> stages(3);
+    stages[stage{0}] = costs(0.1, duration{0.1}, 1.5, 0.75);
+    stages[stage{1}] = costs(1e5, third, 1.75, 2.5);
+    stages[stage{2}] = costs(0.1, third, 1.0, 0.0);
+    problem p{to_any_graph(graph<dynamic, dynamic>{3, 1}), stages};
+    for (const rank r : p.graph.all_ranks())
+        p.memory_limit[r] = stages[stage{r.position()}].activation;
+    p.p2p = hop_times<>{duration{0.2}};
     p.objective = objective_kind::span;
     // Against a search that does not end; it takes milliseconds.
     search_limits limits;

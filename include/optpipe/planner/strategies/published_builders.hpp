@@ -121,13 +121,17 @@ private:
             best_ = found{k, objective, *std::move(made)};
     }
     /// Builders can't be interrupted. Cheap ones always run, unless the problem is so large that they would take more
-    /// than a moment.
+    /// than a moment. What is found must still be offered; if nothing is, something must be built.
     bool is_too_late(double cost) {
         constexpr std::chrono::duration<double> moment{0.1};
         constexpr double most_cost = 1e4; // minutes, where there is no limit
+        constexpr double to_offer = 2.0;
+        constexpr double to_build_and_offer = 4.0;
         if (cost > most_cost) return true;
         const std::scoped_lock lock{mutex_};
-        const auto expected = std::chrono::duration<double>(cost * unit_);
+        const bool any = best_ || !state_.objective().is_unlimited();
+        const auto after = any ? to_offer : to_build_and_offer;
+        const auto expected = std::chrono::duration<double>((cost + after) * unit_);
         const auto left = state_.limits().deadline - std::chrono::steady_clock::now();
         if (cost <= 1.0) return expected > left + moment;
         return state_.limits().stop.stop_requested() || expected > left;
