@@ -90,8 +90,7 @@ public:
         : options_{options}, threads_{thread_count(options)}, state_{p, limits_of(options), options.progress,
                                                                      failures_of(options)} {
         for (auto& strategy : strategies)
-            if (std::find(options.without.begin(), options.without.end(), strategy.name()) == options.without.end())
-                strategies_.push_back(std::move(strategy));
+            if (!is_left_out(strategy.name())) strategies_.push_back(std::move(strategy));
     }
 
     [[nodiscard]] search_state& state() { return state_; }
@@ -121,7 +120,7 @@ private:
             if (is_cached_ || state_.done()) return;
         }
         builders_ = run_published_builders(state_, options_.without, threads_, log_);
-        find_any_schedule();
+        if (!is_left_out(adaptive.name)) find_any_schedule();
         // A first incumbent for the strategies.
         if (const auto* strategy = strategy_named(adaptive_strategy::name);
             strategy && !state_.done() && state_.has_time_for(strategy->least_passes()))
@@ -177,6 +176,9 @@ private:
     /// The time budget in seconds.
     [[nodiscard]] double budget() const { return options_.time_limit ? options_.time_limit->count() : 1.0; }
 
+    [[nodiscard]] bool is_left_out(std::string_view name) const {
+        return std::find(options_.without.begin(), options_.without.end(), name) != options_.without.end();
+    }
     [[nodiscard]] const any_search_strategy* strategy_named(std::string_view name) const {
         const auto found = std::find_if(strategies_.begin(), strategies_.end(),
                                         [&](const any_search_strategy& strategy) { return strategy.name() == name; });

@@ -92,8 +92,8 @@ private:
     [[nodiscard]] ticks target() const {
         const auto wanted = state_->target();
         const auto& time = pooled_->time();
-        const auto exact = wanted.is_unlimited() ? time.nearest(problem_->serial_time().value())
-                                                 : time.below(wanted.value());
+        const auto exact =
+            wanted.is_unlimited() ? time.nearest(problem_->serial_time().value()) : time.below(wanted.value());
         return exact + rounding();
     }
     /// The largest error that rounding can make in a sum of durations.

@@ -304,7 +304,8 @@ template <pipeline_graph Graph, std::predicate Stop>
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration memory_area_bound(const basic_problem<Graph>& p, bool with_links,
                                                    double precision = 1e-10) {
-    return memory_area_bound(p, with_links, [] { return false; }, precision);
+    return memory_area_bound(
+        p, with_links, [] { return false; }, precision);
 }
 
 } // namespace optpipe

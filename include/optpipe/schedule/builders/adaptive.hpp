@@ -29,8 +29,9 @@ namespace optpipe {
 /// (`dispatch_search`), until a structural bound is met or the effort is spent. The number of trials follows from the
 /// size of the problem, not from a clock.
 ///
-/// Has a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`), and unless it is stopped is never worse
-/// than 1F1B or GPipe where they fit and no offload is required. `Policy` says which stages may or must be offloaded.
+/// Has a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`), and unless it is stopped is never
+/// worse than 1F1B or GPipe where they fit and no offload is required. `Policy` says which stages may or must be
+/// offloaded.
 template <offload_policy Policy = offload::solver_decides> struct adaptive_builder {
     static constexpr std::string_view name = "adaptive";
 
@@ -86,9 +87,8 @@ private:
     /// that holds more than a rank has may count as valid.
     template <pipeline_graph Graph> static constexpr bool times_are_distinct(const basic_problem<Graph>& p) {
         const auto slack = tolerance{}.at(p.serial_time());
-        return std::all_of(p.costs.begin(), p.costs.end(), [&](const stage_costs& c) {
-            return std::min(c.forward, c.backward_input) > slack;
-        });
+        return std::all_of(p.costs.begin(), p.costs.end(),
+                           [&](const stage_costs& c) { return std::min(c.forward, c.backward_input) > slack; });
     }
     /// A refusal that names the rank that lacks most of `need`; none if every rank has enough.
     template <pipeline_graph Graph>

@@ -38,15 +38,16 @@ constexpr void append_backward(Operations& operations, const basic_problem<Graph
     if (split) operations.push_back(backward_weight(s, m));
 }
 
-/// The order of a step in which every microbatch does the same as the one before it, a period later. When each operation
-/// of the first one starts is nominal: the order follows from it, and what is held; the times don't.
+/// The order of a step in which every microbatch does the same as the one before it, a period later. When each
+/// operation of the first one starts is nominal: the order follows from it, and what is held; the times don't.
 template <pipeline_graph Graph> class periodic_order {
 public:
     constexpr explicit periodic_order(const basic_problem<Graph>& p)
         : p_{p}, slots_(2 * p.graph.stages()), by_phase_(slots_.size()), slack_{tolerance{}.at(p.memory_scale())} {}
 
-    /// The period is the work of the busiest rank, if the memory allows it. What memory is left then is for microbatches
-    /// that start earlier, up to one more on every rank, as in 1F1B. Contract: one microbatch at a time fits.
+    /// The period is the work of the busiest rank, if the memory allows it. What memory is left then is for
+    /// microbatches that start earlier, up to one more on every rank, as in 1F1B. Contract: one microbatch at a time
+    /// fits.
     constexpr basic_order<Graph> run() {
         constexpr int steps = 20;
         const auto path = nominal_end(1.0);
@@ -181,7 +182,8 @@ template <pipeline_graph Graph>
     }
     return result;
 }
-template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p) {
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p) {
     return one_at_a_time(p, least_memory(p));
 }
 
@@ -190,9 +192,8 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> one_a
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> order_within_memory(const basic_problem<Graph>& p,
                                                                const least_memory_by_rank<Graph>& least) {
-    const bool must_offload = std::any_of(least.begin(), least.end(), [](const least_memory_result& on_rank) {
-        return !on_rank.offloaded.empty();
-    });
+    const bool must_offload = std::any_of(
+        least.begin(), least.end(), [](const least_memory_result& on_rank) { return !on_rank.offloaded.empty(); });
     return must_offload ? one_at_a_time(p, least) : detail::periodic_order<Graph>{p}.run();
 }
 
