@@ -95,7 +95,8 @@ private:
         milp::search::workers{which.size(), one}.run(threads);
         if (!best_) return;
         const auto& name = jobs_[best_->job].name;
-        state_.try_strategy(name, [&] { state_.offer(best_->made, name); });
+        if (best_->objective < state_.objective())
+            state_.try_strategy(name, [&] { state_.offer_timed(best_->made, name); });
     }
     void build(std::size_t k) {
         auto& result = results_[k];
