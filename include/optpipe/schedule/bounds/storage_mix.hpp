@@ -28,29 +28,24 @@ public:
     }
 
     /// A lower bound on the objective, at least `known`.
-    double solve(std::size_t most_rounds, const std::function<bool()>& stop) {
+    double solve(double work, const std::function<bool()>& stop) {
+        const auto rows = static_cast<double>(sides_.size());
+        const auto most_pivots = static_cast<std::size_t>(work / (rows * rows));
         column_program master{sides_, artificial_cost};
         add_first_columns(master);
         double best = known_;
-        for (std::size_t round = 0; round < most_rounds && !(stop && stop()); ++round) {
-            master.solve(most_pivots);
-            ++rounds;
-            pivots = master.pivots();
-            const double bound = known_ * evaluate(master.multipliers(), &master);
-            best = std::max(best, bound);
-            objective = known_ * master.objective();
-            if (added_ == 0 || objective <= best * (1.0 + 1e-5)) break;
+        while (master.pivots() < most_pivots && !(stop && stop())) {
+            master.solve(most_pivots_per_round);
+            best = std::max(best, known_ * evaluate(master.multipliers(), master));
+            constexpr double close = 1e-5;
+            if (added_ == 0 || known_ * master.objective() <= best * (1.0 + close)) break;
         }
         return best;
     }
-    std::size_t rounds = 0;
-    std::size_t pivots = 0;
-    std::size_t rows() const { return sides_.size(); }
-    double objective = 0.0;
 
 private:
     static constexpr double artificial_cost = 100.0;
-    static constexpr std::size_t most_pivots = 2000;
+    static constexpr std::size_t most_pivots_per_round = 500;
     static constexpr std::size_t no_row = static_cast<std::size_t>(-1);
     enum instant_row : std::size_t { stashes, with_pending, restored, offloaded, instant_rows };
 
@@ -238,7 +233,7 @@ private:
     };
 
     /// The Lagrangian bound at the given multipliers, in units of `known`, and columns that would improve them.
-    double evaluate(std::vector<double> multipliers, column_program* master) {
+    double evaluate(std::vector<double> multipliers, column_program& master) {
         added_ = 0;
         std::vector<double> interval_value;
         // Signs.
@@ -278,7 +273,7 @@ private:
     }
 
     /// The most that one unit of time in interval j is worth.
-    double best_state(const interval& j, const std::vector<double>& multipliers, column_program* master) {
+    double best_state(const interval& j, const std::vector<double>& multipliers, column_program& master) {
         std::vector<memory_packing::item> items;
         std::vector<choice> free(needs_.stages.size());
         for (std::size_t i = 0; i < needs_.options.size(); ++i) {
@@ -332,7 +327,7 @@ private:
                 chosen = here;
             }
         }
-        if (master && best > -multipliers[j.row] + 1e-7) add_state(*master, j, chosen, free);
+        if (best > -multipliers[j.row] + 1e-7) add_state(master, j, chosen, free);
         return best * (1.0 + 1e-10);
     }
     void add_state(column_program& master, const interval& j, const std::array<choice, 3>& chosen,
@@ -352,7 +347,7 @@ private:
     }
 
     /// The most that what is on the device at one moment is worth.
-    double best_moment(const instant& t, const std::vector<double>& multipliers, column_program* master) {
+    double best_moment(const instant& t, const std::vector<double>& multipliers, column_program& master) {
         std::vector<memory_packing::item> items;
         std::vector<choice> free(needs_.stages.size());
         std::vector<column_program::column> effects;
@@ -388,7 +383,7 @@ private:
         double best = packing_.value(needs_.cells);
         for (const auto& f : free)
             best += count_ * f.value;
-        if (master && best > -multipliers[t.row] + 1e-7) {
+        if (best > -multipliers[t.row] + 1e-7) {
             column_program::column z{{t.row, 1.0}};
             const auto take = [&](std::size_t id, double times) {
                 for (const auto& e : effects[id])
@@ -397,7 +392,7 @@ private:
             packing_.for_each_packed(needs_.cells, [&](std::size_t id) { take(id, 1.0); });
             for (const auto& f : free)
                 if (f.option != no_row) take(f.option, count_);
-            master->add(0.0, std::move(z));
+            master.add(0.0, std::move(z));
             ++added_;
         }
         return best * (1.0 + 1e-10);
@@ -425,7 +420,7 @@ private:
 /// `stop()` is polled; what is refuted by then is returned. Deterministic where it never asks to stop.
 template <pipeline_graph Graph>
 [[nodiscard]] duration storage_mix_bound(const basic_problem<Graph>& p, duration known,
-                                         const std::function<bool()>& stop = {}) {
+                                         const std::function<bool()>& stop = {}, double work = 3e8) {
     if (known.is_unlimited() || known <= duration{}) return known;
     const auto relaxed = without_storage(p, storage_relaxation::smallest_rest);
     const bool span = p.objective == objective_kind::span;
@@ -437,8 +432,7 @@ template <pipeline_graph Graph>
         const auto needs = detail::needs_of(p, relaxed, r, span ? time_windows<Graph>::of_rank(relaxed, r) : step);
         if (needs.options.empty()) continue;
         detail::storage_mix_program program{needs, p.graph.microbatches(), known.value(), one_copy};
-        constexpr std::size_t most_rounds = 300;
-        known = std::max(known, duration{program.solve(most_rounds, stop)});
+        known = std::max(known, duration{program.solve(work, stop)});
     }
     return known;
 }
