@@ -29,7 +29,8 @@ struct stage_place {
     bool last = false;
 };
 
-/// What is recomputed of a stash. Norms always are: they stash normalized rows, and `backward_weight` scales them again.
+/// What is recomputed of a stash. Norms always are: they stash normalized rows, and `backward_weight` scales them
+/// again.
 enum class recomputation : std::uint8_t {
     none,
     attention,    ///< selective: what attention stashes, from its projected input (Korthikanti et al. 2022)

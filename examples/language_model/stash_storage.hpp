@@ -36,8 +36,9 @@ public:
 
     /// Borrows the stage.
     explicit stash_packer(Stage& stage)
-        : stage_{&stage}, kept_{stage.zeros(stage.kept())}, freed_{stage.zeros(stage.freed())},
-          input_{stage.zeros(stage.boundary())} {}
+        : stage_{&stage}, kept_{stage.zeros(stage.kept())}, freed_{stage.zeros(stage.freed())}, input_{stage.zeros(
+                                                                                                    stage.boundary())} {
+    }
 
     /// Elements that the forward leaves.
     [[nodiscard]] static std::size_t held(const Stage& stage, recomputation again) {
@@ -183,7 +184,8 @@ void set_storage(optpipe::problem& p, const std::vector<model_stage<Real, Math>>
             (how.inside ? option.backward_extra : option.recompute) = share_of_forward(how.again) * costs.forward;
             if (how.offloaded > 0.0) {
                 const auto moved = static_cast<std::size_t>(how.offloaded * static_cast<double>(held));
-                const auto time = static_cast<double>(moved) / static_cast<double>(stage.kept() + stage.freed()) * transfer;
+                const auto time =
+                    static_cast<double>(moved) / static_cast<double>(stage.kept() + stage.freed()) * transfer;
                 option.transfer_size = bytes(moved);
                 option.transfer = optpipe::transfer_times{time, time};
             }

@@ -95,6 +95,52 @@ TEST_CASE("no more memory is held than planned") {
     CHECK_MESSAGE(words_after("rank 0", result.out).back() != "0", result);
 }
 
+TEST_CASE("a plan that mixes storage options is run: recomputed ahead, inside the backward, and offloaded in part") {
+    const workplace place;
+    const auto problem = place.write("problem.json", R"({
+        "format": "optpipe.problem/2", "ranks": 2, "microbatches": 2, "memory_limit": [2.5, 1],
+        "stages": [
+            {"rank": 0, "forward": 10, "backward_input": 10, "backward_weight": 6, "activation": 2, "weight_stash": 1,
+             "storage": [{"name": "ahead", "held": 0.5, "recompute": 5},
+                         {"name": "inside, in part", "held": 0.5, "backward_extra": 3,
+                          "transfer_size": 0.25, "offload": 4, "reload": 4}]},
+            {"rank": 1, "forward": 10, "backward_input": 10, "backward_weight": 6, "activation": 1}]})");
+    const auto schedule = place.write("plan.json", R"({
+        "format": "optpipe.schedule/2", "operations": [
+            {"op": "0F0", "start": 0, "end": 10, "storage": "ahead"},
+            {"op": "0F1", "start": 10, "end": 20, "storage": "inside, in part"},
+            {"op": "0OFFLOAD1", "start": 20, "end": 24},
+            {"op": "0RECOMPUTE0", "start": 30, "end": 35},
+            {"op": "0B0", "start": 36, "end": 52},
+            {"op": "0RELOAD1", "start": 58, "end": 62},
+            {"op": "0B1", "start": 62, "end": 81},
+            {"op": "1F0", "start": 10, "end": 20},
+            {"op": "1B0", "start": 20, "end": 36},
+            {"op": "1F1", "start": 36, "end": 46},
+            {"op": "1B1", "start": 46, "end": 62}]})");
+    const auto result = program::run({"run", problem, schedule, "--scale", "0.001", "--out", place / "m.json", "--svg",
+                                      place / "o.svg", "--trace", place / "t.json"});
+    REQUIRE_MESSAGE((result.status == 0 && result.err.empty()), result);
+    CHECK_MESSAGE(contains(result.out, "\nRECOMPUTE "), result);
+    const auto planned = json::parse(place.read("plan.json"));
+    const auto measured = json::parse(place.read("m.json"));
+    CHECK(measured["format"] == "optpipe.schedule/2");
+    CHECK(operations_in(measured) == operations_in(planned));
+    CHECK(end_of(measured) >= 0.99 * end_of(planned));
+    for (const auto& entry : measured["operations"]) {
+        if (entry["op"] == "0F0") CHECK(entry["storage"] == "ahead");
+        if (entry["op"] == "0F1") CHECK(entry["storage"] == "inside, in part");
+        if (entry["op"] == "0RECOMPUTE0") CHECK(entry["end"].get<double>() - entry["start"].get<double>() >= 4.99);
+        if (entry["op"] == "0B1") CHECK(entry["end"].get<double>() - entry["start"].get<double>() >= 18.9);
+    }
+    const auto row = words_after("rank 0", result.out);
+    REQUIRE_MESSAGE(row.size() == 5, result);
+    CHECK(row[0] == "2.25"); // RECOMPUTE of the one with a quarter of the other
+    CHECK(row[3] == "0.25");
+    CHECK(contains(place.read("t.json"), "0RECOMPUTE0"));
+    CHECK(contains(place.read("o.svg"), "0RECOMPUTE0"));
+}
+
 TEST_CASE("of several steps the one in the middle is shown; quiet says nothing") {
     const planned plan{"two-ranks.json"};
     const auto three = plan.run({"--steps", "3", "--scale", "0.0001"});

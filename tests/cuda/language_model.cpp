@@ -133,8 +133,8 @@ struct pipeline {
                            .update = true})},
           cluster{ranks, {.patience = 20s}} {
         for (const auto& each : programs) {
-            models.push_back(std::make_unique<model_type>(devices[each.self.position()], stages, batches, adamw_rates{},
-                                                          storage));
+            models.push_back(
+                std::make_unique<model_type>(devices[each.self.position()], stages, batches, adamw_rates{}, storage));
             models.back()->prepare(optpipe::stage{each.self.position()});
             runners.push_back(std::make_unique<optpipe::runner<cuda::executor, model_type>>(each, cluster[each.self],
                                                                                             *models.back()));

@@ -22,7 +22,8 @@ namespace mixed_storage {
 /// Random options in the place of transfer times, and no limits. Memory is in quarters.
 inline optpipe::problem with_options(optpipe::problem p, optpipe::random_numbers& random) {
     const auto quarters = [&](optpipe::memory_size most) {
-        return optpipe::memory_size{0.25 * static_cast<double>(random.below(1 + static_cast<std::size_t>(4.0 * most.value())))};
+        return optpipe::memory_size{
+            0.25 * static_cast<double>(random.below(1 + static_cast<std::size_t>(4.0 * most.value())))};
     };
     const auto time = [&] { return optpipe::duration{0.5 * static_cast<double>(1 + random.below(4))}; };
     for (const optpipe::stage s : p.graph.all_stages()) {

@@ -59,8 +59,8 @@ template <class Visit> void for_mixed_schedules(std::size_t problems, Visit visi
 }
 
 std::size_t count_of(operation_kind kind, const schedule& s) {
-    return static_cast<std::size_t>(
-        std::count_if(s.operations.begin(), s.operations.end(), [=](const auto& timed) { return timed.op.kind == kind; }));
+    return static_cast<std::size_t>(std::count_if(s.operations.begin(), s.operations.end(),
+                                                  [=](const auto& timed) { return timed.op.kind == kind; }));
 }
 
 /// Two ranks. F stashes 3, of which W needs 1. Options: 0 keeps, 1 recomputes 2 of it ahead, 2 inside the backward.
@@ -115,8 +115,9 @@ struct noting_model {
         take('C', t, {bytes_of(t.kept), bytes_of(t.freed), bytes_of(t.restored_kept), bytes_of(t.restored_freed)});
     }
     template <class Lane> void backward_input(Lane&, const execution::backward_task& t) {
-        take('I', t, {bytes_of(t.kept), bytes_of(t.freed), bytes_of(t.restored_kept), bytes_of(t.restored_freed),
-                      bytes_of(t.added)});
+        take('I', t,
+             {bytes_of(t.kept), bytes_of(t.freed), bytes_of(t.restored_kept), bytes_of(t.restored_freed),
+              bytes_of(t.added)});
     }
     template <class Lane> void backward_weight(Lane&, const execution::weight_task& t) {
         take('W', t, {bytes_of(t.kept), bytes_of(t.restored_kept), bytes_of(t.added)});
@@ -205,10 +206,11 @@ TEST_CASE("every call is told its option, and has the stash of it") {
     };
     // 12 bytes of activation; W needs 4.
     const std::set<noting_model::note> expected{
-        {'F', 0, 0, {4, 8}}, {'I', 0, 0, {4, 8, 0, 0, 0}}, {'W', 0, 0, {4, 0, 0}},
-        {'F', 1, 1, {4, 0}}, {'C', 1, 1, {4, 0, 0, 8}},    {'I', 1, 1, {4, 0, 0, 8, 0}}, {'W', 1, 1, {4, 0, 0}},
-        {'F', 2, 2, {2, 0}}, {'I', 2, 2, {2, 0, 0, 0, 0}}, {'W', 2, 2, {2, 0, 0}},
-        {'F', 3, 0, {4, 8}}, {'I', 3, 0, {4, 8, 0, 0, 0}}, {'W', 3, 0, {4, 0, 0}}};
+        {'F', 0, 0, {4, 8}},    {'I', 0, 0, {4, 8, 0, 0, 0}}, {'W', 0, 0, {4, 0, 0}},
+        {'F', 1, 1, {4, 0}},    {'C', 1, 1, {4, 0, 0, 8}},    {'I', 1, 1, {4, 0, 0, 8, 0}},
+        {'W', 1, 1, {4, 0, 0}}, {'F', 2, 2, {2, 0}},          {'I', 2, 2, {2, 0, 0, 0, 0}},
+        {'W', 2, 2, {2, 0, 0}}, {'F', 3, 0, {4, 8}},          {'I', 3, 0, {4, 8, 0, 0, 0}},
+        {'W', 3, 0, {4, 0, 0}}};
     CHECK(with(p, full) == expected);
 }
 
@@ -241,13 +243,39 @@ TEST_CASE("what is left of a stash for W may be more than was held, and a part o
     CHECK(!result.failed.has_value());
     // 12 bytes of activation; W needs 8. Option 1 holds 6, and its 12 are whole again; option 2 holds 2.
     const std::set<noting_model::note> expected{
-        {'F', 0, 1, {6, 0}}, {'C', 0, 1, {6, 0, 2, 4}},    {'I', 0, 1, {6, 0, 2, 4, 0}}, {'W', 0, 1, {6, 2, 0}},
-        {'F', 1, 2, {2, 0}}, {'I', 1, 2, {2, 0, 0, 0, 6}}, {'W', 1, 2, {2, 0, 6}},
-        {'F', 2, 1, {6, 0}}, {'C', 2, 1, {6, 0, 2, 4}},    {'I', 2, 1, {6, 0, 2, 4, 0}}, {'W', 2, 1, {6, 2, 0}},
-        {'F', 3, 2, {2, 0}}, {'I', 3, 2, {2, 0, 0, 0, 6}}, {'W', 3, 2, {2, 0, 6}}};
+        {'F', 0, 1, {6, 0}},          {'C', 0, 1, {6, 0, 2, 4}}, {'I', 0, 1, {6, 0, 2, 4, 0}},
+        {'W', 0, 1, {6, 2, 0}},       {'F', 1, 2, {2, 0}},       {'I', 1, 2, {2, 0, 0, 0, 6}},
+        {'W', 1, 2, {2, 0, 6}},       {'F', 2, 1, {6, 0}},       {'C', 2, 1, {6, 0, 2, 4}},
+        {'I', 2, 1, {6, 0, 2, 4, 0}}, {'W', 2, 1, {6, 2, 0}},    {'F', 3, 2, {2, 0}},
+        {'I', 3, 2, {2, 0, 0, 0, 6}}, {'W', 3, 2, {2, 0, 6}}};
     for (const auto& each : models)
         CHECK(each.notes == expected);
     CHECK(programs[rank{1}].host_bytes == 3);
+}
+
+TEST_CASE("what is held is divided as it is told, so that what is restored for W stays where it is made") {
+    const auto p = two_ranks();
+    const auto s = mixed_1f1b(p);
+    const auto parts = [&](double kept) {
+        std::vector<noting_model> models(2);
+        const auto programs = *lower(p, s,
+                                     {.bytes_per_unit = 4.0,
+                                      .message_bytes = 16,
+                                      .kept = {{stage{0}, 1, memory_size{kept}}, {stage{1}, 1, memory_size{kept}}}});
+        CHECK(check_programs(programs).empty());
+        CHECK(programs[rank{0}].device_bytes ==
+              static_cast<std::size_t>(4.0 * measure(p, s).peak_memory[rank{0}].value()));
+        const auto result = testing::trace(
+            programs, testing::planned_costs(p), [&](rank r) -> auto& { return models[r.position()]; });
+        CHECK(!result.failed.has_value());
+        for (const auto& [what, m, storage, bytes] : models[1].notes)
+            if (what == 'C') return bytes;
+        return std::vector<std::size_t>{};
+    };
+    // Of 4 bytes that are held and 8 that are restored W needs 4.
+    CHECK(parts(0.0) == std::vector<std::size_t>{0, 4, 4, 4});
+    CHECK(parts(0.25) == std::vector<std::size_t>{1, 3, 3, 5});
+    CHECK(parts(9.0) == std::vector<std::size_t>{4, 0, 0, 8});
 }
 
 TEST_CASE("a model that can't recompute is refused when its program is loaded") {

@@ -29,7 +29,9 @@ struct member_pointer {
 };
 
 TEST_CASE("ranks that talk by NCCL keep to the concepts, whatever their streams do first") {
-    for (std::uint64_t seed = 1; seed <= 3; ++seed)
+    // Long enough that a busy machine isn't taken for a lost rank; it is waited out once per check.
+    constexpr auto patience = 2s;
+    for (std::uint64_t seed = 1; seed <= 2; ++seed)
         for (const auto ranks : {std::size_t{1}, std::size_t{2}, std::size_t{3}}) {
             CAPTURE(seed);
             CAPTURE(ranks);
@@ -37,7 +39,7 @@ TEST_CASE("ranks that talk by NCCL keep to the concepts, whatever their streams 
             fake_nccl::reset();
             const auto id = nccl::world_id::make();
             const auto join = [&](rank r) {
-                return member_pointer{std::make_unique<nccl::member>(id, r, ranks, cuda::options{.patience = 500ms})};
+                return member_pointer{std::make_unique<nccl::member>(id, r, ranks, cuda::options{.patience = patience})};
             };
             CHECK(faults_of(ranks, each_for_itself, join) == "");
             CHECK(fake_nccl::complaints() == std::vector<std::string>{});

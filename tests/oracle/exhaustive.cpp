@@ -83,6 +83,34 @@ TEST_CASE("offloading buys what memory lacks") {
     CHECK_FALSE(exhaustive_optimum(q, 1.0).objective.has_value());
 }
 
+TEST_CASE("recomputation buys what memory lacks, ahead or inside the backward") {
+    // One stash at a time, or two of which one is recomputed.
+    auto p = unit(2, 2, 1.25_gb);
+    CHECK(optimum_of(p) == doctest::Approx(10.0));
+    for (auto& list : p.storage) {
+        list.push_back({"keep", 1_gb, {}, {}, {}, {}});
+        list.push_back({"inside", 0.25_gb, {}, 1_ms, {}, {}});
+    }
+    CHECK(optimum_of(p) == doctest::Approx(8.0));
+    p.storage[stage{0}].clear();
+    p.storage[stage{1}].clear();
+    CHECK(optimum_of(p) == doctest::Approx(10.0));
+    // Ahead: on the first rank while the second one is busy, which has 8 of work after 1, and 2 follow.
+    for (auto& list : p.storage)
+        list.push_back({"ahead", 0.25_gb, 1_ms, {}, {}, {}});
+    auto whole = p;
+    whole.split_backward = false;
+    CHECK(optimum_of(whole) == doctest::Approx(11.0));
+    // A part of the stash goes to the host: one that is recomputed, too.
+    auto q = unit(1, 1, 1.5_gb, optpipe::placement::v{});
+    CHECK_FALSE(exhaustive_optimum(q, 1.0).objective.has_value());
+    q.storage[stage{0}].push_back({"half", 1_gb, {}, {}, 0.5_gb, transfer_times{1_ms, 1_ms}});
+    CHECK(optimum_of(q) == doctest::Approx(8.0));
+    q.storage[stage{0}].clear();
+    q.storage[stage{0}].push_back({"both", 0.75_gb, 1_ms, {}, 0.25_gb, transfer_times{1_ms, 1_ms}});
+    CHECK(optimum_of(q) == doctest::Approx(9.0));
+}
+
 TEST_CASE("span may gain by starting late, by a fraction of a step too") {
     auto p = unit(2, 1);
     p.costs[stage{0}].forward = 5_ms;
@@ -99,7 +127,7 @@ TEST_CASE("the best of all schedules is valid, and none that is drawn is better"
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
-        const auto given = oracle::make_random_problem(random, {.cells = 6});
+        const auto given = oracle::make_random_problem(random, {.cells = 6, .storage_percent = i % 3 == 0 ? 100U : 0U});
         const auto& p = given.problem;
         const auto best = exhaustive_optimum(p, given.grid, 20'000);
         if (!best.proven) continue;

@@ -41,6 +41,8 @@ public:
             memory_slack_ = std::max({memory_slack_, c.activation.value(), c.weight_stash.value()});
         }
         read_storage();
+        for (const auto limit : p.memory_limit)
+            if (!limit.is_unlimited()) memory_slack_ = std::max(memory_slack_, limit.value());
         time_slack_ *= 1e-6;
         memory_slack_ *= 1e-6;
     }

@@ -129,6 +129,18 @@ TEST_CASE("without strategies and builders there is still a schedule") {
     }
 }
 
+TEST_CASE("without time there is a schedule that uses the memory, even if no published one fits") {
+    auto p = unit_problem(8, 64);
+    for (auto& limit : p.memory_limit)
+        limit = memory_size{6.0};
+    const auto planned = plan(p, {.time_limit = std::chrono::duration<double>{0.0}, .without = {"gis", "gis-h"}});
+    REQUIRE(planned);
+    CHECK(planned->why == plan_end::time_limit);
+    check_laws(p, *planned);
+    // One microbatch at a time would take the serial time.
+    CHECK(3.0 * planned->objective < p.serial_time());
+}
+
 TEST_CASE("why it ended") {
     const auto p = unit_problem(4, 8);
     plan_options options;

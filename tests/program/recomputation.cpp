@@ -156,8 +156,8 @@ TEST_CASE("it comes before its backward where it restores nothing, too") {
     p.storage[stage{0}].push_back({"nothing", memory_size{4}, duration{1}, {}, {}, {}});
     const stage s{0};
     const microbatch m{0};
-    auto programs =
-        *lower(p, *simulate(p, order{p.graph, {forward(s, m), recompute_of(s, m), backward(s, m)}}), {.bytes_per_unit = 8.0});
+    auto programs = *lower(p, *simulate(p, order{p.graph, {forward(s, m), recompute_of(s, m), backward(s, m)}}),
+                           {.bytes_per_unit = 8.0});
     REQUIRE(all_complaints(programs) == "");
     auto& own = programs[rank{0}];
     std::swap(own.instructions[1], own.instructions[2]);
@@ -179,11 +179,20 @@ TEST_CASE("programs of random mixes of storage options pass the check, in the me
             if (!built) return;
             const auto [tight, s] = mixed_storage::make(p, *built, random);
             const auto planned = measure(tight, s);
+            std::vector<held_for_weight> kept;
+            for (const stage at : p.graph.all_stages())
+                for (std::size_t i = 0; i < p.storage[at].size(); ++i)
+                    if (random.chance(50))
+                        kept.push_back({at, static_cast<storage_index>(i),
+                                        memory_size{0.25 * static_cast<double>(random.below(5))}});
             for (const auto lanes : {message_lanes::separate, message_lanes::per_direction, message_lanes::single})
                 for (const auto placement : {part_placement::exact, part_placement::contiguous}) {
                     const auto programs = lower(tight, s,
-                                                {.bytes_per_unit = 4.0, .message_bytes = 8, .lanes = lanes,
-                                                 .placement = placement});
+                                                {.bytes_per_unit = 4.0,
+                                                 .message_bytes = 8,
+                                                 .lanes = lanes,
+                                                 .placement = placement,
+                                                 .kept = kept});
                     if (!programs && placement == part_placement::contiguous) continue;
                     REQUIRE(programs);
                     ++lowered;

@@ -1,5 +1,7 @@
 #include <optpipe/schedule/bounds/structural_bounds.hpp>
 #include <optpipe/schedule/builders/adaptive.hpp>
+#include <optpipe/schedule/time/evaluate.hpp>
+#include <optpipe/schedule/time/measure.hpp>
 
 #include <doctest/doctest.h>
 
@@ -17,6 +19,11 @@ problem tight_problem(std::size_t ranks, std::size_t microbatches) {
     for (auto& limit : p.memory_limit)
         limit = memory_size{2.0};
     return p;
+}
+
+/// On rank 0.
+std::size_t most_in_flight(const problem& p, const schedule& s) {
+    return static_cast<std::size_t>(measure(p, s).peak_memory[rank{0}].value());
 }
 
 } // namespace
@@ -42,6 +49,37 @@ TEST_CASE("a single trial of the constructive planner asks many times whether to
         return stop;
     }));
     CHECK(after < 100);
+}
+
+TEST_CASE("a constructive planner that is stopped at once has many microbatches under way") {
+    auto p = tight_problem(8, 64);
+    for (auto& limit : p.memory_limit)
+        limit = memory_size{6.0};
+    std::size_t polls = 0;
+    const auto built = adaptive(p, [&] {
+        ++polls;
+        return true;
+    });
+    REQUIRE(built);
+    CHECK(polls < 10);
+    const auto timed = time_order(p, *built);
+    REQUIRE(timed);
+    CHECK(most_in_flight(p, *timed) == 6);
+    CHECK(3.0 * objective_of(p, *timed) < p.serial_time());
+}
+
+TEST_CASE("each part of the bounds asks for every rank whether to stop") {
+    auto p = tight_problem(64, 16);
+    for (const auto objective : {objective_kind::makespan, objective_kind::span}) {
+        p.objective = objective;
+        std::size_t polls = 0;
+        const auto whole = memory_area_bound(p, false, [&] { return ++polls == 0; });
+        CHECK(polls >= p.graph.ranks());
+        CHECK(whole == memory_area_bound(p, false));
+        std::size_t asked = 0;
+        CHECK(memory_area_bound(p, false, [&] { return ++asked > 10; }) <= whole);
+        CHECK(asked <= 2 * p.graph.ranks());
+    }
 }
 
 TEST_CASE("bounds that are stopped are valid, and not nothing") {

@@ -23,7 +23,7 @@ using stash_part = std::span<const std::span<std::byte>>;
 // A stash is what the forward holds (`kept`, `freed`), what a recomputation restores of it (`restored_kept`,
 // `restored_freed`) and what the input gradient adds (`added`). The weight gradient needs `kept`, `restored_kept` and
 // `added`; `freed` and `restored_freed` are gone by then. `kept` is as much of what is held as the weight gradient
-// may have: min(held, weight_stash).
+// may have, min(held, weight_stash), or what `lowering_options::kept` says.
 
 /// What a forward works on. The first stage has no input, the last no output.
 struct forward_task {
@@ -94,8 +94,9 @@ template <class M, class L> concept has_backward_weight = requires(M& model, L& 
 /// reads the input, writes the output and all of the stash that it will need: `freed` is there until the input gradient
 /// is done, `kept` until the weight gradient is. In between they may have been to the host and back, to another place.
 /// `backward_input` reads the gradient at the output and writes the one at the input; what `backward_weight` needs of
-/// it goes into `kept`, `restored_kept` and `added`. `backward_weight` adds to the gradients of the parameters. On a device they only
-/// put work into the lane; what they get stays where it is until that is over. An exception ends the step on all ranks.
+/// it goes into `kept`, `restored_kept` and `added`. `backward_weight` adds to the gradients of the parameters. On a
+/// device they only put work into the lane; what they get stays where it is until that is over. An exception ends the
+/// step on all ranks.
 template <class M, class L>
 concept stage_model = lane<L> && has_forward<M, L> && has_backward_input<M, L> && has_backward_weight<M, L>;
 

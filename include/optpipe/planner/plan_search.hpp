@@ -2,6 +2,7 @@
 
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/outcome.hpp"
+#include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/planner/cache/canonical.hpp"
@@ -19,6 +20,7 @@
 #include "optpipe/planner/strategies/standard_strategies.hpp"
 #include "optpipe/planner/strategies/uniform_storage_strategy.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
+#include "optpipe/schedule/construct/within_memory.hpp"
 
 #include <oneapi/tbb/info.h>
 #include <oneapi/tbb/task_arena.h>
@@ -89,8 +91,7 @@ public:
         : options_{options}, threads_{thread_count(options)}, state_{p, limits_of(options), options.progress,
                                                                      failures_of(options)} {
         for (auto& strategy : strategies)
-            if (std::find(options.without.begin(), options.without.end(), strategy.name()) == options.without.end())
-                strategies_.push_back(std::move(strategy));
+            if (!is_left_out(strategy.name())) strategies_.push_back(std::move(strategy));
     }
 
     [[nodiscard]] search_state& state() { return state_; }
@@ -98,7 +99,8 @@ public:
     outcome<plan_result> run() {
         oneapi::tbb::task_arena arena{static_cast<int>(threads_)};
         arena.execute([&] { search(); });
-        if (const auto why = find_any_schedule()) return *why;
+        find_any_schedule();
+        if (!state_.incumbent()) return *refused_;
         auto found = result();
         if (uses_cache() && !is_cached_) store_in_cache(found);
         return found;
@@ -107,9 +109,10 @@ public:
 private:
     void search() {
         const stopwatch watch;
-        // In problems of a million cells they take a second; half of the time is left to find a schedule.
-        const auto half = state_.limits().deadline - (state_.limits().deadline - std::chrono::steady_clock::now()) / 2;
-        const auto late = [&] { return std::chrono::steady_clock::now() >= half; };
+        // In problems of a million cells they take a second; most of the time is left to find a schedule.
+        const auto now = std::chrono::steady_clock::now();
+        const auto quarter = now + (state_.limits().deadline - now) / 4;
+        const auto late = [&] { return std::chrono::steady_clock::now() >= quarter; };
         add_uniform_storage();
         state_.try_strategy(structure,
                             [&] { state_.raise_bound(bounds_of(state_.problem(), late).best(), structure); });
@@ -119,9 +122,11 @@ private:
             if (is_cached_ || state_.done()) return;
         }
         builders_ = run_published_builders(state_, options_.without, threads_, log_);
+        if (!is_left_out(adaptive.name)) find_any_schedule();
         // A first incumbent for the strategies.
         if (const auto* strategy = strategy_named(adaptive_strategy::name);
-            strategy && !state_.done() && strategy->applies_to(state_.problem()))
+            strategy && !state_.done() && strategy->applies_to(state_.problem()) &&
+            state_.has_time_for(strategy->least_passes()))
             run_strategy(*strategy, {options_.seed, strategy->first_effort(state_.problem()), 1});
         if (state_.done()) return;
         if (!options_.time_limit)
@@ -186,6 +191,9 @@ private:
     /// The time budget in seconds.
     [[nodiscard]] double budget() const { return options_.time_limit ? options_.time_limit->count() : 1.0; }
 
+    [[nodiscard]] bool is_left_out(std::string_view name) const {
+        return std::find(options_.without.begin(), options_.without.end(), name) != options_.without.end();
+    }
     [[nodiscard]] const any_search_strategy* strategy_named(std::string_view name) const {
         const auto found = std::find_if(strategies_.begin(), strategies_.end(),
                                         [&](const any_search_strategy& strategy) { return strategy.name() == name; });
@@ -197,29 +205,20 @@ private:
         log_.add(strategy.name(), watch.seconds());
     }
 
-    /// If there is no schedule yet, runs the first trials of the adaptive builder, or returns its refusal.
-    std::optional<refusal> find_any_schedule() {
-        if (state_.incumbent()) return std::nullopt;
-        if (state_.problem().has_storage_options()) return find_any_storage();
+    /// If there is no schedule yet, takes one that needs no search, whatever the time; or remembers why there is none.
+    void find_any_schedule() {
+        if (state_.incumbent() || refused_) return;
         const stopwatch watch;
+        const auto& p = state_.problem();
         outcome<order> built;
         state_.try_strategy(adaptive.name, [&] {
-            built = adaptive(state_.problem(), [] { return true; });
+            if (fits_one_at_a_time(p)) state_.offer(order_within_memory(p, least_memory(p)), adaptive.name);
+            if (state_.incumbent()) return;
+            built = adaptive(p, [] { return true; });
             if (built) state_.offer(*built, adaptive.name);
         });
         log_.add(adaptive.name, watch.seconds());
-        if (state_.incumbent()) return std::nullopt;
-        if (!built) return built.why();
-        return simulate(state_.problem(), *built).why();
-    }
-
-    /// The same with lists of storage options.
-    std::optional<refusal> find_any_storage() {
-        const auto& p = state_.problem();
-        const auto last_resort = one_at_a_time(p);
-        state_.offer(last_resort, "one at a time");
-        if (state_.incumbent()) return std::nullopt;
-        return simulate(p, last_resort).why();
+        if (!state_.incumbent()) refused_ = built ? simulate(p, *built).why() : built.why();
     }
 
     plan_result result() {
@@ -265,6 +264,8 @@ private:
     std::vector<builder_result> builders_{};
     cache_use cached_ = cache_use::none;
     bool is_cached_ = false;
+    /// Why there is no schedule, unless a strategy finds one.
+    std::optional<refusal> refused_{};
     std::string cached_method_{};
 };
 

@@ -87,9 +87,9 @@ struct program_buffer {
     std::uint32_t last_use = 0;
 };
 
-/// What an instruction may have a buffer for. A stash is what F holds and what RECOMPUTE restores; of both, as much as
-/// possible of what F holds is kept for W, the rest is done with when I ends. Of what F holds, as much as possible of
-/// what is kept is offloaded where only a part is.
+/// What an instruction may have a buffer for. A stash is what F holds and what RECOMPUTE restores; of each, some is
+/// kept for W, the rest is done with when I ends. Where only a part of what F holds is offloaded, what is kept goes
+/// first.
 enum class buffer_role : std::uint8_t {
     input,          ///< F: the activation from the stage before; I and B: the gradient from the stage after
     output,         ///< F: the activation for the stage after; I and B: the gradient for the stage before

@@ -14,10 +14,10 @@ namespace optpipe {
 /// keep to the plan whatever the timing: for inputs, and for memory that has to be freed before.
 ///
 /// The device arena of each rank is as large as the peak of the plan, up to rounding of sizes; the buffers of messages
-/// come on top. Stages that are neighbours on one rank hand over without a message. Refuses a schedule that `validate` rejects, one whose memory has no
-/// order (two stashes swapped at one instant in a full memory), and one that exceeds the limit with the placement asked
-/// for. `check_programs` accepts the programs. O(n log n) for n operations, times the number
-/// of buffers that a rank holds at once.
+/// come on top. Stages that are neighbours on one rank hand over without a message. Refuses a schedule that `validate`
+/// rejects, one whose memory has no order (two stashes swapped at one instant in a full memory), and one that exceeds
+/// the limit with the placement asked for. `check_programs` accepts the programs. O(n log n) for n operations, times
+/// the number of buffers that a rank holds at once.
 [[nodiscard]] outcome<per_rank<rank_program>> lower(const problem& p, const schedule& s,
                                                     const lowering_options& options = {});
 
@@ -69,27 +69,34 @@ struct stash_bytes {
     [[nodiscard]] std::size_t all_kept() const { return kept + resident_kept + restored_kept; }
 };
 
-/// Of a stage with a storage option, each part as large as `bytes_of` says.
+/// Of a stage with a storage option, each part as large as `bytes_of` says. `most_kept`: of what is held, unless more
+/// has to be.
 template <class BytesOf>
-[[nodiscard]] stash_bytes divide_stash(const stage_costs& c, const storage_option& stored, const BytesOf& bytes_of) {
+[[nodiscard]] stash_bytes divide_stash(const stage_costs& c, const storage_option& stored, memory_size most_kept,
+                                       const BytesOf& bytes_of) {
     const auto restored = stored.restored(c);
     const auto kept = std::min(restored, c.weight_stash);
-    const auto held_kept = std::min(stored.held, kept);
+    const auto least_kept = std::max(memory_size{}, kept - (restored - stored.held));
+    const auto held_kept = std::max(least_kept, std::min({stored.held, kept, most_kept}));
     const auto held_freed = stored.held - held_kept;
     const bool in_part = stored.offloads() && stored.transfer_size < stored.held;
     const auto moved_kept = in_part ? std::min(stored.transfer_size, held_kept) : held_kept;
     const auto moved_freed = in_part ? stored.transfer_size - moved_kept : held_freed;
-    return {bytes_of(moved_kept),       bytes_of(moved_freed),
-            bytes_of(held_kept - moved_kept), bytes_of(held_freed - moved_freed),
-            bytes_of(kept - held_kept), bytes_of(restored - kept - held_freed),
+    return {bytes_of(moved_kept),
+            bytes_of(moved_freed),
+            bytes_of(held_kept - moved_kept),
+            bytes_of(held_freed - moved_freed),
+            bytes_of(kept - held_kept),
+            bytes_of(restored - kept - held_freed),
             bytes_of(c.weight_stash - kept)};
 }
 
 class lowering {
 public:
     lowering(const problem& p, const schedule& s, const lowering_options& options, message_lanes grouping)
-        : p_{p}, options_{options}, plan_{p, s, grouping}, number_{p.graph}, stash_(p.graph.stages()), written_(number_.size(), no_instruction), made_(number_.size(), no_buffer),
-          arrived_(made_), cells_(p.graph.stages() * p.graph.microbatches(), no_buffers), capacity_(p.graph.ranks()),
+        : p_{p}, options_{options}, plan_{p, s, grouping}, number_{p.graph}, stash_(p.graph.stages()),
+          written_(number_.size(), no_instruction), made_(number_.size(), no_buffer), arrived_(made_),
+          cells_(p.graph.stages() * p.graph.microbatches(), no_buffers), capacity_(p.graph.ranks()),
           host_capacity_(p.graph.ranks()) {
         for (const stage at : p.graph.all_stages())
             find_sizes(at);
@@ -169,7 +176,8 @@ private:
     /// The buffers of one stage and microbatch, by their roles.
     using cell = std::array<buffer_id, buffer_roles>;
     static constexpr std::array moved_roles{buffer_role::kept, buffer_role::freed};
-    static constexpr std::array resident_roles{buffer_role::resident_kept, buffer_role::resident_freed};
+    static constexpr std::array held_roles{buffer_role::kept, buffer_role::freed, buffer_role::resident_kept,
+                                           buffer_role::resident_freed};
     static constexpr std::array restored_roles{buffer_role::restored_kept, buffer_role::restored_freed};
     static constexpr std::array freed_roles{buffer_role::freed, buffer_role::resident_freed,
                                             buffer_role::restored_freed};
@@ -184,8 +192,12 @@ private:
             return (bytes + options_.alignment - 1) / options_.alignment * options_.alignment;
         };
         const auto options = p_.storage[at].empty() ? 1 : p_.storage[at].size();
-        for (std::size_t i = 0; i < options; ++i)
-            stash_[at].push_back(divide_stash(p_.costs[at], p_.storage_of(at, i), rounded));
+        for (std::size_t i = 0; i < options; ++i) {
+            auto most_kept = memory_size::unlimited();
+            for (const auto& each : options_.kept)
+                if (each.stage == at && each.storage == i) most_kept = each.kept;
+            stash_[at].push_back(divide_stash(p_.costs[at], p_.storage_of(at, i), most_kept, rounded));
+        }
     }
     [[nodiscard]] const stash_bytes& stash_of(const operation& op) const { return stash_[op.stage][op.storage]; }
 
@@ -358,10 +370,8 @@ private:
         const auto& op = i.op;
         if (!p_.is_first(op.stage)) take_input(w, i, forward(op.stage.previous(), op.microbatch));
         release(w, i.buffer(buffer_role::input), node.end);
-        for (const std::span<const buffer_role> held : {std::span{moved_roles}, std::span{resident_roles}}) {
-            take(w, op, memory_arena::device, held);
-            name(i, held);
-        }
+        take(w, op, memory_arena::device, held_roles);
+        name(i, held_roles);
         if (!p_.is_last(op.stage)) make_output(w, i);
     }
     /// What brings the stash of an operation back to the device, or leaves it there.
@@ -372,9 +382,8 @@ private:
     void prepare_recomputation(program_writer& w, instruction& i) {
         w.depend_on(brought_back(i.op));
         take(w, i.op, memory_arena::device, restored_roles);
-        for (const std::span<const buffer_role> all :
-             {std::span{moved_roles}, std::span{resident_roles}, std::span{restored_roles}})
-            name(i, all);
+        name(i, held_roles);
+        name(i, restored_roles);
     }
     void prepare_gradient(const plan_node& node, program_writer& w, instruction& i) {
         const auto& op = i.op;

@@ -270,7 +270,7 @@ private:
         using enum buffer_role;
         const auto key = std::pair{at(f).op.stage, at(f).op.storage};
         const auto restores = [&](buffer_role role) { return again ? bytes(*again, role) : 0; };
-        const stash_sizes own{bytes(f, kept),          bytes(f, freed),         bytes(f, resident_kept),
+        const stash_sizes own{bytes(f, kept),           bytes(f, freed),         bytes(f, resident_kept),
                               bytes(f, resident_freed), restores(restored_kept), restores(restored_freed)};
         if (const auto [usual, is_first] = sizes_.try_emplace(key, own); !is_first && usual->second != own)
             report(f, "is stashed in another number of bytes than a microbatch before that is stored alike");

@@ -48,11 +48,8 @@ public:
             ordered_.emplace(*problem_, overtaking::forbidden);
             incumbent_searches_.push_back({&*ordered_, std::make_unique<prover<>>(*ordered_, options_.seed)});
         }
-        for (std::size_t effort = first_effort; !finished(); effort += effort / 2) {
-            for (std::size_t i = 0; i < incumbent_searches_.size() && !finished(); ++i)
-                improve_incumbent(i, effort);
-            if (!finished()) improve_bound(effort);
-        }
+        for (std::size_t effort = first_effort; !finished(); effort += effort / 2)
+            if (!run_round(effort)) return;
     }
 
 private:
@@ -68,6 +65,14 @@ private:
         bool active = true;
     };
 
+    /// Whether any search was left to run.
+    bool run_round(std::size_t effort) {
+        bool any = false;
+        for (std::size_t i = 0; i < incumbent_searches_.size() && !finished(); ++i)
+            any |= improve_incumbent(i, effort);
+        if (!finished()) any |= improve_bound(effort);
+        return any;
+    }
     [[nodiscard]] bool finished() const { return state_->done() || spent_ >= options_.conflicts; }
     [[nodiscard]] std::size_t allowed(std::size_t effort) const {
         return std::min(effort, options_.conflicts - std::min(spent_, options_.conflicts));
@@ -82,11 +87,14 @@ private:
         });
     }
 
-    /// The largest objective that would be an improvement, in ticks.
+    /// The largest objective that would be an improvement, in ticks; or that much more, that where it is infeasible the
+    /// improvement is, in spite of rounding.
     [[nodiscard]] ticks target() const {
         const auto wanted = state_->target();
-        if (!wanted.is_unlimited()) return pooled_->time().below(wanted.value());
-        return pooled_->time().nearest(problem_->serial_time().value()) + rounding();
+        const auto& time = pooled_->time();
+        const auto exact =
+            wanted.is_unlimited() ? time.nearest(problem_->serial_time().value()) : time.below(wanted.value());
+        return exact + rounding();
     }
     /// The largest error that rounding can make in a sum of durations.
     [[nodiscard]] ticks rounding() const {
@@ -120,7 +128,8 @@ private:
         }
     }
 
-    void improve_incumbent(std::size_t i, std::size_t effort) {
+    /// false: the search of this model is settled.
+    bool improve_incumbent(std::size_t i, std::size_t effort) {
         auto& search = incumbent_searches_[i];
         const auto wanted = target();
         if (wanted < search.search->limit() || !search.started) {
@@ -128,18 +137,19 @@ private:
             search.search->limit(wanted);
             if (const auto best = state_->incumbent()) search.search->hint(*best);
         }
-        if (!search.active) return;
+        if (!search.active) return false;
         const auto answer = count(*search.search, allowed(effort));
-        if (answer == search_status::stopped) return;
+        if (answer == search_status::stopped) return true;
         search.active = false;
         if (answer == search_status::infeasible) {
             if (search.model->form() != overtaking::forbidden)
                 exclude(search.search->limit());
             else
                 add_unordered();
-            return;
+        } else if (!offer(*search.model, search.search->solution())) {
+            add_unordered();
         }
-        if (!offer(*search.model, search.search->solution())) add_unordered();
+        return true;
     }
     /// Where the pooled model may allow more than FIFO order.
     void add_unordered() {
@@ -148,17 +158,18 @@ private:
         incumbent_searches_.push_back({&*unordered_, std::make_unique<prover<>>(*unordered_, options_.seed)});
     }
     /// Searches at a fraction of the gap above the bound: a smaller one after a timeout, a larger one after an answer.
-    void improve_bound(std::size_t effort) {
+    /// false: the bound has met what is known to be feasible.
+    bool improve_bound(std::size_t effort) {
         const auto high = std::min(target(), least_feasible_);
         if (!bound_search_ || bound_search_->limit() <= excluded_ || bound_search_->limit() >= high) {
-            if (high - excluded_ <= 1) return;
+            if (high - excluded_ <= 1) return false;
             bound_search_ = std::make_unique<prover<>>(*pooled_, options_.seed);
             bound_search_->limit(excluded_ + std::max<ticks>(1, (high - excluded_) / gap_divisor_));
         }
         const auto answer = count(*bound_search_, allowed(effort));
         if (answer == search_status::stopped) {
             // The smallest fraction is searched without a limit, so that there is an answer.
-            if (gap_divisor_ >= max_gap_divisor) return;
+            if (gap_divisor_ >= max_gap_divisor) return true;
             gap_divisor_ *= 2;
         } else if (answer == search_status::infeasible) {
             exclude(bound_search_->limit());
@@ -168,6 +179,7 @@ private:
             offer(*pooled_, bound_search_->solution());
         }
         bound_search_.reset();
+        return true;
     }
     search_status count(prover<>& search, std::size_t effort) {
         const auto before = search.conflicts();

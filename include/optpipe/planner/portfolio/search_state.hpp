@@ -91,6 +91,12 @@ public:
         record(candidate, value, strategy);
         return value;
     }
+    /// The same for a valid schedule that `time_order` made, and would make again.
+    duration offer_timed(schedule candidate, std::string_view strategy) {
+        const auto value = objective_of(problem(), candidate);
+        record(std::move(candidate), value, strategy);
+        return value;
+    }
     /// `proven`: no valid schedule has a smaller objective; unlimited: there is none at all.
     void raise_bound(duration proven, std::string_view strategy) {
         if (!(proven > bound())) return;

@@ -30,6 +30,7 @@ struct builder_job {
     std::function<outcome<schedule>(const problem&)> build;
     /// Its time as a multiple of the cheapest builder's.
     double cost = 1.0;
+    bool published = true;
 };
 
 /// About how often the time of the cheapest it takes, as measured at 64 ranks × 512 microbatches.
@@ -90,7 +91,7 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
                                 if (!built) return built.why();
                                 return time_order(q, with_storage(q, with.options, *built));
                             },
-                            builder_cost(name, p)});
+                            builder_cost(name, p), name != adaptive.name});
     });
     return jobs;
 }
@@ -128,11 +129,13 @@ private:
         milp::search::workers{which.size(), one}.run(threads);
         if (!best_) return;
         const auto& name = jobs_[best_->job].name;
-        state_.try_strategy(name, [&] { state_.offer(best_->made, name); });
+        if (best_->objective < state_.objective())
+            state_.try_strategy(name, [&] { state_.offer_timed(best_->made, name); });
     }
     void build(std::size_t k) {
         auto& result = results_[k];
         result.method = jobs_[k].name;
+        result.published = jobs_[k].published;
         if (is_too_late(jobs_[k].cost)) {
             result.why.sentence = "skipped: the time limit is too short";
             return;
@@ -154,13 +157,17 @@ private:
             best_ = found{k, objective, *std::move(made)};
     }
     /// Builders can't be interrupted. Cheap ones always run, unless the problem is so large that they would take more
-    /// than a moment.
+    /// than a moment. What is found must still be offered; if nothing is, something must be built.
     bool is_too_late(double cost) {
         constexpr std::chrono::duration<double> moment{0.1};
         constexpr double most_cost = 1e4; // minutes, where there is no limit
+        constexpr double to_offer = 2.0;
+        constexpr double to_build_and_offer = 4.0;
         if (cost > most_cost) return true;
         const std::scoped_lock lock{mutex_};
-        const auto expected = std::chrono::duration<double>(cost * unit_);
+        const bool any = best_ || !state_.objective().is_unlimited();
+        const auto after = any ? to_offer : to_build_and_offer;
+        const auto expected = std::chrono::duration<double>((cost + after) * unit_);
         const auto left = state_.limits().deadline - std::chrono::steady_clock::now();
         if (cost <= 1.0) return expected > left + moment;
         return state_.limits().stop.stop_requested() || expected > left;

@@ -1,7 +1,12 @@
 #pragma once
 
+#include "optpipe/core/index.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/storage.hpp"
+
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace optpipe {
 
@@ -18,6 +23,13 @@ enum class part_placement : std::uint8_t {
     contiguous, ///< it may not; fragmentation comes on top of the plan's peak
 };
 
+/// How much of what the forward holds with a storage option the weight gradient needs too.
+struct held_for_weight {
+    optpipe::stage stage{};
+    storage_index storage = 0;
+    memory_size kept{};
+};
+
 struct lowering_options {
     /// What one unit of the problem's memory is.
     double bytes_per_unit = 1e9;
@@ -29,6 +41,9 @@ struct lowering_options {
     part_placement placement = part_placement::exact;
     /// Whether each stage has an optimizer's step at the end.
     bool update = false;
+    /// For options with a RECOMPUTE that restores some of what the weight gradient needs: so that each part is made
+    /// where it stays. Without an entry, and beyond what is possible: as much as is held.
+    std::vector<held_for_weight> kept{};
 };
 
 } // namespace optpipe

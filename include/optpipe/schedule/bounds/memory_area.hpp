@@ -8,6 +8,7 @@
 #include "optpipe/schedule/bounds/time_windows.hpp"
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <vector>
 
@@ -104,13 +105,21 @@ constexpr std::vector<stash_capacity> capacities(memory_size activation, memory_
 /// `fits(T)` is false only if no schedule has objective T or less.
 template <pipeline_graph Graph> class memory_area_test {
 public:
-    constexpr memory_area_test(const basic_problem<Graph>& p, bool with_links) : p_{&p}, with_links_{with_links} {
+    constexpr memory_area_test(const basic_problem<Graph>& p, bool with_links)
+        : memory_area_test{p, with_links, [] { return false; }} {}
+    /// `stop()` is polled between the ranks; those left out are as if their memory were unlimited.
+    template <std::predicate Stop>
+    constexpr memory_area_test(const basic_problem<Graph>& p, bool with_links, Stop stop)
+        : p_{&p}, with_links_{with_links}, paths_{paths_of(p)}, stages_{stages_by_rank(p.graph)},
+          slack_{tolerance{}.at(p.memory_scale())} {
         const bool span = p.objective == objective_kind::span;
         // Every transfer lies between the first forward and the last gradient of stage 0, so within the span of its
         // rank.
         const auto outer = windows_for(p.rank_of(stage{0}));
         for (const rank r : p.graph.all_ranks())
-            if (span)
+            if (stop())
+                ranks_.push_back({});
+            else if (span)
                 ranks_.push_back(describe(r, windows_for(r), outer));
             else
                 ranks_.push_back(describe(r, outer, outer));
@@ -210,8 +219,6 @@ private:
         rank_area a;
         a.count = static_cast<double>(p.graph.microbatches());
         const auto last = p.graph.microbatches() - 1;
-        const auto slack = tolerance{}.at(p.memory_scale());
-        const auto paths = paths_of(p);
         std::vector<memory_size> stashes;
         std::vector<memory_size> all_stashes;
         double until_gradient = 0.0;
@@ -221,8 +228,7 @@ private:
         double weight_area = 0.0;
         bool first = true;
         a.transfer_head = a.transfer_tail = a.link_head = a.link_tail = duration::unlimited();
-        for (const stage s : p.graph.all_stages()) {
-            if (p.rank_of(s) != r) continue;
+        for (const stage s : stages_[r]) {
             const auto& c = p.costs[s];
             const auto gradient = p.gradient_time(s);
             if (first) {
@@ -235,12 +241,12 @@ private:
             stashes.push_back(c.activation);
             all_stashes.push_back(c.activation);
             all_stashes.push_back(kept);
-            until_gradient += a.count * c.activation.value() * paths.lifespan[s].value();
+            until_gradient += a.count * c.activation.value() * paths_.lifespan[s].value();
             weight_time += a.count * c.backward_weight.value();
             if (p.split_backward) weight_area += a.count * kept.value() * c.backward_weight.value();
             if (!c.transfer) continue;
             const auto present = c.forward + c.transfer->offload + c.transfer->reload + gradient;
-            if (const auto won = paths.lifespan[s] - present; won > duration{} && c.activation > memory_size{})
+            if (const auto won = paths_.lifespan[s] - present; won > duration{} && c.activation > memory_size{})
                 a.ways.push_back(
                     {c.activation.value() * won.value(), c.transfer->offload.value(), c.transfer->reload.value()});
             a.transfer_head = std::min(a.transfer_head, windows.forward(s).head[0] + c.forward);
@@ -250,17 +256,17 @@ private:
         }
         if (first || p.memory_limit[r].is_unlimited() || until_gradient <= 0.0) return a;
         a.limited = true;
-        const auto limit = p.memory_limit[r] + slack;
-        a.demands.push_back({until_gradient, reachable_level(stashes, limit, slack).value(), gradient_tail});
+        const auto limit = p.memory_limit[r] + slack_;
+        a.demands.push_back({until_gradient, reachable_level(stashes, limit, slack_).value(), gradient_tail});
         a.demands.push_back(
-            {until_gradient + weight_area, reachable_level(all_stashes, limit, slack).value(), last_tail});
+            {until_gradient + weight_area, reachable_level(all_stashes, limit, slack_).value(), last_tail});
         const auto equal = [](const std::vector<memory_size>& sizes, std::size_t step) {
             for (std::size_t i = step; i < sizes.size(); ++i)
                 if (sizes[i] != sizes[i - step]) return false;
             return true;
         };
         if (p.split_backward && equal(stashes, 1) && equal(all_stashes, 2))
-            for (const auto& c : capacities(stashes[0], all_stashes[1], limit, slack))
+            for (const auto& c : capacities(stashes[0], all_stashes[1], limit, slack_))
                 a.demands.push_back({until_gradient + c.per_weight * weight_time, c.level, last_tail});
         for (const auto& d : a.demands)
             a.scale = std::max(a.scale, d.area);
@@ -269,6 +275,9 @@ private:
 
     const basic_problem<Graph>* p_;
     bool with_links_;
+    microbatch_paths<Graph::stage_extent> paths_;
+    per_rank<bounded_vector<stage, Graph::stage_extent>, Graph::rank_extent> stages_;
+    memory_size slack_;
     std::vector<rank_area> ranks_{};
 };
 
@@ -276,19 +285,27 @@ private:
 
 /// The largest objective that memory × time refutes, to `precision`; 0 where no memory is limited, unlimited where no
 /// schedule is valid. For problems that `validate` accepts.
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr duration memory_area_bound(const basic_problem<Graph>& p, bool with_links,
+///
+/// `stop()` is polled: what is refuted by then.
+template <pipeline_graph Graph, std::predicate Stop>
+[[nodiscard]] constexpr duration memory_area_bound(const basic_problem<Graph>& p, bool with_links, Stop stop,
                                                    double precision = 1e-10) {
-    const detail::memory_area_test<Graph> test{p, with_links};
+    const detail::memory_area_test<Graph> test{p, with_links, stop};
     if (!test.bounds_anything()) return {};
     duration refuted{};
     duration open = 2.0 * p.serial_time(); // if any schedule is valid, the serial one is, up to rounding
     if (!test.fits(open)) return duration::unlimited();
-    while (open - refuted > precision * open) {
+    while (open - refuted > precision * open && !stop()) {
         const auto middle = 0.5 * (open + refuted);
         (test.fits(middle) ? open : refuted) = middle;
     }
     return refuted;
+}
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr duration memory_area_bound(const basic_problem<Graph>& p, bool with_links,
+                                                   double precision = 1e-10) {
+    return memory_area_bound(
+        p, with_links, [] { return false; }, precision);
 }
 
 } // namespace optpipe

@@ -14,7 +14,7 @@
 
 namespace optpipe::detail {
 
-/// What one (stage, microbatch) does on its rank. A full backward is a gradient and at once a weight gradient.
+/// What one (stage, microbatch) does on its rank.
 enum activity : std::size_t {
     run_forward,
     run_gradient,
@@ -33,7 +33,8 @@ struct activity_window {
 };
 
 /// A storage option of a stage: what a microbatch that uses it needs at least. Sizes are in cells of its rank's memory,
-/// each that of the stash itself.
+/// each that of the stash itself. With a backward that may be split, a B is a gradient and at once a weight gradient,
+/// unless W would hold more than B: then the option has twins, one for I and W and one for B, a gradient without W.
 struct option_needs {
     std::size_t stage = 0;
     /// 0 where there is no such operation.
@@ -69,8 +70,8 @@ rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& r
         if (p.rank_of(s) == r)
             for (std::size_t i = 0; i < p.storage_options(s); ++i) {
                 const auto o = p.storage_of(s, i);
-                for (const auto size : {o.held, o.left_on_device(), o.restored(p.costs[s]),
-                                        std::min(o.restored(p.costs[s]), p.costs[s].weight_stash)})
+                for (const auto size :
+                     {o.held, o.left_on_device(), o.restored(p.costs[s]), p.costs[s].weight_stash})
                     sizes.push_back(size.value());
             }
     const memory_grid grid = limited ? memory_grid{sizes, p.memory_limit[r].value(), slack.value()} : memory_grid{};
@@ -87,6 +88,13 @@ rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& r
         const auto& f = windows.forward(s);
         const auto& g = windows.gradient(s);
         const activity_window inner{(f.head[0] + c.forward).value(), (g.tail[last] + gradient).value()};
+        // After a B, which leaves no W: what its gradient is for, if anything.
+        const bool hands_on = !p.is_first(s) && result.stages.size() > (p.objective == objective_kind::span ? 1U : 0U);
+        const double after_whole =
+            hands_on ? (relaxed.hop(s, s.previous()) + relaxed.gradient_time(s.previous()) +
+                        windows.gradient(s.previous()).tail[last])
+                           .value()
+                     : 0.0;
         for (std::size_t i = 0; i < p.storage_options(s); ++i) {
             const auto o = p.storage_of(s, i);
             option_needs n;
@@ -94,7 +102,7 @@ rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& r
             n.held = cells(o.held);
             n.left = cells(o.left_on_device());
             n.restored = cells(o.restored(c));
-            n.pending = cells(std::min(c.weight_stash, o.restored(c)));
+            n.pending = cells(c.weight_stash);
             n.wait = (paths.lifespan[s] - c.forward - gradient).value();
             n.waiting = inner;
             n.offloads = o.offloads();
@@ -102,7 +110,7 @@ rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& r
             n.cells[run_forward] = n.held;
             n.window[run_forward] = {f.head[0].value(), f.tail[last].value()};
             n.length[run_gradient] = (p.gradient_time(s) + o.backward_extra).value();
-            n.cells[run_gradient] = n.restored;
+            n.cells[run_gradient] = p.split_backward ? std::max(n.restored, n.pending) : n.restored;
             n.window[run_gradient] = {g.head[0].value(), g.tail[last].value()};
             if (p.split_backward) {
                 n.length[run_weight] = c.backward_weight.value();
@@ -118,6 +126,12 @@ rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& r
                 n.cells[run_offload] = n.cells[run_reload] = n.held;
                 n.window[run_offload] = n.window[run_reload] = inner;
             }
+            result.options.push_back(n);
+            if (!p.split_backward || o.restored(c) >= c.weight_stash) continue;
+            n.length[run_gradient] += n.length[run_weight];
+            n.length[run_weight] = 0.0;
+            n.cells[run_gradient] = n.restored;
+            n.window[run_gradient].tail = after_whole;
             result.options.push_back(n);
         }
     }

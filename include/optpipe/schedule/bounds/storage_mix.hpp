@@ -13,12 +13,35 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <initializer_list>
+#include <limits>
 #include <utility>
 #include <vector>
 
 namespace optpipe {
 namespace detail {
 
+/// Which options the microbatches of one rank use, and what the rank does all the time: a linear program whose optimum
+/// is at most the objective of any valid schedule.
+///
+/// min T over x ≥ 0, the share of a stage's microbatches that use each option, and over how long the rank is in which
+/// state: an operation that runs or none, a copy or none (or one in each direction), and a multiset of stashes that
+/// wait, as they fit into the memory together (as the patterns of Gilmore and Gomory's cutting stock are multisets that
+/// fit a roll). The window of length T is cut where something becomes possible or impossible (`time_windows`); the
+/// parts at both ends have fixed lengths.
+///
+/// - Every operation runs as long as its option's share takes.
+/// - From the end of F to the start of I at least `wait` passes, in which the stash takes memory: all of it while it is
+///   copied or recomputed or where it stays, what is left on the device where it is offloaded.
+/// - At an instant t between two parts the stashes that are there fit the memory together, too. Of F, I, W, a part of
+///   which may be done, F/f − I/i stashes wait for a gradient, at least, F/f − W/w are there, C/c − I/i have been
+///   recomputed, and at most O/o − R/r are offloaded, all as run before t. Counted from the end it is the same with
+///   the signs changed, as in total each is run for all microbatches. So few forwards can run before the first
+///   gradient, and few weight gradients after the last.
+///
+/// States are columns, priced by a knapsack over the memory. Any multipliers λ ≥ 0 of the rows give the bound
+/// Σ_s min_o cost(s,o) − Σ_parts length · (most valuable state) − Σ_instants (most valuable stashes), scaled such that
+/// the middle part, which grows with T, has no state of value above 1 (Lagrange): the simplex only proposes λ.
 class storage_mix_program {
 public:
     storage_mix_program(const rank_needs& needs, std::size_t count, double known, bool one_copy_at_a_time)
@@ -27,30 +50,30 @@ public:
         number_rows();
     }
 
-    /// A lower bound on the objective, at least `known`.
-    double solve(std::size_t most_rounds, const std::function<bool()>& stop) {
+    /// A lower bound on the objective, at least `known`, with about so many floating-point operations.
+    double solve(double work, const std::function<bool()>& stop) {
+        const auto rows = static_cast<double>(sides_.size());
+        const auto most_pivots = static_cast<std::size_t>(work / (rows * rows));
         column_program master{sides_, artificial_cost};
         add_first_columns(master);
         double best = known_;
-        for (std::size_t round = 0; round < most_rounds && !(stop && stop()); ++round) {
-            master.solve(most_pivots);
-            ++rounds;
-            pivots = master.pivots();
-            const double bound = known_ * evaluate(master.multipliers(), &master);
-            best = std::max(best, bound);
-            objective = known_ * master.objective();
-            if (added_ == 0 || objective <= best * (1.0 + 1e-5)) break;
+        for (std::size_t n = 0; n < most_rounds && master.pivots() < most_pivots && !(stop && stop()); ++n) {
+            master.solve(std::min(most_pivots_per_round, most_pivots - master.pivots()));
+            best = std::max(best, known_ * evaluate(master.multipliers(), master));
+            constexpr double close = 1e-5;
+            if (added_ == 0 || known_ * master.objective() <= best * (1.0 + close)) break;
         }
         return best;
     }
-    std::size_t rounds = 0;
-    std::size_t pivots = 0;
-    std::size_t rows() const { return sides_.size(); }
-    double objective = 0.0;
 
 private:
     static constexpr double artificial_cost = 100.0;
-    static constexpr std::size_t most_pivots = 2000;
+    static constexpr std::size_t most_pivots_per_round = 250;
+    static constexpr std::size_t most_rounds = 500;
+    /// A column is worth adding from this reduced cost on, in units of `known`.
+    static constexpr double optimality = 1e-7;
+    /// Sums of values are rounded; more than that they aren't.
+    static constexpr double rounding = 1.0 + 1e-10;
     static constexpr std::size_t no_row = static_cast<std::size_t>(-1);
     enum instant_row : std::size_t { stashes, with_pending, restored, offloaded, instant_rows };
 
@@ -231,35 +254,40 @@ private:
         std::size_t cells = 0;
         double value = 0.0;
     };
-    /// Items that take no memory: as many as there are microbatches of each stage.
-    struct free_items {
-        double value = 0.0;
-        std::vector<std::size_t> ids{};
-    };
-
-    /// The Lagrangian bound at the given multipliers, in units of `known`, and columns that would improve them.
-    double evaluate(std::vector<double> multipliers, column_program* master) {
+    /// The Lagrangian bound at the given multipliers, in units of `known`; adds columns that would improve them.
+    double evaluate(std::vector<double> multipliers, column_program& master) {
         added_ = 0;
-        std::vector<double> interval_value;
-        // Signs.
-        for (const auto row : wait_rows_)
-            if (row != no_row) multipliers[row] = std::max(0.0, multipliers[row]);
-        for (const auto& t : instants_)
-            for (const auto& rows : t.rows)
-                for (const auto row : rows)
-                    if (row != no_row) multipliers[row] = std::max(0.0, multipliers[row]);
+        keep_signs(multipliers);
         double total = 0.0;
         double middle = 0.0;
         for (const auto& j : intervals_) {
-            const double v = best_state(j, multipliers, master);
+            const double value = best_state(j, multipliers, master);
             if (j.side == 0)
-                middle = v;
+                middle = value;
             else
-                total -= v * (j.to - j.from) / known_;
+                total -= value * (j.to - j.from) / known_;
         }
         for (const auto& t : instants_)
             total -= best_moment(t, multipliers, master);
-        std::vector<double> least(needs_.stages.size(), 1e300);
+        total += least_cost(multipliers);
+        const double scale = middle > 1.0 ? 1.0 / middle : 1.0;
+        total *= scale;
+        middle *= scale;
+        return total + middle * fixed_ / known_ + (1.0 - middle);
+    }
+    /// All but those of the runs, which are equations.
+    void keep_signs(std::vector<double>& multipliers) const {
+        const auto raise = [&](std::size_t row) {
+            if (row != no_row) multipliers[row] = std::max(0.0, multipliers[row]);
+        };
+        std::for_each(wait_rows_.begin(), wait_rows_.end(), raise);
+        for (const auto& t : instants_)
+            for (const auto& rows : t.rows)
+                std::for_each(rows.begin(), rows.end(), raise);
+    }
+    /// Of each stage with the cheapest of its options for all microbatches.
+    [[nodiscard]] double least_cost(const std::vector<double>& multipliers) const {
+        std::vector<double> least(needs_.stages.size(), std::numeric_limits<double>::max());
         for (std::size_t i = 0; i < needs_.options.size(); ++i) {
             const auto& n = needs_.options[i];
             double cost = 0.0;
@@ -269,36 +297,45 @@ private:
             auto& l = least[place_of(n.stage)];
             l = std::min(l, cost);
         }
+        double total = 0.0;
         for (const double l : least)
             total += l;
-        const double scale = middle > 1.0 ? 1.0 / middle : 1.0;
-        total *= scale;
-        middle *= scale;
-        return total + middle * fixed_ / known_ + (1.0 - middle);
+        return total;
     }
 
     /// The most that one unit of time in interval j is worth.
-    double best_state(const interval& j, const std::vector<double>& multipliers, column_program* master) {
+    double best_state(const interval& j, const std::vector<double>& multipliers, column_program& master) {
         std::vector<memory_packing::item> items;
         std::vector<choice> free(needs_.stages.size());
         for (std::size_t i = 0; i < needs_.options.size(); ++i) {
             const auto& n = needs_.options[i];
             if (wait_rows_[i] == no_row || !allowed(n.waiting, j)) continue;
-            const double value = multipliers[wait_rows_[i]];
-            const auto cells = n.offloads ? n.left : n.held;
-            if (value <= 0.0 || cells > needs_.cells) continue;
-            if (cells > 0)
-                items.push_back({i, cells, value});
-            else if (auto& f = free[place_of(n.stage)]; value > f.value)
-                f = {i, 0, 0, value};
+            offer(items, free, i, n.offloads ? n.left : n.held, multipliers[wait_rows_[i]], n.stage);
         }
-        double base = 0.0;
-        for (const auto& f : free)
-            base += count_ * f.value;
         packing_.fill(items, needs_.cells);
-        std::vector<choice> computes{{}};
-        std::vector<choice> out{{}};
-        std::vector<choice> in{{}};
+        const auto running = best_running(choices_in(j, multipliers));
+        double best = packing_.value(needs_.cells - running.cells) + running.value;
+        for (const auto& f : free)
+            best += count_ * f.value;
+        if (best > -multipliers[j.row] + optimality) add_state(master, j, running, free);
+        return best * rounding;
+    }
+    /// What takes no memory is there as often as there are microbatches, of one option; the rest is packed.
+    void offer(std::vector<memory_packing::item>& items, std::vector<choice>& free, std::size_t id, std::size_t cells,
+               double value, std::size_t stage) const {
+        if (value <= 0.0 || cells > needs_.cells) return;
+        if (cells > 0) {
+            items.push_back({id, cells, value});
+            return;
+        }
+        auto& f = free[place_of(stage)];
+        if (value > f.value) f = {id, 0, 0, value};
+    }
+
+    /// What may run: operations, offloads and reloads. The first of each is none.
+    using choice_lists = std::array<std::vector<choice>, 3>;
+    [[nodiscard]] choice_lists choices_in(const interval& j, const std::vector<double>& multipliers) const {
+        choice_lists lists{std::vector<choice>(1), std::vector<choice>(1), std::vector<choice>(1)};
         for (std::size_t i = 0; i < needs_.options.size(); ++i)
             for (std::size_t k = 0; k < activities; ++k) {
                 const auto& n = needs_.options[i];
@@ -307,44 +344,40 @@ private:
                 for_each_effect(i, k, j, [&](std::size_t row, double amount) {
                     if (row != no_row) value += amount * multipliers[row];
                 });
-                if (value <= 0.0) continue;
-                auto& list = k == run_offload ? out : k == run_reload ? in : computes;
-                list.push_back({i, k, n.cells[k], value});
+                const std::size_t list = k == run_offload ? 1 : k == run_reload ? 2 : 0;
+                if (value > 0.0) lists[list].push_back({i, k, n.cells[k], value});
             }
-        double best = base + packing_.value(needs_.cells);
-        std::array<choice, 3> chosen{};
-        for (const auto& a : computes) {
-            double best_here = 0.0;
-            std::array<choice, 3> here{};
-            for (const auto& b : out)
-                for (const auto& c : in) {
-                    if (one_copy_ && b.option != no_row && c.option != no_row) continue;
-                    const auto cells = a.cells + b.cells + c.cells;
-                    if (cells > needs_.cells) continue;
-                    const double v = base + a.value + b.value + c.value + packing_.value(needs_.cells - cells);
-                    if (v > best_here) {
-                        best_here = v;
-                        here = {a, b, c};
-                    }
-                }
-            if (best_here > best) {
-                best = best_here;
-                chosen = here;
-            }
-        }
-        if (master && best > -multipliers[j.row] + 1e-7) add_state(*master, j, chosen, free);
-        return best * (1.0 + 1e-10);
+        return lists;
     }
-    void add_state(column_program& master, const interval& j, const std::array<choice, 3>& chosen,
+    struct running_state {
+        std::array<choice, 3> chosen{};
+        std::size_t cells = 0;
+        double value = 0.0;
+    };
+    /// The best of each beside the best packing of what waits.
+    [[nodiscard]] running_state best_running(const choice_lists& lists) const {
+        running_state best;
+        double most = packing_.value(needs_.cells);
+        for (const auto& a : lists[0])
+            for (const auto& b : lists[1])
+                for (const auto& c : lists[2]) {
+                    const auto cells = a.cells + b.cells + c.cells;
+                    if (cells > needs_.cells || (one_copy_ && b.option != no_row && c.option != no_row)) continue;
+                    const double value = a.value + b.value + c.value;
+                    if (value + packing_.value(needs_.cells - cells) <= most) continue;
+                    most = value + packing_.value(needs_.cells - cells);
+                    best = {{a, b, c}, cells, value};
+                }
+        return best;
+    }
+    void add_state(column_program& master, const interval& j, const running_state& running,
                    const std::vector<choice>& free) {
         column_program::column y{{j.row, 1.0}};
-        std::size_t left = needs_.cells;
-        for (const auto& a : chosen) {
-            if (a.option == no_row) continue;
-            left -= a.cells;
-            for_each_effect(a.option, a.kind, j, [&](std::size_t row, double amount) { put(y, row, amount); });
-        }
-        packing_.for_each_packed(left, [&](std::size_t i) { put(y, wait_rows_[i], 1.0); });
+        for (const auto& a : running.chosen)
+            if (a.option != no_row)
+                for_each_effect(a.option, a.kind, j, [&](std::size_t row, double amount) { put(y, row, amount); });
+        packing_.for_each_packed(needs_.cells - running.cells,
+                                 [&](std::size_t i) { put(y, wait_rows_[i], 1.0); });
         for (const auto& f : free)
             if (f.option != no_row) put(y, wait_rows_[f.option], count_);
         master.add(0.0, std::move(y));
@@ -352,43 +385,34 @@ private:
     }
 
     /// The most that what is on the device at one moment is worth.
-    double best_moment(const instant& t, const std::vector<double>& multipliers, column_program* master) {
+    double best_moment(const instant& t, const std::vector<double>& multipliers, column_program& master) {
         std::vector<memory_packing::item> items;
         std::vector<choice> free(needs_.stages.size());
         std::vector<column_program::column> effects;
-        const auto offer = [&](std::size_t i, std::size_t cells, column_program::column effect) {
-            double value = 0.0;
-            for (const auto& e : effect)
-                value += e.value * multipliers[e.row];
-            if (value <= 0.0 || cells > needs_.cells) return;
-            if (cells > 0)
-                items.push_back({effects.size(), cells, value});
-            else if (auto& f = free[place_of(needs_.options[i].stage)]; value > f.value)
-                f = {effects.size(), 0, 0, value};
-            else
-                return;
-            effects.push_back(std::move(effect));
-        };
         const double one = 1.0 / count_;
         for (std::size_t i = 0; i < needs_.options.size(); ++i) {
             const auto& n = needs_.options[i];
-            const auto effect = [&](std::initializer_list<std::pair<instant_row, double>> parts) {
-                column_program::column c;
-                for (const auto& [row, value] : parts)
-                    put(c, t.rows[i][row], value);
-                return c;
+            const auto offer_as = [&](std::size_t cells, std::initializer_list<std::pair<instant_row, double>> parts) {
+                column_program::column effect;
+                double value = 0.0;
+                for (const auto& [row, amount] : parts) {
+                    put(effect, t.rows[i][row], amount);
+                    if (t.rows[i][row] != no_row) value += amount * multipliers[t.rows[i][row]];
+                }
+                effects.push_back(std::move(effect));
+                offer(items, free, effects.size() - 1, cells, value, n.stage);
             };
-            offer(i, n.held, effect({{stashes, one}, {with_pending, one}}));
+            offer_as(n.held, {{stashes, one}, {with_pending, one}});
             if (n.length[run_recompute] > 0.0)
-                offer(i, n.restored, effect({{stashes, one}, {with_pending, one}, {restored, one}}));
-            if (n.offloads) offer(i, n.left, effect({{stashes, one}, {with_pending, one}, {offloaded, -one}}));
-            if (n.length[run_weight] > 0.0) offer(i, n.pending, effect({{with_pending, one}}));
+                offer_as(n.restored, {{stashes, one}, {with_pending, one}, {restored, one}});
+            if (n.offloads) offer_as(n.left, {{stashes, one}, {with_pending, one}, {offloaded, -one}});
+            if (n.length[run_weight] > 0.0) offer_as(n.pending, {{with_pending, one}});
         }
         packing_.fill(items, needs_.cells);
         double best = packing_.value(needs_.cells);
         for (const auto& f : free)
             best += count_ * f.value;
-        if (master && best > -multipliers[t.row] + 1e-7) {
+        if (best > -multipliers[t.row] + optimality) {
             column_program::column z{{t.row, 1.0}};
             const auto take = [&](std::size_t id, double times) {
                 for (const auto& e : effects[id])
@@ -397,10 +421,10 @@ private:
             packing_.for_each_packed(needs_.cells, [&](std::size_t id) { take(id, 1.0); });
             for (const auto& f : free)
                 if (f.option != no_row) take(f.option, count_);
-            master->add(0.0, std::move(z));
+            master.add(0.0, std::move(z));
             ++added_;
         }
-        return best * (1.0 + 1e-10);
+        return best * rounding;
     }
 
     rank_needs needs_;
@@ -420,12 +444,13 @@ private:
 
 } // namespace detail
 
-/// The largest objective that the storage mix of a single rank refutes, at least `known`. Milliseconds to a second.
+/// The largest objective that the storage mix of a single rank refutes, at least `known`: milliseconds to a second, as
+/// `work`, about the floating-point operations per rank, allows. For problems that `validate` accepts.
 ///
 /// `stop()` is polled; what is refuted by then is returned. Deterministic where it never asks to stop.
 template <pipeline_graph Graph>
 [[nodiscard]] duration storage_mix_bound(const basic_problem<Graph>& p, duration known,
-                                         const std::function<bool()>& stop = {}) {
+                                         const std::function<bool()>& stop = {}, double work = 3e8) {
     if (known.is_unlimited() || known <= duration{}) return known;
     const auto relaxed = without_storage(p, storage_relaxation::smallest_rest);
     const bool span = p.objective == objective_kind::span;
@@ -437,8 +462,7 @@ template <pipeline_graph Graph>
         const auto needs = detail::needs_of(p, relaxed, r, span ? time_windows<Graph>::of_rank(relaxed, r) : step);
         if (needs.options.empty()) continue;
         detail::storage_mix_program program{needs, p.graph.microbatches(), known.value(), one_copy};
-        constexpr std::size_t most_rounds = 300;
-        known = std::max(known, duration{program.solve(most_rounds, stop)});
+        known = std::max(known, duration{program.solve(work, stop)});
     }
     return known;
 }

@@ -196,8 +196,8 @@ template <pipeline_graph Graph, std::predicate Stop>
             if (r.value() == 0 || !stop()) add(r, windows);
     }
     bounds.v_placement = detail::v_placement_bound(p);
-    if (!stop()) bounds.memory_area = memory_area_bound(p, false);
-    if (!stop()) bounds.link_capacity = memory_area_bound(p, true);
+    if (!stop()) bounds.memory_area = memory_area_bound(p, false, stop);
+    if (!stop()) bounds.link_capacity = memory_area_bound(p, true, stop);
     return bounds;
 }
 template <pipeline_graph Graph> [[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p) {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
+#include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/pipeline/offload_policy.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
@@ -8,7 +10,9 @@
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/construct/dispatch_search.hpp"
+#include "optpipe/schedule/construct/within_memory.hpp"
 
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstddef>
@@ -19,49 +23,15 @@
 
 namespace optpipe {
 
-/// The serial order, one microbatch after the other; stashes that must be offloaded are, at once, and each stage uses
-/// the storage option that takes least beside the others. Valid whenever any schedule is.
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p) {
-    per_stage<std::size_t, Graph::stage_extent> option(p.graph.stages());
-    for (const rank r : p.graph.all_ranks()) {
-        const auto least = least_memory(p, r);
-        for (const stage s : least.offloaded)
-            option[s] = 1;
-        auto next = least.options.begin();
-        for (const stage s : p.graph.all_stages())
-            if (p.rank_of(s) == r && next != least.options.end()) option[s] = *next++;
-    }
-    basic_order<Graph> result{p.graph, {}};
-    const auto put = [&](operation op) {
-        if (!p.storage[op.stage].empty()) op.storage = static_cast<storage_index>(option[op.stage]);
-        result.operations.push_back(op);
-    };
-    for (const microbatch m : p.graph.all_microbatches()) {
-        for (const stage s : p.graph.all_stages()) {
-            put(forward(s, m));
-            if (p.storage_of(s, option[s]).offloads()) put(offload_of(s, m));
-        }
-        for (std::size_t i = p.graph.stages(); i-- > 0;) {
-            const stage s{i};
-            const auto stored = p.storage_of(s, option[s]);
-            const bool split = p.split_backward && p.costs[s].weight_stash <= stored.restored(p.costs[s]);
-            if (stored.offloads()) put(reload_of(s, m));
-            if (stored.recomputes()) put(recompute_of(s, m));
-            put(split ? backward_input(s, m) : backward(s, m));
-            if (split) put(backward_weight(s, m));
-        }
-    }
-    return result;
-}
-
 /// A constructive planner for any valid problem: unequal costs, a limit per rank, any placement, offloading over shared
-/// links. Simulates the step with a `dispatcher` and searches for its best parameters, then for exceptions to its rules
+/// links. Starts from as many microbatches under way as the memory holds (`order_within_memory`), then simulates the
+/// step with a `dispatcher` and searches for its best parameters, then for exceptions to its rules
 /// (`dispatch_search`), until a structural bound is met or the effort is spent. The number of trials follows from the
 /// size of the problem, not from a clock.
 ///
-/// Has a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`), and is never worse than 1F1B or GPipe
-/// where they fit and no offload is required. `Policy` says which stages may or must be offloaded.
+/// Has a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`), and unless it is stopped is never
+/// worse than 1F1B or GPipe where they fit and no offload is required. `Policy` says which stages may or must be
+/// offloaded.
 template <offload_policy Policy = offload::solver_decides> struct adaptive_builder {
     static constexpr std::string_view name = "adaptive";
 
@@ -69,6 +39,8 @@ template <offload_policy Policy = offload::solver_decides> struct adaptive_build
     /// The limit of dispatcher work; the first few trials are always made.
     std::size_t effort = 30'000'000;
     std::uint64_t seed = 1;
+    /// A lower bound on the objective that is known already; 0: the structural bounds are computed.
+    duration bound{};
     [[nodiscard]] static constexpr std::array<builder_parameter<adaptive_builder>, 1> parameters() {
         return {{{"effort", &adaptive_builder::effort}}};
     }
@@ -81,33 +53,53 @@ template <offload_policy Policy = offload::solver_decides> struct adaptive_build
     template <pipeline_graph Graph, std::predicate Stop>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p, Stop stop) const {
         const auto allowed = restrict_offloading(p, policy);
-        if (const auto why = lacking(allowed, &least_memory_result::lower_bound,
-                                     "no schedule exists, not even with one microbatch at a time"))
+        const auto least = least_memory(allowed);
+        if (const auto why = lacking(allowed, least, &least_memory_result::lower_bound,
+                                     times_are_distinct(allowed) ? infeasible : found_none))
             return *why;
         best_order<Graph> best{allowed};
-        const auto proven = (1.0 + 1e-9) * bounds_of(allowed, stop).best();
-        const auto facts = make_dispatch_facts(allowed, policy);
-        bool may_stay = true;
-        for (const auto decision : facts.decision)
-            may_stay = may_stay && decision != offload_decision::require;
-        if (may_stay) best.offer(gpipe(p.graph));
-        if (may_stay && one_stage_per_rank(p.graph)) best.offer(one_forward_one_backward(p.graph));
-        const auto halt = [&] { return stop() || best.value() <= proven; };
-        dispatch_search<Graph, decltype(halt)>{allowed, facts, best, halt, effort, seed}.run();
-        if (!best.found()) best.offer(one_at_a_time(allowed));
+        const auto decisions = decisions_of(allowed, policy);
+        const bool may_stay = std::none_of(decisions.begin(), decisions.end(),
+                                           [](offload_decision d) { return d == offload_decision::require; });
+        if (may_stay) best.offer(order_within_memory(allowed, least));
+        // The search knows no storage options; `uniform_problem` has none.
+        if (!stop() && !p.has_storage_options()) search(allowed, may_stay, stop, best);
+        if (!best.found()) best.offer(one_at_a_time(allowed, least));
         if (best.found()) return std::move(best).take();
-        return *lacking(allowed, &least_memory_result::needed, "found no schedule, though none is proven infeasible");
+        return *lacking(allowed, least, &least_memory_result::needed, found_none);
     }
 
 private:
+    static constexpr std::string_view infeasible = "no schedule exists, not even with one microbatch at a time";
+    static constexpr std::string_view found_none = "found no schedule, though none is proven infeasible";
+
+    template <pipeline_graph Graph, class Stop>
+    constexpr void search(const basic_problem<Graph>& p, bool may_stay, const Stop& stop,
+                          best_order<Graph>& best) const {
+        const auto known = bound > duration{} ? bound : bounds_of(p, stop).best();
+        const auto halt = [&, proven = (1.0 + 1e-9) * known] { return stop() || best.value() <= proven; };
+        if (may_stay && !halt()) best.offer(gpipe(p.graph));
+        if (may_stay && !halt() && one_stage_per_rank(p.graph)) best.offer(one_forward_one_backward(p.graph));
+        if (halt()) return;
+        const auto facts = make_dispatch_facts(p, policy);
+        dispatch_search<Graph, decltype(halt)>{p, facts, best, halt, effort, seed}.run();
+    }
+    /// Whether validation tells the start of every operation that holds memory from its end. Where it doesn't, an order
+    /// that holds more than a rank has may count as valid.
+    template <pipeline_graph Graph> static constexpr bool times_are_distinct(const basic_problem<Graph>& p) {
+        const auto slack = tolerance{}.at(p.serial_time());
+        return std::all_of(p.costs.begin(), p.costs.end(),
+                           [&](const stage_costs& c) { return std::min(c.forward, c.backward_input) > slack; });
+    }
     /// A refusal that names the rank that lacks most of `need`; none if every rank has enough.
     template <pipeline_graph Graph>
     static constexpr std::optional<refusal> lacking(const basic_problem<Graph>& p,
+                                                    const least_memory_by_rank<Graph>& least,
                                                     memory_size least_memory_result::*need, std::string_view sentence) {
         const auto slack = tolerance{}.at(p.memory_scale());
         std::optional<refusal> why;
         for (const rank r : p.graph.all_ranks()) {
-            const auto needed = least_memory(p, r).*need;
+            const auto needed = least[r].*need;
             if (needed <= p.memory_limit[r] + slack) continue;
             if (why && needed - p.memory_limit[r] <= why->needed - why->limit) continue;
             why.emplace();

@@ -1,0 +1,236 @@
+// Keep, offload or recompute: what it is worth to decide the three together. Every problem is planned with parts of its
+// storage options and with all of them. A Markdown table on standard output.
+//
+//     bench_storage [--time SECONDS] [--threads N] [--seed N] [--only TEXT] [--sweep POINTS] [--svg FOLDER]
+//                   [FOLDER | PROBLEM.json]...
+//
+// By default the problems with storage options of the tests, 10 seconds and 2 threads. Columns: the work of the busiest
+// rank without any recomputation; the best published schedule with one option for all microbatches; the plans without
+// recomputation, without transfers, and with all options; the bound of the last one. `idle`: objective less work, as a
+// share of the better of `uniform` and `offload only`. `--sweep` plans each problem with so many memory limits from
+// 0.15 to 1 of what 1F1B holds, and gives these four objectives over the work. `--svg` draws the last plans.
+#include <optpipe/core/format.hpp>
+#include <optpipe/io/file.hpp>
+#include <optpipe/io/json.hpp>
+#include <optpipe/io/svg.hpp>
+#include <optpipe/pipeline/validate_problem.hpp>
+#include <optpipe/planner.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace optpipe;
+
+struct settings {
+    double seconds = 10.0;
+    std::size_t threads = 2;
+    std::uint64_t seed = 1;
+    std::string only{};
+    std::size_t sweep = 0;
+    std::string svg{};
+    std::vector<std::string> places{};
+};
+
+/// The problem with those options that `keeps` wants; empty where that leaves a stage without one, or a rank without
+/// the memory for one microbatch.
+std::optional<problem> with_options(problem p, const std::function<bool(const storage_option&)>& keeps) {
+    for (auto& list : p.storage) {
+        std::erase_if(list, [&](const storage_option& o) { return !keeps(o); });
+        if (list.empty()) return std::nullopt;
+    }
+    return validate(p).empty() ? std::optional{std::move(p)} : std::nullopt;
+}
+
+std::optional<plan_result> planned(const std::optional<problem>& p, const settings& s) {
+    if (!p) return std::nullopt;
+    plan_options how;
+    how.time_limit = std::chrono::duration<double>{s.seconds};
+    how.threads = s.threads;
+    how.seed = s.seed;
+    const auto found = plan(*p, how);
+    return found ? std::optional{*found} : std::nullopt;
+}
+
+struct row {
+    double work = 0.0;
+    std::optional<double> uniform{};
+    std::string uniform_method{};
+    std::optional<plan_result> offload_only{};
+    std::optional<plan_result> recompute_only{};
+    std::optional<plan_result> joint{};
+};
+
+row make_row(const problem& p, const settings& s) {
+    row r;
+    for (const rank on : p.graph.all_ranks())
+        r.work = std::max(r.work, p.load(on).value());
+    r.offload_only = planned(with_options(p, [](const auto& o) { return !(o.extra_work() > duration{}); }), s);
+    r.recompute_only = planned(with_options(p, [](const auto& o) { return !o.offloads(); }), s);
+    r.joint = planned(p, s);
+    if (!r.joint) return r;
+    if (const auto* best = best_published(*r.joint)) {
+        r.uniform = best->objective->value();
+        r.uniform_method = best->method;
+    }
+    return r;
+}
+
+std::string shown(const std::optional<double>& value, int digits = 6) {
+    return value ? format_number(*value, digits) : "–";
+}
+std::optional<double> objective_of(const std::optional<plan_result>& plan) {
+    return plan ? std::optional{plan->objective.value()} : std::nullopt;
+}
+std::optional<double> least(const std::optional<double>& a, const std::optional<double>& b) {
+    return a && b ? std::min(*a, *b) : a ? a : b;
+}
+
+/// How many stages and microbatches are kept, offloaded, recomputed, or both of these.
+std::string mix_of(const problem& p, const schedule& s) {
+    std::size_t kept = 0, offloaded = 0, recomputed = 0, both = 0;
+    for (const auto& timed : s.operations) {
+        if (timed.op.kind != operation_kind::forward) continue;
+        const auto o = storage_of(p, timed.op);
+        const bool again = o.extra_work() > duration{};
+        ++(o.offloads() ? (again ? both : offloaded) : again ? recomputed : kept);
+    }
+    return std::to_string(kept) + " / " + std::to_string(offloaded) + " / " + std::to_string(recomputed) + " / " +
+           std::to_string(both);
+}
+
+std::string percent(double share) { return format_number(100.0 * share, 3) + " %"; }
+
+double median(std::vector<double> values) {
+    if (values.empty()) return 0.0;
+    std::sort(values.begin(), values.end());
+    const auto half = values.size() / 2;
+    return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
+}
+
+void compare(const std::vector<std::filesystem::path>& files, const settings& s) {
+    std::cout << "| problem | work | uniform | by | offload only | recompute only | all | bound | gap | idle | "
+                 "kept / offloaded / recomputed / both |\n|---|---|---|---|---|---|---|---|---|---|---|\n";
+    std::vector<double> idle, gaps;
+    for (const auto& file : files) {
+        const auto p = read_problem(file.string());
+        const auto r = make_row(p, s);
+        if (!r.joint) continue;
+        const auto other = least(r.uniform, objective_of(r.offload_only));
+        const auto objective = r.joint->objective.value();
+        gaps.push_back(r.joint->gap);
+        if (other && *other > r.work) idle.push_back((objective - r.work) / (*other - r.work));
+        std::cout << "| " << p.name << " | " << format_number(r.work, 6) << " | " << shown(r.uniform) << " | "
+                  << r.uniform_method << " | " << shown(objective_of(r.offload_only)) << " | "
+                  << shown(objective_of(r.recompute_only)) << " | " << format_number(objective, 6) << " | "
+                  << format_number(r.joint->bound, 6) << " | " << percent(r.joint->gap) << " | "
+                  << (other && *other > r.work ? format_number(idle.back(), 3) : "–") << " | "
+                  << mix_of(p, r.joint->schedule) << " |" << std::endl;
+        if (!s.svg.empty())
+            write_file(s.svg + "/" + p.name + ".svg", schedule_to_svg(p, report_of(p, *r.joint)));
+    }
+    std::cout << "\nMedians: gap " << percent(median(gaps)) << ", idle " << format_number(median(idle), 3) << ".\n";
+}
+
+/// Every rank may hold this share of what it holds under 1F1B, where stage s of S keeps S − s stashes.
+problem with_memory(problem p, double share) {
+    per_rank<memory_size> held(p.graph.ranks());
+    for (const stage s : p.graph.all_stages()) {
+        const auto stashes = std::min(p.graph.stages() - s.position(), p.graph.microbatches());
+        held[p.rank_of(s)] += static_cast<double>(stashes) * p.costs[s].activation;
+    }
+    auto most = memory_size{};
+    for (const auto h : held)
+        most = std::max(most, h);
+    for (auto& limit : p.memory_limit)
+        limit = share * most;
+    return p;
+}
+
+void sweep(const std::vector<std::filesystem::path>& files, const settings& s) {
+    for (const auto& file : files) {
+        const auto p = read_problem(file.string());
+        std::cout << "\n" << p.name << ", objective over the work of the busiest rank:\n\n"
+                  << "| memory of 1F1B's | uniform | offload only | recompute only | all | bound |\n|---|---|---|---|---|---|\n";
+        for (std::size_t i = 0; i < s.sweep; ++i) {
+            const double share = 0.15 + 0.85 * static_cast<double>(i) / static_cast<double>(std::max<std::size_t>(s.sweep - 1, 1));
+            const auto limited = with_memory(p, share);
+            if (!validate(limited).empty()) continue;
+            const auto r = make_row(limited, s);
+            const auto over = [&](const std::optional<double>& value) {
+                return value ? format_number(*value / r.work, 4) : std::string{"–"};
+            };
+            std::cout << "| " << percent(share) << " | " << over(r.uniform) << " | " << over(objective_of(r.offload_only))
+                      << " | " << over(objective_of(r.recompute_only)) << " | " << over(objective_of(r.joint)) << " | "
+                      << (r.joint ? over(r.joint->bound.value()) : "–") << " |" << std::endl;
+        }
+    }
+}
+
+[[noreturn]] void usage(const std::string& what) {
+    std::cerr << "bench_storage: " << what << "; see the head of bench/storage.cpp\n";
+    std::exit(2);
+}
+
+settings read_settings(int count, char** arguments) {
+    settings s;
+    const std::map<std::string, std::function<void(const std::string&)>> options{
+        {"--time", [&](const std::string& v) { s.seconds = std::stod(v); }},
+        {"--threads", [&](const std::string& v) { s.threads = std::stoul(v); }},
+        {"--seed", [&](const std::string& v) { s.seed = std::stoull(v); }},
+        {"--only", [&](const std::string& v) { s.only = v; }},
+        {"--sweep", [&](const std::string& v) { s.sweep = std::stoul(v); }},
+        {"--svg", [&](const std::string& v) { s.svg = v; }},
+    };
+    for (int i = 1; i < count; ++i) {
+        const std::string word = arguments[i];
+        const auto option = options.find(word);
+        if (option == options.end()) {
+            if (word.starts_with('-')) usage("there is no option " + word);
+            s.places.push_back(word);
+        } else if (++i == count) {
+            usage(word + " needs a value");
+        } else {
+            option->second(arguments[i]);
+        }
+    }
+    if (s.places.empty()) s.places.emplace_back(OPTPIPE_SOURCE_DIR "/tests/data/storage");
+    return s;
+}
+
+std::vector<std::filesystem::path> problem_files(const settings& s) {
+    std::vector<std::filesystem::path> files;
+    for (const auto& place : s.places) {
+        if (!std::filesystem::is_directory(place)) {
+            files.emplace_back(place);
+            continue;
+        }
+        for (const auto& entry : std::filesystem::directory_iterator{place})
+            if (entry.path().extension() == ".json") files.push_back(entry.path());
+    }
+    std::sort(files.begin(), files.end());
+    std::erase_if(files, [&](const auto& file) { return file.filename().string().find(s.only) == std::string::npos; });
+    return files;
+}
+
+} // namespace
+
+int main(int count, char** arguments) {
+    const auto s = read_settings(count, arguments);
+    const auto files = problem_files(s);
+    if (s.sweep > 0)
+        sweep(files, s);
+    else
+        compare(files, s);
+}

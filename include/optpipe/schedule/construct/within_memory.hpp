@@ -1,0 +1,206 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/least_memory.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace optpipe {
+
+template <pipeline_graph Graph> using least_memory_by_rank = per_rank<least_memory_result, Graph::rank_extent>;
+
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr least_memory_by_rank<Graph> least_memory(const basic_problem<Graph>& p) {
+    least_memory_by_rank<Graph> least(p.graph.ranks());
+    for (const rank r : p.graph.all_ranks())
+        least[r] = least_memory(p, r);
+    return least;
+}
+
+namespace detail {
+
+/// I and W, where that takes no more memory than B: `held` is on the device when the backward starts.
+template <class Operations, pipeline_graph Graph>
+constexpr void append_backward(Operations& operations, const basic_problem<Graph>& p, stage s, microbatch m,
+                               memory_size held) {
+    const bool split = p.split_backward && p.costs[s].weight_stash <= held;
+    operations.push_back(split ? backward_input(s, m) : backward(s, m));
+    if (split) operations.push_back(backward_weight(s, m));
+}
+
+/// The order of a step in which every microbatch does the same as the one before it, a period later. When each
+/// operation of the first one starts is nominal: the order follows from it, and what is held; the times don't.
+template <pipeline_graph Graph> class periodic_order {
+public:
+    constexpr explicit periodic_order(const basic_problem<Graph>& p)
+        : p_{p}, slots_(2 * p.graph.stages()), by_phase_(slots_.size()), slack_{tolerance{}.at(p.memory_scale())} {}
+
+    /// The period is the work of the busiest rank, if the memory allows it. What memory is left then is for
+    /// microbatches that start earlier, up to one more on every rank, as in 1F1B. Contract: one microbatch at a time
+    /// fits.
+    constexpr basic_order<Graph> run() {
+        constexpr int steps = 20;
+        const auto path = nominal_end(1.0);
+        auto period = busiest();
+        const auto most = std::max(1.0, static_cast<double>(p_.graph.ranks()) * (period / path));
+        if (place(period, 1.0)) {
+            double stretch = 1.0;
+            double too_much = most;
+            if (place(period, most)) return order();
+            for (int i = 0; i < steps; ++i) {
+                const double middle = 0.5 * (stretch + too_much);
+                (place(period, middle) ? stretch : too_much) = middle;
+            }
+            static_cast<void>(place(period, stretch));
+            return order();
+        }
+        auto too_short = period;
+        period = 2.0 * path; // one after the other
+        for (int i = 0; i < steps; ++i) {
+            const auto middle = 0.5 * (too_short + period);
+            (place(middle, 1.0) ? period : too_short) = middle;
+        }
+        static_cast<void>(place(period, 1.0));
+        return order();
+    }
+
+private:
+    /// A nominal time: so many periods, and the rest.
+    struct slot {
+        std::size_t periods = 0;
+        duration phase{};
+    };
+
+    constexpr slot& forward_slot(stage s) { return slots_[s.position()]; }
+    /// In the order of the dependencies.
+    constexpr slot& gradient_slot(stage s) { return slots_[slots_.size() - 1 - s.position()]; }
+
+    constexpr duration busiest() const {
+        per_rank<duration, Graph::rank_extent> work(p_.graph.ranks());
+        for (const stage s : p_.graph.all_stages())
+            work[p_.rank_of(s)] += p_.costs[s].work();
+        return *std::max_element(work.begin(), work.end());
+    }
+    /// Calls `visit(stage, is_forward, start)` along the path of the first microbatch.
+    template <class Visit> constexpr duration walk(double stretch, Visit visit) const {
+        duration now{};
+        for (const stage s : p_.graph.all_stages()) {
+            visit(s, true, now);
+            now += stretch * (p_.costs[s].forward + (p_.is_last(s) ? duration{} : p_.hop(s, s.next())));
+        }
+        for (std::size_t i = p_.graph.stages(); i-- > 0;) {
+            const stage s{i};
+            visit(s, false, now);
+            now += stretch * (p_.gradient_time(s) + (p_.is_first(s) ? duration{} : p_.hop(s, s.previous())));
+        }
+        return now;
+    }
+    constexpr duration nominal_end(double stretch) const {
+        return walk(stretch, [](stage, bool, duration) {});
+    }
+    /// Whether it fits the memory.
+    constexpr bool place(duration period, double stretch) {
+        walk(stretch, [&](stage s, bool is_forward, duration start) {
+            auto& at = is_forward ? forward_slot(s) : gradient_slot(s);
+            at.periods = static_cast<std::size_t>(start / period);
+            at.phase = start - static_cast<double>(at.periods) * period;
+        });
+        per_rank<memory_size, Graph::rank_extent> held(p_.graph.ranks());
+        for (const stage s : p_.graph.all_stages()) {
+            const auto& from = forward_slot(s);
+            const auto& to = gradient_slot(s);
+            const auto most = to.periods - from.periods + (to.phase >= from.phase ? 1 : 0);
+            held[p_.rank_of(s)] +=
+                static_cast<double>(std::min(most, p_.graph.microbatches())) * p_.costs[s].activation;
+        }
+        for (const rank r : p_.graph.all_ranks())
+            if (held[r] > p_.memory_limit[r] + slack_) return false;
+        return true;
+    }
+    constexpr basic_order<Graph> order() {
+        for (std::size_t i = 0; i < by_phase_.size(); ++i)
+            by_phase_[i] = i;
+        std::sort(by_phase_.begin(), by_phase_.end(), [&](std::size_t a, std::size_t b) {
+            return slots_[a].phase != slots_[b].phase ? slots_[a].phase < slots_[b].phase : a < b;
+        });
+        const auto count = p_.graph.microbatches();
+        const auto periods = slots_.back().periods + count;
+        basic_order<Graph> result{p_.graph, {}};
+        result.operations.reserve(3 * p_.graph.stages() * count);
+        for (std::size_t period = 0; period < periods; ++period)
+            for (const auto i : by_phase_) {
+                if (period < slots_[i].periods || period - slots_[i].periods >= count) continue;
+                const microbatch m{period - slots_[i].periods};
+                if (i < p_.graph.stages())
+                    result.operations.push_back(forward(stage{i}, m));
+                else
+                    append_backward(result.operations, p_, stage{slots_.size() - 1 - i}, m,
+                                    p_.costs[stage{slots_.size() - 1 - i}].activation);
+            }
+        return result;
+    }
+
+    const basic_problem<Graph>& p_;
+    /// Forwards by stage, then gradients by stage, the last first.
+    std::vector<slot> slots_;
+    std::vector<std::size_t> by_phase_;
+    memory_size slack_;
+};
+
+} // namespace detail
+
+/// The serial order, one microbatch after the other; stashes that must be offloaded are, at once, and each stage uses
+/// the storage option that takes least beside the others. Valid whenever any schedule is.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p,
+                                                         const least_memory_by_rank<Graph>& least) {
+    per_stage<std::size_t, Graph::stage_extent> option(p.graph.stages());
+    for (const rank r : p.graph.all_ranks()) {
+        for (const stage s : least[r].offloaded)
+            option[s] = 1;
+        auto next = least[r].options.begin();
+        for (const stage s : p.graph.all_stages())
+            if (p.rank_of(s) == r && next != least[r].options.end()) option[s] = *next++;
+    }
+    basic_order<Graph> result{p.graph, {}};
+    auto& operations = result.operations;
+    for (const microbatch m : p.graph.all_microbatches()) {
+        for (const stage s : p.graph.all_stages()) {
+            operations.push_back(forward(s, m));
+            if (p.storage_of(s, option[s]).offloads()) operations.push_back(offload_of(s, m));
+        }
+        for (std::size_t i = p.graph.stages(); i-- > 0;) {
+            const stage s{i};
+            const auto stored = p.storage_of(s, option[s]);
+            if (stored.offloads()) operations.push_back(reload_of(s, m));
+            if (stored.recomputes()) operations.push_back(recompute_of(s, m));
+            detail::append_backward(operations, p, s, m, stored.restored(p.costs[s]));
+        }
+    }
+    for (auto& op : operations)
+        if (!p.storage[op.stage].empty()) op.storage = static_cast<storage_index>(option[op.stage]);
+    return result;
+}
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p) {
+    return one_at_a_time(p, least_memory(p));
+}
+
+/// A decent order, in time linear in its length: as many microbatches under way as the memory holds without offloading,
+/// at equal distances, or one at a time where even that must offload, or where there are lists of storage options. Valid whenever any schedule is.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr basic_order<Graph> order_within_memory(const basic_problem<Graph>& p,
+                                                               const least_memory_by_rank<Graph>& least) {
+    const bool must_offload = std::any_of(
+        least.begin(), least.end(), [](const least_memory_result& on_rank) { return !on_rank.offloaded.empty(); });
+    return must_offload || p.has_storage_options() ? one_at_a_time(p, least) : detail::periodic_order<Graph>{p}.run();
+}
+
+} // namespace optpipe

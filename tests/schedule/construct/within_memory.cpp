@@ -1,0 +1,77 @@
+#include "optpipe/schedule/construct/within_memory.hpp"
+
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/validate.hpp"
+#include "oracle/random_problem.hpp"
+#include "oracle/reference_checker.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+using namespace optpipe;
+
+namespace {
+
+problem unit_problem(std::size_t ranks, std::size_t microbatches, double limit) {
+    const stage_costs unit{duration{1.0}, duration{1.0}, duration{1.0}, memory_size{1.0}, memory_size{0.5}, {}};
+    problem p{to_any_graph(graph<dynamic, dynamic>{ranks, microbatches}), per_stage<stage_costs>(ranks, unit)};
+    for (auto& one : p.memory_limit)
+        one = memory_size{limit};
+    return p;
+}
+duration value_of(const problem& p, const order& given) {
+    const auto timed = time_order(p, given);
+    REQUIRE_MESSAGE(timed.has_value(), describe(timed.why()));
+    return objective_of(p, *timed);
+}
+
+} // namespace
+
+TEST_CASE("whatever the problem: valid where one microbatch at a time is, and something always runs") {
+    constexpr std::uint64_t seed = 91;
+    std::size_t tight = 0;
+    std::size_t better = 0;
+    for (std::uint64_t i = 0; i < 500; ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        oracle::random_numbers random{seed * 1'000'003 + i};
+        const auto p =
+            oracle::make_random_problem(random, {.ranks = 8, .stages = 16, .microbatches = 16, .cells = 96}).problem;
+        if (!fits_one_at_a_time(p)) continue;
+        const auto least = least_memory(p);
+        const auto built = order_within_memory(p, least);
+        const auto timed = time_order(p, built);
+        REQUIRE_MESSAGE(timed.has_value(), describe(timed.why()));
+        CHECK(is_valid(p, *timed));
+        CHECK(oracle::judge(p, *timed).text() == "");
+        if (p.objective == objective_kind::span) continue;
+        ++tight;
+        const auto serial = value_of(p, one_at_a_time(p, least));
+        const auto value = objective_of(p, *timed);
+        CHECK(value <= (1.0 + 1e-9) * p.serial_time());
+        better += value < 0.9 * serial ? 1 : 0;
+    }
+    CHECK(tight > 200);
+    CHECK(better > tight / 4);
+}
+
+TEST_CASE("uses the memory, with many ranks and little of it too") {
+    for (const double limit : {2.0, 5.0, 12.0, 16.0, 100.0}) {
+        CAPTURE(limit);
+        const auto p = unit_problem(16, 200, limit);
+        const auto built = order_within_memory(p, least_memory(p));
+        const auto timed = time_order(p, built);
+        REQUIRE(timed);
+        // 16 is what 1F1B takes; beyond that there is nothing to gain.
+        const auto held = measure(p, *timed).peak_memory[rank{0}].value();
+        CHECK(held <= std::min(limit, 16.0));
+        CHECK(held >= std::min(limit, 10.0));
+        // With m stashes on rank 0, m microbatches pass through 2 · 16 passes at best.
+        const auto ideal = 200.0 * std::max(3.0, 32.0 / limit);
+        CHECK(objective_of(p, *timed).value() < 2.0 * ideal + 100.0);
+    }
+}
