@@ -116,6 +116,9 @@ private:
         add_uniform_storage();
         state_.try_strategy(structure,
                             [&] { state_.raise_bound(bounds_of(state_.problem(), late).best(), structure); });
+        if (state_.problem().has_storage_options())
+            state_.try_strategy(structure,
+                                [&] { state_.raise_bound(storage_bound(state_.problem(), late), storage_mix); });
         log_.add(structure, watch.seconds());
         if (uses_cache()) {
             state_.try_strategy(cached, [&] { start_from_cache(); });
@@ -254,6 +257,7 @@ private:
     }
 
     static constexpr std::string_view structure = "structure";
+    static constexpr std::string_view storage_mix = "storage-mix";
     static constexpr std::string_view cached = "cache";
 
     const plan_options& options_;

@@ -19,6 +19,8 @@ namespace optpipe {
 class propagation_strategy {
 public:
     static constexpr std::string_view name = "propagation";
+    /// Of a relaxation without them.
+    static constexpr bool knows_storage_options = true;
     [[nodiscard]] static bool applies_to(const problem& p) { return detail::cells_of(p) <= 10'000; }
 
     void operator()(search_state& state, const strategy_options&) const {

@@ -1,0 +1,96 @@
+#include "optpipe/io/json_problem.hpp"
+#include "optpipe/planner.hpp"
+#include "optpipe/planner/local_search/local_search.hpp"
+#include "oracle/exhaustive.hpp"
+#include "oracle/random_cases.hpp"
+#include "oracle/random_problem.hpp"
+#include "oracle/reference_checker.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+
+using namespace optpipe;
+using namespace std::chrono_literals;
+
+namespace {
+
+testing::random_problem some_problem(std::uint64_t seed, oracle::problem_ranges ranges = {}) {
+    ranges.storage_percent = 100;
+    random_numbers random{seed};
+    return oracle::make_random_problem(random, ranges);
+}
+
+/// The names of the options that a schedule uses.
+std::set<std::string> used_options(const problem& p, const schedule& s) {
+    std::set<std::string> names;
+    for (const auto& timed : s.operations)
+        if (timed.op.kind == operation_kind::forward) names.insert(std::string{storage_of(p, timed.op).name.view()});
+    return names;
+}
+
+} // namespace
+
+TEST_CASE("local search: what it offers with storage options is valid, and what the state reports") {
+    for (std::uint64_t seed = 1; seed <= oracle::random_cases(150); ++seed) {
+        CAPTURE(seed);
+        oracle::problem_ranges ranges;
+        ranges.ranks = 4;
+        ranges.microbatches = 6;
+        ranges.cells = 20;
+        const auto given = some_problem(seed, ranges);
+        search_state state{given.problem};
+        local_search(state, {.seed = seed, .moves = 3000});
+        REQUIRE(state.incumbent());
+        const auto verdict = oracle::judge(given.problem, *state.incumbent());
+        REQUIRE_MESSAGE(verdict.valid(), verdict.text());
+        CHECK(verdict.objective == doctest::Approx(state.objective().value()));
+    }
+}
+
+TEST_CASE("plans with storage options are never below the optimum, nor bounds above it") {
+    std::size_t proven = 0;
+    std::size_t found = 0;
+    for (std::uint64_t seed = 1; seed <= oracle::random_cases(100); ++seed) {
+        CAPTURE(seed);
+        const auto given = some_problem(seed, {.cells = 4, .offloading_percent = 60});
+        const auto best = oracle::exhaustive_optimum(given.problem, given.grid, 4'000);
+        if (!best.proven) continue;
+        REQUIRE(best.objective.has_value());
+        const auto planned = plan(given.problem, {.time_limit = 20ms, .threads = 1});
+        REQUIRE(planned);
+        const auto verdict = oracle::judge(given.problem, planned->schedule);
+        REQUIRE_MESSAGE(verdict.valid(), verdict.text());
+        CHECK(planned->objective.value() >= *best.objective * (1.0 - 1e-6));
+        CHECK(planned->bound.value() <= *best.objective * (1.0 + 1e-6));
+        ++proven;
+        found += planned->objective.value() <= *best.objective * (1.0 + 1e-6) ? 1 : 0;
+    }
+    MESSAGE(found << " of " << proven << " optima found");
+    CHECK(found >= proven / 2);
+}
+
+TEST_CASE("keep, offload and recompute are mixed where that is better than any of them alone") {
+    const auto p = read_problem(OPTPIPE_SOURCE_DIR "/tests/data/storage/store-p2-m4-k100.json");
+    search_state state{p};
+    local_search(state, {.seed = 1, .moves = 100'000});
+    REQUIRE(state.incumbent());
+    CHECK(is_valid(p, *state.incumbent()));
+    CHECK(state.objective() < duration{174.0}); // the best with one option for all microbatches
+    CHECK(used_options(p, *state.incumbent()).size() > 1);
+}
+
+TEST_CASE("a deterministic search with storage options repeats itself") {
+    const auto p = read_problem(OPTPIPE_SOURCE_DIR "/tests/data/storage/store-p3-m5-k100.json");
+    const auto once = plan(p, {.threads = 2});
+    const auto again = plan(p, {.threads = 2});
+    REQUIRE(once);
+    REQUIRE(again);
+    CHECK(once->objective == again->objective);
+    CHECK(once->schedule.operations == again->schedule.operations);
+}
