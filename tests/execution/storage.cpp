@@ -7,11 +7,13 @@
 #include "optpipe/execution/run.hpp"
 #include "optpipe/execution/threads/run.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/program/check.hpp"
 #include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h1.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 #include "optpipe/testing/executor_model.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "optpipe/testing/trace_run.hpp"
@@ -19,6 +21,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <set>
