@@ -101,4 +101,22 @@ TEST_CASE("check names a storage option that its stage doesn't have, or doesn't 
     CHECK(contains(checked.out, "0RECOMPUTE0 is missing: its storage option asks for it"));
 }
 
+TEST_CASE("a schedule with a storage option that its stage doesn't have can't be drawn or run, one that breaks rules can") {
+    const workplace place;
+    const auto schedule = [&](const std::string& storage, const std::string& more) {
+        return place.write("s.json", R"({"format": "optpipe.schedule/2", "problem": "stored", "operations": [
+            {"op": "0F0", "start": 0, "end": 10)" + storage + "}" + more + "]}");
+    };
+    for (const auto* command : {"draw", "run"}) {
+        const auto file = schedule(R"(, "storage": "none")", "");
+        const auto refused = std::string{command} == "draw" ? run({"draw", file, "--problem", data("stored.json")})
+                                                            : run({"run", data("stored.json"), file});
+        CHECK_MESSAGE((refused.status == 2 && refused.out.empty()), refused);
+        CHECK_MESSAGE(contains(refused.err, "0F0: its stage has no storage option \"none\""), refused);
+    }
+    const auto drawn = run({"draw", schedule("", R"(, {"op": "0RECOMPUTE0", "start": 12, "end": 15},
+        {"op": "0RELOAD0", "start": 12, "end": 15})"), "--problem", data("stored.json")});
+    CHECK_MESSAGE((drawn.status == 0 && contains(drawn.err, "note: the schedule breaks")), drawn);
+}
+
 #endif

@@ -10,6 +10,7 @@
 #include "optpipe/schedule/builders/pipe_offload.hpp"
 #include "optpipe/schedule/builders/pipe_offload_full.hpp"
 #include "optpipe/schedule/builders/pipe_offload_half.hpp"
+#include "optpipe/schedule/builders/uniform_storage.hpp"
 #include "optpipe/schedule/builders/v_auto.hpp"
 #include "optpipe/schedule/builders/v_half.hpp"
 #include "optpipe/schedule/builders/v_min.hpp"
