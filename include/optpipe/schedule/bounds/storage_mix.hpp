@@ -376,8 +376,7 @@ private:
         for (const auto& a : running.chosen)
             if (a.option != no_row)
                 for_each_effect(a.option, a.kind, j, [&](std::size_t row, double amount) { put(y, row, amount); });
-        packing_.for_each_packed(needs_.cells - running.cells,
-                                 [&](std::size_t i) { put(y, wait_rows_[i], 1.0); });
+        packing_.for_each_packed(needs_.cells - running.cells, [&](std::size_t i) { put(y, wait_rows_[i], 1.0); });
         for (const auto& f : free)
             if (f.option != no_row) put(y, wait_rows_[f.option], count_);
         master.add(0.0, std::move(y));
