@@ -15,7 +15,7 @@ namespace optpipe::detail {
 /// of column generation (Gilmore and Gomory 1961). A dense primal simplex that starts from artificial variables; sides
 /// are perturbed, as almost all of them are 0.
 ///
-/// Its multipliers are only ever proposals: whoever asks evaluates them on his own, so rounding costs strength and
+/// Its multipliers are only ever proposals: callers evaluate them on their own, so rounding costs strength and
 /// never validity.
 class column_program {
 public:
