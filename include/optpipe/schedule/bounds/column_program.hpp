@@ -69,6 +69,13 @@ public:
             total += costs_[basis_[i]] * values_[i];
         return total;
     }
+    /// The value of the k-th column that was added.
+    [[nodiscard]] double value_of(std::size_t k) const {
+        for (std::size_t i = 0; i < rows_; ++i)
+            if (basis_[i] == rows_ + k) return values_[i];
+        return 0.0;
+    }
+    [[nodiscard]] std::size_t columns() const { return columns_.size() - rows_; }
     [[nodiscard]] std::size_t pivots() const { return pivots_; }
     [[nodiscard]] std::size_t rows() const { return rows_; }
 
