@@ -112,6 +112,16 @@ template <class Builder> attempt run(const optpipe::problem& p, Builder builder,
     return done;
 }
 
+/// Of a builder that chooses the storage options itself.
+template <class Builder>
+attempt run_as_it_is(const optpipe::problem& p, Builder builder, const method_options& options) {
+    if (options.settings) optpipe::set_parameters(builder, *options.settings); // refuses: there are none
+    const auto start = clock::now();
+    attempt done{std::string{Builder::name}, optpipe::build_schedule(p, builder), 0.0};
+    done.seconds = std::chrono::duration<double>(clock::now() - start).count();
+    return done;
+}
+
 } // namespace
 
 std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method& wanted,
@@ -119,6 +129,11 @@ std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method&
     std::vector<attempt> attempts;
     optpipe::for_each_builder([&](const auto& builder) {
         if (wanted(builder.name) && !options.stop.stop_requested()) attempts.push_back(run(p, builder, options));
+    });
+    optpipe::for_each_storage_builder([&](const auto& builder) {
+        const bool is_asked_for = p.has_storage_options() || options.is_only;
+        if (wanted(builder.name) && is_asked_for && !options.stop.stop_requested())
+            attempts.push_back(run_as_it_is(p, builder, options));
     });
     return attempts;
 }
@@ -134,6 +149,7 @@ std::string method_names() {
     std::string names;
     optpipe::for_each_builder(
         [&](const auto& builder) { names += (names.empty() ? "" : ", ") + std::string{builder.name}; });
+    optpipe::for_each_storage_builder([&](const auto& builder) { names += ", " + std::string{builder.name}; });
     return names;
 }
 

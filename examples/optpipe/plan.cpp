@@ -81,7 +81,7 @@ int plan_by_method(const plan_options& options, outputs& files, const optpipe::p
     const bool all = options.method.empty() || options.method == "best";
     const interruption interrupted{!options.quiet};
     const auto attempts = run_methods(p, [&](std::string_view name) { return all || name == method; },
-                                      {settings, options.time_limit, options.seed, interrupted.token()});
+                                      {settings, !all, options.time_limit, options.seed, interrupted.token()});
     if (attempts.empty() && interrupted.is_requested()) return stopped_by_signal;
     if (attempts.empty()) {
         std::cerr << "optpipe: --method: there is no \"" << optpipe::printable(options.method) << "\"; there are best, "

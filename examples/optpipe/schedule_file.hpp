@@ -18,7 +18,7 @@ struct schedule_file {
     optpipe::schedule schedule;
 };
 
-/// Throws `input_error` if the file has operations that the problem doesn't have. It may break rules of the problem.
+/// Throws `input_error` if the file has operations or storage options that the problem doesn't have. It may break rules of the problem.
 inline schedule_file read_schedule_for(const optpipe::problem& p, const std::string& path) {
     schedule_file file{read_schedule(path), {}};
     file.schedule = optpipe::to_schedule(p, file.document);
@@ -27,6 +27,12 @@ inline schedule_file read_schedule_for(const optpipe::problem& p, const std::str
     for (const auto& timed : file.schedule.operations)
         if (!possible.contains(timed.op))
             violations.push_back({"operations", to_string(timed.op) + ": no such stage or microbatch"});
+    if (violations.empty()) violations = optpipe::storage_violations(p, file.document);
+    if (violations.empty())
+        for (const auto& timed : file.schedule.operations)
+            if (timed.op.kind == optpipe::operation_kind::forward && p.has_storage_options() &&
+                timed.op.storage >= p.storage_options(timed.op.stage))
+                violations.push_back({"operations", to_string(timed.op) + ": names no storage option of its stage"});
     if (!violations.empty()) throw optpipe::input_error{name_of(path), std::move(violations)};
     return file;
 }

@@ -74,11 +74,12 @@ TEST_CASE("compare lists each method with its best storage option") {
     CHECK(contains(result.out, "recompute rate"));
     CHECK(contains(result.out, "1f1b:storage="));
     const auto table = json::parse(place.read("table.json"));
-    CHECK(table["methods"].size() == 17);
+    CHECK(table["methods"].size() == 19);
     for (const auto& row : table["methods"])
         if (row.contains("objective")) {
             CHECK(row["objective"].get<double>() >= table["bound"].get<double>() * (1.0 - 1e-6));
-            CHECK(contains(row["method"], ":storage="));
+            const bool chooses = row["method"] == "adapipe" || row["method"] == "mario";
+            CHECK(contains(row["method"], ":storage=") != chooses);
         }
 }
 
@@ -99,6 +100,24 @@ TEST_CASE("check names a storage option that its stage doesn't have, or doesn't 
     checked = run({"check", data("stored.json"), place / "bad.json"});
     CHECK(checked.status == 1);
     CHECK(contains(checked.out, "0RECOMPUTE0 is missing: its storage option asks for it"));
+}
+
+TEST_CASE("a schedule with a storage option that its stage doesn't have can't be drawn or run, one that breaks rules can") {
+    const workplace place;
+    const auto schedule = [&](const std::string& storage, const std::string& more) {
+        return place.write("s.json", R"({"format": "optpipe.schedule/2", "problem": "stored", "operations": [
+            {"op": "0F0", "start": 0, "end": 10)" + storage + "}" + more + "]}");
+    };
+    for (const auto* command : {"draw", "run"}) {
+        const auto file = schedule(R"(, "storage": "none")", "");
+        const auto refused = std::string{command} == "draw" ? run({"draw", file, "--problem", data("stored.json")})
+                                                            : run({"run", data("stored.json"), file});
+        CHECK_MESSAGE((refused.status == 2 && refused.out.empty()), refused);
+        CHECK_MESSAGE(contains(refused.err, "0F0: its stage has no storage option \"none\""), refused);
+    }
+    const auto drawn = run({"draw", schedule("", R"(, {"op": "0RECOMPUTE0", "start": 12, "end": 15},
+        {"op": "0RELOAD0", "start": 12, "end": 15})"), "--problem", data("stored.json")});
+    CHECK_MESSAGE((drawn.status == 0 && contains(drawn.err, "note: the schedule breaks")), drawn);
 }
 
 #endif

@@ -10,9 +10,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
-#include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -44,9 +44,11 @@ namespace detail {
 ///   places where both could run, so they follow the order of I(s,a) and I(s,b). Neither changes the sum of starts.
 /// - B where it may be split and `weight_stash` is at most `activation`: I and at once W instead ends when B does and
 ///   never holds more. Transfers of a rank without a memory limit: without them the rest stays valid.
-/// - With storage options, each F is tried with each of its stage's; all that is said here holds among schedules of equal
+/// - With storage options, each F is tried with each of its stage's; all that is said here holds among schedules of
+/// equal
 ///   options, and of those that differ in the names of microbatches one remains.
-/// - A node that has placed the same operations with the same options as one that was looked at before, each at the same time or later: what
+/// - A node that has placed the same operations with the same options as one that was looked at before, each at the
+/// same time or later: what
 ///   completes it to S would complete the other one to a schedule as good, and with starts of a smaller sum, unless
 ///   both are the same.
 ///
@@ -528,7 +530,7 @@ private:
     ticks best_ = never;
     std::optional<state> found_;
     std::size_t nodes_ = 0;
-    std::map<std::string, std::vector<seen_state>> seen_;
+    std::unordered_map<std::string, std::vector<seen_state>> seen_;
 };
 
 } // namespace detail

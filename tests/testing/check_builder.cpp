@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -94,6 +95,8 @@ bool are_equal(const problem& a, const problem& b) {
             if ((a.transfer.link[r] == a.transfer.link[other]) != (b.transfer.link[r] == b.transfer.link[other]))
                 return false;
         }
+    for (const stage s : a.graph.all_stages())
+        if (!std::equal(a.storage[s].begin(), a.storage[s].end(), b.storage[s].begin(), b.storage[s].end())) return false;
     return a.memory_limit == b.memory_limit && a.host_memory_limit == b.host_memory_limit &&
            a.transfer.engines == b.transfer.engines && a.transfer.duplex == b.transfer.duplex &&
            a.objective == b.objective;
@@ -162,6 +165,7 @@ TEST_CASE("a problem as code is that problem") {
     per_stage<stage_costs> costs(3, {duration{1}, duration{2.3}, duration{1}, memory_size{1}, memory_size{0.1}, {}});
     costs[stage{1}] = {duration{1}, duration{0.1}, duration{1}, memory_size{1}, memory_size{0.5}, transfer_times{duration{1}, duration{0}}};
     problem p{any_graph{2, 4, placement::map<>{placed}}, costs};
+    p.storage[stage{2}].push_back({"full", memory_size{0.25}, duration{1}, duration{0}, memory_size{0.25}, transfer_times{duration{1}, duration{2}}});
     p.p2p = hop_times<>{2, {duration{0}, duration{0.5}, duration{1}, duration{0}}};
     p.split_backward = false;
     p.memory_limit[rank{1}] = memory_size{2.5};
@@ -175,6 +179,7 @@ placed[stage{1}] = rank{1};
 per_stage<stage_costs> costs(3, {duration{1}, duration{2.3}, duration{1}, memory_size{1}, memory_size{0.1}, {}});
 costs[stage{1}] = {duration{1}, duration{0.1}, duration{1}, memory_size{1}, memory_size{0.5}, transfer_times{duration{1}, duration{0}}};
 problem p{any_graph{2, 4, placement::map<>{placed}}, costs};
+p.storage[stage{2}].push_back({"full", memory_size{0.25}, duration{1}, duration{0}, memory_size{0.25}, transfer_times{duration{1}, duration{2}}});
 p.p2p = hop_times<>{2, {duration{0}, duration{0.5}, duration{1}, duration{0}}};
 p.split_backward = false;
 p.memory_limit[rank{1}] = memory_size{2.5};
@@ -190,7 +195,9 @@ TEST_CASE("shrinking keeps what fails, and ends at what can't be smaller") {
     for (std::uint64_t seed = 1; seed <= 100; ++seed) {
         CAPTURE(seed);
         random_numbers random{seed};
-        const auto p = optpipe::testing::make_random_problem(random, {.ranks = 4, .stages = 8, .cells = 32}).problem;
+        const auto p = optpipe::testing::make_random_problem(
+                           random, {.ranks = 4, .stages = 8, .cells = 32, .storage_percent = 40})
+                           .problem;
         const auto anything = optpipe::testing::shrink_problem(p, [](const problem&) { return true; });
         CHECK(optpipe::testing::code_of(anything) ==
               "per_stage<rank> placed(1);\n"
@@ -205,4 +212,26 @@ TEST_CASE("shrinking keeps what fails, and ends at what can't be smaller") {
         CHECK((small.graph.ranks() == 2 && small.graph.stages() == 2 && small.graph.microbatches() == 1));
         CHECK(validate(small).empty());
     }
+}
+
+TEST_CASE("shrinking keeps the storage option that fails") {
+    int tried = 0;
+    for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        const auto p = optpipe::testing::make_random_problem(random, {.storage_percent = 100}).problem;
+        const auto recomputes = [](const problem& q) {
+            for (const auto& list : q.storage)
+                for (const auto& option : list)
+                    if (option.recomputes()) return true;
+            return false;
+        };
+        if (!recomputes(p)) continue;
+        const auto small = optpipe::testing::shrink_problem(p, recomputes);
+        CHECK(recomputes(small));
+        CHECK((small.graph.stages() == 1 && small.graph.microbatches() == 1 && small.storage[stage{0}].size() == 1));
+        CHECK(validate(small).empty());
+        ++tried;
+    }
+    CHECK(tried > 30);
 }

@@ -138,7 +138,11 @@ inline std::string json_operations(const problem& p, const schedule& s) {
         text += text.size() == 1 ? "\n    " : ",\n    ";
         text += "{ \"op\": \"" + to_string(timed.op) + "\", \"start\": " + json_number(timed.start.value()) +
                 ", \"end\": " + json_number(timed.end.value());
-        if (timed.op.kind == operation_kind::forward && !p.storage[timed.op.stage].empty())
+        // What is written need not be valid.
+        const auto& op = timed.op;
+        const bool is_stored = op.kind == operation_kind::forward && op.stage.position() < p.graph.stages() &&
+                               op.storage < p.storage[op.stage].size();
+        if (is_stored)
             text += ", \"storage\": " + json_quoted(storage_of(p, timed.op).name.view());
         text += " }";
     }

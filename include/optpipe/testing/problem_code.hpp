@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cstddef>
+#include <optional>
 #include <string>
 
 namespace optpipe::testing {
@@ -16,13 +17,23 @@ inline std::string exact(double value) {
     std::array<char, 32> text{};
     return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
 }
+inline std::string code_of(duration d) { return "duration{" + exact(d.value()) + "}"; }
+inline std::string code_of(memory_size m) { return "memory_size{" + exact(m.value()) + "}"; }
+inline std::string code_of(const std::optional<transfer_times>& t) {
+    return t ? "transfer_times{" + code_of(t->offload) + ", " + code_of(t->reload) + "}" : "{}";
+}
 inline std::string code_of(const stage_costs& c) {
-    const auto time = [](duration d) { return "duration{" + exact(d.value()) + "}"; };
-    const auto size = [](memory_size m) { return "memory_size{" + exact(m.value()) + "}"; };
-    return "{" + time(c.forward) + ", " + time(c.backward_input) + ", " + time(c.backward_weight) + ", " +
-           size(c.activation) + ", " + size(c.weight_stash) + ", " +
-           (c.transfer ? "transfer_times{" + time(c.transfer->offload) + ", " + time(c.transfer->reload) + "}" : "{}") +
-           "}";
+    return "{" + code_of(c.forward) + ", " + code_of(c.backward_input) + ", " + code_of(c.backward_weight) + ", " +
+           code_of(c.activation) + ", " + code_of(c.weight_stash) + ", " + code_of(c.transfer) + "}";
+}
+inline std::string code_of_storage(const problem& p) {
+    std::string text;
+    for (const stage s : p.graph.all_stages())
+        for (const auto& o : p.storage[s])
+            text += "p.storage[stage{" + std::to_string(s.value()) + "}].push_back({\"" + std::string{o.name.view()} +
+                    "\", " + code_of(o.held) + ", " + code_of(o.recompute) + ", " + code_of(o.backward_extra) + ", " +
+                    code_of(o.transfer_size) + ", " + code_of(o.transfer) + "});\n";
+    return text;
 }
 inline std::string code_of_hops(const problem& p) {
     if (p.p2p.is_uniform()) {
@@ -75,6 +86,7 @@ inline std::string code_of_transfer(const problem& p) {
             text += "costs[stage{" + std::to_string(s.value()) + "}] = " + detail::code_of(p.costs[s]) + ";\n";
     text += "problem p{any_graph{" + std::to_string(p.graph.ranks()) + ", " + std::to_string(p.graph.microbatches()) +
             ", placement::map<>{placed}}, costs};\n";
+    text += detail::code_of_storage(p);
     text += detail::code_of_hops(p);
     if (!p.split_backward) text += "p.split_backward = false;\n";
     text += detail::code_of_limits("memory_limit", p.memory_limit);

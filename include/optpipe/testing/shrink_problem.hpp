@@ -18,7 +18,7 @@ public:
 
     std::vector<problem> all() {
         for (const auto m : {std::size_t{1}, p_.graph.microbatches() / 2, p_.graph.microbatches() - 1})
-            if (m > 0 && m < p_.graph.microbatches()) add(reshaped(p_.graph.ranks(), m, placed(), p_.costs));
+            if (m > 0 && m < p_.graph.microbatches()) add(reshaped(p_.graph.ranks(), m, placed(), p_.costs, p_.storage));
         for (const rank r : p_.graph.all_ranks())
             without_rank(r);
         for (const stage s : p_.graph.all_stages())
@@ -39,8 +39,11 @@ private:
     }
     /// Limits that a smaller problem might miss by far are raised to what it needs: it is to have a schedule.
     void add(problem p) {
-        for (const rank r : p.graph.all_ranks())
-            p.memory_limit[r] = std::max(p.memory_limit[r], least_memory(p, r).needed);
+        for (const rank r : p.graph.all_ranks()) {
+            const auto needed = least_memory(p, r).needed;
+            if (needed.is_unlimited()) return; // the host is too small for storage options that all offload
+            p.memory_limit[r] = std::max(p.memory_limit[r], needed);
+        }
         found_.push_back(std::move(p));
     }
     template <class Change> void changed(const Change& change) {
@@ -51,8 +54,10 @@ private:
 
     /// Keeps all but the shape; `kept` are the ranks that are left.
     [[nodiscard]] problem reshaped(std::size_t ranks, std::size_t microbatches, stages_of where,
-                                   per_stage<stage_costs> costs, const std::vector<rank>& kept = {}) const {
+                                   per_stage<stage_costs> costs, per_stage<storage_list<false>> storage,
+                                   const std::vector<rank>& kept = {}) const {
         problem p{any_graph{ranks, microbatches, placement::map<>{std::move(where)}}, std::move(costs)};
+        p.storage = std::move(storage);
         const auto old = [&](rank r) { return kept.empty() ? r : kept[r.position()]; };
         p.split_backward = p_.split_backward;
         p.objective = p_.objective;
@@ -100,12 +105,15 @@ private:
     [[nodiscard]] problem of_stages(const std::vector<stage>& stages, const std::vector<rank>& ranks) const {
         stages_of where(stages.size());
         per_stage<stage_costs> costs(stages.size());
+        per_stage<storage_list<false>> storage(stages.size());
         for (const stage s : where.indices()) {
+            storage[s] = p_.storage[stages[s.position()]];
             const auto at = std::find(ranks.begin(), ranks.end(), p_.rank_of(stages[s.position()])) - ranks.begin();
             where[s] = rank{static_cast<std::size_t>(at)};
             costs[s] = p_.costs[stages[s.position()]];
         }
-        return reshaped(ranks.size(), p_.graph.microbatches(), std::move(where), std::move(costs), ranks);
+        return reshaped(ranks.size(), p_.graph.microbatches(), std::move(where), std::move(costs), std::move(storage),
+                        ranks);
     }
 
     void simplify_rules() {
@@ -129,10 +137,25 @@ private:
             const auto& own = p_.costs[s];
             auto still_offloads = unit;
             if (own.transfer) still_offloads.transfer = transfer_times{duration{1}, duration{1}};
+            if (!p_.storage[s].empty()) {
+                simplify_storage(s);
+                continue;
+            }
             if (own == unit) continue;
             changed([&](problem& p) { p.costs[s] = unit; });
             if (own.transfer && !(own == still_offloads)) changed([&](problem& p) { p.costs[s] = still_offloads; });
         }
+    }
+
+    /// Without its list, and without one of the options; costs have to go with what the options hold.
+    void simplify_storage(stage s) {
+        changed([&](problem& p) { p.storage[s].clear(); });
+        for (std::size_t gone = 0; p_.storage[s].size() > 1 && gone < p_.storage[s].size(); ++gone)
+            changed([&](problem& p) {
+                p.storage[s].clear();
+                for (std::size_t i = 0; i < p_.storage[s].size(); ++i)
+                    if (i != gone) p.storage[s].push_back(p_.storage[s][i]);
+            });
     }
 
     const problem& p_;
@@ -142,7 +165,7 @@ private:
 } // namespace detail
 
 /// The simplest problem that can be reached from one that fails by steps after each of which it fails still: fewer
-/// microbatches, ranks and stages, plain rules, costs of 1. `fails(problem)` is called `most_tries` times at most.
+/// microbatches, ranks, stages and storage options, plain rules, costs of 1. `fails(problem)` is called `most_tries` times at most.
 template <class Fails>
 [[nodiscard]] problem shrink_problem(problem p, const Fails& fails, std::size_t most_tries = 2000) {
     for (bool smaller = true; smaller;) {

@@ -119,8 +119,8 @@ TEST_CASE("nor is a schedule that is drawn at random") {
 TEST_CASE("the storage mix sees what recomputation costs") {
     const auto p = four_options(2, 4, 1.2_gb);
     CHECK(bounds_of(p).best().value() == doctest::Approx(118.5));
-    // 108 of work after a head of 10.5; in the drain of 11.5 and a weight gradient two weight gradients have room.
-    CHECK(storage_bound(p).value() == doctest::Approx(126.1).epsilon(1e-4));
+    // 126.1 with any shares, 128.5 with whole numbers of microbatches.
+    CHECK(storage_bound(p).value() == doctest::Approx(128.5).epsilon(1e-6));
     CHECK(strong_bounds_of(p).storage_mix == storage_bound(p));
     // With memory for all nothing is lost, without the cheap options more is.
     CHECK(storage_bound(four_options(2, 4, 4_gb)) == bounds_of(p).best());

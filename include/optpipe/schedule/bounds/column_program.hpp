@@ -15,7 +15,7 @@ namespace optpipe::detail {
 /// of column generation (Gilmore and Gomory 1961). A dense primal simplex that starts from artificial variables; sides
 /// are perturbed, as almost all of them are 0.
 ///
-/// Its multipliers are only ever proposals: whoever asks evaluates them on his own, so rounding costs strength and
+/// Its multipliers are only ever proposals: callers evaluate them on their own, so rounding costs strength and
 /// never validity.
 class column_program {
 public:
@@ -69,6 +69,13 @@ public:
             total += costs_[basis_[i]] * values_[i];
         return total;
     }
+    /// The value of the k-th column that was added.
+    [[nodiscard]] double value_of(std::size_t k) const {
+        for (std::size_t i = 0; i < rows_; ++i)
+            if (basis_[i] == rows_ + k) return values_[i];
+        return 0.0;
+    }
+    [[nodiscard]] std::size_t columns() const { return columns_.size() - rows_; }
     [[nodiscard]] std::size_t pivots() const { return pivots_; }
     [[nodiscard]] std::size_t rows() const { return rows_; }
 

@@ -235,7 +235,8 @@ template <pipeline_graph Graph>
                                          std::function<bool()> stop = {}) {
     if (known.is_unlimited()) return known;
     if (p.has_storage_options()) {
-        const auto kind = offloads_anything(p) ? storage_relaxation::fastest_transfer : storage_relaxation::smallest_rest;
+        const auto kind =
+            offloads_anything(p) ? storage_relaxation::fastest_transfer : storage_relaxation::smallest_rest;
         return propagation_bound(without_storage(p, kind), known, precision, std::move(stop));
     }
     const auto c = detail::chain_system::of(p);

@@ -70,8 +70,7 @@ rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& r
         if (p.rank_of(s) == r)
             for (std::size_t i = 0; i < p.storage_options(s); ++i) {
                 const auto o = p.storage_of(s, i);
-                for (const auto size :
-                     {o.held, o.left_on_device(), o.restored(p.costs[s]), p.costs[s].weight_stash})
+                for (const auto size : {o.held, o.left_on_device(), o.restored(p.costs[s]), p.costs[s].weight_stash})
                     sizes.push_back(size.value());
             }
     const memory_grid grid = limited ? memory_grid{sizes, p.memory_limit[r].value(), slack.value()} : memory_grid{};
@@ -90,11 +89,10 @@ rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& r
         const activity_window inner{(f.head[0] + c.forward).value(), (g.tail[last] + gradient).value()};
         // After a B, which leaves no W: what its gradient is for, if anything.
         const bool hands_on = !p.is_first(s) && result.stages.size() > (p.objective == objective_kind::span ? 1U : 0U);
-        const double after_whole =
-            hands_on ? (relaxed.hop(s, s.previous()) + relaxed.gradient_time(s.previous()) +
-                        windows.gradient(s.previous()).tail[last])
-                           .value()
-                     : 0.0;
+        const double after_whole = hands_on ? (relaxed.hop(s, s.previous()) + relaxed.gradient_time(s.previous()) +
+                                               windows.gradient(s.previous()).tail[last])
+                                                  .value()
+                                            : 0.0;
         for (std::size_t i = 0; i < p.storage_options(s); ++i) {
             const auto o = p.storage_of(s, i);
             option_needs n;

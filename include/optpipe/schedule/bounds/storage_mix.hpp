@@ -24,11 +24,11 @@ namespace detail {
 /// Which options the microbatches of one rank use, and what the rank does all the time: a linear program whose optimum
 /// is at most the objective of any valid schedule.
 ///
-/// min T over x ≥ 0, the share of a stage's microbatches that use each option, and over how long the rank is in which
-/// state: an operation that runs or none, a copy or none (or one in each direction), and a multiset of stashes that
-/// wait, as they fit into the memory together (as the patterns of Gilmore and Gomory's cutting stock are multisets that
-/// fit a roll). The window of length T is cut where something becomes possible or impossible (`time_windows`); the
-/// parts at both ends have fixed lengths.
+/// min T over x ≥ 0, the share of a stage's microbatches that use each option (whole numbers of them), and over how
+/// long the rank is in which state: an operation that runs or none, a copy or none (or one in each direction), and a
+/// multiset of stashes that wait, as they fit into the memory together (as the patterns of Gilmore and Gomory's cutting
+/// stock are multisets that fit a roll). The window of length T is cut where something becomes possible or impossible
+/// (`time_windows`); the parts at both ends have fixed lengths.
 ///
 /// - Every operation runs as long as its option's share takes.
 /// - From the end of F to the start of I at least `wait` passes, in which the stash takes memory: all of it while it is
@@ -40,8 +40,9 @@ namespace detail {
 ///   gradient, and few weight gradients after the last.
 ///
 /// States are columns, priced by a knapsack over the memory. Any multipliers λ ≥ 0 of the rows give the bound
-/// Σ_s min_o cost(s,o) − Σ_parts length · (most valuable state) − Σ_instants (most valuable stashes), scaled such that
-/// the middle part, which grows with T, has no state of value above 1 (Lagrange): the simplex only proposes λ.
+/// (least cost of all microbatches) − Σ_parts length · (most valuable state) − Σ_instants (most valuable stashes),
+/// scaled such that the middle part, which grows with T, has no state of value above 1 (Lagrange): the simplex only
+/// proposes λ.
 class storage_mix_program {
 public:
     storage_mix_program(const rank_needs& needs, std::size_t count, double known, bool one_copy_at_a_time)
@@ -50,25 +51,91 @@ public:
         number_rows();
     }
 
-    /// A lower bound on the objective, at least `known`, with about so many floating-point operations.
+    /// A lower bound on the objective, at least `known`, with about so many floating-point operations. Shares are whole
+    /// numbers of microbatches: branch and bound, the least bound first, with a part of the work.
     double solve(double work, const std::function<bool()>& stop) {
-        const auto rows = static_cast<double>(sides_.size());
+        const auto later = [](const node& a, const node& b) { return a.bound > b.bound; };
+        const auto options = needs_.options.size();
+        std::vector<node> open;
+        const auto add = [&](node child) {
+            at_ = std::move(child);
+            at_.bound = std::max(at_.bound, solve_node(work, stop));
+            open.push_back(at_);
+            std::push_heap(open.begin(), open.end(), later);
+        };
+        add({known_, std::vector<double>(options, 0.0), std::vector<double>(options, count_), {}});
+        if (open.front().bound <= known_) return known_; // other ranks bound the step
+        constexpr double part_for_tree = 0.1;
+        const double tree_work = done_ + part_for_tree * work;
+        for (;;) {
+            std::pop_heap(open.begin(), open.end(), later);
+            const node least = std::move(open.back());
+            open.pop_back();
+            const auto branch = most_fractional(least.shares);
+            if (branch == options || done_ >= tree_work || (stop && stop())) return least.bound;
+            auto fewer = least;
+            fewer.high[branch] = std::floor(least.shares[branch]);
+            add(std::move(fewer));
+            auto more = least;
+            more.low[branch] = std::floor(least.shares[branch]) + 1.0;
+            add(std::move(more));
+        }
+    }
+
+private:
+    /// Between how many microbatches use each option, and how many do at its optimum.
+    struct node {
+        double bound = 0.0;
+        std::vector<double> low{};
+        std::vector<double> high{};
+        std::vector<double> shares{};
+    };
+    /// The number of options where all shares are integral.
+    [[nodiscard]] static std::size_t most_fractional(const std::vector<double>& shares) {
+        constexpr double integral = 1e-4;
+        std::size_t branch = shares.size();
+        double most = integral;
+        for (std::size_t i = 0; i < shares.size(); ++i)
+            if (const double part = std::abs(shares[i] - std::round(shares[i])); part > most) {
+                most = part;
+                branch = i;
+            }
+        return branch;
+    }
+    double solve_node(double work, const std::function<bool()>& stop) {
+        column_program master{node_sides(), artificial_cost};
+        const auto rows = static_cast<double>(master.rows());
         const auto most_pivots = static_cast<std::size_t>(work / (rows * rows));
-        column_program master{sides_, artificial_cost};
         add_first_columns(master);
-        double best = known_;
+        double best = at_.bound;
         for (std::size_t n = 0; n < most_rounds && master.pivots() < most_pivots && !(stop && stop()); ++n) {
             master.solve(std::min(most_pivots_per_round, most_pivots - master.pivots()));
             best = std::max(best, known_ * evaluate(master.multipliers(), master));
             constexpr double close = 1e-5;
             if (added_ == 0 || known_ * master.objective() <= best * (1.0 + close)) break;
         }
+        done_ += rows * rows * static_cast<double>(master.pivots());
+        at_.shares.clear();
+        for (const auto column : share_columns_)
+            at_.shares.push_back(count_ * master.value_of(column));
         return best;
     }
-
-private:
+    /// With a row for each limit of a share.
+    std::vector<double> node_sides() {
+        auto sides = sides_;
+        limit_rows_.assign(needs_.options.size(), {no_row, no_row});
+        for (std::size_t i = 0; i < needs_.options.size(); ++i) {
+            const auto limit = [&](std::size_t which, double side) {
+                limit_rows_[i][which] = sides.size();
+                sides.push_back(side / count_);
+            };
+            if (at_.low[i] > 0.0) limit(0, at_.low[i]);
+            if (at_.high[i] < count_) limit(1, at_.high[i]);
+        }
+        return sides;
+    }
     static constexpr double artificial_cost = 100.0;
-    static constexpr std::size_t most_pivots_per_round = 250;
+    static constexpr std::size_t most_pivots_per_round = 1000;
     static constexpr std::size_t most_rounds = 500;
     /// A column is worth adding from this reduced cost on, in units of `known`.
     static constexpr double optimality = 1e-7;
@@ -177,7 +244,8 @@ private:
                                         needs_.stages.begin());
     }
 
-    void add_first_columns(column_program& master) const {
+    void add_first_columns(column_program& master) {
+        share_columns_.clear();
         for (const auto& j : intervals_)
             if (j.side == 0) master.add(1.0, {{j.row, -1.0}});
         for (const auto& j : intervals_)
@@ -191,7 +259,12 @@ private:
             for (std::size_t k = 0; k < activities; ++k)
                 put(x, run_rows_[i][k], -count_ * n.length[k] / known_);
             put(x, wait_rows_[i], -count_ * n.wait / known_);
+            for (const auto row : limit_rows_[i])
+                put(x, row, 1.0);
+            share_columns_.push_back(master.columns());
             master.add(0.0, std::move(x));
+            if (limit_rows_[i][0] != no_row) master.add(0.0, {{limit_rows_[i][0], -1.0}});
+            if (limit_rows_[i][1] != no_row) master.add(0.0, {{limit_rows_[i][1], 1.0}});
             if (wait_rows_[i] != no_row) master.add(0.0, {{wait_rows_[i], -1.0}});
             for (const auto& t : instants_)
                 for (const auto row : t.rows[i])
@@ -285,22 +358,36 @@ private:
             for (const auto& rows : t.rows)
                 std::for_each(rows.begin(), rows.end(), raise);
     }
-    /// Of each stage with the cheapest of its options for all microbatches.
+    [[nodiscard]] double cost_of(std::size_t option, const std::vector<double>& multipliers) const {
+        const auto& n = needs_.options[option];
+        double cost = 0.0;
+        for (std::size_t k = 0; k < activities; ++k)
+            if (const auto row = run_rows_[option][k]; row != no_row) cost += multipliers[row] * n.length[k];
+        if (wait_rows_[option] != no_row) cost += multipliers[wait_rows_[option]] * n.wait;
+        return count_ / known_ * cost;
+    }
+    /// Of all microbatches of each stage, with its cheapest options first, as far as the node's limits allow.
     [[nodiscard]] double least_cost(const std::vector<double>& multipliers) const {
-        std::vector<double> least(needs_.stages.size(), std::numeric_limits<double>::max());
-        for (std::size_t i = 0; i < needs_.options.size(); ++i) {
-            const auto& n = needs_.options[i];
-            double cost = 0.0;
-            for (std::size_t k = 0; k < activities; ++k)
-                if (run_rows_[i][k] != no_row) cost += multipliers[run_rows_[i][k]] * count_ * n.length[k] / known_;
-            if (wait_rows_[i] != no_row) cost += multipliers[wait_rows_[i]] * count_ * n.wait / known_;
-            auto& l = least[place_of(n.stage)];
-            l = std::min(l, cost);
-        }
+        std::vector<std::pair<double, std::size_t>> costs;
+        for (std::size_t i = 0; i < needs_.options.size(); ++i)
+            costs.emplace_back(cost_of(i, multipliers), i);
+        std::sort(costs.begin(), costs.end());
+        std::vector<double> left(needs_.stages.size(), count_);
         double total = 0.0;
-        for (const double l : least)
-            total += l;
-        return total;
+        for (const auto& [cost, i] : costs) {
+            total += cost * at_.low[i];
+            left[place_of(needs_.options[i].stage)] -= at_.low[i];
+        }
+        for (const auto& [cost, i] : costs) {
+            auto& rest = left[place_of(needs_.options[i].stage)];
+            const double some = std::max(0.0, std::min(rest, at_.high[i] - at_.low[i]));
+            total += cost * some;
+            rest -= some;
+        }
+        // Whole numbers, so exact: there are no such shares.
+        if (std::any_of(left.begin(), left.end(), [](double rest) { return std::abs(rest) > 0.5; }))
+            return artificial_cost;
+        return total / count_;
     }
 
     /// The most that one unit of time in interval j is worth.
@@ -376,8 +463,7 @@ private:
         for (const auto& a : running.chosen)
             if (a.option != no_row)
                 for_each_effect(a.option, a.kind, j, [&](std::size_t row, double amount) { put(y, row, amount); });
-        packing_.for_each_packed(needs_.cells - running.cells,
-                                 [&](std::size_t i) { put(y, wait_rows_[i], 1.0); });
+        packing_.for_each_packed(needs_.cells - running.cells, [&](std::size_t i) { put(y, wait_rows_[i], 1.0); });
         for (const auto& f : free)
             if (f.option != no_row) put(y, wait_rows_[f.option], count_);
         master.add(0.0, std::move(y));
@@ -439,6 +525,10 @@ private:
     std::vector<std::array<std::size_t, activities>> run_rows_{};
     std::vector<std::size_t> wait_rows_{};
     memory_packing packing_{};
+    node at_{};
+    std::vector<std::array<std::size_t, 2>> limit_rows_{};
+    std::vector<std::size_t> share_columns_{};
+    double done_ = 0.0;
     std::size_t added_ = 0;
 };
 

@@ -57,8 +57,7 @@ template <pipeline_graph Graph> constexpr least_storage least_storage_of(const b
 /// - In both, while I runs at least weight_stash, and from its end to that of W the same. B holds no more than before.
 /// - On the host it may be more than before; then that limit is dropped.
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr basic_problem<Graph> without_storage(const basic_problem<Graph>& p,
-                                                             storage_relaxation kind) {
+[[nodiscard]] constexpr basic_problem<Graph> without_storage(const basic_problem<Graph>& p, storage_relaxation kind) {
     auto q = p;
     for (const stage s : p.graph.all_stages()) {
         if (p.storage[s].empty()) continue;

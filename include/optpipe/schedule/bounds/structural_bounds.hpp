@@ -144,8 +144,7 @@ constexpr structural_bounds strongest(const structural_bounds& a, const structur
     for (const auto member :
          {&structural_bounds::critical_path, &structural_bounds::device_load, &structural_bounds::warm_up,
           &structural_bounds::memory_area, &structural_bounds::link_capacity, &structural_bounds::stash_rounds,
-          &structural_bounds::v_placement, &structural_bounds::propagation,
-          &structural_bounds::storage_mix})
+          &structural_bounds::v_placement, &structural_bounds::propagation, &structural_bounds::storage_mix})
         best.*member = std::max(a.*member, b.*member);
     return best;
 }

@@ -1,15 +1,18 @@
 #pragma once
 
+#include "optpipe/schedule/builders/adapipe.hpp"
 #include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/builders/dual_pipe_v.hpp"
 #include "optpipe/schedule/builders/gis.hpp"
 #include "optpipe/schedule/builders/gis_half.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/interleaved.hpp"
+#include "optpipe/schedule/builders/mario.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/builders/pipe_offload.hpp"
 #include "optpipe/schedule/builders/pipe_offload_full.hpp"
 #include "optpipe/schedule/builders/pipe_offload_half.hpp"
+#include "optpipe/schedule/builders/uniform_storage.hpp"
 #include "optpipe/schedule/builders/v_auto.hpp"
 #include "optpipe/schedule/builders/v_half.hpp"
 #include "optpipe/schedule/builders/v_min.hpp"
@@ -45,6 +48,13 @@ inline constexpr std::tuple all_builders{gpipe,
 /// Calls `visit(builder)` for each of them, in that order.
 template <class Visitor> constexpr void for_each_builder(Visitor visit) {
     std::apply([&](const auto&... builders) { (visit(builders), ...); }, all_builders);
+}
+
+/// Those that choose storage options themselves, for problems that list some.
+inline constexpr std::tuple storage_builders{adapipe, mario};
+
+template <class Visitor> constexpr void for_each_storage_builder(Visitor visit) {
+    std::apply([&](const auto&... builders) { (visit(builders), ...); }, storage_builders);
 }
 
 #if defined(OPTPIPE_COMPILED)

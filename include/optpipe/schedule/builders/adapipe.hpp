@@ -1,0 +1,75 @@
+#pragma once
+
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
+#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+#include "optpipe/schedule/construct/uniform_storage.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+namespace optpipe {
+
+/// In the manner of AdaPipe (Sun et al., 2024): 1F1B, where each stage recomputes as little as the stashes that it holds
+/// at once ask for. Of the options that the stage lists, the one with the least extra work that fits; the same for all
+/// microbatches. The stages stay as they are: AdaPipe moves layers between them, too. Nothing is offloaded.
+///
+/// One stage per rank. Refuses with `over_memory` where no option of a stage fits.
+struct adapipe_builder {
+    static constexpr std::string_view name = "adapipe";
+
+    template <pipeline_graph Graph>
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
+        if (!one_stage_per_rank(p.graph)) {
+            refusal why;
+            why.sentence = "AdaPipe is for one stage per rank";
+            return why;
+        }
+        storage_by_stage<Graph::stage_extent> options(p.graph.stages());
+        for (const stage s : p.graph.all_stages()) {
+            const auto least = least_recomputation(p, s);
+            if (!least) return lacks_memory(p, s);
+            options[s] = *least;
+        }
+        return with_storage(p, options, one_forward_one_backward(p.graph));
+    }
+
+private:
+    /// What 1F1B holds on the rank of a stage with an option.
+    template <pipeline_graph Graph>
+    static constexpr memory_size needed(const basic_problem<Graph>& p, stage s, const storage_option& o) {
+        const auto stashes = std::min(p.graph.stages() - s.position(), p.graph.microbatches());
+        return static_cast<double>(stashes - 1) * o.held + std::max(o.held, o.restored(p.costs[s]));
+    }
+    template <pipeline_graph Graph>
+    static constexpr std::optional<std::size_t> least_recomputation(const basic_problem<Graph>& p, stage s) {
+        const auto limit = p.memory_limit[p.rank_of(s)] + tolerance{}.at(p.memory_scale());
+        std::optional<std::size_t> best;
+        for (std::size_t i = 0; i < p.storage_options(s); ++i) {
+            const auto o = p.storage_of(s, i);
+            if (o.offloads() || needed(p, s, o) > limit) continue;
+            if (!best || o.extra_work() < p.storage_of(s, *best).extra_work()) best = i;
+        }
+        return best;
+    }
+    template <pipeline_graph Graph> static constexpr refusal lacks_memory(const basic_problem<Graph>& p, stage s) {
+        refusal why;
+        why.reason = refusal_reason::over_memory;
+        why.rank = p.rank_of(s);
+        why.needed = memory_size::unlimited();
+        why.limit = p.memory_limit[why.rank];
+        for (std::size_t i = 0; i < p.storage_options(s); ++i)
+            if (!p.storage_of(s, i).offloads()) why.needed = std::min(why.needed, needed(p, s, p.storage_of(s, i)));
+        if (!why.needed.is_unlimited()) return why;
+        why = {};
+        why.sentence = {"stage ", s.value(), " has no storage option without a transfer"};
+        return why;
+    }
+};
+inline constexpr adapipe_builder adapipe{};
+
+static_assert(schedule_builder<adapipe_builder> && schedule_builder<adapipe_builder, graph<2, 2>>);
+
+} // namespace optpipe
