@@ -128,6 +128,8 @@ TEST_CASE("bad solutions and options are refused with one line, and nothing is w
         {{"import-solution", offloading, "/no/such"}, {"/no/such", "No such file"}},
         {{"export-mps", offloading, "--horizon", "nan"}, {"--horizon"}},
         {{"export-mps", data("problems/zb-28.3b-p32-m128-mem100.json")}, {"zb-28.3b", "exceed the row limit"}},
+        {{"export-mps", data("storage/store-p2-m4-k100.json")}, {"store-p2", "no lists of storage options"}},
+        {{"import-solution", data("storage/store-p2-m4-k100.json"), few}, {"store-p2", "no lists of storage options"}},
     };
     for (auto c : cases) {
         c.arguments.insert(c.arguments.end(), {"--out", place / "out"});

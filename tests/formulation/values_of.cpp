@@ -101,3 +101,10 @@ TEST_CASE("random schedules are points of the exact model and of the pooled one,
     CHECK(points > 500);
     CHECK(refused > 10);
 }
+
+TEST_CASE("lists of storage options are refused, as the model would be of another problem") {
+    const auto p = read_problem(OPTPIPE_SOURCE_DIR "/tests/data/storage/store-p2-m4-k100.json");
+    const auto f = formulate(p);
+    REQUIRE_FALSE(f.has_value());
+    CHECK(f.why().sentence == std::string_view{"the model knows no lists of storage options"});
+}

@@ -96,9 +96,14 @@ inline bool is_certainly_too_large(const operation_table& t, const options& o) {
 
 } // namespace detail
 
-/// The model of a problem that `validate` accepts. Refused (`does_not_apply`) if it would be too large. It is
-/// infeasible if no schedule is within the horizon.
+/// The model of a problem that `validate` accepts. Refused (`does_not_apply`) if it would be too large, or if a stage has
+/// a list of storage options. It is infeasible if no schedule is within the horizon.
 [[nodiscard]] inline outcome<std::shared_ptr<const formulated>> formulate(const problem& p, const options& o = {}) {
+    if (p.has_storage_options()) {
+        refusal unknown;
+        unknown.sentence = "the model knows no lists of storage options";
+        return unknown;
+    }
     refusal too_large;
     too_large.sentence = "the model would exceed the row limit";
     auto table = std::make_shared<const operation_table>(p);
