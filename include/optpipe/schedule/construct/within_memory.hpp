@@ -40,7 +40,7 @@ constexpr void append_backward(Operations& operations, const basic_problem<Graph
 template <pipeline_graph Graph> class periodic_order {
 public:
     constexpr explicit periodic_order(const basic_problem<Graph>& p)
-        : p_{p}, slots_(2 * p.graph.stages()), by_phase_(slots_.size()), slack_{tolerance{}.at(p.memory_scale())} {}
+        : p_{p}, slots_(2 * p.graph.stages()), by_phase_(slots_.size(), std::size_t{0}), slack_{tolerance{}.at(p.memory_scale())} {}
 
     /// The period is the work of the busiest rank, if the memory allows it. What memory is left then is for
     /// microbatches that start earlier, up to one more on every rank, as in 1F1B. Contract: one microbatch at a time
