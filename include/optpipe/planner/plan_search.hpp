@@ -72,6 +72,7 @@ inline void check_options(const plan_options& options, const std::vector<any_sea
     if (!(options.gap >= 0.0)) found.push_back({"gap", "must not be negative"});
     std::vector<std::string> names;
     for_each_builder([&](const auto& build) { names.emplace_back(build.name); });
+    for_each_storage_builder([&](const auto& build) { names.emplace_back(build.name); });
     for (const auto& strategy : strategies)
         if (std::find(names.begin(), names.end(), strategy.name()) == names.end()) names.push_back(strategy.name());
     for (const auto& name : options.without) {

@@ -5,6 +5,7 @@
 #include "optpipe/planner/portfolio/run_log.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/schedule/builders/all.hpp"
+#include "optpipe/schedule/builders/uniform_storage.hpp"
 #include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 
@@ -12,7 +13,6 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -65,33 +65,30 @@ inline std::vector<builder_job> published_builders(const problem& p, const std::
     return jobs;
 }
 
-/// Every builder with every storage option that all stages have, in the order of the builders.
+/// Every builder with every storage option that all stages have, in the order of the builders; then those that choose
+/// options themselves.
 inline std::vector<builder_job> uniform_storage_builders(const problem& p, const std::vector<std::string>& without) {
-    struct uniform {
-        std::string name;
-        storage_by_stage<dynamic> options;
-        problem plain;
-    };
-    auto all = std::make_shared<std::vector<uniform>>();
-    for (const auto& name : common_option_names(p)) {
-        const auto options = *find_common_option(p, name.view());
-        all->push_back({std::string{name.view()}, options, uniform_problem(p, options)});
-    }
     std::vector<builder_job> jobs;
+    const auto is_left_out = [&](const std::string& name) {
+        return std::find(without.begin(), without.end(), name) != without.end();
+    };
     for_each_builder([&](const auto& build) {
         const std::string name{build.name};
-        if (std::find(without.begin(), without.end(), name) != without.end()) return;
+        if (is_left_out(name)) return;
         auto quick = build;
         if constexpr (std::is_same_v<std::decay_t<decltype(build)>, adaptive_builder<>>) quick.effort = 1;
-        for (std::size_t i = 0; i < all->size(); ++i)
-            jobs.push_back({name + ":storage=" + (*all)[i].name,
-                            [all, i, quick](const problem& q) -> outcome<schedule> {
-                                const auto& with = (*all)[i];
-                                const auto built = quick(with.plain);
-                                if (!built) return built.why();
-                                return time_order(q, with_storage(q, with.options, *built));
-                            },
-                            builder_cost(name, p), name != adaptive.name});
+        for (const auto& option : common_option_names(p)) {
+            auto options = *find_common_option(p, option.view());
+            auto run = [quick, options = std::move(options)](const problem& q) {
+                return build_uniform_schedule(q, quick, options);
+            };
+            jobs.push_back({name + ":storage=" + std::string{option.view()}, std::move(run), builder_cost(name, p),
+                            name != adaptive.name});
+        }
+    });
+    for_each_storage_builder([&](const auto& build) {
+        if (const std::string name{build.name}; !is_left_out(name))
+            jobs.push_back({name, [build](const problem& q) { return build_schedule(q, build); }});
     });
     return jobs;
 }
