@@ -71,6 +71,7 @@ struct your_engine {
     void backward_weight(std::uint32_t, std::uint32_t) { ++calls; } // local
     void offload(std::uint32_t, std::uint32_t) { ++calls; }
     void reload(std::uint32_t, std::uint32_t) { ++calls; }
+    void recompute(std::uint32_t, std::uint32_t) { ++calls; } // where stages list storage options
     std::size_t calls = 0;
 };
 
@@ -89,6 +90,7 @@ void train_step(your_engine& engine, const std::vector<timed_operation>& mine) {
             break;
         case operation_kind::offload: engine.offload(s, m); break;
         case operation_kind::reload: engine.reload(s, m); break;
+        case operation_kind::recompute: engine.recompute(s, m); break;
         }
     }
 }
