@@ -75,3 +75,11 @@ TEST_CASE("uses the memory, with many ranks and little of it too") {
         CHECK(objective_of(p, *timed).value() < 2.0 * ideal + 100.0);
     }
 }
+
+TEST_CASE("ends where far more periods than microbatches pass between two stages") {
+    auto p = unit_problem(4, 8, 2.0);
+    p.p2p = hop_times<>{duration{1e30}};
+    const auto timed = time_order(p, order_within_memory(p, least_memory(p)));
+    REQUIRE(timed);
+    CHECK(is_valid(p, *timed));
+}

@@ -109,7 +109,8 @@ private:
     constexpr bool place(duration period, double stretch) {
         walk(stretch, [&](stage s, bool is_forward, duration start) {
             auto& at = is_forward ? forward_slot(s) : gradient_slot(s);
-            at.periods = static_cast<std::size_t>(start / period);
+            constexpr double most_periods = 1e15; // far more than there are microbatches
+            at.periods = static_cast<std::size_t>(std::min(start / period, most_periods));
             at.phase = start - static_cast<double>(at.periods) * period;
         });
         per_rank<memory_size, Graph::rank_extent> held(p_.graph.ranks());
@@ -130,20 +131,32 @@ private:
         std::sort(by_phase_.begin(), by_phase_.end(), [&](std::size_t a, std::size_t b) {
             return slots_[a].phase != slots_[b].phase ? slots_[a].phase < slots_[b].phase : a < b;
         });
-        const auto count = p_.graph.microbatches();
-        const auto periods = slots_.back().periods + count;
+        // By period; there may be far more periods than microbatches, most of them empty.
+        struct entry {
+            std::size_t period;
+            std::size_t position;
+            std::size_t microbatch;
+        };
+        std::vector<entry> entries;
+        entries.reserve(slots_.size() * p_.graph.microbatches());
+        for (std::size_t k = 0; k < by_phase_.size(); ++k)
+            for (const microbatch m : p_.graph.all_microbatches())
+                entries.push_back({slots_[by_phase_[k]].periods + m.position(), k, m.position()});
+        std::sort(entries.begin(), entries.end(), [](const entry& a, const entry& b) {
+            return a.period != b.period ? a.period < b.period : a.position < b.position;
+        });
         basic_order<Graph> result{p_.graph, {}};
-        result.operations.reserve(3 * p_.graph.stages() * count);
-        for (std::size_t period = 0; period < periods; ++period)
-            for (const auto i : by_phase_) {
-                if (period < slots_[i].periods || period - slots_[i].periods >= count) continue;
-                const microbatch m{period - slots_[i].periods};
-                if (i < p_.graph.stages())
-                    result.operations.push_back(forward(stage{i}, m));
-                else
-                    append_backward(result.operations, p_, stage{slots_.size() - 1 - i}, m,
-                                    p_.costs[stage{slots_.size() - 1 - i}].activation);
-            }
+        result.operations.reserve(3 * p_.graph.stages() * p_.graph.microbatches());
+        for (const auto& e : entries) {
+            const auto i = by_phase_[e.position];
+            const microbatch m{e.microbatch};
+            const bool is_forward = i < p_.graph.stages();
+            const stage s{is_forward ? i : slots_.size() - 1 - i};
+            if (is_forward)
+                result.operations.push_back(forward(s, m));
+            else
+                append_backward(result.operations, p_, s, m, p_.costs[s].activation);
+        }
         return result;
     }
 
@@ -193,7 +206,7 @@ template <pipeline_graph Graph>
     return one_at_a_time(p, least_memory(p));
 }
 
-/// A decent order, in time linear in its length: as many microbatches under way as the memory holds without offloading,
+/// A decent order, in the time of a sort: as many microbatches under way as the memory holds without offloading,
 /// at equal distances, or one at a time where even that must offload, or where there are lists of storage options. Valid whenever any schedule is.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> order_within_memory(const basic_problem<Graph>& p,
