@@ -61,7 +61,9 @@ void check_text(const problem& p, const std::string& text, tally& seen) {
     const bool sound = validate(p, timed).empty();
     CHECK(sound == is_valid(p, timed));
     const operation_numbering number{p.graph};
-    const auto exists = [&](const timed_operation& t) { return number.contains(t.op); };
+    const auto exists = [&](const timed_operation& t) {
+        return number.contains(t.op) && t.op.storage < std::max<std::size_t>(1, p.storage[t.op.stage].size());
+    };
     if (!std::all_of(timed.operations.begin(), timed.operations.end(), exists)) {
         CHECK(!sound);
         return;
