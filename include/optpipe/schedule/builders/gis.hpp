@@ -117,8 +117,9 @@ template <pipeline_graph Graph>
 /// The largest group whose repetition fits the memory; where none does, the one that exceeds it least.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::size_t largest_group_that_fits(const basic_problem<Graph>& p, std::size_t pace) {
-    const auto slack = tolerance{}.at(p.memory_scale());
     auto best = p.graph.ranks();
+    if (p.graph.stages() == best) return best; // with one stage per rank all groups give one order
+    const auto slack = tolerance{}.at(p.memory_scale());
     auto least = memory_size::unlimited();
     for (auto group = p.graph.ranks(); group > 0; --group) {
         const auto block = interleaved_block(p.graph, group, pace);
