@@ -3,6 +3,7 @@
 // Markdown table. Without builders (a third argument), only references are compared with.
 //
 //     bench_bounds [FOLDER [REFERENCE.csv [none]]]
+#include "problem_files.hpp"
 #include <optpipe/io/json.hpp>
 #include <optpipe/schedule.hpp>
 
@@ -21,25 +22,6 @@
 namespace {
 
 using namespace optpipe;
-
-/// problem,busy,published_method,published,best_known
-std::map<std::string, double> read_references(const std::string& path) {
-    std::map<std::string, double> references;
-    std::ifstream file{path};
-    std::string line;
-    std::getline(file, line);
-    while (std::getline(file, line)) {
-        std::istringstream fields{line};
-        std::string name, busy, method, published, known;
-        std::getline(fields, name, ',');
-        std::getline(fields, busy, ',');
-        std::getline(fields, method, ',');
-        std::getline(fields, published, ',');
-        std::getline(fields, known, ',');
-        references[name] = known.empty() ? std::stod(published) : std::min(std::stod(published), std::stod(known));
-    }
-    return references;
-}
 
 struct named_bound {
     const char* name;
@@ -84,20 +66,18 @@ bool print_row(const problem& p, double known, bool with_builders) {
 } // namespace
 
 int main(int count, char** arguments) try {
-    const std::string folder = count > 1 ? arguments[1] : OPTPIPE_SOURCE_DIR "/tests/data/problems";
+    const auto files = bench::problem_files({count > 1 ? arguments[1] : std::string{bench::test_problems}});
     const auto references =
-        read_references(count > 2 ? arguments[2] : OPTPIPE_SOURCE_DIR "/tests/data/reference_objectives.csv");
-    std::vector<std::filesystem::path> files;
-    for (const auto& entry : std::filesystem::directory_iterator{folder})
-        if (entry.path().extension() == ".json") files.push_back(entry.path());
-    std::sort(files.begin(), files.end());
+        bench::read_known_objectives(count > 2 ? arguments[2] : std::string{bench::known_objectives});
     std::puts("| problem | best known | bounds_of | gap | CPU s | strong_bounds_of | gap | CPU s |");
     std::puts("| --- | --- | --- | --- | --- | --- | --- | --- |");
     int proven = 0;
     for (const auto& file : files) {
         const auto p = read_problem(file.string());
         const auto found = references.find(p.name);
-        const double known = found == references.end() ? duration::unlimited().value() : found->second;
+        double known = duration::unlimited().value();
+        if (found != references.end())
+            known = std::min(found->second.published, found->second.best.value_or(known));
         proven += print_row(p, known, count <= 3) ? 1 : 0;
     }
     std::printf("\n%d of %zu proven\n", proven, files.size());

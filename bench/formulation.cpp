@@ -5,6 +5,7 @@
 //
 // The horizon is the objective of the model in which microbatches keep their order, so what is measured is the proof
 // that nothing is shorter (for `pooled`: by a model whose bound holds for all schedules). Seconds are of the processor.
+#include "problem_files.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/formulation/formulate.hpp>
 #include <optpipe/formulation/schedule_of.hpp>
@@ -133,22 +134,13 @@ void run(const std::string& path, const settings& s) {
     }
 }
 
-std::optional<settings> parse(int count, char** arguments) {
+settings read_settings(int count, char** arguments) {
     settings s;
-    for (int i = 1; i < count; ++i) {
-        const std::string_view word{arguments[i]};
-        if (word == "--sizes")
-            s.only_sizes = true;
-        else if (word == "--threads" && i + 1 < count)
-            s.threads = static_cast<std::size_t>(std::max(1, std::atoi(arguments[++i])));
-        else if (word == "--time-limit" && i + 1 < count)
-            s.time_limit = std::atof(arguments[++i]);
-        else if (word.starts_with("--"))
-            return std::nullopt;
-        else
-            s.problems.emplace_back(word);
-    }
-    const std::string folder = OPTPIPE_SOURCE_DIR "/tests/data/problems/";
+    s.problems = bench::read_options(count, arguments, "formulation",
+                                     {{"--threads", [&](const std::string& v) { s.threads = std::stoul(v); }},
+                                      {"--time-limit", [&](const std::string& v) { s.time_limit = std::stod(v); }}},
+                                     {{"--sizes", [&] { s.only_sizes = true; }}});
+    const auto folder = std::string{bench::test_problems} + '/';
     if (s.problems.empty())
         for (const char* name : {"unit-p8-m16-mem075", "offload-p2-m4-mem050-k050", "offload-p3-m6-mem075-k050",
                                  "offload-p4-m8-mem050-k100", "offload-p6-m12-mem050-k050"})
@@ -158,17 +150,11 @@ std::optional<settings> parse(int count, char** arguments) {
 
 } // namespace
 
-int main(int count, char** arguments) {
-    const auto s = parse(count, arguments);
-    if (!s) {
-        std::fprintf(stderr, "bench_formulation [--time-limit SECONDS] [--threads N] [--sizes] [PROBLEM.json]...\n");
-        return 2;
-    }
-    try {
-        for (const auto& path : s->problems)
-            run(path, *s);
-    } catch (const std::exception& e) {
-        std::fprintf(stderr, "bench_formulation: %s\n", e.what());
-        return 2;
-    }
+int main(int count, char** arguments) try {
+    const auto s = read_settings(count, arguments);
+    for (const auto& path : s.problems)
+        run(path, s);
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "bench_formulation: %s\n", e.what());
+    return 2;
 }

@@ -13,6 +13,7 @@
 // seeded_models.hpp, and --write writes them for other solvers (beside_others.py); --answer gives what that script
 // reads.
 #include "hard_models.hpp"
+#include "problem_files.hpp"
 #include "seeded_models.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/milp/check.hpp>
@@ -334,28 +335,20 @@ void print_answer(const milp::model& m, const settings& s) {
 
 settings settings_from(int count, char** arguments) {
     settings s;
-    for (int i = 1; i < count; ++i) {
-        const std::string argument = arguments[i];
-        const bool has_value = i + 1 < count;
-        if (argument == "--only-ours")
-            s.only_ours = true;
-        else if (argument == "--scaling")
-            s.only_ours = s.scaling = true;
-        else if (argument == "--seeded")
-            s.seeded = true;
-        else if (argument == "--answer")
-            s.answer = true;
-        else if (argument == "--write" && has_value)
-            s.write_to = arguments[++i];
-        else if (argument == "--processor-limit" && has_value)
-            s.processor_limit = std::strtod(arguments[++i], nullptr);
-        else if (argument == "--time-limit" && has_value)
-            s.time_limit = std::strtod(arguments[++i], nullptr);
-        else if (argument == "--threads" && has_value)
-            s.threads = std::strtoul(arguments[++i], nullptr, 10);
-        else
-            s.places.push_back(argument);
-    }
+    s.places = bench::read_options(
+        count, arguments, "milp",
+        {
+            {"--write", [&](const std::string& v) { s.write_to = v; }},
+            {"--processor-limit", [&](const std::string& v) { s.processor_limit = std::stod(v); }},
+            {"--time-limit", [&](const std::string& v) { s.time_limit = std::stod(v); }},
+            {"--threads", [&](const std::string& v) { s.threads = std::stoul(v); }},
+        },
+        {
+            {"--only-ours", [&] { s.only_ours = true; }},
+            {"--scaling", [&] { s.only_ours = s.scaling = true; }},
+            {"--seeded", [&] { s.seeded = true; }},
+            {"--answer", [&] { s.answer = true; }},
+        });
     if (s.places.empty() && !s.scaling && !s.seeded)
         for (const auto* folder : {"lp", "mip", "pipeline"})
             s.places.push_back(folder_of(folder));

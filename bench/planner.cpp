@@ -11,6 +11,7 @@
 // every step. `--large` takes problems with 64 ranks and 1024 microbatches instead of files, and 60 seconds each, and
 // says how much memory the process had in use at most.
 #include "large_problem.hpp"
+#include "problem_files.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/file.hpp>
@@ -48,22 +49,16 @@ struct settings {
     std::string csv{};
     std::string json{};
     std::string svg{};
-    std::string references = OPTPIPE_SOURCE_DIR "/tests/data/reference_objectives.csv";
+    std::string references{bench::known_objectives};
     std::vector<std::string> places{};
 
     [[nodiscard]] double seconds() const { return given_seconds.value_or(large ? 60.0 : 10.0); }
 };
 
-struct reference {
-    std::string method{};
-    double published = 0.0;
-    std::optional<double> best_known{};
-};
-
 /// What one problem came to.
 struct row {
     problem of{};
-    std::optional<reference> known{};
+    std::optional<bench::known_objective> known{};
     plan_result planned{};
     /// `adaptive` alone, with its usual effort.
     double adaptive = 0.0;
@@ -105,55 +100,16 @@ double gap_at(const row& r, double seconds) {
 
 // Reading.
 
-/// problem,busy,published_method,published,best_known
-std::map<std::string, reference> read_references(const std::string& path) {
-    std::map<std::string, reference> references;
-    std::ifstream file{path};
-    std::string line;
-    std::getline(file, line);
-    while (std::getline(file, line)) {
-        std::istringstream fields{line};
-        std::string name, busy, method, published, best;
-        std::getline(fields, name, ',');
-        std::getline(fields, busy, ',');
-        std::getline(fields, method, ',');
-        std::getline(fields, published, ',');
-        std::getline(fields, best, ',');
-        auto& entry = references[name];
-        entry = {method, std::stod(published), {}};
-        if (!best.empty()) entry.best_known = std::stod(best);
-    }
-    return references;
-}
-
 bool wanted(const settings& s, const std::string& name) {
     const auto holds = [&](const std::string& text) { return name.find(text) != std::string::npos; };
     return s.only.empty() || std::any_of(s.only.begin(), s.only.end(), holds);
 }
 
-std::vector<std::filesystem::path> problem_files(const settings& s) {
-    std::vector<std::filesystem::path> files;
-    for (const auto& place : s.places) {
-        if (!std::filesystem::is_directory(place)) {
-            files.emplace_back(place);
-            continue;
-        }
-        for (const auto& entry : std::filesystem::directory_iterator{place})
-            if (entry.path().extension() == ".json") files.push_back(entry.path());
-    }
-    std::sort(files.begin(), files.end());
-    std::erase_if(files, [&](const auto& file) { return !wanted(s, file.filename().string()); });
-    return files;
-}
-
-[[noreturn]] void usage(const std::string& what) {
-    std::cerr << "bench_planner: " << what << "; see the head of bench/planner.cpp\n";
-    std::exit(2);
-}
-
 settings read_settings(int count, char** arguments) {
     settings s;
-    const std::map<std::string, std::function<void(const std::string&)>> options{
+    s.places = bench::read_options(
+        count, arguments, "planner",
+        {
         {"--time", [&](const std::string& v) { s.given_seconds = std::stod(v); }},
         {"--threads", [&](const std::string& v) { s.threads = std::stoul(v); }},
         {"--seed", [&](const std::string& v) { s.seed = std::stoull(v); }},
@@ -163,22 +119,9 @@ settings read_settings(int count, char** arguments) {
         {"--json", [&](const std::string& v) { s.json = v; }},
         {"--svg", [&](const std::string& v) { s.svg = v; }},
         {"--reference", [&](const std::string& v) { s.references = v; }},
-    };
-    for (int i = 1; i < count; ++i) {
-        const std::string word = arguments[i];
-        const auto option = options.find(word);
-        if (word == "--large") {
-            s.large = true;
-        } else if (option == options.end()) {
-            if (word.starts_with('-')) usage("there is no option " + word);
-            s.places.push_back(word);
-        } else if (++i == count) {
-            usage(word + " needs a value");
-        } else {
-            option->second(arguments[i]);
-        }
-    }
-    if (s.places.empty()) s.places.push_back(OPTPIPE_SOURCE_DIR "/tests/data/problems");
+        },
+        {{"--large", [&] { s.large = true; }}});
+    if (s.places.empty()) s.places.emplace_back(bench::test_problems);
     return s;
 }
 
@@ -204,7 +147,7 @@ double peak_mib() {
     return 0.0;
 }
 
-std::optional<row> plan_one(const settings& s, const problem& p, const std::map<std::string, reference>& references) {
+std::optional<row> plan_one(const settings& s, const problem& p, const std::map<std::string, bench::known_objective>& references) {
     row r;
     r.of = p;
     forget_peak();
@@ -248,7 +191,7 @@ void print_row(const settings& s, const row& r) {
     const auto& known = r.known;
     std::printf("| %s | %s | %s | %s | %.2f |", r.of.name.c_str(),
                 known ? (known->method + " " + number(known->published)).c_str() : "",
-                known && known->best_known ? number(*known->best_known).c_str() : "", number(r.adaptive).c_str(),
+                known && known->best ? number(*known->best).c_str() : "", number(r.adaptive).c_str(),
                 r.adaptive_seconds);
     for (const double t : times) {
         if (t > s.seconds()) continue;
@@ -260,7 +203,7 @@ void print_row(const settings& s, const row& r) {
                 100.0 * r.planned.gap, proof ? format_number(*proof, 3).c_str() : "-", r.planned.method.c_str());
     std::printf(" %s |", known ? format_number(r.objective() / known->published, 4).c_str() : "");
     std::printf(" %s |\n",
-                known && known->best_known ? format_number(r.objective() / *known->best_known, 4).c_str() : "");
+                known && known->best ? format_number(r.objective() / *known->best, 4).c_str() : "");
     std::fflush(stdout);
 }
 
@@ -334,8 +277,8 @@ std::vector<demand> demands() {
          [](const row& r) { return proven_within(r, 60.0); }},
         {"at least as good as the best published schedule", [](const row& r) { return r.known.has_value(); },
          [](const row& r) { return not_above(r.objective(), r.known->published); }},
-        {"at least as good as the best value known", [](const row& r) { return r.known && r.known->best_known; },
-         [](const row& r) { return not_above(r.objective(), *r.known->best_known); }},
+        {"at least as good as the best value known", [](const row& r) { return r.known && r.known->best; },
+         [](const row& r) { return not_above(r.objective(), *r.known->best); }},
         {"better than the best published schedule where that is more than 3 % above the bound", beaten,
          [](const row& r) { return !not_above(r.known->published, r.objective()); }},
         {"v-unit at max(6m + 6p - 3k - 1, 6m + p - 1)", [](const row& r) { return begins(r, {"v-unit"}); },
@@ -396,7 +339,7 @@ nlohmann::ordered_json json_of(const row& r) {
     if (r.known) {
         entry["published"] = r.known->published;
         entry["published_method"] = r.known->method;
-        if (r.known->best_known) entry["best_known"] = *r.known->best_known;
+        if (r.known->best) entry["best_known"] = *r.known->best;
     }
     for (const auto& one : r.planned.contributions)
         entry["strategies"].push_back({{"name", one.name},
@@ -533,7 +476,7 @@ void write_files(const settings& s, const std::vector<row>& rows) {
 
 int main(int count, char** arguments) try {
     const auto s = read_settings(count, arguments);
-    const auto references = read_references(s.references);
+    const auto references = bench::read_known_objectives(s.references);
     std::vector<row> rows;
     print_head(s);
     const auto take = [&](const problem& p) {
@@ -546,7 +489,7 @@ int main(int count, char** arguments) try {
         for (const auto& p : large_problems(s))
             take(p);
     else
-        for (const auto& file : problem_files(s))
+        for (const auto& file : bench::problem_files(s.places, s.only))
             take(read_problem(file.string()));
     s.large ? print_peaks(rows) : print_idle(rows);
     print_demands(rows);

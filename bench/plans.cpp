@@ -4,6 +4,7 @@
 //     bench_plans [FOLDER [REFERENCE.csv]]
 //
 // By default the problems of the tests. In the last columns, what is above 1 is worse than the reference.
+#include "problem_files.hpp"
 #include <optpipe/io/json.hpp>
 #include <optpipe/schedule.hpp>
 
@@ -21,29 +22,6 @@
 namespace {
 
 using namespace optpipe;
-
-struct reference {
-    std::string method;
-    double objective = 0.0;
-};
-
-/// problem,busy,published_method,published,best_known
-std::map<std::string, reference> read_references(const std::string& path) {
-    std::map<std::string, reference> references;
-    std::ifstream file{path};
-    std::string line;
-    std::getline(file, line);
-    while (std::getline(file, line)) {
-        std::istringstream fields{line};
-        std::string name, busy, method, objective;
-        std::getline(fields, name, ',');
-        std::getline(fields, busy, ',');
-        std::getline(fields, method, ',');
-        std::getline(fields, objective, ',');
-        references[name] = {method, std::stod(objective)};
-    }
-    return references;
-}
 
 /// What the methods reach within the memory: the best of all, and the constructive planner alone.
 struct planned {
@@ -69,7 +47,7 @@ planned plan_with_all(const problem& p) {
     return result;
 }
 
-void print_row(const problem& p, const reference* published) {
+void print_row(const problem& p, const bench::known_objective* published) {
     const auto found = plan_with_all(p);
     if (found.method.empty()) {
         std::printf("| %s | none | | | | | | |\n", p.name.c_str());
@@ -80,8 +58,8 @@ void print_row(const problem& p, const reference* published) {
                 found.method.c_str(), format_number(found.best).c_str(), format_number(bound).c_str(),
                 100.0 * ((found.best - bound) / found.best), found.seconds);
     if (published)
-        std::printf(" %s %s | %.3f |\n", published->method.c_str(), format_number(published->objective).c_str(),
-                    found.best.value() / published->objective);
+        std::printf(" %s %s | %.3f |\n", published->method.c_str(), format_number(published->published).c_str(),
+                    found.best.value() / published->published);
     else
         std::printf(" | |\n");
 }
@@ -89,13 +67,9 @@ void print_row(const problem& p, const reference* published) {
 } // namespace
 
 int main(int count, char** arguments) try {
-    const std::string folder = count > 1 ? arguments[1] : OPTPIPE_SOURCE_DIR "/tests/data/problems";
+    const auto files = bench::problem_files({count > 1 ? arguments[1] : std::string{bench::test_problems}});
     const auto references =
-        read_references(count > 2 ? arguments[2] : OPTPIPE_SOURCE_DIR "/tests/data/reference_objectives.csv");
-    std::vector<std::filesystem::path> files;
-    for (const auto& entry : std::filesystem::directory_iterator{folder})
-        if (entry.path().extension() == ".json") files.push_back(entry.path());
-    std::sort(files.begin(), files.end());
+        bench::read_known_objectives(count > 2 ? arguments[2] : std::string{bench::known_objectives});
     std::puts("| problem | adaptive | best method | bound | gap | planning [s] | published elsewhere | ratio |");
     std::puts("| --- | --- | --- | --- | --- | --- | --- | --- |");
     for (const auto& file : files) {

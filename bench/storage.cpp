@@ -1,7 +1,7 @@
 // Keep, offload or recompute: what it is worth to decide the three together. Every problem is planned with parts of its
 // storage options and with all of them. A Markdown table on standard output.
 //
-//     bench_storage [--time SECONDS] [--threads N] [--seed N] [--only TEXT] [--sweep POINTS] [--svg FOLDER]
+//     bench_storage [--time SECONDS] [--threads N] [--seed N] [--only TEXT]... [--sweep POINTS] [--svg FOLDER]
 //                   [FOLDER | PROBLEM.json]...
 //
 // By default the problems with storage options of the tests, 10 seconds and 2 threads. Columns: the work of the busiest
@@ -9,6 +9,7 @@
 // recomputation, without transfers, and with all options; the bound of the last one. `idle`: objective less work, as a
 // share of the better of `uniform` and `offload only`. `--sweep` plans each problem with so many memory limits from
 // 0.15 to 1 of what 1F1B holds, and gives these four objectives over the work. `--svg` draws the last plans.
+#include "problem_files.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/io/file.hpp>
 #include <optpipe/io/json.hpp>
@@ -37,7 +38,7 @@ struct settings {
     double seconds = 10.0;
     std::size_t threads = 2;
     std::uint64_t seed = 1;
-    std::string only{};
+    std::vector<std::string> only{};
     std::size_t sweep = 0;
     std::string svg{};
     std::vector<std::string> places{};
@@ -178,57 +179,27 @@ void sweep(const std::vector<std::filesystem::path>& files, const settings& s) {
     }
 }
 
-[[noreturn]] void usage(const std::string& what) {
-    std::cerr << "bench_storage: " << what << "; see the head of bench/storage.cpp\n";
-    std::exit(2);
-}
-
 settings read_settings(int count, char** arguments) {
     settings s;
-    const std::map<std::string, std::function<void(const std::string&)>> options{
+    s.places = bench::read_options(
+        count, arguments, "storage",
+        {
         {"--time", [&](const std::string& v) { s.seconds = std::stod(v); }},
         {"--threads", [&](const std::string& v) { s.threads = std::stoul(v); }},
         {"--seed", [&](const std::string& v) { s.seed = std::stoull(v); }},
-        {"--only", [&](const std::string& v) { s.only = v; }},
+        {"--only", [&](const std::string& v) { s.only.push_back(v); }},
         {"--sweep", [&](const std::string& v) { s.sweep = std::stoul(v); }},
         {"--svg", [&](const std::string& v) { s.svg = v; }},
-    };
-    for (int i = 1; i < count; ++i) {
-        const std::string word = arguments[i];
-        const auto option = options.find(word);
-        if (option == options.end()) {
-            if (word.starts_with('-')) usage("there is no option " + word);
-            s.places.push_back(word);
-        } else if (++i == count) {
-            usage(word + " needs a value");
-        } else {
-            option->second(arguments[i]);
-        }
-    }
+        });
     if (s.places.empty()) s.places.emplace_back(OPTPIPE_SOURCE_DIR "/tests/data/storage");
     return s;
-}
-
-std::vector<std::filesystem::path> problem_files(const settings& s) {
-    std::vector<std::filesystem::path> files;
-    for (const auto& place : s.places) {
-        if (!std::filesystem::is_directory(place)) {
-            files.emplace_back(place);
-            continue;
-        }
-        for (const auto& entry : std::filesystem::directory_iterator{place})
-            if (entry.path().extension() == ".json") files.push_back(entry.path());
-    }
-    std::sort(files.begin(), files.end());
-    std::erase_if(files, [&](const auto& file) { return file.filename().string().find(s.only) == std::string::npos; });
-    return files;
 }
 
 } // namespace
 
 int main(int count, char** arguments) {
     const auto s = read_settings(count, arguments);
-    const auto files = problem_files(s);
+    const auto files = bench::problem_files(s.places, s.only);
     if (s.sweep > 0)
         sweep(files, s);
     else

@@ -7,6 +7,7 @@
 #include <optpipe/execution.hpp>
 #include <optpipe/execution/cuda/device.hpp>
 #include <optpipe/execution/nccl/executor.hpp>
+#include <optpipe/execution/nccl/lowering.hpp>
 #include <optpipe/pipeline/make_problem.hpp>
 #include <optpipe/program/lower.hpp>
 #include <optpipe/schedule.hpp>
@@ -130,7 +131,11 @@ per_rank<rank_program> make_programs(std::size_t ranks) {
         make_problem(graph<dynamic, microbatches>{ranks, microbatches}, uniform_memory{each}, memory_size{2}));
     const auto plan = build_schedule(p, adaptive);
     if (!plan) throw error{describe(plan.why())};
-    auto programs = lower(p, *plan, {.bytes_per_unit = bytes, .message_bytes = bytes, .lanes = message_lanes::single});
+    auto how = nccl::lowering_defaults();
+    how.bytes_per_unit = bytes;
+    how.message_bytes = bytes;
+    how.lanes = message_lanes::single;
+    auto programs = lower(p, *plan, how);
     if (!programs) throw error{describe(programs.why())};
     return *std::move(programs);
 }

@@ -152,5 +152,12 @@ training training-8-green 110 "${eight[@]}" --on green-contexts
 training training-8-streams 90 "${eight[@]}" --on streams
 training training-4-green-bf16 60 "${four[@]}" --on green-contexts --products bf16
 
+# Reads and writes out of bounds; it takes many times as long.
+if command -v compute-sanitizer >/dev/null; then
+    part sanitizer 90 compute-sanitizer --error-exitcode 1 $bin/gpu_conformance --out "$work/sanitizer"
+else
+    echo "sanitizer: left out, as there is no compute-sanitizer"
+fi
+
 echo "written: $prefix.json, $prefix.md"
 exit $failed

@@ -84,19 +84,16 @@ public:
     void step() {
         side_by_side(runners_.size(), [&](std::size_t r) { runners_[r]->step(); });
     }
-    /// One step, to be launched in a stream.
-    cuda::graph capture(cuda::stream& origin) {
-        const cuda::event begin;
-        const index_range<rank> ranks{runners_.size()};
-        return cuda::graph::capture(origin, [&] {
-            origin.record(begin);
-            for (const rank r : ranks)
-                cluster_[r].fork(begin);
+    /// One step of all ranks.
+    cuda::step_graph capture() {
+        return cluster_.capture([&] {
             for (auto& each : runners_)
                 each->issue();
-            for (const rank r : ranks)
-                cluster_[r].join(origin);
         });
+    }
+    void run(cuda::step_graph captured) {
+        cluster_.launch(captured);
+        cluster_.finish();
     }
     void forget_times() {
         for (auto& each : runners_)
@@ -164,13 +161,9 @@ public:
         for (std::size_t k = 0; k < steps; ++k)
             result.milliseconds.push_back(timed_step(result, k, [&] { now.step(); }));
         try {
-            cuda::stream origin;
-            auto graph = now.capture(origin);
+            const auto captured = now.capture();
             for (std::size_t k = 0; k < steps; ++k)
-                result.graph_milliseconds.push_back(timed_step(result, steps + k, [&] {
-                    graph.launch(origin);
-                    origin.synchronize();
-                }));
+                result.graph_milliseconds.push_back(timed_step(result, steps + k, [&] { now.run(captured); }));
         } catch (const std::exception& e) {
             result.graph_failure = e.what();
         }

@@ -27,9 +27,15 @@ struct plan_options {
     bool deterministic = false;
     std::vector<std::string> without;
     std::string cache;
+    /// A schedule file to begin from.
+    std::string start;
+    /// The relative standard deviation of durations, and the percentile of the step time to optimize under it.
+    std::optional<double> noise;
+    std::optional<double> percentile;
     bool progress = false;
     std::string out;
     std::string svg;
+    std::string html;
     std::string trace;
     bool json = false;
     bool quiet = false;
@@ -56,6 +62,9 @@ struct run_options {
     /// Seconds that a unit of the problem's time takes.
     std::optional<double> scale;
     bool progress = false;
+    bool online = false;
+    /// How many times as long transfers take in the second third of the steps.
+    std::optional<double> slow_link;
     std::string out;
     std::string svg;
     std::string trace;
@@ -63,11 +72,23 @@ struct run_options {
 };
 int run(const run_options& options);
 
+struct profile_options {
+    std::string problem;
+    /// Schedule files, each one step, and profile files.
+    std::vector<std::string> measured;
+    std::string out;
+    std::string save;
+    std::optional<std::size_t> warm_up;
+    bool quiet = false;
+};
+int profile(const profile_options& options);
+
 struct draw_options {
     std::string schedule;
     std::string problem;
     std::string measured;
     std::string svg;
+    std::string html;
     std::string trace;
     /// "3", or "2-5"; empty: all.
     std::string ranks;
@@ -75,6 +96,34 @@ struct draw_options {
     std::optional<double> to;
 };
 int draw(const draw_options& options);
+
+struct export_csv_options {
+    std::string problem;
+    std::string schedule;
+    std::string format = "compute_only";
+    bool without_storage = false;
+    std::string out;
+};
+/// For PyTorch.
+int export_csv(const export_csv_options& options);
+
+struct import_csv_options {
+    std::string problem;
+    std::string csv;
+    std::string out;
+};
+/// From PyTorch.
+int import_csv(const import_csv_options& options);
+
+struct export_megatron_options {
+    std::string problem;
+    std::string schedule;
+    std::vector<std::size_t> layers;
+    std::vector<std::string> offload_modules;
+    /// Standard output if empty.
+    std::string out;
+};
+int export_megatron(const export_megatron_options& options);
 
 struct solve_options {
     std::string model;

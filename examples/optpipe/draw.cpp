@@ -4,6 +4,7 @@
 #include "terminal.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/io/chrome_trace.hpp>
+#include <optpipe/io/html.hpp>
 #include <optpipe/io/svg.hpp>
 #include <optpipe/io/text.hpp>
 #include <optpipe/schedule/time/differences.hpp>
@@ -88,7 +89,7 @@ optpipe::view_window window_of(const draw_options& options, const optpipe::probl
 
 int draw(const draw_options& options) {
     outputs files{{{"SCHEDULE", options.schedule}, {"--problem", options.problem}, {"--measured", options.measured}},
-                  {{"--svg", options.svg}, {"--trace", options.trace}}};
+                  {{"--svg", options.svg}, {"--html", options.html}, {"--trace", options.trace}}};
     const auto p = read_problem(options.problem);
     const auto plan = read_plan(p, options.schedule);
     std::optional<optpipe::schedule_report> measured;
@@ -102,6 +103,11 @@ int draw(const draw_options& options) {
         return measured ? optpipe::overlay_to_svg(p, plan, *measured, figure)
                         : optpipe::schedule_to_svg(p, plan, figure);
     });
+    files.write("--html", [&] {
+        optpipe::html_options page;
+        if (measured) page.beside = {"measured", *measured};
+        return optpipe::schedule_to_html(p, plan, page);
+    });
     files.write("--trace", [&] {
         return measured ? optpipe::overlay_to_chrome_trace(p, plan, *measured, window)
                         : optpipe::schedule_to_chrome_trace(p, plan, window);
@@ -112,7 +118,7 @@ int draw(const draw_options& options) {
     if (measured) {
         optpipe::write_overlay_grid(files.text(), p, plan, *measured, grid);
         optpipe::write_differences(files.text(), p, optpipe::compare_kinds(plan.schedule, measured->schedule));
-    } else if (options.svg.empty() && options.trace.empty()) {
+    } else if (options.svg.empty() && options.html.empty() && options.trace.empty()) {
         optpipe::write_grid(files.text(), p, plan, grid);
     }
     return files.status(success);

@@ -62,10 +62,20 @@ void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& cho
     command->add_option("--without", o.without, "Methods and search strategies to leave out, separated by commas")
         ->delimiter(',');
     command->add_option("--cache", o.cache, "Keep plans in this folder, and begin with what is there");
+    command->add_option("--start", o.start,
+                        "Begin with this schedule (optpipe.schedule/1 or /2), which may be timed for other costs");
+    command
+        ->add_option("--noise", o.noise,
+                     "Plan for durations that vary by this share of themselves (standard deviation), as 0.1")
+        ->check(not_negative);
+    command->add_option("--percentile", o.percentile,
+                        "With --noise: the percentile of the step time to optimize (default: 95)");
     command->add_flag("--progress", o.progress,
                       "Show incumbent, bound and gap on standard error although it isn't a terminal");
     command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1, or /2 with storage options)");
     command->add_option("--svg", o.svg, "Write a picture of it");
+    command->add_option("--html", o.html,
+                        "Write a page of it: timeline, memory, search, and the best published schedule beside it");
     command->add_option("--trace", o.trace, "Write a Chrome trace of it, for Perfetto");
     command->add_flag("--json", o.json, "Print the result as JSON, in place of the text");
     command->add_flag("--quiet", o.quiet, "Print nothing but errors");
@@ -102,11 +112,43 @@ void add_run(CLI::App& app, program::run_options& o, std::function<int()>& chose
                      "or half a millisecond per operation)")
         ->check(not_negative);
     command->add_flag("--progress", o.progress, "Say on standard error how long each step took");
-    command->add_option("--out", o.out, "Write what was measured (optpipe.schedule/1 or /2)");
-    command->add_option("--svg", o.svg, "Write a picture of plan and measurement");
-    command->add_option("--trace", o.trace, "Write a Chrome trace of both, for Perfetto");
+    auto* out = command->add_option("--out", o.out, "Write what was measured (optpipe.schedule/1 or /2)");
+    command->add_option("--svg", o.svg, "Write a picture of plan and measurement; with --online of step times and switches");
+    auto* trace = command->add_option("--trace", o.trace, "Write a Chrome trace of both, for Perfetto");
+#if defined(OPTPIPE_HAS_MILP)
+    auto* online = command->add_flag("--online", o.online,
+                                     "Measure, plan again beside the steps, and hand better plans over between two steps");
+    online->excludes(out)->excludes(trace);
+    command
+        ->add_option("--slow-link", o.slow_link,
+                     "Transfers take so many times as long in the second third of the steps, to see it found")
+        ->check(CLI::Range(0.01, 100.0))
+        ->needs(online);
+#else
+    static_cast<void>(out);
+    static_cast<void>(trace);
+#endif
     command->add_flag("--quiet", o.quiet, "Print nothing but errors");
     command->callback([&] { chosen = [&] { return program::run(o); }; });
+}
+
+void add_profile(CLI::App& app, program::profile_options& o, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand("profile", "Say what operations and messages took in measured steps, how sure "
+                                                  "that is, and how it differs from the plan");
+    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
+    command
+        ->add_option("MEASURED", o.measured,
+                     "Measured steps in their order: one per schedule file, as optpipe run --out writes them; or "
+                     "profiles (optpipe.profile/1)")
+        ->required();
+    command->add_option("--out", o.out, "Write the problem with the measured costs");
+    command->add_option("--save", o.save, "Write the profile (optpipe.profile/1), to go on from later");
+    command
+        ->add_option("--warm-up", o.warm_up,
+                     "Steps at the beginning to leave out (default: those that are found to differ)")
+        ->check(not_negative);
+    command->add_flag("--quiet", o.quiet, "Print nothing but errors");
+    command->callback([&] { chosen = [&] { return program::profile(o); }; });
 }
 
 void add_draw(CLI::App& app, program::draw_options& o, std::function<int()>& chosen) {
@@ -117,12 +159,54 @@ void add_draw(CLI::App& app, program::draw_options& o, std::function<int()>& cho
     command->add_option("--measured", o.measured,
                         "What was measured of it (optpipe.schedule/1 or /2): draw both, and print them and how they differ");
     command->add_option("--svg", o.svg, "Where the picture goes");
+    command->add_option("--html", o.html, "Where a page goes, to look at in a browser: always of all ranks and times");
     command->add_option("--trace", o.trace, "Where a Chrome trace goes, for Perfetto");
     command->add_option("--ranks", o.ranks, "Draw these ranks alone: one, or the first and the last as in 2-5");
     command->add_option("--from", o.from, "Draw what is later than this, in the problem's unit of time")
         ->check(not_negative);
     command->add_option("--to", o.to, "Draw what is earlier than this")->check(not_negative);
     command->callback([&] { chosen = [&] { return program::draw(o); }; });
+}
+
+void add_export_csv(CLI::App& app, program::export_csv_options& o, std::function<int()>& chosen) {
+    auto* command =
+        app.add_subcommand("export-csv", "Write a schedule as PyTorch's torch.distributed.pipelining loads it");
+    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
+    command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1 or /2)")->required();
+    command
+        ->add_option("--format", o.format,
+                     "compute_only: PyTorch adds sends and receives; compute_comms: with all of them, as planned")
+        ->check(CLI::IsMember({"compute_only", "compute_comms"}))
+        ->capture_default_str();
+    command->add_flag("--without-storage", o.without_storage,
+                      "Leave out offloading and recomputation, which PyTorch's schedules can't express");
+    command->add_option("--out", o.out, "Where the CSV file goes")->required();
+    command->callback([&] { chosen = [&] { return program::export_csv(o); }; });
+}
+
+void add_import_csv(CLI::App& app, program::import_csv_options& o, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand("import-csv", "Time a schedule of PyTorch's on a problem, to compare it");
+    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
+    command->add_option("CSV", o.csv, "Schedule file of PyTorch, compute_only or compute_comms")->required();
+    command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1, or /2 with storage options)")
+        ->required();
+    command->callback([&] { chosen = [&] { return program::import_csv(o); }; });
+}
+
+void add_export_megatron(CLI::App& app, program::export_megatron_options& o, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand(
+        "export-megatron", "Print a schedule as settings of Megatron-Core, and what these can't express");
+    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
+    command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1 or /2)")->required();
+    command
+        ->add_option("--layers", o.layers,
+                     "Transformer layers of each stage, separated by commas, or one number for all: for the layout")
+        ->delimiter(',')
+        ->check(CLI::Range(0, 100000));
+    command->add_option("--offload-modules", o.offload_modules, "Modules to offload, separated by commas, as core_attn")
+        ->delimiter(',');
+    command->add_option("--out", o.out, "Write them, in place of printing");
+    command->callback([&] { chosen = [&] { return program::export_megatron(o); }; });
 }
 
 #if defined(OPTPIPE_HAS_MILP)
@@ -238,7 +322,11 @@ int main(int count, char** arguments) {
     program::compare_options compare;
     program::check_options check;
     program::run_options run_plan;
+    program::profile_options profile;
     program::draw_options draw;
+    program::export_csv_options export_csv;
+    program::import_csv_options import_csv;
+    program::export_megatron_options export_megatron;
     program::solve_options solve;
     program::export_mps_options export_mps;
     program::import_solution_options import_solution;
@@ -247,7 +335,11 @@ int main(int count, char** arguments) {
     add_compare(app, compare, chosen);
     add_check(app, check, chosen);
     add_run(app, run_plan, chosen);
+    add_profile(app, profile, chosen);
     add_draw(app, draw, chosen);
+    add_export_csv(app, export_csv, chosen);
+    add_import_csv(app, import_csv, chosen);
+    add_export_megatron(app, export_megatron, chosen);
 #if defined(OPTPIPE_HAS_MILP)
     add_solve(app, solve, chosen);
     add_export_mps(app, export_mps, chosen);

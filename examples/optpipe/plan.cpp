@@ -3,8 +3,10 @@
 #include "interruption.hpp"
 #include "methods.hpp"
 #include "plan_json.hpp"
+#include "schedule_file.hpp"
 #include "terminal.hpp"
 #include <optpipe/io/chrome_trace.hpp>
+#include <optpipe/io/html.hpp>
 #include <optpipe/io/svg.hpp>
 #include <optpipe/io/text.hpp>
 #include <optpipe/io/write_json.hpp>
@@ -52,7 +54,9 @@ int refuse(const plan_options& options, const optpipe::problem& p, const std::st
     return no_schedule;
 }
 
-void write_files(outputs& files, const optpipe::problem& p, const optpipe::schedule_report& report) {
+void write_files(outputs& files, const optpipe::problem& p, const optpipe::schedule_report& report,
+                 const optpipe::html_options& page) {
+    files.write("--html", [&] { return optpipe::schedule_to_html(p, report, page); });
     files.write("--out", [&] { return optpipe::schedule_to_json(p, report); });
     files.write("--svg", [&] { return optpipe::schedule_to_svg(p, report); });
     files.write("--trace", [&] { return optpipe::schedule_to_chrome_trace(p, report); });
@@ -94,7 +98,7 @@ int plan_by_method(const plan_options& options, outputs& files, const optpipe::p
         return refuse(options, p, last.method + ": " + optpipe::reason_text(p, last.result.why()));
     }
     const auto report = optpipe::make_report(p, best->method, *best->result, optpipe::bounds_of(p).best());
-    write_files(files, p, report);
+    write_files(files, p, report, {});
     const int status = files.status(interrupted.is_requested() ? stopped_by_signal : success);
     if (options.json) std::cout << json_of(p, report, attempts);
     if (options.json || options.quiet) return status;
@@ -116,11 +120,23 @@ optpipe::plan_options options_from(const plan_options& given) {
     options.gap = given.gap;
     options.deterministic = given.deterministic;
     options.without = given.without;
+    if (given.noise) {
+        options.robust.emplace();
+        options.robust->noise.spread = *given.noise;
+        options.robust->percentile = given.percentile.value_or(options.robust->percentile);
+    }
     options.cache = given.cache;
     options.warn = [](std::string_view sentence) {
         std::cerr << "optpipe: note: " << optpipe::printable(sentence, 400) << '\n';
     };
     return options;
+}
+
+/// The order in a file, with the times that it has in this problem.
+optpipe::schedule read_start(const optpipe::problem& p, const std::string& path) {
+    auto timed = optpipe::retime(p, read_schedule_for(p, path).schedule);
+    if (!timed) throw optpipe::error{name_of(path) + ": " + optpipe::reason_text(p, timed.why())};
+    return *std::move(timed);
 }
 
 /// The part of the limit that is left to the search: what is written takes time as well, which counts where there are
@@ -159,6 +175,14 @@ std::string cache_text(const optpipe::plan_result& planned) {
     return "";
 }
 
+/// "95th percentile with noise 1010 ms (mean 980 ms); without regard to noise 1025 ms (mean 981 ms), planned 950 ms".
+std::string robust_text(const optpipe::robust_result& numbers, double percentile, const std::string& unit) {
+    const auto text = [&](optpipe::duration t) { return optpipe::format_number(t) + unit; };
+    return "with noise: percentile " + optpipe::format_number(percentile, 4) + " is " + text(numbers.percentile) +
+           ", mean " + text(numbers.mean) + "; of the plan for no noise " + text(numbers.nominal_percentile) +
+           ", mean " + text(numbers.nominal_mean) + ", planned " + text(numbers.nominal_objective) + '\n';
+}
+
 /// What found what, one line each, and why the search ended.
 std::string story_of(const optpipe::problem& p, const optpipe::plan_result& planned) {
     const auto unit = unit_of(p);
@@ -185,6 +209,7 @@ optpipe::outcome<optpipe::plan_result> search(const plan_options& options, const
     const interruption interrupted{!options.quiet};
     auto how = options_from(options);
     how.stop = interrupted.token();
+    if (!options.start.empty()) how.start = read_start(p, options.start);
     if (options.time_limit) how.time_limit = time_to_search(options, p, *options.time_limit);
     std::optional<progress_line> line;
     if (options.progress || (!options.quiet && ::isatty(STDERR_FILENO) == 1)) {
@@ -194,11 +219,27 @@ optpipe::outcome<optpipe::plan_result> search(const plan_options& options, const
     return optpipe::plan(p, how);
 }
 
+/// The search, and the best published schedule to compare with, which is built again.
+optpipe::html_options page_of(const optpipe::problem& p, const optpipe::plan_result& planned) {
+    optpipe::html_options page;
+    page.seconds = planned.seconds;
+    for (const auto& step : planned.history)
+        page.progress.push_back({step.strategy, step.seconds,
+                                 step.objective.is_unlimited() ? std::nullopt : std::optional{step.objective},
+                                 step.bound});
+    const auto* published = optpipe::best_published(planned);
+    if (!published || published->method == planned.method) return page;
+    const auto built = run_methods(p, [&](std::string_view name) { return name == published->method; });
+    if (!built.empty() && built.front().result)
+        page.beside = {published->method, optpipe::make_report(p, published->method, *built.front().result)};
+    return page;
+}
+
 int plan_by_search(const plan_options& options, outputs& files, const optpipe::problem& p) {
     const auto planned = search(options, p);
     if (!planned) return refuse(options, p, optpipe::reason_text(p, planned.why()));
     const auto report = optpipe::report_of(p, *planned);
-    write_files(files, p, report);
+    write_files(files, p, report, files.has("--html") ? page_of(p, *planned) : optpipe::html_options{});
     const bool stopped = planned->why == optpipe::plan_end::stop_request;
     const int status = files.status(stopped ? stopped_by_signal : success);
     if (options.json) std::cout << json_of(p, report, *planned);
@@ -207,7 +248,10 @@ int plan_by_search(const plan_options& options, outputs& files, const optpipe::p
     for (const auto& b : planned->builders)
         if (b.method != planned->method && (b.objective || is_made_for_it(b.why)))
             others.push_back(baseline_of(p, b, planned->objective));
-    print(files.text(), p, report, story_of(p, *planned), others);
+    auto story = story_of(p, *planned);
+    if (planned->robust)
+        story += robust_text(*planned->robust, options_from(options).robust->percentile, unit_of(p));
+    print(files.text(), p, report, story, others);
     return status;
 }
 
@@ -216,13 +260,20 @@ int plan_by_search(const plan_options& options, outputs& files, const optpipe::p
 } // namespace
 
 int plan(const plan_options& options) {
-    outputs files{{{"PROBLEM", options.problem}},
-                  {{"--out", options.out}, {"--svg", options.svg}, {"--trace", options.trace}},
+    outputs files{{{"PROBLEM", options.problem}, {"--start", options.start}},
+                  {{"--out", options.out},
+                   {"--svg", options.svg},
+                   {"--html", options.html},
+                   {"--trace", options.trace}},
                   options.json};
+    if (options.percentile && !options.noise)
+        throw optpipe::error{"--percentile: there is none without --noise"};
     const auto p = read_problem(options.problem);
 #if defined(OPTPIPE_HAS_MILP)
     if (options.method.empty() || options.method == "best") return plan_by_search(options, files, p);
 #endif
+    if (!options.start.empty()) throw optpipe::error{"--start: a method builds its schedule anew; leave out --method"};
+    if (options.noise) throw optpipe::error{"--noise: only the search plans for it; leave out --method"};
     return plan_by_method(options, files, p);
 }
 

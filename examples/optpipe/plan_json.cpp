@@ -86,6 +86,12 @@ std::string json_of(const optpipe::problem& p, const optpipe::schedule_report& r
     auto result = base_of(p, optpipe::text_of(planned.why), report);
     result["seconds"] = planned.seconds;
     result["from_cache"] = is_from_cache(planned);
+    if (const auto& robust = planned.robust)
+        result["robust"] = {{"percentile", robust->percentile.value()},
+                            {"mean", robust->mean.value()},
+                            {"nominal_objective", robust->nominal_objective.value()},
+                            {"nominal_percentile", robust->nominal_percentile.value()},
+                            {"nominal_mean", robust->nominal_mean.value()}};
     result["search"] = json::array();
     for (const auto& by : planned.contributions) {
         json entry{{"name", by.name}, {"seconds", by.seconds}, {"schedules", by.schedules}};

@@ -1,6 +1,7 @@
 #include "commands.hpp"
 #include "files.hpp"
 #include "interruption.hpp"
+#include "run_online.hpp"
 #include "schedule_file.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/execution.hpp>
@@ -198,11 +199,14 @@ int run(const run_options& options) {
                              " ranks; as threads of one machine run at most " + std::to_string(most_ranks)};
     const scales scale{time_unit_for(options, plan), bytes_per_unit_for(plan)};
     const auto programs =
-        optpipe::lower(p, plan.schedule, {.bytes_per_unit = scale.bytes_per_unit, .message_bytes = 64});
+        optpipe::lower(p, plan.schedule, {.bytes_per_unit = scale.bytes_per_unit, .alignment = 1, .message_bytes = 64});
     if (!programs) {
         std::cerr << "optpipe: " << name_of(options.schedule) << ": " << optpipe::describe(programs.why()) << '\n';
         return no_schedule;
     }
+#if defined(OPTPIPE_HAS_MILP)
+    if (options.online) return run_online(options, p, plan, scale.time_unit, scale.bytes_per_unit, files);
+#endif
     std::vector<step> steps;
     std::optional<interruption> interrupted;
     try {

@@ -19,8 +19,9 @@ struct schedule_file {
 };
 
 /// Throws `input_error` if the file has operations or storage options that the problem doesn't have. It may break rules of the problem.
-inline schedule_file read_schedule_for(const optpipe::problem& p, const std::string& path) {
-    schedule_file file{read_schedule(path), {}};
+inline schedule_file check_schedule_for(const optpipe::problem& p, optpipe::schedule_document document,
+                                        const std::string& path) {
+    schedule_file file{std::move(document), {}};
     file.schedule = optpipe::to_schedule(p, file.document);
     auto violations = file.document.unreadable;
     const optpipe::operation_numbering<optpipe::any_graph> possible{p.graph};
@@ -35,6 +36,10 @@ inline schedule_file read_schedule_for(const optpipe::problem& p, const std::str
                 violations.push_back({"operations", to_string(timed.op) + ": names no storage option of its stage"});
     if (!violations.empty()) throw optpipe::input_error{name_of(path), std::move(violations)};
     return file;
+}
+
+inline schedule_file read_schedule_for(const optpipe::problem& p, const std::string& path) {
+    return check_schedule_for(p, read_schedule(path), path);
 }
 
 } // namespace program

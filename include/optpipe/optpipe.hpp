@@ -14,4 +14,7 @@
 #include "optpipe/formulation.hpp"
 #include "optpipe/milp.hpp"
 #include "optpipe/planner.hpp"
+#if defined(OPTPIPE_HAS_JSON)
+#include "optpipe/online.hpp"
+#endif
 #endif

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/planner/background_planner.hpp"
 #include "optpipe/planner/cache/canonical.hpp"
 #include "optpipe/planner/cache/plan_cache.hpp"
 #include "optpipe/planner/plan.hpp"
@@ -7,5 +8,6 @@
 #include "optpipe/planner/plan_result.hpp"
 #include "optpipe/planner/portfolio/concurrent_portfolio.hpp"
 #include "optpipe/planner/portfolio/deterministic_portfolio.hpp"
+#include "optpipe/planner/portfolio/processor_share.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"

@@ -146,6 +146,7 @@ TEST_CASE("a problem that isn't JSON is refused with the place where it stops to
         {" \n\n", "is empty"},
         {std::string(10, '\0'), "isn't JSON"},
         {"\xff\xfe{\0}\0", "isn't JSON"},
+        {with("\"name\"", "\"ranks\": 3, \"name\""), "has the field ranks twice"},
         {"null", "must be an object"},
         {"[]", "must be an object"},
         {"42", "must be an object"},

@@ -210,4 +210,20 @@ TEST_CASE("a problem with more ranks than threads can stand for is refused") {
     CHECK_MESSAGE((result.status == 2 && result.says({"wide.json", "300 ranks", "at most 256"})), result);
 }
 
+#if defined(OPTPIPE_HAS_MILP)
+TEST_CASE("a run that plans again prints what it did, and draws its step times") {
+    const planned plan{"two-ranks.json"};
+    const auto result = plan.run({"--online", "--steps", "12", "--scale", "0.0001", "--slow-link", "2", "--svg",
+                                  plan.place / "steps.svg"});
+    REQUIRE_MESSAGE(result.status == 0, result);
+    CHECK_MESSAGE(contains(result.out, "12 steps of "), result);
+    CHECK_MESSAGE(contains(result.out, "% of a processor"), result);
+    CHECK(contains(plan.place.read("steps.svg"), "step time over 12 steps"));
+
+    CHECK(plan.run({"--slow-link", "2"}).status == 2);
+    CHECK(plan.run({"--online", "--out", plan.place / "x.json"}).status == 2);
+    CHECK(plan.run({"--online", "--slow-link", "0"}).status == 2);
+}
+#endif
+
 #endif

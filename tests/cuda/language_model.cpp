@@ -7,7 +7,6 @@
 #include "execution/quick_adaptive.hpp"
 #include "fakes/cuda.hpp"
 #include "optpipe/execution/cuda/executor.hpp"
-#include "optpipe/execution/cuda/graph.hpp"
 #include "optpipe/execution/run.hpp"
 #include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
@@ -228,19 +227,10 @@ TEST_CASE("with a mix of recomputations and offloads, captured or not") {
         pipeline piped{stages, devices, tight, s, storage};
         piped.learn(false);
         if (captures) {
-            cuda::stream origin;
-            const cuda::event begin;
-            auto graph = cuda::graph::capture(origin, [&] {
-                origin.record(begin);
-                for (const rank r : optpipe::index_range<rank>{ranks})
-                    piped.cluster[r].fork(begin);
-                piped.issue();
-                for (const rank r : optpipe::index_range<rank>{ranks})
-                    piped.cluster[r].join(origin);
-            });
+            const auto captured = piped.cluster.capture([&] { piped.issue(); });
             piped.batches.load(0);
-            graph.launch(origin);
-            origin.synchronize();
+            piped.cluster.launch(captured);
+            piped.cluster.finish();
         } else {
             CHECK(piped.step(0) == loss);
         }
@@ -274,21 +264,12 @@ TEST_CASE("what is captured once learns step after step, as the whole model does
     for_each_schedule(shapes, [&](const optpipe::problem& p, const optpipe::schedule& s) {
         auto stages = make_device_stages(devices);
         pipeline piped{stages, devices, p, s};
-        cuda::stream origin;
-        const cuda::event begin;
-        auto graph = cuda::graph::capture(origin, [&] {
-            origin.record(begin);
-            for (const rank r : optpipe::index_range<rank>{ranks})
-                piped.cluster[r].fork(begin);
-            piped.issue();
-            for (const rank r : optpipe::index_range<rank>{ranks})
-                piped.cluster[r].join(origin);
-        });
+        const auto captured = piped.cluster.capture([&] { piped.issue(); });
         std::vector<double> losses;
         for (std::size_t k = 0; k < steps; ++k) {
             piped.batches.load(k);
-            graph.launch(origin);
-            origin.synchronize();
+            piped.cluster.launch(captured);
+            piped.cluster.finish();
             losses.push_back(stages.back().take_loss() * piped.batches.share());
         }
         CHECK(losses == expected);

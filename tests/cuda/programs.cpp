@@ -97,20 +97,13 @@ TEST_CASE("a step is captured as one graph, all virtual ranks together, and laun
                                    fake_cuda::reset({.seed = seed});
                                    {
                                        setup s{programs};
-                                       cuda::stream origin;
-                                       const cuda::event begin;
-                                       auto step = cuda::graph::capture(origin, [&] {
-                                           origin.record(begin);
-                                           for (const rank r : optpipe::index_range<rank>{s.runners.size()})
-                                               s.cluster[r].fork(begin);
+                                       const auto step = s.cluster.capture([&] {
                                            for (auto& each : s.runners)
                                                each->issue();
-                                           for (const rank r : optpipe::index_range<rank>{s.runners.size()})
-                                               s.cluster[r].join(origin);
                                        });
                                        for (int i = 0; i < 3; ++i) {
-                                           step.launch(origin);
-                                           origin.synchronize();
+                                           s.cluster.launch(step);
+                                           s.cluster.finish();
                                        }
                                        s.check_results(3);
                                    }

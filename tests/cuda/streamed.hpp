@@ -1,6 +1,7 @@
 #pragma once
 
 #include "execution/quick_adaptive.hpp"
+#include "fakes/cuda.hpp"
 #include "optpipe/execution/cuda/lane.hpp"
 #include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
@@ -17,6 +18,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,22 +26,36 @@
 /// What tests run on streams.
 namespace streamed {
 
+/// One a line.
+inline std::string lines(const std::vector<std::string>& all) {
+    std::string text;
+    for (const auto& each : all)
+        text += each + "\n";
+    return text;
+}
+
 /// Calls the tracing model from the stream, as a kernel would be. One object per rank; it outlives the streams' work.
 class model {
 public:
     explicit model(std::size_t stages) : inner_{stages} {}
 
     void forward(optpipe::cuda::lane& on, const optpipe::execution::forward_task& t) {
-        put(on, [this, t] { inner_.forward(nothing_, t); });
+        put(on, {"a forward", ranges(t.input), ranges(t.output, t.kept, t.freed)},
+            [this, t] { inner_.forward(nothing_, t); });
     }
+    /// What the weight gradient needs of the gradient, it may write to where the stash is kept.
     void backward_input(optpipe::cuda::lane& on, const optpipe::execution::backward_task& t) {
-        put(on, [this, t] { inner_.backward_input(nothing_, t); });
+        put(on,
+            {"an input gradient", ranges(t.input, t.freed, t.restored_freed),
+             ranges(t.output, t.kept, t.restored_kept, t.added)},
+            [this, t] { inner_.backward_input(nothing_, t); });
     }
     void backward_weight(optpipe::cuda::lane& on, const optpipe::execution::weight_task& t) {
-        put(on, [this, t] { inner_.backward_weight(nothing_, t); });
+        put(on, {"a weight gradient", ranges(t.kept, t.restored_kept, t.added), {}},
+            [this, t] { inner_.backward_weight(nothing_, t); });
     }
     void update(optpipe::cuda::lane& on, optpipe::stage s) {
-        put(on, [this, s] { inner_.update(nothing_, s); });
+        put(on, {"an update", {}, {}}, [this, s] { inner_.update(nothing_, s); });
     }
     [[nodiscard]] std::string complaint() const {
         const std::scoped_lock lock{mutex_};
@@ -52,9 +68,22 @@ private:
         streamed::model* owner;
         std::function<void()> run;
     };
-    void put(optpipe::cuda::lane& on, std::function<void()> run) {
+    static void add(std::vector<fake_cuda::range>& all, std::span<const std::byte> one) {
+        all.push_back({one.data(), one.size()});
+    }
+    static void add(std::vector<fake_cuda::range>& all, optpipe::execution::stash_part pieces) {
+        for (const auto& each : pieces)
+            add(all, std::span<const std::byte>{each});
+    }
+    template <class... Parts> static std::vector<fake_cuda::range> ranges(const Parts&... parts) {
+        std::vector<fake_cuda::range> all;
+        (add(all, parts), ...);
+        return all;
+    }
+    void put(optpipe::cuda::lane& on, fake_cuda::accesses uses, std::function<void()> run) {
         const std::scoped_lock lock{mutex_};
         kernels_.push_back({this, std::move(run)});
+        fake_cuda::declare(std::move(uses));
         optpipe::cuda::check(cudaLaunchHostFunc(
                                  on.stream().native(),
                                  [](void* given) {
@@ -100,14 +129,15 @@ template <class Visit> void for_each_program(std::size_t count, Visit visit) {
     }
 }
 
-inline optpipe::per_rank<optpipe::rank_program> small_programs() {
+inline optpipe::per_rank<optpipe::rank_program>
+small_programs(optpipe::message_lanes lanes = optpipe::message_lanes::separate) {
     optpipe::stage_costs each;
     each.forward = each.backward_input = each.backward_weight = optpipe::duration{1.0};
     each.activation = optpipe::memory_size{2.0};
     each.weight_stash = optpipe::memory_size{1.0};
     const optpipe::problem p{to_any_graph(optpipe::graph<3, 4>{}), optpipe::per_stage<optpipe::stage_costs>(3, each)};
     return *lower(p, *build_schedule(p, optpipe::one_forward_one_backward),
-                  {.bytes_per_unit = 4.0, .message_bytes = 24});
+                  {.bytes_per_unit = 4.0, .message_bytes = 24, .lanes = lanes});
 }
 
 /// Three ranks whose stashes have to travel.

@@ -146,7 +146,7 @@ struct counts {
 
 void corrupt(const optpipe::problem& p, const optpipe::schedule& s, optpipe::random_numbers& random, counts& seen) {
     const auto lanes = static_cast<optpipe::message_lanes>(random.below(3));
-    const auto sound = lower(p, s, {.bytes_per_unit = 4.0, .message_bytes = 16, .lanes = lanes});
+    const auto sound = lower(p, s, {.bytes_per_unit = 4.0, .alignment = 1, .message_bytes = 16, .lanes = lanes});
     if (!sound) return;
     for (int i = 0; i < 25; ++i) {
         auto programs = *sound;
@@ -190,8 +190,8 @@ TEST_CASE("without the check, some of them would do harm") {
         optpipe::random_numbers random{seed};
         const auto p = optpipe::testing::make_random_problem(random, ranges).problem;
         const auto s = build_schedule(p, quick_adaptive);
-        const auto sound =
-            s ? lower(p, *s, {.bytes_per_unit = 4.0, .message_bytes = 16}) : optpipe::outcome<per_rank<rank_program>>{};
+        const auto sound = s ? lower(p, *s, {.bytes_per_unit = 4.0, .alignment = 1, .message_bytes = 16})
+                             : optpipe::outcome<per_rank<rank_program>>{};
         if (!sound) continue;
         for (const rank r : sound->indices())
             for (std::size_t i = 0; i < (*sound)[r].instructions.size() && races < 60; ++i) {
@@ -227,7 +227,7 @@ TEST_CASE("a circle is shown rank by rank") {
     const optpipe::stage_costs costs{unit, unit, unit, optpipe::memory_size{1}, optpipe::memory_size{0.5}, {}};
     const auto p = to_problem(make_problem(optpipe::graph<2, 2>{}, optpipe::uniform_memory{costs}));
     const auto s = *build_schedule(p, optpipe::one_forward_one_backward);
-    auto programs = *lower(p, s, {.bytes_per_unit = 4.0, .lanes = optpipe::message_lanes::single});
+    auto programs = *lower(p, s, {.bytes_per_unit = 4.0, .alignment = 1, .lanes = optpipe::message_lanes::single});
     REQUIRE(check_programs(programs).empty());
     // Rank 0 asks for the first gradient before it sends the activation that it comes from.
     std::size_t at = 0;

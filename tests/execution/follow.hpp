@@ -27,7 +27,8 @@ public:
     }
 
     std::string follow(optpipe::message_lanes lanes, bool& lowered) {
-        const auto programs = lower(p_, s_, {.bytes_per_unit = bytes_per_unit_, .message_bytes = 16, .lanes = lanes});
+        const auto programs =
+            lower(p_, s_, {.bytes_per_unit = bytes_per_unit_, .alignment = 1, .message_bytes = 16, .lanes = lanes});
         lowered = programs.has_value();
         if (!programs) return describe(programs.why());
         for (const auto& v : check_programs(*programs))

@@ -4,6 +4,7 @@
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/pipeline/memory_model.hpp"
 #include "optpipe/program/lower.hpp"
+#include "optpipe/schedule/profile/measured_costs.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/executor_model.hpp"
 #include "optpipe/testing/trace_run.hpp"
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -34,7 +36,7 @@ problem two_ranks() {
 struct traced {
     problem p = two_ranks();
     schedule planned = *build_schedule(p, quick_adaptive);
-    per_rank<rank_program> programs = *lower(p, planned, {.bytes_per_unit = 4.0, .message_bytes = 8});
+    per_rank<rank_program> programs = *lower(p, planned, {.bytes_per_unit = 4.0, .alignment = 1, .message_bytes = 8});
     std::vector<rank_times> times;
 
     traced() {
@@ -104,4 +106,27 @@ TEST_CASE("messages are measured from when both ends are there") {
     CHECK(slower.mean().value() == doctest::Approx(0.25));
     CHECK(slower.worst.value() == doctest::Approx(0.25));
     CHECK(compare_messages(run.p, {}, 1s).count == 0);
+}
+
+TEST_CASE("a profile of measured ranks, together or one by one, gives the planned costs back") {
+    const traced run;
+    cost_profile all;
+    add_step(all, run.p, 0, run.times, 1s, 4.0);
+    const auto now = with_measured_costs(run.p, all);
+    for (const stage s : run.p.graph.all_stages()) {
+        CHECK(now.costs[s].forward.value() == doctest::Approx(2.0));
+        CHECK(now.costs[s].backward().value() == doctest::Approx(3.0));
+    }
+    CHECK(now.p2p(rank{0}, rank{1}).value() == doctest::Approx(0.5));
+    CHECK(now.p2p(rank{1}, rank{0}).value() == doctest::Approx(0.5));
+    REQUIRE(all.peaks().size() == 2);
+    CHECK(all.peaks().at(rank{0}).device == memory_size{3.0});
+
+    cost_profile one_by_one;
+    for (const auto& each : run.times)
+        add_step(one_by_one, run.p, 0, std::span{&each, 1}, 1s, 4.0);
+    CHECK(one_by_one.steps() == 1);
+    CHECK(one_by_one.messages().empty());
+    CHECK(one_by_one.peaks() == all.peaks());
+    CHECK(one_by_one.operations().size() == all.operations().size());
 }

@@ -29,6 +29,7 @@ inline std::optional<optpipe::per_rank<optpipe::rank_program>> lowered(const opt
                                                                        const optpipe::schedule& s, std::uint64_t seed) {
     auto programs = lower(p, s,
                           {.bytes_per_unit = 4.0,
+                           .alignment = 1,
                            .message_bytes = 24,
                            .lanes = static_cast<optpipe::message_lanes>(seed % 3),
                            .update = true});

@@ -180,7 +180,7 @@ TEST_CASE("on threads, whatever the timing") {
 TEST_CASE("a measured recomputation is an operation with its own time") {
     const auto p = two_ranks();
     const auto s = mixed_1f1b(p);
-    const auto programs = *lower(p, s, {.bytes_per_unit = 4.0, .message_bytes = 16});
+    const auto programs = *lower(p, s, {.bytes_per_unit = 4.0, .alignment = 1, .message_bytes = 16});
     std::vector<tracing_model> models(2, tracing_model{2});
     const auto result = testing::trace(
         programs, testing::planned_costs(p, &s), [&](rank r) -> auto& { return models[r.position()]; });
@@ -201,7 +201,7 @@ TEST_CASE("every call is told its option, and has the stash of it") {
     const auto full = mixed_1f1b(p);
     const auto with = [](const problem& of, const schedule& s) {
         std::vector<noting_model> models(2);
-        const auto programs = *lower(of, s, {.bytes_per_unit = 4.0, .message_bytes = 16});
+        const auto programs = *lower(of, s, {.bytes_per_unit = 4.0, .alignment = 1, .message_bytes = 16});
         const auto result = testing::trace(
             programs, testing::planned_costs(of), [&](rank r) -> auto& { return models[r.position()]; });
         CHECK(!result.failed.has_value());
@@ -238,8 +238,8 @@ TEST_CASE("what is left of a stash for W may be more than was held, and a part o
     }
     const auto s = *simulate(p, mixed);
     std::vector<noting_model> models(2);
-    const auto programs =
-        *lower(p, s, {.bytes_per_unit = 4.0, .message_bytes = 16, .placement = part_placement::contiguous});
+    const auto programs = *lower(
+        p, s, {.bytes_per_unit = 4.0, .alignment = 1, .message_bytes = 16, .placement = part_placement::contiguous});
     CHECK(check_programs(programs).empty());
     const auto result = testing::trace(
         programs, testing::planned_costs(p), [&](rank r) -> auto& { return models[r.position()]; });
@@ -263,6 +263,7 @@ TEST_CASE("what is held is divided as it is told, so that what is restored for W
         std::vector<noting_model> models(2);
         const auto programs = *lower(p, s,
                                      {.bytes_per_unit = 4.0,
+                                      .alignment = 1,
                                       .message_bytes = 16,
                                       .kept = {{stage{0}, 1, memory_size{kept}}, {stage{1}, 1, memory_size{kept}}}});
         CHECK(check_programs(programs).empty());
@@ -285,7 +286,7 @@ TEST_CASE("a model that can't recompute is refused when its program is loaded") 
     static_assert(!execution::has_recompute<forgetful, threads::lane>);
     static_assert(execution::has_recompute<tracing_model, threads::lane>);
     const auto p = two_ranks();
-    const auto programs = *lower(p, mixed_1f1b(p), {.bytes_per_unit = 4.0, .message_bytes = 16});
+    const auto programs = *lower(p, mixed_1f1b(p), {.bytes_per_unit = 4.0, .alignment = 1, .message_bytes = 16});
     threads::cluster ranks{2};
     std::vector<forgetful> models(2);
     CHECK_THROWS_WITH_AS(threads::run(

@@ -1,10 +1,13 @@
 #include "cuda.hpp"
 
+#include "race_log.hpp"
+
 #include <cuda.h>
 
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -20,53 +23,90 @@
 namespace {
 
 using clock_type = std::chrono::steady_clock;
+using std::chrono::nanoseconds;
 
-struct work {
+struct item {
     std::function<bool()> ready;
     std::function<void()> run;
+    /// In the order of issue.
+    std::uint64_t sequence = 0;
 };
 struct capture;
 struct event_state {
+    int device = 0;
     std::size_t recorded = 0;
     std::size_t done = 0;
-    clock_type::time_point when{};
+    nanoseconds when{};
+    /// In the log.
+    std::size_t last_record = race_log::none;
     std::shared_ptr<capture> captured_in{};
     std::size_t captured_at = 0;
 };
+/// Outlives its stream while there is work in it.
 struct stream_state {
-    std::deque<work> queue;
+    static constexpr std::size_t no_queue = static_cast<std::size_t>(-1);
+
+    int device = 0;
+    std::size_t hardware_queue = no_queue;
+    std::size_t chain = race_log::none;
+    std::deque<item> queue{};
     bool busy = false;
     std::shared_ptr<capture> capturing{};
     /// Captured nodes that the next one comes after.
     std::set<std::size_t> captured_front{};
+
+    [[nodiscard]] bool idle() const { return queue.empty() && !busy; }
 };
 /// Nodes in the order of their capture, each with those it comes after.
 struct capture {
     struct node {
         std::set<std::size_t> after;
-        std::function<void()> run;
+        const stream_state* from = nullptr;
+        int device = 0;
+        fake_cuda::accesses uses;
+        std::function<fake_cuda::work()> make;
     };
     std::vector<node> nodes;
-    stream_state* origin = nullptr;
+    std::vector<std::shared_ptr<void>> kept;
+};
+/// A graph that was launched.
+struct launched {
+    std::vector<bool> done;
+    std::size_t left = 0;
+    bool begun = false;
+    std::vector<std::shared_ptr<void>> kept;
 };
 
 } // namespace
 
-struct CUstream_st : stream_state {};
+struct CUstream_st {
+    std::shared_ptr<stream_state> state;
+};
 /// Outlives its event where a stream still waits for it.
 struct CUevent_st {
     std::shared_ptr<event_state> state = std::make_shared<event_state>();
     bool has_times = true;
 };
 struct CUgraph_st : capture {};
-struct CUgraphExec_st : capture {};
+struct CUgraphExec_st : capture {
+    /// In the log, by the stream that a node was captured from.
+    std::map<const stream_state*, std::size_t> chains{};
+};
 
 namespace {
 
-class device {
+struct allocation {
+    std::size_t bytes = 0;
+    int device = 0;
+    /// Tells it from an earlier one at the same address.
+    std::size_t number = 0;
+};
+using allocations = std::map<const std::byte*, allocation>;
+
+class platform {
 public:
-    device() : worker_{[this](const std::stop_token& stop) { work_off(stop); }} {}
-    ~device() {
+    platform() : worker_{[this](const std::stop_token& stop) { work_off(stop); }} {}
+    ~platform() {
         worker_.request_stop();
         poke();
     }
@@ -75,83 +115,160 @@ public:
     fake_cuda::settings settings;
     fake_cuda::census alive;
     std::map<std::string_view, std::size_t> counts;
-    std::vector<const char*> log;
+    std::vector<const char*> calls;
     std::vector<std::string> complaints;
-    std::set<stream_state*> streams;
+    std::set<cudaStream_t> streams;
     std::set<cudaEvent_t> events;
-    std::map<const std::byte*, std::size_t> allocations;
-    std::map<const std::byte*, std::size_t> pinned;
+    allocations device_memory;
+    allocations pinned;
+    std::size_t allocated = 0;
+    std::set<std::pair<int, int>> peers;
     std::map<cudaMemcpyKind, std::size_t> copies;
+    bool is_released = false;
+    nanoseconds clock_offset{};
+    race_log log;
+    /// In the log: the chain of each thread, and what it has last seen to be over of each other one.
+    std::map<std::thread::id, std::size_t> threads;
+    std::map<std::pair<std::thread::id, std::size_t>, std::size_t> seen;
 
+    void reset(const fake_cuda::settings& s) {
+        settings = s;
+        alive = {};
+        counts.clear();
+        calls.clear();
+        complaints.clear();
+        streams.clear();
+        events.clear();
+        device_memory.clear();
+        pinned.clear();
+        peers.clear();
+        copies.clear();
+        is_released = false;
+        clock_offset = {};
+        log = {};
+        threads.clear();
+        seen.clear();
+        working_.clear();
+        made_ = issued_ = 0;
+        random_.seed(s.seed);
+    }
+    std::shared_ptr<stream_state> make_stream(int device) {
+        auto s = std::make_shared<stream_state>();
+        s->device = device;
+        if (settings.hardware_queues > 0) s->hardware_queue = made_++ % settings.hardware_queues;
+        return s;
+    }
+    void put(std::unique_lock<std::mutex>& lock, const std::shared_ptr<stream_state>& s, item next) {
+        if (settings.launch_queue > 0) wait(lock, "a launch", [&] { return s->queue.size() < settings.launch_queue; });
+        next.sequence = issued_++;
+        s->queue.push_back(std::move(next));
+        if (std::find(working_.begin(), working_.end(), s) == working_.end()) working_.push_back(s);
+        changed_.notify_all();
+    }
+    [[nodiscard]] nanoseconds now() {
+        if (settings.tick > nanoseconds{}) clock_offset += settings.tick;
+        const auto passed = settings.tick > nanoseconds{} ? nanoseconds{} : clock_type::now().time_since_epoch();
+        return passed + clock_offset;
+    }
+    [[nodiscard]] bool is_idle() const {
+        return std::all_of(working_.begin(), working_.end(), [](const auto& s) { return s->idle(); });
+    }
+    [[nodiscard]] bool is_idle(int device) const {
+        return std::all_of(working_.begin(), working_.end(),
+                           [&](const auto& s) { return s->device != device || s->idle(); });
+    }
     void poke() {
         const std::scoped_lock lock{mutex};
         changed_.notify_all();
     }
-    template <class Condition> void wait_until(std::unique_lock<std::mutex>& lock, Condition condition) {
-        changed_.wait(lock, condition);
-    }
     void notify() { changed_.notify_all(); }
+    /// False if it hangs, which is a complaint.
+    template <class Condition>
+    bool wait(std::unique_lock<std::mutex>& lock, const std::string& call, const Condition& over) {
+        const auto deadline = clock_type::now() + settings.hang_after;
+        while (!over()) {
+            if (clock_type::now() >= deadline) {
+                complaints.push_back(call + ": hangs");
+                return false;
+            }
+            // What it waits for may be nothing that anybody tells us of.
+            changed_.wait_for(lock, std::chrono::milliseconds{1});
+        }
+        return true;
+    }
 
 private:
     void work_off(const std::stop_token& stop) {
         std::unique_lock lock{mutex};
         while (!stop.stop_requested()) {
-            stream_state* chosen = choose();
+            const auto chosen = choose();
             if (!chosen) {
-                // `ready` may depend on what nobody tells us of.
                 changed_.wait_for(lock, std::chrono::milliseconds{1});
                 continue;
             }
-            auto next = std::move(chosen->queue.front().run);
+            auto next = std::move(chosen->queue.front());
             chosen->queue.pop_front();
             chosen->busy = true;
             lock.unlock();
-            next();
+            next.run();
+            next = {}; // with what it kept
             lock.lock();
             chosen->busy = false;
             changed_.notify_all();
         }
     }
-    stream_state* choose() {
-        stream_state* chosen = nullptr;
+    /// On a hardware queue the oldest work comes first.
+    [[nodiscard]] bool is_first(const stream_state& s) const {
+        if (s.hardware_queue == stream_state::no_queue) return true;
+        return std::all_of(working_.begin(), working_.end(), [&](const auto& other) {
+            return other->device != s.device || other->hardware_queue != s.hardware_queue || other->queue.empty() ||
+                   other->queue.front().sequence >= s.queue.front().sequence;
+        });
+    }
+    std::shared_ptr<stream_state> choose() {
+        working_.erase(std::remove_if(working_.begin(), working_.end(), [](const auto& s) { return s->idle(); }),
+                       working_.end());
+        std::shared_ptr<stream_state> chosen;
         std::size_t able = 0;
-        for (auto* s : streams)
-            if (!s->queue.empty() && s->queue.front().ready() && random_() % ++able == 0) chosen = s;
+        for (const auto& s : working_)
+            if (!s->queue.empty() && is_first(*s) && s->queue.front().ready() && random_() % ++able == 0) chosen = s;
         return chosen;
     }
 
     std::condition_variable changed_;
     std::mt19937_64 random_{settings.seed};
+    /// With work in them.
+    std::vector<std::shared_ptr<stream_state>> working_;
+    std::size_t made_ = 0;
+    std::uint64_t issued_ = 0;
     std::jthread worker_;
 };
 
-device& gpu() {
-    static device the_one;
+platform& gpu() {
+    static platform the_one;
     return the_one;
-}
-
-stream_state& state(cudaStream_t stream) { return *stream; }
-
-void put(stream_state& s, std::function<bool()> ready, std::function<void()> run) {
-    s.queue.push_back({std::move(ready), std::move(run)});
-    gpu().notify();
-}
-/// Into the queue, or into the graph that the stream is being captured in.
-void put_or_capture(stream_state& s, std::function<void()> run) {
-    if (!s.capturing)
-        return put(
-            s, [] { return true; }, std::move(run));
-    auto& nodes = s.capturing->nodes;
-    nodes.push_back({std::exchange(s.captured_front, {nodes.size()}), std::move(run)});
 }
 
 int& current() {
     thread_local int device_number = 0;
     return device_number;
 }
+/// The thread's last error, until it is read.
+cudaError_t& last_error() {
+    thread_local cudaError_t error = cudaSuccess;
+    return error;
+}
+cudaError_t failed(cudaError_t error) {
+    if (error != cudaSuccess) last_error() = error;
+    return error;
+}
+fake_cuda::accesses& declared() {
+    thread_local fake_cuda::accesses next;
+    return next;
+}
 
 #define FAKE_CALL(name)                                                                                                \
-    if (cudaError_t result = cudaSuccess; fake_cuda::called(name, result)) return result;                              \
+    if (cudaError_t result = cudaSuccess; fake_cuda::called(name, result)) return failed(result);                      \
     std::unique_lock lock { gpu().mutex }
 /// For what gives something back: returns the error at the end, having done it.
 #define FAKE_RELEASE(name)                                                                                             \
@@ -160,12 +277,17 @@ int& current() {
     std::unique_lock lock { gpu().mutex }
 
 // All of these with the mutex held.
-bool lies_in(const std::map<const std::byte*, std::size_t>& ranges, const void* begin, std::size_t bytes) {
+
+/// The allocation that all of it lies in.
+allocations::const_iterator find(const allocations& ranges, const void* begin, std::size_t bytes) {
     const auto* const first = static_cast<const std::byte*>(begin);
     auto range = ranges.upper_bound(first);
-    if (range == ranges.begin()) return false;
+    if (range == ranges.begin()) return ranges.end();
     --range;
-    return first + bytes <= range->first + range->second;
+    return first + bytes <= range->first + range->second.bytes ? range : ranges.end();
+}
+bool lies_in(const allocations& ranges, const void* begin, std::size_t bytes) {
+    return find(ranges, begin, bytes) != ranges.end();
 }
 void complain(std::string what) { gpu().complaints.push_back(std::move(what)); }
 bool is_there(cudaStream_t stream, const char* call) {
@@ -179,19 +301,93 @@ bool is_there(cudaEvent_t event, const char* call) {
     return false;
 }
 #define FAKE_EXPECT(handle, name)                                                                                      \
-    if (!is_there(handle, name)) return cudaErrorInvalidResourceHandle
+    if (!is_there(handle, name)) return failed(cudaErrorInvalidResourceHandle)
 
-/// Says where a copy would go wrong: asked for when it is put into a stream, and again when it runs.
-void check_copy(const void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, const char* when) {
-    if (bytes == 0) return;
+std::vector<race_log::access> in_log(const fake_cuda::accesses& what) {
+    std::vector<race_log::access> all;
+    const auto add = [&](const fake_cuda::range& r, bool writes) {
+        std::size_t number = 0;
+        for (const auto* memory : {&gpu().device_memory, &gpu().pinned})
+            if (const auto in = find(*memory, r.begin, r.bytes); in != memory->end()) number = in->second.number;
+        const auto begin = reinterpret_cast<std::uintptr_t>(r.begin);
+        all.push_back({number, begin, begin + r.bytes, writes});
+    };
+    for (const auto& r : what.reads)
+        add(r, false);
+    for (const auto& r : what.writes)
+        add(r, true);
+    return all;
+}
+std::size_t chain_of(std::size_t& chain) {
+    if (chain == race_log::none) chain = gpu().log.add_chain();
+    return chain;
+}
+/// What this thread has seen to be over.
+std::size_t seen_by_thread() {
+    const auto mine = gpu().threads.find(std::this_thread::get_id());
+    return mine == gpu().threads.end() ? race_log::none : gpu().log.last_of(mine->second);
+}
+/// This thread has seen that all of a chain up to there is over.
+void see(std::size_t chain, std::size_t node) {
+    if (!gpu().settings.log_accesses || node == race_log::none) return;
+    const auto me = std::this_thread::get_id();
+    auto& before = gpu().seen.try_emplace({me, chain}, race_log::none).first->second;
+    if (std::exchange(before, node) == node) return;
+    const auto [mine, is_new] = gpu().threads.try_emplace(me, race_log::none);
+    gpu().log.add(chain_of(mine->second), "the host", {}, {node});
+}
+void see(const stream_state& s) {
+    if (s.chain != race_log::none) see(s.chain, gpu().log.last_of(s.chain));
+}
+std::size_t write_log(stream_state& s, const fake_cuda::accesses& what, std::vector<std::size_t> after = {}) {
+    if (!gpu().settings.log_accesses) return race_log::none;
+    after.push_back(seen_by_thread());
+    return gpu().log.add(chain_of(s.chain), what.name, in_log(what), std::move(after));
+}
+
+/// Into the queue, or into the graph that the stream is being captured in.
+void submit(std::unique_lock<std::mutex>& lock, const std::shared_ptr<stream_state>& s, const fake_cuda::accesses& what,
+            const std::function<fake_cuda::work()>& make, const std::shared_ptr<void>& keep = {}) {
+    if (s->capturing) {
+        auto& nodes = s->capturing->nodes;
+        nodes.push_back({std::exchange(s->captured_front, {nodes.size()}), s.get(), s->device, what, make});
+        if (keep) s->capturing->kept.push_back(keep);
+        return;
+    }
+    const auto number = write_log(*s, what);
+    const auto made = make();
+    gpu().put(lock, s,
+              {[ready = made.ready, number] { return !ready || ready(number); },
+               [run = made.run, keep] {
+                   if (run) run();
+               }});
+}
+void submit_call(std::unique_lock<std::mutex>& lock, const std::shared_ptr<stream_state>& s,
+                 const fake_cuda::accesses& what, const std::function<void()>& run) {
+    submit(lock, s, what, [run] { return fake_cuda::work{{}, run}; });
+}
+
+/// What a copy can't be done with. Asked for when it is put into a stream, and again when it runs.
+std::string trouble_of_copy(const void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+    if (bytes == 0) return "";
     const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
     const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-    if (!lies_in(to_device ? gpu().allocations : gpu().pinned, to, bytes))
-        complain(std::string{"cudaMemcpyAsync, "} + when + ": to " +
-                 (to_device ? "no device memory" : "memory that isn't pinned"));
-    if (!lies_in(from_device ? gpu().allocations : gpu().pinned, from, bytes))
-        complain(std::string{"cudaMemcpyAsync, "} + when + ": from " +
-                 (from_device ? "no device memory" : "memory that isn't pinned"));
+    const auto& device = gpu().device_memory;
+    const auto& pinned = gpu().pinned;
+    if (!lies_in(to_device ? device : pinned, to, bytes))
+        return to_device ? "to no device memory" : "to memory that isn't pinned";
+    if (!lies_in(from_device ? device : pinned, from, bytes))
+        return from_device ? "from no device memory" : "from memory that isn't pinned";
+    if (to_device && from_device) {
+        const auto target = find(device, to, bytes)->second.device;
+        const auto source = find(device, from, bytes)->second.device;
+        if (target != source && !gpu().peers.contains({target, source})) return "between devices without peer access";
+    }
+    return "";
+}
+/// Begins in one registration and ends in another, or in none.
+bool crosses_registration(const void* begin, std::size_t bytes) {
+    return lies_in(gpu().pinned, begin, 1) && !lies_in(gpu().pinned, begin, bytes);
 }
 
 } // namespace
@@ -200,30 +396,23 @@ namespace fake_cuda {
 
 void reset(const settings& s) {
     const std::scoped_lock lock{gpu().mutex};
-    gpu().settings = s;
-    gpu().alive = {};
-    gpu().counts.clear();
-    gpu().log.clear();
-    gpu().complaints.clear();
-    gpu().streams.clear();
-    gpu().events.clear();
-    gpu().allocations.clear();
-    gpu().pinned.clear();
-    gpu().copies.clear();
+    gpu().reset(s);
+    last_error() = cudaSuccess;
+    declared() = {};
 }
 census alive() {
     const std::scoped_lock lock{gpu().mutex};
     auto result = gpu().alive;
     result.streams = gpu().streams.size();
     result.events = gpu().events.size();
-    for (const auto& [begin, size] : gpu().allocations)
-        result.device_bytes += size;
+    for (const auto& [begin, range] : gpu().device_memory)
+        result.device_bytes += range.bytes;
     result.pinned_ranges = gpu().pinned.size();
     return result;
 }
 std::vector<std::string> calls() {
     const std::scoped_lock lock{gpu().mutex};
-    return {gpu().log.begin(), gpu().log.end()};
+    return {gpu().calls.begin(), gpu().calls.end()};
 }
 std::size_t count(const std::string& call) {
     const std::scoped_lock lock{gpu().mutex};
@@ -233,18 +422,44 @@ std::vector<std::string> complaints() {
     const std::scoped_lock lock{gpu().mutex};
     return gpu().complaints;
 }
+void complain(std::string what) {
+    const std::scoped_lock lock{gpu().mutex};
+    ::complain(std::move(what));
+}
 bool is_device_memory(const void* begin, std::size_t bytes) {
     const std::scoped_lock lock{gpu().mutex};
-    return lies_in(gpu().allocations, begin, bytes);
+    return lies_in(gpu().device_memory, begin, bytes);
 }
-void enqueue(cudaStream_t stream, std::function<bool()> ready, std::function<void()> run) {
+void advance_clock(std::chrono::nanoseconds by) {
     const std::scoped_lock lock{gpu().mutex};
-    if (is_there(stream, "enqueue")) put(state(stream), std::move(ready), std::move(run));
+    gpu().clock_offset += by;
+}
+void release() {
+    std::unique_lock lock{gpu().mutex};
+    gpu().is_released = true;
+    gpu().notify();
+    gpu().wait(lock, "release", [] { return gpu().is_idle(); });
+}
+void declare(accesses what) { declared() = std::move(what); }
+std::vector<std::string> races() {
+    const std::scoped_lock lock{gpu().mutex};
+    return gpu().log.races();
+}
+void enqueue(cudaStream_t stream, accesses what, std::function<work()> make, std::shared_ptr<void> keep) {
+    std::unique_lock lock{gpu().mutex};
+    if (is_there(stream, "enqueue")) submit(lock, stream->state, what, make, keep);
+}
+void meet(std::size_t one, std::size_t other) {
+    if (one != race_log::none && other != race_log::none) gpu().log.meet(one, other);
+}
+void wait_until(const std::string& call, const std::function<bool()>& over) {
+    std::unique_lock lock{gpu().mutex};
+    gpu().wait(lock, call, over);
 }
 void poke() { gpu().poke(); }
 bool called(const char* name, cudaError_t& result) {
     const std::scoped_lock lock{gpu().mutex};
-    gpu().log.emplace_back(name);
+    gpu().calls.emplace_back(name);
     const auto number = ++gpu().counts[name];
     if (gpu().settings.failing_call != name || gpu().settings.failing_number != number) return false;
     result = gpu().settings.failure;
@@ -255,14 +470,20 @@ bool called(const char* name, cudaError_t& result) {
 
 extern "C" {
 
-cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError() { return std::exchange(last_error(), cudaSuccess); }
+cudaError_t cudaPeekAtLastError() { return last_error(); }
 const char* cudaGetErrorString(cudaError_t code) {
-    return code == cudaErrorMemoryAllocation ? "out of memory" : "failed as the test wants it";
+    switch (code) {
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInvalidValue: return "invalid argument";
+    case cudaErrorInvalidResourceHandle: return "invalid resource handle";
+    default: return "failed as the test wants it";
+    }
 }
 cudaError_t cudaGetDeviceCount(int* count) {
     FAKE_CALL("cudaGetDeviceCount");
     *count = gpu().settings.devices;
-    return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
+    return failed(*count > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
 cudaError_t cudaGetDevice(int* number) {
     FAKE_CALL("cudaGetDevice");
@@ -271,7 +492,7 @@ cudaError_t cudaGetDevice(int* number) {
 }
 cudaError_t cudaSetDevice(int number) {
     FAKE_CALL("cudaSetDevice");
-    if (number >= gpu().settings.devices) return cudaErrorInvalidDevice;
+    if (number >= gpu().settings.devices) return failed(cudaErrorInvalidDevice);
     current() = number;
     return cudaSuccess;
 }
@@ -279,10 +500,21 @@ cudaError_t cudaInitDevice(int, unsigned, unsigned) {
     FAKE_CALL("cudaInitDevice");
     return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
     FAKE_CALL("cudaDeviceGetAttribute");
-    *value = 2;
+    *value = which == cudaDevAttrHostNumaId ? gpu().settings.numa_node : 2;
     return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
+    FAKE_CALL("cudaDeviceCanAccessPeer");
+    *can = 1;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
+    FAKE_CALL("cudaDeviceEnablePeerAccess");
+    if (peer == current() || peer >= gpu().settings.devices) return failed(cudaErrorInvalidDevice);
+    const bool is_new = gpu().peers.insert({current(), peer}).second;
+    return failed(is_new ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled);
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
     FAKE_CALL("cudaDeviceGetStreamPriorityRange");
@@ -292,44 +524,50 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 }
 cudaError_t cudaDeviceSynchronize() {
     FAKE_CALL("cudaDeviceSynchronize");
-    gpu().wait_until(lock, [] {
-        return std::all_of(gpu().streams.begin(), gpu().streams.end(),
-                           [](const stream_state* s) { return s->queue.empty() && !s->busy; });
-    });
+    const auto device = current();
+    if (!gpu().wait(lock, "cudaDeviceSynchronize", [&] { return gpu().is_idle(device); }))
+        return failed(cudaErrorLaunchTimeout);
+    for (const auto* s : gpu().streams)
+        if (s->state->device == device) see(*s->state);
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
     FAKE_CALL("cudaStreamCreateWithPriority");
-    *stream = new CUstream_st{};
+    *stream = new CUstream_st{gpu().make_stream(current())};
     gpu().streams.insert(*stream);
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     FAKE_CALL("cudaStreamSynchronize");
     FAKE_EXPECT(stream, "cudaStreamSynchronize");
-    gpu().wait_until(lock, [&] { return state(stream).queue.empty() && !state(stream).busy; });
+    const auto s = stream->state;
+    if (!gpu().wait(lock, "cudaStreamSynchronize", [&] { return s->idle(); })) return failed(cudaErrorLaunchTimeout);
+    see(*s);
     return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
     FAKE_CALL("cudaStreamQuery");
     FAKE_EXPECT(stream, "cudaStreamQuery");
-    return state(stream).queue.empty() && !state(stream).busy ? cudaSuccess : cudaErrorNotReady;
+    if (stream->state->capturing) return failed(cudaErrorStreamCaptureUnsupported);
+    if (!stream->state->idle()) return failed(cudaErrorNotReady);
+    see(*stream->state);
+    return cudaSuccess;
 }
+/// Returns at once; what is in the stream goes on.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     FAKE_RELEASE("cudaStreamDestroy");
     FAKE_EXPECT(stream, "cudaStreamDestroy");
-    // Work that is still in it is finished first.
-    gpu().wait_until(lock, [&] { return state(stream).queue.empty() && !state(stream).busy; });
     gpu().streams.erase(stream);
     delete stream;
-    return result;
+    return failed(result);
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
     FAKE_CALL("cudaEventCreateWithFlags");
     *event = new CUevent_st{};
     (*event)->has_times = (flags & cudaEventDisableTiming) == 0;
+    (*event)->state->device = current();
     gpu().events.insert(*event);
     return cudaSuccess;
 }
@@ -338,30 +576,35 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
     FAKE_EXPECT(event, "cudaEventDestroy");
     gpu().events.erase(event);
     delete event;
-    return result;
+    return failed(result);
 }
 cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream) {
     FAKE_CALL("cudaEventRecord");
     FAKE_EXPECT(handle, "cudaEventRecord");
     FAKE_EXPECT(stream, "cudaEventRecord");
     const auto event = handle->state;
-    auto& s = state(stream);
-    if (s.capturing) {
-        event->captured_in = s.capturing;
-        put_or_capture(s, [] {});
-        event->captured_at = s.capturing->nodes.size() - 1;
+    const auto s = stream->state;
+    if (event->device != s->device) {
+        complain("cudaEventRecord: an event and a stream of two devices");
+        return failed(cudaErrorInvalidResourceHandle);
+    }
+    if (s->capturing) {
+        event->captured_in = s->capturing;
+        submit_call(lock, s, {}, {});
+        event->captured_at = s->capturing->nodes.size() - 1;
         return cudaSuccess;
     }
     event->captured_in = nullptr;
     const auto number = ++event->recorded;
-    put(
-        s, [] { return true; },
-        [event, number] {
-            const std::scoped_lock inner{gpu().mutex};
-            event->done = std::max(event->done, number);
-            event->when = clock_type::now();
-            gpu().notify();
-        });
+    event->last_record = write_log(*s, {});
+    gpu().put(lock, s,
+              {[] { return true; },
+               [event, number] {
+                   const std::scoped_lock inner{gpu().mutex};
+                   event->done = std::max(event->done, number);
+                   event->when = gpu().now();
+                   gpu().notify();
+               }});
     return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t handle, unsigned) {
@@ -369,40 +612,44 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t handle, unsigne
     FAKE_EXPECT(handle, "cudaStreamWaitEvent");
     FAKE_EXPECT(stream, "cudaStreamWaitEvent");
     const auto event = handle->state;
-    auto& s = state(stream);
+    const auto s = stream->state;
     if (event->captured_in) {
-        if (s.capturing && s.capturing != event->captured_in) return cudaErrorStreamCaptureMerge;
-        s.capturing = event->captured_in;
-        s.captured_front.insert(event->captured_at);
+        if (s->capturing && s->capturing != event->captured_in) return failed(cudaErrorStreamCaptureMerge);
+        s->capturing = event->captured_in;
+        s->captured_front.insert(event->captured_at);
         return cudaSuccess;
     }
-    if (s.capturing) return cudaErrorStreamCaptureIsolation;
+    if (s->capturing) return failed(cudaErrorStreamCaptureIsolation);
     if (event->recorded == 0) complain("cudaStreamWaitEvent: an event that was never recorded");
     const auto number = event->recorded;
-    put(
-        s, [event, number] { return event->done >= number; }, [] {});
+    write_log(*s, {}, {event->last_record});
+    gpu().put(lock, s, {[event, number] { return event->done >= number; }, [] {}});
     return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t handle) {
     FAKE_CALL("cudaEventQuery");
     FAKE_EXPECT(handle, "cudaEventQuery");
     const auto& event = handle->state;
-    return event->done >= event->recorded ? cudaSuccess : cudaErrorNotReady;
+    if (event->captured_in) return failed(cudaErrorCapturedEvent);
+    if (event->done < event->recorded) return failed(cudaErrorNotReady);
+    return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
     FAKE_CALL("cudaEventSynchronize");
     FAKE_EXPECT(handle, "cudaEventSynchronize");
-    gpu().wait_until(lock, [event = handle->state] { return event->done >= event->recorded; });
+    const auto event = handle->state;
+    gpu().wait(lock, "cudaEventSynchronize", [&] { return event->done >= event->recorded; });
     return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t first, cudaEvent_t last) {
     FAKE_CALL("cudaEventElapsedTime");
     FAKE_EXPECT(last, "cudaEventElapsedTime");
     FAKE_EXPECT(first, "cudaEventElapsedTime");
-    if (!first->has_times || !last->has_times) return cudaErrorInvalidResourceHandle;
     const auto& from = first->state;
     const auto& to = last->state;
-    if (from->done < from->recorded || to->done < to->recorded) return cudaErrorNotReady;
+    if (!first->has_times || !last->has_times || from->device != to->device)
+        return failed(cudaErrorInvalidResourceHandle);
+    if (from->done < from->recorded || to->done < to->recorded) return failed(cudaErrorNotReady);
     *milliseconds = std::chrono::duration<float, std::milli>(to->when - from->when).count();
     return cudaSuccess;
 }
@@ -410,84 +657,105 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t first, cudaEve
 cudaError_t cudaMalloc(void** begin, std::size_t bytes) {
     FAKE_CALL("cudaMalloc");
     std::size_t taken = bytes;
-    for (const auto& [other, size] : gpu().allocations)
-        taken += size;
-    if (taken > gpu().settings.memory) return cudaErrorMemoryAllocation;
-    *begin = std::malloc(bytes);
-    gpu().allocations[static_cast<std::byte*>(*begin)] = bytes;
+    for (const auto& [other, range] : gpu().device_memory)
+        taken += range.bytes;
+    if (taken > gpu().settings.memory) return failed(cudaErrorMemoryAllocation);
+    constexpr std::size_t granularity = 256; // as CUDA promises
+    *begin = std::aligned_alloc(granularity, (bytes + granularity - 1) / granularity * granularity);
+    gpu().device_memory[static_cast<std::byte*>(*begin)] = {bytes, current(), ++gpu().allocated};
     return cudaSuccess;
 }
+/// Waits for all that is under way on the device.
 cudaError_t cudaFree(void* begin) {
     FAKE_RELEASE("cudaFree");
-    if (gpu().allocations.erase(static_cast<std::byte*>(begin)) == 0) return cudaErrorInvalidValue;
+    const auto freed = gpu().device_memory.find(static_cast<std::byte*>(begin));
+    if (freed == gpu().device_memory.end()) return failed(cudaErrorInvalidValue);
+    const auto device = freed->second.device;
+    gpu().wait(lock, "cudaFree", [&] { return gpu().is_idle(device); });
+    gpu().device_memory.erase(static_cast<std::byte*>(begin));
     std::free(begin);
-    return result;
+    return failed(result);
 }
 cudaError_t cudaHostRegister(void* begin, std::size_t bytes, unsigned) {
     FAKE_CALL("cudaHostRegister");
-    gpu().pinned[static_cast<std::byte*>(begin)] = bytes;
+    gpu().pinned[static_cast<std::byte*>(begin)] = {bytes, 0, ++gpu().allocated};
     return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void* begin) {
     FAKE_RELEASE("cudaHostUnregister");
-    return gpu().pinned.erase(static_cast<std::byte*>(begin)) == 0 ? cudaErrorInvalidValue : result;
+    const bool is_there = gpu().pinned.erase(static_cast<std::byte*>(begin)) > 0;
+    return failed(is_there ? result : cudaErrorInvalidValue);
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
     FAKE_CALL("cudaMemcpyAsync");
     FAKE_EXPECT(stream, "cudaMemcpyAsync");
-    check_copy(to, from, bytes, kind, "issued");
+    if (crosses_registration(to, bytes) || crosses_registration(from, bytes)) return failed(cudaErrorInvalidValue);
+    const auto trouble = trouble_of_copy(to, from, bytes, kind);
+    if (!trouble.empty()) complain("cudaMemcpyAsync, issued: " + trouble);
     const auto& how = gpu().settings;
     if (kind == how.slow_kind && ++gpu().copies[kind] == how.slow_number)
-        put(
-            state(stream), [until = clock_type::now() + how.slow_for] { return clock_type::now() >= until; }, [] {});
-    put_or_capture(state(stream), [=] {
+        gpu().put(
+            lock, stream->state,
+            {[until = clock_type::now() + how.slow_for] { return gpu().is_released || clock_type::now() >= until; },
+             [] {}});
+    submit_call(lock, stream->state, {"a copy", {{from, bytes}}, {{to, bytes}}}, [=] {
+        std::string now;
         {
             const std::scoped_lock inner{gpu().mutex};
-            check_copy(to, from, bytes, kind, "run");
+            now = trouble_of_copy(to, from, bytes, kind);
+            if (!now.empty()) complain("cudaMemcpyAsync, run: " + now);
         }
-        std::memcpy(to, from, bytes);
+        if (now == trouble) std::memcpy(to, from, bytes); // or the memory is gone
     });
     return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
     FAKE_CALL("cudaMemsetAsync");
     FAKE_EXPECT(stream, "cudaMemsetAsync");
-    put_or_capture(state(stream), [=] { std::memset(to, value, bytes); });
+    submit_call(lock, stream->state, {"a memset", {}, {{to, bytes}}}, [=] { std::memset(to, value, bytes); });
     return cudaSuccess;
 }
+/// Plays a kernel, so the stream has to be of the current device.
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
+    const auto uses = std::exchange(declared(), {});
     FAKE_CALL("cudaLaunchHostFunc");
     FAKE_EXPECT(stream, "cudaLaunchHostFunc");
-    put_or_capture(state(stream), [=] { function(argument); });
+    if (stream->state->device != current()) {
+        complain("cudaLaunchHostFunc: into a stream of another device");
+        return failed(cudaErrorInvalidResourceHandle);
+    }
+    submit_call(lock, stream->state, uses, [=] { function(argument); });
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
     FAKE_CALL("cudaStreamBeginCapture");
     FAKE_EXPECT(stream, "cudaStreamBeginCapture");
-    if (state(stream).capturing) return cudaErrorIllegalState;
-    state(stream).capturing = std::make_shared<capture>();
-    state(stream).capturing->origin = &state(stream);
-    state(stream).captured_front.clear();
+    if (stream->state->capturing) return failed(cudaErrorIllegalState);
+    stream->state->capturing = std::make_shared<capture>();
+    stream->state->captured_front.clear();
     return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     FAKE_CALL("cudaStreamEndCapture");
     FAKE_EXPECT(stream, "cudaStreamEndCapture");
     *graph = nullptr;
-    const auto captured = state(stream).capturing;
-    if (!captured) return cudaErrorIllegalState;
+    const auto captured = stream->state->capturing;
+    if (!captured) return failed(cudaErrorIllegalState);
     // Every node has to be before the last of the origin.
-    std::set<std::size_t> reached = state(stream).captured_front;
+    std::set<std::size_t> reached = stream->state->captured_front;
     for (std::size_t i = captured->nodes.size(); i-- > 0;)
         if (reached.contains(i)) reached.insert(captured->nodes[i].after.begin(), captured->nodes[i].after.end());
-    for (auto* s : gpu().streams)
-        if (s->capturing == captured) {
-            s->capturing = nullptr;
-            s->captured_front.clear();
+    for (const auto* s : gpu().streams)
+        if (s->state->capturing == captured) {
+            s->state->capturing = nullptr;
+            s->state->captured_front.clear();
         }
-    if (reached.size() != captured->nodes.size()) return cudaErrorStreamCaptureUnjoined;
-    *graph = new CUgraph_st{*captured};
+    if (reached.size() != captured->nodes.size()) {
+        *captured = {};
+        return failed(cudaErrorStreamCaptureUnjoined);
+    }
+    *graph = new CUgraph_st{std::exchange(*captured, {})}; // events may keep what is left
     ++gpu().alive.graphs;
     return cudaSuccess;
 }
@@ -495,7 +763,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
     FAKE_RELEASE("cudaGraphDestroy");
     --gpu().alive.graphs;
     delete graph;
-    return result;
+    return failed(result);
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
     FAKE_CALL("cudaGraphInstantiate");
@@ -503,32 +771,59 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
     ++gpu().alive.graphs;
     return cudaSuccess;
 }
+/// What was launched goes on.
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
     FAKE_RELEASE("cudaGraphExecDestroy");
     --gpu().alive.graphs;
     delete executable;
-    return result;
+    gpu().notify();
+    return failed(result);
 }
+/// Nodes run in some order that the edges allow.
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
     FAKE_CALL("cudaGraphLaunch");
     FAKE_EXPECT(stream, "cudaGraphLaunch");
-    // In some order that the edges allow.
-    put(
-        state(stream), [] { return true; },
-        [nodes = executable->nodes, seed = gpu().settings.seed] {
-            std::mt19937_64 random{seed};
-            std::vector<bool> done(nodes.size());
-            for (std::size_t finished = 0; finished < nodes.size(); ++finished) {
-                std::vector<std::size_t> able;
-                for (std::size_t i = 0; i < nodes.size(); ++i)
-                    if (!done[i] && std::all_of(nodes[i].after.begin(), nodes[i].after.end(),
-                                                [&](std::size_t before) { return done[before]; }))
-                        able.push_back(i);
-                const auto chosen = able[random() % able.size()];
-                nodes[chosen].run();
-                done[chosen] = true;
-            }
-        });
+    const auto s = stream->state;
+    const auto& nodes = executable->nodes;
+    const auto all = std::make_shared<launched>();
+    all->done.assign(nodes.size(), false);
+    all->left = nodes.size();
+    all->kept = executable->kept;
+    std::vector<std::size_t> numbers{write_log(*s, {})};
+    gpu().put(lock, s,
+              {[] { return true; },
+               [all] {
+                   const std::scoped_lock inner{gpu().mutex};
+                   all->begun = true;
+               }});
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+        const auto& node = nodes[i];
+        std::vector<std::size_t> after{numbers.front()};
+        for (const auto before : node.after)
+            after.push_back(numbers[before + 1]);
+        auto number = race_log::none;
+        if (gpu().settings.log_accesses) {
+            auto& chain = executable->chains.try_emplace(node.from, race_log::none).first->second;
+            number = gpu().log.add(chain_of(chain), node.uses.name, in_log(node.uses), after);
+        }
+        numbers.push_back(number);
+        const auto made = node.make();
+        const auto ready = [all, before = node.after, of = made.ready, number] {
+            return all->begun && std::all_of(before.begin(), before.end(), [&](auto b) { return all->done[b]; }) &&
+                   (!of || of(number));
+        };
+        const auto run = [all, i, of = made.run] {
+            if (of) of();
+            const std::scoped_lock inner{gpu().mutex};
+            all->done[i] = true;
+            if (--all->left == 0) all->kept.clear();
+        };
+        auto own = std::make_shared<stream_state>();
+        own->device = node.device;
+        gpu().put(lock, own, {ready, run});
+    }
+    write_log(*s, {}, numbers);
+    gpu().put(lock, s, {[all] { return all->left == 0; }, [] {}});
     return cudaSuccess;
 }
 

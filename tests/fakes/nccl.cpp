@@ -4,63 +4,90 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 namespace {
 
-/// One message: complete once both ends have come.
-struct message {
+struct communicator_state;
+
+/// One end of a message.
+struct message_end {
+    int peer = 0;
+    bool is_send = false;
     const void* from = nullptr;
     void* to = nullptr;
-    std::size_t sent = 0;
-    std::size_t wanted = 0;
-    bool sender_here = false;
-    bool receiver_here = false;
-    bool copied = false;
+    std::size_t size = 0;
     bool is_lost = false;
-    /// Of both ends: what is aborted may be gone from memory.
-    std::shared_ptr<bool> sender_aborted, receiver_aborted;
-
-    [[nodiscard]] bool is_dead() const {
-        return (sender_aborted && *sender_aborted) || (receiver_aborted && *receiver_aborted);
-    }
+    cudaStream_t stream = nullptr;
+};
+/// The messages of one group on one communicator.
+struct kernel {
+    std::shared_ptr<communicator_state> on;
+    std::vector<message_end> ends;
+    /// Of the group's other streams, those that have come.
+    std::size_t streams_to_come = 0;
+    bool begun = false;
+    bool over = false;
+    std::size_t met = 0;
+    /// In the log of the device.
+    std::size_t number = 0;
+    /// What its ends have met: the other kernel, and the places of both.
+    struct meeting {
+        std::shared_ptr<kernel> sender, receiver;
+        std::size_t sent = 0, received = 0;
+        bool copied = false;
+    };
+    std::vector<std::shared_ptr<meeting>> meetings;
+};
+/// Ends that wait for their partner.
+struct channel {
+    std::deque<std::pair<std::shared_ptr<kernel>, std::size_t>> sends, receives;
 };
 struct world {
     std::set<int> joined;
     int ranks = 0;
-    std::map<std::tuple<int, int, std::size_t>, std::shared_ptr<message>> messages;
+    std::map<std::pair<int, int>, channel> channels;
+    /// Pairs of ranks, the first of which has had messages for the second.
+    std::set<std::pair<int, int>> wanted;
+};
+/// Outlives its communicator while something of it is on a device.
+struct communicator_state {
+    std::shared_ptr<world> all;
+    int rank = 0;
+    bool blocking = false;
+    bool aborted = false;
+    /// In the order of their issue, which is that in which they run.
+    std::deque<std::shared_ptr<kernel>> kernels{};
+    /// Held by all graphs that hold some of it.
+    std::shared_ptr<int> captured = std::make_shared<int>();
+
+    [[nodiscard]] bool drained() const { return kernels.empty() && captured.use_count() == 1; }
 };
 
 } // namespace
 
 struct ncclComm {
-    std::shared_ptr<world> all;
-    int rank = 0;
+    std::shared_ptr<communicator_state> state = std::make_shared<communicator_state>();
     int device = 0;
     /// Was used, and not asked since.
     bool unsettled = true;
+    /// Of a closed group, on their way into the streams.
+    std::vector<message_end> closed{};
+    std::size_t asked = 0;
     /// Whose open group it is in.
     std::thread::id in_group_of{};
-    std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
-    /// By peer.
-    std::map<int, std::size_t> sends, receives;
 };
 
 namespace {
 
-struct part {
-    std::shared_ptr<message> what;
-    bool is_send = false;
-    std::shared_ptr<bool> aborted;
-    cudaStream_t stream = nullptr;
-};
 struct library {
     std::mutex mutex;
     fake_nccl::settings settings;
@@ -68,6 +95,7 @@ struct library {
     std::map<std::string, std::shared_ptr<world>> worlds;
     std::set<ncclComm_t> alive;
     std::vector<std::string> complaints;
+    std::vector<ncclConfig_t> configurations;
     std::size_t sends = 0;
     std::size_t ids = 0;
     std::size_t groups = 0;
@@ -79,8 +107,8 @@ library& lib() {
 }
 struct open_group {
     int depth = 0;
-    std::vector<part> parts;
-    std::set<ncclComm_t> used;
+    std::vector<std::pair<ncclComm_t, std::vector<message_end>>> messages;
+    std::vector<ncclComm_t> aborted;
 };
 open_group& group() {
     thread_local open_group mine;
@@ -116,72 +144,153 @@ void check_use(ncclComm_t c, const char* call) {
     if (c->in_group_of != std::thread::id{} && c->in_group_of != me)
         complain(std::string{call} + ": another thread has the communicator in a group");
     c->in_group_of = me;
-    group().used.insert(c);
 }
-/// The group is over: its communicators have to be asked whether they are through with it.
-void end_use() {
-    for (auto* c : std::exchange(group().used, {}))
-        if (lib().alive.contains(c)) {
-            c->unsettled = true;
-            c->in_group_of = {};
-        }
+[[nodiscard]] bool is_connected(const communicator_state& s, const std::vector<message_end>& ends) {
+    return std::all_of(ends.begin(), ends.end(), [&](const message_end& e) {
+        return s.all->wanted.contains({e.peer, s.rank});
+    });
 }
 
-/// One kernel per stream of the group.
-void launch(std::vector<part> parts) {
-    std::map<cudaStream_t, std::vector<part>> by_stream;
-    for (auto& p : parts)
-        by_stream[p.stream].push_back(std::move(p));
-    for (const auto& entry : by_stream) {
-        const auto& own = entry.second;
-        const auto ready = [own] {
-            const std::scoped_lock lock{lib().mutex};
-            bool all = true;
-            for (const auto& p : own) {
-                (p.is_send ? p.what->sender_here : p.what->receiver_here) = true;
-                const bool met = p.what->sender_here && p.what->receiver_here && !p.what->is_lost;
-                all = all && (*p.aborted || met);
-            }
-            return all;
+/// Brings one end together with its partner, if that is there.
+void begin_end(const std::shared_ptr<kernel>& k, std::size_t at) {
+    const auto& e = k->ends[at];
+    auto& s = *k->on;
+    auto& way = s.all->channels[e.is_send ? std::pair{s.rank, e.peer} : std::pair{e.peer, s.rank}];
+    auto& mine = e.is_send ? way.sends : way.receives;
+    auto& others = e.is_send ? way.receives : way.sends;
+    if (others.empty()) return mine.push_back({k, at});
+    const auto [other, place] = others.front();
+    others.pop_front();
+    if (e.is_lost || other->ends[place].is_lost) return;
+    fake_cuda::meet(k->number, other->number);
+    const auto both = std::make_shared<kernel::meeting>(e.is_send ? kernel::meeting{k, other, at, place}
+                                                                  : kernel::meeting{other, k, place, at});
+    for (const auto& each : {k, other}) {
+        ++each->met;
+        each->meetings.push_back(both);
+    }
+}
+bool is_ready(const std::shared_ptr<kernel>& k, std::size_t number) {
+    const std::scoped_lock lock{lib().mutex};
+    auto& s = *k->on;
+    if (s.aborted) return true;
+    if (!k->begun) {
+        if (k->streams_to_come > 0 || s.kernels.front() != k) return false;
+        k->begun = true;
+        k->number = number;
+        for (std::size_t i = 0; i < k->ends.size(); ++i)
+            begin_end(k, i);
+    }
+    return k->met == k->ends.size();
+}
+void run(const std::shared_ptr<kernel>& k) {
+    const std::scoped_lock lock{lib().mutex};
+    for (const auto& m : std::exchange(k->meetings, {})) {
+        // What is aborted may be gone from memory.
+        if (std::exchange(m->copied, true) || m->sender->on->aborted || m->receiver->on->aborted) continue;
+        const auto& sent = m->sender->ends[m->sent];
+        const auto& received = m->receiver->ends[m->received];
+        std::memcpy(received.to, sent.from, std::min(sent.size, received.size));
+    }
+    k->over = true;
+    auto& waiting = k->on->kernels;
+    waiting.erase(std::find(waiting.begin(), waiting.end(), k));
+}
+
+/// Puts the messages of a group on one communicator into their streams: one kernel, which all of these wait for.
+/// Without the library's mutex.
+void launch(const std::shared_ptr<communicator_state>& on, const std::vector<message_end>& ends) {
+    if (ends.empty()) return;
+    fake_cuda::accesses uses{"a group of messages", {}, {}};
+    std::set<cudaStream_t> streams;
+    for (const auto& e : ends) {
+        if (e.is_send)
+            uses.reads.push_back({e.from, e.size});
+        else
+            uses.writes.push_back({e.to, e.size});
+        streams.insert(e.stream);
+    }
+    const auto first = ends.front().stream;
+    streams.erase(first);
+    // The kernel that was made last, which is the one of the launch under way.
+    const auto latest = std::make_shared<std::shared_ptr<kernel>>();
+    const auto make = [on, ends, latest, others = streams.size()] {
+        const auto k = std::make_shared<kernel>();
+        k->on = on;
+        k->ends = ends;
+        k->streams_to_come = others;
+        *latest = k;
+        const std::scoped_lock lock{lib().mutex};
+        on->kernels.push_back(k);
+        return fake_cuda::work{[k](std::size_t number) { return is_ready(k, number); }, [k] { run(k); }};
+    };
+    fake_cuda::enqueue(first, uses, make, on->captured);
+    for (const auto other : streams) {
+        const auto join = [latest] {
+            const auto come = std::make_shared<bool>(false);
+            return fake_cuda::work{[k = *latest, come](std::size_t) {
+                                       const std::scoped_lock lock{lib().mutex};
+                                       if (!std::exchange(*come, true)) --k->streams_to_come;
+                                       return k->over;
+                                   },
+                                   [] {}};
         };
-        const auto run = [own] {
-            const std::scoped_lock lock{lib().mutex};
-            for (const auto& p : own) {
-                auto& m = *p.what;
-                if (m.is_dead() || std::exchange(m.copied, true)) continue;
-                std::memcpy(m.to, m.from, std::min(m.sent, m.wanted));
-            }
-        };
-        fake_cuda::enqueue(entry.first, ready, run);
+        fake_cuda::enqueue(other, {}, join, on->captured);
     }
 }
 
-ncclResult_t add(ncclComm_t c, int peer, bool is_send, const void* from, void* to, std::size_t size,
-                 cudaStream_t stream) {
-    const char* const call = is_send ? "ncclSend" : "ncclRecv";
-    const bool is_device_memory = size == 0 || fake_cuda::is_device_memory(is_send ? from : to, size);
+ncclResult_t add(ncclComm_t c, message_end e) {
+    const char* const call = e.is_send ? "ncclSend" : "ncclRecv";
+    const bool is_device_memory = e.size == 0 || fake_cuda::is_device_memory(e.is_send ? e.from : e.to, e.size);
+    const std::scoped_lock lock{lib().mutex};
+    if (!is_there(c, call) || e.peer < 0 || e.peer >= c->state->all->ranks) return ncclInvalidArgument;
+    check_use(c, call);
+    if (!is_device_memory) complain(std::string{call} + ": no device memory");
+    if (e.is_send) e.is_lost = ++lib().sends == lib().settings.lost_message;
+    auto& all = group().messages;
+    auto mine = std::find_if(all.begin(), all.end(), [&](const auto& entry) { return entry.first == c; });
+    if (mine == all.end()) mine = all.insert(all.end(), {c, {}});
+    mine->second.push_back(e);
+    return ncclSuccess;
+}
+
+/// Waits until nothing is left on any of them that was to run, and forgets them.
+void reclaim(const std::vector<ncclComm_t>& all) {
+    for (auto* c : all) {
+        const auto state = c->state;
+        fake_cuda::wait_until("ncclCommAbort", [state] {
+            const std::scoped_lock lock{lib().mutex};
+            return state->drained();
+        });
+        delete c;
+    }
+}
+/// The messages of a group that is closed are on their way.
+void close(open_group&& closed) {
+    std::vector<std::pair<std::shared_ptr<communicator_state>, std::vector<message_end>>> at_once;
     {
         const std::scoped_lock lock{lib().mutex};
-        if (!is_there(c, call) || peer < 0 || peer >= c->all->ranks) return ncclInvalidArgument;
-        check_use(c, call);
-        if (!is_device_memory) complain(std::string{call} + ": no device memory");
-        const auto number = (is_send ? c->sends : c->receives)[peer]++;
-        const auto key = is_send ? std::tuple{c->rank, peer, number} : std::tuple{peer, c->rank, number};
-        auto& m = c->all->messages[key];
-        if (!m) m = std::make_shared<message>();
-        (is_send ? m->sender_aborted : m->receiver_aborted) = c->aborted;
-        if (is_send) {
-            m->from = from;
-            m->sent = size;
-            m->is_lost = ++lib().sends == lib().settings.lost_message;
-        } else {
-            m->to = to;
-            m->wanted = size;
+        for (auto& [c, ends] : closed.messages) {
+            if (!lib().alive.contains(c)) continue;
+            for (const auto& e : ends)
+                c->state->all->wanted.insert({c->state->rank, e.peer});
+            c->in_group_of = {};
+            c->asked = 0;
+            c->unsettled = !c->state->blocking;
+            if (c->state->blocking)
+                at_once.emplace_back(c->state, std::move(ends));
+            else
+                c->closed = std::move(ends);
         }
-        group().parts.push_back({m, is_send, c->aborted, stream});
     }
-    if (group().depth == 0) launch(std::exchange(group().parts, {}));
-    return ncclSuccess;
+    fake_cuda::poke();
+    for (const auto& [state, ends] : at_once) {
+        fake_cuda::wait_until("ncclGroupEnd", [&state = state, &ends = ends] {
+            const std::scoped_lock lock{lib().mutex};
+            return state->aborted || is_connected(*state, ends);
+        });
+        if (!state->aborted) launch(state, ends);
+    }
 }
 
 } // namespace
@@ -195,6 +304,7 @@ void reset(const settings& s) {
     lib().worlds.clear();
     lib().alive.clear();
     lib().complaints.clear();
+    lib().configurations.clear();
     lib().sends = 0;
     lib().groups = 0;
     lib().open_groups = 0;
@@ -209,6 +319,10 @@ std::vector<std::string> called() {
     for (const auto& [name, count] : lib().counts)
         if (count > 0) names.push_back(name);
     return names;
+}
+std::vector<ncclConfig_t> configurations() {
+    const std::scoped_lock lock{lib().mutex};
+    return lib().configurations;
 }
 std::vector<std::string> complaints() {
     auto all = fake_cuda::complaints();
@@ -241,33 +355,45 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* c, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
     FAKE_CALL("ncclCommInitRankConfig");
-    if (config->blocking != 0) return ncclInvalidUsage; // it could never be aborted
     int device = 0;
     cudaGetDevice(&device);
-    const std::scoped_lock lock{lib().mutex};
-    auto& w = lib().worlds[std::string(id.internal, sizeof id.internal)];
-    if (!w) w = std::make_shared<world>();
-    w->ranks = ranks;
-    if (!w->joined.insert(rank).second) return ncclInvalidUsage;
-    *c = new ncclComm{};
-    (*c)->all = w;
-    (*c)->rank = rank;
-    (*c)->device = device;
-    lib().alive.insert(*c);
-    return ncclInProgress;
+    std::shared_ptr<world> all;
+    {
+        const std::scoped_lock lock{lib().mutex};
+        const bool blocking = config->blocking != 0;
+        if (blocking && !lib().settings.allow_blocking) return ncclInvalidUsage; // it could never be aborted
+        lib().configurations.push_back(*config);
+        auto& w = lib().worlds[std::string(id.internal, sizeof id.internal)];
+        if (!w) w = std::make_shared<world>();
+        w->ranks = ranks;
+        if (!w->joined.insert(rank).second) return ncclInvalidUsage;
+        *c = new ncclComm{};
+        (*c)->state->all = all = w;
+        (*c)->state->rank = rank;
+        (*c)->state->blocking = blocking;
+        (*c)->device = device;
+        lib().alive.insert(*c);
+        if (!blocking) return ncclInProgress;
+        (*c)->unsettled = false;
+    }
+    fake_cuda::wait_until("ncclCommInitRankConfig", [&] {
+        const std::scoped_lock lock{lib().mutex};
+        return static_cast<int>(all->joined.size()) == ranks;
+    });
+    return ncclSuccess;
 }
 ncclResult_t ncclCommUserRank(const ncclComm_t c, int* rank) {
     FAKE_CALL("ncclCommUserRank");
     const std::scoped_lock lock{lib().mutex};
     if (!is_there(c, "ncclCommUserRank")) return ncclInvalidArgument;
-    *rank = c->rank;
+    *rank = c->state->rank;
     return ncclSuccess;
 }
 ncclResult_t ncclCommCount(const ncclComm_t c, int* ranks) {
     FAKE_CALL("ncclCommCount");
     const std::scoped_lock lock{lib().mutex};
     if (!is_there(c, "ncclCommCount")) return ncclInvalidArgument;
-    *ranks = c->all->ranks;
+    *ranks = c->state->all->ranks;
     return ncclSuccess;
 }
 ncclResult_t ncclCommCuDevice(const ncclComm_t c, int* device) {
@@ -279,11 +405,23 @@ ncclResult_t ncclCommCuDevice(const ncclComm_t c, int* device) {
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t* status) {
     FAKE_CALL("ncclCommGetAsyncError");
-    const std::scoped_lock lock{lib().mutex};
-    if (!is_there(c, "ncclCommGetAsyncError")) return ncclInvalidArgument;
-    *status = static_cast<int>(c->all->joined.size()) < c->all->ranks ? ncclInProgress : ncclSuccess;
-    if (*status == ncclSuccess) c->unsettled = false;
-    if (lib().groups >= lib().settings.lost_after_groups) *status = ncclRemoteError;
+    std::shared_ptr<communicator_state> state;
+    std::vector<message_end> ends;
+    {
+        const std::scoped_lock lock{lib().mutex};
+        if (!is_there(c, "ncclCommGetAsyncError")) return ncclInvalidArgument;
+        state = c->state;
+        const bool is_complete = static_cast<int>(state->all->joined.size()) == state->all->ranks;
+        // Not at the first question, and not before the peers have come.
+        const bool is_on_its_way = !c->closed.empty() && (c->asked++ == 0 || !is_connected(*state, c->closed));
+        *status = is_complete && !is_on_its_way ? ncclSuccess : ncclInProgress;
+        if (*status == ncclSuccess) {
+            c->unsettled = false;
+            ends = std::exchange(c->closed, {});
+        }
+        if (lib().groups >= lib().settings.lost_after_groups) *status = ncclRemoteError;
+    }
+    launch(state, ends);
     return ncclSuccess;
 }
 ncclResult_t ncclGroupStart() {
@@ -294,40 +432,46 @@ ncclResult_t ncclGroupStart() {
     return ncclSuccess;
 }
 ncclResult_t ncclGroupEnd() {
-    if (group().depth == 0) {
-        const std::scoped_lock lock{lib().mutex};
-        complain("ncclGroupEnd: no group is open");
-        return ncclInvalidUsage;
-    }
-    const bool outermost = --group().depth == 0;
-    auto parts = outermost ? std::exchange(group().parts, {}) : std::vector<part>{};
+    ncclResult_t result = ncclSuccess;
+    const bool is_failing = fails("ncclGroupEnd", result);
     {
         const std::scoped_lock lock{lib().mutex};
+        if (group().depth == 0) {
+            complain("ncclGroupEnd: no group is open");
+            return ncclInvalidUsage;
+        }
         --lib().open_groups;
-        if (outermost) end_use();
     }
-    FAKE_CALL("ncclGroupEnd");
-    launch(std::move(parts));
+    if (--group().depth > 0) return result;
+    auto closed = std::exchange(group(), {});
+    reclaim(closed.aborted);
+    if (is_failing) closed.messages.clear();
+    const bool is_asynchronous = std::any_of(closed.messages.begin(), closed.messages.end(),
+                                             [](const auto& entry) { return !entry.first->state->blocking; });
+    close(std::move(closed));
+    if (is_failing) return result;
     const std::scoped_lock lock{lib().mutex};
     ++lib().groups;
-    return ncclInProgress; // until it is asked for again
+    return is_asynchronous ? ncclInProgress : ncclSuccess; // until it is asked for again
 }
 ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t, int peer, ncclComm_t c,
                       cudaStream_t stream) {
     FAKE_CALL("ncclSend");
-    return add(c, peer, true, data, nullptr, count, stream);
+    return add(c, {.peer = peer, .is_send = true, .from = data, .size = count, .stream = stream});
 }
 ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t, int peer, ncclComm_t c, cudaStream_t stream) {
     FAKE_CALL("ncclRecv");
-    return add(c, peer, false, nullptr, data, count, stream);
+    return add(c, {.peer = peer, .to = data, .size = count, .stream = stream});
 }
 ncclResult_t ncclCommDestroy(ncclComm_t c) {
     FAKE_RELEASE("ncclCommDestroy");
-    const std::scoped_lock lock{lib().mutex};
-    if (!is_there(c, "ncclCommDestroy")) return ncclInvalidArgument;
-    if (c->unsettled) complain("ncclCommDestroy: the communicator hasn't settled");
-    lib().alive.erase(c);
-    delete c;
+    {
+        const std::scoped_lock lock{lib().mutex};
+        if (!is_there(c, "ncclCommDestroy")) return ncclInvalidArgument;
+        if (c->unsettled) complain("ncclCommDestroy: the communicator hasn't settled");
+        lib().alive.erase(c);
+    }
+    reclaim({c});
     return result;
 }
 ncclResult_t ncclCommAbort(ncclComm_t c) {
@@ -335,11 +479,14 @@ ncclResult_t ncclCommAbort(ncclComm_t c) {
     {
         const std::scoped_lock lock{lib().mutex};
         if (!is_there(c, "ncclCommAbort")) return ncclInvalidArgument;
-        *c->aborted = true;
+        c->state->aborted = true;
         lib().alive.erase(c);
-        delete c;
     }
     fake_cuda::poke();
+    if (group().depth > 0)
+        group().aborted.push_back(c);
+    else
+        reclaim({c});
     return result;
 }
 

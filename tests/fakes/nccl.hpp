@@ -8,6 +8,11 @@
 
 /// Stands in for NCCL in tests, on top of fake_cuda: sends are rendezvous, groups progress together, messages match by
 /// order per communicator, peer and direction. Ranks are threads of this process.
+///
+/// As strict as NCCL 2.28: what is on one communicator runs in the order of its issue, whatever the streams, and the
+/// streams of a group wait for each other; a group gets into its streams some time after it was closed, the first one
+/// between two ranks only when both have come; to abort or destroy a communicator waits for all that is on it and for
+/// graphs that hold some of it, within a group for all of the group's communicators at once.
 namespace fake_nccl {
 
 struct settings {
@@ -20,6 +25,8 @@ struct settings {
     std::size_t lost_message = 0;
     /// From this many completed groups on, `ncclCommGetAsyncError` reports that a peer is gone.
     std::size_t lost_after_groups = static_cast<std::size_t>(-1);
+    /// Blocking communicators may be made, which the library itself never does.
+    bool allow_blocking = false;
 };
 
 /// Forgets all communicators.
@@ -31,9 +38,11 @@ std::size_t open_groups();
 std::size_t count(const std::string& call);
 /// The names of all functions that were called.
 std::vector<std::string> called();
+/// What communicators were made with.
+std::vector<ncclConfig_t> configurations();
 /// What no program may do, but NCCL doesn't always notice: communicators that are gone, that haven't settled, or that
-/// two threads use at once; messages outside of groups, or in memory that isn't the device's. Those of CUDA are among
-/// them.
+/// two threads use at once; messages outside of groups, or in memory that isn't the device's; an abort that never ends.
+/// Those of CUDA are among them.
 std::vector<std::string> complaints();
 
 } // namespace fake_nccl

@@ -15,8 +15,9 @@ set(may_formulation core pipeline schedule learning milp formulation)
 set(may_planner core pipeline schedule learning milp formulation planner)
 set(may_execution core pipeline schedule program execution)
 set(may_io core pipeline schedule program learning milp formulation planner execution io)
+set(may_online ${may_io} online)
 set(may_testing ${may_io} testing)
-set(layers core pipeline schedule program learning milp formulation planner execution io testing)
+set(layers core pipeline schedule program learning milp formulation planner execution io online testing)
 
 # How the headers of a package are spelled, and the folders that may include them
 set(packages Eigen TBB CUDA NCCL MPI nlohmann zlib)
@@ -79,8 +80,9 @@ function(objection result file header)
     if(header MATCHES "^sanitizer/[a-z_]+\\.h$")
         return()
     endif()
-    # The standard library has neither dot nor slash, the operating system is <name.h> or <sys/name.h>.
-    if(header MATCHES "^(sys/)?[a-z_0-9]+\\.h$")
+    # The standard library has neither dot nor slash, the operating system is <name.h>, <sys/name.h> or
+    # <netinet/name.h>.
+    if(header MATCHES "^((sys|netinet)/)?[a-z_0-9]+\\.h$")
         is_unportable(allowed ${file})
         if(NOT allowed)
             set(${result} "only core/system.hpp may include headers of the operating system" PARENT_SCOPE)

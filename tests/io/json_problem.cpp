@@ -332,6 +332,7 @@ TEST_CASE("what isn't JSON is refused where it stops to be") {
     refused_at("{\"a\": \"\xff\"}", "line 1, column 8", "UTF-8");
     refused_at("{\"a\": \"\x01\"}", "line 1, column 8", "control character");
     refused_at(std::string("{\0}", 3), "line 1, column 2", "isn't JSON");
+    refused_at("{\"a\": [{\"b\": 1, \"c\": 2, \"b\": 1}]}", "", "has the field b twice in one object");
     refused_at("[1]", "", "must be an object, is a list");
     refused_at("null", "", "must be an object, is null");
 }

@@ -3,6 +3,7 @@
 //
 //     killed (kill | stop) RANK
 #include "execution/offloading.hpp"
+#include "mpi/support/survivors.hpp"
 #include "mpi/support/world.hpp"
 #include "optpipe/execution/mpi/run.hpp"
 #include "optpipe/testing/executor_model.hpp"
@@ -10,7 +11,6 @@
 #include <mpi.h>
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -41,23 +41,6 @@ std::string run_until(int signal, rank victim, optpipe::mpi::session& session) {
     return "nothing wrong";
 }
 
-/// What the survivors say, at the first of them; by plain messages, as collectives need everybody.
-std::vector<std::string> collect(const std::string& mine, rank victim, rank first) {
-    if (world::self() != first) {
-        MPI_Send(mine.data(), static_cast<int>(mine.size()), MPI_CHAR, static_cast<int>(first.value()), 0,
-                 MPI_COMM_WORLD);
-        return {};
-    }
-    std::vector<std::string> all{mine};
-    for (const rank r : optpipe::index_range<rank>{world::ranks()}) {
-        if (r == victim || r == first) continue;
-        std::array<char, 2000> text{};
-        MPI_Recv(text.data(), 1999, MPI_CHAR, static_cast<int>(r.value()), 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        all.emplace_back(text.data());
-    }
-    return all;
-}
-
 bool as_expected(const std::vector<std::string>& said, rank victim) {
     const auto name = std::to_string(victim.value());
     bool right = said.size() + 1 == world::ranks();
@@ -82,7 +65,7 @@ int main(int, char** arguments) {
     MPI_Bcast(&process, 1, MPI_INT, static_cast<int>(victim.value()), session.world());
     auto mine = run_until(signal, victim, session);
     if (!session.has_lost_rank()) mine += "; the session doesn't know";
-    const auto said = collect(mine, victim, first);
+    const auto said = survivors::collect(mine, victim, first);
     if (world::self() != first) {
         std::this_thread::sleep_for(100ms); // who ends may take the others along
         return 0;

@@ -23,8 +23,12 @@ namespace {
 /// What one rank of an engine has.
 struct engine {
     engine(const nccl::world_id& id, rank r, std::size_t ranks)
-        : activations{id.forward, static_cast<int>(r.value()), static_cast<int>(ranks), 20s},
-          gradients{id.backward, static_cast<int>(r.value()), static_cast<int>(ranks), 20s}, streams(16) {}
+        : device{static_cast<int>(r.value())}, activations{id.ids[0], static_cast<int>(r.value()),
+                                                           static_cast<int>(ranks), 20s},
+          gradients{id.ids[1], static_cast<int>(r.value()), static_cast<int>(ranks), 20s} {
+        const cuda::current_device here{device};
+        streams.resize(16);
+    }
 
     nccl::borrowed_communicators lend() {
         return {activations.native(), gradients.native(), [this](ncclComm_t which) {
@@ -33,11 +37,12 @@ struct engine {
                 }};
     }
     cuda::options options(std::chrono::milliseconds patience) {
-        return {.patience = patience, .streams = [this](rank, optpipe::lane_kind kind) {
+        return {.device = device, .patience = patience, .streams = [this](rank, optpipe::lane_kind kind) {
                     return streams[static_cast<std::size_t>(kind)].native();
                 }};
     }
 
+    int device;
     nccl::communicator activations;
     nccl::communicator gradients;
     std::vector<cuda::stream> streams;
@@ -49,12 +54,15 @@ std::vector<std::unique_ptr<engine>> engines(std::size_t ranks) {
     std::vector<std::unique_ptr<engine>> all(ranks);
     std::vector<std::jthread> threads;
     for (const rank r : optpipe::index_range<rank>{ranks})
-        threads.emplace_back([&, r] { all[r.position()] = std::make_unique<engine>(id, r, ranks); });
+        threads.emplace_back([&, r] {
+            const cuda::current_device here{static_cast<int>(r.value())};
+            all[r.position()] = std::make_unique<engine>(id, r, ranks);
+        });
     return all;
 }
 
 joined::outcome run(std::vector<std::unique_ptr<engine>>& all, const joined::plan& how) {
-    return joined::run(streamed::small_programs(), how, [&](rank r) {
+    return joined::run(streamed::small_programs(optpipe::message_lanes::per_direction), how, [&](rank r) {
         auto& mine = *all[r.position()];
         return std::make_unique<nccl::member>(mine.lend(), mine.options(how.patience));
     });
@@ -78,7 +86,7 @@ TEST_CASE("the engine has all that it had when the run is over, and runs again w
         for (const auto& each : all)
             CHECK(each->ended == 0);
     }
-    CHECK(fake_nccl::complaints() == std::vector<std::string>{});
+    CHECK(streamed::lines(fake_nccl::complaints()) == "");
     CHECK(fake_cuda::alive() == fake_cuda::census{});
     CHECK(fake_nccl::alive() == 0);
 }
@@ -99,7 +107,7 @@ TEST_CASE("if a rank is gone, the engine is asked to end each of its communicato
                 CHECK(s.done());
         CHECK(fake_nccl::count("ncclCommDestroy") == 0);
     }
-    CHECK(fake_nccl::complaints() == std::vector<std::string>{});
+    CHECK(streamed::lines(fake_nccl::complaints()) == "");
     CHECK(fake_nccl::alive() == 0);
 }
 

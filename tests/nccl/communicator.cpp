@@ -130,12 +130,17 @@ TEST_CASE("after an abort, what waited for a peer is over") {
     const auto id = nccl::communicator::make_id();
     const auto errors = on_ranks(2, [&](int r) {
         nccl::communicator c{id, r, 2, 20s};
-        if (r == 1) return;
         cuda::stream s;
         int value = 0;
-        nccl::batch group;
-        group.receive(c, bytes_of(value), 1, s.native());
-        group.close("1F0");
+        for (int i = 0; i < 2 - r; ++i) { // the second time nobody sends
+            nccl::batch group;
+            if (r == 0)
+                group.receive(c, bytes_of(value), 1, s.native());
+            else
+                group.send(c, bytes_of(value), 0, s.native());
+            group.close("1F0");
+        }
+        if (r == 1) return s.synchronize();
         c.abort();
         s.synchronize(); // or this would never return
         CHECK_FALSE(c.healthy());

@@ -1,13 +1,13 @@
 #include "conformance/faults_of.hpp"
 #include "fakes/cuda.hpp"
 #include "fakes/nccl.hpp"
+#include "nccl/joined.hpp"
 #include "optpipe/execution/nccl/executor.hpp"
 
 #include <doctest/doctest.h>
 
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,22 +30,22 @@ struct member_pointer {
 
 TEST_CASE("ranks that talk by NCCL keep to the concepts, whatever their streams do first") {
     // Long enough that a busy machine isn't taken for a lost rank; it is waited out once per check.
-    constexpr auto patience = 2s;
-    for (std::uint64_t seed = 1; seed <= 2; ++seed)
-        for (const auto ranks : {std::size_t{1}, std::size_t{2}, std::size_t{3}}) {
-            CAPTURE(seed);
-            CAPTURE(ranks);
-            fake_cuda::reset({.seed = seed});
-            fake_nccl::reset();
-            const auto id = nccl::world_id::make();
-            const auto join = [&](rank r) {
-                return member_pointer{std::make_unique<nccl::member>(id, r, ranks, cuda::options{.patience = patience})};
-            };
-            CHECK(faults_of(ranks, each_for_itself, join) == "");
-            CHECK(fake_nccl::complaints() == std::vector<std::string>{});
-            CHECK(fake_cuda::alive() == fake_cuda::census{});
-            CHECK(fake_nccl::alive() == 0);
-        }
+    constexpr auto patience = 20s;
+    // A ring of odd length has two neighbours that share their communicators, and of one rank one that sends to itself
+    // outside of a group, which NCCL refuses.
+    for (const auto ranks : {std::size_t{2}, std::size_t{4}}) {
+        CAPTURE(ranks);
+        fake_cuda::reset({.seed = ranks});
+        fake_nccl::reset();
+        const auto id = nccl::world_id::make(nccl::communicator_layout::per_sender);
+        const auto join = [&](rank r) {
+            return member_pointer{std::make_unique<nccl::member>(id, r, ranks, joined::options_of(r, patience))};
+        };
+        CHECK(faults_of(ranks, each_for_itself, join) == "");
+        CHECK(streamed::lines(fake_nccl::complaints()) == "");
+        CHECK(fake_cuda::alive() == fake_cuda::census{});
+        CHECK(fake_nccl::alive() == 0);
+    }
 }
 
 /// Every message in a group of its own, and each carrier with a mistake.
@@ -62,6 +62,7 @@ struct one_by_one final : cuda::detail::carrier {
         return true;
     }
     void forget(cuda::detail::lane_state&) noexcept override {}
+    void check_health() override { inner.check_health(); }
     void abandon() noexcept override { inner.abandon(); }
 };
 /// Gradients go with the activations.
@@ -79,7 +80,10 @@ struct mixing final : cuda::detail::carrier {
 
 template <class Carrier> struct faulty_member {
     faulty_member(const nccl::world_id& id, rank r, std::size_t ranks)
-        : carrier{id, r, ranks}, executor{group, carrier, {.patience = 500ms}, r, ranks} {}
+        : device{static_cast<int>(r.value())}, carrier{id, r, ranks}, executor{group, carrier,
+                                                                               joined::options_of(r, 500ms), r, ranks} {
+    }
+    cuda::current_device device;
     cuda::detail::rank_group group;
     Carrier carrier;
     cuda::executor executor;
@@ -91,7 +95,7 @@ template <class Carrier> struct faulty_pointer {
 template <class Carrier> bool is_found(const std::string& sentence) {
     fake_cuda::reset();
     fake_nccl::reset();
-    const auto id = nccl::world_id::make();
+    const auto id = nccl::world_id::make(nccl::communicator_layout::per_sender);
     const auto text = faults_of(2, each_for_itself, [&](rank r) {
         return faulty_pointer<Carrier>{std::make_unique<faulty_member<Carrier>>(id, r, std::size_t{2})};
     });

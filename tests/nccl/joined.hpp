@@ -56,11 +56,24 @@ template <class Join> outcome run(std::span<const optpipe::rank_program> program
     ranks.clear();
     return all;
 }
+/// Each rank has a device of its own.
+inline optpipe::cuda::options options_of(optpipe::rank r, std::chrono::milliseconds patience) {
+    return {.device = static_cast<int>(r.value()), .patience = patience};
+}
+/// As many communicators as the lanes of the programs need.
+inline optpipe::nccl::communicator_layout layout_for(std::span<const optpipe::rank_program> programs) {
+    using enum optpipe::lane_kind;
+    using optpipe::nccl::communicator_layout;
+    for (const auto& p : programs)
+        for (const auto kind : p.lanes)
+            if (kind == send_forward || kind == receive_forward || kind == send_backward || kind == receive_backward)
+                return communicator_layout::per_sender;
+    return communicator_layout::per_direction;
+}
 inline outcome run(std::span<const optpipe::rank_program> programs, const plan& how) {
-    const auto id = optpipe::nccl::world_id::make();
+    const auto id = optpipe::nccl::world_id::make(layout_for(programs));
     return run(programs, how, [&](optpipe::rank r) {
-        return std::make_unique<optpipe::nccl::member>(id, r, programs.size(),
-                                                       optpipe::cuda::options{.patience = how.patience});
+        return std::make_unique<optpipe::nccl::member>(id, r, programs.size(), options_of(r, how.patience));
     });
 }
 

@@ -17,7 +17,7 @@ using namespace optpipe;
 namespace {
 
 struct quick_adaptive : adaptive_strategy {
-    static std::size_t first_effort(const problem&) { return 2000; }
+    static strategy_traits traits(const problem&) { return {.first_effort = 2000}; }
 };
 
 problem unit_problem(std::size_t ranks, std::size_t microbatches, double limit) {

@@ -31,7 +31,7 @@ problem unit_problem(std::size_t ranks, std::size_t microbatches) {
 
 /// The constructive planner with little effort, so that many problems can be planned.
 struct quick_adaptive : adaptive_strategy {
-    static std::size_t first_effort(const problem&) { return 2000; }
+    static strategy_traits traits(const problem&) { return {.first_effort = 2000}; }
 };
 
 std::vector<any_search_strategy> quick_parts() { return {quick_adaptive{}, fake::shuffler{}}; }

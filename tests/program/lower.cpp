@@ -90,7 +90,8 @@ TEST_CASE("programs of random schedules pass the check, in the memory of the pla
         offloads += planned.offloads > 0 ? 1 : 0;
         for (const auto lanes : {message_lanes::separate, message_lanes::per_direction, message_lanes::single}) {
             CAPTURE(static_cast<int>(lanes));
-            const auto programs = lower(p, s, {.bytes_per_unit = bytes_per_unit, .message_bytes = 8, .lanes = lanes});
+            const auto programs =
+                lower(p, s, {.bytes_per_unit = bytes_per_unit, .alignment = 1, .message_bytes = 8, .lanes = lanes});
             if (!programs) {
                 // Only where two stashes change places in no time.
                 CHECK(std::any_of(p.costs.begin(), p.costs.end(), [](const optpipe::stage_costs& c) {
@@ -138,7 +139,8 @@ TEST_CASE("a part of a stash that may not lie in pieces doesn't") {
     std::size_t larger = 0;
     std::size_t refused = 0;
     for_random_schedules(60, [&](const optpipe::problem& p, const optpipe::schedule& s) {
-        const auto programs = lower(p, s, {.bytes_per_unit = bytes_per_unit, .placement = part_placement::contiguous});
+        const auto programs =
+            lower(p, s, {.bytes_per_unit = bytes_per_unit, .alignment = 1, .placement = part_placement::contiguous});
         if (!programs) {
             ++refused;
             return;

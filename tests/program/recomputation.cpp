@@ -44,7 +44,7 @@ per_rank<rank_program> sound_programs(double weight_stash = 2.0) {
         }
         mixed.operations.push_back(op);
     }
-    return *lower(p, *simulate(p, mixed), {.bytes_per_unit = 8.0, .message_bytes = 4096});
+    return *lower(p, *simulate(p, mixed), {.bytes_per_unit = 8.0, .alignment = 1, .message_bytes = 4096});
 }
 
 /// Of rank 1.
@@ -157,7 +157,7 @@ TEST_CASE("it comes before its backward where it restores nothing, too") {
     const stage s{0};
     const microbatch m{0};
     auto programs = *lower(p, *simulate(p, order{p.graph, {forward(s, m), recompute_of(s, m), backward(s, m)}}),
-                           {.bytes_per_unit = 8.0});
+                           {.bytes_per_unit = 8.0, .alignment = 1});
     REQUIRE(all_complaints(programs) == "");
     auto& own = programs[rank{0}];
     std::swap(own.instructions[1], own.instructions[2]);
@@ -189,6 +189,7 @@ TEST_CASE("programs of random mixes of storage options pass the check, in the me
                 for (const auto placement : {part_placement::exact, part_placement::contiguous}) {
                     const auto programs = lower(tight, s,
                                                 {.bytes_per_unit = 4.0,
+                                                 .alignment = 1,
                                                  .message_bytes = 8,
                                                  .lanes = lanes,
                                                  .placement = placement,

@@ -50,9 +50,20 @@ static_assert(!ex::executor<mutant::executor_without_place>);
 static_assert(!ex::executor<mutant::executor_without_finish>);
 static_assert(!ex::executor<mutant::executor_without_cancel>);
 
+static_assert(ex::control_channel<archetype::control_channel>);
+static_assert(!ex::control_channel<mutant::control_channel_without_place>);
+static_assert(!ex::control_channel<mutant::control_channel_without_publish>);
+static_assert(!ex::control_channel<mutant::control_channel_with_bare_text>);
+static_assert(!ex::control_channel<mutant::control_channel_without_report>);
+static_assert(!ex::control_channel<mutant::control_channel_with_anonymous_report>);
+static_assert(!ex::control_channel<mutant::control_channel_without_begin_minimum>);
+static_assert(!ex::control_channel<mutant::control_channel_without_minimum>);
+static_assert(!ex::control_channel<mutant::control_channel_without_cancel>);
+
 // Ours.
 static_assert(ex::executor<optpipe::threads::executor>);
 static_assert(ex::executor<trace_executor>);
+static_assert(ex::control_channel<optpipe::threads::control_channel>);
 static_assert(ex::timed_lane<optpipe::threads::lane> && !ex::timed_lane<archetype::lane>);
 static_assert(ex::stage_model<tracing_model, optpipe::threads::lane>);
 static_assert(ex::has_update<tracing_model, optpipe::threads::lane>);

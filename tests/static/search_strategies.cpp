@@ -16,9 +16,7 @@ static_assert(!search_strategy<mutant::strategy_without_call>);
 static_assert(!search_strategy<mutant::strategy_with_mutable_call>);
 static_assert(!search_strategy<mutant::strategy_with_result>);
 
-static_assert(search_strategy<mutant::strategy_with_void_applies_to> &&
-              !has_applies_to<mutant::strategy_with_void_applies_to>);
-static_assert(search_strategy<mutant::strategy_with_bare_effort> &&
-              !has_first_effort<mutant::strategy_with_bare_effort>);
+static_assert(!search_strategy<mutant::strategy_with_void_traits>);
+static_assert(!search_strategy<mutant::strategy_with_constant_traits>);
 
 } // namespace

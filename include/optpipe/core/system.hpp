@@ -19,7 +19,11 @@
 #include <random>
 #endif
 #if defined(__linux__)
+#include <pthread.h>
 #include <sys/prctl.h>
+#include <time.h>
+#else
+#include <chrono>
 #endif
 
 namespace optpipe::detail {
@@ -79,5 +83,26 @@ inline void sleep_precisely() {
     static_cast<void>(::prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL));
 #endif
 }
+
+/// The processor time of the thread that makes it, in seconds, to be read by any thread while that one lives. Where the
+/// system has no such clock, the wall clock: as if the thread never slept.
+class thread_clock {
+public:
+#if defined(__linux__)
+    thread_clock() { static_cast<void>(::pthread_getcpuclockid(::pthread_self(), &clock_)); }
+    [[nodiscard]] double seconds() const {
+        ::timespec now{};
+        static_cast<void>(::clock_gettime(clock_, &now));
+        return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+    }
+
+private:
+    ::clockid_t clock_ = CLOCK_MONOTONIC;
+#else
+    [[nodiscard]] double seconds() const {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    }
+#endif
+};
 
 } // namespace optpipe::detail

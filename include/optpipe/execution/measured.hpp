@@ -5,6 +5,7 @@
 #include "optpipe/execution/executor.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/program/ir.hpp"
+#include "optpipe/schedule/profile/cost_profile.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/differences.hpp"
 
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -84,23 +86,48 @@ void for_each_end(std::span<const rank_times> ranks, exchange_part::side_kind si
     return static_cast<std::size_t>(most);
 }
 
-/// How long messages were under way: from when both their ends were there, as planned and as measured. Of messages that
-/// share an exchange only the end of all is known.
-[[nodiscard]] inline time_difference compare_messages(const problem& p, std::span<const rank_times> ranks,
-                                                      clock_time time_unit) {
+/// How long messages were under way: from when both their ends were there, those whose ends were both measured. Of
+/// messages that share an exchange only the end of all is known.
+[[nodiscard]] inline std::vector<cost_sample<rank_pair>>
+message_times(const problem& p, std::span<const rank_times> ranks, clock_time time_unit) {
     using side_kind = exchange_part::side_kind;
     const operation_numbering<any_graph> number{p.graph};
-    std::vector<execution::task_times> sent(number.size());
+    std::vector<std::optional<execution::task_times>> sent(number.size());
     detail::for_each_end(ranks, side_kind::send, [&](const auto& part, rank, const execution::task_times& when) {
         sent[number(part.message)] = when;
     });
-    time_difference sum;
+    std::vector<cost_sample<rank_pair>> found;
     detail::for_each_end(ranks, side_kind::receive, [&](const auto& part, rank to, const execution::task_times& when) {
         const auto& other = sent[number(part.message)];
-        const clock_time took = std::min(when.end, other.end) - std::max(when.start, other.start);
-        sum.add(p.p2p(part.peer, to), duration{took / time_unit});
+        if (!other) return;
+        const clock_time took = std::min(when.end, other->end) - std::max(when.start, other->start);
+        found.push_back({{part.peer, to}, duration{took / time_unit}});
     });
+    return found;
+}
+
+/// The same, as planned and as measured.
+[[nodiscard]] inline time_difference compare_messages(const problem& p, std::span<const rank_times> ranks,
+                                                      clock_time time_unit) {
+    time_difference sum;
+    for (const auto& [pair, took] : message_times(p, ranks, time_unit))
+        sum.add(p.p2p(pair.from, pair.to), took);
     return sum;
+}
+
+/// Adds what some ranks, or all, measured of a step: operations, messages and memory. The most that a rank held is in
+/// the units of the problem, of which one is so many bytes.
+inline void add_step(cost_profile& profile, const problem& p, std::uint64_t step, std::span<const rank_times> ranks,
+                     clock_time time_unit, double bytes_per_unit) {
+    auto messages = message_times(p, ranks, time_unit);
+    for (auto& [pair, took] : messages)
+        took = std::max(took, duration{}); // an end may be seen before the start of the other side
+    profile.add(p, step, measured_schedule(p.graph, ranks, time_unit), std::move(messages));
+    const auto in_units = [&](const rank_times& r, memory_arena arena) {
+        return memory_size{static_cast<double>(high_water(r, arena)) / bytes_per_unit};
+    };
+    for (const auto& r : ranks)
+        profile.add_peaks(r.program->self, {in_units(r, memory_arena::device), in_units(r, memory_arena::host)});
 }
 
 } // namespace optpipe

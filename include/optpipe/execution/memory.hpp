@@ -21,8 +21,8 @@ template <class M> concept has_host_memory = requires(M& from, std::size_t bytes
 /// Where a rank's arenas come from, once each.
 ///
 /// Semantics: `device(n)` and `host(n)` give a slab, which owns `n` bytes or a few more until it is destroyed; its
-/// `memory()` begins where anything can be stored. What isn't to be had throws a child of `optpipe::error`. Bytes of a
-/// device slab may be out of reach for the host; those of a host slab aren't.
+/// `memory()` begins where anything can be stored: on a GPU at a multiple of 256 bytes. What isn't to be had throws a
+/// child of `optpipe::error`. Bytes of a device slab may be out of reach for the host; those of a host slab aren't.
 template <class M> concept memory = has_device_memory<M> && has_host_memory<M>;
 
 /// The sentence that a type lacks to be a memory.

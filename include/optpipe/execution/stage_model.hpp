@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/error.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/execution/lane.hpp"
 #include "optpipe/pipeline/storage.hpp"
@@ -15,9 +16,10 @@ namespace optpipe::execution {
 /// rest.
 using stash_part = std::span<const std::span<std::byte>>;
 
-/// The only piece of a part; empty if there are several, or none.
+/// The only piece of a part; empty if it has no bytes. Throws if there are several.
 [[nodiscard]] constexpr std::span<std::byte> contiguous(stash_part part) {
-    return part.size() == 1 ? part.front() : std::span<std::byte>{};
+    if (part.size() > 1) throw error{"a part of a stash lies in several pieces: lower with part_placement::contiguous"};
+    return part.empty() ? std::span<std::byte>{} : part.front();
 }
 
 // A stash is what the forward holds (`kept`, `freed`), what a recomputation restores of it (`restored_kept`,

@@ -45,14 +45,6 @@ class operation_reader {
 public:
     operation_reader(schedule_document& document, violation_list& found) : document_{&document}, found_{&found} {}
 
-    void begin() {
-        *found_ = {};
-        unreadable_ = {};
-        document_->operations.clear();
-        document_->storage.clear();
-        position_ = 0;
-    }
-
     void element(const json& value) {
         const auto place = element_of("operations", position_++);
         if (!value.is_object()) return refuse_type(*found_, place, "an object", value);
@@ -123,8 +115,7 @@ OPTPIPE_INLINE schedule_document parse_schedule(std::string_view text, const std
     schedule_document document;
     detail::violation_list of_operations;
     detail::operation_reader reader{document, of_operations};
-    const detail::streamed_list operations{"operations", [&] { reader.begin(); },
-                                           [&](const detail::json& value) { reader.element(value); }};
+    const detail::streamed_list operations{"operations", [&](const detail::json& value) { reader.element(value); }};
     const auto root = detail::parse_json(text, source_name, &operations);
     detail::violation_list found;
     detail::read_claims(root, document, found);

@@ -28,7 +28,6 @@ struct json_limits {
 /// A list of the outermost object whose elements are handed over one by one and not kept.
 struct streamed_list {
     std::string name;
-    std::function<void()> begin;
     std::function<void(const json&)> element;
 };
 
@@ -47,12 +46,12 @@ public:
     bool start_object(std::size_t) override { return start(json::object()); }
     bool end_object() override { return end(); }
     bool end_array() override { return end(); }
-    bool start_array(std::size_t) override {
-        if (!start(json::array())) return false;
-        if (in_streamed_list()) streamed_->begin();
-        return true;
-    }
+    bool start_array(std::size_t) override { return start(json::array()); }
     bool key(std::string& name) override {
+        if (open_.back()->contains(name)) {
+            failure_ = "has the field " + printable(name, 60) + " twice in one object";
+            return false;
+        }
         key_ = std::move(name);
         if (open_.size() == 1) outer_key_ = key_;
         return true;

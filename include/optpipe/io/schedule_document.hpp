@@ -6,6 +6,7 @@
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/io/escape.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/measure.hpp"
@@ -41,9 +42,9 @@ namespace detail {
 
 /// Which option of a stage has this name, with a list or without.
 inline std::optional<storage_index> option_named(const problem& p, stage s, std::string_view name) {
-    for (std::size_t i = 0; i < p.storage_options(s); ++i)
-        if (p.storage_of(s, i).name == name) return p.storage[s].empty() ? storage_index{} : static_cast<storage_index>(i);
-    return std::nullopt;
+    const auto found = find_storage_option(p, s, name);
+    if (!found) return std::nullopt;
+    return p.storage[s].empty() ? storage_index{} : static_cast<storage_index>(*found);
 }
 
 /// Gives all operations of a stage and microbatch its storage option; where none is named, `offload` if there is an

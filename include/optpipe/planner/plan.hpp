@@ -17,13 +17,14 @@ namespace optpipe {
 /// The best schedule that can be found for a problem within the limits of `options`, with a proven bound on how much
 /// better any could be.
 ///
-/// Structural bounds and all published builders that fit come first, then `strategies` run concurrently until the
-/// proof, the gap, the time limit, a stop request, or their effort is spent. A valid schedule is found whenever one
-/// microbatch at a time fits; where none exists, the refusal names the rank and the memory that it would need. The plan
-/// is never worse than what a published builder reaches, if time allowed it to be run.
+/// Structural bounds, `options.start` and all published builders that fit come first, then `strategies` run
+/// concurrently until the proof, the gap, the time limit, a stop request, or their effort is spent. A valid schedule is
+/// found whenever one microbatch at a time fits; where none exists, the refusal names the rank and the memory that it
+/// would need. The plan is never worse than what a published builder reaches, if time allowed it to be run.
 ///
-/// Throws `input_error` for a problem that `validate` objects to, or for options that make no sense, and rethrows
-/// exceptions of strategies and callbacks. Uses threads of its own and returns when all of them are done.
+/// Throws `input_error` for a problem that `validate` objects to, for options that make no sense, or for a start that
+/// the problem can't execute, and rethrows exceptions of strategies and callbacks. Uses threads of its own and returns
+/// when all of them are done.
 [[nodiscard]] outcome<plan_result> plan(const problem& p, const plan_options& options,
                                         std::vector<any_search_strategy> strategies);
 

@@ -1,12 +1,16 @@
 #pragma once
 
 #include "optpipe/core/contract.hpp"
+#include "optpipe/planner/portfolio/processor_share.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/planner/robust_options.hpp"
+#include "optpipe/schedule/schedule.hpp"
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -22,6 +26,8 @@ struct plan_options {
     std::optional<std::chrono::duration<double>> time_limit{};
     /// 0, or more than the machine has: one for each of its cores.
     std::size_t threads = 0;
+    /// Counts the processor time of all its threads, and may keep it below a share; null: neither.
+    std::shared_ptr<processor_share> processor{};
     std::uint64_t seed = 1;
     /// (objective − bound) / objective that is good enough.
     double gap = 0.0;
@@ -31,8 +37,15 @@ struct plan_options {
     bool deterministic = false;
     /// Names of builders and strategies to leave out.
     std::vector<std::string> without{};
+    /// A schedule to begin from, as the one in use where costs have changed: the plan is never worse. Its order counts,
+    /// not its times (`retime`); one that the problem can't execute within its memory is refused.
+    std::optional<schedule> start{};
+    /// Optimize a percentile of the step time under random durations, in place of the planned step time. The plan is
+    /// never worse in that than the start, or without one than the plan without noise, in the random steps that confirm
+    /// it.
+    std::optional<robust_options> robust{};
     /// Called at every better schedule or bound: one call at a time, from any thread.
-    std::function<void(const search_step&)> progress{};
+    std::function<void(const search_progress&)> progress{};
     /// A folder for plans that are kept from one run to the next; empty: none are.
     std::string cache{};
     /// Called with one sentence for each problem that doesn't prevent a plan, such as an unreadable cache entry.

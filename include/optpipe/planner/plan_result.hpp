@@ -2,6 +2,7 @@
 
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/planner/robust_options.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/report.hpp"
 
@@ -77,6 +78,8 @@ struct plan_result {
     std::vector<contribution> contributions{};
     std::vector<builder_result> builders{};
     cache_use cached = cache_use::none;
+    /// With `plan_options::robust`. The bound is one of the objective without noise, as always.
+    std::optional<robust_result> robust{};
 };
 
 /// The best published schedule; null if none fits.

@@ -15,21 +15,25 @@
 #include "optpipe/planner/portfolio/run_log.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
+#include "optpipe/planner/robust_search.hpp"
 #include "optpipe/planner/strategies/adaptive_strategy.hpp"
 #include "optpipe/planner/strategies/published_builders.hpp"
 #include "optpipe/planner/strategies/standard_strategies.hpp"
 #include "optpipe/planner/strategies/uniform_storage_strategy.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
 #include "optpipe/schedule/construct/within_memory.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 
 #include <oneapi/tbb/info.h>
 #include <oneapi/tbb/task_arena.h>
+#include <oneapi/tbb/task_scheduler_observer.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -56,6 +60,7 @@ inline search_limits limits_of(const plan_options& options) {
     search_limits limits;
     limits.stop = options.stop;
     limits.gap = options.gap;
+    limits.processor = options.processor;
     constexpr std::chrono::duration<double> century{3.2e9};
     if (options.time_limit && *options.time_limit < century)
         limits.deadline = std::chrono::steady_clock::now() +
@@ -65,11 +70,30 @@ inline search_limits limits_of(const plan_options& options) {
 
 inline failure_handling failures_of(const plan_options& options) { return {options.drop_failures, options.warn}; }
 
+inline void check_robust_options(const robust_options& options, std::vector<violation>& found) {
+    const auto& noise = options.noise;
+    if (!(options.percentile > 0.0 && options.percentile <= 100.0))
+        found.push_back({"robust.percentile", "must be above 0, at most 100"});
+    if (options.samples == 0) found.push_back({"robust.samples", "must not be 0"});
+    if (!(noise.spread >= 0.0 && std::isfinite(noise.spread)))
+        found.push_back({"robust.noise.spread", "must be finite and not negative"});
+    for (const auto& [name, share] : {std::pair{"rank_correlation", noise.rank_correlation},
+                                      std::pair{"slow_link_chance", noise.slow_link_chance},
+                                      std::pair{"straggler_chance", noise.straggler_chance}})
+        if (!(share >= 0.0 && share <= 1.0))
+            found.push_back({std::string{"robust.noise."} + name, "must be between 0 and 1"});
+    for (const auto& [name, factor] : {std::pair{"slow_link_factor", noise.slow_link_factor},
+                                       std::pair{"straggler_factor", noise.straggler_factor}})
+        if (!(factor > 0.0 && std::isfinite(factor)))
+            found.push_back({std::string{"robust.noise."} + name, "must be finite and above 0"});
+}
+
 inline void check_options(const plan_options& options, const std::vector<any_search_strategy>& strategies) {
     std::vector<violation> found;
     if (options.time_limit && !(options.time_limit->count() >= 0.0))
         found.push_back({"time_limit", "must not be negative"});
     if (!(options.gap >= 0.0)) found.push_back({"gap", "must not be negative"});
+    if (options.robust) check_robust_options(*options.robust, found);
     std::vector<std::string> names;
     for_each_builder([&](const auto& build) { names.emplace_back(build.name); });
     for_each_storage_builder([&](const auto& build) { names.emplace_back(build.name); });
@@ -85,12 +109,48 @@ inline void check_options(const plan_options& options, const std::vector<any_sea
     if (!found.empty()) throw input_error{"plan options", std::move(found)};
 }
 
+/// The start with the times that it has in this problem.
+inline std::optional<schedule> start_of(const problem& p, const plan_options& options) {
+    if (!options.start) return std::nullopt;
+    auto timed = retime(p, *options.start);
+    if (!timed) throw input_error{"plan options", {{"start", describe(timed.why())}}};
+    return *std::move(timed);
+}
+
+/// As long as it lives, the thread that made it counts as one of the search, and so do those of the arena.
+class counted_threads : oneapi::tbb::task_scheduler_observer {
+public:
+    counted_threads(oneapi::tbb::task_arena& arena, std::shared_ptr<processor_share> processor)
+        : oneapi::tbb::task_scheduler_observer{arena}, processor_{std::move(processor)} {
+        if (!processor_) return;
+        processor_->enter();
+        observe(true);
+    }
+    counted_threads(const counted_threads&) = delete;
+    counted_threads& operator=(const counted_threads&) = delete;
+    ~counted_threads() override {
+        if (!processor_) return;
+        observe(false);
+        processor_->leave_all();
+    }
+
+private:
+    void on_scheduler_entry(bool is_worker) override {
+        if (is_worker) processor_->enter();
+    }
+    void on_scheduler_exit(bool is_worker) override {
+        if (is_worker) processor_->leave();
+    }
+
+    std::shared_ptr<processor_share> processor_;
+};
+
 /// One search for a plan: bounds and builders first, then all strategies.
 class plan_search {
 public:
     plan_search(const problem& p, const plan_options& options, std::vector<any_search_strategy> strategies)
-        : options_{options}, threads_{thread_count(options)}, state_{p, limits_of(options), options.progress,
-                                                                     failures_of(options)} {
+        : options_{options}, start_{start_of(p, options)}, threads_{thread_count(options)},
+          state_{p, limits_of(options), options.progress, failures_of(options)} {
         for (auto& strategy : strategies)
             if (!is_left_out(strategy.name())) strategies_.push_back(std::move(strategy));
     }
@@ -99,6 +159,7 @@ public:
 
     outcome<plan_result> run() {
         oneapi::tbb::task_arena arena{static_cast<int>(threads_)};
+        const counted_threads counted{arena, options_.processor};
         arena.execute([&] { search(); });
         find_any_schedule();
         if (!state_.incumbent()) return *refused_;
@@ -113,7 +174,7 @@ private:
         // In problems of a million cells they take a second; most of the time is left to find a schedule.
         const auto now = std::chrono::steady_clock::now();
         const auto quarter = now + (state_.limits().deadline - now) / 4;
-        const auto late = [&] { return std::chrono::steady_clock::now() >= quarter; };
+        const auto late = [&] { return state_.done() || std::chrono::steady_clock::now() >= quarter; };
         add_uniform_storage();
         state_.try_strategy(structure,
                             [&] { state_.raise_bound(bounds_of(state_.problem(), late).best(), structure); });
@@ -121,6 +182,11 @@ private:
             state_.try_strategy(structure,
                                 [&] { state_.raise_bound(storage_bound(state_.problem(), late), storage_mix); });
         log_.add(structure, watch.seconds());
+        if (start_) {
+            const stopwatch to_offer;
+            state_.offer(*start_, start);
+            log_.add(start, to_offer.seconds());
+        }
         if (uses_cache()) {
             state_.try_strategy(cached, [&] { start_from_cache(); });
             if (is_cached_ || state_.done()) return;
@@ -128,10 +194,11 @@ private:
         builders_ = run_published_builders(state_, options_.without, threads_, log_);
         if (!is_left_out(adaptive.name)) find_any_schedule();
         // A first incumbent for the strategies.
-        if (const auto* strategy = strategy_named(adaptive_strategy::name);
-            strategy && !state_.done() && strategy->applies_to(state_.problem()) &&
-            state_.has_time_for(strategy->least_passes()))
-            run_strategy(*strategy, {options_.seed, strategy->first_effort(state_.problem()), 1});
+        if (const auto* strategy = strategy_named(adaptive_strategy::name); strategy && !state_.done()) {
+            const auto traits = strategy->traits(state_.problem());
+            if (traits.applicable && state_.has_time_for(traits.least_passes))
+                run_strategy(*strategy, {options_.seed, traits.first_effort, 1});
+        }
         if (state_.done()) return;
         if (!options_.time_limit)
             run_deterministic_portfolio(state_, strategies_,
@@ -259,9 +326,11 @@ private:
 
     static constexpr std::string_view structure = "structure";
     static constexpr std::string_view storage_mix = "storage-mix";
+    static constexpr std::string_view start = "start";
     static constexpr std::string_view cached = "cache";
 
     const plan_options& options_;
+    std::optional<schedule> start_;
     std::size_t threads_;
     search_state state_;
     std::vector<any_search_strategy> strategies_{};
@@ -289,6 +358,10 @@ OPTPIPE_COMPILED_ONCE outcome<plan_result> plan(const problem& p, const plan_opt
     if (auto violations = validate(p); !violations.empty())
         throw input_error{p.name.empty() ? "problem" : p.name, std::move(violations)};
     detail::check_options(options, strategies);
+    if (options.robust)
+        return detail::plan_robustly(p, options, [&](const problem& q, const plan_options& how) {
+            return detail::plan_search{q, how, strategies}.run();
+        });
     return detail::plan_search{p, options, std::move(strategies)}.run();
 }
 

@@ -10,8 +10,9 @@
 namespace optpipe {
 
 /// Everything that is wrong with programs that are to run together, each with its rank and instruction. Empty: they
-/// terminate under rendezvous semantics, whatever the timing; every operation has exactly the buffers that it needs;
-/// and no memory is used twice at a time.
+/// terminate under rendezvous semantics, whatever the timing, even where a device runs the lanes of a rank, or of a
+/// communicator, in the order of issue only; every operation has exactly the buffers that it needs; buffers are
+/// aligned; and no memory is used twice at a time.
 ///
 /// Independent of how the programs were made. A cycle of instructions that wait for each other is printed rank by rank.
 /// O(R n) for n instructions on R ranks.
@@ -43,6 +44,11 @@ OPTPIPE_INLINE std::vector<violation> check_programs(std::span<const rank_progra
     if (!found.empty()) return found;
     const program_graph graph{programs, meaning.partners()};
     if (const auto cycle = graph.cycle(); !cycle.empty()) return {{"deadlock", describe_cycle(programs, cycle)}};
+    // Which covers communicators: what they order is a part of that.
+    const program_graph serial{programs, meaning.partners(), lane_progress::in_issue_order};
+    if (const auto cycle = serial.cycle(); !cycle.empty())
+        found.push_back({"deadlock", "where a rank runs its instructions in the order of issue only, " +
+                                         describe_cycle(programs, cycle)});
     for (std::size_t r = 0; r < programs.size(); ++r)
         detail::check_order(programs[r], r, graph, meaning.order(r), found);
     return found;

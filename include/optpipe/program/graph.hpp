@@ -24,6 +24,9 @@ struct instruction_place {
     friend constexpr bool operator==(const instruction_place&, const instruction_place&) = default; // for nvcc
 };
 
+/// Whether the lanes of a rank go on at the same time, or its instructions run one after the other, as issued.
+enum class lane_progress : std::uint8_t { independent, in_issue_order };
+
 /// The happens-before graph of programs that run together (Lamport 1978): the start of each instruction before its end,
 /// its end before the start of the next one on its lane and of those that wait for its marker, and of two ends of a
 /// message the start of each before the end of the other (rendezvous).
@@ -33,15 +36,20 @@ struct instruction_place {
 class program_graph {
 public:
     program_graph(std::span<const rank_program> programs,
-                  std::span<const std::pair<instruction_place, instruction_place>> partners)
+                  std::span<const std::pair<instruction_place, instruction_place>> partners,
+                  lane_progress progress = lane_progress::independent)
         : programs_{programs} {
         for (const auto& p : programs) {
             first_.push_back(size_);
             size_ += p.instructions.size();
         }
         edges_.resize(2 * size_);
-        for (std::size_t r = 0; r < programs.size(); ++r)
+        for (std::size_t r = 0; r < programs.size(); ++r) {
             connect(r);
+            if (progress == lane_progress::in_issue_order)
+                for (std::size_t i = 1; i < programs[r].instructions.size(); ++i)
+                    edges_[end({r, i - 1})].push_back(start({r, i}));
+        }
         for (const auto& [a, b] : partners) {
             edges_[start(a)].push_back(end(b));
             edges_[start(b)].push_back(end(a));

@@ -168,6 +168,8 @@ struct rank_program {
     std::size_t device_bytes = 0;
     std::size_t host_bytes = 0;
     std::size_t message_bytes = 0;
+    /// Every segment begins at a multiple of it, in bytes.
+    std::size_t alignment = 1;
 
     [[nodiscard]] std::size_t bytes_of(memory_arena arena) const {
         switch (arena) {

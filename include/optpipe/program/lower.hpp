@@ -97,7 +97,8 @@ public:
         : p_{p}, options_{options}, plan_{p, s, grouping}, number_{p.graph}, stash_(p.graph.stages()),
           written_(number_.size(), no_instruction), made_(number_.size(), no_buffer), arrived_(made_),
           cells_(p.graph.stages() * p.graph.microbatches(), no_buffers), capacity_(p.graph.ranks()),
-          host_capacity_(p.graph.ranks()) {
+          host_capacity_(p.graph.ranks()), computed_(p.graph.ranks()) {
+        options_.message_bytes = aligned(options_.message_bytes);
         for (const stage at : p.graph.all_stages())
             find_sizes(at);
         find_capacities();
@@ -145,6 +146,7 @@ public:
             all[r].ranks = p_.graph.ranks();
             all[r].stages = p_.graph.stages();
             all[r].microbatches = p_.graph.microbatches();
+            all[r].alignment = options_.alignment;
         }
         return all;
     }
@@ -184,12 +186,14 @@ private:
     static constexpr std::array kept_roles{buffer_role::kept, buffer_role::resident_kept, buffer_role::restored_kept,
                                            buffer_role::added};
 
+    [[nodiscard]] std::size_t aligned(std::size_t bytes) const {
+        return (bytes + options_.alignment - 1) / options_.alignment * options_.alignment;
+    }
     /// Of every storage option of a stage. Without a list, a stash moves as a whole if it moves.
     void find_sizes(stage at) {
         const auto rounded = [&](memory_size size) {
-            const auto bytes =
-                static_cast<std::size_t>(std::llround(std::max(0.0, size.value() * options_.bytes_per_unit)));
-            return (bytes + options_.alignment - 1) / options_.alignment * options_.alignment;
+            return aligned(
+                static_cast<std::size_t>(std::llround(std::max(0.0, size.value() * options_.bytes_per_unit))));
         };
         const auto options = p_.storage[at].empty() ? 1 : p_.storage[at].size();
         for (std::size_t i = 0; i < options; ++i) {
@@ -318,6 +322,13 @@ private:
         case operation_kind::reload: prepare_transfer(node, w, i); break;
         }
         written_[number_(op)] = w.write(i, is_transfer(op.kind) ? w.copy_lane(op.kind) : lane_kind::compute);
+        if (!is_transfer(op.kind)) computed_[p_.rank_of(op.stage)].emplace_back(node.end, written(op));
+    }
+    /// The last computation of a rank, of those that are written, that ends by then.
+    [[nodiscard]] std::uint32_t computed_by(rank r, std::size_t instant) const {
+        const auto& own = computed_[r];
+        const auto last = std::find_if(own.rbegin(), own.rend(), [&](const auto& c) { return c.first <= instant; });
+        return last == own.rend() ? no_instruction : last->second;
     }
     void take_input(program_writer& w, instruction& i, const operation& producer) {
         const bool local = p_.rank_of(producer.stage) == p_.rank_of(i.op.stage);
@@ -443,6 +454,8 @@ private:
                 parts.push_back({side, message.to, message.produced_by, made_[which]});
                 w.release(made_[which], message.end);
             } else {
+                const auto before = computed_by(r, message.start);
+                if (options_.receives == receive_issue::when_due && before != no_instruction) w.depend_on(before);
                 arrived_[which] = w.acquire(memory_arena::message, options_.message_bytes, part_placement::contiguous);
                 parts.push_back({side, message.from, message.produced_by, arrived_[which]});
             }
@@ -475,6 +488,8 @@ private:
     per_rank<std::size_t> capacity_;
     per_rank<std::size_t> host_capacity_;
     std::vector<program_writer> writers_;
+    /// Of each rank, in order: when each computation ends, and its instruction.
+    per_rank<std::vector<std::pair<std::size_t, std::uint32_t>>> computed_;
     std::priority_queue<std::size_t, std::vector<std::size_t>, sooner> ready_{sooner{&plan_}};
 };
 

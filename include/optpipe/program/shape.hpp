@@ -28,6 +28,7 @@ public:
     void check() {
         if (p_.self.position() != r_ || p_.ranks != ranks_ || !same_shape_)
             report("rank " + std::to_string(r_), "isn't the program of this rank of these programs");
+        if (p_.alignment == 0) return report("rank " + std::to_string(r_), "has an alignment of 0 bytes");
         constexpr std::size_t most = std::size_t{1} << 31U;
         if (p_.instructions.size() > most || p_.stages > most || p_.microbatches > most ||
             p_.markers > 2 * p_.instructions.size())
@@ -72,6 +73,8 @@ private:
             const auto& segment = p_.segments[buffer.first_segment + s];
             if (segment.offset > arena || segment.bytes > arena - segment.offset)
                 return report(place, "reaches beyond the end of its arena");
+            if (segment.bytes > 0 && segment.offset % p_.alignment != 0)
+                return report(place, "begins at no multiple of " + std::to_string(p_.alignment) + " bytes");
             bytes += segment.bytes;
         }
         if (bytes != buffer.bytes) report(place, "isn't as long as its segments");

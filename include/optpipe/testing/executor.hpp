@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/index.hpp"
+#include "optpipe/execution/control_channel.hpp"
 #include "optpipe/execution/copy_engine.hpp"
 #include "optpipe/execution/executor.hpp"
 #include "optpipe/execution/lane.hpp"
@@ -10,7 +11,10 @@
 #include "optpipe/program/ir.hpp"
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 /// The least that each concept of execution asks for.
@@ -64,10 +68,21 @@ struct executor {
     void finish() {}
     void cancel(std::string_view, std::string_view) {}
 };
+struct control_channel {
+    optpipe::rank self() const { return {}; }
+    std::size_t ranks() const { return 1; }
+    void publish(std::string_view) {}
+    std::optional<std::string> next_published() { return {}; }
+    void report(std::string_view) {}
+    std::optional<execution::rank_text> next_report() { return {}; }
+    void begin_minimum(std::uint64_t) {}
+    std::uint64_t minimum() { return 0; }
+    void cancel(std::string_view, std::string_view) {}
+};
 
 static_assert(execution::lane<lane> && execution::copy_engine<copy_engine, lane> && execution::memory<device_memory> &&
               execution::transport<transport, lane> && execution::stage_model<stage_model, lane> &&
-              execution::executor<executor>);
+              execution::executor<executor> && execution::control_channel<control_channel>);
 
 } // namespace optpipe::testing::archetype
 
@@ -165,6 +180,33 @@ struct executor_without_finish : archetype::executor {
     void finish() = delete;
 };
 struct executor_without_cancel : archetype::executor {
+    void cancel() = delete;
+};
+
+struct control_channel_without_place : archetype::control_channel {
+    void ranks() const = delete;
+};
+struct control_channel_without_publish : archetype::control_channel {
+    void publish() = delete;
+};
+/// Waits for a text, whatever happens.
+struct control_channel_with_bare_text : archetype::control_channel {
+    std::string next_published() { return {}; }
+};
+struct control_channel_without_report : archetype::control_channel {
+    void report() = delete;
+};
+/// From whom?
+struct control_channel_with_anonymous_report : archetype::control_channel {
+    std::optional<std::string> next_report() { return {}; }
+};
+struct control_channel_without_begin_minimum : archetype::control_channel {
+    void begin_minimum() = delete;
+};
+struct control_channel_without_minimum : archetype::control_channel {
+    void minimum() = delete;
+};
+struct control_channel_without_cancel : archetype::control_channel {
     void cancel() = delete;
 };
 

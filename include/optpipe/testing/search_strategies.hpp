@@ -14,11 +14,11 @@ struct strategy {
     void operator()(search_state&, const strategy_options&) const {}
 };
 static_assert(search_strategy<strategy>);
-static_assert(!has_applies_to<strategy> && !has_first_effort<strategy> && !has_randomized<strategy>);
+static_assert(!has_traits<strategy>);
 
 } // namespace optpipe::testing::archetype
 
-/// Archetypes that lack one requirement each, or have an optional member with a wrong signature.
+/// Archetypes that lack one requirement each, or have `traits` that no portfolio can ask for.
 namespace optpipe::testing::mutant {
 
 struct strategy_without_copy : archetype::strategy {
@@ -44,11 +44,11 @@ struct strategy_with_result {
     static constexpr std::string_view name = "mutant";
     bool operator()(search_state&, const strategy_options&) const { return true; }
 };
-struct strategy_with_void_applies_to : archetype::strategy {
-    static void applies_to(const problem&) {}
+struct strategy_with_void_traits : archetype::strategy {
+    static void traits(const problem&) {}
 };
-struct strategy_with_bare_effort : archetype::strategy {
-    static double first_effort(const problem&) { return 1.0; }
+struct strategy_with_constant_traits : archetype::strategy {
+    static constexpr strategy_traits traits{};
 };
 
 } // namespace optpipe::testing::mutant

@@ -1,6 +1,7 @@
 #include "optpipe/execution/bootstrap/tcp.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
@@ -56,6 +57,40 @@ TEST_CASE("both ends say what they waited for") {
     };
     CHECK(message(0) == "127.0.0.1:" + port + ": 0 of 2 ranks came within 30 ms");
     CHECK(message(2) == "127.0.0.1:" + port + ": rank 2 got no answer from rank 0 within 30 ms");
+}
+
+TEST_CASE("who connects and says nothing, or comes twice, isn't counted as a rank") {
+    const auto port = free_port();
+    std::array<std::byte, 8> bytes{};
+    std::string error;
+    std::jthread server{[&] {
+        try {
+            bootstrap::share_by_tcp(bytes, "127.0.0.1", port, 0, 3, 2s);
+        } catch (const bootstrap::network_error& e) {
+            error = e.what();
+        }
+    }};
+    const bootstrap::detail::patience_left patience{20s};
+    const auto silent = bootstrap::detail::connect_to("127.0.0.1", port, patience);
+    REQUIRE(silent);
+    std::array<std::byte, 8> first{};
+    std::array<std::byte, 8> second{};
+    bootstrap::share_by_tcp(first, "127.0.0.1", port, 1, 3, 20s);
+    CHECK_THROWS_AS(bootstrap::share_by_tcp(second, "127.0.0.1", port, 1, 3, 20s), bootstrap::network_error);
+    server.join();
+    CHECK(error == "127.0.0.1:" + port + ": 1 of 2 ranks came within 2000 ms");
+}
+
+TEST_CASE("an address that doesn't answer is given up, too") {
+    // Whatever comes while nobody accepts stays without an answer once the queue is full.
+    const auto port = free_port();
+    const auto full = bootstrap::detail::listen_at("127.0.0.1", port);
+    REQUIRE(::listen(full.get(), 0) == 0);
+    const bootstrap::detail::patience_left patience{100ms};
+    std::vector<bootstrap::detail::socket_handle> queue;
+    for (int i = 0; i < 4; ++i)
+        queue.push_back(bootstrap::detail::connect_to("127.0.0.1", port, patience));
+    CHECK_FALSE(queue.back());
 }
 
 TEST_CASE("a host that there isn't") {

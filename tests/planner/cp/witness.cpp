@@ -4,8 +4,10 @@
 #include "optpipe/planner/cp/pipeline_model.hpp"
 #include "optpipe/planner/cp/prover.hpp"
 #include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "oracle/exhaustive.hpp"
+#include "oracle/random_cases.hpp"
 
 #include <doctest/doctest.h>
 
@@ -49,10 +51,16 @@ struct tally {
     std::size_t conflicts = 0;
 };
 
+/// Whether the assignment of a schedule, read in FIFO order, is one.
+bool represents(const cp::pipeline_model& m, const cp::assignment& known) {
+    const auto s = cp::schedule_of(m, known);
+    return s && is_valid(m.source(), *s);
+}
+
 void check(const problem& p, const schedule& best, cp::overtaking form, tally& seen) {
     const cp::pipeline_model m{p, form};
     const auto known = cp::assignment_of(m, best);
-    if (form == cp::overtaking::forbidden && !cp::schedule_of(m, known)) return;
+    if (form == cp::overtaking::forbidden && !represents(m, known)) return;
     ++seen.problems;
     const auto objective = m.time().nearest(objective_of(p, best).value());
     cp::prover<known_solution> search{m, 1, known_solution{m, known}};
@@ -96,4 +104,17 @@ TEST_CASE("with offloading") {
         200);
     CHECK(seen.problems > 300);
     CHECK(seen.conflicts > 1000);
+}
+
+TEST_CASE("with storage options") {
+    const auto seen = check_many({.ranks = 2,
+                                  .stages = 4,
+                                  .microbatches = 4,
+                                  .cells = 6,
+                                  .offloading_percent = 60,
+                                  .span_percent = 10,
+                                  .storage_percent = 100},
+                                 13, oracle::random_cases(200));
+    CHECK(seen.problems > oracle::random_cases(200));
+    CHECK(seen.conflicts > oracle::random_cases(200));
 }

@@ -2,6 +2,9 @@
 
 #include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/testing/random_problem.hpp"
+#include "oracle/random_cases.hpp"
+#include "oracle/random_problem.hpp"
+#include "oracle/random_schedule.hpp"
 #include "oracle/reference_checker.hpp"
 
 #include <doctest/doctest.h>
@@ -51,6 +54,34 @@ TEST_CASE("what it offers is valid, never worse than the start, and the same wit
         better += one.objective() < objective_of(p, *start) ? 1 : 0;
     }
     CHECK(better > 20);
+}
+
+TEST_CASE("storage options stay, their order doesn't: valid, and better than the start") {
+    std::size_t better = 0;
+    for (std::uint64_t seed = 1; seed <= oracle::random_cases(60); ++seed) {
+        CAPTURE(seed);
+        oracle::random_numbers random{seed};
+        const auto p = oracle::make_random_problem(
+                           random, {.ranks = 3, .stages = 4, .microbatches = 6, .cells = 18, .storage_percent = 100})
+                           .problem;
+        if (!p.has_storage_options()) continue;
+        const auto start = oracle::random_order(random, p);
+        search_state state{p};
+        state.offer(start, "start");
+        const auto before = *state.incumbent();
+        window_search(state, {.seed = seed, .windows = 12});
+        const auto verdict = oracle::judge(p, *state.incumbent());
+        REQUIRE_MESSAGE(verdict.valid(), verdict.text());
+        CHECK(verdict.objective <= objective_of(p, before).value() * (1.0 + 1e-9));
+        better += verdict.objective < objective_of(p, before).value() * (1.0 - 1e-9) ? 1 : 0;
+        const auto recomputations = [](const schedule& s) {
+            return std::count_if(s.operations.begin(), s.operations.end(), [](const timed_operation& timed) {
+                return timed.op.kind == operation_kind::recompute;
+            });
+        };
+        CHECK(recomputations(*state.incumbent()) == recomputations(before));
+    }
+    CHECK(better > oracle::random_cases(30) - 1);
 }
 
 TEST_CASE("window by window it reaches the global optimum: known values") {

@@ -60,11 +60,15 @@ struct recorder {
     }
 };
 struct randomized_recorder : recorder {
-    static constexpr bool randomized = true;
+    static strategy_traits traits(const problem&) { return {.randomized = true}; }
+};
+
+struct randomized_counter : fake::counter {
+    static strategy_traits traits(const problem&) { return {.randomized = true}; }
 };
 
 struct dedicated_endless : fake::endless {
-    static bool dedicated_thread(const problem&) { return true; }
+    static strategy_traits traits(const problem&) { return {.dedicated_thread = true}; }
 };
 
 /// Ignores stop requests until half of the remaining time is over.
@@ -117,8 +121,10 @@ TEST_CASE("a portfolio of strategies that have nothing left to try ends") {
         run_log log;
         std::atomic<std::size_t> calls{0};
         std::atomic<std::size_t> unsuited{0};
-        run(state, {fake::counter{&calls}, fake::counter{&unsuited, false}}, threads, log);
+        std::atomic<std::size_t> drawn{0};
+        run(state, {fake::counter{&calls}, randomized_counter{{&drawn}}, fake::counter{&unsuited, false}}, threads, log);
         CHECK(calls >= 2);
+        CHECK(drawn >= 2);
         CHECK(unsuited == 0);
         CHECK_FALSE(state.done());
     }

@@ -55,7 +55,7 @@ outcome_of_batches run(const problem& p, const std::vector<any_search_strategy>&
 }
 
 struct timed_counter : fake::counter {
-    static constexpr bool timed = true;
+    static strategy_traits traits(const problem&) { return {.timed = true}; }
 };
 
 } // namespace

@@ -16,8 +16,9 @@ namespace fake {
 /// Swaps random neighbours of the best order and keeps what is better: `effort` swaps.
 struct shuffler {
     static constexpr std::string_view name = "shuffler";
-    static constexpr bool randomized = true;
-    static std::size_t first_effort(const optpipe::problem&) { return 200; }
+    static optpipe::strategy_traits traits(const optpipe::problem&) {
+        return {.randomized = true, .first_effort = 200};
+    }
 
     void operator()(optpipe::search_state& state, const optpipe::strategy_options& options) const {
         const auto start = state.incumbent();
@@ -40,7 +41,7 @@ struct shuffler {
 /// Proves a given bound once it has enough effort.
 struct prover {
     static constexpr std::string_view name = "prover";
-    static std::size_t first_effort(const optpipe::problem&) { return 1; }
+    static optpipe::strategy_traits traits(const optpipe::problem&) { return {.first_effort = 1}; }
     optpipe::duration knows{};
     std::size_t needs = 1;
 
@@ -91,7 +92,7 @@ struct counter {
     static constexpr std::string_view name = "counter";
     std::atomic<std::size_t>* calls = nullptr;
     bool applicable = true;
-    [[nodiscard]] bool applies_to(const optpipe::problem&) const { return applicable; }
+    [[nodiscard]] optpipe::strategy_traits traits(const optpipe::problem&) const { return {.applicable = applicable}; }
     void operator()(optpipe::search_state&, const optpipe::strategy_options&) const { ++*calls; }
 };
 

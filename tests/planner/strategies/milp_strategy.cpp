@@ -88,8 +88,8 @@ TEST_CASE("a stop request stops the search, and its bound holds") {
 
 TEST_CASE("problems that are too large are skipped") {
     const milp_strategy strategy;
-    CHECK(strategy.applies_to(file("offload-p6-m12-mem050-k050")));
-    CHECK_FALSE(strategy.applies_to(file("zb-28.3b-p32-m128-mem100")));
+    CHECK(strategy.traits(file("offload-p6-m12-mem050-k050")).applicable);
+    CHECK_FALSE(strategy.traits(file("zb-28.3b-p32-m128-mem100")).applicable);
     const auto p = file("zb-28.3b-p32-m128-mem100");
     search_state state{p};
     strategy(state, with_threads(1));

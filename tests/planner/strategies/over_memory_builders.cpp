@@ -69,7 +69,7 @@ TEST_CASE("random problems: what is offered is valid") {
         const auto p = testing::make_random_problem(
                            random, {.ranks = 4, .microbatches = 8, .cells = 40, .offloading_percent = 100})
                            .problem;
-        if (!over_memory_strategy::applies_to(p)) continue;
+        if (!over_memory_strategy::traits(p).applicable) continue;
         search_state state{p};
         over_memory_strategy{}(state, {.effort = 100'000});
         if (!state.incumbent()) continue;
@@ -81,14 +81,14 @@ TEST_CASE("random problems: what is offered is valid") {
 
 TEST_CASE("only with offloading and limited memory") {
     auto p = v_problem(2, 4, 3.0, 1.0);
-    CHECK(over_memory_strategy::applies_to(p));
+    CHECK(over_memory_strategy::traits(p).applicable);
     for (auto& limit : p.memory_limit)
         limit = memory_size::unlimited();
-    CHECK_FALSE(over_memory_strategy::applies_to(p));
+    CHECK_FALSE(over_memory_strategy::traits(p).applicable);
     p = v_problem(2, 4, 3.0, 1.0);
     for (auto& c : p.costs)
         c.transfer.reset();
-    CHECK_FALSE(over_memory_strategy::applies_to(p));
+    CHECK_FALSE(over_memory_strategy::traits(p).applicable);
 }
 
 TEST_CASE("a stopped search for transfers has made one attempt") {

@@ -145,6 +145,22 @@ TEST_CASE("the largest group that fits the memory") {
     CHECK(timed.why().needed <= 23_gb);
 }
 
+TEST_CASE("with one stage per rank the group makes no difference, so none is looked for") {
+    for (std::size_t ranks = 1; ranks <= 9; ++ranks) {
+        for (const std::size_t microbatches : {1, 3, 8, 20}) {
+            CAPTURE(ranks);
+            CAPTURE(microbatches);
+            auto p = loop_problem(ranks, microbatches, 1, {4, 5, 3, 1});
+            for (auto& limit : p.memory_limit)
+                limit = memory_size{0.5}; // less than any group needs
+            const auto built = gis(p);
+            REQUIRE(built);
+            for (std::size_t group = 1; group <= ranks; ++group)
+                CHECK(gis_builder{group}(p)->operations == built->operations);
+        }
+    }
+}
+
 TEST_CASE("what fits with few microbatches isn't judged by endless repetition") {
     auto p = loop_problem(8, 3, 2, {2, 2, 2, 0}, 1.0, 2.0);
     for (auto& limit : p.memory_limit)

@@ -2,6 +2,7 @@
 
 #include "optpipe/core/error.hpp"
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -9,15 +10,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace optpipe::bootstrap {
 
@@ -41,6 +46,8 @@ public:
     }
     [[nodiscard]] int get() const { return handle_; }
     explicit operator bool() const { return handle_ >= 0; }
+    /// Nothing that is done with it waits any more: poll says when it can be done.
+    void unblock() const { ::fcntl(handle_, F_SETFL, ::fcntl(handle_, F_GETFL) | O_NONBLOCK); }
 
 private:
     int handle_;
@@ -51,16 +58,21 @@ class patience_left {
 public:
     explicit patience_left(std::chrono::milliseconds patience)
         : deadline_{std::chrono::steady_clock::now() + patience} {}
-    /// For poll: whether the handle is ready before the time is up.
-    [[nodiscard]] bool ready(int handle, short events) const {
+    /// By poll: whether one of the handles is ready before the time, or `most`, is up.
+    [[nodiscard]] bool any_ready(std::span<pollfd> handles,
+                                 std::chrono::milliseconds most = std::chrono::hours{24}) const {
         for (;;) {
             const auto left =
                 std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - std::chrono::steady_clock::now());
-            pollfd asked{handle, events, 0};
-            const int answer = ::poll(&asked, 1, static_cast<int>(std::max<long long>(0, left.count())));
+            const auto wait = std::clamp<long long>(std::min(left, most).count(), 0, std::numeric_limits<int>::max());
+            const int answer = ::poll(handles.data(), handles.size(), static_cast<int>(wait));
             if (answer < 0 && errno == EINTR) continue;
             return answer > 0;
         }
+    }
+    [[nodiscard]] bool ready(int handle, short events, std::chrono::milliseconds most = std::chrono::hours{24}) const {
+        pollfd asked{handle, events, 0};
+        return any_ready({&asked, 1}, most);
     }
     [[nodiscard]] bool over() const { return std::chrono::steady_clock::now() >= deadline_; }
 
@@ -94,55 +106,145 @@ inline socket_handle listen_at(const std::string& host, const std::string& port)
     throw network_error{host + ":" + port + ": can't listen there: " + std::strerror(errno)};
 }
 
+/// One attempt at one address.
+inline socket_handle try_to_connect(const addrinfo& to, const patience_left& patience) {
+    // Of several addresses, one that doesn't answer leaves time for the others.
+    constexpr std::chrono::seconds most{1};
+    socket_handle peer{::socket(to.ai_family, to.ai_socktype, to.ai_protocol)};
+    if (!peer) return peer;
+    peer.unblock();
+    if (::connect(peer.get(), to.ai_addr, to.ai_addrlen) == 0) return peer;
+    if (errno != EINPROGRESS || !patience.ready(peer.get(), POLLOUT, most)) return socket_handle{};
+    int status = 0;
+    socklen_t size = sizeof status;
+    const int asked = ::getsockopt(peer.get(), SOL_SOCKET, SO_ERROR, &status, &size);
+    return asked == 0 && status == 0 ? std::move(peer) : socket_handle{};
+}
+
 /// Rank 0 may not be there yet, so it is tried until the time is up.
 inline socket_handle connect_to(const std::string& host, const std::string& port, const patience_left& patience) {
     for (;;) {
         const auto found = resolve(host, port, false);
-        for (const auto* a = found.get(); a; a = a->ai_next) {
-            socket_handle peer{::socket(a->ai_family, a->ai_socktype, a->ai_protocol)};
-            if (peer && ::connect(peer.get(), a->ai_addr, a->ai_addrlen) == 0) return peer;
-        }
+        for (const auto* a = found.get(); a; a = a->ai_next)
+            if (auto peer = try_to_connect(*a, patience)) return peer;
         if (patience.over()) return socket_handle{};
         std::this_thread::sleep_for(std::chrono::milliseconds{10});
     }
 }
+
+[[nodiscard]] inline bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 template <class Byte, class Move>
 bool move_all(int handle, std::span<Byte> bytes, short events, const patience_left& patience, Move move) {
     while (!bytes.empty()) {
         if (!patience.ready(handle, events)) return false;
         const auto moved = move(handle, bytes.data(), bytes.size());
+        if (moved < 0 && would_block()) continue;
         if (moved <= 0) return false;
         bytes = bytes.subspan(static_cast<std::size_t>(moved));
     }
     return true;
 }
+inline bool send_all(int handle, std::span<const std::byte> bytes, const patience_left& patience) {
+    return move_all(handle, bytes, POLLOUT, patience, [](int to, const std::byte* data, std::size_t size) {
+        return ::send(to, data, size, MSG_NOSIGNAL);
+    });
+}
+inline bool receive_all(int handle, std::span<std::byte> bytes, const patience_left& patience) {
+    return move_all(handle, bytes, POLLIN, patience,
+                    [](int from, std::byte* data, std::size_t size) { return ::recv(from, data, size, 0); });
+}
+
+using rank_name = std::array<std::byte, 4>;
+
+/// The same on all machines.
+[[nodiscard]] inline rank_name name_of(std::uint32_t rank) {
+    return {std::byte(rank >> 24U), std::byte(rank >> 16U), std::byte(rank >> 8U), std::byte(rank)};
+}
+[[nodiscard]] inline std::uint32_t rank_of(const rank_name& name) {
+    std::uint32_t rank = 0;
+    for (const auto each : name)
+        rank = rank << 8U | std::to_integer<std::uint32_t>(each);
+    return rank;
+}
+
+/// Hands bytes to each rank that names itself, once. Who connects and says nothing, or something else, holds up nobody.
+class rank_server {
+public:
+    rank_server(socket_handle listener, std::span<const std::byte> bytes, int ranks)
+        : listener_{std::move(listener)}, bytes_{bytes}, is_served_(static_cast<std::size_t>(ranks), false) {
+        is_served_.front() = true; // rank 0 itself
+    }
+    /// How many of the other ranks had theirs, in the end or when the time is up.
+    [[nodiscard]] int serve(const patience_left& patience) {
+        int served = 0;
+        const auto all = static_cast<int>(is_served_.size()) - 1;
+        while (served < all) {
+            std::vector<pollfd> handles{{listener_.get(), POLLIN, 0}};
+            for (const auto& v : visitors_)
+                handles.push_back({v.peer.get(), POLLIN, 0});
+            if (!patience.any_ready(handles)) break;
+            for (std::size_t i = visitors_.size(); i-- > 0;)
+                if (handles[i + 1].revents != 0 && is_done(visitors_[i], patience, served))
+                    visitors_.erase(visitors_.begin() + static_cast<std::ptrdiff_t>(i));
+            if (handles.front().revents != 0) welcome();
+        }
+        return served;
+    }
+
+private:
+    struct visitor {
+        socket_handle peer;
+        rank_name name{};
+        std::size_t heard = 0;
+    };
+
+    void welcome() {
+        socket_handle peer{::accept(listener_.get(), nullptr, nullptr)};
+        if (!peer) return;
+        peer.unblock();
+        visitors_.push_back({std::move(peer)});
+    }
+    /// Whether nothing more is to be heard of it.
+    bool is_done(visitor& v, const patience_left& patience, int& served) {
+        const auto heard = ::recv(v.peer.get(), v.name.data() + v.heard, v.name.size() - v.heard, 0);
+        if (heard < 0 && would_block()) return false;
+        if (heard <= 0) return true;
+        v.heard += static_cast<std::size_t>(heard);
+        if (v.heard < v.name.size()) return false;
+        const auto rank = rank_of(v.name);
+        if (rank >= is_served_.size() || is_served_[rank]) return true;
+        if (send_all(v.peer.get(), bytes_, patience)) {
+            is_served_[rank] = true;
+            ++served;
+        }
+        return true;
+    }
+
+    socket_handle listener_;
+    std::span<const std::byte> bytes_;
+    std::vector<bool> is_served_;
+    std::vector<visitor> visitors_;
+};
 
 } // namespace detail
 
 /// Hands `bytes` of rank 0 to all ranks. Rank 0 listens at host:port and returns when all others have had theirs; the
-/// others ask there. Everybody throws after `patience`, rank 0 saying how many came.
+/// others ask there, each by its number. Everybody throws after `patience`, rank 0 saying how many came.
 inline void share_by_tcp(std::span<std::byte> bytes, const std::string& host, const std::string& port, int rank,
                          int ranks, std::chrono::milliseconds patience) {
     const detail::patience_left left{patience};
     const auto waited = " within " + std::to_string(patience.count()) + " ms";
     if (rank == 0) {
-        const auto listener = detail::listen_at(host, port);
-        for (int served = 0; served < ranks - 1;) {
-            if (!left.ready(listener.get(), POLLIN))
-                throw network_error{host + ":" + port + ": " + std::to_string(served) + " of " +
-                                    std::to_string(ranks - 1) + " ranks came" + waited};
-            const detail::socket_handle peer{::accept(listener.get(), nullptr, nullptr)};
-            const auto send = [](int handle, const std::byte* data, std::size_t size) {
-                return ::send(handle, data, size, MSG_NOSIGNAL);
-            };
-            if (peer && detail::move_all(peer.get(), std::span<const std::byte>{bytes}, POLLOUT, left, send)) ++served;
-        }
+        const auto served = detail::rank_server{detail::listen_at(host, port), bytes, ranks}.serve(left);
+        if (served < ranks - 1)
+            throw network_error{host + ":" + port + ": " + std::to_string(served) + " of " + std::to_string(ranks - 1) +
+                                " ranks came" + waited};
         return;
     }
-    const auto receive = [](int handle, std::byte* data, std::size_t size) { return ::recv(handle, data, size, 0); };
+    const auto name = detail::name_of(static_cast<std::uint32_t>(rank));
     const auto peer = detail::connect_to(host, port, left);
-    if (!peer || !detail::move_all(peer.get(), bytes, POLLIN, left, receive))
+    if (!peer || !detail::send_all(peer.get(), name, left) || !detail::receive_all(peer.get(), bytes, left))
         throw network_error{host + ":" + port + ": rank " + std::to_string(rank) + " got no answer from rank 0" +
                             waited};
 }

@@ -4,6 +4,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <set>
+
 namespace optpipe::cuda {
 
 /// 0 where there is no GPU, or no driver that this toolkit can use.
@@ -32,14 +34,35 @@ class current_device {
 public:
     explicit current_device(int device) {
         check(cudaGetDevice(&before_), "cudaGetDevice");
-        if (before_ != device) check(cudaSetDevice(device), "cudaSetDevice");
+        is_other_ = before_ != device;
+        if (is_other_) check(cudaSetDevice(device), "cudaSetDevice");
     }
     current_device(const current_device&) = delete;
     current_device& operator=(const current_device&) = delete;
-    ~current_device() { static_cast<void>(cudaSetDevice(before_)); }
+    ~current_device() {
+        if (is_other_) static_cast<void>(cudaSetDevice(before_));
+    }
 
 private:
     int before_ = 0;
+    bool is_other_ = false;
 };
+
+/// Lets kernels and copies of each of these devices reach the memory of the others. Pairs that can't are left out:
+/// their copies take the way through the host.
+inline void enable_peer_access(const std::set<int>& devices) {
+    for (const int from : devices)
+        for (const int to : devices) {
+            int can = 0;
+            if (from != to) check(cudaDeviceCanAccessPeer(&can, from, to), "cudaDeviceCanAccessPeer");
+            if (can == 0) continue;
+            const current_device here{from};
+            const auto status = cudaDeviceEnablePeerAccess(to, 0);
+            if (status == cudaErrorPeerAccessAlreadyEnabled)
+                static_cast<void>(cudaGetLastError());
+            else
+                check(status, "cudaDeviceEnablePeerAccess");
+        }
+}
 
 } // namespace optpipe::cuda

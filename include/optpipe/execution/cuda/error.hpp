@@ -28,4 +28,23 @@ inline void check(cudaError_t status, std::string_view call) {
     throw error{status, call};
 }
 
+/// Throws if an error of this thread is left that nobody has read, as a launch leaves one whose status wasn't looked
+/// at.
+inline void check_last_error(std::string_view what) {
+    const auto left = cudaPeekAtLastError();
+    if (left != cudaErrorNotReady) return check(left, what);
+    static_cast<void>(cudaGetLastError()); // somebody asked an event, which is no error
+}
+
+namespace detail {
+
+/// Of a stream or an event: whether it is over. Errors of earlier launches stay where they are.
+[[nodiscard]] inline bool is_over(cudaError_t status, std::string_view call) {
+    if (status != cudaErrorNotReady) return check(status, call), true;
+    if (cudaPeekAtLastError() == cudaErrorNotReady) static_cast<void>(cudaGetLastError());
+    return false;
+}
+
+} // namespace detail
+
 } // namespace optpipe::cuda

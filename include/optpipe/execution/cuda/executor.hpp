@@ -1,9 +1,15 @@
 #pragma once
 
 #include "optpipe/core/container.hpp"
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/execution/cuda/captured_step.hpp"
+#include "optpipe/execution/cuda/clock.hpp"
 #include "optpipe/execution/cuda/device.hpp"
+#include "optpipe/execution/cuda/hardware_queues.hpp"
 #include "optpipe/execution/cuda/lane.hpp"
 #include "optpipe/execution/cuda/loopback.hpp"
+#include "optpipe/execution/cuda/numa.hpp"
 #include "optpipe/execution/cuda/options.hpp"
 #include "optpipe/execution/cuda/slab.hpp"
 #include "optpipe/execution/cuda/stream.hpp"
@@ -11,10 +17,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,20 +32,25 @@
 
 namespace optpipe::cuda {
 
+/// Host memory is near the device: its pages are touched from the node that the device is attached to.
 class memory {
 public:
-    explicit memory(int device) : device_{device} {}
+    explicit memory(int device, std::size_t pinned_part, leak_flag leaks)
+        : device_{device}, pinned_part_{pinned_part}, leaks_{std::move(leaks)} {}
     [[nodiscard]] device_slab device(std::size_t bytes) {
         const current_device here{device_};
-        return device_slab{bytes};
+        return device_slab{bytes, leaks_};
     }
     [[nodiscard]] pinned_slab host(std::size_t bytes) {
         const current_device here{device_};
-        return pinned_slab{bytes};
+        const auto near = detail::processors_of_node(attribute(device_, cudaDevAttrHostNumaId));
+        return pinned_slab{bytes, {.part = pinned_part_, .processors = near}, leaks_};
     }
 
 private:
     int device_;
+    std::size_t pinned_part_;
+    leak_flag leaks_;
 };
 
 class copy_engine {
@@ -79,46 +93,57 @@ public:
     }
 };
 
+/// A step that an executor has captured as a graph.
+using step_graph = index<struct step_graph_tag>;
+
 /// One rank on a CUDA device. For one thread, the one that issues.
 class executor {
 public:
     using lane_type = lane;
 
     executor(detail::rank_group& group, detail::carrier& by, options how, rank self, std::size_t ranks)
-        : group_{group}, by_{by}, how_{std::move(how)}, self_{self}, ranks_{ranks}, memory_{how_.device} {}
+        : group_{group}, by_{by}, how_{std::move(how)}, ranks_{ranks}, place_{self, how_.device_of(self),
+                                                                              detail::whole_pages(how_.pinned_part)},
+          leaks_{std::make_shared<std::atomic<bool>>(false)}, memory_{place_.device, how_.pinned_part, leaks_} {
+        const current_device here{place_.device};
+        if (how_.record_times) place_.clock = std::make_unique<detail::device_clock>();
+    }
     executor(const executor&) = delete;
     executor& operator=(const executor&) = delete;
 
-    [[nodiscard]] rank self() const { return self_; }
+    [[nodiscard]] rank self() const { return place_.self; }
     [[nodiscard]] std::size_t ranks() const { return ranks_; }
-    [[nodiscard]] lane open_lane(lane_kind kind, std::size_t) {
-        const current_device here{how_.device};
-        const cudaStream_t given = how_.streams ? how_.streams(self_, kind) : nullptr;
+    [[nodiscard]] int device() const { return place_.device; }
+    [[nodiscard]] lane open_lane(lane_kind kind, std::size_t commands) {
+        const current_device here{place_.device};
+        const cudaStream_t given = how_.streams ? how_.streams(self(), kind) : nullptr;
         auto own = given ? nullptr : std::make_unique<stream>(priority_of(kind));
         const stream_ref where = given ? stream_ref{given} : *own;
-        return lane{std::make_unique<detail::lane_state>(group_, self_, by_, where, std::move(own), how_.record_times)};
+        lane made{std::make_unique<detail::lane_state>(group_, place_, by_, where, std::move(own), kind, commands)};
+        warn_of_queues();
+        return made;
     }
     [[nodiscard]] marker make_marker() {
-        const current_device here{how_.device};
+        const current_device here{place_.device};
         return {};
     }
     [[nodiscard]] copy_engine& copies() { return copies_; }
     [[nodiscard]] cuda::transport& transport() { return transport_; }
     [[nodiscard]] cuda::memory& memory() { return memory_; }
 
+    /// Waits for captured steps, too.
     void finish() {
         const auto mine = lanes_once_issued();
-        if (group_.failed.happened().load()) by_.abandon();
-        const auto deadline = from_now();
-        if (!std::all_of(mine.begin(), mine.end(), [&](const auto* s) { return await(*s, deadline); })) {
-            // What is given up needs a while to end, on all lanes.
-            const auto at_last = from_now();
-            for (const auto* s : mine)
-                static_cast<void>(await(*s, at_last));
-        }
-        if (group_.failed.happened().load()) throw group_.failed.what();
-        for (auto* s : mine)
+        if (group_.failed.happened().load()) abandon();
+        if (!await_all(mine, how_.patience) && !await_all(mine, how_.drain)) leaks_->store(true);
+        if (group_.failed.happened().load()) throw what_happened();
+        for (auto* s : mine) {
             s->issued.clear();
+            s->measure();
+        }
+        if (place_.clock) place_.clock->end_step();
+        for (auto& each : steps_)
+            each->is_under_way = false;
         by_.forget_messages();
     }
     void cancel(std::string_view what_it_did, std::string_view reason) {
@@ -127,17 +152,35 @@ public:
         flow::drain(group_);
     }
 
-    /// Makes all lanes of this rank wait for an event, and a stream for all that is in them: what a capture of a step
-    /// begins and ends with. Nothing may be held back.
-    void fork(const event& begin) {
-        for (auto* s : lanes())
-            s->target.wait(begin);
+    /// Captures what `issue()` puts into the lanes, as one graph, which the executor keeps for as long as it lives. Not
+    /// with `options::record_times`. Nothing may be under way. The lanes, and what they work on, have to be there when
+    /// the graph is launched. Throws `execution_error` if the step can't be issued.
+    template <class Issue> step_graph capture(const Issue& issue) { return capture(std::array{this}, issue); }
+    /// All of these together, whose work is issued by one thread.
+    template <class Issue> step_graph capture(std::span<executor* const> all, const Issue& issue) {
+        OPTPIPE_EXPECT(!how_.record_times, "cuda: a graph has no times");
+        const current_device here{place_.device};
+        auto made = std::make_unique<detail::captured_step>();
+        made->capture([&] {
+            for (auto* each : all)
+                each->fork(made->begin);
+            issue();
+            for (auto* each : all)
+                each->join(*made);
+        });
+        for (auto* each : all)
+            each->forget_captured();
+        steps_.push_back(std::move(made));
+        return step_graph{steps_.size() - 1};
     }
-    void join(stream_ref origin) {
-        for (auto* s : lanes()) {
-            joints_.emplace_back();
-            s->target.record(joints_.back());
-            origin.wait(joints_.back());
+    /// Puts a captured step behind those launched before. `finish` waits for it.
+    void launch(step_graph which) {
+        if (group_.failed.happened().load()) throw group_.failed.what();
+        try {
+            const current_device here{place_.device};
+            steps_.at(which.position())->launch();
+        } catch (const std::exception& e) {
+            give_up("launching a captured step", e.what());
         }
     }
 
@@ -161,15 +204,67 @@ private:
         return stream::priority::usual;
     }
     void give_up(const std::string& operation, const std::string& reason) {
-        group_.failed.report(self_, operation, reason);
+        group_.failed.report(self(), operation, reason);
+        abandon();
+    }
+    /// Nothing on the device waits for other ranks any more. Graphs go first, as they may hold messages.
+    void abandon() noexcept {
+        for (auto& each : steps_)
+            each->work.reset();
         by_.abandon();
     }
-    [[nodiscard]] time_point from_now() const { return std::chrono::steady_clock::now() + how_.patience; }
+    [[nodiscard]] execution_error what_happened() const {
+        const auto what = group_.failed.what();
+        if (!leaks_->load()) return what;
+        return {what.rank(), what.operation(),
+                what.reason() + "; as rank " + std::to_string(self().value()) + " was still at it " +
+                    std::to_string(how_.drain.count()) + " ms later, its memory is never freed"};
+    }
+    void warn_of_queues() {
+        if (!how_.warn) return;
+        const std::scoped_lock lock{group_.mutex};
+        const auto lanes = static_cast<std::size_t>(std::count_if(
+            group_.lanes.begin(), group_.lanes.end(), [&](const auto* s) { return s->place.device == place_.device; }));
+        if (const auto text = detail::too_many_lanes(lanes, place_.device); !text.empty() && !has_warned_) {
+            has_warned_ = true;
+            how_.warn(text);
+        }
+    }
+    void fork(const event& begin) {
+        for (auto* s : lanes())
+            s->target.wait(begin);
+    }
+    void join(detail::captured_step& step) {
+        if (group_.failed.happened().load()) throw group_.failed.what();
+        for (auto* s : lanes()) {
+            if (!s->held.empty())
+                throw execution_error{self(), to_string(s->held.front().label), "its partner wasn't captured with it"};
+            const current_device there{s->place.device};
+            s->target.record(step.ends.emplace_back());
+            step.origin.wait(step.ends.back());
+        }
+    }
+    void forget_captured() {
+        for (auto* s : lanes())
+            s->issued.clear();
+        by_.forget_messages();
+    }
+    /// Whether all is over; if not, it gave up.
+    bool await_all(const std::vector<detail::lane_state*>& lanes, std::chrono::milliseconds limit) {
+        const auto deadline = std::chrono::steady_clock::now() + limit;
+        const auto is_over = [&](stream_ref s) { return await(s, deadline, limit); };
+        bool all = true;
+        for (const auto* s : lanes)
+            all = is_over(s->target) && all;
+        for (const auto& each : steps_)
+            all = (!each->is_under_way || is_over(each->origin)) && all;
+        return all;
+    }
     /// False if it gave up.
-    bool await(const detail::lane_state& s, time_point deadline) {
+    bool await(stream_ref s, time_point deadline, std::chrono::milliseconds limit) {
         try {
-            if (detail::await(s.target, deadline, [&] { by_.check_health(); })) return true;
-            give_up(first_open(), "not over after " + std::to_string(how_.patience.count()) + " ms");
+            if (detail::await(s, deadline, [&] { by_.check_health(); })) return true;
+            give_up(first_open(), "not over after " + std::to_string(limit.count()) + " ms");
         } catch (const optpipe::error& e) {
             give_up(first_open(), e.what());
         }
@@ -178,6 +273,8 @@ private:
     /// What is probably under way: rather what waits for nobody.
     [[nodiscard]] std::string first_open() {
         std::string place = "on the device";
+        for (const auto& each : steps_)
+            if (each->is_under_way) place = "a captured step";
         try {
             if (const auto message = by_.first_open()) return to_string(*message);
             const std::scoped_lock lock{group_.mutex};
@@ -190,7 +287,7 @@ private:
         }
         return place;
     }
-    [[nodiscard]] bool is_mine(const detail::lane_state* s) const { return s->self == self_; }
+    [[nodiscard]] bool is_mine(const detail::lane_state* s) const { return &s->place == &place_; }
     /// Waits until nothing of this rank is held back, or says what is.
     std::vector<detail::lane_state*> lanes_once_issued() {
         std::unique_lock lock{group_.mutex};
@@ -224,28 +321,45 @@ private:
     detail::rank_group& group_;
     detail::carrier& by_;
     options how_;
-    rank self_;
     std::size_t ranks_;
+    detail::rank_place place_;
+    std::shared_ptr<std::atomic<bool>> leaks_;
     copy_engine copies_;
     cuda::transport transport_;
     cuda::memory memory_;
-    std::vector<event> joints_;
+    std::vector<std::unique_ptr<detail::captured_step>> steps_;
+    bool has_warned_ = false;
 };
 
 static_assert(execution::check_executor<executor>());
 
-/// Several virtual ranks on one GPU, in one process. Their multiprocessors can be divided by streams from
-/// `green_contexts`; memory, its bandwidth and the link to the host are shared.
+/// Ranks of one process, on one device or several. Of virtual ranks on one GPU, the multiprocessors can be divided by
+/// streams from `green_contexts`; memory, its bandwidth and the link to the host are shared.
 class cluster {
 public:
     explicit cluster(std::size_t ranks, const options& how = {}) {
-        const current_device here{how.device};
-        group_.begin_times(how);
+        if (!how.devices.empty() && how.devices.size() != ranks)
+            throw optpipe::error{"cuda: " + std::to_string(ranks) + " ranks, and devices for " +
+                                 std::to_string(how.devices.size())};
+        enable_peer_access(std::set(how.devices.begin(), how.devices.end()));
         for (const rank r : index_range<rank>{ranks})
             executors_.push_back(std::make_unique<executor>(group_, messages_, how, r, ranks));
     }
     [[nodiscard]] std::size_t ranks() const { return executors_.size(); }
     [[nodiscard]] executor& operator[](rank r) { return *executors_[r.position()]; }
+
+    /// As of one executor, of all ranks together: `issue()` issues the steps of all.
+    template <class Issue> step_graph capture(const Issue& issue) {
+        std::vector<executor*> all;
+        for (const auto& each : executors_)
+            all.push_back(each.get());
+        return executors_.front()->capture(all, issue);
+    }
+    void launch(step_graph which) { executors_.front()->launch(which); }
+    void finish() {
+        for (auto& each : executors_)
+            each->finish();
+    }
 
 private:
     detail::rank_group group_;

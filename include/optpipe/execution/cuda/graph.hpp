@@ -9,7 +9,8 @@
 
 namespace optpipe::cuda {
 
-/// The work of a whole step, to be launched by one call.
+/// The work of a whole step, to be launched by one call. One that holds messages of NCCL must be gone before their
+/// communicators are: `executor::capture` sees to that.
 class graph {
 public:
     /// Captures what `issue()` puts into `origin` and into streams that wait for events of it. They must all have been

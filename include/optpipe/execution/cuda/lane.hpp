@@ -3,9 +3,12 @@
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/error.hpp"
 #include "optpipe/execution/copy_engine.hpp"
-#include "optpipe/execution/cuda/options.hpp"
+#include "optpipe/execution/cuda/clock.hpp"
+#include "optpipe/execution/cuda/device.hpp"
+#include "optpipe/execution/cuda/error.hpp"
 #include "optpipe/execution/cuda/progress.hpp"
 #include "optpipe/execution/cuda/range.hpp"
+#include "optpipe/execution/cuda/slab.hpp"
 #include "optpipe/execution/cuda/stream.hpp"
 #include "optpipe/execution/executor.hpp"
 #include "optpipe/execution/lane.hpp"
@@ -84,6 +87,9 @@ public:
     /// with `rank_group::mutex` held, as `forget` is, which comes before a lane goes.
     virtual bool carry(lane_state& on, command& what) = 0;
     virtual void forget(lane_state& on) noexcept = 0;
+    /// A lane of this kind comes, for so many commands at once. Throws if its messages can't be carried beside those of
+    /// the others. Called without the mutex, before all else.
+    virtual void attach(lane_state&, lane_kind, std::size_t) {}
     /// Throws if something has gone wrong with what is under way.
     virtual void check_health() {}
     /// The first message that is in a stream and not over, as far as it knows.
@@ -103,22 +109,25 @@ struct rank_group {
     std::condition_variable moved;
     threads::failure failed;
     std::vector<lane_state*> lanes;
-    /// What measured times count from.
-    std::unique_ptr<timed_event> epoch;
+    /// What measured times count from: an instant that all ranks share, on the clock of this process.
+    device_clock::time_point begin = std::chrono::steady_clock::now();
+};
 
-    void begin_times(const options& how) {
-        if (!how.record_times) return;
-        stream now;
-        epoch = std::make_unique<timed_event>();
-        now.record(*epoch);
-        now.synchronize();
-    }
+/// What the lanes of a rank share.
+struct rank_place {
+    rank self{};
+    int device = 0;
+    /// Of parts of pinned memory.
+    std::size_t pinned_part = 0;
+    /// Null if nothing is measured.
+    std::unique_ptr<device_clock> clock{};
 };
 
 struct lane_state {
-    lane_state(rank_group& of, rank r, carrier& carries, stream_ref where, std::unique_ptr<stream> owns,
-               bool with_times)
-        : group{of}, self{r}, by{carries}, target{where}, owned{std::move(owns)}, timed{with_times} {
+    lane_state(rank_group& of, rank_place& where, carrier& carries, stream_ref to, std::unique_ptr<stream> owns,
+               lane_kind kind, std::size_t commands)
+        : group{of}, place{where}, by{carries}, target{to}, owned{std::move(owns)}, issued{commands} {
+        by.attach(*this, kind, commands);
         const std::scoped_lock lock{group.mutex};
         group.lanes.push_back(this);
     }
@@ -130,18 +139,25 @@ struct lane_state {
         group.lanes.erase(std::find(group.lanes.begin(), group.lanes.end(), this));
     }
 
+    /// Once they are over: when the tasks since the last time were.
+    void measure() {
+        if (!place.clock) return;
+        for (std::size_t i = 0; i < used; ++i)
+            times.push_back(place.clock->between(events[i].first, events[i].second, group.begin));
+        used = 0;
+    }
+
     rank_group& group;
-    rank self;
+    rank_place& place;
     carrier& by;
     stream_ref target;
     std::unique_ptr<stream> owned;
     /// What waits behind an exchange whose partner hasn't come, or behind a marker that such a lane will record.
     std::deque<command> held{};
     /// Since the executor last finished.
-    progress issued{};
+    progress issued;
     /// The exchange at the front has been shown to the carrier.
     bool is_offered = false;
-    bool timed;
     std::vector<std::pair<timed_event, timed_event>> events{};
     std::size_t used = 0;
     std::vector<execution::task_times> times{};
@@ -208,18 +224,11 @@ public:
     }
 
     /// After the executor has finished.
-    [[nodiscard]] std::span<const execution::task_times> times() const {
-        auto& s = *state_;
-        s.times.clear();
-        const auto since = [&](const timed_event& e) {
-            return std::chrono::duration_cast<std::chrono::nanoseconds>(
-                std::chrono::duration<double, std::milli>{e.milliseconds_since(*s.group.epoch)});
-        };
-        for (std::size_t i = 0; i < s.used; ++i)
-            s.times.push_back({since(s.events[i].first), since(s.events[i].second)});
-        return s.times;
+    [[nodiscard]] std::span<const execution::task_times> times() const { return state_->times; }
+    void forget_times() {
+        state_->used = 0;
+        state_->times.clear();
     }
-    void forget_times() { state_->used = 0; }
 
 private:
     friend struct flow;
@@ -265,6 +274,8 @@ struct flow {
             return true;
         }
         try {
+            // The thread may be another rank's.
+            const current_device here{on.place.device};
             return issue(on, c);
         } catch (const std::exception& e) {
             fail(on, c, e.what());
@@ -273,7 +284,7 @@ struct flow {
     }
     static void fail(state& on, const detail::command& c, const char* reason) {
         const bool is_task = c.kind == kind::launch || c.kind == kind::copy || c.kind == kind::exchange;
-        on.group.failed.report(on.self, is_task ? to_string(c.label) : place_of(on), reason);
+        on.group.failed.report(on.place.self, is_task ? to_string(c.label) : place_of(on), reason);
         on.group.moved.notify_all();
     }
 
@@ -287,11 +298,13 @@ private:
         switch (c.kind) {
         case kind::launch:
             on.issued.put(c.label);
+            check_last_error("an error that was left before it");
             timed(on, [&] {
                 lane same{on};
                 const range shown{label_text(c.label).data()};
                 c.invoke(c.work.data(), same);
             });
+            check_last_error("a launch whose status wasn't looked at");
             return true;
         case kind::record:
             on.target.record(c.marker->done);
@@ -308,8 +321,8 @@ private:
             on.issued.put(c.label);
             timed(on, [&] {
                 const range shown{label_text(c.label).data()};
-                for (const auto& [to, from] : c.pieces)
-                    on.target.copy(to.data(), from.data(), from.size(), c.direction);
+                for (const auto& piece : c.pieces)
+                    copy_by_parts(on, piece, c.direction);
             });
             return true;
         case kind::exchange:
@@ -321,18 +334,28 @@ private:
         }
         return true;
     }
+    /// No copy reaches from one part of pinned memory into the next.
+    static void copy_by_parts(state& on, execution::copy_piece rest, cudaMemcpyKind direction) {
+        while (!rest.from.empty()) {
+            const std::byte* const host = direction == cudaMemcpyDeviceToHost ? rest.to.data() : rest.from.data();
+            const auto bytes = std::min(rest.from.size(), detail::part_end(host, on.place.pinned_part));
+            on.target.copy(rest.to.data(), rest.from.data(), bytes, direction);
+            rest = {rest.to.subspan(bytes), rest.from.subspan(bytes)};
+        }
+    }
     template <class Issue> static void timed(state& on, Issue issue_work) {
         begin_timing(on);
         issue_work();
         end_timing(on);
     }
     static void begin_timing(state& on) {
-        if (!on.timed) return;
+        if (!on.place.clock) return;
+        on.place.clock->begin_step();
         if (on.used == on.events.size()) on.events.emplace_back();
         on.target.record(on.events[on.used].first);
     }
     static void end_timing(state& on) {
-        if (on.timed) on.target.record(on.events[on.used++].second);
+        if (on.place.clock) on.target.record(on.events[on.used++].second);
     }
     /// "PP:2F0", as PyTorch's profiler has it, without allocating anything.
     static std::array<char, 48> label_text(const task_label& label) {

@@ -50,8 +50,8 @@ private:
         for (std::size_t i = 0; i < what.count; ++i) {
             const auto& m = what.messages[i];
             const auto way = direction_of(m.label.op);
-            auto& waiting =
-                channels_[m.sends ? channel{on.self, m.label.peer, way} : channel{m.label.peer, on.self, way}];
+            auto& waiting = channels_[m.sends ? channel{on.place.self, m.label.peer, way}
+                                              : channel{m.label.peer, on.place.self, way}];
             if (waiting.empty() || waiting.front().message.sends == m.sends) {
                 waiting.push_back({&on, m});
                 continue;

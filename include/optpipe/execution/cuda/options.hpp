@@ -6,7 +6,10 @@
 #include <cuda_runtime_api.h>
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
+#include <string>
+#include <vector>
 
 namespace optpipe::cuda {
 
@@ -15,15 +18,26 @@ using stream_source = std::function<cudaStream_t(rank, lane_kind)>;
 
 struct options {
     int device = 0;
+    /// The devices of a `cluster`'s ranks, which may share some; empty: all are on `device`.
+    std::vector<int> devices{};
     /// How long one rank waits for another at a message on the host, and for its device at the end of a step: it has to
     /// be longer than a step takes.
     std::chrono::milliseconds patience{60'000};
+    /// How long after an error the device may take to end what is under way. Memory that it may use even then is never
+    /// freed: a longer time leaks less, and holds up the error.
+    std::chrono::milliseconds drain{60'000};
     /// The streams of an engine that there is already, or of green contexts. They are borrowed: whoever gives them
     /// keeps them until the lanes are gone. Without it each lane has a stream of its own, those of messages first in
     /// the line for multiprocessors.
     stream_source streams{};
     /// Events with times around every task. Not with graphs.
     bool record_times = false;
+    /// The most host memory that is pinned by one call, in bytes, rounded up to pages: drivers refuse very large ones.
+    std::size_t pinned_part = std::size_t{64} << 30U;
+    /// Told what is likely to be slow; without it nobody is.
+    std::function<void(const std::string&)> warn{};
+
+    [[nodiscard]] int device_of(rank r) const { return devices.empty() ? device : devices.at(r.position()); }
 };
 
 } // namespace optpipe::cuda

@@ -6,9 +6,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <thread>
-#include <vector>
 
 namespace optpipe::cuda::detail {
 
@@ -24,16 +24,19 @@ template <class Check>
     return true;
 }
 
-/// What was put into a stream, and the events around it, which tell how far it has got. Events must live as long as
-/// their entries, and be recorded once.
+/// What was put into a stream last, and the events around it, which tell how far it has got. Events must live as long
+/// as their entries. Of more than `most` entries the oldest are forgotten.
 class progress {
 public:
-    void put(const task_label& task) { entries_.push_back({entry_kind::task, task, nullptr}); }
+    explicit progress(std::size_t most) : most_{most} {}
+
+    void put(const task_label& task) { add({entry_kind::task, task, nullptr}); }
     /// What is put in next waits for it.
-    void wait(const event& e) { entries_.push_back({entry_kind::wait, {}, &e}); }
+    void wait(const event& e) { add({entry_kind::wait, {}, &e}); }
     /// Happens behind what was put in last.
-    void record(const event& e) { entries_.push_back({entry_kind::record, {}, &e}); }
+    void record(const event& e) { add({entry_kind::record, {}, &e}); }
     void clear() { entries_.clear(); }
+    [[nodiscard]] std::size_t size() const { return entries_.size(); }
 
     [[nodiscard]] std::optional<task_label> last() const {
         for (auto at = entries_.rbegin(); at != entries_.rend(); ++at)
@@ -65,13 +68,18 @@ private:
         const event* of = nullptr;
     };
 
+    void add(const entry& e) {
+        if (entries_.size() >= most_ && !entries_.empty()) entries_.pop_front();
+        entries_.push_back(e);
+    }
     [[nodiscard]] std::size_t first_after_done() const {
         for (std::size_t i = entries_.size(); i-- > 0;)
             if (entries_[i].kind == entry_kind::record && entries_[i].of->done()) return i + 1;
         return 0;
     }
 
-    std::vector<entry> entries_;
+    std::size_t most_;
+    std::deque<entry> entries_;
 };
 
 } // namespace optpipe::cuda::detail

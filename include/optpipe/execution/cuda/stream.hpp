@@ -9,7 +9,8 @@
 
 namespace optpipe::cuda {
 
-/// A point in a stream's work that other streams can wait for. Without times, which would make it slower.
+/// A point in a stream's work that other streams can wait for. Without times, which would make it slower. Of the
+/// current device, as are streams; only streams of that device record it.
 class event {
 public:
     event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
@@ -24,15 +25,7 @@ public:
 
     [[nodiscard]] cudaEvent_t native() const { return event_; }
     /// Whether what was recorded is done.
-    [[nodiscard]] bool done() const {
-        const auto status = cudaEventQuery(event_);
-        if (status == cudaErrorNotReady) {
-            static_cast<void>(cudaGetLastError());
-            return false;
-        }
-        check(status, "cudaEventQuery");
-        return true;
-    }
+    [[nodiscard]] bool done() const { return detail::is_over(cudaEventQuery(event_), "cudaEventQuery"); }
 
 protected:
     struct with_times {};
@@ -69,22 +62,14 @@ public:
         check(cudaMemcpyAsync(to, from, bytes, direction, stream_), "cudaMemcpyAsync");
     }
     /// Whether all that was put into it is over.
-    [[nodiscard]] bool done() const {
-        const auto status = cudaStreamQuery(stream_);
-        if (status == cudaErrorNotReady) {
-            static_cast<void>(cudaGetLastError());
-            return false;
-        }
-        check(status, "cudaStreamQuery");
-        return true;
-    }
+    [[nodiscard]] bool done() const { return detail::is_over(cudaStreamQuery(stream_), "cudaStreamQuery"); }
     void synchronize() { check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
 protected:
     cudaStream_t stream_;
 };
 
-/// A stream of one's own. It doesn't wait for the default stream. Work still in it is finished before it goes.
+/// A stream of one's own. It doesn't wait for the default stream. Its end doesn't wait for work that is still in it.
 class stream : public stream_ref {
 public:
     enum class priority { usual, highest };

@@ -69,6 +69,8 @@ public:
         if (session_ && office_.has_lost_rank()) session_->lose_rank();
     }
     [[nodiscard]] mpi::executor& executor() { return executor_; }
+    /// A rank that fails, here or in its executor, ends both on all ranks.
+    [[nodiscard]] threads::control_channel& control() { return office_.control(); }
 
 private:
     struct place {

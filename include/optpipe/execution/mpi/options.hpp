@@ -11,8 +11,9 @@
 namespace optpipe::mpi {
 
 struct options {
-    /// How long one rank waits for another: at a message, when a `member` is made, and at the end. Longer than a step
-    /// takes. A run that fails is over on all ranks within three times as much.
+    /// How long one rank waits for another: at a message, at a minimum of the control channel (the others twice as long
+    /// for rank 0), when a `member` is made, and at the end. Longer than a step takes. A run that fails is over on all
+    /// ranks within three times as much.
     std::chrono::milliseconds patience{60'000};
     /// Bytes of this rank: of its device, all slabs together, and of its host. Without: as much as there is.
     std::optional<std::size_t> device_memory{};

@@ -5,9 +5,11 @@
 #include "optpipe/execution/mpi/byte_type.hpp"
 #include "optpipe/execution/mpi/clock.hpp"
 #include "optpipe/execution/mpi/communicator.hpp"
+#include "optpipe/execution/mpi/control_mail.hpp"
 #include "optpipe/execution/mpi/error.hpp"
 #include "optpipe/execution/mpi/message_tags.hpp"
 #include "optpipe/execution/threads/clock.hpp"
+#include "optpipe/execution/threads/control_channel.hpp"
 #include "optpipe/execution/threads/rendezvous.hpp"
 #include "optpipe/execution/threads/world.hpp"
 #include "optpipe/program/ir.hpp"
@@ -30,15 +32,19 @@ namespace optpipe::mpi {
 
 /// Carries the messages of one rank's lanes over MPI. One thread makes all calls; lanes hand it what they send and
 /// receive, and wait at their gates. Activations and gradients have a communicator each, on which they meet by their
-/// order; sends are synchronous, so that an exchange is over once its partners have begun theirs.
-class post_office final : public threads::message_carrier, private threads::wakeable {
+/// order; sends are synchronous, so that an exchange is over once its partners have begun theirs. The same thread
+/// carries the letters of the control channel.
+class post_office final : public threads::message_carrier, private threads::control_carrier, private threads::wakeable {
 public:
     using milliseconds = std::chrono::milliseconds;
 
     /// Returns when all ranks have come. Sets the clock of `of` so that it runs as theirs.
     post_office(MPI_Comm among, milliseconds patience, threads::world& of)
-        : world_{of}, forward_{among, patience}, backward_{among, patience}, tags_{forward_.largest_tag()},
-          agreement_{in_time(communicator{among, patience}, patience, of), patience}, registration_{of.failed, *this} {
+        : world_{of}, patience_{patience}, forward_{among, patience}, backward_{among, patience},
+          tags_{forward_.largest_tag()}, agreement_{in_time(communicator{among, patience}, patience, of), patience},
+          control_{self(), of.ranks, patience, of.failed, mutex_, *this}, mail_{agreement_.by()}, registration_{
+                                                                                                      of.failed,
+                                                                                                      *this} {
         thread_ = std::thread{[this] { serve(); }};
     }
     post_office(const post_office&) = delete;
@@ -52,8 +58,10 @@ public:
     }
     void withdraw(rank, const threads::message_offer&) override { await_end(); }
 
+    [[nodiscard]] threads::control_channel& control() { return control_; }
+
     /// After a failure: returns once nothing of this rank is under way; what all ranks throw.
-    [[nodiscard]] execution_error verdict() {
+    [[nodiscard]] execution_error verdict() override {
         await_end();
         const auto what = agreement_.verdict() ? *agreement_.verdict() : world_.failed.what();
         if (agreement_.missing().empty()) return what;
@@ -69,6 +77,7 @@ public:
         if (!thread_.joinable()) return;
         thread_.join();
         if (!agreement_.missing().empty()) return;
+        mail_.finish(patience_);
         for (auto* each : {&forward_, &backward_, &agreement_.by()})
             each->free_at_end();
     }
@@ -90,9 +99,13 @@ private:
     }
     void wake() noexcept override {
         const std::scoped_lock lock{mutex_};
+        wake_locked();
+    }
+    void wake_locked() noexcept {
         woken_ = true;
         changed_.notify_one();
     }
+    void carry(threads::control_channel&) override { wake_locked(); }
     void await_end() {
         std::unique_lock lock{mutex_};
         ending_.wait(lock, [&] { return ended_; });
@@ -131,6 +144,7 @@ private:
         if (world_.failed.happened().load() && !stopped_) stop();
         bool moved = post_offers();
         moved |= complete();
+        moved |= mail_.carry(control_, mutex_);
         if (stopped_)
             for (const auto* by : {&forward_, &backward_})
                 moved |= discard(*by);
@@ -138,7 +152,7 @@ private:
     }
     [[nodiscard]] bool is_done() {
         const std::scoped_lock lock{mutex_};
-        return (stopped_ || leaving_) && requests_.empty();
+        return (stopped_ || leaving_) && requests_.empty() && mail_.has_gone();
     }
     void fail(const std::string& operation, const std::string& reason) {
         world_.failed.report(self(), operation, reason);
@@ -150,8 +164,8 @@ private:
         const auto now = std::chrono::steady_clock::now();
         if (moved) last_move_ = now;
         if (now - last_move_ < std::chrono::microseconds{50}) return std::this_thread::yield();
-        const std::chrono::microseconds nap{requests_.empty() ? 500 : 50};
         std::unique_lock lock{mutex_};
+        const std::chrono::microseconds nap{requests_.empty() && !control_.is_waited_for() ? 500 : 50};
         changed_.wait_for(lock, nap, [&] { return woken_ || !offered_.empty(); });
         woken_ = false;
     }
@@ -258,12 +272,15 @@ private:
     }
 
     threads::world& world_;
+    milliseconds patience_;
     communicator forward_;
     communicator backward_;
     message_tags tags_;
     agreement agreement_;
 
     std::mutex mutex_;
+    threads::control_channel control_;
+    control_mail mail_;
     std::condition_variable changed_, ending_;
     std::vector<threads::message_offer> offered_;
     bool woken_ = false;

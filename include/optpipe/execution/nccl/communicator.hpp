@@ -2,6 +2,7 @@
 
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/error.hpp"
+#include "optpipe/execution/nccl/watchdog.hpp"
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,6 +38,14 @@ public:
     using optpipe::error::error;
 };
 
+/// What NCCL takes of a device for the messages of one communicator; what isn't said it chooses. Fewer blocks leave
+/// more multiprocessors to computations beside them, and carry large messages more slowly.
+struct communicator_limits {
+    std::optional<int> min_ctas{};
+    std::optional<int> max_ctas{};
+    std::optional<int> cga_cluster_size{};
+};
+
 /// Non-blocking, so that it can be aborted. One thread at a time may use it, and none of the same device may use
 /// another meanwhile. After an error or a timeout nothing but `abort` and the destructor makes sense; every rank has to
 /// do it.
@@ -45,10 +55,14 @@ public:
     using abort_call = std::function<void(ncclComm_t)>;
 
     /// Returns when all ranks have come; throws if they don't within `patience`. `id` is rank 0's `make_id()`.
-    communicator(const ncclUniqueId& id, int rank, int ranks, milliseconds patience, std::string name = "nccl")
+    communicator(const ncclUniqueId& id, int rank, int ranks, milliseconds patience, std::string name = "nccl",
+                 const communicator_limits& limits = {})
         : rank_{rank}, ranks_{ranks}, patience_{patience}, name_{std::move(name)} {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.blocking = 0;
+        config.minCTAs = limits.min_ctas.value_or(config.minCTAs);
+        config.maxCTAs = limits.max_ctas.value_or(config.maxCTAs);
+        config.cgaClusterSize = limits.cga_cluster_size.value_or(config.cgaClusterSize);
         try {
             settle(ncclCommInitRankConfig(&communicator_, ranks, id, rank, &config), "ncclCommInitRankConfig");
         } catch (...) {
@@ -57,7 +71,7 @@ public:
         }
     }
     /// Somebody's, borrowed: it is never destroyed here. `end` is called instead of `ncclCommAbort`, once at most; it
-    /// must not throw.
+    /// must not throw. A blocking one may hold up `batch::close` for as long as a peer doesn't come: see `watchdog`.
     communicator(ncclComm_t borrowed, abort_call end, milliseconds patience, std::string name = "nccl")
         : communicator_{borrowed}, rank_{rank_in(borrowed, name)}, ranks_{size_of(borrowed, name)}, patience_{patience},
           name_{std::move(name)}, end_{std::move(end)} {
@@ -94,16 +108,14 @@ public:
     void settle(ncclResult_t status, std::string_view what) {
         const auto deadline = std::chrono::steady_clock::now() + patience_;
         while (status == ncclInProgress) {
-            if (std::chrono::steady_clock::now() >= deadline) {
-                healthy_ = false;
-                throw timeout_error{place(what) + ": not done after " + std::to_string(patience_.count()) + " ms"};
-            }
+            if (std::chrono::steady_clock::now() >= deadline) fail_late(what);
             std::this_thread::yield();
             if (communicator_) {
                 const auto asked = ncclCommGetAsyncError(communicator_, &status);
                 if (asked != ncclSuccess) status = asked;
             }
         }
+        if (!healthy_ && !communicator_) fail_late(what); // a watchdog has ended it
         if (status == ncclSuccess) return;
         if (status != ncclInvalidArgument) healthy_ = false; // which alone leaves the communicator as it was
         throw error{status, place(what)};
@@ -116,7 +128,8 @@ public:
         if (asked != ncclSuccess) status = asked;
         if (status != ncclSuccess && status != ncclInProgress) settle(status, what);
     }
-    /// Ends what is under way, on this rank.
+    /// Ends what is under way, on this rank; outside of a group it returns when all that is. Of several communicators
+    /// each may wait for what only the abort of another ends: see `abort_together`.
     void abort() noexcept {
         healthy_ = false;
         if (!communicator_) return;
@@ -132,6 +145,10 @@ public:
     [[nodiscard]] ncclComm_t native() const { return communicator_; }
 
 private:
+    [[noreturn]] void fail_late(std::string_view what) {
+        healthy_ = false;
+        throw timeout_error{place(what) + ": not done after " + std::to_string(patience_.count()) + " ms"};
+    }
     using question = ncclResult_t (*)(ncclComm_t, int*);
     static int ask(question call, const char* what, ncclComm_t of, const std::string& name) {
         int answer = 0;
@@ -154,19 +171,28 @@ private:
     abort_call end_{};
 };
 
+/// Ends what is under way on all of them.
+inline void abort_together(std::span<communicator> all) noexcept {
+    const bool is_group = ncclGroupStart() == ncclSuccess;
+    for (auto& each : all)
+        each.abort();
+    if (is_group) static_cast<void>(ncclGroupEnd());
+}
+
 /// An open group: what is put into it progresses together, except for what goes to the same peer in the same direction,
 /// which is matched in order. It may use several communicators. Without `close` it is closed at the end of its life,
-/// and what goes wrong then isn't heard of until the next call.
+/// and what goes wrong then isn't heard of until the next call. A watchdog, which ends the communicators, is for those
+/// that may block; null: none do.
 class batch {
 public:
-    batch() {
+    explicit batch(watchdog* watched_by = nullptr) : watched_by_{watched_by} {
         const auto status = ncclGroupStart();
         if (status != ncclSuccess) throw error{status, "ncclGroupStart"};
     }
     batch(const batch&) = delete;
     batch& operator=(const batch&) = delete;
     ~batch() {
-        if (open_) static_cast<void>(ncclGroupEnd());
+        if (open_) static_cast<void>(end());
     }
 
     void send(communicator& by, std::span<const std::byte> data, int peer, cudaStream_t where) {
@@ -179,19 +205,24 @@ public:
     /// of an error.
     void close(std::string_view what) {
         open_ = false;
-        const auto status = ncclGroupEnd();
+        const auto status = end();
         for (auto* each : used_)
             each->settle(status, what);
         if (used_.empty() && status != ncclSuccess && status != ncclInProgress) throw error{status, std::string{what}};
     }
 
 private:
+    ncclResult_t end() {
+        const watchdog::guard watched{watched_by_};
+        return ncclGroupEnd();
+    }
     void put(communicator& by, ncclResult_t status, const char* what, int peer) {
         if (std::find(used_.begin(), used_.end(), &by) == used_.end()) used_.push_back(&by);
         if (status != ncclSuccess && status != ncclInProgress)
             by.settle(status, std::string{what} + " rank " + std::to_string(peer));
     }
 
+    watchdog* watched_by_;
     std::vector<communicator*> used_;
     bool open_ = true;
 };

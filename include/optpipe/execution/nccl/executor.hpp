@@ -5,18 +5,26 @@
 #include "optpipe/execution/cuda/executor.hpp"
 #include "optpipe/execution/cuda/lane.hpp"
 #include "optpipe/execution/cuda/options.hpp"
+#include "optpipe/execution/cuda/slab.hpp"
 #include "optpipe/execution/cuda/stream.hpp"
 #include "optpipe/execution/error.hpp"
+#include "optpipe/execution/nccl/clock.hpp"
 #include "optpipe/execution/nccl/communicator.hpp"
+#include "optpipe/execution/nccl/watchdog.hpp"
 #include "optpipe/program/ir.hpp"
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <deque>
 #include <exception>
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,76 +33,133 @@
 
 namespace optpipe::nccl {
 
+/// How many communicators a rank has for each direction. NCCL runs what is on one of them in a single order, whatever
+/// the streams.
+enum class communicator_layout : std::uint8_t {
+    per_direction, ///< one: for `message_lanes::per_direction` and `single`
+    /// Two, of messages that even ranks send and of those that odd ones do: for `message_lanes::separate`, too, in
+    /// which a send isn't to wait for receives. Takes twice the memory.
+    per_sender,
+};
+
 /// What rank 0 makes and all ranks need: hand it round with `bootstrap`, or MPI.
 struct world_id {
-    ncclUniqueId forward{};
-    ncclUniqueId backward{};
+    /// Those of activations, then those of gradients.
+    std::array<ncclUniqueId, 4> ids{};
+    communicator_layout layout = communicator_layout::per_direction;
 
-    [[nodiscard]] static world_id make() { return {communicator::make_id(), communicator::make_id()}; }
+    [[nodiscard]] static world_id make(communicator_layout layout = communicator_layout::per_direction) {
+        world_id made{.layout = layout};
+        for (std::size_t i = 0; i < made.count(); ++i)
+            made.ids[i] = communicator::make_id();
+        return made;
+    }
+    [[nodiscard]] std::size_t count() const { return layout == communicator_layout::per_direction ? 2 : 4; }
     [[nodiscard]] std::span<std::byte> bytes() { return std::as_writable_bytes(std::span{this, 1}); }
 };
 
 /// The communicators of an engine that there is already: of the pipeline's ranks, in their order, on `options::device`.
 /// They are borrowed: the engine keeps them until the `member` is gone, and uses them for nothing else meanwhile.
 struct borrowed_communicators {
-    /// Two of them, as NCCL runs what is on one in a single order.
+    /// Two of them, as NCCL runs what is on one in a single order. Better non-blocking ones: a blocking one holds up
+    /// the thread that issues until the peer has come to its first message, and ends only by `abort`.
     ncclComm_t activations = nullptr;
     ncclComm_t gradients = nullptr;
     /// Ends what is under way on one of them, as `ncclCommAbort` does: what waits for a rank that is gone would never
-    /// be over. Called when something has gone wrong, once for each at most, by the rank's thread; it must not throw.
+    /// be over. Called when something has gone wrong, once for each at most, in an open group (`ncclGroupStart`), by
+    /// the rank's thread, or by another while that is held up by NCCL; it must not throw.
     communicator::abort_call abort{};
 };
 
-/// Carries messages by NCCL, activations and gradients with a communicator each.
+/// Carries messages by NCCL.
 class messages final : public cuda::detail::carrier {
 public:
     using milliseconds = std::chrono::milliseconds;
+    using clock = std::chrono::steady_clock;
 
     /// Returns when all ranks have come and the links to the neighbours, which NCCL makes at their first use, are
     /// there.
-    messages(const world_id& id, rank self, std::size_t ranks, milliseconds patience)
-        : patience_{patience}, forward_{id.forward, static_cast<int>(self.value()), static_cast<int>(ranks), patience,
-                                        "activations"},
-          backward_{id.backward, static_cast<int>(self.value()), static_cast<int>(ranks), patience, "gradients"} {
-        warm_up(ranks);
+    messages(const world_id& id, rank self, std::size_t ranks, milliseconds patience,
+             const communicator_limits& limits = {})
+        : patience_{patience}, layout_{id.layout} {
+        constexpr std::array all{"activations", "gradients"};
+        communicators_.reserve(id.count());
+        try {
+            for (std::size_t i = 0; i < id.count(); ++i) {
+                std::string name = all[2 * i / id.count()];
+                if (layout_ == communicator_layout::per_sender) name += i % 2 == 0 ? " of even ranks" : " of odd ranks";
+                communicators_.emplace_back(id.ids[i], static_cast<int>(self.value()), static_cast<int>(ranks),
+                                            patience, std::move(name), limits);
+            }
+        } catch (...) {
+            abandon();
+            throw;
+        }
+        warm_up();
     }
-    messages(const borrowed_communicators& from, milliseconds patience)
-        : patience_{patience}, forward_{from.activations, from.abort, patience, "activations"},
-          backward_{from.gradients, from.abort, patience, "gradients"} {
+    messages(const borrowed_communicators& from, milliseconds patience) : patience_{patience} {
+        communicators_.reserve(2);
+        communicators_.emplace_back(from.activations, from.abort, patience, "activations");
+        communicators_.emplace_back(from.gradients, from.abort, patience, "gradients");
         if (from.activations == from.gradients)
             throw optpipe::error{"activations and gradients need a communicator each"};
-        if (forward_.rank() != backward_.rank() || forward_.ranks() != backward_.ranks())
+        if (any().rank() != communicators_[1].rank() || any().ranks() != communicators_[1].ranks())
             throw optpipe::error{"the communicators of activations and gradients aren't of the same ranks"};
-        warm_up(static_cast<std::size_t>(forward_.ranks()));
+        watched_ = std::make_unique<watchdog>(patience, [this] { abandon(); });
+        warm_up();
     }
-    [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(forward_.ranks()); }
-    [[nodiscard]] int device() const { return forward_.device(); }
+    messages(const messages&) = delete;
+    messages& operator=(const messages&) = delete;
+    ~messages() {
+        if (!healthy()) abandon();
+    }
+    [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(any().ranks()); }
+    [[nodiscard]] int device() const { return any().device(); }
 
+    void attach(cuda::detail::lane_state& on, lane_kind kind, std::size_t commands) override {
+        const auto way = separate_way(kind);
+        if (way && layout_ == communicator_layout::per_direction)
+            for (const auto& [other, of] : lanes_)
+                if (of.way == way && of.kind != kind)
+                    throw optpipe::error{
+                        "lanes that send and receive " +
+                        std::string{*way == message_direction::forward ? "activations" : "gradients"} +
+                        " on one communicator would wait for each other: lower with message_lanes::per_direction or "
+                        "single, or join with communicator_layout::per_sender"};
+        lanes_[&on] = {kind, way, commands};
+        most_under_way_ += commands;
+    }
+    void forget(cuda::detail::lane_state& on) noexcept override {
+        const auto gone = lanes_.find(&on);
+        if (gone == lanes_.end()) return;
+        most_under_way_ -= gone->second.commands;
+        lanes_.erase(gone);
+    }
     bool carry(cuda::detail::lane_state& on, cuda::detail::command& what) override {
-        batch open;
+        batch open{watched_.get()};
         const auto stream = on.target.native();
-        for (std::size_t i = 0; i < what.count; ++i) {
-            const auto& m = what.messages[i];
-            auto& by = direction_of(m.label.op) == message_direction::forward ? forward_ : backward_;
-            const auto peer = static_cast<int>(m.label.peer.value());
-            if (m.sends)
-                open.send(by, {m.from, m.bytes}, peer, stream);
-            else
-                open.receive(by, {m.to, m.bytes}, peer, stream);
-        }
+        // In a group, what is on one communicator comes behind what is on another that came first: in the same order on
+        // all ranks, or they would wait for each other.
+        for (auto& by : communicators_)
+            for (const auto& m : std::span{what.messages}.first(what.count)) {
+                const auto peer = static_cast<int>(m.label.peer.value());
+                if (&communicator_of(direction_of(m.label.op), m.sends ? any().rank() : peer) != &by) continue;
+                if (m.sends)
+                    open.send(by, {m.from, m.bytes}, peer, stream);
+                else
+                    open.receive(by, {m.to, m.bytes}, peer, stream);
+            }
         open.close(to_string(what.label));
-        if (used_ == under_way_.size()) under_way_.emplace_back();
-        auto& now = under_way_[used_++];
+        auto& now = next_under_way();
         now.first = what.label;
         on.target.record(now.second);
         return true;
     }
-    void forget(cuda::detail::lane_state&) noexcept override {}
 
     void check_health() override {
-        if (!forward_.healthy() || !backward_.healthy()) return; // given up
-        forward_.check_health("waiting");
-        backward_.check_health("waiting");
+        if (!healthy()) return; // given up
+        for (auto& each : communicators_)
+            each.check_health("waiting");
     }
     [[nodiscard]] std::optional<task_label> first_open() const override {
         for (std::size_t i = 0; i < used_; ++i)
@@ -102,30 +167,109 @@ public:
         return std::nullopt;
     }
     void forget_messages() noexcept override { used_ = 0; }
-    void abandon() noexcept override {
-        forward_.abort();
-        backward_.abort();
+    void abandon() noexcept override { abort_together(communicators_); }
+    /// Exchanges that it still knows of.
+    [[nodiscard]] std::size_t under_way() const { return used_; }
+
+    /// An instant that all ranks share, on this one's clock. For all ranks at once, before the first step.
+    [[nodiscard]] shared_instant<clock> share_begin() {
+        cuda::stream s;
+        const cuda::device_slab device{sizeof(std::int64_t)};
+        const cuda::pinned_slab host{sizeof(std::int64_t)};
+        const auto there = device.memory();
+        const auto here = host.memory().first(there.size());
+        const auto wait = [&](const char* what) {
+            if (!cuda::detail::await(s, clock::now() + patience_, [&] { check_health(); }))
+                throw timeout_error{std::string{what} + ": not over after " + std::to_string(patience_.count()) +
+                                    " ms"};
+        };
+        const auto send = [&](int peer, std::int64_t number) {
+            std::memcpy(here.data(), &number, sizeof number);
+            s.copy(there.data(), here.data(), here.size(), cudaMemcpyHostToDevice);
+            batch open{watched_.get()};
+            open.send(communicator_of(message_direction::forward, any().rank()), there, peer, s.native());
+            open.close("comparing clocks");
+            wait("comparing clocks");
+        };
+        const auto receive = [&](int peer) {
+            batch open{watched_.get()};
+            open.receive(communicator_of(message_direction::forward, peer), there, peer, s.native());
+            open.close("comparing clocks");
+            s.copy(here.data(), there.data(), there.size(), cudaMemcpyDeviceToHost);
+            wait("comparing clocks");
+            std::int64_t number = 0;
+            std::memcpy(&number, here.data(), sizeof number);
+            return number;
+        };
+        try {
+            return share_instant<clock>(any().rank(), any().ranks(), send, receive);
+        } catch (...) {
+            abandon(); // before memory goes that a message may still use
+            throw;
+        }
     }
 
 private:
-    void warm_up(std::size_t ranks) {
-        if (ranks < 2) return;
+    struct lane_use {
+        lane_kind kind{};
+        /// Of a lane for one side of messages only.
+        std::optional<message_direction> way{};
+        std::size_t commands = 0;
+    };
+
+    static std::optional<message_direction> separate_way(lane_kind kind) {
+        switch (kind) {
+        case lane_kind::send_forward:
+        case lane_kind::receive_forward: return message_direction::forward;
+        case lane_kind::send_backward:
+        case lane_kind::receive_backward: return message_direction::backward;
+        case lane_kind::compute:
+        case lane_kind::copy:
+        case lane_kind::copy_out:
+        case lane_kind::copy_in:
+        case lane_kind::forward:
+        case lane_kind::backward:
+        case lane_kind::communication: return std::nullopt;
+        }
+        return std::nullopt;
+    }
+    [[nodiscard]] const communicator& any() const { return communicators_.front(); }
+    [[nodiscard]] bool healthy() const {
+        return std::all_of(communicators_.begin(), communicators_.end(), [](const auto& c) { return c.healthy(); });
+    }
+    [[nodiscard]] communicator& communicator_of(message_direction way, int sender) {
+        const std::size_t each = communicators_.size() / 2;
+        const std::size_t first = way == message_direction::forward ? 0 : each;
+        return communicators_[first + static_cast<std::size_t>(sender) % each];
+    }
+    /// The oldest are forgotten beyond what lanes may hold.
+    [[nodiscard]] std::pair<task_label, cuda::event>& next_under_way() {
+        if (used_ > 0 && used_ >= most_under_way_) {
+            under_way_.push_back(std::move(under_way_.front()));
+            under_way_.pop_front();
+            --used_;
+        }
+        if (used_ == under_way_.size()) under_way_.emplace_back();
+        return under_way_[used_++];
+    }
+    void warm_up() {
+        if (ranks() < 2) return;
         cuda::stream s;
         const cuda::device_slab room{4};
         try {
-            for (auto* by : {&forward_, &backward_})
-                greet_neighbours(*by, room.memory(), s);
-            if (!cuda::detail::await(s, std::chrono::steady_clock::now() + patience_, [&] { check_health(); }))
+            for (auto& by : communicators_)
+                greet_neighbours(by, room.memory(), s);
+            if (!cuda::detail::await(s, clock::now() + patience_, [&] { check_health(); }))
                 throw timeout_error{"the first messages: not over after " + std::to_string(patience_.count()) + " ms"};
         } catch (...) {
             abandon(); // before memory goes that a message may still use
             throw;
         }
     }
-    static void greet_neighbours(communicator& by, std::span<std::byte> room, cuda::stream_ref where) {
+    void greet_neighbours(communicator& by, std::span<std::byte> room, cuda::stream_ref where) {
         const int count = by.ranks();
         const std::array<int, 2> neighbours{(by.rank() + 1) % count, (by.rank() + count - 1) % count};
-        batch open;
+        batch open{watched_.get()};
         for (std::size_t i = 0; i < neighbours.size() && (i == 0 || count > 2); ++i) {
             open.send(by, room.subspan(i, 1), neighbours[i], where.native());
             open.receive(by, room.subspan(2 + i, 1), neighbours[i], where.native());
@@ -134,11 +278,15 @@ private:
     }
 
     milliseconds patience_;
-    communicator forward_;
-    communicator backward_;
-    /// The exchanges since all were over.
-    std::vector<std::pair<task_label, cuda::event>> under_way_;
+    communicator_layout layout_ = communicator_layout::per_direction;
+    std::vector<communicator> communicators_;
+    /// The exchanges since all were over, and room for more.
+    std::deque<std::pair<task_label, cuda::event>> under_way_;
     std::size_t used_ = 0;
+    std::size_t most_under_way_ = 0;
+    std::map<const cuda::detail::lane_state*, lane_use> lanes_;
+    /// Of borrowed communicators, which may block.
+    std::unique_ptr<watchdog> watched_;
 };
 
 /// One rank with a GPU of its own, which talks to the others by NCCL. All ranks make theirs at the same time: threads
@@ -149,10 +297,11 @@ private:
 class member {
 public:
     /// Throws `execution_error` if it can't join the others.
-    member(const world_id& id, rank self, std::size_t ranks, const cuda::options& how = {}) try
-        : device_{how.device}, messages_{id, self, ranks, how.patience}, executor_{group_, messages_, how, self,
-                                                                                   ranks} {
-        group_.begin_times(how);
+    member(const world_id& id, rank self, std::size_t ranks, const cuda::options& how = {},
+           const communicator_limits& limits = {}) try
+        : device_{how.device_of(self)}, messages_{id, self, ranks, how.patience, limits}, executor_{group_, messages_,
+                                                                                                    how, self, ranks} {
+        begin_times(how);
     } catch (const std::exception& e) {
         throw execution_error{self, "joining the others", e.what()};
     }
@@ -163,14 +312,18 @@ public:
 
 private:
     member(rank self, const borrowed_communicators& from, const cuda::options& how) try
-        : device_{how.device}, messages_{from, how.patience}, executor_{group_, messages_, how, self,
-                                                                        messages_.ranks()} {
-        if (messages_.device() != how.device)
+        : device_{how.device_of(self)}, messages_{from, how.patience}, executor_{group_, messages_, how, self,
+                                                                                 messages_.ranks()} {
+        if (messages_.device() != executor_.device())
             throw optpipe::error{"communicators of device " + std::to_string(messages_.device()) +
-                                 ", to be used on device " + std::to_string(how.device)};
-        group_.begin_times(how);
+                                 ", to be used on device " + std::to_string(executor_.device())};
+        begin_times(how);
     } catch (const std::exception& e) {
         throw execution_error{self, "joining the others", e.what()};
+    }
+
+    void begin_times(const cuda::options& how) {
+        if (how.record_times) group_.begin = messages_.share_begin().when;
     }
 
     cuda::current_device device_;

@@ -2,6 +2,7 @@
 
 #include "optpipe/core/contract.hpp"
 #include "optpipe/execution/executor.hpp"
+#include "optpipe/execution/threads/control_channel.hpp"
 #include "optpipe/execution/threads/lane.hpp"
 #include "optpipe/execution/threads/world.hpp"
 
@@ -174,16 +175,20 @@ static_assert(execution::check_executor<executor>());
 class cluster {
 public:
     explicit cluster(std::size_t ranks, options how = {})
-        : all_{ranks, std::move(how), board_}, board_{ranks, all_.how, all_.failed} {
+        : all_{ranks, std::move(how), board_}, board_{ranks, all_.how, all_.failed}, control_{ranks, all_.how.patience,
+                                                                                              all_.failed} {
         for (const rank r : index_range<rank>{ranks})
             executors_.push_back(std::make_unique<executor>(all_, r));
     }
     [[nodiscard]] std::size_t ranks() const { return executors_.size(); }
     [[nodiscard]] executor& operator[](rank r) { return *executors_[r.position()]; }
+    /// A rank that fails, here or in its executor, ends both on all ranks.
+    [[nodiscard]] control_channel& control(rank r) { return control_[r]; }
 
 private:
     world all_;
     message_board board_;
+    control_board control_;
     std::vector<std::unique_ptr<executor>> executors_;
 };
 

@@ -31,7 +31,8 @@ struct fault_injection {
 
 /// What threads pretend to be. Without times for copies and messages they are as fast as they can.
 struct options {
-    /// How long one rank waits for another at a message.
+    /// How long one rank waits for another at a message, and rank 0 for the others at a minimum of the control channel,
+    /// where they wait for it twice as long.
     nanoseconds patience = std::chrono::seconds{60};
     /// Bytes of each rank: of its device, all slabs together, and of its host. Empty: as much as there is.
     per_rank<std::size_t> device_memory{};

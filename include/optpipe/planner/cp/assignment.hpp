@@ -2,26 +2,18 @@
 
 #include "optpipe/planner/cp/literal.hpp"
 #include "optpipe/planner/cp/pipeline_model.hpp"
+#include "optpipe/planner/cp/storage_assignment.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <vector>
 
 namespace optpipe::cp {
-
-/// Starts of all tasks and values of all variables of a model.
-struct assignment {
-    /// Per task; absent tasks start at 0.
-    std::vector<ticks> starts{};
-    /// Per variable.
-    std::vector<bool> values{};
-
-    [[nodiscard]] bool is_true(literal l) const { return values[l.variable()] != l.negated(); }
-};
 
 namespace detail {
 
@@ -36,7 +28,12 @@ public:
         for (const auto& timed : s.operations)
             by_stage_[timed.op.stage.position()].push_back(timed);
         for (const stage at : p.graph.all_stages())
-            read_stage(at);
+            std::sort(by_stage_[at.position()].begin(), by_stage_[at.position()].end(), starts_before);
+        if (p.has_storage_options())
+            read_storage();
+        else
+            for (const stage at : p.graph.all_stages())
+                read_stage(at);
         for (const auto begin : m.begins())
             result_.starts[begin] = std::numeric_limits<ticks>::max();
         for (const auto& timed : s.operations)
@@ -55,10 +52,17 @@ private:
         const auto presence = model_->tasks().tasks[tasks[k]].presence;
         if (presence != always) result_.values[presence.variable()] = true;
     }
+    void read_storage() {
+        std::vector<storage_to_assignment> stages;
+        for (const stage at : model_->source().graph.all_stages()) {
+            stages.emplace_back(*model_, at, by_stage_[at.position()], result_);
+            stages.back().read();
+            if (stages.size() > 1) stages.back().read_links(stages[stages.size() - 2]);
+        }
+    }
     void read_stage(stage at) {
         const auto& own = model_->stages()[at];
-        auto& all = by_stage_[at.position()];
-        std::sort(all.begin(), all.end(), starts_before);
+        const auto& all = by_stage_[at.position()];
         const bool named = model_->form() == overtaking::allowed;
         std::size_t next[all_operation_kinds.size()] = {};
         for (const auto& timed : all) {
@@ -168,6 +172,7 @@ public:
     std::optional<schedule> write() {
         const auto& p = model_->source();
         result_.graph = p.graph;
+        if (p.has_storage_options()) return write_storage();
         for (const stage s : p.graph.all_stages()) {
             const auto& own = model_->stages()[s];
             for (std::size_t k = 0; k < own.forward.size(); ++k)
@@ -183,6 +188,13 @@ public:
     }
 
 private:
+    schedule write_storage() {
+        std::vector<std::size_t> names(result_.graph.microbatches());
+        std::iota(names.begin(), names.end(), std::size_t{0});
+        for (const stage s : result_.graph.all_stages())
+            storage_to_schedule{*model_, s, *values_, result_}.write(names);
+        return std::move(result_);
+    }
     [[nodiscard]] ticks start(task_index t) const { return values_->starts[t]; }
     [[nodiscard]] ticks end(task_index t) const { return start(t) + model_->tasks().tasks[t].length; }
     [[nodiscard]] bool is_present(task_index t) const { return values_->is_true(model_->tasks().tasks[t].presence); }

@@ -38,7 +38,7 @@ public:
         : state_{&state}, options_{options}, problem_{&state.problem()} {}
 
     void run() {
-        if (state_->objective().is_unlimited()) try_builders();
+        if (state_->objective().is_unlimited() && !problem_->has_storage_options()) try_builders();
         state_->raise_bound(bounds_of(*problem_).best(), name);
         if (state_->done() || too_large()) return;
         pooled_.emplace(*problem_, overtaking::pooled);
@@ -56,6 +56,8 @@ private:
     static constexpr std::string_view name = "cp";
     static constexpr std::size_t first_effort = 200;
     static constexpr std::size_t max_tasks = 2000;
+    /// Clauses on the ways of microbatches (`stage_storage`): tens of megabytes.
+    static constexpr std::size_t max_links = 200'000;
 
     struct incumbent_search {
         const pipeline_model* model;
@@ -78,7 +80,23 @@ private:
         return std::min(effort, options_.conflicts - std::min(spent_, options_.conflicts));
     }
     [[nodiscard]] bool too_large() const {
-        return 5 * problem_->graph.stages() * problem_->graph.microbatches() > max_tasks;
+        const auto stages = problem_->graph.stages();
+        const auto microbatches = problem_->graph.microbatches();
+        if (!problem_->has_storage_options()) return 5 * stages * microbatches > max_tasks;
+        std::size_t tasks = 0;
+        for (const stage s : problem_->graph.all_stages())
+            tasks += microbatches * tasks_per_microbatch(s);
+        const auto links = stages * microbatches * microbatches * microbatches * microbatches;
+        return tasks > max_tasks || links > max_links;
+    }
+    /// F, I and W, and what the storage options may add.
+    [[nodiscard]] std::size_t tasks_per_microbatch(stage s) const {
+        std::size_t tasks = 3;
+        for (std::size_t i = 0; i < problem_->storage_options(s); ++i) {
+            const auto o = problem_->storage_of(s, i);
+            tasks += (o.offloads() ? 2U : 0U) + (o.extra_work() > duration{} ? 1U : 0U);
+        }
+        return tasks;
     }
     void try_builders() {
         for_each_builder([&](const auto& builder) {
@@ -99,7 +117,9 @@ private:
     /// The largest error that rounding can make in a sum of durations.
     [[nodiscard]] ticks rounding() const {
         if (pooled_->time().is_exact()) return 0;
-        return static_cast<ticks>(5 * problem_->graph.stages() * problem_->graph.microbatches());
+        // Durations and hops of a microbatch on a stage, each off by half a tick.
+        const std::size_t most = problem_->has_storage_options() ? 8 : 5;
+        return static_cast<ticks>(most * problem_->graph.stages() * problem_->graph.microbatches());
     }
     /// No schedule has an objective of `most` ticks or less.
     void exclude(ticks most) {
@@ -137,7 +157,7 @@ private:
             search.search->limit(wanted);
             if (const auto best = state_->incumbent()) search.search->hint(*best);
         }
-        if (!search.active) return false;
+        if (!search.active || waits_for_fifo(search)) return false;
         const auto answer = count(*search.search, allowed(effort));
         if (answer == search_status::stopped) return true;
         search.active = false;
@@ -151,9 +171,14 @@ private:
         }
         return true;
     }
-    /// Where the pooled model may allow more than FIFO order.
+    /// With storage options the pooled model, in which each pair of microbatches may overtake, is much the harder one.
+    [[nodiscard]] bool waits_for_fifo(const incumbent_search& search) const {
+        return problem_->has_storage_options() && search.model->form() == overtaking::pooled && ordered_ &&
+               incumbent_searches_[1].active;
+    }
+    /// Where the pooled model may allow more than FIFO order; with storage options it is exact.
     void add_unordered() {
-        if (incumbent_searches_.size() > 2) return;
+        if (incumbent_searches_.size() > 2 || problem_->has_storage_options()) return;
         unordered_.emplace(*problem_, overtaking::allowed);
         incumbent_searches_.push_back({&*unordered_, std::make_unique<prover<>>(*unordered_, options_.seed)});
     }
@@ -213,11 +238,12 @@ private:
 } // namespace cp::detail
 
 /// Constraint programming: finds the best schedule and proves it optimal by branching on the order of pairs of
-/// operations and on offloads, with propagation and clause learning, without linear programs.
+/// operations, on offloads and on storage options, with propagation and clause learning, without linear programs.
 ///
 /// Offers schedules and raises the bound as it goes; starts from the best builder's if there is none. Returns
 /// when the search is done or the conflict limit is reached; at once, with the structural bound, for problems with more
-/// than 2000 operations and transfers. For those `window_search` uses the same solver on windows of a schedule.
+/// than 2000 operations and transfers (all that storage options may add counted), and for those with storage options
+/// and many microbatches. For those `window_search` uses the same solver on windows of a schedule.
 inline void cp_search(search_state& state, const cp_options& options = {}) {
     cp::detail::state_search{state, options}.run();
 }

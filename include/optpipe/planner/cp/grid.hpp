@@ -63,6 +63,11 @@ private:
         times.insert(times.end(), {c.forward.value(), c.backward_input.value(), c.backward_weight.value()});
         if (c.transfer) times.insert(times.end(), {c.transfer->offload.value(), c.transfer->reload.value()});
     }
+    for (const auto& list : p.storage)
+        for (const auto& o : list) {
+            times.insert(times.end(), {o.recompute.value(), o.backward_extra.value()});
+            if (o.transfer) times.insert(times.end(), {o.transfer->offload.value(), o.transfer->reload.value()});
+        }
     for (const rank a : p.graph.all_ranks())
         for (const rank b : p.graph.all_ranks())
             if (a != b) times.push_back(p.p2p(a, b).value());
@@ -82,6 +87,9 @@ private:
         sizes.insert(sizes.end(), {c.activation.value(), c.weight_stash.value()});
         total += static_cast<double>(p.graph.microbatches()) * std::max(c.activation, c.weight_stash).value();
     }
+    for (const auto& list : p.storage)
+        for (const auto& o : list)
+            sizes.insert(sizes.end(), {o.held.value(), o.transfer_size.value()});
     return grid{sizes, total};
 }
 

@@ -3,6 +3,7 @@
 #include "optpipe/core/contract.hpp"
 #include "optpipe/planner/cp/literal.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -83,6 +84,24 @@ struct model {
     }
     void add_difference(task_index from, task_index to, ticks gap, literal guard = always) {
         differences.push_back({from, to, gap, guard});
+    }
+    /// Constants are left out.
+    void add_clause(std::vector<literal> c) {
+        if (std::find(c.begin(), c.end(), always) != c.end()) return;
+        std::erase(c, never);
+        clauses.push_back(std::move(c));
+    }
+    /// A literal that is true where any of these is.
+    literal add_any_of(std::vector<literal> some) {
+        std::erase(some, never);
+        if (some.empty()) return never;
+        if (some.size() == 1) return some.front();
+        const auto any = add_variable();
+        for (const auto l : some)
+            add_clause({!l, any});
+        some.push_back(!any);
+        add_clause(std::move(some));
+        return any;
     }
     /// Both literals are positive.
     void add_implication(literal from, literal to) {

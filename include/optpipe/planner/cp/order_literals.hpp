@@ -58,7 +58,9 @@ public:
         // For an optional task the negation of the reverse order will do: its value doesn't matter where the task is
         // absent.
         if (x_stays && (!y_stays || y < x)) return !find(starts_, y, x, 0, 0);
-        return find(starts_, x, y, 0, 0);
+        // Two optional tasks on different machines have a literal for each order: one of them holds for equal starts.
+        const bool reversed = !x_stays && !y_stays && t == orders_.end() && x > y;
+        return find(starts_, x, y, 0, reversed ? 1 : 0);
     }
 
     /// start(y) ≥ start(x) + gap, for tasks that are always present.

@@ -20,6 +20,7 @@
 namespace optpipe::cp {
 
 /// A partially ordered schedule: free operations may move, the others keep their order on every lane and in memory.
+/// Where a stage has a list of storage options, stashes keep theirs.
 ///
 /// For a target objective it gives the window within which each operation starts in any schedule that reaches the
 /// target and keeps that order, wherever the free operations go.
@@ -124,7 +125,7 @@ private:
 
     node add(const operation& op, ticks start, bool free) {
         const auto& p = *problem_;
-        const auto effect = memory_effect_of(p.costs[op.stage], op.kind);
+        const auto effect = memory_effect_of(p, op);
         item i{op, p.rank_of(op.stage).position(), time_.nearest(duration_of(p, op).value()), start, free};
         i.takes = size_of(effect.acquired_at_start);
         i.gives = size_of(effect.released_at_end);
@@ -210,7 +211,8 @@ private:
     }
     void add_inputs_of(node n, bool is_offloaded) {
         if (n == no_node) return;
-        for_each_dependency(*problem_, items_[n].op, is_offloaded, [&](const operation& before, duration delay) {
+        const auto way = stash_way_of(*problem_, items_[n].op, is_offloaded);
+        for_each_dependency(*problem_, items_[n].op, way, [&](const operation& before, duration delay) {
             const auto from = is_gradient(before.kind) ? gradient(before.stage, before.microbatch) : find(before);
             add_precedence(from, n, time_.nearest(delay.value()));
         });
@@ -223,7 +225,7 @@ private:
                 const auto back = find(reload_of(s, m));
                 add_inputs_of(gradient(s, m), back != no_node && !items_[back].optional);
                 for (const auto kind : {operation_kind::forward, operation_kind::backward_weight,
-                                        operation_kind::offload, operation_kind::reload})
+                                        operation_kind::offload, operation_kind::reload, operation_kind::recompute})
                     add_inputs_of(find({s, kind, m}), false);
             }
     }

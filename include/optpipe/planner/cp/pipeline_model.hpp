@@ -5,7 +5,9 @@
 #include "optpipe/planner/cp/model.hpp"
 #include "optpipe/planner/cp/order_literals.hpp"
 #include "optpipe/planner/cp/pipeline_memory.hpp"
+#include "optpipe/planner/cp/pipeline_storage.hpp"
 #include "optpipe/planner/cp/pipeline_tasks.hpp"
+#include "optpipe/planner/cp/storage_memory.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/rules/transfer_resources.hpp"
 
@@ -50,7 +52,8 @@ namespace optpipe::cp {
 class pipeline_model {
 public:
     pipeline_model(const problem& p, overtaking how)
-        : problem_{&p}, form_{how}, time_{time_grid(p)}, memory_{memory_grid(p)}, stages_(p.graph.stages()) {
+        : problem_{&p}, form_{how}, time_{time_grid(p)}, memory_{memory_grid(p)}, lists_{p.has_storage_options()},
+          stages_(p.graph.stages()) {
         for (const stage s : p.graph.all_stages())
             add_tasks(s);
         for (const stage s : p.graph.all_stages())
@@ -58,12 +61,18 @@ public:
         order_literals known{model_};
         add_machines(known);
         for (const stage s : p.graph.all_stages()) {
+            if (lists_) storage_of(s).add_orders(known);
+            if (lists_ && form_ == overtaking::pooled && s.position() > 0)
+                storage_of(s).add_links(stages_[s.previous()], known);
             align_weights(s, known);
             if (form_ != overtaking::allowed) add_pool(s, known);
             if (form_ != overtaking::allowed) add_fifo_clauses(s, known);
         }
         for (const rank r : p.graph.all_ranks())
-            add_memory_knapsacks(p, r, memory_, stages_, known, model_);
+            if (lists_)
+                storage_memory{p, r, memory_, stages_, known, model_}.add_knapsacks();
+            else
+                add_memory_knapsacks(p, r, memory_, stages_, known, model_);
         if (p.objective == objective_kind::span) add_spans(known);
     }
 
@@ -98,6 +107,7 @@ private:
 
     [[nodiscard]] size count() const { return problem_->graph.microbatches(); }
     [[nodiscard]] ticks length(duration d) const { return time_.nearest(d.value()); }
+    [[nodiscard]] stage_storage storage_of(stage s) { return {*problem_, s, form_, time_, stages_[s], model_}; }
     [[nodiscard]] bool sorted() const { return form_ != overtaking::allowed; }
 
     // Tasks.
@@ -111,6 +121,11 @@ private:
             own.gradient.push_back(
                 model_.add_task(length(c.backward_input) + (problem_->split_backward ? 0 : length(c.backward_weight))));
             if (problem_->split_backward) own.weight.push_back(model_.add_task(length(c.backward_weight)));
+        }
+        if (lists_) {
+            storage_of(s).add_tasks(limited);
+            offloads_ = offloads_ || own.storage.options.size() > 1;
+            return;
         }
         if (problem_->split_backward && limited && c.weight_stash > c.activation)
             for (size k = 0; k < count(); ++k)
@@ -158,11 +173,18 @@ private:
                 model_.add_difference(own.weight[k], own.gradient[k], -model_.tasks[own.gradient[k]].length,
                                       own.full[k]);
         }
+        if (lists_) storage_of(s).add_inputs();
         add_order(s);
     }
     void add_inputs_of(const operation& op) {
         const auto k = op.microbatch.position();
-        const auto task = tasks_of(op.stage, op.kind)[k];
+        add_inputs_of(op, tasks_of(op.stage, op.kind)[k]);
+        if (!lists_ || !is_gradient(op.kind)) return;
+        for (const auto extra : stages_[op.stage].storage.extras_of(k))
+            add_inputs_of(op, extra);
+    }
+    void add_inputs_of(const operation& op, task_index task) {
+        const auto k = op.microbatch.position();
         for_each_dependency(*problem_, op, false, [&](const operation& before, duration delay) {
             add_precedence(tasks_of(before.stage, before.kind)[k], task, length(delay));
             const auto& from = stages_[before.stage];
@@ -180,7 +202,7 @@ private:
         case operation_kind::backward_weight: return own.weight;
         case operation_kind::offload: return own.offload;
         case operation_kind::reload: return own.reload;
-        case operation_kind::recompute: break; // these problems have no lists of storage options
+        case operation_kind::recompute: break; // part of the storage options
         }
         return own.forward;
     }
@@ -210,13 +232,15 @@ private:
         for (const stage s : p.graph.all_stages()) {
             const auto& own = stages_[s];
             const auto r = p.rank_of(s).position();
-            for (const auto* tasks : {&own.forward, &own.gradient, &own.weight})
+            const auto& stored = own.storage;
+            for (const auto* tasks : {&own.forward, &own.gradient, &own.weight, &stored.extra, &stored.recompute})
                 append(compute[r], *tasks);
-            for (const bool inward : {false, true}) {
-                const auto& tasks = inward ? own.reload : own.offload;
-                append(lanes[copy_engine_of(p.transfer, p.rank_of(s), inward)], tasks);
-                append(lanes[2 * p.graph.ranks() + host_channel_of(p.transfer, p.rank_of(s), inward)], tasks);
-            }
+            for (const bool inward : {false, true})
+                for (const auto* tasks :
+                     {inward ? &own.reload : &own.offload, inward ? &stored.reload : &stored.offload}) {
+                    append(lanes[copy_engine_of(p.transfer, p.rank_of(s), inward)], *tasks);
+                    append(lanes[2 * p.graph.ranks() + host_channel_of(p.transfer, p.rank_of(s), inward)], *tasks);
+                }
         }
         for (auto& tasks : compute)
             known.add_machine(std::move(tasks));
@@ -239,8 +263,8 @@ private:
         for (size a = 0; a < count(); ++a)
             for (size b = 0; b < count(); ++b)
                 if (a != b)
-                    add_clause({!known.runs_before(own.gradient[a], own.gradient[b]),
-                                known.runs_before(own.weight[a], own.weight[b])});
+                    model_.add_clause({!known.runs_before(own.gradient[a], own.gradient[b]),
+                                       known.runs_before(own.weight[a], own.weight[b])});
     }
 
     // Pooled stashes.
@@ -279,13 +303,8 @@ private:
                             c.push_back(known.separated(own.forward[needed], own.gradient[k],
                                                         known.paths()(own.forward[needed], own.gradient[needed])));
                     }
-                    add_clause(std::move(c));
+                    model_.add_clause(std::move(c));
                 }
-    }
-    void add_clause(std::vector<literal> c) {
-        if (std::find(c.begin(), c.end(), always) != c.end()) return;
-        std::erase(c, never);
-        model_.clauses.push_back(std::move(c));
     }
 
     // The objective `span`: per rank a task of length 0 that is no later than any other on it, and no earlier than T
@@ -323,6 +342,8 @@ private:
     overtaking form_;
     grid time_;
     grid memory_;
+    /// Whether some stage has a list of storage options; then all are modelled by them.
+    bool lists_;
     per_stage<stage_tasks> stages_;
     model model_;
     std::vector<span_end> span_ends_;

@@ -11,7 +11,8 @@
 
 namespace optpipe::cp {
 
-/// Whether microbatches may overtake each other where stashes are offloaded.
+/// Whether microbatches may overtake each other where stashes are offloaded. With lists of storage options, `pooled` is
+/// exact as well: see `stage_storage`.
 enum class overtaking {
     /// Stashes belong to no microbatch: only the k-th forward, gradient and transfer of a stage count, and no more
     /// stashes are taken than are available. A relaxation: see `pipeline_model`.
@@ -23,6 +24,59 @@ enum class overtaking {
 };
 
 inline constexpr task_index no_task = std::numeric_limits<task_index>::max();
+
+/// One storage option of one stash: the optional tasks that it needs, which options with equal ones share.
+struct stored_stash {
+    /// Whether the stash uses the option.
+    literal chosen = never;
+    task_index recompute = no_task;
+    task_index offload = no_task;
+    task_index reload = no_task;
+};
+/// One storage option of the stash that a gradient uses.
+struct stored_gradient {
+    literal chosen = never;
+    /// What it takes longer than with the option that takes least: right before it. The gradient starts with it.
+    task_index extra = no_task;
+};
+
+/// The storage options of one stage, in problems with lists of them.
+struct storage_tasks {
+    /// Positions of the options that may be used, in the list of the stage.
+    std::vector<std::size_t> options{};
+    /// Per forward and per option.
+    std::vector<std::vector<stored_stash>> stashes{};
+    /// Per gradient and per option.
+    std::vector<std::vector<stored_gradient>> gradients{};
+    /// Per gradient and per forward, whether it uses its stash. Empty where the k-th gradient uses that of the k-th
+    /// forward.
+    std::vector<std::vector<literal>> uses{};
+    /// Where `uses` are open and there is a stage before: per forward of that stage and forward of this one, and per
+    /// gradient of this stage and gradient of that one, whether they are of one microbatch.
+    std::vector<std::vector<literal>> next_forward{};
+    std::vector<std::vector<literal>> next_gradient{};
+    /// All optional tasks.
+    std::vector<task_index> recompute{};
+    std::vector<task_index> extra{};
+    std::vector<task_index> offload{};
+    std::vector<task_index> reload{};
+
+    /// The extras of one gradient, each once.
+    [[nodiscard]] std::vector<task_index> extras_of(std::size_t k) const {
+        std::vector<task_index> result;
+        for (const auto& each : gradients[k])
+            if (each.extra != no_task) result.push_back(each.extra);
+        std::sort(result.begin(), result.end());
+        result.erase(std::unique(result.begin(), result.end()), result.end());
+        return result;
+    }
+    /// The task with which a gradient starts under an option.
+    [[nodiscard]] task_index first_of(const std::vector<task_index>& gradient, std::size_t k,
+                                      std::size_t option) const {
+        const auto extra_task = gradients[k][option].extra;
+        return extra_task == no_task ? gradient[k] : extra_task;
+    }
+};
 
 /// The tasks of one stage; one per microbatch, in the order in which they start unless overtaking is allowed.
 struct stage_tasks {
@@ -36,6 +90,8 @@ struct stage_tasks {
     std::vector<task_index> reload{};
     /// Where weight_stash > activation: whether I and W are one B.
     std::vector<literal> full{};
+    /// Empty in problems without lists of storage options.
+    storage_tasks storage{};
 };
 
 /// All-pairs longest paths along unguarded differences, for pairs of present tasks.

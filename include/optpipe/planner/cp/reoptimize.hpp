@@ -324,7 +324,8 @@ private:
 /// Free operations may swap places with others that they may overlap.
 ///
 /// `is_free(operation)` is called for every operation of the schedule, and for both transfers of every stash that could
-/// be offloaded: an offload with a free transfer may be dropped or added.
+/// be offloaded: an offload with a free transfer may be dropped or added, unless its stage lists storage options: those
+/// stay as they are.
 ///
 /// The effort depends on the free operations and those that they may overlap at the target, not on the size of the
 /// problem, except for one pass through it. A looser target means more overlaps.

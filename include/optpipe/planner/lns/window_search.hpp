@@ -7,6 +7,7 @@
 #include "optpipe/planner/lns/neighbourhood_selector.hpp"
 #include "optpipe/planner/lns/window.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/schedule/bounds/storage_relaxation.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -33,7 +34,7 @@ class lns_run {
 public:
     lns_run(search_state& state, const window_options& options)
         : state_{state}, p_{state.problem()}, options_{options}, random_{options.seed},
-          selector_{std::any_of(p_.costs.begin(), p_.costs.end(), [](const stage_costs& c) { return c.can_offload(); }),
+          selector_{offloads_anything(p_),
                     static_cast<double>(std::min<std::size_t>(3 * p_.graph.stages() * p_.graph.microbatches(), 400))} {}
 
     void run() {
@@ -101,7 +102,8 @@ private:
 
 /// Large neighbourhood search: improves the incumbent window by window. The CP search reoptimizes a window while all
 /// other operations keep their order. Windows lie around idle gaps, are drawn from several neighbourhoods, more often
-/// from those with the highest gain per cost, and grow as long as they are searched completely.
+/// from those with the highest gain per cost, and grow as long as they are searched completely. Storage options of
+/// stages that list some stay as they are in the incumbent.
 ///
 /// Single-threaded. Does nothing without a schedule to start from.
 inline void window_search(search_state& state, const window_options& options = {}) {

@@ -52,7 +52,8 @@ public:
     }
 
 private:
-    /// Of all moves, in percent, where there are lists of storage options.
+    /// Of all moves, in percent, where there are lists of storage options: the others change what is done with the
+    /// options that were chosen. A guess, not tuned.
     static constexpr int storage_chance = 25;
 
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
@@ -146,15 +147,11 @@ private:
         const auto kind = lanes_->facts(i).kind;
         if (!p_->can_offload(p_->stage_of(i))) return shift(i, distance(i, random), random.chance(50));
         const id out = p_->sibling(i, operation_kind::offload);
-        if (p_->has_list(p_->stage_of(i))) {
-            if (!lanes_->active(out)) return propose_storage_move(i, random);
-            if (random.chance(30)) return place_transfers(i, random) && keep_storage(i);
-        } else if (!lanes_->active(out)) {
-            return insert_offload(i, random);
-        }
+        const bool has_list = p_->has_list(p_->stage_of(i));
+        if (!lanes_->active(out)) return has_list ? propose_storage_move(i, random) : insert_offload(i, random);
         const id in = p_->sibling(i, operation_kind::reload);
         const id transfer = is_transfer(kind) ? i : random.chance(50) ? out : in;
-        const std::size_t first = p_->has_list(p_->stage_of(i)) ? 5 : 0; // the others toggle offloading
+        const std::size_t first = has_list ? 3 : 0; // what isn't offloaded any more needs another option there
         const std::size_t count = lanes_->facts(transfer).channel == none ? 8 : 11;
         switch (first + random.below(count - first)) {
         case 0:
@@ -179,24 +176,26 @@ private:
     }
     bool reinsert_offload(id i, random_numbers& random) {
         lanes_->set_offloaded(i, false);
-        insert_offload(i, random);
-        return true;
+        const bool inserted = insert_offload(i, random);
+        return inserted || !p_->has_list(p_->stage_of(i));
     }
     /// Offloads some time after the forward and reloads in time for the current start of the gradient, or earlier.
     bool insert_offload(id i, random_numbers& random) {
-        if (!place_transfers(i, random)) return false;
-        lanes_->set_offloaded(i, true);
-        return true;
+        return place_transfers(i, lanes_->storage(i), random, [&] {
+            lanes_->set_offloaded(i, true);
+            return true;
+        });
     }
-    /// The places of both transfers in their lane and on their link, whether they are active or not.
-    bool place_transfers(id i, random_numbers& random) {
+    /// Puts both transfers, which are inactive, into their lane and on their link; `activate()` says whether they are
+    /// active then. The reload finds its place on the link after that: on a half-duplex link behind the offload.
+    template <class Activate> bool place_transfers(id i, id option, random_numbers& random, Activate activate) {
         const id lane = lanes_->facts(i).rank;
         const id ahead = p_->sibling(i, operation_kind::forward);
         const id back = lanes_->user_of_stash(i);
         if (lanes_->position(back) < lanes_->position(ahead)) return false; // after an earlier edit of the same move
         const id out = p_->sibling(i, operation_kind::offload);
         const id in = p_->sibling(i, operation_kind::reload);
-        const double length = lanes_->facts(in).duration;
+        const double length = p_->facts(in, option).duration;
 
         id to = lanes_->position(ahead);
         for (auto more = random.chance(60) ? 0 : random.below(5); more > 0; --more)
@@ -217,6 +216,7 @@ private:
         place(in, before - 1);
         if (lanes_->position(out) > lanes_->position(in)) return false;
         if (lanes_->facts(out).channel != none) place_on_link(out, leaves);
+        if (!activate()) return false;
         if (lanes_->facts(in).channel != none) place_on_link(in, std::max(comes, leaves));
         return true;
     }
@@ -259,20 +259,19 @@ private:
         }
     }
     id at_microbatch(id i, id m) const { return i + m - p_->microbatch_of(i); }
-    /// Makes the tentative places of its operations count.
-    bool keep_storage(id i) {
-        lanes_->set_storage(i, lanes_->storage(i));
-        return true;
-    }
     /// Puts what the option needs into place, and takes it.
     bool set_storage(id i, id option, random_numbers& random) {
         const id s = p_->stage_of(i);
         const id old = lanes_->storage(i);
         if (option == old) return false;
-        if (p_->offloads(s, option) && !p_->offloads(s, old) && !place_transfers(i, random)) return false;
-        if (p_->recomputes(s, option) && !p_->recomputes(s, old) && !place_recompute(i, option, random)) return false;
-        lanes_->set_storage(i, option);
-        return true;
+        const auto take = [&] {
+            if (p_->recomputes(s, option) && !p_->recomputes(s, old) && !place_recompute(i, option, random))
+                return false;
+            lanes_->set_storage(i, option);
+            return true;
+        };
+        const bool begins_to_offload = p_->offloads(s, option) && !p_->offloads(s, old);
+        return begins_to_offload ? place_transfers(i, option, random, take) : take();
     }
     /// Right before the gradient, or earlier, but not before what brings the stash back.
     bool place_recompute(id i, id option, random_numbers& random) {

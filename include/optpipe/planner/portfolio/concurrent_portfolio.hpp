@@ -39,7 +39,9 @@ namespace detail {
 class time_shares {
 public:
     struct time_slice {
-        std::size_t strategy = 0;
+        /// Among those that are applicable.
+        std::size_t index = 0;
+        const any_search_strategy* strategy = nullptr;
         strategy_options options{};
         double gap = 1.0;
         double expected_seconds = 0.0;
@@ -52,12 +54,12 @@ public:
         : state_{state}, options_{options} {
         for (const auto& strategy : strategies) {
             entry e;
+            e.traits = strategy.traits(state.problem());
+            if (!e.traits.applicable) continue;
             e.strategy = &strategy;
-            e.applies_to = strategy.applies_to(state.problem());
-            e.effort = e.applies_to ? std::max<std::size_t>(1, strategy.first_effort(state.problem())) : 0;
+            e.effort = std::max<std::size_t>(1, e.traits.first_effort);
             e.expected_seconds = options.slice_seconds;
-            e.weight = strategy.share();
-            e.dedicated_thread = e.applies_to && options.threads > 1 && strategy.dedicated_thread(state.problem());
+            e.weight = e.traits.share;
             entries_.push_back(e);
         }
     }
@@ -83,14 +85,14 @@ public:
     /// `cut`: it was interrupted. Not `sound`: it failed, and rests until it begins with something else.
     void finish(const time_slice& t, double seconds, bool cut, bool sound) {
         const std::scoped_lock lock{mutex_};
-        auto& e = entries_[t.strategy];
+        auto& e = entries_[t.index];
         --running_;
         --e.running;
         dedicated_running_ -= t.dedicated_thread ? 1 : 0;
         e.served += seconds - t.expected_seconds;
         const double after = gap();
         const double closed = t.gap > 0.0 ? std::max(0.0, (t.gap - after) / t.gap) : 0.0;
-        e.weight = decay * e.weight + (1.0 - decay) * (e.strategy->share() + reward * closed);
+        e.weight = decay * e.weight + (1.0 - decay) * (e.traits.share + reward * closed);
         schedule_next(e, t, seconds, cut);
         if (!sound) e.paused_at = state_.objective();
         changed_.notify_all();
@@ -108,8 +110,7 @@ private:
 
     struct entry {
         const any_search_strategy* strategy = nullptr;
-        bool applies_to = true;
-        bool dedicated_thread = false;
+        strategy_traits traits{};
         std::size_t running = 0;
         std::size_t started = 0;
         std::size_t effort = 1;
@@ -132,12 +133,12 @@ private:
     }
     /// Whether it could start, given enough time.
     [[nodiscard]] bool has_more(const entry& e) const {
-        if (!e.applies_to || (e.running > 0 && !e.strategy->randomized())) return false;
+        if (e.running > 0 && !e.traits.randomized) return false;
         return !e.paused_at || state_.objective() < *e.paused_at - state_.slack();
     }
     [[nodiscard]] bool is_too_late(const entry& e) const {
         if (e.shortest_seconds > 0.0) return e.shortest_seconds > seconds_left();
-        return !state_.has_time_for(e.strategy->least_passes());
+        return !state_.has_time_for(e.traits.least_passes);
     }
     entry* least_served() {
         entry* next = nullptr;
@@ -148,12 +149,12 @@ private:
     }
     time_slice start_slice(entry& e) {
         const auto index = static_cast<std::size_t>(&e - entries_.data());
-        const auto seed = options_.seed + (e.strategy->randomized() ? e.started : 0);
+        const auto seed = options_.seed + (e.traits.randomized ? e.started : 0);
         // At least one thread is left for the others.
-        const bool dedicated_thread = e.dedicated_thread && dedicated_running_ + 1 < options_.threads;
+        const bool dedicated_thread = e.traits.dedicated_thread && dedicated_running_ + 1 < options_.threads;
         dedicated_running_ += dedicated_thread ? 1 : 0;
-        const time_slice t{
-            index, {seed, dedicated_thread ? max_effort : e.effort, 1}, gap(), e.expected_seconds, dedicated_thread};
+        const strategy_options options{seed, dedicated_thread ? max_effort : e.effort, 1};
+        const time_slice t{index, e.strategy, options, gap(), e.expected_seconds, dedicated_thread};
         ++e.started;
         ++e.running;
         ++running_;
@@ -164,19 +165,20 @@ private:
     void schedule_next(entry& e, const time_slice& t, double seconds, bool cut) const {
         constexpr std::size_t max_idle_slices = 2;
         const bool more_effort = e.last_effort > 0 && t.options.effort >= 2 * e.last_effort;
-        const bool idle = !e.strategy->randomized() && !cut && more_effort && seconds < 1.3 * e.last_seconds;
+        const bool idle = !e.traits.randomized && !cut && more_effort && seconds < 1.3 * e.last_seconds;
         e.idle_slices = idle ? e.idle_slices + 1 : 0;
         e.paused_at.reset();
-        if (e.idle_slices >= max_idle_slices || (idle && t.options.effort == max_effort))
+        const bool exhausted = !cut && t.options.effort == max_effort; // it ended with effort left
+        if (e.idle_slices >= max_idle_slices || exhausted)
             e.paused_at = state_.objective();
         e.last_effort = t.options.effort;
         e.last_seconds = seconds;
         e.shortest_seconds = e.shortest_seconds > 0.0 ? std::min(e.shortest_seconds, seconds) : seconds;
-        const double min_growth = e.strategy->randomized() ? 2.0 : 4.0;
+        const double min_growth = e.traits.randomized ? 2.0 : 4.0;
         const double wanted = std::clamp(options_.slice_seconds / std::max(seconds, shortest), min_growth, 16.0);
         // Only strategies with a large share may take the rest of the time.
         const double longest =
-            std::max(options_.slice_seconds, 0.5 * std::min(2.0, e.strategy->share()) * seconds_left());
+            std::max(options_.slice_seconds, 0.5 * std::min(2.0, e.traits.share) * seconds_left());
         const double growth = std::min(wanted, std::max(1.0, longest / std::max(seconds, shortest)));
         e.effort = scaled(t.options.effort, growth);
         e.expected_seconds = seconds * growth;
@@ -230,8 +232,11 @@ inline void run_concurrent_portfolio(search_state& state, const std::vector<any_
     const auto work = [&](std::size_t) {
         while (const auto slice = shares.next()) {
             const stopwatch watch;
-            const auto& strategy = strategies[slice->strategy];
-            search_state view{state, {deadline_of(state, *slice), stop.token(), state.limits().gap}, strategy.name()};
+            const auto& strategy = *slice->strategy;
+            auto limits = state.limits();
+            limits.deadline = deadline_of(state, *slice);
+            limits.stop = stop.token();
+            search_state view{state, std::move(limits), strategy.name()};
             bool sound = false;
             try {
                 sound = state.try_strategy(strategy.name(), [&] { strategy(view, slice->options); });

@@ -38,6 +38,7 @@ public:
     struct job {
         const any_search_strategy* strategy = nullptr;
         strategy_options options{};
+        double least_passes = 0.0;
     };
 
     portfolio_batch(search_state& state, std::vector<job> jobs)
@@ -66,9 +67,11 @@ private:
 
     void run_job(std::size_t k, run_log& log) {
         const auto& strategy = *jobs_[k].strategy;
-        if (settled_ < k || state_.done() || !state_.has_time_for(strategy.least_passes())) return;
+        if (settled_ < k || state_.done() || !state_.has_time_for(jobs_[k].least_passes)) return;
         const stopwatch watch;
-        search_state own{state_.problem(), {state_.limits().deadline, stops_[k]->token(), state_.limits().gap}};
+        auto limits = state_.limits();
+        limits.stop = stops_[k]->token();
+        search_state own{state_.problem(), std::move(limits)};
         if (start_) own.offer(*start_, strategy.name());
         own.raise_bound(bound_, strategy.name());
         try {
@@ -104,9 +107,7 @@ private:
 inline constexpr std::size_t short_batches = 3;
 
 /// The effort of a strategy in a batch; those that take long start later, with little.
-inline std::size_t effort_of(const any_search_strategy& strategy, const problem& p, std::size_t batch,
-                             std::size_t factor) {
-    const auto first = strategy.first_effort(p);
+inline std::size_t effort_of(std::size_t first, std::size_t batch, std::size_t factor) {
     if (first == 0) return batch < short_batches ? 0 : factor;
     constexpr auto most = std::numeric_limits<std::size_t>::max();
     return first > most / factor ? most : first * factor;
@@ -128,13 +129,15 @@ inline void run_deterministic_portfolio(search_state& state, const std::vector<a
     for (std::size_t batch = 0; batch < options.batches && !state.done(); ++batch) {
         std::vector<detail::portfolio_batch::job> jobs;
         for (const auto& strategy : strategies) {
-            if (strategy.timed() || !strategy.applies_to(p)) continue;
-            const auto effort = detail::effort_of(strategy, p, batch, factor);
+            const auto traits = strategy.traits(p);
+            if (traits.timed || !traits.applicable) continue;
+            const auto effort = detail::effort_of(traits.first_effort, batch, factor);
             if (effort == 0) continue;
-            const auto copies = strategy.randomized() ? options.copies : 1;
-            for (std::size_t copy = 0; copy < copies; ++copy)
-                jobs.push_back(
-                    {&strategy, {options.seed + (strategy.randomized() ? batch * copies + copy : 0), effort, 1}});
+            const auto copies = traits.randomized ? options.copies : 1;
+            for (std::size_t copy = 0; copy < copies; ++copy) {
+                const auto seed = options.seed + (traits.randomized ? batch * copies + copy : 0);
+                jobs.push_back({&strategy, {seed, effort, 1}, traits.least_passes});
+            }
         }
         if (jobs.empty() && batch >= detail::short_batches) return;
         if (!jobs.empty()) detail::portfolio_batch{state, std::move(jobs)}.run(options.threads, log);

@@ -3,6 +3,7 @@
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/portfolio/processor_share.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/measure.hpp"
@@ -29,6 +30,8 @@ struct search_limits {
     std::stop_token stop{};
     /// The relative gap, (objective − bound) / objective, at which the search stops. 0: at the proof.
     double gap = 0.0;
+    /// Makes those who ask whether the search is done wait for their share of the processor; null: none waits.
+    std::shared_ptr<processor_share> processor{};
 };
 
 /// How contract violations of strategies are handled.
@@ -48,13 +51,19 @@ struct search_step {
     duration bound{};
 };
 
+/// A step as observers see it, with the best schedule after it: null before the first. The schedule is shared, not
+/// copied; the history of a search doesn't keep it.
+struct search_progress : search_step {
+    std::shared_ptr<const schedule> incumbent{};
+};
+
 /// The state that all strategies of a search share: incumbent, proven bound, and whether to stop.
 ///
 /// Every member may be called from any thread; `objective`, `bound` and `done` cost an atomic load and a clock. A
 /// strategy offers schedules and bounds under its name, reads those of others, and returns once `done()`.
 class search_state {
 public:
-    using observer = std::function<void(const search_step&)>;
+    using observer = std::function<void(const search_progress&)>;
 
     /// `observe` is called at every step, and the failure handler for each failure, one call at a time.
     explicit search_state(optpipe::problem p, search_limits limits = {}, observer o = {}, failure_handling f = {})
@@ -147,9 +156,13 @@ public:
     /// Whether objective and bound have met, up to rounding.
     [[nodiscard]] bool proven() const { return objective() - bound() <= slack() || bound().is_unlimited(); }
     /// Whether the target is reached: the proof, or the gap.
-    [[nodiscard]] bool settled() const { return proven() || objective() - bound() <= limits_.gap * objective(); }
-    /// Whether the search is settled, the deadline has passed, or a stop was requested.
+    [[nodiscard]] bool settled() const {
+        return proven() || (!objective().is_unlimited() && objective() - bound() <= limits_.gap * objective());
+    }
+    /// Whether the search is settled, the deadline has passed, or a stop was requested. Waits while the search has used
+    /// more than its share of the processor.
     [[nodiscard]] bool done() const {
+        if (limits_.processor) limits_.processor->pause_if_over(limits_.stop);
         return settled() || limits_.stop.stop_requested() || std::chrono::steady_clock::now() >= limits_.deadline;
     }
     [[nodiscard]] const search_limits& limits() const { return limits_; }
@@ -208,7 +221,7 @@ private:
     void note(std::string_view strategy) {
         shared_->history.push_back(
             {strategy_.empty() ? std::string{strategy} : strategy_, seconds(), objective(), bound()});
-        if (shared_->observe) shared_->observe(shared_->history.back());
+        if (shared_->observe) shared_->observe({shared_->history.back(), shared_->incumbent});
     }
 
     std::shared_ptr<shared_state> shared_;

@@ -15,15 +15,16 @@ namespace optpipe {
 /// strategies do better from there. With that effort and the same seed it finds what the builder finds.
 struct adaptive_strategy {
     static constexpr std::string_view name = adaptive_builder<>::name;
-    static constexpr double share = 0.25;
     /// To time an order once more, and to validate it: it stops that long before the deadline, so that what it has by
     /// then still counts.
     static constexpr double last_passes = 2.0;
-    /// For a single run of the dispatcher besides, measured for 256 ranks and 4096 microbatches.
-    static constexpr double least_passes = 5.0;
     static constexpr std::size_t most_effort = adaptive_builder<>{}.effort;
-    /// A quarter of the builder's, which is that of the next batch.
-    [[nodiscard]] static std::size_t first_effort(const problem&) { return most_effort / 4; }
+    [[nodiscard]] static strategy_traits traits(const problem&) {
+        return {.first_effort = most_effort / 4, // the next batch has all of the builder's
+                .share = 0.25,
+                // For a single run of the dispatcher besides, measured for 256 ranks and 4096 microbatches.
+                .least_passes = 5.0};
+    }
 
     void operator()(search_state& state, const strategy_options& options) const {
         adaptive_builder<> build;

@@ -15,14 +15,15 @@ namespace optpipe {
 /// `cp_search` as a strategy.
 struct cp_strategy {
     static constexpr std::string_view name = "cp";
-    static constexpr double share = 2.0;
-    [[nodiscard]] static bool applies_to(const problem& p) { return detail::cells_of(p) <= 400; }
-    /// In large problems the first propagation alone takes seconds.
-    [[nodiscard]] static std::size_t first_effort(const problem& p) {
+    [[nodiscard]] static strategy_traits traits(const problem& p) {
         const auto cells = detail::cells_of(p);
-        return cells > 130 ? 0 : std::max<std::size_t>(10, 800 / cells);
+        const bool small = cells <= 130; // in larger problems the first propagation alone takes seconds
+        return {.applicable = cells <= 400,
+                .knows_storage_options = true,
+                .dedicated_thread = small,
+                .first_effort = small ? std::max<std::size_t>(10, 800 / cells) : 0,
+                .share = 2.0};
     }
-    [[nodiscard]] static bool dedicated_thread(const problem& p) { return detail::cells_of(p) <= 130; }
     void operator()(search_state& state, const strategy_options& options) const {
         cp_search(state, {.seed = options.seed, .conflicts = options.effort});
     }

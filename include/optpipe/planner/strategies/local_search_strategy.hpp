@@ -15,13 +15,12 @@ namespace optpipe {
 /// `local_search` as a strategy.
 struct local_search_strategy {
     static constexpr std::string_view name = "local-search";
-    static constexpr bool randomized = true;
-    static constexpr bool knows_storage_options = true;
-    /// For the setup, measured for 4 ranks and 100,000 microbatches.
-    static constexpr double least_passes = 10.0;
-    [[nodiscard]] static std::size_t first_effort(const problem& p) {
+    [[nodiscard]] static strategy_traits traits(const problem& p) {
         const auto cells = detail::cells_of(p);
-        return std::max<std::size_t>(10, std::min(400'000 / cells, 32'000'000 / (cells * cells)));
+        return {.knows_storage_options = true,
+                .randomized = true,
+                .first_effort = std::max<std::size_t>(10, std::min(400'000 / cells, 32'000'000 / (cells * cells))),
+                .least_passes = 10.0}; // for the setup, measured for 4 ranks and 100,000 microbatches
     }
     void operator()(search_state& state, const strategy_options& options) const {
         local_search(state, {.seed = options.seed, .moves = options.effort});

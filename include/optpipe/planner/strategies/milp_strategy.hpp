@@ -99,14 +99,14 @@ struct milp_strategy {
     /// Larger models are left to other strategies.
     std::size_t most_rows = 150'000;
 
-    [[nodiscard]] bool applies_to(const problem& p) const {
+    [[nodiscard]] strategy_traits traits(const problem& p) const {
         // Each has a row at least; to count them takes as much memory as the model has.
-        if (p.graph.stages() * p.graph.microbatches() > most_rows) return false;
-        return !formulation::detail::is_certainly_too_large(formulation::operation_table{p}, options_for(most_rows));
-    }
-    /// Without offloading, the search without relaxations often finishes within half a second.
-    [[nodiscard]] static std::size_t first_effort(const problem& p) {
-        return formulation::operation_table{p}.any_may_offload() ? 100'000 : 600'000;
+        if (p.has_storage_options() || p.graph.stages() * p.graph.microbatches() > most_rows)
+            return {.applicable = false};
+        const formulation::operation_table operations{p};
+        return {.applicable = !formulation::detail::is_certainly_too_large(operations, options_for(most_rows)),
+                // Without offloading, the search without relaxations often finishes within half a second.
+                .first_effort = operations.any_may_offload() ? 100'000u : 600'000u};
     }
 
     void operator()(search_state& state, const strategy_options& options) const {

@@ -14,11 +14,12 @@ namespace optpipe {
 /// `modulo_search` as a strategy, for steps that are longer than prologue and epilogue.
 struct modulo_strategy {
     static constexpr std::string_view name = "modulo";
-    static constexpr double share = 0.5;
-    /// To unroll a pattern.
-    static constexpr double least_passes = 5.0;
-    [[nodiscard]] static bool applies_to(const problem& p) { return p.graph.microbatches() >= 2 * p.graph.ranks(); }
-    [[nodiscard]] static std::size_t first_effort(const problem&) { return 50'000; }
+    [[nodiscard]] static strategy_traits traits(const problem& p) {
+        return {.applicable = p.graph.microbatches() >= 2 * p.graph.ranks(),
+                .first_effort = 50'000,
+                .share = 0.5,
+                .least_passes = 5.0}; // to unroll a pattern
+    }
     void operator()(search_state& state, const strategy_options& options) const {
         const auto moves = options.effort / 10;
         const auto seed = options.seed;

@@ -144,16 +144,14 @@ private:
 /// stashes are offloaded until the schedule fits. The effort counts visited operations.
 struct over_memory_strategy {
     static constexpr std::string_view name = "over-memory";
-    static constexpr double share = 0.5;
-    /// Of a builder, and of its offload search.
-    static constexpr double least_passes = 10.0;
-    [[nodiscard]] static bool applies_to(const problem& p) {
+    [[nodiscard]] static strategy_traits traits(const problem& p) {
+        bool any_may_offload = false;
         for (const stage s : p.graph.all_stages())
-            if (p.costs[s].can_offload() && !p.memory_limit[p.rank_of(s)].is_unlimited()) return true;
-        return false;
-    }
-    [[nodiscard]] static std::size_t first_effort(const problem& p) {
-        return 200 * p.graph.stages() * p.graph.microbatches();
+            any_may_offload |= p.costs[s].can_offload() && !p.memory_limit[p.rank_of(s)].is_unlimited();
+        return {.applicable = any_may_offload,
+                .first_effort = 200 * p.graph.stages() * p.graph.microbatches(),
+                .share = 0.5,
+                .least_passes = 10.0}; // of a builder, and of its offload search
     }
     void operator()(search_state& state, const strategy_options& options) const {
         detail::over_memory_builders{state, options.effort}.run();

@@ -19,9 +19,10 @@ namespace optpipe {
 class propagation_strategy {
 public:
     static constexpr std::string_view name = "propagation";
-    /// Of a relaxation without them.
-    static constexpr bool knows_storage_options = true;
-    [[nodiscard]] static bool applies_to(const problem& p) { return detail::cells_of(p) <= 10'000; }
+    /// Of storage options it knows a relaxation without them.
+    [[nodiscard]] static strategy_traits traits(const problem& p) {
+        return {.applicable = detail::cells_of(p) <= 10'000, .knows_storage_options = true};
+    }
 
     void operator()(search_state& state, const strategy_options&) const {
         const auto cells = static_cast<double>(detail::cells_of(state.problem()));

@@ -131,10 +131,11 @@ private:
     }
     void build(std::size_t k) {
         auto& result = results_[k];
+        if (state_.limits().processor) state_.limits().processor->pause_if_over(state_.limits().stop);
         result.method = jobs_[k].name;
         result.published = jobs_[k].published;
         if (is_too_late(jobs_[k].cost)) {
-            result.why.sentence = "skipped: the time limit is too short";
+            result.why.sentence = "skipped: there was no time left";
             return;
         }
         const stopwatch watch;
@@ -161,13 +162,15 @@ private:
         constexpr double to_offer = 2.0;
         constexpr double to_build_and_offer = 4.0;
         if (cost > most_cost) return true;
+        const bool stops = state_.limits().stop.stop_requested();
         const std::scoped_lock lock{mutex_};
         const bool any = best_ || !state_.objective().is_unlimited();
+        if (any && stops) return true;
         const auto after = any ? to_offer : to_build_and_offer;
         const auto expected = std::chrono::duration<double>((cost + after) * unit_);
         const auto left = state_.limits().deadline - std::chrono::steady_clock::now();
         if (cost <= 1.0) return expected > left + moment;
-        return state_.limits().stop.stop_requested() || expected > left;
+        return stops || expected > left;
     }
 
     static constexpr double slow = 50.0;

@@ -8,9 +8,13 @@ namespace optpipe {
 
 /// `milp_strategy`, whose effort is time.
 struct timed_milp_strategy : milp_strategy {
-    static constexpr bool timed = true;
-    static constexpr double share = 0.5;
+    [[nodiscard]] strategy_traits traits(const problem& p) const {
+        auto known = milp_strategy::traits(p);
+        known.timed = true;
+        known.share = 0.5;
+        return known;
+    }
 };
-static_assert(check_search_strategy<timed_milp_strategy>() && has_timed<timed_milp_strategy>);
+static_assert(check_search_strategy<timed_milp_strategy>() && has_traits<timed_milp_strategy>);
 
 } // namespace optpipe

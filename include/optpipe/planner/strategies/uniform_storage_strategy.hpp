@@ -42,20 +42,27 @@ public:
         duration handed_on = duration::unlimited();
     };
 
-    [[nodiscard]] std::deque<search>& all() { return searches_; }
-
-    /// The best half of the time, else the second, and so on; those without a schedule last.
-    [[nodiscard]] search& choose(std::uint64_t seed) {
-        std::vector<std::pair<duration, search*>> by_objective;
+    /// Those that the strategy is applicable to.
+    [[nodiscard]] std::vector<search*> suited_to(const any_search_strategy& strategy) {
+        std::vector<search*> suited;
         for (auto& s : searches_)
-            by_objective.emplace_back(s.state.objective(), &s);
+            if (strategy.traits(s.state.problem()).applicable) suited.push_back(&s);
+        return suited;
+    }
+    /// Of those that aren't settled the best half of the time, else the second, and so on; those without a schedule
+    /// last. Null where all are settled.
+    [[nodiscard]] static search* choose(const std::vector<search*>& suited, std::uint64_t seed) {
+        std::vector<std::pair<duration, search*>> by_objective;
+        for (auto* s : suited)
+            if (!s->state.settled()) by_objective.emplace_back(s->state.objective(), s);
+        if (by_objective.empty()) return nullptr;
         std::stable_sort(by_objective.begin(), by_objective.end(),
                          [](const auto& a, const auto& b) { return a.first < b.first; });
         random_numbers random{seed};
         std::size_t chosen = 0;
         while (chosen + 1 < by_objective.size() && random.chance(50))
             ++chosen;
-        return *by_objective[chosen].second;
+        return by_objective[chosen].second;
     }
     /// Offers its incumbent to the search that it is a part of, if that is new.
     void hand_on(search& from, search_state& to, std::string_view name) {
@@ -80,25 +87,26 @@ private:
 /// all microbatches, mostly the best of them, for schedules. What it proves there is no bound of the whole.
 [[nodiscard]] inline std::vector<any_search_strategy>
 on_uniform_storage(const problem& p, const search_limits& limits, const std::vector<any_search_strategy>& strategies) {
-    // Where microbatches differ in their storage there is more to gain.
+    // Where microbatches differ in their storage there is more to gain. A guess, not tuned.
     constexpr double share = 0.25;
     const auto searches = std::make_shared<detail::uniform_searches>(p, limits);
     std::vector<any_search_strategy> adapted;
     for (const auto& strategy : strategies) {
-        if (strategy.knows_storage_options()) continue;
-        const auto applies_to = [searches, strategy](const problem&) {
-            return std::any_of(searches->all().begin(), searches->all().end(),
-                               [&](const auto& s) { return strategy.applies_to(s.state.problem()); });
-        };
-        const auto search = [searches, strategy](search_state& state, const strategy_options& options) {
-            auto& chosen = searches->choose(options.seed + options.effort);
-            if (!strategy.applies_to(chosen.state.problem())) return;
-            search_state view{chosen.state, state.limits(), strategy.name()};
-            if (view.done()) return;
+        if (strategy.traits(p).knows_storage_options) continue;
+        const auto suited = searches->suited_to(strategy);
+        if (suited.empty()) continue;
+        auto traits = strategy.traits(suited.front()->state.problem());
+        traits.knows_storage_options = true;
+        traits.dedicated_thread = false;
+        traits.share *= share;
+        const auto search = [searches, suited, strategy](search_state& state, const strategy_options& options) {
+            auto* chosen = detail::uniform_searches::choose(suited, options.seed + options.effort);
+            if (!chosen) return;
+            search_state view{chosen->state, state.limits(), strategy.name()};
             strategy(view, options);
-            searches->hand_on(chosen, state, strategy.name());
+            searches->hand_on(*chosen, state, strategy.name());
         };
-        adapted.push_back(strategy.adapted(applies_to, search, share));
+        adapted.push_back(strategy.adapted([traits](const problem&) { return traits; }, search));
     }
     return adapted;
 }

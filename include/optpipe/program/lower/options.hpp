@@ -17,6 +17,13 @@ enum class message_lanes : std::uint8_t {
     single,        ///< all on one, where several at once aren't safe
 };
 
+/// When a receive may begin, beside the buffer that it needs.
+enum class receive_issue : std::uint8_t {
+    early,    ///< at any time: a message never waits for its receiver's computations
+    when_due, ///< when the last computation of its rank is over that, by the plan, ends before the message is sent: for
+              ///< transports whose receives take multiprocessors while they wait
+};
+
 /// Whether a part of a stash may be split into segments.
 enum class part_placement : std::uint8_t {
     exact,      ///< it may, where otherwise more than the plan's peak would be needed
@@ -33,11 +40,13 @@ struct held_for_weight {
 struct lowering_options {
     /// What one unit of the problem's memory is.
     double bytes_per_unit = 1e9;
-    /// Sizes are rounded up to multiples of it, at most 1 MiB.
-    std::size_t alignment = 1;
+    /// All buffers begin at multiples of it, and sizes are rounded up to such: at most 1 MiB. What CUDA gives its own
+    /// allocations lets kernels read and write vectors.
+    std::size_t alignment = 256;
     /// Of an activation between two stages, and of a gradient.
     std::size_t message_bytes = 0;
     message_lanes lanes = message_lanes::separate;
+    receive_issue receives = receive_issue::early;
     part_placement placement = part_placement::exact;
     /// Whether each stage has an optimizer's step at the end.
     bool update = false;

@@ -7,6 +7,7 @@
 #include "optpipe/schedule/time/postpone_reloads.hpp"
 #include "optpipe/schedule/time/report.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 
 #include <algorithm>
 #include <string>
@@ -32,6 +33,13 @@ template <pipeline_graph Graph>
 #if defined(OPTPIPE_COMPILED) // in the library
 [[nodiscard]] outcome<schedule> time_order(const problem& p, const order& given);
 #endif
+
+/// A schedule that was made for other costs, as this problem times its order; a schedule that is valid here is kept as it
+/// is. Refused as `simulate` refuses orders.
+[[nodiscard]] inline outcome<schedule> retime(const problem& p, const schedule& s) {
+    if (s.graph.ranks() == p.graph.ranks() && is_valid(p, s)) return s;
+    return time_order(p, order{p.graph, order_of(s).operations});
+}
 
 /// The schedule of a builder within the memory of the problem, or why there is none.
 template <pipeline_graph Graph, class Builder>

@@ -1,0 +1,49 @@
+#include "commands.hpp"
+#include "files.hpp"
+#include <optpipe/core/format.hpp>
+#include <optpipe/core/outcome.hpp>
+#include <optpipe/io/pytorch_csv.hpp>
+#include <optpipe/io/write_json.hpp>
+#include <optpipe/schedule/bounds/structural_bounds.hpp>
+#include <optpipe/schedule/time/evaluate.hpp>
+
+#include <cstddef>
+#include <iostream>
+#include <string>
+
+namespace program {
+namespace {
+
+int refuse(const std::string& source, const optpipe::refusal& why) {
+    std::cerr << "optpipe: " << source << ": " << optpipe::describe(why) << '\n';
+    return no_schedule;
+}
+
+} // namespace
+
+int import_csv(const import_csv_options& options) {
+    outputs files{{{"PROBLEM", options.problem}, {"CSV", options.csv}}, {{"--out", options.out}}};
+    auto p = read_problem(options.problem);
+    constexpr std::size_t most_bytes = std::size_t{1} << 28U;
+    const auto source = name_of(options.csv);
+    const auto order =
+        optpipe::order_of(p, optpipe::parse_pytorch_csv(read_input(options.csv, most_bytes), source), source);
+    if (!order) return refuse(source, order.why());
+    auto bound = optpipe::bounds_of(p).best();
+    auto timed = optpipe::time_order(p, *order);
+    if (!timed && timed.why().reason == optpipe::refusal_reason::over_memory) {
+        // PyTorch knows no limit: its schedule is measured without one, and compared with plans within it.
+        std::cerr << "optpipe: note: " << source << ": " << optpipe::describe(timed.why()) << '\n';
+        for (auto& limit : p.memory_limit)
+            limit = optpipe::memory_size::unlimited();
+        timed = optpipe::time_order(p, *order);
+        bound = optpipe::bounds_of(p).best();
+    }
+    if (!timed) return refuse(source, timed.why());
+    const auto report = optpipe::make_report(p, "imported", *timed, bound);
+    files.write("--out", [&] { return optpipe::schedule_to_json(p, report); });
+    files.text() << "objective=" << optpipe::format_number(report.measures.objective, 9) << '\n';
+    return files.status(success);
+}
+
+} // namespace program

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "commands.hpp"
+#include "files.hpp"
+#include <optpipe/execution/clock_time.hpp>
+#include <optpipe/pipeline/problem.hpp>
+#include <optpipe/schedule/time/report.hpp>
+
+namespace program {
+
+/// `run --online`: begins with the schedule, measures, plans again beside the steps and hands better plans over.
+/// `bytes_per_unit`: of the problem's memory.
+int run_online(const run_options& options, const optpipe::problem& p, const optpipe::schedule_report& plan,
+               optpipe::clock_time time_unit, double bytes_per_unit, outputs& files);
+
+} // namespace program

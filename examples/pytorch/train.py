@@ -1,0 +1,201 @@
+"""Trains a small model with a plan of OptPipe's in PyTorch's own pipeline runtime, and compares it.
+
+    python train.py --optpipe PROGRAM [--ranks 2 4 8] [--folder FOLDER]
+
+For each number of ranks it writes a problem, plans it (`optpipe plan`), writes the plan for PyTorch (`optpipe
+export-csv`) and starts as many processes, which talk through gloo on the CPU. They train for some steps with the plan,
+in both formats of PyTorch's schedule files, and with a schedule of PyTorch's. Losses and gradients of each step are
+compared with those of the same model without a pipeline.
+
+Needs torch (tried with 2.15); without it, it says so and ends with status 77. Everything below that begins with an
+underscore is private to PyTorch: other versions may name it differently.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+try:
+    import torch
+    import torch.distributed as dist
+    import torch.multiprocessing as processes
+    from torch import nn
+    from torch.distributed.pipelining import PipelineStage, schedules
+except ImportError as missing:
+    print(f"skipped: torch can't be imported ({missing})")
+    sys.exit(77)
+
+STEPS = 3
+WIDTH = 16
+SAMPLES_PER_MICROBATCH = 2
+LEARNING_RATE = 0.05
+# Relative to the largest gradient of a parameter. Sums are formed in another order with a pipeline; more than rounding
+# in double precision means another result.
+TOLERANCE = 1e-6
+
+
+def layer(stage):
+    """One stage of the model, the same in every process."""
+    torch.manual_seed(stage)
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH)).double()
+
+
+def batch(step, samples):
+    generator = torch.Generator().manual_seed(1000 + step)
+    draw = lambda: torch.randn(samples, WIDTH, generator=generator, dtype=torch.double)
+    return draw(), draw()
+
+
+def gradients(stage, module):
+    return {f"stage {stage}, {name}": p.grad.clone() for name, p in module.named_parameters()}
+
+
+def train_alone(stages, microbatches):
+    """Losses and gradients of each step without a pipeline."""
+    layers = [layer(s) for s in range(stages)]
+    parameters = [p for each in layers for p in each.parameters()]
+    optimizer = torch.optim.SGD(parameters, LEARNING_RATE)
+    results = []
+    for step in range(STEPS):
+        x, target = batch(step, microbatches * SAMPLES_PER_MICROBATCH)
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(nn.Sequential(*layers)(x), target)
+        loss.backward()
+        results.append((loss.item(), {k: g for s, each in enumerate(layers) for k, g in gradients(s, each).items()}))
+        optimizer.step()
+    return results
+
+
+def difference(results, expected):
+    """The largest relative difference of a loss or gradient of one rank."""
+    worst = 0.0
+    for (loss, own), (expected_loss, all_gradients) in zip(results, expected, strict=True):
+        if loss is not None:
+            worst = max(worst, abs(loss - expected_loss) / abs(expected_loss))
+        for name, gradient in own.items():
+            scale = all_gradients[name].abs().max().item()
+            worst = max(worst, (gradient - all_gradients[name]).abs().max().item() / scale)
+    return worst
+
+
+class runs:
+    """What one process trains with each schedule."""
+
+    def __init__(self, rank, problem, folder):
+        self.rank, self.problem, self.folder = rank, problem, folder
+        self.stages = len(problem["stages"])
+        self.microbatches = problem["microbatches"]
+        self.expected = train_alone(self.stages, self.microbatches)
+
+    def own_stages(self, where):
+        device = torch.device("cpu")
+        mine = [s for s in range(self.stages) if where[s] == self.rank]
+        # No example inputs: one that requires no gradient would make the stage before send none.
+        return [PipelineStage(layer(s), s, self.stages, device) for s in mine]
+
+    def train(self, schedule, own):
+        # The runtime may reorder the stages that it is given.
+        own = sorted(own, key=lambda each: each.stage_index)
+        optimizer = torch.optim.SGD([p for each in own for p in each.submod.parameters()], LEARNING_RATE)
+        first = any(each.is_first for each in own)
+        last = any(each.is_last for each in own)
+        results = []
+        for step in range(STEPS):
+            x, target = batch(step, self.microbatches * SAMPLES_PER_MICROBATCH)
+            optimizer.zero_grad()
+            losses = []
+            inputs = (x,) if first else ()
+            schedule.step(*inputs, **({"target": target, "losses": losses} if last else {}))
+            mean = sum(each.item() for each in losses) / self.microbatches if last else None
+            results.append((mean, {k: g for each in own for k, g in gradients(each.stage_index, each.submod).items()}))
+            optimizer.step()
+        return difference(results, self.expected)
+
+    def with_plan(self, form):
+        where = [each["rank"] for each in self.problem["stages"]]
+        own = self.own_stages(where)
+        runtime = schedules._PipelineScheduleRuntime(own, self.microbatches, nn.functional.mse_loss)
+        runtime._load_csv(str(self.folder / f"{form}.csv"), format=form)
+        return self.train(runtime, own)
+
+    def with_pytorchs_own(self):
+        ranks = self.problem["ranks"]
+        if self.stages == ranks:
+            own = self.own_stages(range(ranks))
+            return self.train(schedules.Schedule1F1B(own[0], self.microbatches, nn.functional.mse_loss), own)
+        where = [min(s, self.stages - 1 - s) for s in range(self.stages)]
+        own = self.own_stages(where)
+        return self.train(schedules.ScheduleZBVZeroBubble(own, self.microbatches, nn.functional.mse_loss), own)
+
+
+def process(rank, problem, folder, results):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=problem["ranks"])
+    mine = runs(rank, problem, folder)
+    own = {
+        "plan, compute_only": mine.with_plan("compute_only"),
+        "plan, compute_comms": mine.with_plan("compute_comms"),
+        "PyTorch's own": mine.with_pytorchs_own(),
+    }
+    results.put(own)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def problem_of(ranks, placement):
+    """A pipeline whose plan mixes forwards and both halves of backwards. In PyTorch the first stage's weight gradient
+    does the whole backward, so its input gradient takes next to nothing."""
+    stages = ranks if placement == "linear" else 2 * ranks
+    costs = {"forward": 1.0, "backward_input": 1.1, "backward_weight": 0.9, "activation": 1.0}
+    return {
+        "format": "optpipe.problem/1",
+        "name": f"{placement} on {ranks} ranks",
+        "ranks": ranks,
+        "microbatches": 2 * ranks,
+        "p2p": 0.1,
+        "memory_limit": ranks + 1.0 if placement == "linear" else 2.0 * ranks,
+        "stages": [
+            {"rank": min(s, stages - 1 - s) if placement == "v" else s, **costs}
+            | ({"backward_input": 0.1, "backward_weight": 1.9} if s == 0 else {})
+            for s in range(stages)
+        ],
+    }
+
+
+def compare(program, ranks, placement, folder):
+    problem = problem_of(ranks, placement)
+    given, plan = folder / "problem.json", folder / "plan.json"
+    given.write_text(json.dumps(problem))
+    subprocess.run([program, "plan", given, "--out", plan, "--quiet"], check=True)
+    for form in ("compute_only", "compute_comms"):
+        written = folder / f"{form}.csv"
+        subprocess.run([program, "export-csv", given, plan, "--format", form, "--out", written], check=True)
+    results = processes.get_context("spawn").SimpleQueue()
+    processes.spawn(process, (problem, folder, results), nprocs=ranks)
+    of_ranks = [results.get() for _ in range(ranks)]
+    worst = {name: max(each[name] for each in of_ranks) for name in of_ranks[0]}
+    for name, value in worst.items():
+        print(f"{problem['name']:16} {name:20} differs from the run without a pipeline by {value:.1e}", flush=True)
+    return max(worst.values()) <= TOLERANCE
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    options.add_argument("--optpipe", default="optpipe", help="the program optpipe")
+    options.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8])
+    options.add_argument("--placement", nargs="+", choices=["linear", "v"], default=["linear", "v"])
+    given = options.parse_args()
+    equal = True
+    for ranks in given.ranks:
+        for placement in given.placement:
+            with tempfile.TemporaryDirectory() as folder:
+                equal = compare(given.optpipe, ranks, placement, pathlib.Path(folder)) and equal
+    print("equal" if equal else f"a difference above {TOLERANCE}")
+    return 0 if equal else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

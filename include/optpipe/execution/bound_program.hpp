@@ -1,0 +1,157 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/execution/arenas.hpp"
+#include "optpipe/execution/copy_engine.hpp"
+#include "optpipe/execution/stage_model.hpp"
+#include "optpipe/program/ir.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace optpipe::execution {
+
+/// A rank's program with addresses instead of numbers. Making one touches neither the executor nor the memory, so that
+/// any thread may.
+class bound_program {
+public:
+    /// One end of a message.
+    struct envelope {
+        exchange_part::side_kind side;
+        task_label label;
+        std::span<std::byte> data;
+    };
+    /// An instruction.
+    struct task {
+        instruction_kind kind{};
+        std::uint8_t lane = 0;
+        task_label label{};
+        /// In `waits`.
+        std::uint32_t first_wait = 0;
+        std::uint32_t waits = 0;
+        marker_id records = no_marker;
+        std::span<std::byte> input{};
+        std::span<std::byte> output{};
+        stash_part kept{};
+        stash_part freed{};
+        stash_part added{};
+        stash_part restored_kept{};
+        stash_part restored_freed{};
+        /// In `copies` or `envelopes`.
+        std::uint32_t first = 0;
+        std::uint32_t count = 0;
+    };
+
+    /// Throws `error` if the arenas are smaller than the program needs.
+    bound_program(const rank_program& p, const arena_memory& room) : lane_kinds{p.lanes}, markers{p.markers} {
+        for (const auto which : {memory_arena::device, memory_arena::host, memory_arena::message})
+            if (p.bytes_of(which) > room[which].size())
+                throw error{"the program needs " + std::to_string(p.bytes_of(which)) + " bytes in an arena of " +
+                            std::to_string(room[which].size()) + " (" + std::string{name_of(which)} + ")"};
+        find_pieces(p, room);
+        waits = p.waits;
+        for (const auto& part : p.parts)
+            envelopes.push_back({part.side, label_of(part), only_piece(p, part.buffer)});
+        for (const auto& i : p.instructions)
+            bind(p, i);
+        find_copies(p);
+        commands.assign(p.lanes.size(), 0);
+        for (const auto& i : p.instructions)
+            commands[i.lane] += 2 + i.waits;
+    }
+
+    std::vector<lane_kind> lane_kinds;
+    /// The most that a step puts into each lane.
+    std::vector<std::size_t> commands;
+    std::size_t markers = 0;
+    std::vector<task> tasks;
+    std::vector<marker_id> waits;
+    std::vector<envelope> envelopes;
+    std::vector<copy_piece> copies;
+
+private:
+    [[nodiscard]] static constexpr std::string_view name_of(memory_arena which) {
+        switch (which) {
+        case memory_arena::device: return "device";
+        case memory_arena::host: return "host";
+        case memory_arena::message: return "messages";
+        }
+        return "?";
+    }
+    void find_pieces(const rank_program& p, const arena_memory& room) {
+        pieces_.resize(p.segments.size());
+        for (const auto& b : p.buffers)
+            for (std::size_t s = b.first_segment; s < b.first_segment + b.segments; ++s)
+                pieces_[s] = room[b.arena].subspan(p.segments[s].offset, p.segments[s].bytes);
+    }
+    [[nodiscard]] stash_part part(const rank_program& p, buffer_id id) const {
+        if (id == no_buffer) return {};
+        const auto& b = p.buffers[id.position()];
+        return std::span{pieces_}.subspan(b.first_segment, b.segments);
+    }
+    /// The pieces of both, one after the other.
+    [[nodiscard]] stash_part joined(stash_part first, stash_part second) {
+        if (first.empty() || second.empty()) return first.empty() ? second : first;
+        auto& both = joined_.emplace_back(first.begin(), first.end());
+        both.insert(both.end(), second.begin(), second.end());
+        return both;
+    }
+    [[nodiscard]] std::span<std::byte> only_piece(const rank_program& p, buffer_id id) const {
+        const auto all = part(p, id);
+        if (all.size() > 1) throw error{"a message whose buffer lies in several pieces"};
+        return contiguous(all);
+    }
+    void bind(const rank_program& p, const instruction& i) {
+        using enum buffer_role;
+        task t{.kind = i.kind,
+               .lane = i.lane,
+               .label = label_of(p, i),
+               .first_wait = i.first_wait,
+               .waits = i.waits,
+               .records = i.records,
+               .first = i.first_part,
+               .count = i.parts};
+        t.input = only_piece(p, i.buffer(input));
+        t.output = only_piece(p, i.buffer(output));
+        t.kept = joined(part(p, i.buffer(kept)), part(p, i.buffer(resident_kept)));
+        t.freed = joined(part(p, i.buffer(freed)), part(p, i.buffer(resident_freed)));
+        t.restored_kept = part(p, i.buffer(restored_kept));
+        t.restored_freed = part(p, i.buffer(restored_freed));
+        t.added = part(p, i.buffer(added));
+        tasks.push_back(t);
+    }
+    /// The pieces of a stash and those of its place on the host are cut alike.
+    void find_copies(const rank_program& p) {
+        for (std::size_t n = 0; n < tasks.size(); ++n) {
+            auto& t = tasks[n];
+            if (t.kind != instruction_kind::copy) continue;
+            std::vector<std::span<std::byte>> device(t.kept.begin(), t.kept.end());
+            device.insert(device.end(), t.freed.begin(), t.freed.end());
+            const auto away = part(p, p.instructions[n].buffer(buffer_role::host));
+            std::vector<std::span<std::byte>> there(away.begin(), away.end());
+            t.first = static_cast<std::uint32_t>(copies.size());
+            for (std::size_t a = 0, b = 0; a < device.size() && b < there.size();) {
+                const auto bytes = std::min(device[a].size(), there[b].size());
+                const auto here = device[a].first(bytes);
+                const auto far = there[b].first(bytes);
+                const bool leaves = t.label.op.kind == operation_kind::offload;
+                copies.push_back(leaves ? copy_piece{far, here} : copy_piece{here, far});
+                if ((device[a] = device[a].subspan(bytes)).empty()) ++a;
+                if ((there[b] = there[b].subspan(bytes)).empty()) ++b;
+            }
+            t.count = static_cast<std::uint32_t>(copies.size()) - t.first;
+        }
+    }
+
+    std::vector<std::span<std::byte>> pieces_;
+    /// Of stashes that are offloaded in part. A deque, as tasks point to the vectors.
+    std::deque<std::vector<std::span<std::byte>>> joined_;
+};
+
+} // namespace optpipe::execution

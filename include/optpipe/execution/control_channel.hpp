@@ -1,0 +1,71 @@
+#pragma once
+
+#include "optpipe/core/index.hpp"
+#include "optpipe/execution/executor.hpp"
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace optpipe::execution {
+
+/// A text, and the rank that sent it.
+struct rank_text {
+    optpipe::rank from{};
+    std::string text{};
+    friend bool operator==(const rank_text&, const rank_text&) = default;
+};
+
+template <class C> concept has_publish = requires(C& by, std::string_view text) {
+    { by.publish(text) } -> std::same_as<void>;
+};
+template <class C> concept has_next_published = requires(C& by) {
+    { by.next_published() } -> std::same_as<std::optional<std::string>>;
+};
+template <class C> concept has_report = requires(C& by, std::string_view text) {
+    { by.report(text) } -> std::same_as<void>;
+};
+template <class C> concept has_next_report = requires(C& by) {
+    { by.next_report() } -> std::same_as<std::optional<rank_text>>;
+};
+template <class C> concept has_begin_minimum = requires(C& by, std::uint64_t value) {
+    { by.begin_minimum(value) } -> std::same_as<void>;
+};
+template <class C> concept has_minimum = requires(C& by) {
+    { by.minimum() } -> std::same_as<std::uint64_t>;
+};
+
+/// What ranks tell each other beside the messages of programs: little, and seldom more than once per step.
+///
+/// Semantics: `publish(text)`, of rank 0, sends a text of any length to all ranks, itself included; `next_published()`
+/// gives each rank the texts that have come, one at a time, in the order of `publish`, and nothing when there is none
+/// yet. `report(text)`, of any rank, sends one to rank 0, whose `next_report()` gives those of each rank in their
+/// order. `begin_minimum(value)` takes part in an all-reduce and returns at once; `minimum()` waits for it and gives
+/// the least of all ranks' values. A rank begins the next one after it has read the last. What a rank reported before
+/// it began a minimum has come to rank 0 when that one's result has. Texts and minima come whatever the rank does
+/// meanwhile, and wait to be asked for.
+///
+/// `cancel(what_it_did, reason)` tells all ranks at once that this one has failed. From then on, or when a rank doesn't
+/// take part in a minimum for longer than the channel's patience, or is gone, every call on every rank but `cancel`
+/// throws `execution_error`, which names that rank, and the channel is of no use. For one thread at a time.
+template <class C>
+concept control_channel = has_place<C> && has_publish<C> && has_next_published<C> && has_report<C> &&
+    has_next_report<C> && has_begin_minimum<C> && has_minimum<C> && has_cancel<C>;
+
+/// The sentence that a type lacks to be a control channel.
+template <class C> consteval bool check_control_channel() {
+    static_assert(has_place<C>, "control channel: needs `rank self() const` and `std::size_t ranks() const`");
+    static_assert(has_publish<C>, "control channel: needs `void publish(std::string_view)`");
+    static_assert(has_next_published<C>, "control channel: needs `std::optional<std::string> next_published()`");
+    static_assert(has_report<C>, "control channel: needs `void report(std::string_view)`");
+    static_assert(has_next_report<C>, "control channel: needs `std::optional<rank_text> next_report()`");
+    static_assert(has_begin_minimum<C>, "control channel: needs `void begin_minimum(std::uint64_t)`");
+    static_assert(has_minimum<C>, "control channel: needs `std::uint64_t minimum()`");
+    static_assert(has_cancel<C>,
+                  "control channel: needs `void cancel(std::string_view what_it_did, std::string_view reason)`");
+    return control_channel<C>;
+}
+
+} // namespace optpipe::execution

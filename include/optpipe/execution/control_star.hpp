@@ -1,0 +1,130 @@
+#pragma once
+
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/execution/control_channel.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe::execution {
+
+/// What goes from rank 0 to another, or to rank 0.
+struct control_letter {
+    enum class kind_type : std::uint8_t {
+        text,  ///< published, or reported
+        value, ///< to rank 0: of a minimum; from it: the least
+    };
+    kind_type kind = kind_type::text;
+    std::uint64_t value = 0;
+    std::string text{};
+};
+
+/// What one rank of a control channel knows, with rank 0 in the middle: letters in, letters out. Somebody else carries
+/// them, in order between any two ranks.
+class control_star {
+public:
+    struct addressed {
+        rank to{};
+        control_letter what{};
+    };
+
+    control_star(rank self, std::size_t ranks) : self_{self}, ranks_{ranks}, values_(ranks) {}
+
+    [[nodiscard]] rank self() const { return self_; }
+    [[nodiscard]] std::size_t ranks() const { return ranks_; }
+
+    void publish(std::string_view text) {
+        OPTPIPE_EXPECT(is_first(), "control channel: rank 0 publishes");
+        published_.emplace_back(text);
+        send_to_others({control_letter::kind_type::text, 0, std::string{text}});
+    }
+    void report(std::string_view text) { send({control_letter::kind_type::text, 0, std::string{text}}); }
+    void begin_minimum(std::uint64_t value) {
+        OPTPIPE_EXPECT(!under_way_, "control channel: the last minimum hasn't been read");
+        under_way_ = true;
+        send({control_letter::kind_type::value, value, {}});
+    }
+    [[nodiscard]] std::optional<std::string> next_published() { return next_of(published_); }
+    [[nodiscard]] std::optional<rank_text> next_report() { return next_of(reports_); }
+
+    /// Begun here and not read yet.
+    [[nodiscard]] bool is_under_way() const { return under_way_; }
+    /// Whether `read_minimum` has something to read.
+    [[nodiscard]] bool has_minimum() const { return minimum_.has_value(); }
+    [[nodiscard]] std::uint64_t read_minimum() {
+        under_way_ = false;
+        return *std::exchange(minimum_, std::nullopt);
+    }
+    /// What a minimum is late for: "rank 2 and rank 3". On other ranks than 0 only that rank is known to be.
+    [[nodiscard]] std::string missing() const {
+        if (!is_first()) return "rank 0";
+        std::string names;
+        for (std::size_t r = 0; r < ranks_; ++r)
+            if (!values_[r]) names += (names.empty() ? "rank " : " and rank ") + std::to_string(r);
+        return names;
+    }
+
+    void take(rank from, control_letter what) {
+        switch (what.kind) {
+        case control_letter::kind_type::text:
+            if (is_first())
+                reports_.push_back({from, std::move(what.text)});
+            else
+                published_.push_back(std::move(what.text));
+            return;
+        case control_letter::kind_type::value:
+            if (is_first())
+                count(from, what.value);
+            else
+                minimum_ = what.value;
+            return;
+        }
+    }
+    /// What has to be sent now.
+    [[nodiscard]] std::vector<addressed> take_outbox() { return std::exchange(outbox_, {}); }
+
+private:
+    [[nodiscard]] bool is_first() const { return self_ == rank{0}; }
+
+    void send(control_letter what) {
+        if (is_first()) return take(self_, std::move(what));
+        outbox_.push_back({rank{0}, std::move(what)});
+    }
+    void send_to_others(const control_letter& what) {
+        for (std::size_t to = 1; to < ranks_; ++to)
+            outbox_.push_back({rank{to}, what});
+    }
+    void count(rank from, std::uint64_t value) {
+        values_[from.position()] = value;
+        if (std::find(values_.begin(), values_.end(), std::nullopt) != values_.end()) return;
+        minimum_ = **std::min_element(values_.begin(), values_.end());
+        std::fill(values_.begin(), values_.end(), std::nullopt);
+        send_to_others({control_letter::kind_type::value, *minimum_, {}});
+    }
+    template <class T> static std::optional<T> next_of(std::deque<T>& all) {
+        if (all.empty()) return std::nullopt;
+        std::optional<T> first{std::move(all.front())};
+        all.pop_front();
+        return first;
+    }
+
+    rank self_;
+    std::size_t ranks_;
+    std::deque<std::string> published_;
+    std::deque<rank_text> reports_;
+    /// By rank 0: of the minimum that all are to take part in.
+    std::vector<std::optional<std::uint64_t>> values_;
+    std::optional<std::uint64_t> minimum_;
+    bool under_way_ = false;
+    std::vector<addressed> outbox_;
+};
+
+} // namespace optpipe::execution

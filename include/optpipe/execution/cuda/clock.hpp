@@ -1,0 +1,45 @@
+#pragma once
+
+#include "optpipe/execution/cuda/stream.hpp"
+#include "optpipe/execution/executor.hpp"
+
+#include <chrono>
+
+namespace optpipe::cuda::detail {
+
+/// Puts what a device measures on the clock of the host. Events count from one recorded in the same step: as CUDA tells
+/// their distance in `float`, it would be coarse after a while. Of the current device.
+class device_clock {
+public:
+    using time_point = std::chrono::steady_clock::time_point;
+
+    /// Before the first event of a step. Waits for an event in a stream of its own.
+    void begin_step() {
+        if (has_begun_) return;
+        const auto before = std::chrono::steady_clock::now();
+        stream_.record(epoch_);
+        stream_.synchronize();
+        on_host_ = before + (std::chrono::steady_clock::now() - before) / 2;
+        has_begun_ = true;
+    }
+    void end_step() { has_begun_ = false; }
+
+    /// Both events must be over.
+    [[nodiscard]] execution::task_times between(const timed_event& start, const timed_event& end,
+                                                time_point since) const {
+        return {instant_of(start) - since, instant_of(end) - since};
+    }
+
+private:
+    [[nodiscard]] time_point instant_of(const timed_event& e) const {
+        return on_host_ + std::chrono::duration_cast<time_point::duration>(
+                              std::chrono::duration<double, std::milli>{e.milliseconds_since(epoch_)});
+    }
+
+    stream stream_;
+    timed_event epoch_;
+    time_point on_host_{};
+    bool has_begun_ = false;
+};
+
+} // namespace optpipe::cuda::detail

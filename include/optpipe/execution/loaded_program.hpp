@@ -1,0 +1,131 @@
+#pragma once
+
+#include "optpipe/execution/bound_program.hpp"
+#include "optpipe/execution/copy_engine.hpp"
+#include "optpipe/execution/executor.hpp"
+#include "optpipe/execution/stage_model.hpp"
+#include "optpipe/program/ir.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace optpipe::execution {
+
+/// A program with all that a step of it needs: addresses, lanes and markers. By the thread that issues; executor, model
+/// and the arenas of the program outlive it.
+template <class Executor, class Model> class loaded_program {
+    using lane_type = lane_of<Executor>;
+    using task = bound_program::task;
+
+public:
+    /// Throws what the executor throws when it has no more lanes or markers.
+    loaded_program(bound_program p, Executor& on, Model& model)
+        : executor_{&on}, model_{&model}, program_{std::move(p)} {
+        markers_.reserve(program_.markers);
+        for (std::size_t m = 0; m < program_.markers; ++m)
+            markers_.push_back(on.make_marker());
+        lanes_.reserve(program_.lane_kinds.size());
+        for (std::size_t l = 0; l < program_.lane_kinds.size(); ++l)
+            lanes_.push_back(on.open_lane(program_.lane_kinds[l], program_.commands[l]));
+    }
+    loaded_program(const loaded_program&) = delete;
+    loaded_program& operator=(const loaded_program&) = delete;
+
+    /// Puts one step into the lanes. Doesn't wait for it.
+    void issue() {
+        for (const auto& t : program_.tasks) {
+            auto& on = lanes_[t.lane];
+            for (std::uint32_t w = t.first_wait; w != t.first_wait + t.waits; ++w)
+                on.wait(markers_[program_.waits[w].position()]);
+            switch (t.kind) {
+            case instruction_kind::compute:
+            case instruction_kind::update: on.launch(t.label, work{model_, &t}); break;
+            case instruction_kind::copy: copy(on, t); break;
+            case instruction_kind::exchange: exchange(on, t); break;
+            }
+            if (t.records != no_marker) on.record(markers_[t.records.position()]);
+        }
+    }
+    /// See `runner`.
+    [[nodiscard]] std::vector<task_times> times() const requires timed_lane<lane_type> {
+        std::vector<std::span<const task_times>> left;
+        for (const auto& lane : lanes_)
+            left.emplace_back(lane.times());
+        std::vector<task_times> all;
+        for (const auto& t : program_.tasks)
+            if (auto& own = left[t.lane]; !own.empty()) {
+                all.push_back(own.front());
+                own = own.subspan(1);
+            }
+        return all;
+    }
+    void forget_times() requires timed_lane<lane_type> {
+        for (auto& on : lanes_)
+            on.forget_times();
+    }
+
+private:
+    struct work {
+        Model* model;
+        const task* what;
+        void operator()(lane_type& on) const { loaded_program::compute(*model, on, *what); }
+    };
+
+    static void compute(Model& model, lane_type& on, const task& t) {
+        const auto& [s, kind, m, storage] = t.label.op;
+        if (t.kind == instruction_kind::update) {
+            if constexpr (has_update<Model, lane_type>) model.update(on, s);
+            return;
+        }
+        const weight_task weight{s, m, t.kept, t.added, t.restored_kept, storage};
+        const backward_task back{s,       m,       t.input,         t.output,         t.kept,
+                                 t.freed, t.added, t.restored_kept, t.restored_freed, storage};
+        switch (kind) {
+        case operation_kind::forward: return model.forward(on, {s, m, t.input, t.output, t.kept, t.freed, storage});
+        case operation_kind::recompute:
+            if constexpr (has_recompute<Model, lane_type>)
+                model.recompute(on, {s, m, t.kept, t.freed, t.restored_kept, t.restored_freed, storage});
+            return;
+        case operation_kind::backward_input: return model.backward_input(on, back);
+        case operation_kind::backward_weight: return model.backward_weight(on, weight);
+        case operation_kind::backward:
+            if constexpr (has_backward<Model, lane_type>) {
+                model.backward(on, back);
+            } else {
+                model.backward_input(on, back);
+                model.backward_weight(on, weight);
+            }
+            return;
+        case operation_kind::offload:
+        case operation_kind::reload: return;
+        }
+    }
+    void copy(lane_type& on, const task& t) {
+        const auto pieces = std::span<const copy_piece>{program_.copies}.subspan(t.first, t.count);
+        if (t.label.op.kind == operation_kind::offload)
+            executor_->copies().copy_out(on, t.label, pieces);
+        else
+            executor_->copies().copy_in(on, t.label, pieces);
+    }
+    void exchange(lane_type& on, const task& t) {
+        executor_->transport().exchange(on, [&](auto& open) {
+            for (std::uint32_t e = t.first; e != t.first + t.count; ++e)
+                if (const auto& [side, label, data] = program_.envelopes[e]; side == exchange_part::side_kind::send)
+                    open.send(label, data);
+                else
+                    open.receive(label, data);
+        });
+    }
+
+    Executor* executor_;
+    Model* model_;
+    // Lanes go first, so that nothing uses markers that are gone.
+    bound_program program_;
+    std::vector<marker_of<Executor>> markers_;
+    std::vector<lane_type> lanes_;
+};
+
+} // namespace optpipe::execution

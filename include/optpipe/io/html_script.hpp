@@ -1,0 +1,604 @@
+#pragma once
+
+#include "optpipe/core/standard.hpp"
+
+#include <string_view>
+
+namespace optpipe::detail {
+
+/// The script of the page that `html.hpp` writes: draws what the element `data` holds. `window.optpipe` is for tests
+/// and for whoever embeds the page: `find(spelling)` is the rectangle of an operation on the screen, `view()` what is
+/// shown.
+inline constexpr std::string_view html_script = R"js(
+"use strict";
+(() => {
+const data = JSON.parse(document.getElementById("data").textContent);
+const kinds = ["F", "I", "W", "B", "OFFLOAD", "RELOAD", "RECOMPUTE"];
+const names = ["forward", "backward for the input", "backward for the weights", "backward", "copy to the host",
+               "copy from the host", "recomputation"];
+const [F, I, W, B, OFFLOAD, RELOAD, RECOMPUTE] = kinds.keys();
+const element = (id) => document.getElementById(id);
+const unit = (text) => (text ? " " + text : "");
+const number = (value) => String(Number(value.toPrecision(6)));
+const time = (value) => number(value) + unit(data.timeUnit);
+const percent = (value) => (100 * value).toFixed(2) + " %";
+const size = (value) => number(value) + unit(data.memoryUnit);
+const spell = (op) => op.s + kinds[op.k] + op.m;
+
+// The data: operations come as flat lists of stage, kind, microbatch, start, end and storage option.
+const cell = (s, k, m) => (k * data.stageRank.length + s) * data.microbatches + m;
+function unpack(schedule) {
+  schedule.by = new Map();
+  schedule.lanes = schedule.ranks.map((flat, rank) => {
+    const lanes = { compute: [], copies: [] };
+    for (let i = 0; i < flat.length; i += 6) {
+      const [s, k, m, start, end, o] = flat.slice(i, i + 6);
+      const op = { s, k, m, start, end, o, rank };
+      (op.k === OFFLOAD || op.k === RELOAD ? lanes.copies : lanes.compute).push(op);
+      schedule.by.set(cell(op.s, op.k, op.m), op);
+    }
+    return lanes;
+  });
+  schedule.copies = schedule.lanes.some((lane) => lane.copies.length > 0);
+  schedule.usesHost = schedule.host.some((curve) => curve.length > 0);
+  schedule.find = (s, k, m) => schedule.by.get(cell(s, k, m));
+  schedule.gradient = (s, m) => schedule.find(s, B, m) || schedule.find(s, I, m);
+}
+data.schedules.forEach(unpack);
+const end = Math.max(...data.schedules.map((schedule) => schedule.end));
+const topMemory = Math.max(1e-300, ...data.schedules.flatMap((s) => s.peak), ...data.limit.map((limit) => limit || 0));
+const topHost = Math.max(1e-300, ...data.schedules.flatMap((s) => s.hostPeak));
+const hop = (a, b) => (a === b ? 0 : Array.isArray(data.p2p) ? data.p2p[a][b] : data.p2p);
+
+// What an operation waits for: its inputs, and what its rank computes before it.
+function inputs(schedule, op) {
+  const { s, k, m } = op;
+  const own = (kind) => schedule.find(s, kind, m);
+  const from = { [W]: [own(I)], [OFFLOAD]: [own(F)], [RELOAD]: [own(OFFLOAD)], [RECOMPUTE]: [own(F), own(RELOAD)],
+                 [F]: [schedule.find(s - 1, F, m)],
+                 [I]: [own(F), own(RELOAD), own(RECOMPUTE), schedule.gradient(s + 1, m)] };
+  from[B] = from[I];
+  if (s === 0) from[F] = [];
+  if (s + 1 === data.stageRank.length) from[I].pop();
+  const lane = schedule.lanes[op.rank].compute;
+  const before = lane[lane.indexOf(op) - 1];
+  const found = from[k].filter(Boolean).map((other) => ({ op: other, ready: other.end + hop(other.rank, op.rank) }));
+  if (before && !found.some((each) => each.op === before)) found.push({ op: before, ready: before.end, lane: true });
+  return found.sort((a, b) => b.ready - a.ready);
+}
+
+// The storage option of a stage and microbatch; without a list, it is the transfer that says it.
+function optionOf(schedule, s, m) {
+  const listed = schedule.find(s, F, m)?.o ?? 0;
+  return data.options[s][data.lists[s] ? listed : schedule.find(s, OFFLOAD, m) ? 1 : 0];
+}
+
+function effectText(op) {
+  const effect = data.effects[op.s][op.o][op.k];
+  const where = ["device", "device", "host", "host"];
+  const verb = ["takes", "frees", "takes", "frees"];
+  const when = ["at its start", "at its end", "at its start", "at its end"];
+  return effect.map((amount, i) => (amount > 0 ? `${verb[i]} ${size(amount)} of ${where[i]} memory ${when[i]}` : ""))
+               .filter(Boolean);
+}
+
+function tipText(schedule, op) {
+  const lines = [`${spell(op)}: ${names[op.k]}`,
+                 `rank ${op.rank}, stage ${op.s}, microbatch ${op.m}`,
+                 `${number(op.start)} to ${time(op.end)}, takes ${time(op.end - op.start)}`, ...effectText(op)];
+  if (data.options[op.s].length > 1) lines.push(`storage: ${optionOf(schedule, op.s, op.m)}`);
+  const waits = inputs(schedule, op);
+  const slack = 1e-6 * end;
+  for (const { op: other, ready, lane } of waits)
+    lines.push(`${lane ? "after" : "waits for"} ${spell(other)}, ` +
+               `${ready > other.end ? "there" : "done"} at ${time(ready)}` +
+               (Math.abs(ready - op.start) <= slack ? " ◂" : ""));
+  if (waits.length && op.start - waits[0].ready > slack)
+    lines.push(`starts ${time(op.start - waits[0].ready)} after all that`);
+  return lines.join("\n");
+}
+
+// The state, and where things are.
+const gutter = 92, pad = 5;
+const state = { from: 0, to: end, shown: 0, open: new Set(), chosen: null, hover: null };
+const manyRanks = 8; // more start collapsed
+if (data.ranks <= manyRanks) for (let r = 0; r < data.ranks; ++r) state.open.add(r);
+const rowsCanvas = element("rows"), chart = element("chart");
+let colours = {}, width = 0, rows = [];
+const shownSchedules = () => (state.shown === 2 ? data.schedules : [data.schedules[state.shown]]);
+const x = (t) => gutter + ((t - state.from) / (state.to - state.from)) * (width - gutter);
+const timeAt = (px) => state.from + ((px - gutter) / (width - gutter)) * (state.to - state.from);
+
+function layout() {
+  rows = [];
+  let y = 0;
+  for (let r = 0; r < data.ranks; ++r) {
+    const row = { y, rank: r, lanes: [] };
+    const open = state.open.has(r);
+    y += pad;
+    for (const schedule of shownSchedules()) {
+      const lane = { schedule, compute: { y, h: open ? 26 : 13 } };
+      y += lane.compute.h;
+      if (schedule.copies) { lane.copies = { y: y + 1, h: open ? 12 : 4 }; y += lane.copies.h + 1; }
+      if (open) {
+        lane.memory = { y: y + 4, h: 34 }; y += 38;
+        if (schedule.usesHost) { lane.host = { y: y + 3, h: 20 }; y += 23; }
+      }
+      y += 3;
+      row.lanes.push(lane);
+    }
+    y += pad - 3;
+    row.h = y - row.y;
+    rows.push(row);
+  }
+  return y;
+}
+
+function prepare(canvas, height) {
+  const ratio = window.devicePixelRatio || 1;
+  width = element("figure").clientWidth;
+  canvas.style.height = height + "px";
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, height);
+  return context;
+}
+
+function readColours() {
+  const style = getComputedStyle(document.documentElement);
+  for (const name of [...kinds, "page", "panel", "text", "faint", "line", "lane", "on", "memory", "memory-line", "host",
+                      "host-line", "limit", "mark", "accent"])
+    colours[name] = style.getPropertyValue("--" + name).trim();
+}
+
+// The first operation of a lane that ends after a time; a lane's ends rise with its starts.
+function firstAfter(list, t) {
+  let low = 0, high = list.length;
+  while (low < high) { const mid = (low + high) >> 1; if (list[mid].end <= t) low = mid + 1; else high = mid; }
+  return low;
+}
+const box = (op, place) => ({ x: x(op.start), y: place.y, w: Math.max(0.6, x(op.end) - x(op.start)), h: place.h });
+
+function drawOperation(c, op, place) {
+  const b = box(op, place);
+  c.globalAlpha = state.chosen === null || state.chosen === op.m ? 1 : 0.22;
+  c.fillStyle = colours[kinds[op.k]];
+  c.fillRect(b.x, b.y, b.w > 3 ? b.w - 0.7 : b.w, b.h);
+  const text = b.w > 46 ? spell(op) : String(op.m);
+  if (b.h > 20 && b.w > 4 + 6.2 * text.length) {
+    c.fillStyle = colours.on;
+    c.fillText(text, b.x + b.w / 2, b.y + b.h / 2 + 0.5);
+  }
+  if (state.hover === op) {
+    c.globalAlpha = 1;
+    c.strokeStyle = colours.mark; c.lineWidth = 1.5; c.strokeRect(b.x + 0.5, b.y + 0.5, Math.max(1, b.w - 1), b.h - 1);
+  }
+}
+
+function drawLane(c, list, place) {
+  c.globalAlpha = 1;
+  c.fillStyle = colours.lane;
+  c.fillRect(gutter, place.y, width - gutter, place.h);
+  for (let i = firstAfter(list, state.from); i < list.length && list[i].start < state.to; ++i)
+    drawOperation(c, list[i], place);
+  c.globalAlpha = 1;
+}
+
+function drawCurve(c, curve, place, top, limit, fill, line) {
+  const level = (value) => place.y + place.h * (1 - Math.min(1, value / (1.06 * top)));
+  c.beginPath();
+  c.moveTo(x(0), place.y + place.h);
+  let last = 0;
+  for (let i = 0; i < curve.length; i += 2) {
+    c.lineTo(x(curve[i]), level(last));
+    last = curve[i + 1];
+    c.lineTo(x(curve[i]), level(last));
+  }
+  c.lineTo(x(end), level(last));
+  c.lineTo(x(end), place.y + place.h);
+  c.fillStyle = fill; c.fill();
+  c.strokeStyle = line; c.lineWidth = 1; c.stroke();
+  if (limit !== null) {
+    c.setLineDash([5, 3]); c.strokeStyle = colours.limit;
+    c.beginPath(); c.moveTo(gutter, level(limit)); c.lineTo(width, level(limit)); c.stroke(); c.setLineDash([]);
+  }
+}
+
+// The way of the chosen microbatch: its forwards through the stages, and its gradients back.
+function drawWay(c, number) {
+  const place = new Map(rows.map((row) => [row.rank, row.lanes[number]]));
+  const schedule = rows[0].lanes[number].schedule;
+  const stages = data.stageRank.length;
+  const way = [];
+  for (let s = 0; s < stages; ++s) way.push(schedule.find(s, F, state.chosen));
+  for (let s = stages; s-- > 0;) way.push(schedule.gradient(s, state.chosen));
+  c.strokeStyle = colours.mark; c.lineWidth = 1.4; c.globalAlpha = 0.8;
+  c.beginPath();
+  way.filter(Boolean).forEach((op, i) => {
+    const { y, h } = place.get(op.rank).compute;
+    if (i > 0) c.lineTo(x(op.start), y + h / 2);
+    else c.moveTo(x(op.start), y + h / 2);
+    c.lineTo(x(op.end), y + h / 2);
+  });
+  c.stroke();
+  c.globalAlpha = 1;
+}
+
+function drawRows() {
+  const c = prepare(rowsCanvas, layout());
+  c.font = "11px system-ui, sans-serif"; c.textAlign = "center"; c.textBaseline = "middle";
+  c.save();
+  c.beginPath(); c.rect(gutter, 0, width - gutter, 1e6); c.clip();
+  for (const row of rows) {
+    if (row.y > 0) { c.fillStyle = colours.line; c.fillRect(gutter, row.y, width, 0.7); }
+    for (const lane of row.lanes) {
+      drawLane(c, lane.schedule.lanes[row.rank].compute, lane.compute);
+      if (lane.copies) drawLane(c, lane.schedule.lanes[row.rank].copies, lane.copies);
+      if (lane.memory) drawCurve(c, lane.schedule.device[row.rank], lane.memory, topMemory, data.limit[row.rank],
+                                 colours.memory, colours["memory-line"]);
+      if (lane.host) drawCurve(c, lane.schedule.host[row.rank], lane.host, topHost, null, colours.host,
+                               colours["host-line"]);
+    }
+  }
+  if (state.chosen !== null) shownSchedules().forEach((_, i) => drawWay(c, i));
+  c.restore();
+  c.textAlign = "left";
+  for (const row of rows) {
+    c.fillStyle = colours.text; c.font = "12px system-ui, sans-serif";
+    const { y, h } = row.lanes[0].compute;
+    c.fillText((state.open.has(row.rank) ? "▾ " : "▸ ") + "rank " + row.rank, 8, y + h / 2 + 1);
+    c.fillStyle = colours.faint; c.font = "10.5px system-ui, sans-serif";
+    for (const lane of row.lanes) {
+      const peaks = (place, peak) => place && c.fillText(size(peak), 22, place.y + place.h / 2);
+      peaks(lane.memory, lane.schedule.peak[row.rank]);
+      peaks(lane.host, lane.schedule.hostPeak[row.rank]);
+    }
+  }
+}
+
+function roundStep(least) {
+  const power = 10 ** Math.floor(Math.log10(least));
+  return [1, 2, 5, 10].map((f) => f * power).find((step) => step >= least);
+}
+
+function drawAxis() {
+  const c = prepare(element("axis"), 22);
+  c.font = "11px system-ui, sans-serif"; c.fillStyle = colours.faint; c.textBaseline = "middle"; c.textAlign = "center";
+  const step = roundStep(((state.to - state.from) * 90) / (width - gutter));
+  for (let i = Math.ceil(state.from / step); i * step <= state.to; ++i) {
+    const at = x(i * step);
+    c.fillRect(at, 17, 1, 5);
+    if (at > gutter + 10 && at < width - 16) c.fillText(number(i * step), at, 9);
+  }
+  c.textAlign = "left";
+  c.fillText("time" + (data.timeUnit ? ` [${data.timeUnit}]` : ""), 8, 10);
+}
+
+const mapHeight = Math.max(36, Math.min(96, 2.5 * data.ranks));
+function drawMap() {
+  const c = prepare(element("map"), mapHeight);
+  const at = (t) => gutter + (t / end) * (width - gutter);
+  const each = (mapHeight - 6) / data.ranks;
+  const schedule = shownSchedules()[0];
+  schedule.lanes.forEach(({ compute }, r) => {
+    for (const op of compute) {
+      c.globalAlpha = state.chosen === null || state.chosen === op.m ? 1 : 0.15;
+      c.fillStyle = colours[kinds[op.k]];
+      c.fillRect(at(op.start), 3 + r * each, Math.max(0.5, at(op.end) - at(op.start)), Math.max(0.8, each - 0.6));
+    }
+  });
+  c.globalAlpha = 0.6; c.fillStyle = colours.panel;
+  c.fillRect(gutter, 0, at(state.from) - gutter, mapHeight);
+  c.fillRect(at(state.to), 0, width - at(state.to), mapHeight);
+  c.globalAlpha = 1; c.strokeStyle = colours.accent; c.lineWidth = 1.5;
+  c.strokeRect(at(state.from), 1, at(state.to) - at(state.from), mapHeight - 2);
+  c.fillStyle = colours.faint; c.font = "11px system-ui, sans-serif"; c.textBaseline = "middle";
+  c.fillText("whole step", 8, mapHeight / 2);
+}
+
+function draw() {
+  readColours();
+  drawMap(); drawAxis(); drawRows();
+}
+let waiting = false;
+function redraw() {
+  if (waiting) return;
+  waiting = true;
+  requestAnimationFrame(() => { waiting = false; draw(); });
+}
+
+// Moving about.
+function show(from, to) {
+  const least = 1e-5 * end;
+  const span = Math.min(end, Math.max(least, to - from));
+  state.from = Math.min(Math.max(0, from), end - span);
+  state.to = state.from + span;
+  redraw();
+}
+function zoom(factor, px = (gutter + width) / 2) {
+  const t = timeAt(Math.max(gutter, px));
+  show(t - (t - state.from) / factor, t + (state.to - t) / factor);
+}
+const pan = (share) => { const by = share * (state.to - state.from); show(state.from + by, state.to + by); };
+function choose(m) {
+  state.chosen = m;
+  element("chosen").textContent = m === null ? "" : `microbatch ${m}`;
+  redraw();
+}
+function select(shown) {
+  state.shown = shown;
+  document.querySelectorAll("#which button").forEach((b, i) => b.setAttribute("aria-pressed", String(i === shown)));
+  facts(); storage(); redraw();
+}
+
+function hit(px, py) {
+  const row = rows.find((each) => py >= each.y && py < each.y + each.h);
+  if (!row) return null;
+  if (px < gutter) return { row };
+  for (const lane of row.lanes)
+    for (const [place, list] of [[lane.compute, lane.schedule.lanes[row.rank].compute],
+                                 [lane.copies, lane.schedule.lanes[row.rank].copies]]) {
+      if (!place || py < place.y || py >= place.y + place.h) continue;
+      const op = list.find((each) => { const b = box(each, place); return px >= b.x && px < b.x + b.w; });
+      if (op) return { row, op, schedule: lane.schedule };
+    }
+  return { row };
+}
+function hover(event, found) {
+  const op = found && found.op ? found.op : null;
+  const tip = element("tip");
+  tip.hidden = !op;
+  if (op) {
+    tip.textContent = tipText(found.schedule, op);
+    const { width: w, height: h } = tip.getBoundingClientRect();
+    tip.style.left = Math.max(4, Math.min(event.clientX + 14, innerWidth - w - 8)) + "px";
+    tip.style.top = (event.clientY + 18 + h > innerHeight ? event.clientY - h - 12 : event.clientY + 18) + "px";
+  }
+  if (op !== state.hover) { state.hover = op; redraw(); }
+}
+
+function local(event) {
+  const canvas = rowsCanvas.getBoundingClientRect();
+  return [event.clientX - canvas.left, event.clientY - canvas.top];
+}
+const pointers = new Map();
+let moved = 0;
+const clickSlack = 5; // pixels that a pointer may move in a click
+rowsCanvas.addEventListener("pointerdown", (event) => {
+  if (pointers.size === 0) moved = 0;
+  pointers.set(event.pointerId, event);
+  try { rowsCanvas.setPointerCapture(event.pointerId); } catch { /* an event of a test has no pointer */ }
+});
+rowsCanvas.addEventListener("pointermove", (event) => {
+  const before = pointers.get(event.pointerId);
+  if (!before) return hover(event, hit(...local(event)));
+  const [dx, dy] = [event.clientX - before.clientX, event.clientY - before.clientY];
+  moved += Math.abs(dx) + Math.abs(dy);
+  const other = [...pointers.values()].find((each) => each.pointerId !== event.pointerId);
+  pointers.set(event.pointerId, event);
+  if (other) {
+    const apart = (a, b) => Math.max(8, Math.abs(a.clientX - b.clientX));
+    const middle = (other.clientX + event.clientX) / 2 - rowsCanvas.getBoundingClientRect().left;
+    return zoom(apart(event, other) / apart(before, other), middle);
+  }
+  if (moved <= clickSlack) return;
+  element("tip").hidden = true;
+  chart.scrollTop -= dy;
+  pan(-dx / (width - gutter));
+});
+function release(event) {
+  const down = pointers.delete(event.pointerId);
+  if (!down || pointers.size > 0 || moved > clickSlack || event.type === "pointercancel") return;
+  const found = hit(...local(event));
+  if (!found) return;
+  hover(event, found);
+  if (found.op) return choose(state.chosen === found.op.m ? null : found.op.m);
+  if (local(event)[0] >= gutter) return choose(null);
+  const r = found.row.rank;
+  if (!state.open.delete(r)) state.open.add(r);
+  redraw();
+}
+rowsCanvas.addEventListener("pointerup", release);
+rowsCanvas.addEventListener("pointercancel", release);
+rowsCanvas.addEventListener("pointerleave", (event) => hover(event, null));
+chart.addEventListener("wheel", (event) => {
+  if (event.ctrlKey || event.altKey) return; // the browser's own zoom, and a way to scroll the rows
+  event.preventDefault();
+  const px = event.clientX - rowsCanvas.getBoundingClientRect().left;
+  if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY))
+    pan((event.deltaX || event.deltaY) / (width - gutter));
+  else if (px < gutter) chart.scrollTop += event.deltaY;
+  else zoom(Math.exp(-event.deltaY / 400), px);
+}, { passive: false });
+element("map").addEventListener("pointerdown", (event) => moveMap(event));
+element("map").addEventListener("pointermove", (event) => { if (event.buttons) moveMap(event); });
+function moveMap(event) {
+  const t = ((event.clientX - element("map").getBoundingClientRect().left - gutter) / (width - gutter)) * end;
+  const half = (state.to - state.from) / 2;
+  show(t - half, t + half);
+}
+chart.addEventListener("keydown", (event) => {
+  const keys = {
+    ArrowLeft: () => pan(-0.15), ArrowRight: () => pan(0.15), "+": () => zoom(1.5), "=": () => zoom(1.5),
+    "-": () => zoom(1 / 1.5), Home: () => pan(-1e9), End: () => pan(1e9),
+    0: () => show(0, end), Escape: () => { choose(null); show(0, end); },
+    "]": () => choose(state.chosen === null ? 0 : (state.chosen + 1) % data.microbatches),
+    "[": () => choose(state.chosen === null ? 0 : (state.chosen + data.microbatches - 1) % data.microbatches),
+  };
+  if (!keys[event.key] || event.ctrlKey || event.metaKey) return;
+  event.preventDefault();
+  keys[event.key]();
+});
+
+// What stands around the timeline.
+function make(tag, text, parent) {
+  const made = document.createElement(tag);
+  made.textContent = text;
+  parent.append(made);
+  return made;
+}
+function facts() {
+  const box = element("facts");
+  box.textContent = "";
+  const fact = (name, value) => { const line = make("div", "", box); make("span", name, line); line.append(value); };
+  const schedule = shownSchedules()[0];
+  fact("method", schedule.method);
+  fact(data.objective, time(schedule.objective));
+  if (data.bound !== null) {
+    fact("bound", time(data.bound));
+    fact("gap", percent((schedule.objective - data.bound) / schedule.objective));
+  }
+  fact("bubble", percent(schedule.bubble));
+  fact("peak memory", size(Math.max(...schedule.peak)));
+  if (schedule.usesHost) fact("on the host", size(Math.max(...schedule.hostPeak)));
+  fact("ranks × stages × microbatches", `${data.ranks} × ${data.stageRank.length} × ${data.microbatches}`);
+  if (data.schedules.length > 1) {
+    const [a, b] = data.schedules;
+    const longer = (a.objective - b.objective) / b.objective;
+    fact("against " + b.title, `${time(b.objective)}, ${longer > 0 ? "+" : ""}${percent(longer)}`);
+  }
+}
+function legend() {
+  const used = new Set(data.schedules.flatMap((schedule) => [...schedule.by.values()].map((op) => op.k)));
+  for (const k of [...used].sort()) {
+    const item = make("span", "", element("legend"));
+    make("i", "", item).style.background = `var(--${kinds[k]})`;
+    item.append(`${kinds[k]} ${names[k]}`);
+  }
+}
+
+// Which storage option each stage and microbatch uses: a grid, by the colours of the kinds.
+const optionColours = ["F", "OFFLOAD", "RECOMPUTE", "B", "I", "RELOAD", "W"];
+function storage() {
+  const section = element("storage");
+  section.hidden = data.options.every((list) => list.length < 2);
+  if (section.hidden) return;
+  const all = [...new Set(data.options.flat())];
+  const counts = new Map(all.map((name) => [name, 0]));
+  const stages = data.stageRank.length;
+  const step = Math.max(3, Math.min(16, 720 / data.microbatches));
+  const canvas = element("grid");
+  const ratio = window.devicePixelRatio || 1;
+  canvas.style.width = 66 + step * data.microbatches + "px";
+  canvas.style.height = Math.max(step, 11) * stages + "px";
+  canvas.width = ratio * (66 + step * data.microbatches);
+  canvas.height = ratio * Math.max(step, 11) * stages;
+  const c = canvas.getContext("2d");
+  c.scale(ratio, ratio);
+  c.font = "10.5px system-ui, sans-serif"; c.textBaseline = "middle";
+  const schedule = shownSchedules()[0];
+  readColours();
+  for (let s = 0; s < stages; ++s) {
+    const y = s * Math.max(step, 11);
+    c.fillStyle = colours.faint;
+    c.fillText("stage " + s, 4, y + Math.max(step, 11) / 2);
+    for (let m = 0; m < data.microbatches; ++m) {
+      const name = optionOf(schedule, s, m);
+      counts.set(name, counts.get(name) + 1);
+      c.fillStyle = colours[optionColours[all.indexOf(name) % optionColours.length]];
+      c.fillRect(66 + m * step, y, step - 0.7, Math.max(step, 11) - 0.7);
+    }
+  }
+  const box = element("options");
+  box.textContent = "";
+  all.forEach((name, i) => {
+    const item = make("span", "", box);
+    make("i", "", item).style.background = `var(--${optionColours[i % optionColours.length]})`;
+    item.append(`${name} ${counts.get(name)}`);
+  });
+}
+
+// Objective and bound over time.
+function history() {
+  element("search").hidden = data.history.length === 0;
+  if (data.history.length === 0) return;
+  const w = 760, h = 190, left = 66, bottom = 26;
+  const known = data.history.filter((step) => step[1] !== null);
+  const values = [...known.map((step) => step[1]), ...data.history.map((step) => step[2]).filter((v) => v > 0)];
+  const low = Math.min(...values), high = Math.max(...values), rise = high - low || 0.05 * high;
+  const last = Math.max(data.seconds, ...data.history.map((step) => step[0]), 1e-3);
+  const px = (t) => left + (w - left - 12) * Math.sqrt(t / last);
+  const py = (v) => 10 + (h - 10 - bottom) * (1 - (v - low + 0.06 * rise) / (1.12 * rise));
+  const path = (steps, index) => {
+    let text = "", y = 0;
+    for (const step of steps) {
+      text += text ? `H${px(step[0]).toFixed(1)}` : `M${px(step[0]).toFixed(1)} `;
+      y = py(step[index]).toFixed(1);
+      text += text.includes("H") ? `V${y}` : y;
+    }
+    return text + `H${px(last).toFixed(1)}`;
+  };
+  const line = (d, colour) => `<path d="${d}" fill="none" stroke="var(--${colour})" stroke-width="2"/>`;
+  let svg = "";
+  const step = roundStep((1.12 * rise) / 4);
+  for (let v = Math.ceil(low / step) * step; v <= high + 1e-9 * high; v += step)
+    svg += `<path d="M${left} ${py(v)}H${w - 12}" stroke="var(--line)"/>` +
+           `<text x="${left - 6}" y="${py(v) + 4}" text-anchor="end">${number(v)}</text>`;
+  for (const share of [0, 0.04, 0.16, 0.36, 0.64, 1])
+    svg += `<text x="${px(share * last)}" y="${h - 6}" text-anchor="middle">` +
+           `${number(Number((share * last).toPrecision(2)))} s</text>`;
+  const bounds = data.history.filter((each) => each[2] > 0);
+  if (bounds.length) svg += line(path(bounds, 2), "I");
+  if (known.length) svg += line(path(known, 1), "B");
+  for (const [name, colour, at] of [["objective", "B", 0], ["bound", "I", 86]])
+    svg += `<rect x="${w - 170 + at}" y="2" width="11" height="11" rx="2" fill="var(--${colour})"/>` +
+           `<text x="${w - 154 + at}" y="12">${name}</text>`;
+  svg = `<svg viewBox="0 0 ${w} ${h}" width="${w}" style="max-width:100%">${svg}</svg>`;
+  element("plot").innerHTML = svg;
+  const dots = element("plot").firstChild;
+  for (const [t, objective, bound, by] of data.history) {
+    const dot = document.createElementNS("http://www.w3.org/2000/svg", "circle");
+    dot.setAttribute("cx", px(t)); dot.setAttribute("cy", py(objective === null ? bound : objective));
+    dot.setAttribute("r", 3); dot.style.fill = "var(--text)";
+    const title = document.createElementNS("http://www.w3.org/2000/svg", "title");
+    const known = objective === null ? "no schedule yet" : "objective " + time(objective);
+    title.textContent = `${number(t)} s, ${data.strategies[by]}: ${known}, bound ${time(bound)}`;
+    dot.append(title);
+    dots.append(dot);
+  }
+}
+
+function theme(name) {
+  document.documentElement.dataset.theme = name;
+  element("theme").textContent = name === "dark" ? "light" : "dark";
+  if (width > 0) { redraw(); storage(); }
+}
+const system = matchMedia("(prefers-color-scheme: dark)");
+system.addEventListener("change", () => theme(system.matches ? "dark" : "light"));
+element("theme").onclick = () => theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+element("all").onclick = () => {
+  if (state.open.size < data.ranks) for (let r = 0; r < data.ranks; ++r) state.open.add(r);
+  else state.open.clear();
+  redraw();
+};
+element("in").onclick = () => zoom(1.5);
+element("out").onclick = () => zoom(1 / 1.5);
+element("fit").onclick = () => show(0, end);
+if (data.schedules.length > 1)
+  [...data.schedules.map((schedule) => schedule.title), "both"].forEach((title, i) => {
+    make("button", title, element("which")).onclick = () => select(i);
+  });
+theme(system.matches ? "dark" : "light");
+legend(); history(); select(0); draw();
+addEventListener("resize", () => redraw());
+
+window.optpipe = {
+  find(text, number = 0) {
+    const [, s, k, m] = /^(\d+)([A-Z]+)(\d+)$/.exec(text);
+    const schedule = shownSchedules()[number];
+    const op = schedule.find(Number(s), kinds.indexOf(k), Number(m));
+    if (!op) return null;
+    const lane = rows[op.rank].lanes[number];
+    const b = box(op, op.k === OFFLOAD || op.k === RELOAD ? lane.copies : lane.compute);
+    const canvas = rowsCanvas.getBoundingClientRect();
+    return { x: canvas.left + b.x, y: canvas.top + b.y, w: b.w, h: b.h };
+  },
+  view: () => ({ from: state.from, to: state.to, chosen: state.chosen, shown: state.shown, open: state.open.size }),
+  draw,
+};
+})();
+)js";
+
+} // namespace optpipe::detail

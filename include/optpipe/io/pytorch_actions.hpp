@@ -1,0 +1,191 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/io/escape.hpp"
+
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// The actions of PyTorch's pipeline schedules (`torch.distributed.pipelining.schedules._ComputationType`, 2.15).
+enum class pytorch_action_kind : std::uint8_t {
+    forward,            ///< F
+    backward_input,     ///< I
+    backward_weight,    ///< W
+    backward,           ///< B
+    overlap,            ///< OVERLAP_F_B: the actions in its parentheses
+    send_forward,       ///< SEND_F
+    receive_forward,    ///< RECV_F
+    send_backward,      ///< SEND_B
+    receive_backward,   ///< RECV_B
+    wait_send_forward,  ///< WAIT_SEND_F
+    wait_send_backward, ///< WAIT_SEND_B
+    unshard,            ///< UNSHARD: of the stage's parameters, under FSDP
+    reshard,            ///< RESHARD
+    reduce_gradients,   ///< REDUCE_GRAD: scales by the number of microbatches, and reduces across data-parallel ranks
+    wait_reduce_gradients, ///< WAIT_REDUCE_GRAD
+};
+
+inline constexpr std::array<std::pair<pytorch_action_kind, std::string_view>, 15> pytorch_spellings{
+    {{pytorch_action_kind::forward, "F"},
+     {pytorch_action_kind::backward_input, "I"},
+     {pytorch_action_kind::backward_weight, "W"},
+     {pytorch_action_kind::backward, "B"},
+     {pytorch_action_kind::overlap, "OVERLAP_F_B"},
+     {pytorch_action_kind::send_forward, "SEND_F"},
+     {pytorch_action_kind::receive_forward, "RECV_F"},
+     {pytorch_action_kind::send_backward, "SEND_B"},
+     {pytorch_action_kind::receive_backward, "RECV_B"},
+     {pytorch_action_kind::wait_send_forward, "WAIT_SEND_F"},
+     {pytorch_action_kind::wait_send_backward, "WAIT_SEND_B"},
+     {pytorch_action_kind::unshard, "UNSHARD"},
+     {pytorch_action_kind::reshard, "RESHARD"},
+     {pytorch_action_kind::reduce_gradients, "REDUCE_GRAD"},
+     {pytorch_action_kind::wait_reduce_gradients, "WAIT_REDUCE_GRAD"}}};
+
+[[nodiscard]] constexpr std::string_view spelling(pytorch_action_kind kind) {
+    for (const auto& [each, text] : pytorch_spellings)
+        if (each == kind) return text;
+    return "?";
+}
+
+/// What a rank computes, as opposed to what it sends, receives, waits for or does once per stage.
+[[nodiscard]] constexpr bool is_compute(pytorch_action_kind kind) { return kind <= pytorch_action_kind::overlap; }
+
+/// Whether it is of a whole stage, and so needs no microbatch.
+[[nodiscard]] constexpr bool is_of_stage(pytorch_action_kind kind) { return kind >= pytorch_action_kind::unshard; }
+
+/// One cell of a schedule file: `2F0`, `3SEND_F1`, `0REDUCE_GRAD`, `(0F5;3B1)OVERLAP_F_B`.
+struct pytorch_action {
+    optpipe::stage stage{};
+    pytorch_action_kind kind = pytorch_action_kind::forward;
+    std::optional<optpipe::microbatch> microbatch{};
+    /// Of an overlap, which has neither stage nor microbatch of its own.
+    std::vector<pytorch_action> overlapped{};
+    friend bool operator==(const pytorch_action&, const pytorch_action&) = default;
+};
+
+/// A schedule file: one row per rank. A cell may be empty: PyTorch's own files keep idle slots.
+struct pytorch_schedule {
+    using row = std::vector<std::optional<pytorch_action>>;
+    std::vector<row> rows{};
+    friend bool operator==(const pytorch_schedule&, const pytorch_schedule&) = default;
+};
+
+/// As PyTorch spells it.
+[[nodiscard]] inline std::string to_string(const pytorch_action& action) {
+    if (action.kind == pytorch_action_kind::overlap) {
+        std::string text;
+        for (const auto& each : action.overlapped)
+            text += (text.empty() ? "(" : ";") + to_string(each);
+        return text + ")" + std::string{spelling(action.kind)};
+    }
+    return std::to_string(action.stage.value()) + std::string{spelling(action.kind)} +
+           (action.microbatch ? std::to_string(action.microbatch->value()) : "");
+}
+
+namespace detail {
+
+[[nodiscard]] inline std::string_view stripped(std::string_view text) {
+    const auto first = text.find_first_not_of(" \t");
+    return first == std::string_view::npos ? "" : text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+/// Takes an index off the start of a text; none if there is none, or it doesn't fit.
+template <class Index> std::optional<Index> take_index(std::string_view& text) {
+    std::uint32_t value = 0;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (code != std::errc{}) return std::nullopt;
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    return Index{value};
+}
+
+[[nodiscard]] inline std::optional<pytorch_action> parse_single_action(std::string_view text) {
+    const auto stage_index = take_index<stage>(text);
+    if (!stage_index) return std::nullopt;
+    const auto letters = text.substr(0, text.find_first_of("0123456789"));
+    text.remove_prefix(letters.size());
+    for (const auto& [kind, name] : pytorch_spellings) {
+        if (letters != name || kind == pytorch_action_kind::overlap) continue;
+        pytorch_action action{*stage_index, kind, {}, {}};
+        if (!text.empty()) {
+            action.microbatch = take_index<microbatch>(text);
+            if (!action.microbatch || !text.empty()) return std::nullopt;
+        } else if (!is_of_stage(kind)) {
+            return std::nullopt;
+        }
+        return action;
+    }
+    return std::nullopt;
+}
+
+} // namespace detail
+
+/// The inverse of `to_string`, spaces around it allowed; empty for any other text. PyTorch itself reads `0F0@12` as
+/// `0F0` and `0FOO` as a forward without a microbatch: both are refused here.
+[[nodiscard]] inline std::optional<pytorch_action> parse_pytorch_action(std::string_view text) {
+    text = detail::stripped(text);
+    if (!text.starts_with('(')) return detail::parse_single_action(text);
+    const auto close = text.find(')');
+    if (close == std::string_view::npos || text.substr(close + 1) != spelling(pytorch_action_kind::overlap))
+        return std::nullopt;
+    pytorch_action overlap{{}, pytorch_action_kind::overlap, {}, {}};
+    for (auto rest = text.substr(1, close - 1);;) {
+        const auto end = rest.find(';');
+        auto part = detail::parse_single_action(detail::stripped(rest.substr(0, end)));
+        if (!part || !is_compute(part->kind)) return std::nullopt;
+        overlap.overlapped.push_back(std::move(*part));
+        if (end == std::string_view::npos) return overlap;
+        rest.remove_prefix(end + 1);
+    }
+}
+
+/// Reads a schedule file of PyTorch, of either format. Throws `input_error` with the first cell of each row that is no
+/// action.
+[[nodiscard]] inline pytorch_schedule parse_pytorch_csv(std::string_view text, const std::string& source_name) {
+    pytorch_schedule file;
+    std::vector<violation> found;
+    while (!text.empty()) {
+        const auto end = text.find('\n');
+        auto line = text.substr(0, end);
+        text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+        if (line.ends_with('\r')) line.remove_suffix(1);
+        auto& row = file.rows.emplace_back();
+        for (bool more = !line.empty(); more;) {
+            const auto comma = line.find(',');
+            const auto cell = line.substr(0, comma);
+            more = comma != std::string_view::npos;
+            if (more) line.remove_prefix(comma + 1);
+            row.push_back(parse_pytorch_action(cell));
+            if (row.back() || detail::stripped(cell).empty()) continue;
+            found.push_back({"row " + std::to_string(file.rows.size()) + ", cell " + std::to_string(row.size()),
+                             printable(cell) + " is no action of PyTorch's, as 2F0 is"});
+            break;
+        }
+    }
+    if (file.rows.empty()) found.push_back({"", "is empty"});
+    if (!found.empty()) throw input_error{source_name, std::move(found)};
+    return file;
+}
+
+/// As PyTorch's `_dump_csv` writes it, line ends included.
+[[nodiscard]] inline std::string to_csv(const pytorch_schedule& file) {
+    std::string text;
+    for (const auto& row : file.rows) {
+        for (std::size_t c = 0; c < row.size(); ++c)
+            text.append(c == 0 ? "" : ",").append(row[c] ? to_string(*row[c]) : "");
+        text += "\r\n";
+    }
+    return text;
+}
+
+} // namespace optpipe

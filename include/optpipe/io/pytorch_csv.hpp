@@ -1,0 +1,341 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/error.hpp"
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/io/pytorch_actions.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/program/ir.hpp"
+#include "optpipe/program/lower.hpp"
+#include "optpipe/schedule/construct/interleave.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// The two formats of PyTorch's schedule files.
+enum class pytorch_format {
+    compute_only,  ///< what is computed; PyTorch adds sends and receives, each receive as early as it can
+    compute_comms, ///< everything, with each receive where the plan has it
+};
+
+struct pytorch_options {
+    pytorch_format format = pytorch_format::compute_only;
+    /// Whether offloads, reloads and recomputation, which PyTorch's schedules can't express, are left out. Otherwise a
+    /// schedule that has some is refused.
+    bool without_storage = false;
+};
+
+/// Whether an operation of the schedule offloads, reloads or recomputes, or a backward recomputes piece by piece.
+[[nodiscard]] inline bool uses_storage(const problem& p, const schedule& s) {
+    return std::any_of(s.operations.begin(), s.operations.end(), [&](const timed_operation& timed) {
+        const auto kind = timed.op.kind;
+        return is_transfer(kind) || kind == operation_kind::recompute ||
+               storage_of(p, timed.op).backward_extra > duration{};
+    });
+}
+
+namespace detail {
+
+[[nodiscard]] constexpr pytorch_action_kind pytorch_kind(operation_kind kind) {
+    switch (kind) {
+    case operation_kind::forward: return pytorch_action_kind::forward;
+    case operation_kind::backward_input: return pytorch_action_kind::backward_input;
+    case operation_kind::backward_weight: return pytorch_action_kind::backward_weight;
+    case operation_kind::backward: return pytorch_action_kind::backward;
+    case operation_kind::offload:
+    case operation_kind::reload:
+    case operation_kind::recompute: break;
+    }
+    OPTPIPE_EXPECT(false, "pytorch_kind: PyTorch has no such action");
+    return pytorch_action_kind::forward;
+}
+
+[[nodiscard]] constexpr std::optional<operation_kind> operation_kind_of(pytorch_action_kind kind) {
+    for (const auto each : all_operation_kinds)
+        if (!is_transfer(each) && each != operation_kind::recompute && pytorch_kind(each) == kind) return each;
+    return std::nullopt;
+}
+
+/// Calls `visit(action)` for each action of a row, those of an overlap one by one.
+template <class Visit> void for_each_action(const pytorch_schedule::row& row, Visit visit) {
+    for (const auto& cell : row) {
+        if (!cell) continue;
+        if (cell->kind == pytorch_action_kind::overlap)
+            std::for_each(cell->overlapped.begin(), cell->overlapped.end(), visit);
+        else
+            visit(*cell);
+    }
+}
+
+/// Why PyTorch can't run a schedule; empty if it can.
+[[nodiscard]] inline std::optional<refusal> pytorch_lacks(const problem& p, const schedule& s,
+                                                          const pytorch_options& options) {
+    per_rank<unsigned char> has_stage(p.graph.ranks(), 0);
+    for (const stage each : p.graph.all_stages())
+        has_stage[p.rank_of(each)] = 1;
+    for (const rank r : p.graph.all_ranks())
+        if (!has_stage[r])
+            return refusal{refusal_reason::does_not_apply,
+                           {"rank ", r.value(), " has no stage; in PyTorch each has one"}};
+    if (!options.without_storage && uses_storage(p, s))
+        return refusal{refusal_reason::does_not_apply,
+                       "the schedule offloads or recomputes, which PyTorch's schedules can't express"};
+    return std::nullopt;
+}
+
+/// The problem as PyTorch sees it: no storage options, no memory.
+[[nodiscard]] inline problem without_storage(problem p) {
+    for (const stage s : p.graph.all_stages()) {
+        p.storage[s] = {};
+        p.costs[s].transfer = {};
+        p.costs[s].activation = {};
+        p.costs[s].weight_stash = {};
+    }
+    return p;
+}
+
+/// What is computed, in the order of the schedule.
+[[nodiscard]] inline order compute_order(const schedule& s) {
+    auto result = order_of(s);
+    std::erase_if(result.operations,
+                  [](const operation& op) { return is_transfer(op.kind) || op.kind == operation_kind::recompute; });
+    for (auto& op : result.operations)
+        op.storage = 0;
+    return result;
+}
+
+/// Writes the rows of `compute_comms` from the programs of all ranks.
+///
+/// PyTorch issues a row's actions one after the other; a computation waits for what it receives. All messages of a rank
+/// are on one lane of its program, and the programs of all ranks were issued in one common order, so the rows can be
+/// run in that order even where every send waits for its receive.
+class pytorch_lowering {
+public:
+    pytorch_lowering(const problem& p, const per_rank<rank_program>& programs) : p_{&p} {
+        for (const auto& each : programs)
+            rows_.push_back(actions_of(each));
+    }
+
+    [[nodiscard]] pytorch_schedule run() const {
+        const auto at = positions();
+        pytorch_schedule result;
+        for (std::size_t r = 0; r < rows_.size(); ++r)
+            result.rows.push_back(with_waits(r, at));
+        return result;
+    }
+
+private:
+    using position_map = std::map<std::string, std::size_t>;
+
+    /// One end of a message, as PyTorch names it: after the stage that has this end.
+    [[nodiscard]] static pytorch_action message_action(const exchange_part& part) {
+        const bool sends = part.side == exchange_part::side_kind::send;
+        const auto& op = part.message;
+        if (direction_of(op) == message_direction::forward)
+            return {sends ? op.stage : op.stage.next(),
+                    sends ? pytorch_action_kind::send_forward : pytorch_action_kind::receive_forward,
+                    op.microbatch,
+                    {}};
+        return {sends ? op.stage : op.stage.previous(),
+                sends ? pytorch_action_kind::send_backward : pytorch_action_kind::receive_backward,
+                op.microbatch,
+                {}};
+    }
+
+    /// Messages that progress together in the program are cells of their own here: in an order that both ranks know.
+    [[nodiscard]] static std::vector<pytorch_action> actions_of(const rank_program& program) {
+        std::vector<pytorch_action> actions;
+        for (const auto& each : program.instructions) {
+            if (each.kind == instruction_kind::compute)
+                actions.push_back({each.op.stage, pytorch_kind(each.op.kind), each.op.microbatch, {}});
+            if (each.kind != instruction_kind::exchange) continue;
+            std::vector<exchange_part> parts(program.parts.begin() + each.first_part,
+                                             program.parts.begin() + each.first_part + each.parts);
+            std::sort(parts.begin(), parts.end(), [&](const exchange_part& a, const exchange_part& b) {
+                const auto key = [&](const exchange_part& part) {
+                    const bool sends = part.side == exchange_part::side_kind::send;
+                    return std::tuple{sends ? program.self : part.peer, part.message};
+                };
+                return key(a) < key(b);
+            });
+            for (const auto& part : parts)
+                actions.push_back(message_action(part));
+        }
+        return actions;
+    }
+
+    [[nodiscard]] position_map positions() const {
+        position_map at;
+        for (const auto& row : rows_)
+            for (std::size_t i = 0; i < row.size(); ++i)
+                at.emplace(to_string(row[i]), i);
+        return at;
+    }
+
+    /// The other end of a message.
+    [[nodiscard]] static pytorch_action partner(const pytorch_action& action) {
+        switch (action.kind) {
+        case pytorch_action_kind::send_forward:
+            return {action.stage.next(), pytorch_action_kind::receive_forward, action.microbatch, {}};
+        case pytorch_action_kind::receive_forward:
+            return {action.stage.previous(), pytorch_action_kind::send_forward, action.microbatch, {}};
+        case pytorch_action_kind::send_backward:
+            return {action.stage.previous(), pytorch_action_kind::receive_backward, action.microbatch, {}};
+        case pytorch_action_kind::receive_backward:
+            return {action.stage.next(), pytorch_action_kind::send_backward, action.microbatch, {}};
+        case pytorch_action_kind::forward:
+        case pytorch_action_kind::backward_input:
+        case pytorch_action_kind::backward_weight:
+        case pytorch_action_kind::backward:
+        case pytorch_action_kind::overlap:
+        case pytorch_action_kind::wait_send_forward:
+        case pytorch_action_kind::wait_send_backward:
+        case pytorch_action_kind::unshard:
+        case pytorch_action_kind::reshard:
+        case pytorch_action_kind::reduce_gradients:
+        case pytorch_action_kind::wait_reduce_gradients: break;
+        }
+        OPTPIPE_EXPECT(false, "partner: not a message");
+        return action;
+    }
+
+    /// What a computation receives, if that comes as a message.
+    [[nodiscard]] static pytorch_action received_by(const pytorch_action& computed) {
+        const bool forwards = computed.kind == pytorch_action_kind::forward;
+        return {computed.stage,
+                forwards ? pytorch_action_kind::receive_forward : pytorch_action_kind::receive_backward,
+                computed.microbatch,
+                {}};
+    }
+
+    /// Adds the waits for sends, and for each stage the reduction of its gradients after the last of its backwards.
+    ///
+    /// A send is waited for once its rank has what the receiver sent after it had posted its receive: then the wait is
+    /// short, and what is sent isn't held for longer than necessary. The rest is waited for at the end.
+    [[nodiscard]] pytorch_schedule::row with_waits(std::size_t r, const position_map& at) const {
+        pytorch_schedule::row row;
+        std::map<rank, std::vector<pytorch_action>> pending;
+        std::map<stage, std::size_t> backwards;
+        for (const auto& action : rows_[r]) {
+            row.emplace_back(action);
+            const bool sends =
+                action.kind == pytorch_action_kind::send_forward || action.kind == pytorch_action_kind::send_backward;
+            if (sends) pending[p_->rank_of(partner(action).stage)].push_back(action);
+            if (!is_compute(action.kind)) continue;
+            if (action.kind != pytorch_action_kind::backward_weight) settle(row, pending, action, at);
+            const bool last =
+                action.kind == pytorch_action_kind::backward_weight || action.kind == pytorch_action_kind::backward;
+            if (!last || ++backwards[action.stage] < p_->graph.microbatches()) continue;
+            row.push_back(pytorch_action{action.stage, pytorch_action_kind::reduce_gradients, {}, {}});
+            row.push_back(pytorch_action{action.stage, pytorch_action_kind::wait_reduce_gradients, {}, {}});
+        }
+        for (const auto& [peer, sent] : pending)
+            for (const auto& each : sent)
+                row.push_back(wait_for(each));
+        return row;
+    }
+
+    [[nodiscard]] static pytorch_action wait_for(pytorch_action sent) {
+        sent.kind = sent.kind == pytorch_action_kind::send_forward ? pytorch_action_kind::wait_send_forward
+                                                                   : pytorch_action_kind::wait_send_backward;
+        return sent;
+    }
+
+    /// Once `computed` has run, its input has come; its sender had posted all that it was to receive before.
+    void settle(pytorch_schedule::row& row, std::map<rank, std::vector<pytorch_action>>& pending,
+                const pytorch_action& computed, const position_map& at) const {
+        const auto input = received_by(computed);
+        if (!at.contains(to_string(input))) return;
+        const auto sent = partner(input);
+        const auto proof = at.find(to_string(sent))->second;
+        auto& own = pending[p_->rank_of(sent.stage)];
+        const auto settled = [&](const pytorch_action& each) {
+            return at.find(to_string(partner(each)))->second < proof;
+        };
+        for (const auto& each : own)
+            if (settled(each)) row.push_back(wait_for(each));
+        std::erase_if(own, settled);
+    }
+
+    const problem* p_;
+    std::vector<std::vector<pytorch_action>> rows_{};
+};
+
+} // namespace detail
+
+/// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. Refuses what PyTorch can't run: a rank without a
+/// stage, and, unless it is to be left out, offloading and recomputation; and a schedule that isn't executable.
+///
+/// A stage under FSDP needs UNSHARD and RESHARD, which `compute_comms` doesn't have here: take `compute_only`, for
+/// which PyTorch adds them.
+[[nodiscard]] inline outcome<pytorch_schedule> to_pytorch(const problem& p, const schedule& s,
+                                                          const pytorch_options& options = {}) {
+    if (const auto lacking = detail::pytorch_lacks(p, s, options)) return *lacking;
+    const auto plain = detail::without_storage(p);
+    const auto timed = simulate(plain, detail::compute_order(s));
+    if (!timed) return timed.why();
+    if (options.format == pytorch_format::compute_comms) {
+        lowering_options how;
+        how.lanes = message_lanes::single;
+        const auto programs = lower(plain, *timed, how);
+        if (!programs) return programs.why();
+        return detail::pytorch_lowering{plain, *programs}.run();
+    }
+    pytorch_schedule result;
+    for (const auto& own : operations_by_rank(*timed)) {
+        auto& row = result.rows.emplace_back();
+        for (const auto& each : own)
+            row.emplace_back(pytorch_action{each.op.stage, detail::pytorch_kind(each.op.kind), each.op.microbatch, {}});
+    }
+    return result;
+}
+
+/// The order of a schedule file on a problem, for `simulate`; what isn't computed is ignored, and the two actions of an
+/// overlap follow each other. Everything is kept on the device. Throws `input_error` where the file doesn't fit the
+/// problem: other ranks, stages elsewhere, other microbatches. Refused if its rows wait for each other.
+[[nodiscard]] inline outcome<order> order_of(const problem& p, const pytorch_schedule& file,
+                                             const std::string& source_name) {
+    std::vector<violation> found;
+    const auto ranks = p.graph.ranks();
+    if (file.rows.size() != ranks)
+        found.push_back({"", "has " + std::to_string(file.rows.size()) + " rows, the problem has " +
+                                 std::to_string(ranks) + " ranks"});
+    compute_lanes lanes(ranks);
+    const operation_numbering<any_graph> possible{p.graph};
+    for (std::size_t r = 0; r < file.rows.size() && found.empty(); ++r)
+        detail::for_each_action(file.rows[r], [&](const pytorch_action& action) {
+            const auto kind = detail::operation_kind_of(action.kind);
+            if (!kind || !found.empty()) return;
+            operation op{action.stage, *kind, *action.microbatch};
+            const auto place = "row " + std::to_string(r + 1);
+            if (!possible.contains(op))
+                return found.push_back({place, to_string(action) + ": the problem has no such stage or microbatch"});
+            if (p.rank_of(op.stage).position() != r)
+                return found.push_back({place, to_string(action) + ": the problem has this stage on rank " +
+                                                   std::to_string(p.rank_of(op.stage).value())});
+            const auto& options = p.storage[op.stage];
+            const auto keep = keep_stash(p.costs[op.stage]);
+            const auto kept = std::find_if(options.begin(), options.end(), [&](const storage_option& each) {
+                return !each.offloads() && each.extra_work() == duration{} && each.held == keep.held;
+            });
+            if (kept == options.end() && !options.empty())
+                return found.push_back({place, to_string(action) + ": its stage can't keep all its activations"});
+            op.storage = static_cast<storage_index>(kept - options.begin());
+            lanes[rank{r}].push_back(op);
+        });
+    if (!found.empty()) throw input_error{source_name, std::move(found)};
+    return interleave(p.graph, lanes);
+}
+
+} // namespace optpipe

@@ -1,0 +1,214 @@
+#pragma once
+
+#include "optpipe/core/format.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/online/options.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/background_planner.hpp"
+#include "optpipe/schedule/profile/cost_profile.hpp"
+#include "optpipe/schedule/profile/drift.hpp"
+#include "optpipe/schedule/profile/estimate.hpp"
+#include "optpipe/schedule/profile/measured_costs.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// A plan and the costs that it was made for.
+struct online_plan {
+    optpipe::problem problem{};
+    std::shared_ptr<const optpipe::schedule> schedule{};
+    /// Of the step, in the problem's time: as planned, and as the plan in use would take with the same costs.
+    duration objective{};
+    duration present{};
+    std::string method{};
+};
+
+/// Rank 0's decisions while training goes on: what operations cost now, when to plan again, and which plan is worth a
+/// switch. Knows neither ranks nor clocks: it is told of steps, and asked for plans.
+///
+/// It plans from the first step on, at first with the costs that it is given. After `warm_up` and `window` measured steps
+/// it takes the measured ones. From then on each measured step is compared, with the ones before it, with the costs of
+/// the plan (`drift`); where they have left them, a new window is measured, and planned with from the plan in use.
+class online_controller {
+public:
+    /// `first`: the schedule that training begins with.
+    online_controller(problem p, const schedule& first, online_options options)
+        : options_{std::move(options)}, problem_{std::move(p)}, present_{std::make_shared<const schedule>(first)},
+          window_steps_{window_steps(problem_, options_)}, window_{window_steps_}, planner_{options_.planning} {
+        submit();
+    }
+
+    /// A step has ended, after so many seconds.
+    void add_step(double seconds) {
+        ++step_;
+        recent_.push_back(seconds);
+        if (recent_.size() > most_recent) recent_.pop_front();
+        if (gain_due_ && recent_.size() == window_steps_) report_gain();
+        const auto latest = planner_.poll().version;
+        calm_ = latest == std::exchange(planner_version_, latest) ? calm_ + 1 : 0;
+    }
+    /// A step of the plan in use was measured, on all ranks.
+    void add_measured(std::uint64_t step, const schedule& measured, std::vector<cost_sample<rank_pair>> messages) {
+        if (++measured_ <= options_.warm_up) return;
+        window_.add(problem_, step, measured, std::move(messages));
+        window_.set_warm_up(0);
+        if (window_.steps() < window_steps_) return;
+        const auto found = drift(problem_, window_, options_.drift);
+        if (takes_costs_) return take_costs(found);
+        if (found.empty()) return;
+        log(online_event::kind_type::drift, sentence_of(found));
+        window_ = cost_profile{window_steps_};
+        takes_costs_ = true;
+        recent_.clear(); // times of steps with other costs
+    }
+
+    /// The plan to switch to, if there is one that is worth it; then none until that is `settled`.
+    [[nodiscard]] std::optional<online_plan> next_plan() {
+        if (published_) return std::nullopt;
+        const auto best = planner_.poll();
+        if (!best.failure.empty() && !std::exchange(has_failed_, true))
+            log(online_event::kind_type::failure, best.failure);
+        if (!best.schedule || best.version == considered_) return std::nullopt;
+        if (!best.finished && calm_ < options_.calm_steps) return std::nullopt;
+        considered_ = best.version;
+        const auto gain = now_ - best.objective;
+        if (!(gain > std::max(options_.least_gain, noise()) * now_) || !pays_back(gain / now_)) return std::nullopt;
+        published_.emplace(online_plan{problem_, best.schedule, best.objective, now_, best.method});
+        log(online_event::kind_type::publish, best.method + ": " + spelled(now_) + " to " + spelled(best.objective) +
+                                                  " as planned, bound " + spelled(best.bound));
+        return published_;
+    }
+    /// What became of it. `seconds`: what the exchange took.
+    void settled(bool accepted, const std::vector<std::string>& refusals, double seconds) {
+        if (!published_) return;
+        if (accepted) {
+            dearest_switch_ = std::max(dearest_switch_, seconds);
+            before_ = median(recent_);
+            gain_due_ = true;
+            recent_.clear();
+            present_ = published_->schedule;
+            // Measured before the switch, but durations don't depend on the order.
+            now_ = objective_in(problem_);
+            log(online_event::kind_type::accepted, published_->method);
+        } else {
+            std::string why;
+            for (const auto& each : refusals)
+                why += (why.empty() ? "" : "; ") + each;
+            log(online_event::kind_type::refused, why);
+        }
+        published_.reset();
+    }
+
+    [[nodiscard]] const std::vector<online_event>& log() const { return log_; }
+    /// With the costs that are planned with now.
+    [[nodiscard]] const problem& present_problem() const { return problem_; }
+    [[nodiscard]] const schedule& present_schedule() const { return *present_; }
+    [[nodiscard]] const background_planner& planner() const { return planner_; }
+    [[nodiscard]] std::uint64_t steps() const { return step_; }
+
+private:
+    /// Steps whose times tell how long one takes.
+    static constexpr std::size_t most_recent = 20;
+
+    void take_costs(const std::vector<drifted_cost>& found) {
+        takes_costs_ = false;
+        if (found.empty()) return; // as planned
+        problem_ = with_measured_costs(std::move(problem_), window_);
+        log(online_event::kind_type::costs, sentence_of(found));
+        submit();
+    }
+    void submit() {
+        now_ = objective_in(problem_);
+        planner_.submit(problem_, *present_);
+        calm_ = 0;
+        has_failed_ = false;
+    }
+    [[nodiscard]] duration objective_in(const problem& p) const {
+        const auto timed = retime(p, *present_);
+        return timed ? objective_of(p, *timed) : duration::unlimited();
+    }
+    /// So many measured steps that an interval can reach the confidence that each comparison needs: of n samples the
+    /// widest one, from the least to the most, has 1 − 2^(1−n).
+    [[nodiscard]] static std::size_t window_steps(const problem& p, const online_options& options) {
+        const auto stages = static_cast<double>(p.graph.stages());
+        const double numbers = 7.0 * stages; // F, B, I, W, OFFLOAD, RELOAD, RECOMPUTE, about as many messages as one
+        const double samples = 1.0 + std::ceil(std::log2(numbers / (1.0 - options.drift.confidence)));
+        const auto needed = std::ceil(samples / static_cast<double>(p.graph.microbatches()));
+        return std::max(options.window, static_cast<std::size_t>(needed));
+    }
+    /// The standard error of the step time, relative to it: a smaller gain couldn't be seen.
+    [[nodiscard]] double noise() const {
+        if (recent_.size() < 2) return 0.0;
+        const std::vector<double> all(recent_.begin(), recent_.end());
+        const double center = detail::median_of(all);
+        return center > 0.0 ? detail::spread_of(all, center) / center / std::sqrt(static_cast<double>(all.size())) : 0.0;
+    }
+    /// Whether the rest of the training saves more than the dearest switch has taken.
+    [[nodiscard]] bool pays_back(double share) const {
+        if (!options_.steps || recent_.empty()) return true;
+        const auto left = *options_.steps > step_ ? static_cast<double>(*options_.steps - step_) : 0.0;
+        return left * share * median(recent_) > dearest_switch_;
+    }
+    void report_gain() {
+        gain_due_ = false;
+        const double after = median(recent_);
+        log(online_event::kind_type::gain, "measured " + format_number(1e3 * before_, digits) + " to " +
+                                               format_number(1e3 * after, digits) + " ms");
+    }
+    [[nodiscard]] static double median(const std::deque<double>& of) {
+        return of.empty() ? 0.0 : detail::median_of(std::vector<double>(of.begin(), of.end()));
+    }
+    [[nodiscard]] std::string spelled(duration d) const {
+        return format_number(d, digits) + (problem_.time_unit.empty() ? "" : " " + problem_.time_unit);
+    }
+    /// The largest change, and how many there are besides.
+    [[nodiscard]] static std::string sentence_of(const std::vector<drifted_cost>& found) {
+        const auto most = std::max_element(found.begin(), found.end(), [](const auto& a, const auto& b) {
+            return std::abs(a.relative_change()) < std::abs(b.relative_change());
+        });
+        const auto others = found.size() - 1;
+        return describe(*most) + (others == 0 ? "" : " and " + std::to_string(others) + " more");
+    }
+    void log(online_event::kind_type kind, std::string text) { log_.push_back({step_, kind, std::move(text)}); }
+
+    static constexpr int digits = 4;
+
+    online_options options_;
+    problem problem_;
+    std::shared_ptr<const schedule> present_;
+    std::size_t window_steps_;
+    /// Of the plan in use, with the costs that are planned with.
+    duration now_{};
+    cost_profile window_;
+    std::uint64_t measured_ = 0;
+    bool takes_costs_ = true;
+    std::uint64_t step_ = 0;
+    /// Seconds of the last steps of the plan in use.
+    std::deque<double> recent_{};
+    double before_ = 0.0;
+    bool gain_due_ = false;
+    double dearest_switch_ = 0.0;
+    std::uint64_t planner_version_ = 0;
+    std::uint64_t considered_ = 0;
+    std::size_t calm_ = 0;
+    bool has_failed_ = false;
+    std::optional<online_plan> published_{};
+    std::vector<online_event> log_{};
+    background_planner planner_;
+};
+
+} // namespace optpipe

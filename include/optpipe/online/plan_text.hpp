@@ -1,0 +1,100 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/error.hpp"
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/execution/executor.hpp"
+#include "optpipe/io/json_problem.hpp"
+#include "optpipe/io/json_schedule.hpp"
+#include "optpipe/io/schedule_document.hpp"
+#include "optpipe/io/write_json.hpp"
+#include "optpipe/online/controller.hpp"
+#include "optpipe/program/ir.hpp"
+#include "optpipe/program/lower.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// The numbers of a text, one after the other, up to something else.
+class number_reader {
+public:
+    explicit number_reader(std::string_view text) : at_{text.data()}, end_{text.data() + text.size()} {}
+
+    [[nodiscard]] std::optional<std::int64_t> next() {
+        while (at_ != end_ && *at_ == ' ')
+            ++at_;
+        std::int64_t value = 0;
+        const auto [rest, why] = std::from_chars(at_, end_, value);
+        if (why != std::errc{}) return std::nullopt;
+        at_ = rest;
+        return value;
+    }
+
+private:
+    const char* at_;
+    const char* end_;
+};
+
+/// A plan as ranks tell it to each other: the length of the problem's JSON, that, and the schedule's.
+[[nodiscard]] inline std::string plan_to_text(const online_plan& plan) {
+    const auto p = problem_to_json(plan.problem);
+    return std::to_string(p.size()) + '\n' + p + schedule_to_json(plan.problem, make_report(plan.problem, plan.method, *plan.schedule));
+}
+/// The programs of all ranks. Throws `error` for what is no such text, or can't be lowered.
+[[nodiscard]] inline per_rank<rank_program> programs_from_text(const std::string& text, const lowering_options& how) {
+    const auto line = text.find('\n');
+    const auto length = number_reader{text}.next();
+    if (!length || *length < 0 || line == std::string::npos ||
+        static_cast<std::size_t>(*length) > text.size() - line - 1)
+        throw error{"a plan that is no plan"};
+    const auto rest = std::string_view{text}.substr(line + 1);
+    const auto p = parse_problem(rest.substr(0, static_cast<std::size_t>(*length)), "plan");
+    const auto s = to_schedule(p, parse_schedule(rest.substr(static_cast<std::size_t>(*length)), "plan"));
+    auto programs = lower(p, s, how);
+    if (!programs) throw error{describe(programs.why())};
+    return *std::move(programs);
+}
+
+/// When the instructions of one rank ran in a step of a version of the program.
+struct step_times {
+    std::uint64_t step = 0;
+    std::uint64_t version = 0;
+    std::vector<execution::task_times> times{};
+};
+
+/// "12 1 100 250 ...": step, version, start and end of each instruction in nanoseconds.
+[[nodiscard]] inline std::string times_to_text(const step_times& of) {
+    auto text = std::to_string(of.step) + ' ' + std::to_string(of.version);
+    for (const auto& each : of.times)
+        text += ' ' + std::to_string(each.start.count()) + ' ' + std::to_string(each.end.count());
+    return text;
+}
+[[nodiscard]] inline step_times times_from_text(std::string_view text) {
+    number_reader numbers{text};
+    step_times result;
+    const auto step = numbers.next();
+    const auto version = numbers.next();
+    if (!step || !version) throw error{"times of a step that are none"};
+    result.step = static_cast<std::uint64_t>(*step);
+    result.version = static_cast<std::uint64_t>(*version);
+    for (auto start = numbers.next(); start; start = numbers.next()) {
+        const auto end = numbers.next();
+        if (!end) throw error{"times of a step that end within an instruction"};
+        result.times.push_back({std::chrono::nanoseconds{*start}, std::chrono::nanoseconds{*end}});
+    }
+    return result;
+}
+
+} // namespace optpipe::detail

@@ -1,0 +1,213 @@
+#pragma once
+
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/plan.hpp"
+#include "optpipe/planner/plan_options.hpp"
+#include "optpipe/planner/plan_result.hpp"
+#include "optpipe/planner/portfolio/processor_share.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/planner/portfolio/search_strategy.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// How to plan beside something else.
+struct background_options {
+    /// For each submission; its `start`, `stop`, `threads` and `processor` are set by the planner. Without a time limit
+    /// it searches until the proof, or until nothing is left to try.
+    plan_options how{};
+    /// Threads at most.
+    std::size_t threads = 1;
+    /// The share of each of these threads' processors, above 0 to 1: on average over time (`processor_share`).
+    double share = 1.0;
+    std::vector<any_search_strategy> strategies = standard_strategies();
+};
+
+/// The best plan so far of a submission.
+struct background_plan {
+    /// The number of the submission, from 1; 0 before the first.
+    std::uint64_t submission = 0;
+    /// Rises with each better schedule, over all submissions; 0: there is none yet.
+    std::uint64_t version = 0;
+    /// Null before the first.
+    std::shared_ptr<const optpipe::schedule> schedule{};
+    duration objective = duration::unlimited();
+    duration bound{};
+    /// The strategy or builder that found it.
+    std::string method{};
+    /// Whether the search has ended.
+    bool finished = false;
+    /// Why there is no plan: what `plan` refused or threw; empty otherwise.
+    std::string failure{};
+};
+
+/// Plans on threads of its own, one problem at a time, while others poll for the best plan so far.
+///
+/// `submit` and `poll` copy a few values under a lock and never search. A submission replaces the one before at once:
+/// from then on `poll` reports the new one alone, and its search begins as soon as the old one has stopped. Destruction
+/// stops the search and waits for that. All members may be called from any thread.
+class background_planner {
+public:
+    explicit background_planner(background_options options)
+        : options_{std::move(options)},
+          processor_{std::make_shared<processor_share>(processors(options_))}, planner_{[this](
+                                                                                    const std::stop_token& stop) {
+              work(stop);
+          }} {}
+    background_planner(const background_planner&) = delete;
+    background_planner& operator=(const background_planner&) = delete;
+    ~background_planner() {
+        planner_.request_stop();
+        stop_current();
+    }
+
+    /// Begins to plan a problem, from a schedule if there is one (`plan_options::start`). Returns the number of the
+    /// submission.
+    std::uint64_t submit(problem p, std::optional<schedule> start = std::nullopt) {
+        std::uint64_t number = 0;
+        const auto old = [&] {
+            const std::scoped_lock lock{mutex_};
+            number = ++submissions_;
+            best_ = {};
+            best_.submission = number;
+            next_.emplace(job{std::move(p), std::move(start)});
+            return std::exchange(current_, std::stop_source{});
+        }();
+        old.request_stop();
+        submitted_.notify_one();
+        return number;
+    }
+    /// The best plan so far of the latest submission.
+    [[nodiscard]] background_plan poll() const {
+        const std::scoped_lock lock{mutex_};
+        return best_;
+    }
+    /// Waits until the latest submission has ended, or the time is over; whether it has ended.
+    bool wait_for(std::chrono::duration<double> time) const {
+        std::unique_lock lock{mutex_};
+        return finished_.wait_for(lock, time, [&] { return best_.finished; });
+    }
+    /// The processor time of all searches, in seconds.
+    [[nodiscard]] double processor_seconds() const { return processor_->seconds(); }
+
+private:
+    struct job {
+        optpipe::problem problem;
+        std::optional<schedule> start;
+    };
+
+    static double processors(const background_options& options) {
+        OPTPIPE_EXPECT(options.threads > 0, "background_planner: needs a thread");
+        OPTPIPE_EXPECT(options.share > 0.0 && options.share <= 1.0, "background_planner: the share is in (0, 1]");
+        return options.share < 1.0 ? options.share * static_cast<double>(options.threads)
+                                   : std::numeric_limits<double>::infinity();
+    }
+
+    void work(const std::stop_token& stop) {
+        for (;;) {
+            std::unique_lock lock{mutex_};
+            if (!submitted_.wait(lock, stop, [&] { return next_.has_value(); })) return;
+            const auto now = *std::exchange(next_, std::nullopt);
+            const auto number = submissions_;
+            const auto until = current_.get_token();
+            lock.unlock();
+            if (stop.stop_requested()) return;
+            search(now, number, until);
+        }
+    }
+    void search(const job& now, std::uint64_t number, std::stop_token until) {
+        auto how = options_.how;
+        how.start = now.start;
+        how.stop = std::move(until);
+        how.threads = options_.threads;
+        how.processor = processor_;
+        constexpr auto forever = std::numeric_limits<double>::infinity();
+        if (!how.time_limit) how.time_limit = std::chrono::duration<double>{forever};
+        how.progress = [&](const search_progress& step) {
+            improve(number, step.incumbent, step);
+            if (options_.how.progress) options_.how.progress(step);
+        };
+        std::string failure;
+        try {
+            if (const auto made = plan(now.problem, how, options_.strategies))
+                finish(number, *made);
+            else
+                failure = describe(made.why());
+        } catch (const std::exception& e) {
+            failure = e.what();
+        }
+        if (failure.empty()) return;
+        publish(number, [&](background_plan& best) {
+            best.finished = true;
+            best.failure = std::move(failure);
+        });
+    }
+    /// Calls `change(best)` unless there is a later submission.
+    template <class Change> void publish(std::uint64_t number, const Change& change) {
+        const std::scoped_lock lock{mutex_};
+        if (number != submissions_) return;
+        change(best_);
+        if (best_.finished) finished_.notify_all();
+    }
+    void improve(std::uint64_t number, const std::shared_ptr<const schedule>& incumbent, const search_step& step) {
+        publish(number, [&](background_plan& best) {
+            best.bound = step.bound;
+            if (incumbent && incumbent != best.schedule) replace(best, incumbent, step.objective, step.strategy);
+        });
+    }
+    void finish(std::uint64_t number, const plan_result& made) {
+        publish(number, [&](background_plan& best) {
+            // The last step has it already, unless the search ends with another choice (`plan_options::robust`).
+            if (made.objective != best.objective || made.robust)
+                replace(best, std::make_shared<const schedule>(made.schedule), made.objective, made.method);
+            best.bound = made.bound;
+            best.finished = true;
+        });
+    }
+    void replace(background_plan& best, std::shared_ptr<const schedule> better, duration objective,
+                 const std::string& method) {
+        best.version = ++versions_;
+        best.schedule = std::move(better);
+        best.objective = objective;
+        best.method = method;
+    }
+    void stop_current() {
+        const auto current = [&] {
+            const std::scoped_lock lock{mutex_};
+            return current_;
+        }();
+        current.request_stop();
+    }
+
+    const background_options options_;
+    const std::shared_ptr<processor_share> processor_;
+    mutable std::mutex mutex_{};
+    std::condition_variable_any submitted_{};
+    mutable std::condition_variable_any finished_{};
+    std::optional<job> next_{};
+    std::stop_source current_{};
+    background_plan best_{};
+    std::uint64_t submissions_ = 0;
+    std::uint64_t versions_ = 0;
+    std::jthread planner_;
+};
+
+} // namespace optpipe

@@ -1,0 +1,215 @@
+#pragma once
+
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/cp/grid.hpp"
+#include "optpipe/planner/cp/model.hpp"
+#include "optpipe/planner/cp/order_literals.hpp"
+#include "optpipe/planner/cp/pipeline_memory.hpp"
+#include "optpipe/planner/cp/pipeline_tasks.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace optpipe::cp {
+
+/// The knapsack constraints of one rank's memory where stages have storage options: one for each start that may
+/// acquire memory, over what is in use at that time, itself included.
+///
+/// A stash is cut into layers at the sizes that it may have. Whether a layer is in use at a start is a literal, which
+/// follows from the option, from what has started (forward, reload, recomputation) and what hasn't ended (offload, and
+/// the gradient or weight gradient that releases it).
+class storage_memory {
+public:
+    storage_memory(const problem& p, rank r, const grid& units, const per_stage<stage_tasks>& tasks,
+                   order_literals& known, model& m)
+        : problem_{&p}, rank_{r}, units_{&units}, tasks_{&tasks}, known_{&known}, model_{&m} {
+        for (const stage s : p.graph.all_stages())
+            if (p.rank_of(s) == r) own_.push_back(s);
+    }
+
+    void add_knapsacks() {
+        if (!problem_->memory_limit[rank_].is_unlimited())
+            for (const stage s : own_)
+                for (const auto at : acquisitions(s))
+                    add_device(at);
+        if (!problem_->host_memory_limit[rank_].is_unlimited())
+            for (const stage s : own_)
+                for (const auto at : (*tasks_)[s].storage.offload)
+                    add_host(at);
+    }
+
+private:
+    /// The sizes of a stash under one option, rounded down.
+    struct stash_sizes {
+        ticks held;
+        ticks left;
+        ticks restored;
+        ticks moved;
+    };
+    struct layer {
+        ticks low;
+        ticks high;
+    };
+
+    [[nodiscard]] ticks most(memory_size limit) const {
+        return units_->below((limit + tolerance{}.at(problem_->memory_scale())).value());
+    }
+    [[nodiscard]] stash_sizes sizes_of(stage s, std::size_t o) const {
+        const auto each = problem_->storage_of(s, o);
+        const auto size = [&](memory_size m) { return units_->below(m.value()); };
+        return {size(each.held), size(each.left_on_device()), size(each.restored(problem_->costs[s])),
+                size(each.transfer_size)};
+    }
+    /// What is held from I to W; 0 where the backward isn't split.
+    [[nodiscard]] ticks weight_stash(stage s) const {
+        return (*tasks_)[s].weight.empty() ? 0 : units_->below(problem_->costs[s].weight_stash.value());
+    }
+    [[nodiscard]] std::vector<layer> layers_of(stage s) const {
+        std::vector<ticks> cuts{0, weight_stash(s)};
+        for (const auto o : (*tasks_)[s].storage.options) {
+            const auto sizes = sizes_of(s, o);
+            cuts.insert(cuts.end(), {sizes.held, sizes.left, sizes.restored});
+        }
+        std::sort(cuts.begin(), cuts.end());
+        cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+        std::vector<layer> result;
+        for (std::size_t i = 1; i < cuts.size(); ++i)
+            result.push_back({cuts[i - 1], cuts[i]});
+        return result;
+    }
+    /// Forwards, reloads and recomputations, and gradients whose stash grows.
+    [[nodiscard]] std::vector<task_index> acquisitions(stage s) const {
+        const auto& t = (*tasks_)[s];
+        auto result = t.forward;
+        for (const auto* tasks : {&t.storage.reload, &t.storage.recompute})
+            result.insert(result.end(), tasks->begin(), tasks->end());
+        std::vector<task_index> grown;
+        for (std::size_t k = 0; k < t.gradient.size(); ++k)
+            for (const auto o : t.storage.options)
+                if (sizes_of(s, o).restored < weight_stash(s)) grown.push_back(t.storage.first_of(t.gradient, k, o));
+        std::sort(grown.begin(), grown.end());
+        grown.erase(std::unique(grown.begin(), grown.end()), grown.end());
+        result.insert(result.end(), grown.begin(), grown.end());
+        return result;
+    }
+
+    [[nodiscard]] literal starts_before(task_index t, task_index at) {
+        return t == at ? always : known_->starts_before(t, at);
+    }
+
+    void add_device(task_index at) {
+        knapsack_builder use{*model_, *known_, at};
+        use.capacity = most(problem_->memory_limit[rank_]);
+        for (const stage s : own_)
+            for (const auto& each : layers_of(s))
+                for (std::size_t k = 0; k < (*tasks_)[s].forward.size(); ++k) {
+                    use.used_if(in_stash(s, k, each, at), each.high - each.low);
+                    use.used_if(in_gradient(s, k, each, at), each.high - each.low);
+                }
+        use.finish(model_->tasks[at].presence);
+    }
+    /// A literal that is true where all literals of one of these are false.
+    [[nodiscard]] literal any_fails(std::vector<std::vector<literal>> clauses) {
+        for (auto& c : clauses)
+            std::erase(c, never);
+        std::erase_if(clauses, [](const auto& c) { return std::find(c.begin(), c.end(), always) != c.end(); });
+        if (clauses.empty()) return never;
+        if (std::any_of(clauses.begin(), clauses.end(), [](const auto& c) { return c.empty(); })) return always;
+        if (clauses.size() == 1 && clauses.front().size() == 1) return !clauses.front().front();
+        const auto result = model_->add_variable();
+        for (auto& c : clauses) {
+            c.push_back(result);
+            model_->clauses.push_back(std::move(c));
+        }
+        return result;
+    }
+    /// Whether a layer of the stash of forward `j` is in use when `at` starts.
+    literal in_stash(stage s, std::size_t j, const layer& each, task_index at) {
+        const auto& t = (*tasks_)[s];
+        const auto& release = each.high > weight_stash(s) ? t.gradient : t.weight;
+        const auto forward = starts_before(t.forward[j], at);
+        std::vector<std::vector<literal>> uses;
+        std::vector<literal> others{!forward};
+        bool all = true;
+        for (const auto o : t.storage.options) {
+            const auto& stash = t.storage.stashes[j][o];
+            const auto sizes = sizes_of(s, o);
+            if (each.high <= sizes.left) {
+                uses.push_back({!forward, !stash.chosen});
+                continue;
+            }
+            all = false;
+            if (each.high <= sizes.held) {
+                uses.push_back({!forward, !stash.chosen, known_->ends_before(stash.offload, at)});
+                uses.push_back({!starts_before(stash.reload, at)});
+            } else if (each.high <= sizes.restored) {
+                uses.push_back({!starts_before(stash.recompute, at)});
+            }
+        }
+        // Whatever the option.
+        if (all) uses.assign(1, {!forward});
+        return any_fails(released(t, j, release, at, uses));
+    }
+    /// Adds to each clause the release of the stash, by the gradient that uses it.
+    std::vector<std::vector<literal>> released(const stage_tasks& t, std::size_t j,
+                                               const std::vector<task_index>& release, task_index at,
+                                               const std::vector<std::vector<literal>>& uses) {
+        std::vector<std::vector<literal>> result;
+        const auto& by = t.storage.uses;
+        for (std::size_t k = 0; k < t.gradient.size(); ++k) {
+            const auto used = by.empty() ? (j == k ? always : never) : by[k][j];
+            if (used == never) continue;
+            const auto ended = known_->ends_before(release[k], at);
+            for (auto c : uses) {
+                c.push_back(!used);
+                c.push_back(ended);
+                result.push_back(std::move(c));
+            }
+        }
+        return result;
+    }
+    /// Whether a layer that gradient `k` adds to the stash is in use when `at` starts.
+    literal in_gradient(stage s, std::size_t k, const layer& each, task_index at) {
+        const auto& t = (*tasks_)[s];
+        if (each.high > weight_stash(s)) return never;
+        std::vector<std::vector<literal>> uses;
+        for (const auto o : t.storage.options)
+            if (each.high > sizes_of(s, o).restored)
+                uses.push_back({!starts_before(t.storage.first_of(t.gradient, k, o), at),
+                                !t.storage.gradients[k][o].chosen, t.full.empty() ? never : t.full[k],
+                                known_->ends_before(t.weight[k], at)});
+        return any_fails(std::move(uses));
+    }
+
+    void add_host(task_index at) {
+        knapsack_builder use{*model_, *known_, at};
+        use.capacity = most(problem_->host_memory_limit[rank_]);
+        for (const stage s : own_)
+            for (const auto& stash : (*tasks_)[s].storage.stashes)
+                add_host(use, s, stash, at);
+        use.finish(model_->tasks[at].presence);
+    }
+    void add_host(knapsack_builder& use, stage s, const std::vector<stored_stash>& stash, task_index at) {
+        std::vector<task_index> added;
+        for (const auto o : (*tasks_)[s].storage.options) {
+            const auto offload = stash[o].offload;
+            if (offload == no_task || std::find(added.begin(), added.end(), offload) != added.end()) continue;
+            added.push_back(offload);
+            use.used_if(any_fails({{!starts_before(offload, at), known_->ends_before(stash[o].reload, at)}}),
+                        sizes_of(s, o).moved);
+        }
+    }
+
+    const problem* problem_;
+    rank rank_;
+    const grid* units_;
+    const per_stage<stage_tasks>* tasks_;
+    order_literals* known_;
+    model* model_;
+    std::vector<stage> own_;
+};
+
+} // namespace optpipe::cp

@@ -1,0 +1,121 @@
+#pragma once
+
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/system.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <limits>
+#include <list>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+
+namespace optpipe {
+
+/// Counts the processor time of the threads of a search, and keeps it below a share of the wall clock's.
+///
+/// The threads enter and leave; while they search they call `pause_if_over` wherever they ask whether to stop. That
+/// reads their processor clocks every millisecond, and once they have used more than their share, all that call it
+/// sleep until it is paid back, or a stop is requested. So the share holds over time, and is exceeded for as long as a
+/// search goes on without asking. Any member may be called from any thread.
+class processor_share {
+public:
+    /// `processors`: the processor time per time that passes; 0.5 is half of one processor. Unlimited by default.
+    explicit processor_share(double processors = std::numeric_limits<double>::infinity()) : processors_{processors} {
+        OPTPIPE_EXPECT(processors > 0.0, "processor_share: must be above 0");
+    }
+    processor_share(const processor_share&) = delete;
+    processor_share& operator=(const processor_share&) = delete;
+
+    /// The calling thread counts from now on.
+    void enter() {
+        const std::scoped_lock lock{mutex_};
+        threads_.push_back({std::this_thread::get_id(), {}, 0.0});
+        threads_.back().begin = threads_.back().clock.seconds();
+        paid_at_ = std::max(paid_at_, clock::now() - burst);
+    }
+    /// It no longer does.
+    void leave() {
+        const std::scoped_lock lock{mutex_};
+        const auto own = std::find_if(threads_.begin(), threads_.end(),
+                                      [](const thread& t) { return t.id == std::this_thread::get_id(); });
+        if (own == threads_.end()) return;
+        left_ += own->seconds();
+        threads_.erase(own);
+    }
+    /// None does: workers may be on their way out of a search that has ended.
+    void leave_all() {
+        const std::scoped_lock lock{mutex_};
+        left_ = used();
+        threads_.clear();
+    }
+    /// The processor time of all that entered, in seconds.
+    [[nodiscard]] double seconds() const {
+        const std::scoped_lock lock{mutex_};
+        return used();
+    }
+
+    void pause_if_over(const std::stop_token& stop) {
+        if (processors_ == std::numeric_limits<double>::infinity()) return;
+        const auto now = clock::now();
+        if (now.time_since_epoch().count() < next_check_.load(std::memory_order_relaxed)) return;
+        std::unique_lock lock{mutex_};
+        pay(now);
+        while (budget_ < 0.0 && !stop.stop_requested()) {
+            next_check_.store(0, std::memory_order_relaxed);
+            const auto paid_back = clock::now() + as_ticks(-budget_ / processors_);
+            paid_back_.wait_until(lock, stop, paid_back, [] { return false; });
+            pay(clock::now());
+        }
+        next_check_.store((clock::now() + interval).time_since_epoch().count(), std::memory_order_relaxed);
+    }
+
+private:
+    using clock = std::chrono::steady_clock;
+    /// Between two looks at the processor clocks: each is a call of the system, some 0.3 µs per thread.
+    static constexpr std::chrono::milliseconds interval{1};
+    /// The longest time for which a share that wasn't used is kept: the longest burst at full speed is of this order.
+    static constexpr std::chrono::milliseconds burst{10};
+
+    struct thread {
+        std::thread::id id;
+        detail::thread_clock clock;
+        double begin = 0.0;
+        [[nodiscard]] double seconds() const { return clock.seconds() - begin; }
+    };
+
+    static clock::duration as_ticks(double seconds) {
+        return std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(seconds));
+    }
+    [[nodiscard]] double used() const {
+        double sum = left_;
+        for (const auto& t : threads_)
+            sum += t.seconds();
+        return sum;
+    }
+    /// Adds the share of the time since the last call, and takes what was used.
+    void pay(clock::time_point now) {
+        if (now <= paid_at_) return;
+        const double spent = used();
+        const double most = processors_ * std::chrono::duration<double>(burst).count();
+        budget_ += processors_ * std::chrono::duration<double>(now - paid_at_).count() - (spent - taken_);
+        budget_ = std::min(budget_, most);
+        taken_ = spent;
+        paid_at_ = now;
+    }
+
+    const double processors_;
+    mutable std::mutex mutex_{};
+    std::condition_variable_any paid_back_{};
+    std::list<thread> threads_{};
+    double left_ = 0.0;
+    double taken_ = 0.0;
+    double budget_ = 0.0;
+    clock::time_point paid_at_{};
+    std::atomic<clock::rep> next_check_{0};
+};
+
+} // namespace optpipe

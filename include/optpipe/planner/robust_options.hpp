@@ -1,0 +1,30 @@
+#pragma once
+
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/schedule/time/noise.hpp"
+
+#include <cstddef>
+
+namespace optpipe {
+
+/// What a plan should be good at where durations vary: a percentile of the step time.
+struct robust_options {
+    noise_model noise{.spread = 0.1, .rank_correlation = 0.25};
+    /// Above 0, at most 100.
+    double percentile = 95.0;
+    /// Random steps by which schedules are compared; ten times as many confirm the choice.
+    std::size_t samples = 100;
+};
+
+/// Step times under noise, of a robust plan and of the plan that it is compared with (the start if there is one, else
+/// the best without noise), in steps that played no part in the search.
+struct robust_result {
+    duration mean{};
+    duration percentile{};
+    /// Of that plan: its objective, and the two numbers above.
+    duration nominal_objective{};
+    duration nominal_mean{};
+    duration nominal_percentile{};
+};
+
+} // namespace optpipe

@@ -1,0 +1,341 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/error.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/profile/estimate.hpp"
+#include "optpipe/schedule/rules/cells.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
+#include "optpipe/schedule/rules/transfer_resources.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/differences.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// Operations that should all take the same time.
+struct cost_key {
+    optpipe::stage stage{};
+    operation_kind kind = operation_kind::forward;
+    /// Where the duration depends on it: of transfers, recomputations, and backwards that recompute.
+    std::optional<storage_index> storage{};
+    /// Of a transfer: whether another one was under way on the same link.
+    bool shared = false;
+    friend auto operator<=>(const cost_key&, const cost_key&) = default;
+};
+
+/// The messages of one rank to another.
+struct rank_pair {
+    rank from{};
+    rank to{};
+    friend auto operator<=>(const rank_pair&, const rank_pair&) = default;
+};
+
+template <class Key> struct cost_sample {
+    Key of{};
+    duration took{};
+    friend bool operator==(const cost_sample&, const cost_sample&) = default;
+};
+template <class Key> struct cost_estimate {
+    Key of{};
+    optpipe::estimate estimate{};
+};
+
+/// What was measured of one step, on any of its ranks.
+struct measured_costs {
+    std::vector<cost_sample<cost_key>> operations{};
+    std::vector<cost_sample<rank_pair>> messages{};
+    friend bool operator==(const measured_costs&, const measured_costs&) = default;
+};
+
+/// The most memory that a rank held.
+struct memory_peaks {
+    memory_size device{};
+    memory_size host{};
+    friend bool operator==(const memory_peaks&, const memory_peaks&) = default;
+};
+
+/// "2F", "0OFFLOAD (full)", "1RELOAD, link shared".
+[[nodiscard]] inline std::string to_string(const problem& p, const cost_key& key) {
+    std::string text = std::to_string(key.stage.value()).append(spelling(key.kind));
+    if (key.storage && !p.storage[key.stage].empty())
+        text += " (" + std::string{p.storage_of(key.stage, *key.storage).name.view()} + ")";
+    return text + (key.shared ? ", link shared" : "");
+}
+/// "message 0 to 1".
+[[nodiscard]] inline std::string to_string(const problem&, const rank_pair& pair) {
+    return "message " + std::to_string(pair.from.value()) + " to " + std::to_string(pair.to.value());
+}
+
+namespace detail {
+
+/// The operations of a measured step by stage, kind and storage option.
+inline cost_key key_of(const problem& p, const operation& op) {
+    const auto& list = p.storage[op.stage];
+    const bool recomputes = !list.empty() && is_gradient(op.kind) && list[op.storage].backward_extra > duration{};
+    const bool depends = is_transfer(op.kind) || op.kind == operation_kind::recompute || recomputes;
+    return {op.stage, op.kind, depends ? std::optional{op.storage} : std::nullopt, false};
+}
+
+/// Marks the transfers during which another one of the same channel was under way for a good part.
+inline std::vector<bool> shared_transfers(const problem& p, const schedule& s) {
+    constexpr double least_overlap = 0.05; // of the duration; what is less comes from clocks
+    std::vector<bool> shared(s.operations.size(), false);
+    std::map<std::size_t, std::vector<std::size_t>> by_channel;
+    for (std::size_t i = 0; i < s.operations.size(); ++i)
+        if (const auto& op = s.operations[i].op; is_transfer(op.kind))
+            by_channel[host_channel_of(p.transfer, p.rank_of(op.stage), is_inward(op.kind))].push_back(i);
+    for (auto& [channel, own] : by_channel) {
+        std::sort(own.begin(), own.end(),
+                  [&](std::size_t a, std::size_t b) { return s.operations[a].start < s.operations[b].start; });
+        for (std::size_t i = 0; i < own.size(); ++i) {
+            const auto& one = s.operations[own[i]];
+            for (std::size_t j = i + 1; j < own.size() && s.operations[own[j]].start < one.end; ++j) {
+                const auto& other = s.operations[own[j]];
+                const auto both = std::min(one.end, other.end) - other.start;
+                if (both > least_overlap * (one.end - one.start)) shared[own[i]] = true;
+                if (both > least_overlap * (other.end - other.start)) shared[own[j]] = true;
+            }
+        }
+    }
+    return shared;
+}
+
+/// How long messages took, as far as the times of operations tell: from the end of the sender to the start of a
+/// receiver that had nothing else to wait for, on a rank that was idle when the sender ended.
+inline std::vector<cost_sample<rank_pair>> messages_in(const problem& p, const schedule& s) {
+    const operation_numbering<any_graph> number{p.graph};
+    std::vector<duration> end_of(number.size(), duration::unlimited());
+    for (const auto& timed : s.operations)
+        end_of[number(timed.op)] = timed.end;
+    std::vector<cost_sample<rank_pair>> found;
+    for (const auto& own : operations_by_rank(s)) {
+        duration free{};
+        for (const auto& timed : own) {
+            const auto& op = timed.op;
+            if (is_transfer(op.kind)) continue;
+            std::optional<rank> from;
+            duration sent{};
+            duration here = free;
+            const bool is_offloaded = !end_of[number(offload_of(op.stage, op.microbatch))].is_unlimited();
+            for_each_input(p.graph.stages(), op, stash_way_of(p, op, is_offloaded), [&](const operation& before) {
+                auto ended = end_of[number(before)];
+                if (before.stage != op.stage && is_gradient(before.kind))
+                    ended = std::min(ended, end_of[number(backward(before.stage, before.microbatch))]);
+                if (p.rank_of(before.stage) == p.rank_of(op.stage)) {
+                    here = std::max(here, ended);
+                } else {
+                    from = p.rank_of(before.stage);
+                    sent = ended;
+                }
+            });
+            if (from && here <= sent && sent <= timed.start)
+                found.push_back({{*from, p.rank_of(op.stage)}, timed.start - sent});
+            free = timed.end;
+        }
+    }
+    return found;
+}
+
+/// Whether the problem has such operations.
+inline bool has_operation(const problem& p, const operation& op) {
+    const auto& list = p.storage[op.stage];
+    if (list.empty())
+        return op.kind != operation_kind::recompute && (!is_transfer(op.kind) || p.costs[op.stage].can_offload());
+    if (op.storage >= list.size()) return false;
+    if (op.kind == operation_kind::recompute) return list[op.storage].recomputes();
+    return !is_transfer(op.kind) || list[op.storage].offloads();
+}
+
+template <class Key>
+std::vector<cost_estimate<Key>> estimates_of(const std::map<Key, std::vector<duration>>& samples, double confidence) {
+    std::vector<cost_estimate<Key>> found;
+    for (const auto& [key, durations] : samples)
+        found.push_back({key, estimate_of(durations, confidence)});
+    return found;
+}
+
+} // namespace detail
+
+/// What the operations and messages of a problem took in measured steps.
+///
+/// Each step may be measured on some ranks only, and added in pieces: pieces with the same number are of one step.
+/// Steps in which something still warmed up are found and left out, unless their number is given. Keeps the durations
+/// of the latest steps, so that it follows what changes; numbers are computed on demand from all that is kept.
+class cost_profile {
+public:
+    /// Steps that are kept by default: enough for narrow intervals, few enough to follow a drift.
+    static constexpr std::size_t usual_steps = 100;
+
+    explicit cost_profile(std::size_t most_steps = usual_steps) : most_steps_{std::max<std::size_t>(1, most_steps)} {}
+
+    /// The next step, as it ran: in the units of the problem. Of messages it takes what the times of operations tell.
+    /// Throws `input_error` for operations that the problem doesn't have, that appear twice, or without valid times.
+    void add(const problem& p, const schedule& measured) { add(p, next_step(), measured); }
+    void add(const problem& p, std::uint64_t step, const schedule& measured) {
+        check(p, measured);
+        add(step, {costs_in(p, measured), detail::messages_in(p, measured)});
+        const auto reached = optpipe::measure(p, measured);
+        for (const rank r : p.graph.all_ranks())
+            add_peaks(r, {reached.peak_memory[r], reached.peak_host_memory[r]});
+    }
+    /// The same where the messages were measured themselves.
+    void add(const problem& p, std::uint64_t step, const schedule& measured,
+             std::vector<cost_sample<rank_pair>> messages) {
+        check(p, measured);
+        add(step, {costs_in(p, measured), std::move(messages)});
+    }
+    void add(std::uint64_t step, const measured_costs& piece) {
+        auto& now = steps_[step];
+        now.operations.insert(now.operations.end(), piece.operations.begin(), piece.operations.end());
+        now.messages.insert(now.messages.end(), piece.messages.begin(), piece.messages.end());
+        while (steps_.size() > most_steps_)
+            steps_.erase(steps_.begin());
+    }
+    /// The highest of all that are added.
+    void add_peaks(rank r, const memory_peaks& reached) {
+        auto& most = peaks_[r];
+        most = {std::max(most.device, reached.device), std::max(most.host, reached.host)};
+    }
+    /// Steps of the other with numbers that are here too are taken as pieces of these, as of other ranks. Keeps this
+    /// one's number of warm-up steps, where it was given.
+    void merge(const cost_profile& other) {
+        for (const auto& [step, piece] : other.steps_)
+            add(step, piece);
+        for (const auto& [r, peaks] : other.peaks_)
+            add_peaks(r, peaks);
+        if (!given_warm_up_) given_warm_up_ = other.given_warm_up_;
+    }
+    /// Steps of the other come after those that are here.
+    void append(const cost_profile& other) {
+        auto step = next_step();
+        cost_profile later{other.most_steps_};
+        for (const auto& [number, piece] : other.steps_)
+            later.add(step++, piece);
+        later.peaks_ = other.peaks_;
+        later.given_warm_up_ = other.given_warm_up_;
+        merge(later);
+    }
+
+    /// How many of the first steps to leave out; empty: those that are found.
+    void set_warm_up(std::optional<std::size_t> steps) { given_warm_up_ = steps; }
+    [[nodiscard]] std::optional<std::size_t> given_warm_up() const { return given_warm_up_; }
+    /// How many of the first steps that are kept are left out: all but one at most.
+    [[nodiscard]] std::size_t warm_up_steps() const {
+        if (steps_.empty()) return 0;
+        return std::min(given_warm_up_ ? *given_warm_up_ : warm_up_length(pace_of_steps()), steps_.size() - 1);
+    }
+    [[nodiscard]] std::size_t steps() const { return steps_.size(); }
+    [[nodiscard]] bool empty() const { return steps_.empty(); }
+
+    /// By stage, kind and storage option.
+    [[nodiscard]] std::vector<cost_estimate<cost_key>> operations(double confidence = usual_confidence) const {
+        return detail::estimates_of(samples(&measured_costs::operations, warm_up_steps()), confidence);
+    }
+    /// By sender and receiver.
+    [[nodiscard]] std::vector<cost_estimate<rank_pair>> messages(double confidence = usual_confidence) const {
+        return detail::estimates_of(samples(&measured_costs::messages, warm_up_steps()), confidence);
+    }
+    [[nodiscard]] const std::map<rank, memory_peaks>& peaks() const { return peaks_; }
+    /// All that is kept, by the number of the step.
+    [[nodiscard]] const std::map<std::uint64_t, measured_costs>& measured_steps() const { return steps_; }
+
+    static constexpr double usual_confidence = 0.95;
+
+private:
+    template <class Key> using by_key = std::map<Key, std::vector<duration>>;
+
+    [[nodiscard]] std::uint64_t next_step() const { return steps_.empty() ? 0 : steps_.rbegin()->first + 1; }
+
+    static void check(const problem& p, const schedule& measured) {
+        std::vector<violation> found;
+        static_cast<void>(detail::operations_in(measured, operation_numbering<any_graph>{p.graph}, found));
+        if (found.empty())
+            for (const auto& timed : measured.operations)
+                if (!detail::has_operation(p, timed.op))
+                    found.push_back({"operations", to_string(timed.op) + ": its stage has no such storage option"});
+        if (!found.empty()) throw input_error{"measured step", std::move(found)};
+    }
+    static std::vector<cost_sample<cost_key>> costs_in(const problem& p, const schedule& s) {
+        const auto shared = detail::shared_transfers(p, s);
+        std::vector<cost_sample<cost_key>> found;
+        for (std::size_t i = 0; i < s.operations.size(); ++i) {
+            auto key = detail::key_of(p, s.operations[i].op);
+            key.shared = shared[i];
+            found.push_back({key, s.operations[i].end - s.operations[i].start});
+        }
+        return found;
+    }
+
+    template <class Key>
+    by_key<Key> samples(std::vector<cost_sample<Key>> measured_costs::*which, std::size_t left_out) const {
+        by_key<Key> found;
+        for (const auto& [step, piece] : steps_) {
+            if (left_out > 0) {
+                --left_out;
+                continue;
+            }
+            for (const auto& sample : piece.*which)
+                found[sample.of].push_back(sample.took);
+        }
+        return found;
+    }
+    /// How slow each step was: the median, over its operations, of their durations relative to those of all steps. So
+    /// it doesn't matter which ranks were measured.
+    [[nodiscard]] std::vector<double> pace_of_steps() const {
+        std::map<cost_key, duration> usual;
+        for (const auto& [key, durations] : samples(&measured_costs::operations, 0))
+            usual[key] = detail::median_of(durations);
+        std::vector<double> pace;
+        for (const auto& [step, piece] : steps_) {
+            std::vector<double> ratios;
+            for (const auto& sample : piece.operations)
+                if (usual[sample.of] > duration{}) ratios.push_back(sample.took / usual[sample.of]);
+            pace.push_back(ratios.empty() ? 1.0 : detail::median_of(std::move(ratios)));
+        }
+        return pace;
+    }
+
+    std::size_t most_steps_;
+    std::map<std::uint64_t, measured_costs> steps_{};
+    std::map<rank, memory_peaks> peaks_{};
+    std::optional<std::size_t> given_warm_up_{};
+};
+
+/// Where a profile doesn't belong to a problem: stages, ranks or storage options that the problem doesn't have.
+[[nodiscard]] inline std::vector<violation> profile_violations(const problem& p, const cost_profile& profile) {
+    std::vector<violation> found;
+    const auto ranks = "there are " + std::to_string(p.graph.ranks()) + " ranks";
+    for (const auto& [key, e] : profile.operations()) {
+        const bool is_known = key.stage.position() < p.graph.stages();
+        const operation op{key.stage, key.kind, {}, key.storage.value_or(storage_index{})};
+        const auto name = std::to_string(key.stage.value()).append(spelling(key.kind));
+        if (!is_known)
+            found.push_back({"operations", name + ": there are " + std::to_string(p.graph.stages()) + " stages"});
+        else if (!detail::has_operation(p, op) || detail::key_of(p, op).storage != key.storage)
+            found.push_back({"operations", name + ": its stage has no such operation or storage option"});
+    }
+    for (const auto& [pair, e] : profile.messages())
+        if (std::max(pair.from, pair.to).position() >= p.graph.ranks())
+            found.push_back({"messages", to_string(p, pair) + ": " + ranks});
+    for (const auto& [r, most] : profile.peaks())
+        if (r.position() >= p.graph.ranks())
+            found.push_back({"memory", "rank " + std::to_string(r.value()) + ": " + ranks});
+    return found;
+}
+
+} // namespace optpipe

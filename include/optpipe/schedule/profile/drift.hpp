@@ -1,0 +1,138 @@
+#pragma once
+
+#include "optpipe/core/format.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/profile/cost_profile.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace optpipe {
+
+/// When a number counts as drifted.
+struct drift_options {
+    /// Probability that nothing is named where nothing has drifted: each of k numbers is compared with an interval of
+    /// confidence 1 − (1 − this)/k (Bonferroni).
+    double confidence = 0.95;
+    /// The least change that is worth naming, relative to the operation, or for a message to the mean forward: below it
+    /// another plan hardly gains anything.
+    double least_change = 0.03;
+};
+
+/// An operation, or a message, that takes another time than it was planned with.
+struct drifted_cost {
+    /// "2F", "0OFFLOAD", "message 0 to 1".
+    std::string name;
+    duration planned{};
+    estimate measured{};
+
+    /// Infinite where the plan had no time for it.
+    [[nodiscard]] double relative_change() const { return measured.median / planned - 1.0; }
+};
+
+/// "2F: planned 10, measured 13 (12.9 to 13.2), +30 %".
+[[nodiscard]] inline std::string describe(const drifted_cost& d) {
+    constexpr int digits = 4;
+    const double percent = std::round(1000.0 * d.relative_change()) / 10.0;
+    const auto change = (percent > 0.0 ? ", +" : ", ") + format_number(percent, digits) + " %";
+    return d.name + ": planned " + format_number(d.planned, digits) + ", measured " +
+           format_number(d.measured.median, digits) + " (" + format_number(d.measured.low, digits) + " to " +
+           format_number(d.measured.high, digits) + ")" + (std::isfinite(percent) ? change : "");
+}
+
+namespace detail {
+
+/// Of operations with this key, as planned.
+inline duration planned_time(const problem& p, const cost_key& key) {
+    return duration_of(p, operation{key.stage, key.kind, {}, key.storage.value_or(storage_index{})}) -
+           (p.storage[key.stage].empty() || key.storage || !is_gradient(key.kind)
+                ? duration{}
+                : p.storage[key.stage][0].backward_extra);
+}
+inline duration planned_time(const problem& p, const rank_pair& pair) { return p.p2p(pair.from, pair.to); }
+
+/// What changes are relative to.
+inline duration scale_of(const problem&, const cost_key&, duration planned) { return planned; }
+inline duration scale_of(const problem& p, const rank_pair&, duration) {
+    duration sum{};
+    for (const auto& costs : p.costs)
+        sum += costs.forward;
+    return sum / static_cast<double>(p.costs.size());
+}
+
+/// `planned(key)`: an interval of what the plan rests on; empty where it knows nothing.
+template <class Key, class Planned>
+void add_drifted(std::vector<drifted_cost>& found, const problem& p, const std::vector<cost_estimate<Key>>& measured,
+                 const Planned& planned, double confidence, const drift_options& options) {
+    for (const auto& [key, now] : measured) {
+        const std::optional<estimate> before = planned(key);
+        if (!before || now.confidence < confidence || before->confidence < confidence) continue;
+        const auto change = std::max(now.median, before->median) - std::min(now.median, before->median);
+        const bool differ = now.low > before->high || now.high < before->low;
+        if (differ && change > options.least_change * scale_of(p, key, before->median))
+            found.push_back({to_string(p, key), before->median, now});
+    }
+}
+
+/// The confidence that each of so many comparisons needs.
+inline double each_confidence(const drift_options& options, std::size_t comparisons) {
+    return 1.0 - (1.0 - options.confidence) / static_cast<double>(std::max<std::size_t>(1, comparisons));
+}
+
+inline std::size_t numbers_in(const cost_profile& profile) {
+    return profile.operations().size() + profile.messages().size();
+}
+
+} // namespace detail
+
+/// The operations and messages whose measured times have left those of the problem that was planned with. Numbers with
+/// too few samples for the confidence are not named. Transfers that shared their link are compared only if none was
+/// alone.
+[[nodiscard]] inline std::vector<drifted_cost> drift(const problem& planned, const cost_profile& measured,
+                                                     const drift_options& options = {}) {
+    const double confidence = detail::each_confidence(options, detail::numbers_in(measured));
+    const auto operations = measured.operations(confidence);
+    const auto exactly = [&](const auto& key) {
+        const auto time = detail::planned_time(planned, key);
+        return std::optional<estimate>{{1, 0, time, {}, time, time, 1.0}};
+    };
+    const auto is_alone = [&](const cost_key& key) {
+        return std::any_of(operations.begin(), operations.end(), [&](const auto& other) {
+            return other.of == cost_key{key.stage, key.kind, key.storage, false};
+        });
+    };
+    std::vector<drifted_cost> found;
+    detail::add_drifted(
+        found, planned, operations,
+        [&](const cost_key& key) { return key.shared && is_alone(key) ? std::nullopt : exactly(key); }, confidence,
+        options);
+    detail::add_drifted(found, planned, measured.messages(confidence), exactly, confidence, options);
+    return found;
+}
+
+/// The same against an earlier profile: what has drifted has an interval outside the earlier one.
+[[nodiscard]] inline std::vector<drifted_cost> drift(const problem& p, const cost_profile& planned,
+                                                     const cost_profile& measured, const drift_options& options = {}) {
+    const double confidence = detail::each_confidence(options, detail::numbers_in(measured));
+    std::vector<drifted_cost> found;
+    const auto compare = [&](const auto& before, const auto& now) {
+        detail::add_drifted(
+            found, p, now,
+            [&](const auto& key) {
+                const auto at = std::find_if(before.begin(), before.end(), [&](const auto& e) { return e.of == key; });
+                return at == before.end() ? std::nullopt : std::optional{at->estimate};
+            },
+            confidence, options);
+    };
+    compare(planned.operations(confidence), measured.operations(confidence));
+    compare(planned.messages(confidence), measured.messages(confidence));
+    return found;
+}
+
+} // namespace optpipe

@@ -1,0 +1,135 @@
+#pragma once
+
+#include "optpipe/core/quantity.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace optpipe {
+
+/// What samples say about a duration.
+struct estimate {
+    /// Samples that it rests on, and those that were left out as outliers.
+    std::size_t count = 0;
+    std::size_t outliers = 0;
+    duration median{};
+    /// 1.4826 times the median absolute deviation: the standard deviation, if the samples are normal.
+    duration spread{};
+    /// The median of further samples lies between these with probability `confidence`.
+    duration low{};
+    duration high{};
+    /// That of the narrowest interval that reaches what was asked for; less where there are too few samples: fewer than
+    /// six for 0.95.
+    double confidence = 0.0;
+};
+
+namespace detail {
+
+/// Of at least one value, in any order; of an even number the mean of the two in the middle.
+template <class Value> Value median_of(std::vector<Value> values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    if (values.size() % 2 == 1) return *middle;
+    return 0.5 * (*std::max_element(values.begin(), middle) + *middle);
+}
+
+/// 1.4826 times the median absolute deviation from `center`.
+template <class Value> Value spread_of(std::vector<Value> values, Value center) {
+    constexpr double normal_consistency = 1.4826;
+    for (auto& value : values)
+        value = std::max(value, center) - std::min(value, center);
+    return normal_consistency * median_of(std::move(values));
+}
+
+/// How far from the median a sample is an outlier: a modified z-score of 3.5 (Iglewicz and Hoaglin, How to Detect and
+/// Handle Outliers, 1993). Where most samples are equal, 1 % of the median counts as their spread, or whatever differs
+/// would be one.
+template <class Value> Value outlier_distance(Value median, Value spread) {
+    constexpr double most_spreads = 3.5;
+    constexpr double least_spread = 0.01;
+    return most_spreads * std::max(spread, least_spread * median);
+}
+
+/// How many of `n` sorted samples lie below a distribution-free confidence interval of the median, and as many above,
+/// and its confidence. Exact from the binomial distribution (Conover, Practical Nonparametric Statistics, 3.2); for
+/// many samples by Hoeffding's inequality (1963), which is a little wider.
+struct median_interval {
+    std::size_t left_out = 0;
+    double confidence = 0.0;
+};
+inline median_interval median_interval_of(std::size_t n, double confidence) {
+    constexpr std::size_t most_exact = 1000; // 2^-n is a normal number
+    if (n > most_exact) {
+        const auto samples = static_cast<double>(n);
+        const double distance = std::sqrt(0.5 * samples * std::log(2.0 / (1.0 - confidence)));
+        const double below = std::floor(0.5 * samples - distance);
+        if (below >= 1.0) return {static_cast<std::size_t>(below) - 1, confidence};
+    }
+    // Probability that exactly, and that at most, `left_out` of n fall below the median.
+    double exactly = std::ldexp(1.0, -static_cast<int>(n));
+    double at_most = exactly;
+    median_interval widest{0, std::max(0.0, 1.0 - 2.0 * at_most)};
+    for (std::size_t k = 1; 2 * k < n; ++k) {
+        exactly *= static_cast<double>(n - k + 1) / static_cast<double>(k);
+        at_most += exactly;
+        if (1.0 - 2.0 * at_most < confidence) break;
+        widest = {k, 1.0 - 2.0 * at_most};
+    }
+    return widest;
+}
+
+} // namespace detail
+
+/// Median, spread and confidence interval of at least one sample, with outliers left out.
+[[nodiscard]] inline estimate estimate_of(std::vector<duration> samples, double confidence = 0.95) {
+    estimate e;
+    if (samples.empty()) return e;
+    const auto all = samples.size();
+    const auto center = detail::median_of(samples);
+    const auto far = detail::outlier_distance(center, detail::spread_of(samples, center));
+    std::erase_if(samples, [&](duration d) { return d > center + far || d < center - far; });
+    std::sort(samples.begin(), samples.end());
+    const auto interval = detail::median_interval_of(samples.size(), confidence);
+    e.count = samples.size();
+    e.outliers = all - samples.size();
+    e.median = detail::median_of(samples);
+    e.spread = detail::spread_of(samples, e.median);
+    e.low = samples[interval.left_out];
+    e.high = samples[samples.size() - 1 - interval.left_out];
+    e.confidence = interval.confidence;
+    return e;
+}
+
+/// How many of the first values differ from the rest because something is still warming up.
+///
+/// Leaves out as many as minimize the standard error of the rest, at most half (MSER; White, An Effective Truncation
+/// Heuristic for Bias Reduction in Simulation Output, Simulation 69, 1997); but none at the end of those that is no
+/// outlier among the rest, which a few noisy values would otherwise cause. O(n²).
+[[nodiscard]] inline std::size_t warm_up_length(std::span<const double> values) {
+    const auto rest_of = [&](std::size_t first) { return values.subspan(first); };
+    const auto error_of = [](std::span<const double> rest) {
+        const auto n = static_cast<double>(rest.size());
+        double sum = 0.0;
+        for (const double v : rest)
+            sum += v;
+        double squares = 0.0;
+        for (const double v : rest)
+            squares += (v - sum / n) * (v - sum / n);
+        return squares / (n * n);
+    };
+    std::size_t best = 0;
+    for (std::size_t first = 1; 2 * first <= values.size() && first < values.size(); ++first)
+        if (error_of(rest_of(first)) < error_of(rest_of(best))) best = first;
+    for (; best > 0; --best) {
+        const std::vector<double> rest(values.begin() + static_cast<std::ptrdiff_t>(best), values.end());
+        const double center = detail::median_of(rest);
+        const double far = detail::outlier_distance(center, detail::spread_of(rest, center));
+        if (std::abs(values[best - 1] - center) > far) break;
+    }
+    return best;
+}
+
+} // namespace optpipe

@@ -1,0 +1,113 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/profile/cost_profile.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <utility>
+
+namespace optpipe {
+namespace detail {
+
+/// The medians of a profile. Where a transfer was measured alone, those that shared their link don't count: whoever
+/// plans has transfers of a link take their times one after the other.
+class measured_medians {
+public:
+    explicit measured_medians(const cost_profile& profile) {
+        for (const auto& [key, e] : profile.operations())
+            of_[key] = e.median;
+    }
+    /// Above 0; empty where nothing was measured, or it took no time on the clock.
+    [[nodiscard]] std::optional<duration> operator()(stage s, operation_kind kind,
+                                                     std::optional<storage_index> storage = {}) const {
+        for (const bool shared : {false, true})
+            if (const auto at = of_.find({s, kind, storage, shared}); at != of_.end() && at->second > duration{})
+                return at->second;
+        return std::nullopt;
+    }
+
+private:
+    std::map<cost_key, duration> of_{};
+};
+
+/// Backwards without what some recompute within them, from full and split ones.
+inline void measure_backwards(stage_costs& costs, const measured_medians& measured, stage s) {
+    const auto input = measured(s, operation_kind::backward_input);
+    const auto weight = measured(s, operation_kind::backward_weight);
+    const auto full = measured(s, operation_kind::backward);
+    const double input_share = costs.backward_input / costs.backward();
+    if (full && !(input && weight)) {
+        costs.backward_input = input && *input < *full ? *input
+                               : weight && *weight < *full ? *full - *weight
+                                                           : input_share * *full;
+        costs.backward_weight = *full - costs.backward_input;
+        return;
+    }
+    costs.backward_input = input.value_or(costs.backward_input);
+    costs.backward_weight = weight.value_or(costs.backward_weight);
+}
+
+/// Where every backward that was measured recomputes, its time is divided as it was planned.
+inline void measure_recomputing_backward(stage_costs& costs, storage_option& option, const measured_medians& measured,
+                                         stage s, storage_index at) {
+    const bool base_is_known = measured(s, operation_kind::backward_input) || measured(s, operation_kind::backward);
+    const auto input = measured(s, operation_kind::backward_input, at);
+    const auto full = measured(s, operation_kind::backward, at);
+    if (!input && !full) return;
+    const auto took = input ? *input : *full;
+    const auto without = input ? costs.backward_input : costs.backward();
+    if (base_is_known) {
+        option.backward_extra = std::max(duration{}, took - without);
+        return;
+    }
+    const double factor = took / (without + option.backward_extra);
+    costs.backward_input = factor * costs.backward_input;
+    if (!input) costs.backward_weight = factor * costs.backward_weight;
+    option.backward_extra = factor * option.backward_extra;
+}
+
+inline void measure_transfer(std::optional<transfer_times>& transfer, const measured_medians& measured, stage s,
+                             storage_index at) {
+    if (!transfer) return;
+    transfer->offload = measured(s, operation_kind::offload, at).value_or(transfer->offload);
+    transfer->reload = measured(s, operation_kind::reload, at).value_or(transfer->reload);
+}
+
+} // namespace detail
+
+/// The problem with the medians of what was measured; what wasn't stays as planned, memory too. A full backward that
+/// was measured alone is divided as planned.
+[[nodiscard]] inline problem with_measured_costs(problem p, const cost_profile& profile) {
+    const detail::measured_medians measured{profile};
+    for (const stage s : p.graph.all_stages()) {
+        auto& costs = p.costs[s];
+        costs.forward = measured(s, operation_kind::forward).value_or(costs.forward);
+        detail::measure_backwards(costs, measured, s);
+        detail::measure_transfer(costs.transfer, measured, s, 0);
+        for (std::size_t i = 0; i < p.storage[s].size(); ++i) {
+            auto& option = p.storage[s][i];
+            const auto at = static_cast<storage_index>(i);
+            detail::measure_recomputing_backward(costs, option, measured, s, at);
+            detail::measure_transfer(option.transfer, measured, s, at);
+            option.recompute = measured(s, operation_kind::recompute, at).value_or(option.recompute);
+        }
+    }
+    const auto messages = profile.messages();
+    if (messages.empty()) return p;
+    bounded_vector<duration, dynamic> times;
+    for (const rank a : p.graph.all_ranks())
+        for (const rank b : p.graph.all_ranks())
+            times.push_back(p.p2p(a, b));
+    for (const auto& [pair, e] : messages)
+        times[pair.from.position() * p.graph.ranks() + pair.to.position()] = e.median;
+    p.p2p = hop_times<>{p.graph.ranks(), std::move(times)};
+    return p;
+}
+
+} // namespace optpipe

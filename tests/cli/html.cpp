@@ -1,0 +1,63 @@
+#include <doctest/doctest.h>
+
+#if !defined(OPTPIPE_PROGRAM) || !defined(OPTPIPE_HAS_MILP)
+TEST_CASE("not built: the program is missing, or has no solver") {}
+#else
+
+#include "cli/program.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+using namespace program;
+using nlohmann::json;
+
+namespace {
+
+const std::string offloading = data("problems/offload-p4-m8-mem050-k100.json");
+
+json data_of(const std::string& page) {
+    const std::string begin = "id=\"data\">";
+    const auto from = page.find(begin) + begin.size();
+    return json::parse(page.substr(from, page.find("</script>", from) - from));
+}
+
+} // namespace
+
+TEST_CASE("a page of a plan has the search, and the best published schedule beside it") {
+    const workplace place;
+    const auto planned =
+        run({"plan", offloading, "--quiet", "--html", place / "plan.html", "--out", place / "plan.json"});
+    REQUIRE_MESSAGE((planned.status == 0 && planned.err.empty()), planned);
+    const auto page = data_of(place.read("plan.html"));
+    const auto plan = json::parse(place.read("plan.json"));
+    REQUIRE(page["schedules"].size() == 2);
+    CHECK(page["schedules"][0]["objective"] == plan["objective"]);
+    CHECK(page["schedules"][0]["title"] == "plan");
+    CHECK(page["schedules"][1]["objective"] >= plan["objective"]);
+    CHECK(page["bound"] == plan["bound"]);
+    REQUIRE_FALSE(page["history"].empty());
+    CHECK(page["history"].back()[1] == plan["objective"]);
+    CHECK(page["strategies"].size() >= 1);
+}
+
+TEST_CASE("a page of a schedule, alone and with a measurement") {
+    const workplace place;
+    REQUIRE(run({"plan", offloading, "--method", "adaptive", "--quiet", "--out", place / "plan.json"}).status == 0);
+    const auto alone = run({"draw", place / "plan.json", "--problem", offloading, "--html", place / "alone.html"});
+    CHECK_MESSAGE((alone.status == 0 && alone.out.empty() && alone.err.empty()), alone);
+    CHECK(data_of(place.read("alone.html"))["schedules"].size() == 1);
+    const auto both = run({"draw", place / "plan.json", "--problem", offloading, "--measured", place / "plan.json",
+                           "--html", place / "both.html"});
+    CHECK_MESSAGE(both.status == 0, both);
+    CHECK(data_of(place.read("both.html"))["schedules"][1]["title"] == "measured");
+}
+
+TEST_CASE("a page that can't be written is refused before the search") {
+    const auto refused = run({"plan", offloading, "--html", "/nowhere/plan.html"});
+    CHECK(refused.status == 2);
+    CHECK_MESSAGE(refused.says({"/nowhere/plan.html"}), refused);
+}
+
+#endif

@@ -1,0 +1,81 @@
+#include <doctest/doctest.h>
+
+#if !defined(OPTPIPE_PROGRAM)
+TEST_CASE("not built: the program is missing") {}
+#else
+
+#include "cli/program.hpp"
+
+#include <string>
+
+using namespace program;
+
+namespace {
+
+const std::string offloading = data("problems/offload-p2-m4-mem050-k050.json");
+const std::string virtual_stages = data("problems/v-unit-p4-m12-k8.json");
+
+} // namespace
+
+TEST_CASE("out for PyTorch and back is the same schedule, in both formats") {
+    const workplace place;
+    REQUIRE(run({"plan", virtual_stages, "--method", "zb-v", "--quiet", "--out", place / "plan.json"}).status == 0);
+    const auto drawn = run({"draw", place / "plan.json", "--problem", virtual_stages});
+    for (const std::string format : {"compute_only", "compute_comms"}) {
+        INFO(format);
+        const auto written =
+            run({"export-csv", virtual_stages, place / "plan.json", "--format", format, "--out", place / "plan.csv"});
+        CHECK_MESSAGE((written.status == 0 && written.out.empty() && written.err.empty()), written);
+        CHECK(contains(place.read("plan.csv"), "SEND_F") == (format == "compute_comms"));
+        const auto read = run({"import-csv", virtual_stages, place / "plan.csv", "--out", place / "again.json"});
+        REQUIRE_MESSAGE((read.status == 0 && read.err.empty()), read);
+        CHECK(read.out.starts_with("objective="));
+        CHECK(run({"check", virtual_stages, place / "again.json"}).status == 0);
+        const auto again = run({"draw", place / "again.json", "--problem", virtual_stages});
+        // The first line names the method.
+        CHECK(again.out.substr(again.out.find('\n')) == drawn.out.substr(drawn.out.find('\n')));
+    }
+}
+
+TEST_CASE("a schedule of PyTorch's is timed on a problem, beyond its memory with a note") {
+    const workplace place;
+    const auto csv = place.write("gpipe.csv", "0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n1F0,1F1,1F2,1F3,1B0,1B1,1B2,1B3\n");
+    const auto read = run({"import-csv", offloading, csv, "--out", place / "gpipe.json"});
+    CHECK_MESSAGE(read.status == 0, read);
+    CHECK(contains(read.err, "optpipe: note: "));
+    CHECK(contains(read.err, "rank 0 needs "));
+    CHECK(run({"check", offloading, place / "gpipe.json"}).status == 1);
+}
+
+TEST_CASE("offloading is refused with the way out") {
+    const workplace place;
+    REQUIRE(run({"plan", offloading, "--method", "adaptive", "--quiet", "--out", place / "plan.json"}).status == 0);
+    const auto refused = run({"export-csv", offloading, place / "plan.json", "--out", place / "plan.csv"});
+    CHECK(refused.status == 2);
+    CHECK_MESSAGE(refused.says({"plan.json", "can't express", "--without-storage"}), refused);
+    CHECK_FALSE(place.has("plan.csv"));
+    const auto written =
+        run({"export-csv", offloading, place / "plan.json", "--without-storage", "--out", place / "plan.csv"});
+    CHECK_MESSAGE((written.status == 0 && written.err.empty()), written);
+    CHECK_FALSE(contains(place.read("plan.csv"), "OFFLOAD"));
+}
+
+TEST_CASE("bad files and options are refused with one line") {
+    const workplace place;
+    const auto csv = place.write("bad.csv", "0F0,0OFFLOAD0\n1F0\n");
+    const auto import = [&](const std::string& file) {
+        return run({"import-csv", offloading, file, "--out", place / "plan.json"});
+    };
+    CHECK(import(csv).status == 2);
+    CHECK(import(csv).says({"bad.csv", "row 1, cell 2", "0OFFLOAD0"}));
+    CHECK(import(place.write("three.csv", "0F0\n1F0\n2F0\n")).says({"three.csv", "3 rows", "2 ranks"}));
+    CHECK(import(place / "nowhere.csv").status == 2);
+    const auto stuck = import(place.write("stuck.csv", "0F0,0B0\n1B0,1F0\n"));
+    CHECK(stuck.status == 3);
+    CHECK(stuck.says({"stuck.csv", "wait for each other"}));
+    const auto format = run({"export-csv", offloading, csv, "--format", "comms", "--out", place / "plan.csv"});
+    CHECK(format.status == 2);
+    CHECK(format.says({"--format", "comms"}));
+}
+
+#endif

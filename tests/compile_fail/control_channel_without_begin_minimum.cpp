@@ -1,0 +1,9 @@
+// expect: control channel: needs .void begin_minimum
+#include "optpipe/testing/executor.hpp"
+
+#ifdef OPTPIPE_CONTROL
+using subject = optpipe::testing::archetype::control_channel;
+#else
+using subject = optpipe::testing::mutant::control_channel_without_begin_minimum;
+#endif
+static_assert(optpipe::execution::check_control_channel<subject>());

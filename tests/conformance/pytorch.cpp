@@ -1,0 +1,46 @@
+// Every builder on every problem file, as a file of PyTorch's with all messages. With fewer microbatches than the
+// problem files have, so that it stays fast.
+#include <doctest/doctest.h>
+
+#if !defined(OPTPIPE_HAS_JSON)
+TEST_CASE("not built: nlohmann-json is missing") {}
+#else
+
+#include "io/pytorch_rendezvous.hpp"
+#include "optpipe/io/json_problem.hpp"
+#include "optpipe/io/pytorch_csv.hpp"
+#include "schedule/compiled/for_each_schedule.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace {
+
+TEST_CASE("what every builder makes of every problem file runs in PyTorch where every send waits for its receive") {
+    std::size_t written = 0;
+    for (const auto& entry : std::filesystem::directory_iterator{OPTPIPE_SOURCE_DIR "/tests/data/problems"}) {
+        auto p = optpipe::read_problem(entry.path().string());
+        CAPTURE(p.name);
+        if (p.graph.stages() > 8) continue;
+        const auto fewer = std::min(p.graph.microbatches(), std::max<std::size_t>(6, p.graph.ranks()));
+        p.graph = optpipe::any_graph{p.graph.ranks(), fewer, p.graph.placement()};
+        compiled::for_each_schedule(p, [&](const std::string& method, const optpipe::schedule& s) {
+            CAPTURE(method);
+            const auto rows = optpipe::to_pytorch(p, s, {optpipe::pytorch_format::compute_comms, true});
+            REQUIRE_MESSAGE(rows.has_value(), optpipe::describe(rows.why()));
+            CHECK(rendezvous::run_of{*rows}.stuck() == std::vector<std::string>{});
+            CHECK(rendezvous::unmatched_waits(*rows) == std::vector<std::string>{});
+            CHECK(optpipe::parse_pytorch_csv(optpipe::to_csv(*rows), "own") == *rows);
+            ++written;
+        });
+    }
+    MESSAGE(written << " schedules");
+    CHECK(written > 100);
+}
+
+} // namespace
+
+#endif

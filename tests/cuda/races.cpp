@@ -1,0 +1,136 @@
+// Whatever is put into the streams is ordered wherever it uses the same memory, by events and not by chance: vector
+// clocks over everything that reads or writes, for all builders. And programs with one wait less are found out.
+#include "cuda/pipelines.hpp"
+#include "cuda/streamed.hpp"
+#include "fakes/cuda.hpp"
+#include "optpipe/core/random.hpp"
+#include "optpipe/execution/cuda/executor.hpp"
+#include "optpipe/execution/run.hpp"
+#include "optpipe/program/check.hpp"
+#include "oracle/random_cases.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+using namespace std::chrono_literals;
+using optpipe::message_lanes;
+using optpipe::per_rank;
+using optpipe::rank_program;
+namespace cuda = optpipe::cuda;
+
+namespace {
+
+enum class issued_as { steps, graph };
+
+/// Runs two steps of all ranks from one thread; what nothing orders.
+std::vector<std::string> races_of(const per_rank<rank_program>& programs, issued_as how) {
+    fake_cuda::reset({.log_accesses = true});
+    cuda::cluster cluster{programs.size(), {.patience = 20s}};
+    std::vector<std::unique_ptr<streamed::model>> models;
+    std::vector<std::unique_ptr<optpipe::runner<cuda::executor, streamed::model>>> runners;
+    for (const auto& p : programs) {
+        models.push_back(std::make_unique<streamed::model>(p.stages));
+        runners.push_back(
+            std::make_unique<optpipe::runner<cuda::executor, streamed::model>>(p, cluster[p.self], *models.back()));
+    }
+    const auto issue_all = [&] {
+        for (auto& each : runners)
+            each->issue();
+    };
+    if (how == issued_as::graph) {
+        const auto step = cluster.capture(issue_all);
+        for (int i = 0; i < 2; ++i)
+            cluster.launch(step);
+        cluster.finish();
+    } else {
+        for (int i = 0; i < 2; ++i) {
+            issue_all();
+            cluster.finish();
+        }
+    }
+    return fake_cuda::races();
+}
+
+TEST_CASE("the detector of these tests reports what no event orders, whatever ran first") {
+    const auto races_with = [](bool waits) {
+        fake_cuda::reset({.log_accesses = true});
+        cuda::stream writer;
+        cuda::stream reader;
+        const cuda::device_slab memory{128};
+        const auto from = memory.memory().first(64);
+        const auto to = memory.memory().subspan(64);
+        const cuda::event written;
+        cuda::check(cudaMemsetAsync(from.data(), 1, from.size(), writer.native()), "cudaMemsetAsync");
+        writer.record(written);
+        if (waits) reader.wait(written);
+        reader.copy(to.data(), from.data(), to.size(), cudaMemcpyDeviceToDevice);
+        writer.synchronize();
+        reader.synchronize();
+        // The host has waited for both.
+        cuda::check(cudaMemsetAsync(to.data(), 2, to.size(), writer.native()), "cudaMemsetAsync");
+        writer.synchronize();
+        return fake_cuda::races();
+    };
+    CHECK(races_with(true) == std::vector<std::string>{});
+    CHECK(races_with(false) == std::vector<std::string>{"a memset writes what a copy reads, and nothing orders them"});
+}
+
+TEST_CASE("programs of all builders leave nothing to chance") {
+    std::size_t programs_run = 0;
+    for (const auto ranks : pipelines::sizes())
+        pipelines::for_each_program(ranks,
+                                    {message_lanes::separate, message_lanes::single, message_lanes::per_direction},
+                                    [&](const per_rank<rank_program>& programs) {
+                                        REQUIRE(check_programs(programs).empty());
+                                        for (const auto how : {issued_as::steps, issued_as::graph}) {
+                                            CAPTURE(static_cast<int>(how));
+                                            CHECK(races_of(programs, how) == std::vector<std::string>{});
+                                            CHECK(streamed::lines(fake_cuda::complaints()) == "");
+                                            ++programs_run;
+                                        }
+                                    });
+    MESSAGE(programs_run << " runs");
+    CHECK(programs_run > 150);
+}
+
+TEST_CASE("of programs with one wait less, those that need it are found out") {
+    const auto all = oracle::random_cases(200);
+    std::size_t found = 0;
+    std::size_t harmless = 0;
+    optpipe::random_numbers random{9200};
+    std::vector<per_rank<rank_program>> sound;
+    for (const std::size_t ranks : {2U, 4U})
+        pipelines::for_each_program(ranks,
+                                    {message_lanes::separate, message_lanes::single, message_lanes::per_direction},
+                                    [&](const per_rank<rank_program>& programs) { sound.push_back(programs); });
+    for (std::size_t i = 0; i < all; ++i) {
+        CAPTURE(i);
+        const auto programs = pipelines::without_one_wait(sound[random.below(sound.size())], random);
+        const auto needed = check_programs(programs);
+        const bool is_reported = !races_of(programs, issued_as::steps).empty();
+        found += is_reported ? 1 : 0;
+        if (is_reported) {
+            CHECK(!needed.empty());
+            continue;
+        }
+        // Either messages imply the wait; or it was for the end of a send, whose bytes had been taken before: what
+        // waits for them here comes of the operation that got them.
+        harmless += needed.empty() ? 1 : 0;
+        for (const auto& v : needed) {
+            INFO(v.text());
+            const auto first = v.reason.find(" needs what ");
+            REQUIRE(first != std::string::npos);
+            CHECK(v.reason.find("send of", first) != std::string::npos);
+        }
+    }
+    MESSAGE(found << " of " << all << " reported; messages imply " << harmless << " of the others");
+    CHECK(found > all * 3 / 4);
+}
+
+} // namespace

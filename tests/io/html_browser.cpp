@@ -1,0 +1,205 @@
+// The page in a headless Chromium, driven by events; skipped where there is none. OPTPIPE_CHROMIUM names another one.
+#include <doctest/doctest.h>
+
+#if !defined(OPTPIPE_HAS_JSON)
+TEST_CASE("not built: nlohmann-json is missing") {}
+#else
+
+#include "io/sample.hpp"
+#include "optpipe/io/file.hpp"
+#include "optpipe/io/html.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <sstream>
+#include <string>
+
+using namespace optpipe;
+using json = nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::optional<std::string> chromium() {
+    if (const char* named = std::getenv("OPTPIPE_CHROMIUM")) return named;
+    const char* path = std::getenv("PATH");
+    std::istringstream folders{path ? path : ""};
+    for (std::string folder; std::getline(folders, folder, ':');)
+        for (const auto* name : {"chromium", "chromium-browser", "google-chrome"})
+            if (fs::exists(fs::path{folder} / name)) return (fs::path{folder} / name).string();
+    return std::nullopt;
+}
+
+/// What a person does to the page, and what is then on the screen.
+constexpr const char* visit = R"js(<script>
+(() => {
+const rows = document.getElementById("rows");
+const result = {};
+const page = () => { optpipe.draw(); return optpipe.view(); };
+const send = (type, x, y) => rows.dispatchEvent(
+    new PointerEvent(type, { clientX: x, clientY: y, pointerId: 1, bubbles: true, cancelable: true }));
+const middle = (r) => [r.x + r.w / 2, r.y + r.h / 2];
+const click = (x, y) => { send("pointerdown", x, y); send("pointerup", x, y); };
+const key = (name) => document.getElementById("chart").dispatchEvent(
+    new KeyboardEvent("keydown", { key: name, bubbles: true }));
+const colour = (r) => {
+  const at = rows.getBoundingClientRect();
+  const ratio = rows.width / at.width;
+  const [x, y] = [(r.x - at.left + r.w / 2) * ratio, (r.y - at.top + r.h - 3) * ratio];
+  return [...rows.getContext("2d").getImageData(x, y, 1, 1).data];
+};
+const look = () => Object.fromEntries(operations.map((name) => {
+  const r = optpipe.find(name);
+  return [name, { x: r.x, w: r.w, y: r.y, colour: colour(r) }];
+}));
+const operations = OPERATIONS;
+result.first = { view: page(), drawn: look() };
+
+const gradient = optpipe.find("0I0");
+send("pointermove", ...middle(gradient));
+result.tip = document.getElementById("tip").hidden ? null : document.getElementById("tip").textContent;
+const weight = optpipe.find("0W0"); // nothing is computed after it
+send("pointermove", weight.x + weight.w + 4, middle(weight)[1]);
+result.tipBeside = document.getElementById("tip").hidden;
+
+click(...middle(optpipe.find("1F1")));
+result.chosen = { view: page(), drawn: look() };
+key("Escape");
+result.forgotten = page();
+
+const [x, y] = middle(gradient);
+rows.dispatchEvent(new WheelEvent("wheel", { clientX: x, clientY: y, deltaY: -400, bubbles: true, cancelable: true }));
+result.zoomed = { view: page(), drawn: look() };
+send("pointerdown", x, y); send("pointermove", x + 50, y); send("pointerup", x + 50, y);
+result.dragged = { view: page(), x: optpipe.find("0I0").x };
+key("0");
+result.whole = page();
+key("+");
+result.keyed = page();
+key("0"); page();
+
+click(rows.getBoundingClientRect().left + 20, optpipe.find("0F0").y + 4);
+result.closed = page();
+document.querySelectorAll("#which button")[2].click();
+result.both = { view: page(), other: optpipe.find("0F0", 1).y - optpipe.find("0F0").y };
+document.querySelectorAll("#which button")[0].click();
+page();
+const before = document.documentElement.dataset.theme;
+document.getElementById("theme").click();
+page();
+result.theme = [before, document.documentElement.dataset.theme];
+result.otherTheme = look();
+const pre = document.createElement("pre");
+pre.textContent = "RESULT" + JSON.stringify(result) + "END";
+document.body.append(pre);
+})();
+</script></body>)js";
+
+/// `visit` on a page, with the names of the operations to look at.
+json visited(const std::string& program, std::string page, const json& operations) {
+    std::string script = visit;
+    script.replace(script.find("OPERATIONS"), std::string{"OPERATIONS"}.size(), operations.dump());
+    const std::string end = "</body>";
+    page.replace(page.find(end), end.size(), script);
+    std::string name = (fs::temp_directory_path() / "optpipe-page-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    const fs::path folder{name};
+    write_file((folder / "page.html").string(), page);
+    const auto command =
+        "'" + program + "' --headless --no-sandbox --disable-gpu --window-size=1200,900 --user-data-dir='" + name +
+        "/profile' --dump-dom 'file://" + name + "/page.html' > '" + name + "/dom' 2> '" + name + "/err'";
+    const int status = std::system(command.c_str());
+    const auto dom = read_file((folder / "dom").string());
+    INFO(read_file((folder / "err").string()));
+    fs::remove_all(folder);
+    REQUIRE(status == 0);
+    const auto from = dom.find("<pre>RESULT");
+    REQUIRE(from != std::string::npos);
+    const auto begin = from + std::string{"<pre>RESULT"}.size();
+    return json::parse(dom.substr(begin, dom.find("END</pre>", begin) - begin));
+}
+
+/// Where a time is on the screen, by what is shown.
+struct time_scale {
+    double origin = 0.0;
+    double per_unit = 0.0;
+    [[nodiscard]] double operator()(duration t) const { return origin + per_unit * t.value(); }
+};
+
+constexpr double pixel = 1.0;
+
+/// Every operation is where its times say, on one scale.
+time_scale check_places(const schedule& s, const json& drawn) {
+    const auto at = [&](const char* op) { return drawn[op]["x"].get<double>(); };
+    time_scale scale; // 0F0 starts at 0, 0I0 at 8
+    scale.per_unit = (at("0I0") - at("0F0")) / 8.0;
+    scale.origin = at("0F0");
+    for (const auto& timed : s.operations) {
+        const auto name = to_string(timed.op);
+        INFO(name);
+        CHECK(std::abs(at(name.c_str()) - scale(timed.start)) < pixel);
+        CHECK(std::abs(drawn[name]["w"].get<double>() - scale.per_unit * (timed.end - timed.start).value()) < pixel);
+    }
+    return scale;
+}
+
+} // namespace
+
+TEST_CASE("the page shows the schedule, and answers wheel, keys, clicks and drags") {
+    const auto program = chromium();
+    if (!program) {
+        MESSAGE("skipped: no Chromium");
+        return;
+    }
+    const auto p = sample::two_ranks();
+    const auto report = sample::report_of(p);
+    html_options options;
+    options.beside = {"measured", report};
+    auto operations = json::array();
+    for (const auto& timed : report.schedule.operations)
+        operations.push_back(to_string(timed.op));
+    const auto seen = visited(*program, schedule_to_html(p, report, options), operations);
+
+    const auto& first = seen["first"];
+    CHECK(first["view"] == json::parse(R"({"from": 0, "to": 17, "chosen": null, "shown": 0, "open": 2})"));
+    const auto scale = check_places(report.schedule, first["drawn"]);
+    CHECK(scale.per_unit > 10.0);
+    // One colour per kind, and each kind its own; ranks are one above the other.
+    const auto colour = [&](const json& drawn, const char* op) { return drawn[op]["colour"]; };
+    CHECK(colour(first["drawn"], "0F0") == colour(first["drawn"], "1F1"));
+    for (const auto* other : {"0I0", "0W0", "0B1", "0OFFLOAD0", "0RELOAD0"})
+        CHECK(colour(first["drawn"], "0F0") != colour(first["drawn"], other));
+    CHECK(first["drawn"]["1F0"]["y"] > first["drawn"]["0F0"]["y"]);
+
+    const auto tip = seen["tip"].get<std::string>();
+    for (const auto* part : {"0I0: backward for the input", "rank 0, stage 0, microbatch 0", "8 to 10 ms, takes 2 ms",
+                             "frees 1 GB of device memory at its end", "storage: offload",
+                             "waits for 1I0, there at 8 ms", "waits for 0RELOAD0, done at 7 ms"})
+        CHECK_MESSAGE(tip.find(part) != std::string::npos, part << " in " << tip);
+    CHECK(seen["tipBeside"] == true);
+
+    CHECK(seen["chosen"]["view"]["chosen"] == 1);
+    CHECK(colour(seen["chosen"]["drawn"], "0B1") == colour(first["drawn"], "0B1"));
+    CHECK(colour(seen["chosen"]["drawn"], "0W0") != colour(first["drawn"], "0W0"));
+    CHECK(seen["forgotten"]["chosen"].is_null());
+
+    // The wheel keeps what is under the pointer: the middle of 0I0, at 9.
+    const auto zoomed = check_places(report.schedule, seen["zoomed"]["drawn"]);
+    CHECK(std::abs(zoomed.per_unit / scale.per_unit - std::exp(1.0)) < 0.01);
+    CHECK(std::abs(zoomed(duration{9}) - scale(duration{9})) < pixel);
+    CHECK(std::abs(seen["dragged"]["x"].get<double>() - (zoomed(duration{8}) + 50)) < pixel);
+    CHECK(seen["whole"] == seen["forgotten"]);
+    CHECK(std::abs(seen["keyed"]["to"].get<double>() - seen["keyed"]["from"].get<double>() - 17 / 1.5) < 1e-6);
+
+    CHECK(seen["closed"]["open"] == 1);
+    CHECK(seen["both"]["view"]["shown"] == 2);
+    CHECK(seen["both"]["other"] > 0);
+    CHECK(seen["theme"][0] != seen["theme"][1]);
+    CHECK(colour(seen["otherTheme"], "0F0") != colour(first["drawn"], "0F0"));
+}
+
+#endif

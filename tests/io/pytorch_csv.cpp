@@ -1,0 +1,231 @@
+#include "optpipe/io/pytorch_csv.hpp"
+
+#include "io/pytorch_rendezvous.hpp"
+#include "io/sample.hpp"
+#include "optpipe/io/file.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+using namespace optpipe;
+
+namespace {
+
+constexpr std::array golden{"gpipe",
+                            "gpipe.comms",
+                            "1f1b",
+                            "1f1b.comms",
+                            "looped-bfs",
+                            "looped-bfs.comms",
+                            "interleaved-1f1b",
+                            "interleaved-1f1b.comms",
+                            "interleaved-zero-bubble",
+                            "interleaved-zero-bubble.comms",
+                            "zbv",
+                            "zbv.comms",
+                            "dualpipev",
+                            "dualpipev.comms"};
+
+std::string golden_text(const std::string& name) {
+    return read_file(OPTPIPE_SOURCE_DIR "/tests/data/pytorch/" + name + ".csv");
+}
+pytorch_schedule golden_file(const std::string& name) { return parse_pytorch_csv(golden_text(name), name); }
+
+problem four_ranks(const char* placement_name, std::size_t stages) {
+    per_stage<rank> where(stages);
+    for (const stage s : where.indices()) {
+        const auto lap = s.position() / 4;
+        const auto step = s.position() % 4;
+        const bool back = placement_name == std::string{"v"} && lap == 1;
+        where[s] = rank{back ? 3 - step : step};
+    }
+    const stage_costs unit{duration{1}, duration{1}, duration{1}, memory_size{1}, memory_size{0.5}, {}};
+    return {any_graph{4, 8, placement::map<>{where}}, per_stage<stage_costs>(stages, unit)};
+}
+
+problem problem_for(const std::string& name) {
+    if (name.starts_with("gpipe") || name.starts_with("1f1b")) return four_ranks("loop", 4);
+    return four_ranks(name.starts_with("zbv") || name.starts_with("dual") ? "v" : "loop", 8);
+}
+
+std::vector<violation> violations_of(const std::string& text) {
+    try {
+        (void)parse_pytorch_csv(text, "file.csv");
+    } catch (const input_error& refused) {
+        return refused.violations();
+    }
+    return {};
+}
+
+schedule simulated(const problem& p, const pytorch_schedule& file) {
+    const auto found = order_of(p, file, "file.csv");
+    REQUIRE_MESSAGE(found.has_value(), describe(found.why()));
+    const auto timed = simulate(p, *found);
+    REQUIRE_MESSAGE(timed.has_value(), describe(timed.why()));
+    return *timed;
+}
+
+} // namespace
+
+TEST_CASE("what PyTorch wrote is written back byte for byte") {
+    for (const std::string name : golden) {
+        INFO(name);
+        CHECK(to_csv(golden_file(name)) == golden_text(name));
+    }
+}
+
+TEST_CASE("every kind of action reads back as itself") {
+    for (const std::string text :
+         {"0F0", "12I3", "2W10", "1B4", "(0F5;3B1)OVERLAP_F_B", "3SEND_F1", "3RECV_F1", "2SEND_B0", "2RECV_B0",
+          "0WAIT_SEND_F7", "1WAIT_SEND_B7", "0UNSHARD", "1RESHARD", "1UNSHARD7", "0REDUCE_GRAD", "0WAIT_REDUCE_GRAD"}) {
+        INFO(text);
+        const auto action = parse_pytorch_action(text);
+        REQUIRE(action.has_value());
+        CHECK(to_string(*action) == text);
+        CHECK(parse_pytorch_action(" " + text + " ") == action);
+    }
+}
+
+TEST_CASE("no action: what PyTorch reads by its prefix, and what no one reads") {
+    for (const std::string text :
+         {"0F0@12.5", "0FOO", "0F", "F0", "0OFFLOAD0", "0RELOAD1", "-1F0", "0F-1", "0f0", "0F0 1F0", "0F4294967296",
+          "(0F0;1B0)", "(0F0;)OVERLAP_F_B", "()OVERLAP_F_B", "(0F0;1B0)OVERLAP_F_B0", "(0F0;1SEND_F0)OVERLAP_F_B",
+          "0OVERLAP_F_B0", "\"0F0\"", "0SEND_F"}) {
+        INFO(text);
+        CHECK_FALSE(parse_pytorch_action(text).has_value());
+    }
+}
+
+TEST_CASE("a cell that is no action is refused with its place") {
+    const auto found = violations_of("0F0,0B0\r\n1F0,,1OFFLOAD0,1B0\r\n");
+    REQUIRE(found.size() == 1);
+    CHECK(found[0].text() == "row 2, cell 3: 1OFFLOAD0 is no action of PyTorch's, as 2F0 is");
+    CHECK(violations_of("").size() == 1);
+}
+
+TEST_CASE("idle slots, other line ends, no last line end") {
+    const auto file = parse_pytorch_csv("0F0, 0F1,,0B0\n\n1F0,", "file.csv");
+    REQUIRE(file.rows.size() == 3);
+    CHECK(file.rows[0].size() == 4);
+    CHECK_FALSE(file.rows[0][2].has_value());
+    CHECK(file.rows[1].empty());
+    CHECK(file.rows[2].size() == 2);
+    CHECK(to_csv(file) == "0F0,0F1,,0B0\r\n\r\n1F0,\r\n");
+}
+
+TEST_CASE("PyTorch's schedules are schedules of ours") {
+    for (const std::string name : golden) {
+        INFO(name);
+        const auto p = problem_for(name);
+        CHECK(validate(p, simulated(p, golden_file(name))).empty());
+    }
+}
+
+TEST_CASE("what is computed comes back as the same rows") {
+    for (const std::string name : golden) {
+        INFO(name);
+        const auto p = problem_for(name);
+        auto file = golden_file(name);
+        const auto rows = to_pytorch(p, simulated(p, file));
+        REQUIRE(rows.has_value());
+        // What isn't computed is gone, and overlaps are two actions.
+        for (auto& row : file.rows) {
+            pytorch_schedule::row computed;
+            detail::for_each_action(row, [&](const pytorch_action& action) {
+                if (is_compute(action.kind)) computed.emplace_back(action);
+            });
+            row = computed;
+        }
+        CHECK(*rows == file);
+    }
+}
+
+TEST_CASE("with all messages, a file runs where every send waits for its receive") {
+    for (const std::string name : golden)
+        for (const double hop : {0.0, 0.5, 3.0}) {
+            INFO(name << ", a message takes " << hop);
+            auto p = problem_for(name);
+            p.p2p = hop_times<>{duration{hop}};
+            const auto rows = to_pytorch(p, simulated(p, golden_file(name)), {pytorch_format::compute_comms});
+            REQUIRE_MESSAGE(rows.has_value(), describe(rows.why()));
+            CHECK(rendezvous::run_of{*rows}.stuck() == std::vector<std::string>{});
+            CHECK(rendezvous::unmatched_waits(*rows) == std::vector<std::string>{});
+            for (std::size_t r = 0; r < 4; ++r) {
+                const auto count = [&](pytorch_action_kind kind) {
+                    return std::count_if(rows->rows[r].begin(), rows->rows[r].end(),
+                                         [&](const auto& cell) { return cell->kind == kind; });
+                };
+                const auto stages = static_cast<std::ptrdiff_t>(p.graph.stages() / 4);
+                CHECK(count(pytorch_action_kind::reduce_gradients) == stages);
+                CHECK(count(pytorch_action_kind::wait_reduce_gradients) == stages);
+            }
+        }
+}
+
+TEST_CASE("the oracle sees a receive that comes too early, and a send that isn't waited for") {
+    // Rank 1 waits for 0F1 before it sends what rank 0 needs before it sends that.
+    const auto early = parse_pytorch_csv("0F0,0SEND_F0,0RECV_B0,0B0,0F1,0SEND_F1,0RECV_B1,0B1\n"
+                                         "1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n",
+                                         "early");
+    CHECK_FALSE(rendezvous::run_of{early}.stuck().empty());
+    CHECK(rendezvous::unmatched_waits(early).size() == 4);
+}
+
+TEST_CASE("offloading is refused, or left out") {
+    const auto p = sample::two_ranks();
+    const auto s = sample::by_hand(p);
+    const auto refused = to_pytorch(p, s);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(describe(refused.why()) == "the schedule offloads or recomputes, which PyTorch's schedules can't express");
+    const auto rows = to_pytorch(p, s, {pytorch_format::compute_only, true});
+    REQUIRE(rows.has_value());
+    CHECK(to_csv(*rows) == "0F0,0F1,0I0,0W0,0B1\r\n1F0,1I0,1F1,1W0,1B1\r\n");
+    const auto all = to_pytorch(p, s, {pytorch_format::compute_comms, true});
+    REQUIRE(all.has_value());
+    CHECK(rendezvous::run_of{*all}.stuck() == std::vector<std::string>{});
+}
+
+TEST_CASE("a rank without a stage, and a schedule that lacks something, are refused") {
+    auto p = sample::two_ranks();
+    auto s = sample::by_hand(p);
+    s.operations.pop_back();
+    CHECK_FALSE(to_pytorch(p, s, {pytorch_format::compute_only, true}).has_value());
+    const problem idle{any_graph{2, 1, placement::map<>{per_stage<rank>(1)}},
+                       per_stage<stage_costs>(1, p.costs[stage{0}])};
+    const auto refused = to_pytorch(idle, schedule{idle.graph, {}});
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(describe(refused.why()) == "rank 1 has no stage; in PyTorch each has one");
+}
+
+TEST_CASE("a file that doesn't fit the problem is refused with its place") {
+    const auto p = four_ranks("loop", 4);
+    const auto reason = [&](const std::string& text) -> std::string {
+        try {
+            (void)order_of(p, parse_pytorch_csv(text, "file.csv"), "file.csv");
+        } catch (const input_error& refused) {
+            return refused.what();
+        }
+        return "";
+    };
+    CHECK(reason("0F0\n") == "file.csv: has 1 rows, the problem has 4 ranks");
+    CHECK(reason("0F0\n2F0\n\n\n") == "file.csv: row 2: 2F0: the problem has this stage on rank 2");
+    CHECK(reason("0F8\n\n\n\n") == "file.csv: row 1: 0F8: the problem has no such stage or microbatch");
+    const auto cyclic = order_of(p, parse_pytorch_csv("0F0,0B0\n1B0,1F0\n\n\n", "file.csv"), "file.csv");
+    REQUIRE_FALSE(cyclic.has_value());
+    CHECK(cyclic.why().reason == refusal_reason::not_executable);
+}
+
+TEST_CASE("on a problem with storage options everything is kept, where that is possible") {
+    const auto p = sample::recomputing();
+    const auto s = simulated(p, parse_pytorch_csv("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", "file.csv"));
+    CHECK(validate(p, s).empty());
+    for (const auto& timed : s.operations)
+        CHECK(storage_of(p, timed.op).extra_work() == duration{});
+}

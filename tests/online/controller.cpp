@@ -1,0 +1,177 @@
+#include "optpipe/online/controller.hpp"
+
+#include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/schedule/builders/gpipe.hpp"
+#include "optpipe/schedule/builders/zero_bubble_h1.hpp"
+#include "optpipe/schedule/time/noise.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace optpipe;
+
+problem four_ranks(double slow = 1.0) {
+    const duration unit{10};
+    const stage_costs costs{unit, unit, unit, memory_size{1}, memory_size{0.5}, {}};
+    auto p = to_problem(make_problem(graph<4, 8>{}, uniform_memory{costs}));
+    for (auto* each : {&p.costs[stage{2}].forward, &p.costs[stage{2}].backward_input, &p.costs[stage{2}].backward_weight})
+        *each = slow * *each;
+    return p;
+}
+
+online_options quick() {
+    online_options options;
+    options.planning.how.time_limit = std::chrono::duration<double>{60.0};
+    options.planning.how.gap = 0.02;
+    options.calm_steps = 1;
+    options.warm_up = 0;
+    return options;
+}
+
+/// A step of the schedule in use, where operations take what they take in `real`, with so much noise.
+class trainer {
+public:
+    trainer(online_controller& of, double spread) : of_{of}, noise_{.spread = spread} {}
+
+    void step(const problem& real) {
+        const auto ran = simulate(real, order_of(of_.present_schedule()), noise_, of_.steps());
+        of_.add_step(1e-3 * objective_of(real, ran).value());
+        of_.add_measured(of_.steps(), ran, {});
+        plan_ = of_.next_plan();
+    }
+    /// Steps until a plan is published.
+    std::size_t until_plan(const problem& real) {
+        std::size_t steps = 0;
+        do {
+            step(real);
+            ++steps;
+            std::this_thread::yield();
+        } while (!plan_);
+        return steps;
+    }
+    void settle(bool accepted) {
+        of_.settled(accepted, accepted ? std::vector<std::string>{} : std::vector<std::string>{"rank 2 refuses"}, 1e-4);
+    }
+    [[nodiscard]] const online_plan& plan() const { return *plan_; }
+
+private:
+    online_controller& of_;
+    noise_model noise_;
+    std::optional<online_plan> plan_{};
+};
+
+std::size_t count(const online_controller& of, online_event::kind_type kind) {
+    std::size_t found = 0;
+    for (const auto& event : of.log())
+        found += event.kind == kind ? 1 : 0;
+    return found;
+}
+using kind = online_event::kind_type;
+
+} // namespace
+
+TEST_CASE("a bad plan is replaced, and one that is refused isn't offered again") {
+    const auto p = four_ranks();
+    online_controller controller{p, *build_schedule(p, gpipe), quick()};
+    trainer train{controller, 0.0};
+    train.until_plan(p);
+    const auto first = train.plan();
+    CHECK(first.objective < first.present);
+    CHECK(objective_of(p, *first.schedule) == first.objective);
+    train.step(p);
+    CHECK_FALSE(controller.next_plan()); // one at a time
+    train.settle(false);
+    CHECK(count(controller, kind::refused) == 1);
+    CHECK(objective_of(p, controller.present_schedule()) == first.present);
+    CHECK(controller.planner().wait_for(std::chrono::duration<double>{300.0}));
+    if (controller.planner().poll().schedule == first.schedule) {
+        train.step(p);
+        CHECK_FALSE(controller.next_plan());
+    }
+}
+
+TEST_CASE("costs that have drifted are found, measured and planned with") {
+    const auto p = four_ranks();
+    const auto slower = four_ranks(2.0);
+    auto options = quick();
+    options.least_gain = 1e-6;
+    online_controller controller{p, *build_schedule(p, zero_bubble_h1), options};
+    trainer train{controller, 0.01};
+    for (std::size_t i = 0; i < 6; ++i)
+        train.step(p);
+    CHECK(count(controller, kind::drift) == 0);
+    std::size_t steps = 0;
+    while (count(controller, kind::drift) == 0 && steps < 100) {
+        train.step(slower);
+        ++steps;
+    }
+    CHECK(steps <= 3); // once the window is new
+    while (count(controller, kind::costs) == 0 && steps < 100) {
+        train.step(slower);
+        ++steps;
+    }
+    CHECK(steps <= 6);
+    const auto& measured = controller.present_problem().costs[stage{2}];
+    CHECK(measured.forward.value() == doctest::Approx(20).epsilon(0.01));
+    CHECK(controller.present_problem().costs[stage{1}].forward.value() == doctest::Approx(10).epsilon(0.01));
+}
+
+TEST_CASE("noise is no reason to switch") {
+    const auto p = four_ranks();
+    const auto best = plan(p);
+    REQUIRE(best);
+    online_controller controller{p, best->schedule, quick()};
+    trainer train{controller, 0.1};
+    for (std::size_t i = 0; i < 1000; ++i) {
+        train.step(p);
+    }
+    for (const auto& event : controller.log())
+        CHECK_MESSAGE(event.kind != kind::publish, "step " << event.step << ": " << event.text);
+}
+
+TEST_CASE("why there is no plan is said once, and training goes on") {
+    auto p = four_ranks();
+    const auto first = build_schedule(p, gpipe); // holds eight stashes
+    for (auto& limit : p.memory_limit)
+        limit = memory_size{2};
+    online_controller controller{p, *first, quick()};
+    while (count(controller, kind::failure) == 0) {
+        controller.add_step(1.0);
+        CHECK_FALSE(controller.next_plan());
+        std::this_thread::yield();
+    }
+    controller.add_step(1.0);
+    CHECK_FALSE(controller.next_plan());
+    CHECK(count(controller, kind::failure) == 1);
+}
+
+TEST_CASE("a plan that is accepted is the one in use") {
+    const auto p = four_ranks();
+    online_controller controller{p, *build_schedule(p, gpipe), quick()};
+    trainer train{controller, 0.0};
+    train.until_plan(p);
+    train.settle(true);
+    CHECK(count(controller, kind::accepted) == 1);
+    CHECK(objective_of(p, controller.present_schedule()) == train.plan().objective);
+}
+
+TEST_CASE("at the end of the training no switch pays") {
+    const auto p = four_ranks();
+    const auto first = build_schedule(p, gpipe);
+    for (const bool ends : {true, false}) {
+        auto options = quick();
+        if (ends) options.steps = 3;
+        online_controller controller{p, *first, options};
+        for (int i = 0; i < 3; ++i)
+            controller.add_step(1.0);
+        REQUIRE(controller.planner().wait_for(std::chrono::duration<double>{300.0}));
+        CHECK(controller.next_plan().has_value() == !ends);
+    }
+}

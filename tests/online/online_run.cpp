@@ -1,0 +1,94 @@
+#include "optpipe/online/online_run.hpp"
+
+#include "optpipe/execution/threads/run.hpp"
+#include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/schedule/builders/gpipe.hpp"
+#include "optpipe/testing/executor_model.hpp"
+#include "optpipe/testing/paced_model.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace optpipe;
+using namespace std::chrono_literals;
+
+problem three_ranks() {
+    const duration unit{1};
+    const stage_costs costs{unit, unit, unit, memory_size{1}, memory_size{0.5}, transfer_times{unit, unit}};
+    return to_problem(make_problem(graph<3, 6>{}, uniform_memory{costs}));
+}
+
+} // namespace
+
+TEST_CASE("all ranks switch to better plans between the same steps, and every byte arrives") {
+    const auto p = three_ranks();
+    const auto first = build_schedule(p, gpipe);
+    REQUIRE(first);
+    online_options options;
+    options.planning.how.gap = 0.05;
+    options.planning.how.time_limit = 60s;
+    options.calm_steps = 1;
+    const online_setting setting{{.bytes_per_unit = 64, .message_bytes = 24}, 100us};
+    constexpr std::size_t most_steps = 5000; // far more than any machine needs
+    threads::cluster cluster{3, {.record_times = true}};
+    std::atomic<std::size_t> last = most_steps;
+    std::vector<std::vector<std::uint64_t>> versions(3);
+    std::vector<std::size_t> weights(3);
+    std::vector<online_event> log;
+    threads::on_all_ranks(cluster, [&](threads::executor& here) {
+        const auto self = here.self();
+        testing::paced_model<testing::tracing_model> model{testing::tracing_model{3}, p, setting.time_unit};
+        online_run run{p, *first, here, model, cluster.control(self), setting, options};
+        // Each rank ends ten steps after its first switch: the same for all.
+        std::size_t left = 0;
+        for (std::size_t step = 0; step < most_steps && (run.version() == 0 || left-- > 0); ++step) {
+            versions[self.position()].push_back(run.version());
+            run.step();
+            if (run.version() == 1 && left == 0) left = 10;
+        }
+        weights[self.position()] = model.model().weights();
+        if (run.controller()) log = run.controller()->log();
+    });
+    CHECK(versions[0].size() < most_steps);
+    for (std::size_t r = 0; r < 3; ++r) {
+        CHECK(versions[r] == versions[0]);
+        CHECK(weights[r] == versions[r].size() * 6);
+    }
+    REQUIRE_FALSE(log.empty());
+    for (const auto& event : log)
+        CHECK_MESSAGE(event.kind != online_event::kind_type::failure, event.text);
+}
+
+TEST_CASE("plans and times survive the way as text, and what is none is refused") {
+    const auto p = three_ranks();
+    const auto s = build_schedule(p, gpipe);
+    const lowering_options how{.bytes_per_unit = 64, .message_bytes = 24};
+    const online_plan plan{p, std::make_shared<const schedule>(*s), {}, {}, "gpipe"};
+    const auto text = detail::plan_to_text(plan);
+    const auto programs = detail::programs_from_text(text, how);
+    const auto expected = *lower(p, *s, how);
+    REQUIRE(programs.size() == expected.size());
+    for (const auto& each : expected) {
+        CHECK(programs[each.self].instructions.size() == each.instructions.size());
+        CHECK(programs[each.self].device_bytes == each.device_bytes);
+    }
+    for (const auto* bad : {"", "x", "12", "-1\n{}", "999999999999999999999\n{}", "99\n{}"})
+        CHECK_THROWS_AS(static_cast<void>(detail::programs_from_text(bad, how)), error);
+    CHECK_THROWS_AS(static_cast<void>(detail::programs_from_text(text.substr(0, text.size() / 2), how)), error);
+
+    const detail::step_times times{7, 2, {{5ns, 9ns}, {9ns, 11ns}}};
+    const auto back = detail::times_from_text(detail::times_to_text(times));
+    CHECK((back.step == 7 && back.version == 2 && back.times.size() == 2));
+    CHECK(back.times[1].end == 11ns);
+    for (const auto* bad : {"", "1", "1 2 3"})
+        CHECK_THROWS_AS(static_cast<void>(detail::times_from_text(bad)), error);
+}

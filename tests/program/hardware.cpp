@@ -1,0 +1,160 @@
+// What devices ask of programs beyond what threads do: alignment, receives that don't wait for long, and progress where
+// lanes share a queue.
+#include "optpipe/program/check.hpp"
+#include "optpipe/program/lower.hpp"
+#include "optpipe/schedule/builders/all.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/testing/random_problem.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using optpipe::message_lanes;
+using optpipe::rank_program;
+using optpipe::receive_issue;
+
+constexpr std::uint64_t first_seed = 7300;
+constexpr optpipe::testing::problem_ranges ranges{.ranks = 4, .stages = 8, .microbatches = 6, .cells = 30};
+
+std::string all_of(const std::vector<optpipe::violation>& found) {
+    std::string text;
+    for (const auto& v : found)
+        text += v.text() + "\n";
+    return text;
+}
+template <class Visit> void for_random_schedules(std::size_t problems, Visit visit) {
+    for (std::uint64_t seed = first_seed; seed < first_seed + problems; ++seed) {
+        CAPTURE(seed);
+        optpipe::random_numbers random{seed};
+        const auto p = optpipe::testing::make_random_problem(random, ranges).problem;
+        optpipe::for_each_builder([&](const auto& build) {
+            const std::string name{build.name};
+            CAPTURE(name);
+            if (const auto s = build_schedule(p, build)) visit(p, *s);
+        });
+    }
+}
+
+TEST_CASE("whatever the sizes, every buffer begins where a kernel may read vectors") {
+    std::size_t segments = 0;
+    for_random_schedules(20, [&](const optpipe::problem& p, const optpipe::schedule& s) {
+        auto programs = lower(p, s, {.bytes_per_unit = 100.0, .message_bytes = 24});
+        if (!programs) return;
+        CHECK(all_of(check_programs(*programs)) == "");
+        for (auto& each : *programs) {
+            CHECK(each.alignment == 256);
+            for (const auto& segment : each.segments)
+                CHECK((segment.offset % 256 == 0 && segment.bytes % 256 == 0));
+            segments += each.segments.size();
+        }
+    });
+    CHECK(segments > 100);
+}
+
+TEST_CASE("a buffer that isn't aligned is found") {
+    optpipe::random_numbers random{first_seed};
+    const auto p = optpipe::testing::make_random_problem(random, ranges).problem;
+    auto programs = *lower(p, *build_schedule(p, optpipe::adaptive), {.bytes_per_unit = 100.0});
+    auto& first = programs[optpipe::rank{0}];
+    REQUIRE(!first.segments.empty());
+    first.alignment = 3;
+    CHECK(all_of(check_programs(programs)).find("begins at no multiple of 3 bytes") != std::string::npos);
+    first.alignment = 0;
+    CHECK(all_of(check_programs(programs)) == "rank 0: has an alignment of 0 bytes\n");
+}
+
+/// Of every receive, the time by the plan from when it may begin to when its message is sent, all together.
+optpipe::duration waits_of_receives(const optpipe::schedule& s, const optpipe::per_rank<rank_program>& programs) {
+    const auto time_of = [&](const optpipe::operation& op) {
+        return *std::find_if(s.operations.begin(), s.operations.end(),
+                             [&](const auto& timed) { return timed.op == op; });
+    };
+    optpipe::duration sum{};
+    for (const auto& each : programs) {
+        // When each marker is recorded, and each lane is free: computations as planned, receives with their messages.
+        std::vector<optpipe::duration> over(each.instructions.size());
+        std::vector<std::size_t> recorded_by(each.markers);
+        for (std::size_t i = 0; i < each.instructions.size(); ++i) {
+            const auto& now = each.instructions[i];
+            if (now.records != optpipe::no_marker) recorded_by[now.records.position()] = i;
+            if (now.kind != optpipe::instruction_kind::exchange) {
+                if (now.kind != optpipe::instruction_kind::update) over[i] = time_of(now.op).end;
+                continue;
+            }
+            optpipe::duration begin{};
+            for (std::size_t before = i; before-- > 0;)
+                if (each.instructions[before].lane == now.lane) {
+                    begin = over[before];
+                    break;
+                }
+            for (std::size_t w = 0; w < now.waits; ++w)
+                begin = std::max(begin, over[recorded_by[each.waits[now.first_wait + w].position()]]);
+            for (std::size_t k = 0; k < now.parts; ++k) {
+                const auto& part = each.parts[now.first_part + k];
+                const auto sent = time_of(part.message).end;
+                over[i] = std::max({over[i], begin, sent});
+                if (part.side == optpipe::exchange_part::side_kind::receive)
+                    sum += std::max(optpipe::duration{}, sent - begin);
+            }
+        }
+    }
+    return sum;
+}
+
+TEST_CASE("a receive that waits for the computation before its message holds the device for less time") {
+    optpipe::duration early{};
+    optpipe::duration due{};
+    for_random_schedules(20, [&](const optpipe::problem& p, const optpipe::schedule& s) {
+        for (const auto lanes : {message_lanes::separate, message_lanes::per_direction, message_lanes::single}) {
+            const auto programs = lower(p, s, {.bytes_per_unit = 4.0, .lanes = lanes});
+            const auto later =
+                lower(p, s, {.bytes_per_unit = 4.0, .lanes = lanes, .receives = receive_issue::when_due});
+            CHECK(programs.has_value() == later.has_value());
+            if (!programs || !later) continue;
+            CHECK(all_of(check_programs(*later)) == "");
+            early += waits_of_receives(s, *programs);
+            due += waits_of_receives(s, *later);
+        }
+    });
+    MESSAGE("receives wait " << early.value() << " early, " << due.value() << " when due");
+    CHECK(due < 0.5 * early);
+}
+
+TEST_CASE("programs that only end if lanes go on side by side are refused") {
+    optpipe::stage_costs each;
+    each.forward = each.backward_input = each.backward_weight = optpipe::duration{1.0};
+    each.activation = each.weight_stash = optpipe::memory_size{1.0};
+    const optpipe::problem p{to_any_graph(optpipe::graph<2, 2>{}), optpipe::per_stage<optpipe::stage_costs>(2, each)};
+    auto programs = *lower(p, *build_schedule(p, optpipe::one_forward_one_backward), {.bytes_per_unit = 1.0});
+    CHECK(all_of(check_programs(programs)) == "");
+    // Rank 0 is told to receive the first gradient before it is told to send what that comes of.
+    auto& list = programs[optpipe::rank{0}].instructions;
+    const auto is_receive = [&](const optpipe::instruction& i) {
+        return i.kind == optpipe::instruction_kind::exchange &&
+               programs[optpipe::rank{0}].parts[i.first_part].side == optpipe::exchange_part::side_kind::receive;
+    };
+    const auto receive = std::find_if(list.begin(), list.end(), is_receive);
+    REQUIRE(receive != list.end());
+    REQUIRE(receive->waits == 0);
+    const auto position = static_cast<std::uint32_t>(receive - list.begin());
+    std::rotate(list.begin(), receive, receive + 1);
+    const auto moved = [&](std::uint32_t& at) { at = at == position ? 0 : at < position ? at + 1 : at; };
+    for (auto& b : programs[optpipe::rank{0}].buffers) {
+        moved(b.first_use);
+        moved(b.last_use);
+    }
+    const auto found = check_programs(programs);
+    REQUIRE(found.size() == 1);
+    CHECK(found.front().place == "deadlock");
+    CHECK(found.front().reason.find("where a rank runs its instructions in the order of issue only") == 0);
+}
+
+} // namespace
