@@ -38,6 +38,14 @@ TEST_CASE("texts that nobody reads don't keep ranks from leaving") {
     }
 }
 
+TEST_CASE("nor does a minimum that nobody reads") {
+    for (int i = 0; i < 20; ++i) {
+        optpipe::mpi::member here{MPI_COMM_WORLD, {.patience = 20s}};
+        here.control().begin_minimum(1);
+        here.executor().finish();
+    }
+}
+
 TEST_CASE("a rank that doesn't come is named, and ends what the others' executors do") {
     std::string mine;
     try {

@@ -88,6 +88,7 @@ public:
             return;
         }
     }
+    [[nodiscard]] bool has_outgoing() const { return !outbox_.empty(); }
     /// What has to be sent now.
     [[nodiscard]] std::vector<addressed> take_outbox() { return std::exchange(outbox_, {}); }
 

@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -57,12 +58,28 @@ public:
     }
     /// Whether all that was sent has been taken by its receivers.
     [[nodiscard]] bool has_gone() const { return sent_.empty(); }
-    /// Once nobody sends any more: receives the rest of what this rank has begun to take.
-    void finish(std::chrono::milliseconds patience) noexcept {
+    /// Called by all ranks once none sends new letters: receives and drops what is still coming, until whatever any
+    /// rank has sent was received. Whether that came about in time.
+    [[nodiscard]] bool finish(std::chrono::milliseconds patience) noexcept {
+        const auto deadline = std::chrono::steady_clock::now() + patience;
+        MPI_Request all_received = MPI_REQUEST_NULL;
         try {
-            if (coming_ && wait(coming_->request, patience)) coming_.reset();
-        } catch (const error&) { // it is left behind, as if its sender were gone
+            for (bool entered = false; std::chrono::steady_clock::now() < deadline; std::this_thread::yield()) {
+                while (receive())
+                    coming_.reset();
+                sweep();
+                if (!entered && sent_.empty()) {
+                    check(MPI_Ibarrier(by_.native(), &all_received), "MPI_Ibarrier");
+                    entered = true;
+                }
+                if (!entered) continue;
+                int there = 0;
+                check(MPI_Test(&all_received, &there, MPI_STATUS_IGNORE), "MPI_Test");
+                if (there) return true;
+            }
+        } catch (const error&) { // what is left is left behind, as if its sender were gone
         }
+        return false;
     }
 
 private:

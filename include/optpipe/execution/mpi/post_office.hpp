@@ -77,7 +77,7 @@ public:
         if (!thread_.joinable()) return;
         thread_.join();
         if (!agreement_.missing().empty()) return;
-        mail_.finish(patience_);
+        if (!mail_.finish(patience_)) return;
         for (auto* each : {&forward_, &backward_, &agreement_.by()})
             each->free_at_end();
     }
@@ -152,7 +152,7 @@ private:
     }
     [[nodiscard]] bool is_done() {
         const std::scoped_lock lock{mutex_};
-        return (stopped_ || leaving_) && requests_.empty() && mail_.has_gone();
+        return (stopped_ || leaving_) && requests_.empty() && !control_.has_outgoing() && mail_.has_gone();
     }
     void fail(const std::string& operation, const std::string& reason) {
         world_.failed.report(self(), operation, reason);

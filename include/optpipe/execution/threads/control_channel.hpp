@@ -87,6 +87,7 @@ public:
     // For the carrier, under the lock.
 
     [[nodiscard]] std::vector<execution::control_star::addressed> take_outbox() { return star_.take_outbox(); }
+    [[nodiscard]] bool has_outgoing() const { return star_.has_outgoing(); }
     void take(rank from, execution::control_letter what) {
         star_.take(from, std::move(what));
         changed_.notify_all();
