@@ -10,6 +10,7 @@
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h1.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
+#include "oracle/random_cases.hpp"
 #include "schedule/compiled/for_each_schedule.hpp"
 
 #include <doctest/doctest.h>
@@ -94,6 +95,9 @@ std::vector<named_schedule> built(const optpipe::problem& p) {
     return all;
 }
 
+/// Under the sanitizers not every schedule is run.
+std::size_t run_one_in() { return oracle::random_cases(2) > 1 ? 1 : 3; }
+
 /// How many builders have a schedule for the problem, and the offloaded stashes in all.
 struct tried {
     std::size_t builders = 0;
@@ -104,12 +108,12 @@ tried try_builders(const optpipe::problem& p) {
     std::string names;
     for (const auto& each : built(p)) {
         CAPTURE(each.method);
-        ++all.builders;
         all.offloads += measure(p, each.schedule).offloads;
+        if (all.builders++ % run_one_in() != 0) continue;
         names += ' ' + each.method;
         compare(p, each.schedule);
     }
-    if (world::self() == optpipe::rank{0}) MESSAGE(all.builders << " builders:" << names);
+    if (world::self() == optpipe::rank{0}) MESSAGE(all.builders << " builders; run:" << names);
     return all;
 }
 

@@ -1,24 +1,14 @@
 #pragma once
 
 #include "optpipe/core/quantity.hpp"
+#include "optpipe/schedule/rules/overtaking.hpp"
 
 #include <cstddef>
 
 namespace optpipe::formulation {
 
-/// Whether microbatches may come in another order on a later stage, or backward, than on stage 0.
-enum class overtaking {
-    /// Every kind of every stage runs in the order of the microbatches. With offloading this may exclude all
-    /// optima (see `microbatch_order`): the model's solutions are schedules, but its bound is one on those schedules
-    /// alone.
-    forbidden,
-    /// Wherever it can help: the model is exact.
-    allowed,
-    /// As `forbidden`, but transfers belong to no microbatch (see `stash_pool`): a relaxation, whose bound holds for
-    /// all
-    /// schedules, but whose solutions need not be schedules. Without offloading it is exact.
-    pooled,
-};
+/// Forbidden: see `microbatch_order`; pooled: see `stash_pool`.
+using optpipe::overtaking;
 
 /// Optional strengthenings of the model; each can be switched off to measure its effect.
 struct strengthenings {

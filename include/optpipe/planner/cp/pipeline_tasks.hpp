@@ -3,6 +3,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/cp/grid.hpp"
 #include "optpipe/planner/cp/model.hpp"
+#include "optpipe/schedule/rules/overtaking.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -11,17 +12,8 @@
 
 namespace optpipe::cp {
 
-/// Whether microbatches may overtake each other where stashes are offloaded. With lists of storage options, `pooled` is
-/// exact as well: see `stage_storage`.
-enum class overtaking {
-    /// Stashes belong to no microbatch: only the k-th forward, gradient and transfer of a stage count, and no more
-    /// stashes are taken than are available. A relaxation: see `pipeline_model`.
-    pooled,
-    /// As pooled, and the k-th gradient of every stage uses the stash of its k-th forward.
-    forbidden,
-    /// Microbatches may overtake each other: exact.
-    allowed,
-};
+/// With lists of storage options, `pooled` is exact as well: see `stage_storage`. Otherwise: see `pipeline_model`.
+using optpipe::overtaking;
 
 inline constexpr task_index no_task = std::numeric_limits<task_index>::max();
 
