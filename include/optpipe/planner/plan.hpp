@@ -40,7 +40,7 @@ requires(!std::same_as<Graph, any_graph>)
 
 } // namespace optpipe
 
-// The search takes a minute to compile. With OPTPIPE_PLANNER_COMPILED only the declarations are included.
+// The search takes a minute to compile: with optpipe::compiled only the declarations are included.
 #if !defined(OPTPIPE_COMPILED)
 #include "optpipe/planner/plan_search.hpp"
 #endif

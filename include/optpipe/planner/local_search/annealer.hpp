@@ -7,6 +7,7 @@
 #include "optpipe/planner/local_search/lane_orders.hpp"
 #include "optpipe/planner/local_search/lane_tails.hpp"
 #include "optpipe/planner/local_search/lane_times.hpp"
+#include "optpipe/planner/local_search/parameters.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 
 #include <algorithm>
@@ -24,21 +25,21 @@ class annealer {
 public:
     using id = flat_pipeline::id;
 
-    annealer(search_state& state, std::uint64_t seed, std::size_t moves)
-        : state_{&state}, p_{state.problem()}, random_{seed * 0x9e3779b97f4a7c15U + 1}, lanes_{p_}, times_{lanes_},
-          objective_{lanes_, times_}, moves_{lanes_, times_}, path_{lanes_, times_}, tails_{lanes_, times_},
-          scratch_{p_}, scratch_times_{scratch_}, left_{moves}, seed_{seed} {}
+    annealer(search_state& state, std::uint64_t seed, std::size_t moves, const local_search_parameters& with = {})
+        : state_{&state}, with_{with.annealing}, p_{state.problem()}, random_{seed * 0x9e3779b97f4a7c15U + 1},
+          lanes_{p_}, times_{lanes_}, objective_{lanes_, times_}, moves_{lanes_, times_, with.moves}, path_{lanes_,
+                                                                                                            times_},
+          tails_{lanes_, times_}, scratch_{p_}, scratch_times_{scratch_}, left_{moves}, seed_{seed} {}
 
     /// From the incumbent until the search is done or all moves are made.
     void run() {
         if (!start_from(*state_->incumbent())) return;
-        constexpr double growth = 1.6;
-        double length = 3000.0 + 4.0 * static_cast<double>(p_.stages() * p_.microbatches());
+        double length = with_.first_round + with_.first_round_per_cell * static_cast<double>(cells());
         for (std::size_t round = 0; left_ > 0 && !state_->done(); ++round) {
             anneal(round, static_cast<std::size_t>(length));
             offer_best();
             if (state_->done()) return;
-            length *= growth;
+            length *= with_.round_growth;
             restart(round);
         }
     }
@@ -93,24 +94,19 @@ private:
     double cost() const { return objective_.value() + weight_ * objective_.mean(); }
 
     void anneal(std::size_t round, std::size_t length) {
-        // A step visits a part of the schedule that grows with its size: some milliseconds for a million cells.
-        constexpr std::size_t cells_between_clocks = 640'000;
-        const auto cells = static_cast<std::size_t>(p_.stages() * p_.microbatches());
-        const auto between_clocks = std::clamp<std::size_t>(cells_between_clocks / cells, 1, 64);
-        constexpr std::size_t between_offers = 4096;
-        constexpr double weights[] = {0.1, 0.02, 0.3, 0.05};
-        constexpr double temperatures[] = {0.3, 0.06, 0.15, 0.6, 0.1};
+        const auto between_clocks =
+            std::clamp<std::size_t>(with_.cells_between_clocks / cells(), 1, with_.most_moves_between_clocks);
         lanes_.keep_fifo(!p_.has_storage_options() || (round + seed_) % 2 == 1);
-        weight_ = weights[(round + random_.below(2)) % 4];
+        weight_ = with_.mean_weights[(round + random_.below(2)) % with_.mean_weights.size()];
         current_ = cost();
         length = std::min(length, left_);
-        const double hot = p_.mean_duration() * temperatures[(round + random_.below(3)) % 5];
-        const double cold = 0.02 * p_.mean_duration();
+        const double hot = p_.mean_duration() * with_.hot[(round + random_.below(3)) % with_.hot.size()];
+        const double cold = with_.cold * p_.mean_duration();
         const double cooling = std::pow(cold / hot, 1.0 / static_cast<double>(std::max<std::size_t>(length, 1)));
         double temperature = hot;
         for (std::size_t i = 0; i < length; ++i, temperature *= cooling) {
             if (i % between_clocks == 0 && state_->done()) break;
-            if (i % between_offers == 0) offer_best();
+            if (i % with_.moves_between_offers == 0) offer_best();
             --left_;
             step(temperature);
         }
@@ -133,11 +129,10 @@ private:
 
     /// An operation of a critical path, or any.
     id choose() {
-        constexpr std::size_t uses = 24;
-        if (random_.chance(40)) return moves_.random_operation(random_);
+        if (random_.chance(with_.anywhere_chance)) return moves_.random_operation(random_);
         if (path_uses_ == 0) {
             find_path();
-            path_uses_ = uses;
+            path_uses_ = with_.uses_of_path;
         }
         --path_uses_;
         const auto& chain = path_.operations();
@@ -160,9 +155,8 @@ private:
         return cost() <= threshold;
     }
     void update_tails() {
-        constexpr std::size_t max_age = 8;
         tails_.find([&](id r) { return -objective_.committed_first(r); });
-        tails_age_ = max_age;
+        tails_age_ = with_.uses_of_tails;
     }
     /// For span: whether the edit may change the first starts of ranks, and so the ends that they allow.
     bool starts_may_change() const {
@@ -185,10 +179,13 @@ private:
     void restart(std::size_t round) {
         if (state_->objective().value() < best_value_ - state_->slack().value() && start_from(*state_->incumbent()))
             return;
-        if (round % 3 != 2) go_to(best_);
+        if (round % with_.rounds_per_wandering != with_.rounds_per_wandering - 1) go_to(best_);
     }
 
+    std::size_t cells() const { return static_cast<std::size_t>(p_.stages() * p_.microbatches()); }
+
     search_state* state_;
+    annealing_parameters with_;
     flat_pipeline p_;
     random_numbers random_;
     lane_orders lanes_;

@@ -21,7 +21,8 @@ public:
 
     void find(id last) {
         chain_.clear();
-        const std::size_t most = 8 * p_->size();
+        constexpr std::size_t no_circle = 8; // a path through operations without length may come back
+        const std::size_t most = no_circle * p_->size();
         for (id i = last; i != none && chain_.size() < most; i = predecessor(i))
             chain_.push_back(i);
     }
@@ -51,7 +52,8 @@ private:
             if (times_->end(before) == times_->start(i)) return before;
             if (f.acquired > 0.0 && g.acquired > 0.0 && times_->start(before) == times_->start(i)) return before;
             if (!p_->offloads() && !transfer) return none;
-            if (times_->end(before) + p_->mean_duration() * 16.0 < times_->start(i)) return none;
+            constexpr double far_back = 16.0; // in mean durations: nothing that ended so long ago binds
+            if (times_->end(before) + p_->mean_duration() * far_back < times_->start(i)) return none;
         }
         return none;
     }

@@ -3,10 +3,12 @@
 #include "optpipe/core/random.hpp"
 #include "optpipe/planner/local_search/lane_orders.hpp"
 #include "optpipe/planner/local_search/lane_times.hpp"
+#include "optpipe/planner/local_search/parameters.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <span>
 #include <vector>
 
 namespace optpipe::detail {
@@ -17,28 +19,28 @@ public:
     using id = flat_pipeline::id;
     static constexpr id none = flat_pipeline::none;
 
-    lane_moves(lane_orders& lanes, const lane_times& times) : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times} {
+    lane_moves(lane_orders& lanes, const lane_times& times, const move_parameters& with)
+        : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times}, with_{with} {
         for (id s = 0; s < p_->stages(); ++s)
             may_be_full_ = may_be_full_ || p_->full_may_pay(s);
     }
 
     /// Applies a random move near `i`, or elsewhere if none applies there. False if nothing changed.
     bool propose(id i, random_numbers& random) {
-        if (may_be_full_ && random.chance(8)) return set_full_backward(random_operation(random));
-        if (p_->has_storage_options() && random.chance(storage_chance)) return propose_storage_move(i, random);
+        if (may_be_full_ && random.chance(with_.full_backward_chance))
+            return set_full_backward(random_operation(random));
+        if (p_->has_storage_options() && random.chance(with_.storage_chance)) return propose_storage_move(i, random);
         const auto kind = lanes_->facts(i).kind;
-        if (p_->offloads() && (is_transfer(kind) || random.chance(35))) return propose_transfer_move(i, random);
-        switch (random.below(20)) {
-        case 0:
-        case 1:
-        case 2: return swap_blocks(i, random);
-        case 3:
-        case 4: return shift_later_ones(i, random);
-        case 5:
-        case 6: return shift_neighbours(i, random);
-        case 7: return move_ahead(i, random);
-        default: return shift(i, distance(i, random), random.chance(50));
+        if (p_->offloads() && (is_transfer(kind) || random.chance(with_.transfer_chance)))
+            return propose_transfer_move(i, random);
+        switch (draw<sequence_move>(with_.sequence_moves, random)) {
+        case sequence_move::swap_blocks: return swap_blocks(i, random);
+        case sequence_move::shift_later_ones: return shift_later_ones(i, random);
+        case sequence_move::shift_neighbours: return shift_neighbours(i, random);
+        case sequence_move::move_ahead: return move_ahead(i, random);
+        case sequence_move::shift: break;
         }
+        return shift(i, distance(i, random), flip(random));
     }
     /// Any active operation.
     id random_operation(random_numbers& random) const {
@@ -52,18 +54,16 @@ public:
     }
 
 private:
-    /// Of all moves, in percent, where there are lists of storage options: the others change what is done with the
-    /// options that were chosen. A guess, not tuned.
-    static constexpr int storage_chance = 25;
-
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
+    static bool flip(random_numbers& random) { return random.chance(50); }
 
     id distance(id i, random_numbers& random) const {
-        const auto dice = random.below(20);
-        if (dice < 11) return 1 + static_cast<id>(random.below(2));
-        if (dice < 18) return 1 + static_cast<id>(random.below(8));
-        const id r = lanes_->facts(i).rank;
-        return 1 + static_cast<id>(random.below(at(lanes_->end(r) - lanes_->begin(r)) / 4 + 1));
+        auto most = draw<std::size_t>(with_.shift_lengths, random);
+        if (most == 0) {
+            const id r = lanes_->facts(i).rank;
+            most = at(lanes_->end(r) - lanes_->begin(r)) / with_.longest_shift_part + 1;
+        }
+        return 1 + static_cast<id>(random.below(most));
     }
     /// The position `count` operations of another kind further on; at most the end of the lane.
     id target(id i, id count, bool forwards) const {
@@ -87,10 +87,12 @@ private:
         const id lane = lanes_->facts(i).rank;
         const id first = lanes_->position(i);
         id middle = first;
-        for (auto length = random.between(2, 6); length > 0 && middle < lanes_->end(lane); --length)
+        for (auto length = random.between(with_.first_block_min, with_.first_block_max);
+             length > 0 && middle < lanes_->end(lane); --length)
             middle = lanes_->next(middle, lane);
         id last = middle;
-        for (auto length = random.between(1, 4); length > 0 && last < lanes_->end(lane); --length)
+        for (auto length = random.between(with_.second_block_min, with_.second_block_max);
+             length > 0 && last < lanes_->end(lane); --length)
             last = lanes_->next(last, lane);
         if (middle >= last) return false;
         lanes_->rotate(first, middle, last);
@@ -100,7 +102,7 @@ private:
     bool shift_later_ones(id i, random_numbers& random) {
         const id left = p_->microbatches() - p_->microbatch_of(i);
         const id few = 1 + static_cast<id>(random.below(at(left)));
-        const bool forwards = random.chance(50);
+        const bool forwards = flip(random);
         const id count = 1 + static_cast<id>(random.below(2));
         bool moved = false;
         for (id k = 0; k < few; ++k) {
@@ -111,8 +113,8 @@ private:
     }
     /// The same shift on some ranks in a row.
     bool shift_neighbours(id i, random_numbers& random) {
-        const id step = random.chance(50) ? 1 : -1;
-        const bool forwards = random.chance(50);
+        const id step = flip(random) ? 1 : -1;
+        const bool forwards = flip(random);
         const id count = distance(i, random);
         bool moved = false;
         id op = i;
@@ -127,7 +129,8 @@ private:
     /// Ahead of the operations that run between the arrival of its input and its start.
     bool move_ahead(id i, random_numbers& random) {
         const id lane = lanes_->facts(i).rank;
-        const double from = times_->start(i) - p_->mean_duration() * static_cast<double>(random.between(1, 12)) / 2.0;
+        const auto halves = static_cast<double>(random.between(1, with_.most_halves_ahead));
+        const double from = times_->start(i) - p_->mean_duration() * halves / 2.0;
         id to = lanes_->position(i);
         for (id here = lanes_->previous(to, lane); here >= lanes_->begin(lane); here = lanes_->previous(here, lane)) {
             if (times_->start((*lanes_)[here]) < from) break;
@@ -145,25 +148,23 @@ private:
 
     bool propose_transfer_move(id i, random_numbers& random) {
         const auto kind = lanes_->facts(i).kind;
-        if (!p_->can_offload(p_->stage_of(i))) return shift(i, distance(i, random), random.chance(50));
+        if (!p_->can_offload(p_->stage_of(i))) return shift(i, distance(i, random), flip(random));
         const id out = p_->sibling(i, operation_kind::offload);
         const bool has_list = p_->has_list(p_->stage_of(i));
         if (!lanes_->active(out)) return has_list ? propose_storage_move(i, random) : insert_offload(i, random);
         const id in = p_->sibling(i, operation_kind::reload);
-        const id transfer = is_transfer(kind) ? i : random.chance(50) ? out : in;
-        const std::size_t first = has_list ? 3 : 0; // what isn't offloaded any more needs another option there
-        const std::size_t count = lanes_->facts(transfer).channel == none ? 8 : 11;
-        switch (first + random.below(count - first)) {
-        case 0:
-        case 1: lanes_->set_offloaded(i, false); return true;
-        case 2: return swap_offload(i, random);
-        case 3:
-        case 4: return reinsert_offload(i, random);
-        case 5:
-        case 6:
-        case 7: return shift(transfer, distance(i, random), random.chance(50));
-        default: return swap_on_link(transfer);
+        const id transfer = is_transfer(kind) ? i : flip(random) ? out : in;
+        std::span<const weighted_move<transfer_move>> moves{with_.transfer_moves};
+        if (has_list) moves = moves.subspan(2); // what isn't offloaded any more needs another option there
+        if (lanes_->facts(transfer).channel == none) moves = moves.first(moves.size() - 1);
+        switch (draw(moves, random)) {
+        case transfer_move::keep: lanes_->set_offloaded(i, false); return true;
+        case transfer_move::offload_another: return swap_offload(i, random);
+        case transfer_move::offload_anew: return reinsert_offload(i, random);
+        case transfer_move::shift: return shift(transfer, distance(i, random), flip(random));
+        case transfer_move::swap_on_link: break;
         }
+        return swap_on_link(transfer);
     }
     /// Offloads another microbatch of the stage instead.
     bool swap_offload(id i, random_numbers& random) {
@@ -198,14 +199,17 @@ private:
         const double length = p_->facts(in, option).duration;
 
         id to = lanes_->position(ahead);
-        for (auto more = random.chance(60) ? 0 : random.below(5); more > 0; --more)
+        for (auto more = random.chance(with_.offload_at_once_chance) ? 0 : random.below(with_.latest_offload); more > 0;
+             --more)
             to = std::min(lanes_->next(to, lane), lanes_->position(back) - 1);
         const auto place = [&](id transfer, id after) {
             lanes_->shift(lanes_->position(transfer), lanes_->position(transfer) > after ? after + 1 : after);
         };
         const double leaves = std::max(times_->end(ahead), times_->start((*lanes_)[to]));
         place(out, to);
-        const double early = random.chance(40) ? 0.0 : length * static_cast<double>(random.below(13)) / 4.0;
+        const auto quarters =
+            random.chance(with_.reload_in_time_chance) ? 0 : random.below(with_.earliest_reload_quarters);
+        const double early = length * static_cast<double>(quarters) / 4.0;
         const double comes = times_->start(back) - length - early;
         id before = lanes_->position(back);
         for (id here = lanes_->previous(before, lane); here > lanes_->position(out);
@@ -226,28 +230,28 @@ private:
         if (p_->options(s) < 2) return false;
         const id m = p_->microbatch_of(i);
         const auto any = static_cast<id>(random.below(at(p_->options(s))));
-        switch (random.below(10)) {
-        case 0: // as its neighbour
-            return p_->microbatches() > 1 && set_storage(i, lanes_->storage(at_microbatch(i, m > 0 ? m - 1 : 1)), random);
-        case 1:
-        case 2: {
+        switch (draw<storage_move>(with_.storage_moves, random)) {
+        case storage_move::as_neighbour:
+            return p_->microbatches() > 1 &&
+                   set_storage(i, lanes_->storage(at_microbatch(i, m > 0 ? m - 1 : 1)), random);
+        case storage_move::exchange: {
             const id other = at_microbatch(i, static_cast<id>(random.below(at(p_->microbatches()))));
             const id own = lanes_->storage(i);
             const id others = lanes_->storage(other);
             return set_storage(i, others, random) && set_storage(other, own, random);
         }
-        case 3: { // some microbatches in a row
-            const id last = std::min(p_->microbatches(), m + 1 + static_cast<id>(random.below(4)));
+        case storage_move::in_a_row: {
+            const id last = std::min(p_->microbatches(), m + 1 + static_cast<id>(random.below(with_.most_in_a_row)));
             bool changed = false;
             for (id k = m; k < last; ++k)
                 changed = set_storage(at_microbatch(i, k), any, random) || changed;
             return changed;
         }
-        case 4: { // some stages in a row, which may have other options at that position
-            const id step = random.chance(50) ? 1 : -1;
+        case storage_move::along_stages: { // which may have other options at that position
+            const id step = flip(random) ? 1 : -1;
             bool changed = false;
             id op = i;
-            for (auto few = 1 + random.below(3); few > 0; --few) {
+            for (auto few = 1 + random.below(with_.most_along_stages); few > 0; --few) {
                 if (any < p_->options(p_->stage_of(op))) changed = set_storage(op, any, random) || changed;
                 const id next = p_->stage_of(op) + step;
                 if (next < 0 || next >= p_->stages()) break;
@@ -255,8 +259,9 @@ private:
             }
             return changed;
         }
-        default: return set_storage(i, any, random);
+        case storage_move::of_one: break;
         }
+        return set_storage(i, any, random);
     }
     id at_microbatch(id i, id m) const { return i + m - p_->microbatch_of(i); }
     /// Puts what the option needs into place, and takes it.
@@ -278,11 +283,12 @@ private:
         const id lane = lanes_->facts(i).rank;
         const id again = p_->sibling(i, operation_kind::recompute);
         const id back = lanes_->gradient(i);
-        const id brought = p_->sibling(i, p_->offloads(p_->stage_of(i), option) ? operation_kind::reload
-                                                                                : operation_kind::forward);
+        const id brought =
+            p_->sibling(i, p_->offloads(p_->stage_of(i), option) ? operation_kind::reload : operation_kind::forward);
         id before = lanes_->position(back);
         if (before < lanes_->position(brought)) return false; // after an earlier edit of the same move
-        for (auto more = random.chance(50) ? 0 : random.below(4); more > 0; --more) {
+        for (auto more = random.chance(with_.recompute_at_once_chance) ? 0 : random.below(with_.earliest_recompute);
+             more > 0; --more) {
             const id here = lanes_->previous(before, lane);
             if (here <= lanes_->position(brought)) break;
             before = here;
@@ -329,6 +335,7 @@ private:
     const flat_pipeline* p_;
     lane_orders* lanes_;
     const lane_times* times_;
+    move_parameters with_;
     bool may_be_full_ = false;
 };
 

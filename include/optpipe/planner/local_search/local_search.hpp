@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/planner/local_search/annealer.hpp"
+#include "optpipe/planner/local_search/parameters.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/schedule/builders/adaptive.hpp"
 
@@ -15,6 +16,7 @@ struct local_search_options {
     /// How many moves are tried at most. If this ends the search and no other strategy offers anything, the result is
     /// determined by problem and seed.
     std::size_t moves = std::numeric_limits<std::size_t>::max();
+    local_search_parameters with{};
 };
 
 /// Improves the incumbent by simulated annealing: small changes of the ranks' sequences and of offloads, until the
@@ -32,7 +34,7 @@ inline void local_search(search_state& state, const local_search_options& option
         state.offer(*built, "adaptive");
     }
     if (!state.incumbent() || state.done()) return;
-    detail::annealer{state, options.seed, options.moves}.run();
+    detail::annealer{state, options.seed, options.moves, options.with}.run();
 }
 
 } // namespace optpipe
