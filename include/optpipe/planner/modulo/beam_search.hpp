@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -61,6 +62,9 @@ public:
 
 private:
     static constexpr std::size_t none = static_cast<std::size_t>(-1);
+    /// Of a period, in a lifespan: of patterns that are equally good the one with fewer transfers goes on.
+    static constexpr double offload_penalty = 0.01;
+    static constexpr double tie_breaker = 1e-9;
     struct node {
         std::size_t parent = none;
         std::vector<pattern_slot> slots{};
@@ -89,10 +93,12 @@ private:
         for (std::size_t j = 0; j < options_.periodicity; ++j) {
             around.latest_forward.push_back(at);
             around.earliest_gradient.push_back(at + c.forward.value());
-            at += distances[number < 10 ? number / 2 : random_.below(5)];
+            at += distances[number < 2 * std::size(distances) ? number / 2 : random_.below(std::size(distances))];
         }
         return around;
     }
+    /// The last stage has several distances to try, each twice, and decides for all others.
+    [[nodiscard]] static std::size_t attempts_at_last(std::size_t attempts) { return 4 * attempts + 10; }
     [[nodiscard]] stage_fitter::neighbour_bounds around(stage s, std::size_t parent) const {
         const stage next = s.next();
         stage_fitter::neighbour_bounds around;
@@ -106,17 +112,20 @@ private:
     void extend(stage s, std::size_t parent, std::vector<std::size_t>& next) {
         const bool last = p_.is_last(s);
         const auto own = last ? fitter_.empty_rank() : occupation(s, parent);
-        const auto attempts =
-            options_.periodicity == 1 && coupled_stages_[s].empty() ? std::size_t{6} : options_.attempts;
+        const bool free = options_.periodicity == 1 && coupled_stages_[s].empty();
+        const auto attempts = free ? stage_fitter::systematic_attempts : options_.attempts;
         const auto fixed = last ? stage_fitter::neighbour_bounds{} : around(s, parent);
-        for (std::size_t i = 0; i < (last ? 4 * attempts + 10 : attempts); ++i) {
+        for (std::size_t i = 0; i < (last ? attempts_at_last(attempts) : attempts); ++i) {
             node child{parent, {}, 0.0};
-            const auto number = last ? (i % 2 == 0 ? i % 6 : 3 + i) : i;
+            const auto number =
+                last ? (i % 2 == 0 ? i % stage_fitter::systematic_attempts : stage_fitter::first_random_attempt + i)
+                     : i;
             if (!fitter_.attempt(s, last ? start_of(s, i) : fixed, own, number, options_.eager, child.slots)) continue;
             for (const auto& at : child.slots)
-                child.lifespan += (at.gradient - at.forward).value() + (at.offloaded ? 0.01 * period_.value() : 0.0);
+                child.lifespan +=
+                    (at.gradient - at.forward).value() + (at.offloaded ? offload_penalty * period_.value() : 0.0);
             // Ties are broken at random, so that the children of one parent don't fill the beam.
-            child.lifespan += 1e-9 * period_.value() * static_cast<double>(random_.below(1000));
+            child.lifespan += tie_breaker * period_.value() * static_cast<double>(random_.below(1000));
             next.push_back(nodes_.size());
             nodes_.push_back(std::move(child));
         }

@@ -2,6 +2,7 @@
 
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/lns/window_search.hpp"
+#include "optpipe/planner/modulo/parameters.hpp"
 #include "optpipe/planner/modulo/period_search.hpp"
 #include "optpipe/planner/modulo/steady_state.hpp"
 #include "optpipe/planner/modulo/wavefronts.hpp"
@@ -19,6 +20,7 @@ struct modulo_options {
     std::size_t effort = 20'000'000;
     /// Improves the schedule of the reduced problem before it is unrolled.
     std::function<void(search_state&)> improve = [](search_state& few) { window_search(few, {.windows = 40}); };
+    modulo_parameters with{};
 };
 
 /// Modulo scheduling: finds the shortest period in which a few microbatches can repeat within the memory, completes the
@@ -32,12 +34,16 @@ inline void modulo_search(search_state& state, const modulo_options& options = {
     if (detail::applies_wavefronts(state.problem()))
         spent = detail::search_wavefronts(
             state.problem(), options.effort / 2,
-            [&](const schedule& found) { return state.offer(found, "wavefronts"); }, [&] { return state.done(); });
+            [&](const schedule& found) { return state.offer(found, "wavefronts"); }, [&] { return state.done(); },
+            options.with.wavefronts);
     if (state.done() || spent >= options.effort) return;
-    detail::steady_state run{state};
-    detail::period_search search{run.reduced(), options.seed, options.effort - spent,
+    detail::steady_state run{state, options.with.steady};
+    detail::period_search search{run.reduced(),
+                                 options.seed,
+                                 options.effort - spent,
                                  [&](const periodic_pattern& found) { run.offer(found); },
-                                 [&] { return state.done(); }};
+                                 [&] { return state.done(); },
+                                 options.with.period};
     search.run();
     if (!state.done()) run.finish(options.improve);
 }

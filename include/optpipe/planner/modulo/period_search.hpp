@@ -3,6 +3,7 @@
 #include "optpipe/core/random.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/modulo/beam_search.hpp"
+#include "optpipe/planner/modulo/parameters.hpp"
 #include "optpipe/planner/modulo/pattern.hpp"
 
 #include <algorithm>
@@ -29,21 +30,20 @@ namespace optpipe::detail {
 /// Every pattern goes to `take(const periodic_pattern&)`. `Stop` is polled between stages.
 template <class Take, class Stop> class period_search {
 public:
-    period_search(const problem& p, std::uint64_t seed, std::size_t effort, Take take, Stop stop)
-        : p_{p}, random_{seed}, effort_{effort}, take_{std::move(take)}, stop_{std::move(stop)},
+    period_search(const problem& p, std::uint64_t seed, std::size_t effort, Take take, Stop stop,
+                  const period_parameters& with = {})
+        : p_{p}, with_{with}, random_{seed}, effort_{effort}, take_{std::move(take)}, stop_{std::move(stop)},
           load_{least_period_by_load(p)} {
         for (const auto& c : p.costs)
             can_offload_ = can_offload_ || c.can_offload();
-        constexpr std::size_t max_periodicity = 4;
-        for (std::size_t periodicity = 1; periodicity <= std::min(max_periodicity, p.graph.microbatches());
-             ++periodicity)
+        const auto most = std::min(with_.max_periodicity, p.graph.microbatches());
+        for (std::size_t periodicity = 1; periodicity <= most; ++periodicity)
             for (const bool eager : {false, true})
                 if (!eager || can_offload_) tracks_.push_back({periodicity, eager});
     }
 
     void run() {
-        constexpr std::size_t most_rounds = 12;
-        for (std::size_t round = 0; round < most_rounds && !exhausted(); ++round)
+        for (std::size_t round = 0; round < with_.max_rounds && !exhausted(); ++round)
             for (auto& one : tracks_)
                 if (!exhausted()) advance(one, round);
     }
@@ -65,17 +65,17 @@ private:
     [[nodiscard]] bool exhausted() const { return spent_ >= effort_ || stop_(); }
 
     bool attempt(track& at, duration period, std::size_t round) {
-        // With several stages on a rank the first placements decide whether the last fit.
-        const std::size_t base_width = at.periodicity == 1 && p_.graph.stages() > p_.graph.ranks() ? 16 : 1;
-        const auto width = std::min(base_width * (std::size_t{3} << round / 2), std::size_t{96});
-        const auto attempts = std::min(base_width * (std::size_t{8} << (round + 1) / 2), std::size_t{256});
+        const bool coupled = at.periodicity == 1 && p_.graph.stages() > p_.graph.ranks();
+        const std::size_t factor = coupled ? with_.coupled_factor : 1;
+        const auto width = std::min(factor * with_.first_width << round / 2, with_.max_width);
+        const auto attempts = std::min(factor * with_.first_attempts << (round + 1) / 2, with_.max_attempts);
         beam_search beam{p_, period, {at.periodicity, at.eager, width, attempts, random_.next()}};
         const auto found = beam.run([&] { return spent_ + beam.work() >= effort_ || stop_(); });
         spent_ += beam.work() + p_.graph.stages();
         if (!found) return false;
         at.best = std::min(at.best, period);
         // Completing it in several ways counts as well.
-        spent_ += 12 * p_.graph.stages() * p_.graph.microbatches();
+        spent_ += with_.completion_effort * p_.graph.stages() * p_.graph.microbatches();
         take_(*found);
         return true;
     }
@@ -84,10 +84,8 @@ private:
             search_upward(at, round);
             return;
         }
-        // Tracks that are far behind get no wider beams.
-        constexpr double max_ratio = 1.15;
-        if (round > 3 && at.best > max_ratio * best()) return;
-        for (const double share : {0.0, 0.3, 0.6, 0.85, 1.0}) {
+        if (round > with_.patient_rounds && at.best > with_.max_ratio * best()) return;
+        for (const double share : with_.shares) {
             if (exhausted()) return;
             const auto previous = at.best;
             if (attempt(at, load_ + share * (at.best - load_), round) && at.best < previous) return;
@@ -95,11 +93,9 @@ private:
         }
     }
     void search_upward(track& at, std::size_t round) {
-        constexpr double first_step = 0.0025;
-        constexpr double growth = 1.25;
         const double most = p_.serial_time() / load_ / static_cast<double>(p_.graph.microbatches()) + 1.0;
         double missed = 0.0;
-        for (double above = 0.0; above < most && !exhausted(); above = above * growth + first_step) {
+        for (double above = 0.0; above < most && !exhausted(); above = above * with_.step_growth + with_.first_step) {
             if (attempt(at, (1.0 + above) * load_, round)) {
                 bisect(at, (1.0 + missed) * load_, round);
                 return;
@@ -110,13 +106,14 @@ private:
 
     /// Between a period that wasn't found and the best one.
     void bisect(track& at, duration missed, std::size_t round) {
-        for (int step = 0; step < 4 && at.best > load_ && !exhausted(); ++step) {
+        for (std::size_t step = 0; step < with_.bisections && at.best > load_ && !exhausted(); ++step) {
             const auto middle = missed + 0.5 * (at.best - missed);
             if (!attempt(at, middle, round)) missed = middle;
         }
     }
 
     const problem& p_;
+    period_parameters with_;
     random_numbers random_;
     std::size_t effort_;
     Take take_;

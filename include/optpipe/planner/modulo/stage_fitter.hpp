@@ -33,6 +33,11 @@ struct rank_occupation {
 /// earlier than `earliest_gradient`, one of each per microbatch of the period.
 class stage_fitter {
 public:
+    /// Attempts below the first number are systematic, the others random. Where no other stage shares the rank or its
+    /// link, six are enough to vary all that is systematic twice.
+    static constexpr std::size_t first_random_attempt = 3;
+    static constexpr std::size_t systematic_attempts = 6;
+
     struct neighbour_bounds {
         std::vector<double> latest_forward{};
         std::vector<double> earliest_gradient{};
@@ -126,7 +131,7 @@ private:
             if (number >= 2) items.push_back(2 * j);
             items.push_back(2 * j + 1);
         }
-        if (number < 3) return items;
+        if (number < first_random_attempt) return items;
         for (std::size_t i = items.size(); i > 1; --i)
             std::swap(items[i - 1], items[random_.below(i)]);
         for (std::size_t j = 0; j < periodicity_; ++j) {
@@ -139,7 +144,7 @@ private:
     bool place_from(modulo_timeline& lane, double from, double length, std::size_t number, duration& start) {
         auto at = lane.first_free(from, length);
         if (at == modulo_timeline::never) return false;
-        if (number >= 3) {
+        if (number >= first_random_attempt) {
             switch (random_.below(8)) {
             case 0:
             case 1: at = lane.push_right(at, length); break;
@@ -155,7 +160,7 @@ private:
     bool place_until(modulo_timeline& lane, double until, double length, std::size_t number, duration& start) {
         auto at = lane.last_free(until, length);
         if (at == -modulo_timeline::never) return false;
-        if (number >= 3) {
+        if (number >= first_random_attempt) {
             switch (random_.below(8)) {
             case 0:
             case 1: at = lane.push_left(at); break;

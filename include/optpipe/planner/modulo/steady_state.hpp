@@ -2,6 +2,7 @@
 
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/modulo/completion.hpp"
+#include "optpipe/planner/modulo/parameters.hpp"
 #include "optpipe/planner/modulo/pattern.hpp"
 #include "optpipe/planner/modulo/unroll.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
@@ -19,28 +20,23 @@ namespace optpipe::detail {
 /// The problem with many microbatches, and a reduced one with as few as prologue and epilogue need.
 class steady_state {
 public:
-    explicit steady_state(search_state& state)
-        : state_{state}, p_{state.problem()}, reduced_{with_microbatches(p_, enough_for(p_))} {}
+    explicit steady_state(search_state& state, const steady_state_parameters& with = {})
+        : state_{state}, p_{state.problem()}, with_{with}, reduced_{with_microbatches(p_, enough())} {}
 
     [[nodiscard]] const problem& reduced() const { return reduced_; }
     [[nodiscard]] bool is_reduced() const { return reduced_.graph.microbatches() < p_.graph.microbatches(); }
 
     /// Evaluates a pattern on the reduced problem with several completions, and offers the most promising one.
     void offer(const periodic_pattern& pattern) {
-        // The completed schedule may be slightly faster than the period, but no more.
-        constexpr double faster = 0.97;
-        if (faster * static_cast<double>(p_.graph.microbatches()) * pattern.period > best_value_) return;
+        if (with_.completion_gain * static_cast<double>(p_.graph.microbatches()) * pattern.period > best_value_) return;
         const bool may_refill = can_refill(p_, pattern);
         for (const bool refill : {false, true})
-            for (const double ahead : {0.0, 0.25, 0.5, 0.75, 1.0})
+            for (const double ahead : with_.ahead)
                 if ((!refill || may_refill) && !state_.done()) offer(pattern, {ahead, refill});
     }
     /// Improves prologue and epilogue of the best schedule and unrolls it, unless it is far behind the incumbent.
     void finish(const std::function<void(search_state&)>& improve) {
-        // In eight problems (8 and 32 ranks, unit costs) prologue and epilogue gained nothing; 5 % is more than they
-        // hold.
-        constexpr double max_ratio = 1.05;
-        if (best_value_.is_unlimited() || !is_reduced() || best_value_ > max_ratio * state_.objective()) return;
+        if (best_value_.is_unlimited() || !is_reduced() || best_value_ > with_.max_ratio * state_.objective()) return;
         unroll_to_all(best_);
         if (!improve || state_.done()) return;
         search_state inner{reduced_, state_.limits()};
@@ -58,7 +54,7 @@ public:
         auto least = duration::unlimited();
         repeated_segment best;
         for (const auto count : counts)
-            for (const double place : {0.35, 0.5, 0.65}) {
+            for (const double place : with_.segment_places) {
                 if (missing() % count != 0 || state_.done()) continue;
                 const auto segment = finder.find(place * last, count);
                 if (!segment) continue;
@@ -76,10 +72,10 @@ private:
     static constexpr std::array<std::size_t, 6> counts{1, 2, 3, 4, 6, 12};
 
     [[nodiscard]] std::size_t missing() const { return p_.graph.microbatches() - reduced_.graph.microbatches(); }
-    /// About as many as four pipelines hold, such that the rest is a multiple of every count.
-    [[nodiscard]] static std::size_t enough_for(const problem& p) {
-        const auto all = p.graph.microbatches();
-        const auto enough = 4 * std::max<std::size_t>(p.graph.ranks(), 4);
+    /// About as many as some pipelines hold, such that the rest is a multiple of every count.
+    [[nodiscard]] std::size_t enough() const {
+        const auto all = p_.graph.microbatches();
+        const auto enough = with_.pipelines * std::max(p_.graph.ranks(), with_.least_ranks);
         return all <= enough + enough / 2 ? all : enough + (all - enough) % counts.back();
     }
     void offer(const periodic_pattern& pattern, const completion_options& how) {
@@ -103,15 +99,18 @@ private:
             const auto timed = time_order(some, unroll(some, lanes, segment, times));
             return timed ? objective_of(some, *timed) : duration::unlimited();
         };
-        const auto few = value(2);
-        const auto more = value(6);
+        const auto few = value(with_.few_repetitions);
+        const auto more = value(with_.more_repetitions);
         if (few.is_unlimited() || more.is_unlimited()) return duration::unlimited();
-        const auto rate = (more - few) / (4.0 * static_cast<double>(segment.count));
-        return few + (static_cast<double>(missing()) - 2.0 * static_cast<double>(segment.count)) * rate;
+        const auto known = with_.few_repetitions * segment.count;
+        const auto between = with_.more_repetitions * segment.count - known;
+        const auto rate = (more - few) / static_cast<double>(between);
+        return few + (static_cast<double>(missing()) - static_cast<double>(known)) * rate;
     }
 
     search_state& state_;
     const problem& p_;
+    steady_state_parameters with_;
     problem reduced_;
     duration best_value_ = duration::unlimited();
     schedule best_{};

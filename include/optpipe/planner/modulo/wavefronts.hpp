@@ -3,6 +3,7 @@
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/modulo/parameters.hpp"
 #include "optpipe/schedule/construct/gap_filling.hpp"
 #include "optpipe/schedule/construct/interleave.hpp"
 #include "optpipe/schedule/construct/weight_filling.hpp"
@@ -89,12 +90,13 @@ struct wavefronts {
 /// goes to `take(const schedule&)`, which returns its objective. `stop()` is polled in between. Returns the effort
 /// spent, in the units of `modulo_options`; at least one attempt is made.
 template <class Take, class Stop>
-std::size_t search_wavefronts(const problem& p, std::size_t effort, Take take, Stop stop) {
+std::size_t search_wavefronts(const problem& p, std::size_t effort, Take take, Stop stop,
+                              const wavefront_parameters& with = {}) {
     const auto stages = static_cast<double>(p.graph.stages());
     const auto least = least_spacing(p);
-    const std::size_t cost = 12 * p.graph.stages() * p.graph.microbatches();
+    const std::size_t cost = with.attempt_effort * p.graph.stages() * p.graph.microbatches();
     std::size_t spent = 0;
-    wavefronts best{least, {.share = 0.95}};
+    wavefronts best{least, {.share = with.first_fill}};
     auto best_value = duration::unlimited();
     const auto attempt = [&](const wavefronts& how) {
         if (stop() || (spent > 0 && spent + cost > effort)) return;
@@ -105,10 +107,9 @@ std::size_t search_wavefronts(const problem& p, std::size_t effort, Take take, S
         best_value = value;
         best = how;
     };
-    // One more slot leaves room for the weight gradients where memory is scarcest.
-    for (const double more_slots : {1.0, 0.0, 0.5, 1.5, 2.0})
-        attempt({least * (1.0 + more_slots / stages), {.share = 0.95}});
-    for (const double share : {1.0, 0.9, 0.8, 0.7})
+    for (const double more_slots : with.more_slots)
+        attempt({least * (1.0 + more_slots / stages), {.share = with.first_fill}});
+    for (const double share : with.fills)
         if (p.split_backward) attempt({best.spacing, {share}});
     return spent;
 }
