@@ -3,6 +3,7 @@
 //
 //     bench_planner [--time SECONDS] [--threads N] [--seed N] [--only TEXT]... [--without STRATEGY]... [--large]
 //                   [--csv FILE] [--json FILE] [--svg FILE] [--reference FILE.csv] [FOLDER | PROBLEM.json]...
+//     bench_planner --without-each [--time SECONDS] [--seeds N] [--random N] ...
 //
 // By default the problems of the tests, 10 seconds and 2 threads. `--only` keeps the problems whose names hold the
 // text. The first table: the published schedule and the best value known, `adaptive` alone, the best after 1, 3, 10, 30
@@ -10,13 +11,21 @@
 // within the same memory. Then how many problems are as good as they should be, and which aren't. CSV and JSON hold
 // every step. `--large` takes problems with 64 ranks and 1024 microbatches instead of files, and 60 seconds each, and
 // says how much memory the process had in use at most.
+//
+// `--without-each` plans every problem with all strategies, and with each left out, for so many seeds (3), and says what
+// got worse by more than the seeds differ. `--random` adds problems drawn at random from `--seed` on. Without `--time`
+// every plan gets the same deterministic work, about a second of it.
 #include "large_problem.hpp"
 #include "problem_files.hpp"
+#include "random_problem.hpp"
+#include "without_each.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/file.hpp>
 #include <optpipe/io/json.hpp>
 #include <optpipe/planner.hpp>
+
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -42,6 +51,9 @@ using namespace optpipe;
 struct settings {
     std::optional<double> given_seconds{};
     bool large = false;
+    bool without_each = false;
+    std::size_t seeds = 3;
+    std::size_t random = 0;
     std::size_t threads = 2;
     std::uint64_t seed = 1;
     std::vector<std::string> only{};
@@ -113,6 +125,8 @@ settings read_settings(int count, char** arguments) {
         {"--time", [&](const std::string& v) { s.given_seconds = std::stod(v); }},
         {"--threads", [&](const std::string& v) { s.threads = std::stoul(v); }},
         {"--seed", [&](const std::string& v) { s.seed = std::stoull(v); }},
+        {"--seeds", [&](const std::string& v) { s.seeds = std::stoul(v); }},
+        {"--random", [&](const std::string& v) { s.random = std::stoul(v); }},
         {"--only", [&](const std::string& v) { s.only.push_back(v); }},
         {"--without", [&](const std::string& v) { s.without.push_back(v); }},
         {"--csv", [&](const std::string& v) { s.csv = v; }},
@@ -120,7 +134,7 @@ settings read_settings(int count, char** arguments) {
         {"--svg", [&](const std::string& v) { s.svg = v; }},
         {"--reference", [&](const std::string& v) { s.references = v; }},
         },
-        {{"--large", [&] { s.large = true; }}});
+        {{"--large", [&] { s.large = true; }}, {"--without-each", [&] { s.without_each = true; }}});
     if (s.places.empty()) s.places.emplace_back(bench::test_problems);
     return s;
 }
@@ -472,10 +486,28 @@ void write_files(const settings& s, const std::vector<row>& rows) {
     write_file(s.json, all.dump(1) + '\n');
 }
 
+/// All problems that are asked for, one after the other.
+template <class Take> void for_each_problem(const settings& s, const Take& take) {
+    if (s.large)
+        for (const auto& p : large_problems(s))
+            take(p);
+    else
+        for (const auto& file : bench::problem_files(s.places, s.only))
+            take(read_problem(file.string()));
+    for (std::size_t i = 0; i < s.random; ++i)
+        if (const auto p = bench::random_problem{s.seed + i}.make(); wanted(s, p.name)) take(p);
+}
+
 } // namespace
 
 int main(int count, char** arguments) try {
     const auto s = read_settings(count, arguments);
+    if (s.without_each) {
+        bench::without_each table{{s.given_seconds, s.threads, s.seed, s.seeds}};
+        for_each_problem(s, [&](const problem& p) { table.add(p); });
+        table.print();
+        return 0;
+    }
     const auto references = bench::read_known_objectives(s.references);
     std::vector<row> rows;
     print_head(s);
@@ -485,12 +517,7 @@ int main(int count, char** arguments) try {
         print_row(s, *r);
         rows.push_back(*std::move(r));
     };
-    if (s.large)
-        for (const auto& p : large_problems(s))
-            take(p);
-    else
-        for (const auto& file : bench::problem_files(s.places, s.only))
-            take(read_problem(file.string()));
+    for_each_problem(s, take);
     s.large ? print_peaks(rows) : print_idle(rows);
     print_demands(rows);
     write_files(s, rows);
