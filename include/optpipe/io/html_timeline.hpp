@@ -379,8 +379,8 @@ rowsCanvas.addEventListener("pointermove", (event) => {
   pointers.set(event.pointerId, event);
   if (other) {
     const apart = (a, b) => Math.max(8, Math.abs(a.clientX - b.clientX));
-    const middle = (other.clientX + event.clientX) / 2 - rowsCanvas.getBoundingClientRect().left;
-    return zoom(apart(event, other) / apart(before, other), middle);
+    // What is under the finger that rests stays there, so that two fingers zoom, and pan where both move.
+    return zoom(apart(event, other) / apart(before, other), local(other)[0]);
   }
   if (moved <= clickSlack) return;
   element("tip").hidden = true;
@@ -401,7 +401,9 @@ function release(event) {
 }
 rowsCanvas.addEventListener("pointerup", release);
 rowsCanvas.addEventListener("pointercancel", release);
-rowsCanvas.addEventListener("pointerleave", (event) => hover(event, null));
+rowsCanvas.addEventListener("pointerleave", (event) => {
+  if (event.pointerType !== "touch") hover(event, null); // a finger leaves when it is lifted; its tooltip stays
+});
 chart.addEventListener("wheel", (event) => {
   if (event.ctrlKey || event.altKey) return; // the browser's own zoom, and a way to scroll the rows
   event.preventDefault();
