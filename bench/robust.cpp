@@ -3,13 +3,13 @@
 // on standard output.
 //
 //     bench_robust [--time SECONDS] [--threads N] [--seed N] [--noise SHARE] [--correlation SHARE] [--percentile P]
-//                  [--steps N] [--only TEXT] [FOLDER | PROBLEM.json]...
+//                  [--steps N] [--only TEXT]... [FOLDER | PROBLEM.json]...
 //
 // By default the twelve problems below, 4 seconds and 2 threads for each plan, 10 % noise, the 95th percentile and 2000
 // steps. Columns: the step time without noise of both plans, and the price; the percentile of both with noise, and the
 // gain; the means.
+#include "problem_files.hpp"
 #include <optpipe/core/format.hpp>
-#include <optpipe/io/file.hpp>
 #include <optpipe/io/json.hpp>
 #include <optpipe/planner/plan.hpp>
 #include <optpipe/schedule/time/noise.hpp>
@@ -18,11 +18,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace {
@@ -35,7 +32,7 @@ struct settings {
     std::uint64_t seed = 1;
     robust_options robust{};
     std::size_t steps = 2000;
-    std::string only{};
+    std::vector<std::string> only{};
     std::vector<std::string> places{};
 };
 
@@ -45,52 +42,29 @@ std::vector<std::string> usual_problems() {
     for (const auto* name :
          {"problems/offload-p2-m4-mem075-k050", "problems/offload-p3-m6-mem050-k100",
           "problems/offload-p4-m8-mem050-k050", "problems/offload-p4-m8-mem075-k100",
-          "problems/offload-p6-m12-mem050-k050", "problems/offload-p8-m16-mem075-k050",
-          "problems/skew-p4-m12-mem075", "problems/po-d4-v4-m16-k100-mem5",
-          "problems/llama2-7b-4k-p4", "problems/gpt-10.5b-4k-p8", "storage/store-p4-m8-k150",
-          "storage/store-llama2-7b-4k-p4"})
+          "problems/offload-p6-m12-mem050-k050", "problems/offload-p8-m16-mem075-k050", "problems/skew-p4-m12-mem075",
+          "problems/po-d4-v4-m16-k100-mem5", "problems/llama2-7b-4k-p4", "problems/gpt-10.5b-4k-p8",
+          "storage/store-p4-m8-k150", "storage/store-llama2-7b-4k-p4"})
         paths.push_back(std::string{OPTPIPE_SOURCE_DIR "/tests/data/"} + name + ".json");
     return paths;
 }
 
 settings parse(int count, char** arguments) {
     settings s;
-    for (int i = 1; i < count; ++i) {
-        const std::string name = arguments[i];
-        if (!name.starts_with("--")) {
-            s.places.push_back(name);
-            continue;
-        }
-        const std::string value = i + 1 < count ? arguments[++i] : "";
-        const double number = std::strtod(value.c_str(), nullptr);
-        if (name == "--time") s.seconds = number;
-        else if (name == "--threads") s.threads = static_cast<std::size_t>(number);
-        else if (name == "--seed") s.seed = static_cast<std::uint64_t>(number);
-        else if (name == "--noise") s.robust.noise.spread = number;
-        else if (name == "--correlation") s.robust.noise.rank_correlation = number;
-        else if (name == "--percentile") s.robust.percentile = number;
-        else if (name == "--steps") s.steps = static_cast<std::size_t>(number);
-        else if (name == "--only") s.only = value;
-        else throw error{name + ": there is no such option"};
-    }
+    s.places = bench::read_options(
+        count, arguments, "robust",
+        {
+            {"--time", [&](const std::string& v) { s.seconds = std::stod(v); }},
+            {"--threads", [&](const std::string& v) { s.threads = std::stoul(v); }},
+            {"--seed", [&](const std::string& v) { s.seed = std::stoull(v); }},
+            {"--noise", [&](const std::string& v) { s.robust.noise.spread = std::stod(v); }},
+            {"--correlation", [&](const std::string& v) { s.robust.noise.rank_correlation = std::stod(v); }},
+            {"--percentile", [&](const std::string& v) { s.robust.percentile = std::stod(v); }},
+            {"--steps", [&](const std::string& v) { s.steps = std::stoul(v); }},
+            {"--only", [&](const std::string& v) { s.only.push_back(v); }},
+        });
     if (s.places.empty()) s.places = usual_problems();
     return s;
-}
-
-std::vector<std::string> files_in(const std::vector<std::string>& places) {
-    std::vector<std::string> files;
-    for (const auto& place : places) {
-        if (!std::filesystem::is_directory(place)) {
-            files.push_back(place);
-            continue;
-        }
-        std::vector<std::string> found;
-        for (const auto& entry : std::filesystem::directory_iterator{place})
-            if (entry.path().extension() == ".json") found.push_back(entry.path());
-        std::sort(found.begin(), found.end());
-        files.insert(files.end(), found.begin(), found.end());
-    }
-    return files;
 }
 
 struct numbers {
@@ -111,7 +85,6 @@ std::string percent(double share) { return format_number(100.0 * share, 3) + " %
 /// The relative gain; empty where there is no plan.
 std::vector<double> write_row(const std::string& path, const settings& s) {
     const auto p = read_problem(path);
-    if (p.name.find(s.only) == std::string::npos) return {};
     plan_options how;
     how.time_limit = std::chrono::duration<double>{s.seconds};
     how.threads = s.threads;
@@ -126,10 +99,10 @@ std::vector<double> write_row(const std::string& path, const settings& s) {
     const auto after = numbers_of(p, *robust, s);
     const double gain = 1.0 - after.percentile / before.percentile;
     std::cout << "| " << p.name;
-    for (const auto& cell : {format_number(before.planned), format_number(after.planned),
-                             percent(after.planned / before.planned - 1.0), format_number(before.percentile),
-                             format_number(after.percentile), percent(gain), format_number(before.mean),
-                             format_number(after.mean)})
+    for (const auto& cell :
+         {format_number(before.planned), format_number(after.planned), percent(after.planned / before.planned - 1.0),
+          format_number(before.percentile), format_number(after.percentile), percent(gain), format_number(before.mean),
+          format_number(after.mean)})
         std::cout << " | " << cell;
     std::cout << " |" << std::endl;
     return {gain};
@@ -143,8 +116,8 @@ int main(int count, char** arguments) {
         std::cout << "| problem | planned: nominal | robust | price | P" << format_number(s.robust.percentile)
                   << ": nominal | robust | gain | mean: nominal | robust |\n|---|---|---|---|---|---|---|---|---|\n";
         std::vector<double> gains;
-        for (const auto& path : files_in(s.places))
-            for (const double gain : write_row(path, s))
+        for (const auto& path : bench::problem_files(s.places, s.only))
+            for (const double gain : write_row(path.string(), s))
                 gains.push_back(gain);
         const auto below = std::count_if(gains.begin(), gains.end(), [](double g) { return g > 0.0; });
         const auto above = std::count_if(gains.begin(), gains.end(), [](double g) { return g < 0.0; });

@@ -1,19 +1,27 @@
-// A small engine that trains by a plan: what it measures becomes a problem, the problem a plan, and the plan what the
-// loop of each device does. A device is a thread with memory of its own; the host is memory that doesn't count.
+// A small engine that trains by a plan: what it measures becomes a problem, and the problem a plan. The plan is carried
+// out twice: by the engine's own loop, which walks a list of operations on each device, and as programs, which an
+// executor on the engine's streams runs. A device is memory of its own; the host is memory that doesn't count.
+#include "executor.hpp"
 #include "mailbox.hpp"
 #include "model.hpp"
 #include <optpipe/core/format.hpp>
+#include <optpipe/execution.hpp>
 #include <optpipe/pipeline.hpp>
 #include <optpipe/planner.hpp>
+#include <optpipe/program/lower.hpp>
 #include <optpipe/schedule.hpp>
+#include <optpipe/testing/conformance.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <iostream>
 #include <map>
+#include <span>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -29,6 +37,7 @@ constexpr std::size_t width = 48;
 constexpr std::size_t samples = 8;
 // Stashes that fit a device. One microbatch after the other through four stages would keep four on the first.
 constexpr double stashes = 3.0;
+constexpr std::size_t message_bytes = samples * width * sizeof(double);
 
 /// What a forward leaves for the backward: input and output.
 struct stash {
@@ -138,6 +147,61 @@ private:
     std::size_t most_ = 0;
 };
 
+/// The stage of a device for programs: buffers come from the program, whose stash is input and output, and then input
+/// and inner gradient.
+class stage_on_buffers {
+public:
+    explicit stage_on_buffers(std::uint32_t self) : self_{self}, layer_{stage_of(self)} {}
+
+    void forward(adapter::lane&, const optpipe::execution::forward_task& t) {
+        const auto x = self_ == 0 ? input_of(t.microbatch.value()) : read(t.input);
+        const auto y = layer_.forward(x);
+        write(first(t.kept), x);
+        write(second(t.kept), y);
+        if (!t.output.empty()) write(t.output, y);
+    }
+    void backward_input(adapter::lane&, const optpipe::execution::backward_task& t) {
+        const auto y = read(second(t.kept));
+        const auto inner = layer::inner_gradient(y, t.input.empty() ? gradient_of_loss(y) : read(t.input));
+        if (!t.output.empty()) write(t.output, layer_.backward_input(inner));
+        write(second(t.kept), inner);
+    }
+    void backward_weight(adapter::lane&, const optpipe::execution::weight_task& t) {
+        layer_.backward_weight(read(first(t.kept)), read(second(t.kept)));
+    }
+    [[nodiscard]] const matrix& gradient() const { return layer_.gradient(); }
+
+private:
+    static std::span<std::byte> first(optpipe::execution::stash_part part) {
+        return optpipe::execution::contiguous(part).first(message_bytes);
+    }
+    static std::span<std::byte> second(optpipe::execution::stash_part part) {
+        return optpipe::execution::contiguous(part).subspan(message_bytes, message_bytes);
+    }
+    static matrix read(std::span<const std::byte> from) {
+        matrix m{samples, width};
+        std::memcpy(m.values.data(), from.data(), m.bytes());
+        return m;
+    }
+    static void write(std::span<std::byte> to, const matrix& m) { std::memcpy(to.data(), m.values.data(), m.bytes()); }
+
+    std::uint32_t self_;
+    layer layer_;
+};
+static_assert(optpipe::execution::check_stage_model<stage_on_buffers, adapter::lane>());
+
+/// Calls `body(executor)` on all devices at once.
+template <class Body> void on_devices(const Body& body) {
+    engine::machine machine;
+    engine::post post;
+    std::vector<std::jthread> threads;
+    for (std::uint32_t r = 0; r < devices; ++r)
+        threads.emplace_back([&, r] {
+            adapter::executor mine{machine, post, optpipe::rank{r}, devices};
+            body(mine);
+        });
+}
+
 /// The same step on one device, one microbatch after the other.
 std::vector<layer> train_alone() {
     std::vector<layer> layers;
@@ -164,35 +228,94 @@ double difference(const matrix& a, const matrix& b) {
     return most;
 }
 
-} // namespace
+using gradients = std::vector<matrix>;
 
-int main() {
-    const auto p = measured_problem();
-    const auto planned = optpipe::plan(p);
-    if (!planned) return std::cerr << optpipe::describe(planned.why()) << '\n', 1;
-    std::cout << "a step of " << optpipe::format_number(planned->objective) << " ms, at least "
-              << optpipe::format_number(planned->bound) << " ms\n";
-
-    const auto lists = optpipe::operations_by_rank(planned->schedule);
+gradients by_own_loop(const optpipe::schedule& plan, bool& fits) {
+    const auto lists = optpipe::operations_by_rank(plan);
     engine::mailbox activations;
-    engine::mailbox gradients;
+    engine::mailbox back;
     std::vector<device> all;
     for (std::uint32_t r = 0; r < devices; ++r)
-        all.emplace_back(r, activations, gradients);
+        all.emplace_back(r, activations, back);
     {
         std::vector<std::jthread> threads;
         for (std::uint32_t r = 0; r < devices; ++r)
             threads.emplace_back([&, r] { all[r].run(lists[optpipe::rank{r}]); });
     }
+    gradients found;
+    for (const auto& each : all) {
+        std::cout << "a device held " << each.most_stashes() << " stashes\n";
+        fits = fits && static_cast<double>(each.most_stashes()) <= stashes;
+        found.push_back(each.gradient());
+    }
+    return found;
+}
 
+gradients by_programs(const optpipe::problem& p, const optpipe::schedule& plan) {
+    optpipe::lowering_options how;
+    how.bytes_per_unit = 1.0;
+    how.message_bytes = message_bytes;
+    how.placement = optpipe::part_placement::contiguous;
+    const auto programs = optpipe::lower(p, plan, how);
+    if (!programs) throw optpipe::error{optpipe::describe(programs.why())};
+    std::vector<stage_on_buffers> stages;
+    for (std::uint32_t r = 0; r < devices; ++r)
+        stages.emplace_back(r);
+    std::vector<std::string> errors(devices);
+    on_devices([&](adapter::executor& mine) {
+        const auto r = mine.self().position();
+        try {
+            optpipe::run((*programs)[mine.self()], mine, stages[r]);
+        } catch (const optpipe::error& e) {
+            errors[r] = e.what();
+        }
+    });
+    for (const auto& each : errors)
+        if (!each.empty()) throw optpipe::error{each};
+    gradients found;
+    for (const auto& each : stages)
+        found.push_back(each.gradient());
+    return found;
+}
+
+/// How many sentences the conformance suite has against the executor.
+std::size_t faults() {
+    std::mutex mutex;
+    std::size_t count = 0;
+    on_devices([&](adapter::executor& mine) {
+        for (const auto& v : optpipe::testing::check_executor(mine)) {
+            const std::scoped_lock lock{mutex};
+            std::cout << v.text() << '\n';
+            ++count;
+        }
+    });
+    return count;
+}
+
+bool are_right(const char* way, const gradients& found) {
     const auto alone = train_alone();
+    double off = 0.0;
+    for (std::size_t r = 0; r < devices; ++r)
+        off = std::max(off, difference(found[r], alone[r].gradient()));
     // Sums over microbatches in another order.
     constexpr double rounding = 1e-9;
-    for (std::uint32_t r = 0; r < devices; ++r) {
-        const auto off = difference(all[r].gradient(), alone[r].gradient());
-        std::cout << "device " << r << ": " << all[r].most_stashes() << " stashes at most, gradient off by "
-                  << optpipe::format_number(off, 2) << '\n';
-        if (off > rounding || static_cast<double>(all[r].most_stashes()) > stashes) return 1;
-    }
-    return 0;
+    std::cout << way << ": gradients off by " << optpipe::format_number(off, 2) << '\n';
+    return off <= rounding;
+}
+
+} // namespace
+
+int main() try {
+    const auto p = measured_problem();
+    const auto planned = optpipe::plan(p);
+    if (!planned) return std::cerr << optpipe::describe(planned.why()) << '\n', 1;
+    std::cout << "a step of " << optpipe::format_number(planned->objective) << " ms, at least "
+              << optpipe::format_number(planned->bound) << " ms\n";
+    bool right = true;
+    right = are_right("by its own loop", by_own_loop(planned->schedule, right)) && right;
+    right = are_right("by programs", by_programs(p, planned->schedule)) && right;
+    return right && faults() == 0 ? 0 : 1;
+} catch (const std::exception& e) {
+    std::cerr << e.what() << '\n';
+    return 1;
 }

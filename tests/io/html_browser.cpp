@@ -44,6 +44,8 @@ const send = (type, x, y) => rows.dispatchEvent(
     new PointerEvent(type, { clientX: x, clientY: y, pointerId: 1, bubbles: true, cancelable: true }));
 const middle = (r) => [r.x + r.w / 2, r.y + r.h / 2];
 const click = (x, y) => { send("pointerdown", x, y); send("pointerup", x, y); };
+const touch = (type, pointerId, x, y) => rows.dispatchEvent(
+    new PointerEvent(type, { clientX: x, clientY: y, pointerId, pointerType: "touch", bubbles: true }));
 const key = (name) => document.getElementById("chart").dispatchEvent(
     new KeyboardEvent("keydown", { key: name, bubbles: true }));
 const colour = (r) => {
@@ -80,6 +82,21 @@ key("0");
 result.whole = page();
 key("+");
 result.keyed = page();
+key("0"); page();
+
+// A tap, then two fingers apart, then both to the right.
+const tap = middle(gradient);
+touch("pointerdown", 7, ...tap); touch("pointerup", 7, ...tap); touch("pointerleave", 7, ...tap);
+result.tapped = { view: page(), tip: document.getElementById("tip").hidden };
+key("Escape"); page();
+touch("pointerdown", 7, x, y); touch("pointerdown", 8, x + 100, y);
+touch("pointermove", 8, x + 200, y);
+result.pinched = { view: page(), drawn: look() };
+touch("pointermove", 7, x + 30, y); page();
+touch("pointermove", 8, x + 230, y);
+result.moved = { view: page(), drawn: look() };
+touch("pointerup", 7, x + 30, y); touch("pointerup", 8, x + 230, y);
+result.lifted = page();
 key("0"); page();
 
 click(rows.getBoundingClientRect().left + 20, optpipe.find("0F0").y + 4);
@@ -194,6 +211,17 @@ TEST_CASE("the page shows the schedule, and answers wheel, keys, clicks and drag
     CHECK(std::abs(seen["dragged"]["x"].get<double>() - (zoomed(duration{8}) + 50)) < pixel);
     CHECK(seen["whole"] == seen["forgotten"]);
     CHECK(std::abs(seen["keyed"]["to"].get<double>() - seen["keyed"]["from"].get<double>() - 17 / 1.5) < 1e-6);
+
+    // A tap marks the microbatch, and its tooltip stays. Two fingers keep the times that are under them.
+    CHECK(seen["tapped"]["view"]["chosen"] == 0);
+    CHECK(seen["tapped"]["tip"] == false);
+    const auto pinched = check_places(report.schedule, seen["pinched"]["drawn"]);
+    CHECK(std::abs(pinched.per_unit / scale.per_unit - 2.0) < 0.01);
+    CHECK(std::abs(pinched(duration{9}) - scale(duration{9})) < pixel);
+    const auto moved = check_places(report.schedule, seen["moved"]["drawn"]);
+    CHECK(std::abs(moved.per_unit / pinched.per_unit - 1.0) < 0.01);
+    CHECK(std::abs(moved(duration{9}) - (pinched(duration{9}) + 30)) < pixel);
+    CHECK(seen["lifted"] == seen["moved"]["view"]);
 
     CHECK(seen["closed"]["open"] == 1);
     CHECK(seen["both"]["view"]["shown"] == 2);

@@ -53,7 +53,7 @@ inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
 
 } // namespace detail
 
-/// Text for a terminal or a message: control characters and broken UTF-8 as \xNN, cut to about `limit` bytes.
+/// Text for a terminal or a message: control characters and broken UTF-8 as `\\xNN`, cut to about `limit` bytes.
 inline std::string printable(std::string_view text, std::size_t limit = 120) {
     std::string result;
     bool cut = text.size() > limit;

@@ -46,8 +46,9 @@ struct html_options {
 #if OPTPIPE_IS_DEFINED
 #include "optpipe/core/format.hpp"
 #include "optpipe/io/escape.hpp"
-#include "optpipe/io/html_script.hpp"
+#include "optpipe/io/html_panels.hpp"
 #include "optpipe/io/html_style.hpp"
+#include "optpipe/io/html_timeline.hpp"
 #include "optpipe/io/timeline.hpp"
 #include "optpipe/io/write_json.hpp"
 #include "optpipe/schedule/operation.hpp"
@@ -226,7 +227,8 @@ OPTPIPE_INLINE std::string schedule_to_html(const problem& p, const schedule_rep
            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" +
            title + "</title>\n<style>" + std::string{detail::html_style} + "</style>\n</head>\n<body>\n" + body +
            "<script type=\"application/json\" id=\"data\">" + detail::page_data{p, report, options}.json() +
-           "</script>\n<script>" + std::string{detail::html_script} + "</script>\n</body>\n</html>\n";
+           "</script>\n<script>" + std::string{detail::html_timeline} + std::string{detail::html_panels} +
+           "</script>\n</body>\n</html>\n";
 }
 
 } // namespace optpipe

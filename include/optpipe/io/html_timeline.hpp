@@ -6,10 +6,9 @@
 
 namespace optpipe::detail {
 
-/// The script of the page that `html.hpp` writes: draws what the element `data` holds. `window.optpipe` is for tests
-/// and for whoever embeds the page: `find(spelling)` is the rectangle of an operation on the screen, `view()` what is
-/// shown.
-inline constexpr std::string_view html_script = R"js(
+/// The first half of the script of the page that `html.hpp` writes: the data, which the element `data` holds, and the
+/// timeline with its events. `html_panels` goes on in the same function.
+inline constexpr std::string_view html_timeline = R"js(
 "use strict";
 (() => {
 const data = JSON.parse(document.getElementById("data").textContent);
@@ -380,8 +379,8 @@ rowsCanvas.addEventListener("pointermove", (event) => {
   pointers.set(event.pointerId, event);
   if (other) {
     const apart = (a, b) => Math.max(8, Math.abs(a.clientX - b.clientX));
-    const middle = (other.clientX + event.clientX) / 2 - rowsCanvas.getBoundingClientRect().left;
-    return zoom(apart(event, other) / apart(before, other), middle);
+    // What is under the finger that rests stays there, so that two fingers zoom, and pan where both move.
+    return zoom(apart(event, other) / apart(before, other), local(other)[0]);
   }
   if (moved <= clickSlack) return;
   element("tip").hidden = true;
@@ -402,7 +401,9 @@ function release(event) {
 }
 rowsCanvas.addEventListener("pointerup", release);
 rowsCanvas.addEventListener("pointercancel", release);
-rowsCanvas.addEventListener("pointerleave", (event) => hover(event, null));
+rowsCanvas.addEventListener("pointerleave", (event) => {
+  if (event.pointerType !== "touch") hover(event, null); // a finger leaves when it is lifted; its tooltip stays
+});
 chart.addEventListener("wheel", (event) => {
   if (event.ctrlKey || event.altKey) return; // the browser's own zoom, and a way to scroll the rows
   event.preventDefault();
@@ -431,174 +432,6 @@ chart.addEventListener("keydown", (event) => {
   event.preventDefault();
   keys[event.key]();
 });
-
-// What stands around the timeline.
-function make(tag, text, parent) {
-  const made = document.createElement(tag);
-  made.textContent = text;
-  parent.append(made);
-  return made;
-}
-function facts() {
-  const box = element("facts");
-  box.textContent = "";
-  const fact = (name, value) => { const line = make("div", "", box); make("span", name, line); line.append(value); };
-  const schedule = shownSchedules()[0];
-  fact("method", schedule.method);
-  fact(data.objective, time(schedule.objective));
-  if (data.bound !== null) {
-    fact("bound", time(data.bound));
-    fact("gap", percent((schedule.objective - data.bound) / schedule.objective));
-  }
-  fact("bubble", percent(schedule.bubble));
-  fact("peak memory", size(Math.max(...schedule.peak)));
-  if (schedule.usesHost) fact("on the host", size(Math.max(...schedule.hostPeak)));
-  fact("ranks × stages × microbatches", `${data.ranks} × ${data.stageRank.length} × ${data.microbatches}`);
-  if (data.schedules.length > 1) {
-    const [a, b] = data.schedules;
-    const longer = (a.objective - b.objective) / b.objective;
-    fact("against " + b.title, `${time(b.objective)}, ${longer > 0 ? "+" : ""}${percent(longer)}`);
-  }
-}
-function legend() {
-  const used = new Set(data.schedules.flatMap((schedule) => [...schedule.by.values()].map((op) => op.k)));
-  for (const k of [...used].sort()) {
-    const item = make("span", "", element("legend"));
-    make("i", "", item).style.background = `var(--${kinds[k]})`;
-    item.append(`${kinds[k]} ${names[k]}`);
-  }
-}
-
-// Which storage option each stage and microbatch uses: a grid, by the colours of the kinds.
-const optionColours = ["F", "OFFLOAD", "RECOMPUTE", "B", "I", "RELOAD", "W"];
-function storage() {
-  const section = element("storage");
-  section.hidden = data.options.every((list) => list.length < 2);
-  if (section.hidden) return;
-  const all = [...new Set(data.options.flat())];
-  const counts = new Map(all.map((name) => [name, 0]));
-  const stages = data.stageRank.length;
-  const step = Math.max(3, Math.min(16, 720 / data.microbatches));
-  const canvas = element("grid");
-  const ratio = window.devicePixelRatio || 1;
-  canvas.style.width = 66 + step * data.microbatches + "px";
-  canvas.style.height = Math.max(step, 11) * stages + "px";
-  canvas.width = ratio * (66 + step * data.microbatches);
-  canvas.height = ratio * Math.max(step, 11) * stages;
-  const c = canvas.getContext("2d");
-  c.scale(ratio, ratio);
-  c.font = "10.5px system-ui, sans-serif"; c.textBaseline = "middle";
-  const schedule = shownSchedules()[0];
-  readColours();
-  for (let s = 0; s < stages; ++s) {
-    const y = s * Math.max(step, 11);
-    c.fillStyle = colours.faint;
-    c.fillText("stage " + s, 4, y + Math.max(step, 11) / 2);
-    for (let m = 0; m < data.microbatches; ++m) {
-      const name = optionOf(schedule, s, m);
-      counts.set(name, counts.get(name) + 1);
-      c.fillStyle = colours[optionColours[all.indexOf(name) % optionColours.length]];
-      c.fillRect(66 + m * step, y, step - 0.7, Math.max(step, 11) - 0.7);
-    }
-  }
-  const box = element("options");
-  box.textContent = "";
-  all.forEach((name, i) => {
-    const item = make("span", "", box);
-    make("i", "", item).style.background = `var(--${optionColours[i % optionColours.length]})`;
-    item.append(`${name} ${counts.get(name)}`);
-  });
-}
-
-// Objective and bound over time.
-function history() {
-  element("search").hidden = data.history.length === 0;
-  if (data.history.length === 0) return;
-  const w = 760, h = 190, left = 66, bottom = 26;
-  const known = data.history.filter((step) => step[1] !== null);
-  const values = [...known.map((step) => step[1]), ...data.history.map((step) => step[2]).filter((v) => v > 0)];
-  const low = Math.min(...values), high = Math.max(...values), rise = high - low || 0.05 * high;
-  const last = Math.max(data.seconds, ...data.history.map((step) => step[0]), 1e-3);
-  const px = (t) => left + (w - left - 12) * Math.sqrt(t / last);
-  const py = (v) => 10 + (h - 10 - bottom) * (1 - (v - low + 0.06 * rise) / (1.12 * rise));
-  const path = (steps, index) => {
-    let text = "", y = 0;
-    for (const step of steps) {
-      text += text ? `H${px(step[0]).toFixed(1)}` : `M${px(step[0]).toFixed(1)} `;
-      y = py(step[index]).toFixed(1);
-      text += text.includes("H") ? `V${y}` : y;
-    }
-    return text + `H${px(last).toFixed(1)}`;
-  };
-  const line = (d, colour) => `<path d="${d}" fill="none" stroke="var(--${colour})" stroke-width="2"/>`;
-  let svg = "";
-  const step = roundStep((1.12 * rise) / 4);
-  for (let v = Math.ceil(low / step) * step; v <= high + 1e-9 * high; v += step)
-    svg += `<path d="M${left} ${py(v)}H${w - 12}" stroke="var(--line)"/>` +
-           `<text x="${left - 6}" y="${py(v) + 4}" text-anchor="end">${number(v)}</text>`;
-  for (const share of [0, 0.04, 0.16, 0.36, 0.64, 1])
-    svg += `<text x="${px(share * last)}" y="${h - 6}" text-anchor="middle">` +
-           `${number(Number((share * last).toPrecision(2)))} s</text>`;
-  const bounds = data.history.filter((each) => each[2] > 0);
-  if (bounds.length) svg += line(path(bounds, 2), "I");
-  if (known.length) svg += line(path(known, 1), "B");
-  for (const [name, colour, at] of [["objective", "B", 0], ["bound", "I", 86]])
-    svg += `<rect x="${w - 170 + at}" y="2" width="11" height="11" rx="2" fill="var(--${colour})"/>` +
-           `<text x="${w - 154 + at}" y="12">${name}</text>`;
-  svg = `<svg viewBox="0 0 ${w} ${h}" width="${w}" style="max-width:100%">${svg}</svg>`;
-  element("plot").innerHTML = svg;
-  const dots = element("plot").firstChild;
-  for (const [t, objective, bound, by] of data.history) {
-    const dot = document.createElementNS("http://www.w3.org/2000/svg", "circle");
-    dot.setAttribute("cx", px(t)); dot.setAttribute("cy", py(objective === null ? bound : objective));
-    dot.setAttribute("r", 3); dot.style.fill = "var(--text)";
-    const title = document.createElementNS("http://www.w3.org/2000/svg", "title");
-    const known = objective === null ? "no schedule yet" : "objective " + time(objective);
-    title.textContent = `${number(t)} s, ${data.strategies[by]}: ${known}, bound ${time(bound)}`;
-    dot.append(title);
-    dots.append(dot);
-  }
-}
-
-function theme(name) {
-  document.documentElement.dataset.theme = name;
-  element("theme").textContent = name === "dark" ? "light" : "dark";
-  if (width > 0) { redraw(); storage(); }
-}
-const system = matchMedia("(prefers-color-scheme: dark)");
-system.addEventListener("change", () => theme(system.matches ? "dark" : "light"));
-element("theme").onclick = () => theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
-element("all").onclick = () => {
-  if (state.open.size < data.ranks) for (let r = 0; r < data.ranks; ++r) state.open.add(r);
-  else state.open.clear();
-  redraw();
-};
-element("in").onclick = () => zoom(1.5);
-element("out").onclick = () => zoom(1 / 1.5);
-element("fit").onclick = () => show(0, end);
-if (data.schedules.length > 1)
-  [...data.schedules.map((schedule) => schedule.title), "both"].forEach((title, i) => {
-    make("button", title, element("which")).onclick = () => select(i);
-  });
-theme(system.matches ? "dark" : "light");
-legend(); history(); select(0); draw();
-addEventListener("resize", () => redraw());
-
-window.optpipe = {
-  find(text, number = 0) {
-    const [, s, k, m] = /^(\d+)([A-Z]+)(\d+)$/.exec(text);
-    const schedule = shownSchedules()[number];
-    const op = schedule.find(Number(s), kinds.indexOf(k), Number(m));
-    if (!op) return null;
-    const lane = rows[op.rank].lanes[number];
-    const b = box(op, op.k === OFFLOAD || op.k === RELOAD ? lane.copies : lane.compute);
-    const canvas = rowsCanvas.getBoundingClientRect();
-    return { x: canvas.left + b.x, y: canvas.top + b.y, w: b.w, h: b.h };
-  },
-  view: () => ({ from: state.from, to: state.to, chosen: state.chosen, shown: state.shown, open: state.open.size }),
-  draw,
-};
-})();
 )js";
 
 } // namespace optpipe::detail

@@ -1,0 +1,6 @@
+vcpkg_cmake_configure(
+    SOURCE_PATH "${SOURCE_DIR}"
+    OPTIONS
+        -DOPTPIPE_BUILD_TESTS=OFF
+        -DOPTPIPE_BUILD_PICTURES=OFF
+)

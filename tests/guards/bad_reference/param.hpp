@@ -1,0 +1,4 @@
+#pragma once
+
+/// \param ranks how many there are
+int stages_of(int stages);
