@@ -87,7 +87,8 @@ void for_each_end(std::span<const rank_times> ranks, exchange_part::side_kind si
 }
 
 /// How long messages were under way: from when both their ends were there, those whose ends were both measured. Of
-/// messages that share an exchange only the end of all is known.
+/// messages that share an exchange only the end of all is known. Never negative: an end may be seen before the start of
+/// the other side.
 [[nodiscard]] inline std::vector<cost_sample<rank_pair>>
 message_times(const problem& p, std::span<const rank_times> ranks, clock_time time_unit) {
     using side_kind = exchange_part::side_kind;
@@ -101,7 +102,7 @@ message_times(const problem& p, std::span<const rank_times> ranks, clock_time ti
         const auto& other = sent[number(part.message)];
         if (!other) return;
         const clock_time took = std::min(when.end, other->end) - std::max(when.start, other->start);
-        found.push_back({{part.peer, to}, duration{took / time_unit}});
+        found.push_back({{part.peer, to}, std::max(duration{took / time_unit}, duration{})});
     });
     return found;
 }
@@ -119,10 +120,7 @@ message_times(const problem& p, std::span<const rank_times> ranks, clock_time ti
 /// the units of the problem, of which one is so many bytes.
 inline void add_step(cost_profile& profile, const problem& p, std::uint64_t step, std::span<const rank_times> ranks,
                      clock_time time_unit, double bytes_per_unit) {
-    auto messages = message_times(p, ranks, time_unit);
-    for (auto& [pair, took] : messages)
-        took = std::max(took, duration{}); // an end may be seen before the start of the other side
-    profile.add(p, step, measured_schedule(p.graph, ranks, time_unit), std::move(messages));
+    profile.add(p, step, measured_schedule(p.graph, ranks, time_unit), message_times(p, ranks, time_unit));
     const auto in_units = [&](const rank_times& r, memory_arena arena) {
         return memory_size{static_cast<double>(high_water(r, arena)) / bytes_per_unit};
     };

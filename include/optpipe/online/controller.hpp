@@ -5,6 +5,7 @@
 #include "optpipe/online/options.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/background_planner.hpp"
+#include "optpipe/schedule/construct/accumulation_order.hpp"
 #include "optpipe/schedule/profile/cost_profile.hpp"
 #include "optpipe/schedule/profile/drift.hpp"
 #include "optpipe/schedule/profile/estimate.hpp"
@@ -48,7 +49,7 @@ public:
     /// `first`: the schedule that training begins with.
     online_controller(problem p, const schedule& first, online_options options)
         : options_{std::move(options)}, problem_{std::move(p)}, present_{std::make_shared<const schedule>(first)},
-          window_steps_{window_steps(problem_, options_)}, window_{window_steps_}, planner_{options_.planning} {
+          window_steps_{window_steps(problem_, options_)}, window_{window_steps_}, planner_{planning_of(options_, first)} {
         submit();
     }
 
@@ -57,7 +58,7 @@ public:
         ++step_;
         recent_.push_back(seconds);
         if (recent_.size() > most_recent) recent_.pop_front();
-        if (gain_due_ && recent_.size() == window_steps_) report_gain();
+        if (gain_due_ && recent_.size() == gain_steps) report_gain();
         const auto latest = planner_.poll().version;
         calm_ = latest == std::exchange(planner_version_, latest) ? calm_ + 1 : 0;
     }
@@ -84,9 +85,8 @@ public:
             log(online_event::kind_type::failure, best.failure);
         if (!best.schedule || best.version == considered_) return std::nullopt;
         if (!best.finished && calm_ < options_.calm_steps) return std::nullopt;
+        if (const auto why = why_not(best.objective); !why.empty()) return decline(best, why);
         considered_ = best.version;
-        const auto gain = now_ - best.objective;
-        if (!(gain > std::max(options_.least_gain, noise()) * now_) || !pays_back(gain / now_)) return std::nullopt;
         published_.emplace(online_plan{problem_, best.schedule, best.objective, now_, best.method});
         log(online_event::kind_type::publish, best.method + ": " + spelled(now_) + " to " + spelled(best.objective) +
                                                   " as planned, bound " + spelled(best.bound));
@@ -123,6 +123,9 @@ public:
 private:
     /// Steps whose times tell how long one takes.
     static constexpr std::size_t most_recent = 20;
+    /// So many steps after a switch it is said what it brought: the first ones are slower, as lanes and caches are new, and
+    /// of three the median hasn't shown a gain of a tenth (bench_online).
+    static constexpr std::size_t gain_steps = 10;
 
     void take_costs(const std::vector<drifted_cost>& found) {
         takes_costs_ = false;
@@ -137,6 +140,16 @@ private:
         calm_ = 0;
         has_failed_ = false;
     }
+    [[nodiscard]] static background_options planning_of(const online_options& options, const schedule& first) {
+        auto how = options.planning;
+        if (options.keep_accumulation_order)
+            how.adapt = [wanted = accumulation_order_of(first)](
+                            const problem& p, const std::shared_ptr<const schedule>& found) {
+                auto alike = with_accumulation_order(p, *found, wanted);
+                return alike ? std::make_shared<const schedule>(*std::move(alike)) : nullptr;
+            };
+        return how;
+    }
     [[nodiscard]] duration objective_in(const problem& p) const {
         const auto timed = retime(p, *present_);
         return timed ? objective_of(p, *timed) : duration::unlimited();
@@ -144,8 +157,11 @@ private:
     /// So many measured steps that an interval can reach the confidence that each comparison needs: of n samples the
     /// widest one, from the least to the most, has 1 − 2^(1−n).
     [[nodiscard]] static std::size_t window_steps(const problem& p, const online_options& options) {
-        const auto stages = static_cast<double>(p.graph.stages());
-        const double numbers = 7.0 * stages; // F, B, I, W, OFFLOAD, RELOAD, RECOMPUTE, about as many messages as one
+        // `drift` compares that many numbers at most: of each stage the kinds of operations that one plan has (F, B, I,
+        // W, OFFLOAD, RELOAD, RECOMPUTE, hardly ever all of them) and its messages to two neighbours. Samples grow with
+        // the logarithm alone, so that an estimate is enough.
+        constexpr double numbers_per_stage = 7.0;
+        const double numbers = numbers_per_stage * static_cast<double>(p.graph.stages());
         const double samples = 1.0 + std::ceil(std::log2(numbers / (1.0 - options.drift.confidence)));
         const auto needed = std::ceil(samples / static_cast<double>(p.graph.microbatches()));
         return std::max(options.window, static_cast<std::size_t>(needed));
@@ -156,6 +172,24 @@ private:
         const std::vector<double> all(recent_.begin(), recent_.end());
         const double center = detail::median_of(all);
         return center > 0.0 ? detail::spread_of(all, center) / center / std::sqrt(static_cast<double>(all.size())) : 0.0;
+    }
+    /// Why a switch to a plan isn't worth it now; empty if it is. It may become so, as noise goes down.
+    [[nodiscard]] std::string why_not(duration objective) const {
+        const auto share = (now_ - objective) / now_;
+        const auto percent = [](double of) { return format_number(100.0 * of, digits) + " %"; };
+        if (!(share > options_.least_gain))
+            return "it saves " + percent(share) + ", less than " + percent(options_.least_gain);
+        if (const auto hidden = noise(); !(share > hidden))
+            return "it saves " + percent(share) + ", and steps vary so much that less than " + percent(hidden) +
+                   " can't be seen";
+        if (!pays_back(share)) return "too few steps are left to pay for the switch";
+        return {};
+    }
+    /// Says so once for each plan.
+    std::optional<online_plan> decline(const background_plan& plan, const std::string& why) {
+        if (std::exchange(declined_, plan.version) != plan.version)
+            log(online_event::kind_type::declined, plan.method + ": " + why);
+        return std::nullopt;
     }
     /// Whether the rest of the training saves more than the dearest switch has taken.
     [[nodiscard]] bool pays_back(double share) const {
@@ -203,7 +237,9 @@ private:
     bool gain_due_ = false;
     double dearest_switch_ = 0.0;
     std::uint64_t planner_version_ = 0;
+    /// The last plan that was published or can't be, and the last that was declined.
     std::uint64_t considered_ = 0;
+    std::uint64_t declined_ = 0;
     std::size_t calm_ = 0;
     bool has_failed_ = false;
     std::optional<online_plan> published_{};

@@ -147,10 +147,8 @@ private:
     }
     void take_measured(std::uint64_t step, const std::vector<rank_times>& of) {
         const auto& p = controller_->present_problem();
-        auto messages = message_times(p, of, setting_.time_unit);
-        for (auto& each : messages)
-            each.took = std::max(each.took, duration{}); // an end may be seen before the start of the other side
-        controller_->add_measured(step, measured_schedule(graph_, of, setting_.time_unit), std::move(messages));
+        controller_->add_measured(step, measured_schedule(graph_, of, setting_.time_unit),
+                                  message_times(p, of, setting_.time_unit));
     }
 
     online_setting setting_;

@@ -29,6 +29,10 @@ struct online_options {
     /// A plan is taken when the search has ended, or found nothing better for so many steps: a search improves quickly
     /// at first.
     std::size_t calm_steps = 5;
+    /// Only plans that add up the weight gradients of each stage in the order of the first schedule: the training goes on
+    /// to the last bit as it would have without a switch. Where stashes are offloaded, the best plans often can't:
+    /// microbatches overtake each other. Takes the place of `background_options::adapt`.
+    bool keep_accumulation_order = false;
     /// How long the training is, if known: near its end no switch pays back what the dearest one so far took.
     std::optional<std::uint64_t> steps{};
 };
@@ -39,6 +43,7 @@ struct online_event {
         costs,    ///< the measured costs that are planned with from here on
         drift,    ///< measured times have left those of the plan
         publish,  ///< a plan is worth a switch
+        declined, ///< the best plan isn't worth a switch, or not yet: why
         accepted, ///< all ranks run it
         refused,  ///< a rank can't take it; all go on with the old one
         gain,     ///< what a switch brought
@@ -55,6 +60,7 @@ struct online_event {
     case online_event::kind_type::costs: return "costs";
     case online_event::kind_type::drift: return "drift";
     case online_event::kind_type::publish: return "publish";
+    case online_event::kind_type::declined: return "declined";
     case online_event::kind_type::accepted: return "accepted";
     case online_event::kind_type::refused: return "refused";
     case online_event::kind_type::gain: return "gain";

@@ -11,12 +11,14 @@
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
 #include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/measure.hpp"
 
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -38,6 +40,9 @@ struct background_options {
     std::size_t threads = 1;
     /// The share of each of these threads' processors, above 0 to 1: on average over time (`processor_share`).
     double share = 1.0;
+    /// What to make of each better schedule before it is reported: a valid schedule of the problem, or null to pass it
+    /// over. By the planner's threads, one call at a time; unset: nothing.
+    std::function<std::shared_ptr<const schedule>(const problem&, const std::shared_ptr<const schedule>&)> adapt{};
     std::vector<any_search_strategy> strategies = standard_strategies();
 };
 
@@ -141,14 +146,16 @@ private:
         how.processor = processor_;
         constexpr auto forever = std::numeric_limits<double>::infinity();
         if (!how.time_limit) how.time_limit = std::chrono::duration<double>{forever};
+        std::shared_ptr<const schedule> seen;
         how.progress = [&](const search_progress& step) {
-            improve(number, step.incumbent, step);
+            const bool is_new = step.incumbent && std::exchange(seen, step.incumbent) != step.incumbent;
+            improve(number, step, is_new ? adapted(now.problem, {step.incumbent, step.objective}) : candidate{});
             if (options_.how.progress) options_.how.progress(step);
         };
         std::string failure;
         try {
             if (const auto made = plan(now.problem, how, options_.strategies))
-                finish(number, *made);
+                finish(number, now.problem, *made);
             else
                 failure = describe(made.why());
         } catch (const std::exception& e) {
@@ -167,26 +174,35 @@ private:
         change(best_);
         if (best_.finished) finished_.notify_all();
     }
-    void improve(std::uint64_t number, const std::shared_ptr<const schedule>& incumbent, const search_step& step) {
+    struct candidate {
+        std::shared_ptr<const schedule> plan{};
+        duration objective = duration::unlimited();
+    };
+    [[nodiscard]] candidate adapted(const problem& p, candidate found) const {
+        if (!options_.adapt) return found;
+        const auto plan = options_.adapt(p, found.plan);
+        if (!plan) return {};
+        return {plan, plan == found.plan ? found.objective : objective_of(p, *plan)};
+    }
+    void improve(std::uint64_t number, const search_step& step, const candidate& found) {
         publish(number, [&](background_plan& best) {
             best.bound = step.bound;
-            if (incumbent && incumbent != best.schedule) replace(best, incumbent, step.objective, step.strategy);
+            if (found.plan && found.objective < best.objective) replace(best, found, step.strategy);
         });
     }
-    void finish(std::uint64_t number, const plan_result& made) {
+    void finish(std::uint64_t number, const problem& p, const plan_result& made) {
+        // The last step has it already, unless the search ends with another choice (`plan_options::robust`).
+        const auto found = adapted(p, {std::make_shared<const schedule>(made.schedule), made.objective});
         publish(number, [&](background_plan& best) {
-            // The last step has it already, unless the search ends with another choice (`plan_options::robust`).
-            if (made.objective != best.objective || made.robust)
-                replace(best, std::make_shared<const schedule>(made.schedule), made.objective, made.method);
+            if (found.plan && (found.objective < best.objective || made.robust)) replace(best, found, made.method);
             best.bound = made.bound;
             best.finished = true;
         });
     }
-    void replace(background_plan& best, std::shared_ptr<const schedule> better, duration objective,
-                 const std::string& method) {
+    void replace(background_plan& best, const candidate& better, const std::string& method) {
         best.version = ++versions_;
-        best.schedule = std::move(better);
-        best.objective = objective;
+        best.schedule = better.plan;
+        best.objective = better.objective;
         best.method = method;
     }
     void stop_current() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/portfolio/run_log.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
@@ -60,7 +61,7 @@ private:
     static bool offloads(std::string_view builder) { return builder == adaptive.name || builder.starts_with("po"); }
     [[nodiscard]] bool finished() const { return spent_ >= effort_ || state_.done(); }
 
-    /// Builders can't be interrupted.
+    /// A deadline doesn't interrupt builders, only a stop request does.
     [[nodiscard]] bool is_too_late(std::string_view builder) const {
         const std::chrono::duration<double> expected{builder_cost(builder, p_) * unit_seconds_};
         return expected > state_.limits().deadline - std::chrono::steady_clock::now();
@@ -74,7 +75,7 @@ private:
         }
         const auto counted = [this, build, cost](const problem& relaxed) {
             spent_ += cost;
-            return build_schedule(relaxed, build);
+            return build_schedule(relaxed, build, stop_check{state_.limits().stop});
         };
         const stopwatch watch;
         auto built = counted(with_memory(first_factor));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/milp/search/parallel/workers.hpp"
 #include "optpipe/planner/plan_result.hpp"
 #include "optpipe/planner/portfolio/run_log.hpp"
@@ -27,7 +28,7 @@ namespace detail {
 
 struct builder_job {
     std::string name;
-    std::function<outcome<schedule>(const problem&)> build;
+    std::function<outcome<schedule>(const problem&, stop_check)> build;
     /// Its time as a multiple of the cheapest builder's.
     double cost = 1.0;
     bool published = true;
@@ -60,7 +61,8 @@ inline std::vector<builder_job> published_builders(const problem& p, const std::
         if constexpr (!std::is_same_v<std::decay_t<decltype(build)>, adaptive_builder<>>)
             if (std::find(without.begin(), without.end(), name) == without.end())
                 jobs.push_back(
-                    {name, [build](const problem& q) { return build_schedule(q, build); }, builder_cost(name, p)});
+                    {name, [build](const problem& q, stop_check stop) { return build_schedule(q, build, stop); },
+                     builder_cost(name, p)});
     });
     return jobs;
 }
@@ -79,8 +81,8 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
         if constexpr (std::is_same_v<std::decay_t<decltype(build)>, adaptive_builder<>>) quick.effort = 1;
         for (const auto& option : common_option_names(p)) {
             auto options = *find_common_option(p, option.view());
-            auto run = [quick, options = std::move(options)](const problem& q) {
-                return build_uniform_schedule(q, quick, options);
+            auto run = [quick, options = std::move(options)](const problem& q, stop_check stop) {
+                return build_uniform_schedule(q, quick, options, stop);
             };
             jobs.push_back({name + ":storage=" + std::string{option.view()}, std::move(run), builder_cost(name, p),
                             name != adaptive.name});
@@ -88,7 +90,7 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
     });
     for_each_storage_builder([&](const auto& build) {
         if (const std::string name{build.name}; !is_left_out(name))
-            jobs.push_back({name, [build](const problem& q) { return build_schedule(q, build); }});
+            jobs.push_back({name, [build](const problem& q, stop_check stop) { return build_schedule(q, build, stop); }});
     });
     return jobs;
 }
@@ -140,7 +142,9 @@ private:
         }
         const stopwatch watch;
         outcome<schedule> made{refusal{.sentence = "broke a contract"}};
-        state_.try_strategy(result.method, [&] { made = jobs_[k].build(state_.problem()); });
+        state_.try_strategy(result.method, [&] {
+            made = jobs_[k].build(state_.problem(), stop_check{state_.limits().stop});
+        });
         result.seconds = watch.seconds();
         if (made || made.why().reason != refusal_reason::does_not_apply) log_.add(result.method, result.seconds);
         if (made)
@@ -154,7 +158,7 @@ private:
         if (!best_ || objective < best_->objective || (objective == best_->objective && k < best_->job))
             best_ = found{k, objective, *std::move(made)};
     }
-    /// Builders can't be interrupted. Cheap ones always run, unless the problem is so large that they would take more
+    /// A deadline doesn't interrupt builders, only a stop request does. Cheap ones always run, unless the problem is so large that they would take more
     /// than a moment. What is found must still be offered; if nothing is, something must be built.
     bool is_too_late(double cost) {
         constexpr std::chrono::duration<double> moment{0.1};

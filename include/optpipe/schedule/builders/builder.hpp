@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/outcome.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/graph.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/schedule.hpp"
@@ -22,7 +23,8 @@ concept has_build = requires(const B& build, const basic_problem<Graph>& p) {
 ///
 /// Semantics: `build(problem)` is an order that `simulate` accepts without regard to memory limits, or a refusal whose
 /// sentence says why it doesn't apply. It holds every operation that a valid schedule needs. It depends on the
-/// problem alone: no clock, no global state. Whether it fits the memory is seen by `simulate`; a builder that knows
+/// problem alone: no clock, no global state. One that takes long on large problems takes a `stop_check` too, which it
+/// asks every few milliseconds, and refuses itself (`was_stopped`) once that says so. Whether it fits the memory is seen by `simulate`; a builder that knows
 /// better may refuse itself with `over_memory`. `name` is how `--method` calls it.
 template <class B, class Graph = any_graph>
 concept schedule_builder = std::copyable<B> && has_name<B> && has_build<B, Graph>;
@@ -35,6 +37,18 @@ template <class B, class Graph = any_graph> consteval bool check_schedule_builde
         has_build<B, Graph>,
         "schedule builder: needs `outcome<basic_order<Graph>> operator()(const basic_problem<Graph>&) const`");
     return schedule_builder<B, Graph>;
+}
+
+template <class B, class Graph = any_graph>
+concept has_stoppable_build = requires(const B& build, const basic_problem<Graph>& p, stop_check stop) {
+    { build(p, stop) } -> std::same_as<outcome<basic_order<Graph>>>;
+};
+
+/// The refusal of a builder that was stopped before it had an order.
+[[nodiscard]] constexpr refusal was_stopped() {
+    refusal why;
+    why.sentence = "stopped before it had a schedule";
+    return why;
 }
 
 } // namespace optpipe

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/builder_parameters.hpp"
@@ -116,12 +117,13 @@ template <pipeline_graph Graph>
 
 /// The largest group whose repetition fits the memory; where none does, the one that exceeds it least.
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr std::size_t largest_group_that_fits(const basic_problem<Graph>& p, std::size_t pace) {
+[[nodiscard]] constexpr std::size_t largest_group_that_fits(const basic_problem<Graph>& p, std::size_t pace,
+                                                            stop_check stop) {
     auto best = p.graph.ranks();
     if (p.graph.stages() == best) return best; // with one stage per rank all groups give one order
     const auto slack = tolerance{}.at(p.memory_scale());
     auto least = memory_size::unlimited();
-    for (auto group = p.graph.ranks(); group > 0; --group) {
+    for (auto group = p.graph.ranks(); group > 0 && !stop(); --group) {
         const auto block = interleaved_block(p.graph, group, pace);
         const auto count = microbatches_to_the_peak(p.graph, block);
         const auto lack = largest_lack(p, memory_of_lanes(p, interleaved_lanes(p, block, count)));
@@ -165,10 +167,12 @@ struct gis_builder {
     }
 
     template <pipeline_graph Graph>
-    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
+                                                                  stop_check stop = {}) const {
         if (const auto why = detail::not_for_interleaving(p, group); !why.sentence.empty()) return why;
         const auto pace = detail::half_group(p);
-        const auto size = group > 0 ? group : detail::largest_group_that_fits(p, pace);
+        const auto size = group > 0 ? group : detail::largest_group_that_fits(p, pace, stop);
+        if (stop()) return was_stopped();
         const auto block = detail::interleaved_block(p.graph, size, pace);
         return interleave(p.graph, detail::interleaved_lanes(p, block, p.graph.microbatches()));
     }

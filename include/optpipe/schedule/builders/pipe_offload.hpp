@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/builder_parameters.hpp"
 #include "optpipe/schedule/builders/gis.hpp"
@@ -80,17 +81,20 @@ template <pipeline_graph Graph>
 /// A base order with the stashes of its longest-lived stages offloaded.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>> offloaded_order(const basic_problem<Graph>& p,
-                                                                    const offload_share& share, std::size_t group) {
+                                                                    const offload_share& share, std::size_t group,
+                                                                    stop_check stop) {
     if (const auto why = not_for_offloading(p, group); !why.sentence.empty()) return why;
     const auto free = without_limits(p);
     std::optional<basic_order<Graph>> best;
     auto value = duration::unlimited();
     auto lack = memory_size::unlimited();
     for (const auto size : groups_to_try(p, group)) {
+        if (stop()) return was_stopped();
         const auto base = interleaved_order(p, size);
         const auto flags = longest_lived(p, *simulate(free, base), share.chunks, share.half);
         offload_search<Graph> search{p, flags};
-        search.run(base);
+        search.run(base, stop);
+        if (stop()) return was_stopped();
         if (best && (search.value() > value || (search.value() == value && search.lack() >= lack))) continue;
         value = search.value();
         lack = search.lack();
@@ -125,8 +129,9 @@ struct pipe_offload_builder {
     }
 
     template <pipeline_graph Graph>
-    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
-        return detail::offloaded_order(p, {chunks, false}, group);
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
+                                                                  stop_check stop = {}) const {
+        return detail::offloaded_order(p, {chunks, false}, group, stop);
     }
 };
 inline constexpr pipe_offload_builder pipe_offload{};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/builder_parameters.hpp"
 #include "optpipe/schedule/builders/pipe_offload.hpp"
@@ -22,9 +23,10 @@ struct pipe_offload_half_builder {
     }
 
     template <pipeline_graph Graph>
-    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
+                                                                  stop_check stop = {}) const {
         const auto chunks = p.graph.stages() / p.graph.ranks();
-        return detail::offloaded_order(p, {(chunks + 1) / 2, true}, group);
+        return detail::offloaded_order(p, {(chunks + 1) / 2, true}, group, stop);
     }
 };
 inline constexpr pipe_offload_half_builder pipe_offload_half{};

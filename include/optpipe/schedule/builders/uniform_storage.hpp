@@ -2,6 +2,7 @@
 
 #include "optpipe/core/bounded_text.hpp"
 #include "optpipe/core/outcome.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/schedule.hpp"
@@ -16,9 +17,9 @@ namespace optpipe {
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>>
 build_uniform_schedule(const basic_problem<Graph>& p, const Builder& build,
-                       const storage_by_stage<Graph::stage_extent>& options) {
+                       const storage_by_stage<Graph::stage_extent>& options, stop_check stop = {}) {
     const auto classic = uniform_problem(p, options);
-    const auto built = build_schedule(classic, build);
+    const auto built = build_schedule(classic, build, stop);
     if (built) return time_order(p, with_storage(p, options, order_of(*built)));
     auto why = built.why();
     // In the memory of the problem, of which the builder saw less.

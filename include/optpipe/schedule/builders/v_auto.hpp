@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
@@ -28,8 +29,8 @@ template <pipeline_graph Graph> class v_search {
 public:
     using budget_type = per_rank<memory_size, Graph::rank_extent>;
 
-    constexpr v_search(const basic_problem<Graph>& p, std::size_t effort, std::uint64_t seed)
-        : p_{p}, even_{with_even_costs(p)}, effort_{effort}, seed_{seed}, best_{p_}, squeezed_{p_} {
+    constexpr v_search(const basic_problem<Graph>& p, std::size_t effort, std::uint64_t seed, stop_check stop)
+        : p_{p}, even_{with_even_costs(p)}, effort_{effort}, seed_{seed}, stop_{stop}, best_{p_}, squeezed_{p_} {
         stashes_ = 2 * p.graph.ranks();
         for (const rank r : p.graph.all_ranks()) {
             const auto largest = largest_stash(r);
@@ -44,9 +45,11 @@ public:
     constexpr outcome<basic_order<Graph>> run() {
         collect();
         try_all();
+        if (stop_()) return was_stopped();
         const auto bound = bounds_of(p_).best() + tolerance{}.at(best_.value());
         if (best_.value() > bound) improve();
         if (best_.value() > bound) begin_from_squeezed(bound);
+        if (stop_()) return was_stopped();
         if (best_.found()) return std::move(best_).take();
         return least_;
     }
@@ -88,7 +91,7 @@ private:
                     for (std::size_t slope = 1; slope < v_period; ++slope)
                         for (std::size_t after = 1; after <= slope; ++after)
                             for (std::size_t bend = 1; bend < std::max(ranks, std::size_t{2}); ++bend)
-                                if (a != b && b != c && a != c && (slope != after || bend == 1))
+                                if (a != b && b != c && a != c && (slope != after || bend == 1) && !stop_())
                                     consider({a, b, c, slope, after, bend});
         std::sort(candidates_.begin(), candidates_.end(), [](const candidate& x, const candidate& y) {
             if (x.fits != y.fits) return x.fits;
@@ -159,7 +162,7 @@ private:
         };
         std::vector<screened> order;
         for (std::size_t i = 0; i < candidates_.size(); ++i) {
-            if (i >= least_trials && spent_ > effort_ / 4) break;
+            if ((i >= least_trials && spent_ > effort_ / 4) || stop_()) break;
             const auto block = block_of(candidates_[i]);
             if (candidates_[i].fits && !best_.found())
                 best_.offer(*interleave(p_.graph, lanes_of(repeat(p_.graph, block))));
@@ -170,7 +173,7 @@ private:
         // More forwards at first than the largest stash allows: others may be smaller, or be freed in part by I.
         for (std::size_t more = 0; more < 4; ++more)
             for (std::size_t i = 0; i < std::min(tried_further, order.size()); ++i) {
-                if (i + more > 0 && spent_ > effort_ / 2) break;
+                if ((i + more > 0 && spent_ > effort_ / 2) || stop_()) break;
                 try_ends(block_of(candidates_[order[i].which]), stashes_ + more);
             }
         std::sort(tried_.begin(), tried_.end(), [](const tried& x, const tried& y) { return x.value < y.value; });
@@ -182,6 +185,7 @@ private:
     }
     /// Weight gradients where the ranks have time, and where they would have it if all passes took as long.
     constexpr void attempt(compute_lanes lanes) {
+        if (stop_()) return;
         constexpr std::size_t kept = 6;
         const auto value = std::min(offer_filled(p_, lanes, {}), offer_filled(even_, lanes, {}));
         squeeze(lanes);
@@ -201,11 +205,11 @@ private:
     constexpr void squeeze(const compute_lanes& lanes) {
         constexpr std::size_t cost = 10; // of filling in weight gradients
         constexpr std::size_t kept = 3;
-        if (squeezing_ > effort_ / 4) return;
+        if (squeezing_ > effort_ / 4 || stop_()) return;
         squeezing_ += cost * 3 * p_.graph.stages() * p_.graph.microbatches();
         auto filled = fill_with_weights(p_, lanes, p_.memory_limit);
         if (!filled) return;
-        const auto value = squeezed_.offer(fill_gaps(p_, *std::move(filled), p_.memory_limit));
+        const auto value = squeezed_.offer(fill_gaps(p_, *std::move(filled), p_.memory_limit, stop_));
         keep_best(squeezed_lanes_, {lanes, value}, kept);
     }
     constexpr void begin_from_squeezed(duration bound) {
@@ -213,11 +217,12 @@ private:
         const auto fill = [this](const compute_lanes& lanes) { return fill_with_weights(p_, lanes, p_.memory_limit); };
         std::size_t spent = 0;
         for (const auto& one : squeezed_lanes_)
-            if (best_.value() > bound && spent < effort_ / 4)
-                spent += lane_search{p_, fill, best_, seed_}.run(one.lanes, effort_ / 4 - spent);
+            if (best_.value() > bound && spent < effort_ / 4 && !stop_())
+                spent += lane_search{p_, fill, best_, seed_, stop_}.run(one.lanes, effort_ / 4 - spent);
     }
     constexpr duration offer_filled(const basic_problem<Graph>& costs, const compute_lanes& lanes, weight_filling how) {
         spent_ += 3 * p_.graph.stages() * p_.graph.microbatches();
+        if (stop_()) return duration::unlimited();
         auto filled = fill_with_weights(costs, lanes, p_.memory_limit, how);
         return filled ? best_.offer(*std::move(filled)) : duration::unlimited();
     }
@@ -228,9 +233,9 @@ private:
         const auto fill = [this](const compute_lanes& lanes) { return fill_with_weights(p_, lanes, p_.memory_limit); };
         const auto keep = [this](const compute_lanes& lanes) { return interleave(p_.graph, lanes); };
         for (const auto& one : tried_)
-            if (spent_ < effort_) spent_ += lane_search{p_, fill, best_, seed_}.run(one.lanes, (effort_ - spent_) / 3);
-        if (best_.found() && spent_ < effort_)
-            spent_ += lane_search{p_, keep, best_, seed_}.run(lanes_of(p_, *best_), effort_ - spent_);
+            if (spent_ < effort_ && !stop_()) spent_ += lane_search{p_, fill, best_, seed_, stop_}.run(one.lanes, (effort_ - spent_) / 3);
+        if (best_.found() && spent_ < effort_ && !stop_())
+            spent_ += lane_search{p_, keep, best_, seed_, stop_}.run(lanes_of(p_, *best_), effort_ - spent_);
     }
 
     /// With at most 2R stashes of a stage on each rank.
@@ -238,6 +243,7 @@ private:
     basic_problem<Graph> even_;
     std::size_t effort_;
     std::uint64_t seed_;
+    stop_check stop_;
     std::size_t stashes_ = 0;
     std::vector<candidate> candidates_{};
     std::vector<tried> tried_{};
@@ -265,11 +271,12 @@ struct v_auto_builder {
     }
 
     template <pipeline_graph Graph>
-    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
+                                                                  stop_check stop = {}) const {
         refusal why;
         why.sentence = detail::why_no_v_schedule(p);
         if (!why.sentence.empty()) return why;
-        return detail::v_search<Graph>{p, effort, seed}.run();
+        return detail::v_search<Graph>{p, effort, seed, stop}.run();
     }
 };
 inline constexpr v_auto_builder v_auto{};

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "optpipe/core/outcome.hpp"
+#include "optpipe/core/stop_check.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/v_block.hpp"
 #include "optpipe/schedule/builders/v_lanes.hpp"
 #include "optpipe/schedule/construct/building_block.hpp"
@@ -42,7 +44,7 @@ template <pipeline_graph Graph>
 /// needs on the rank that holds most.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>> build_v_schedule(const basic_problem<Graph>& p,
-                                                                     building_block<Graph> block) {
+                                                                     building_block<Graph> block, stop_check stop) {
     place_weight_gradients(p.graph, block);
     const auto needed = memory_of_repetition(p, block);
     const auto most = *std::max_element(needed.begin(), needed.end());
@@ -56,13 +58,16 @@ template <pipeline_graph Graph>
         for (const bool cool_down : {true, false})
             for (const bool keep_weights : {true, false}) {
                 const auto lanes = v_lanes(p.graph, block, {stashes, warm_up, cool_down, keep_weights});
-                for (const bool by_time : {true, false})
+                for (const bool by_time : {true, false}) {
+                    if (stop()) return was_stopped();
                     if (auto order = fill_with_weights(by_time ? p : even, lanes, roomy.memory_limit))
                         best.offer(*std::move(order));
+                }
             }
     if (const auto repeated = interleave(p.graph, lanes_of(repeat(p.graph, block))))
-        best.offer(fill_gaps(even, *repeated, roomy.memory_limit));
-    best.offer(fill_gaps(roomy, *best, roomy.memory_limit));
+        best.offer(fill_gaps(even, *repeated, roomy.memory_limit, stop));
+    if (stop()) return was_stopped();
+    best.offer(fill_gaps(roomy, *best, roomy.memory_limit, stop));
     return std::move(best).take();
 }
 

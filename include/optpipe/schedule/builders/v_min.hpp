@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/v_block.hpp"
 #include "optpipe/schedule/builders/v_fixed.hpp"
@@ -31,11 +32,12 @@ struct v_min_builder {
     static constexpr std::string_view name = "v-min";
 
     template <pipeline_graph Graph>
-    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
+                                                                  stop_check stop = {}) const {
         refusal why;
         why.sentence = detail::why_no_v_schedule(p);
         if (!why.sentence.empty()) return why;
-        return detail::build_v_schedule(p, v_min_block(p.graph));
+        return detail::build_v_schedule(p, v_min_block(p.graph), stop);
     }
 };
 inline constexpr v_min_builder v_min{};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/zero_bubble_hand.hpp"
@@ -30,16 +31,17 @@ struct zero_bubble_switches {
 /// have been.
 template <pipeline_graph Graph> class zero_bubble_run {
 public:
-    constexpr zero_bubble_run(const basic_problem<Graph>& p, zero_bubble_switches switches)
-        : p_{p}, switches_{switches}, count_{p.graph.microbatches()}, memory_slack_{tolerance{}.at(p.memory_scale())},
+    constexpr zero_bubble_run(const basic_problem<Graph>& p, zero_bubble_switches switches, stop_check stop)
+        : p_{p}, switches_{switches}, stop_{stop}, count_{p.graph.microbatches()}, memory_slack_{tolerance{}.at(p.memory_scale())},
           time_slack_{tolerance{}.at(longest(p))}, own_(p.graph.stages()), ends_{p.graph} {
         result_.graph = p.graph;
         result_.operations.reserve(3 * p.graph.stages() * count_);
     }
 
+    /// A part of it if it was stopped.
     constexpr basic_order<Graph> run() && {
         warm_up();
-        for (std::size_t round = 1; round < count_; ++round)
+        for (std::size_t round = 1; round < count_ && !stop_(); ++round)
             steady_state();
         for (const stage s : p_.graph.all_stages())
             while (own_[s].has_weight())
@@ -208,6 +210,7 @@ private:
 
     const basic_problem<Graph>& p_;
     zero_bubble_switches switches_;
+    stop_check stop_;
     std::size_t count_;
     memory_size memory_slack_;
     duration time_slack_;
@@ -246,7 +249,8 @@ struct zero_bubble_auto_builder {
     static constexpr std::string_view name = "zb-auto";
 
     template <pipeline_graph Graph>
-    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
+                                                                  stop_check stop = {}) const {
         refusal why;
         why.sentence = detail::why_no_zero_bubble(p);
         if (!why.sentence.empty()) return why;
@@ -258,7 +262,8 @@ struct zero_bubble_auto_builder {
         auto least_peak = memory_size::unlimited();
         for (unsigned i = 0; i < 8; ++i) {
             const detail::zero_bubble_switches switches{(i & 1U) != 0, (i & 2U) != 0, (i & 4U) != 0};
-            auto made = detail::zero_bubble_run<Graph>{p, switches}.run();
+            auto made = detail::zero_bubble_run<Graph>{p, switches, stop}.run();
+            if (stop()) return was_stopped();
             const auto timed = time_order(p, made);
             if (!timed) {
                 why = timed.why();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/v_block.hpp"
@@ -29,14 +30,14 @@ template <pipeline_graph Graph> class zero_bubble_v_run {
 public:
     /// `allowed`: how long each rank may idle even if no other has idled as long, or empty.
     constexpr zero_bubble_v_run(const basic_problem<Graph>& p, zero_bubble_v_switches switches,
-                                const std::vector<duration>& allowed)
-        : p_{p}, switches_{switches}, allowed_{allowed}, ranks_{p.graph.ranks()}, count_{p.graph.microbatches()},
+                                const std::vector<duration>& allowed, stop_check stop)
+        : p_{p}, switches_{switches}, allowed_{allowed}, stop_{stop}, ranks_{p.graph.ranks()}, count_{p.graph.microbatches()},
           slack_{tolerance{}.at(p.memory_scale())}, own_(ranks_), ends_{p.graph} {
         result_.graph = p.graph;
         result_.operations.reserve(3 * p.graph.stages() * count_);
     }
 
-    /// Nothing where the memory isn't enough.
+    /// Nothing where the memory isn't enough, or if it was stopped.
     constexpr std::optional<basic_order<Graph>> run() {
         first_microbatch();
         warm_up();
@@ -44,7 +45,7 @@ public:
             const auto before = left();
             gradients();
             forwards();
-            if (left() == before) failed_ = true;
+            if (left() == before || stop_()) failed_ = true;
         }
         if (failed_) return std::nullopt;
         for (std::size_t r = 0; r < ranks_; ++r)
@@ -217,6 +218,7 @@ private:
     const basic_problem<Graph>& p_;
     zero_bubble_v_switches switches_;
     const std::vector<duration>& allowed_;
+    stop_check stop_;
     std::size_t ranks_;
     std::size_t count_;
     memory_size slack_;
@@ -236,16 +238,19 @@ struct zero_bubble_v_builder {
     static constexpr std::string_view name = "zb-v";
 
     template <pipeline_graph Graph>
-    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
+    [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
+                                                                  stop_check stop = {}) const {
         refusal why;
         why.sentence = detail::why_no_v_schedule(p);
         if (!why.sentence.empty()) return why;
         const auto published = 2.0 * static_cast<double>(p.graph.ranks());
-        auto best = best_run(without_excess(p, published));
+        auto best = best_run(without_excess(p, published), stop);
+        if (stop()) return was_stopped();
         if (best.found()) return std::move(best).take();
         // In less memory than the heuristic can do with: what it does with more, for `simulate` to say what that needs.
         for (auto stashes = published;; stashes *= 2.0) {
-            best = best_run(with_room_for(p, stashes));
+            best = best_run(with_room_for(p, stashes), stop);
+            if (stop()) return was_stopped();
             if (best.found()) return std::move(best).take();
         }
     }
@@ -269,21 +274,21 @@ private:
             limit = std::max(limit, stashes * largest_stash(p));
         return p;
     }
-    template <pipeline_graph Graph> static constexpr best_order<Graph> best_run(const basic_problem<Graph>& p) {
+    template <pipeline_graph Graph> static constexpr best_order<Graph> best_run(const basic_problem<Graph>& p, stop_check stop) {
         best_order<Graph> best{p};
         for (const bool before_forward : {false, true})
             for (const bool before_gradient : {false, true})
-                repeat_run(p, {before_forward, before_gradient}, best);
+                repeat_run(p, {before_forward, before_gradient}, best, stop);
         return best;
     }
     /// Repeated runs, each with the idle times of the ranks in the last one, as long as that helps.
     template <pipeline_graph Graph>
     static constexpr void repeat_run(const basic_problem<Graph>& p, detail::zero_bubble_v_switches switches,
-                                     best_order<Graph>& best) {
+                                     best_order<Graph>& best, stop_check stop) {
         std::vector<duration> allowed;
         auto least = duration::unlimited();
-        for (std::size_t runs = 0; runs < 64; ++runs) {
-            detail::zero_bubble_v_run<Graph> run{p, switches, allowed};
+        for (std::size_t runs = 0; runs < 64 && !stop(); ++runs) {
+            detail::zero_bubble_v_run<Graph> run{p, switches, allowed, stop};
             auto made = run.run();
             if (!made) return;
             best.offer(*std::move(made));

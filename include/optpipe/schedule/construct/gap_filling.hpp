@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/container.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
@@ -122,14 +123,15 @@ private:
 } // namespace detail
 
 /// Pulls operations ahead into the gaps of an order without transfers, pass by pass as long as that makes the step
-/// shorter. No rank comes to hold more than its budget by it.
+/// shorter, or until it is stopped. No rank comes to hold more than its budget by it.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> fill_gaps(const basic_problem<Graph>& p, basic_order<Graph> given,
-                                                     const per_rank<memory_size, Graph::rank_extent>& budget) {
+                                                     const per_rank<memory_size, Graph::rank_extent>& budget,
+                                                     stop_check stop = {}) {
     constexpr std::size_t most_passes = 6;
     auto value = duration::unlimited();
     auto candidate = given;
-    for (std::size_t pass = 0; pass < most_passes; ++pass) {
+    for (std::size_t pass = 0; pass < most_passes && !stop(); ++pass) {
         const auto timed = simulate(p, candidate);
         if (!timed) return given;
         const auto next = objective_of(p, *time_order(p, candidate));

@@ -2,6 +2,7 @@
 
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/core/random.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/construct/dispatch_search.hpp"
 #include "optpipe/schedule/construct/interleave.hpp"
@@ -23,10 +24,11 @@ namespace optpipe {
 /// may lack what it adds (weight gradients, say). No transfers.
 template <pipeline_graph Graph, class Complete> class lane_search {
 public:
-    constexpr lane_search(const basic_problem<Graph>& p, Complete complete, best_order<Graph>& best, std::uint64_t seed)
-        : p_{p}, complete_{std::move(complete)}, best_{best}, random_{seed}, number_{p.graph} {}
+    constexpr lane_search(const basic_problem<Graph>& p, Complete complete, best_order<Graph>& best, std::uint64_t seed,
+                          stop_check stop = {})
+        : p_{p}, complete_{std::move(complete)}, best_{best}, random_{seed}, stop_{stop}, number_{p.graph} {}
 
-    /// Offers all that it finds to `best`. Stops after `effort` operations placed, or after many failures. The
+    /// Offers all that it finds to `best`. Stops when asked to, after `effort` operations placed, or after many failures. The
     /// operations placed.
     constexpr std::size_t run(compute_lanes lanes, std::size_t effort) {
         constexpr std::size_t max_failures = 1000;
@@ -34,7 +36,8 @@ public:
         spent_ = 0;
         auto current = evaluate(lanes);
         auto least = current;
-        for (std::size_t failures = 0; failures < max_failures && spent_ < effort && !exchanges_.empty(); ++failures) {
+        for (std::size_t failures = 0;
+             failures < max_failures && spent_ < effort && !exchanges_.empty() && !stop_(); ++failures) {
             const auto [r, i] = exchanges_[random_.below(exchanges_.size())];
             auto kept = exchanges_;
             std::swap(lanes[r][i], lanes[r][i + 1]);
@@ -111,6 +114,7 @@ private:
     Complete complete_;
     best_order<Graph>& best_;
     random_numbers random_;
+    stop_check stop_;
     operation_numbering<Graph> number_;
     std::vector<place> exchanges_{};
     std::size_t spent_ = 0;

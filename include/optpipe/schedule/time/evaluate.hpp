@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/outcome.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/time/measure.hpp"
@@ -41,13 +42,20 @@ template <pipeline_graph Graph>
     return time_order(p, order{p.graph, order_of(s).operations});
 }
 
-/// The schedule of a builder within the memory of the problem, or why there is none.
+/// The schedule of a builder within the memory of the problem, or why there is none. `stop` is asked by builders that
+/// may take long.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> build_schedule(const basic_problem<Graph>& p,
-                                                                      const Builder& build) {
+                                                                      const Builder& build, stop_check stop = {}) {
     static_assert(check_schedule_builder<Builder, Graph>());
-    const auto built = build(p);
+    const auto built = [&] {
+        if constexpr (has_stoppable_build<Builder, Graph>)
+            return build(p, stop);
+        else
+            return build(p);
+    }();
     if (!built) return built.why();
+    if (stop()) return was_stopped();
     return time_order(p, *built);
 }
 

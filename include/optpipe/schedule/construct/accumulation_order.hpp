@@ -1,0 +1,76 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace optpipe {
+
+/// The order in which each stage adds up the weight gradients of its microbatches. Floating-point sums depend on it: two
+/// schedules train alike to the last bit if they have the same.
+using accumulation_order = per_stage<std::vector<microbatch>>;
+
+namespace detail {
+
+/// The positions of each stage's weight gradients, alone or in full backwards, in the order of their starts.
+[[nodiscard]] inline per_stage<std::vector<std::size_t>> weight_gradients_of(const schedule& s) {
+    per_stage<std::vector<std::size_t>> found(s.graph.stages());
+    for (std::size_t i = 0; i < s.operations.size(); ++i)
+        if (const auto& op = s.operations[i].op;
+            op.kind == operation_kind::backward_weight || op.kind == operation_kind::backward)
+            found[op.stage].push_back(i);
+    for (auto& own : found)
+        std::sort(own.begin(), own.end(), [&](std::size_t a, std::size_t b) {
+            return starts_before(s.operations[a], s.operations[b]);
+        });
+    return found;
+}
+
+} // namespace detail
+
+[[nodiscard]] inline accumulation_order accumulation_order_of(const schedule& s) {
+    accumulation_order result(s.graph.stages());
+    const auto positions = detail::weight_gradients_of(s);
+    for (const stage at : s.graph.all_stages())
+        for (const auto i : positions[at])
+            result[at].push_back(s.operations[i].op.microbatch);
+    return result;
+}
+
+/// A valid schedule with this accumulation order: weight gradients of a stage take over each other's microbatches, which
+/// leaves all times as they are where stashes of the stage are stored alike. Empty where that isn't enough: a full
+/// backward is at another place, an input gradient comes too late, or the memory isn't enough.
+[[nodiscard]] inline std::optional<schedule> with_accumulation_order(const problem& p, schedule s,
+                                                                     const accumulation_order& wanted) {
+    const auto positions = detail::weight_gradients_of(s);
+    bool changed = false;
+    for (const stage at : s.graph.all_stages()) {
+        if (positions[at].size() != wanted[at].size()) return std::nullopt;
+        std::vector<storage_index> storage(s.graph.microbatches());
+        for (const auto i : positions[at])
+            storage[s.operations[i].op.microbatch.position()] = s.operations[i].op.storage;
+        for (std::size_t k = 0; k < wanted[at].size(); ++k) {
+            auto& op = s.operations[positions[at][k]].op;
+            if (op.microbatch == wanted[at][k]) continue;
+            if (op.kind == operation_kind::backward) return std::nullopt;
+            op.microbatch = wanted[at][k];
+            op.storage = storage[op.microbatch.position()];
+            changed = true;
+        }
+    }
+    if (!changed || is_valid(p, s)) return s;
+    auto timed = time_order(p, order_of(s));
+    if (!timed) return std::nullopt;
+    return *std::move(timed);
+}
+
+} // namespace optpipe

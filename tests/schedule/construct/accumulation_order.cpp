@@ -1,0 +1,69 @@
+#include "optpipe/schedule/construct/accumulation_order.hpp"
+
+#include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/schedule/builders/gpipe.hpp"
+#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+#include "optpipe/schedule/builders/zero_bubble_h1.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace {
+
+using namespace optpipe;
+
+problem three_ranks() {
+    const duration unit{1};
+    const stage_costs costs{unit, unit, unit, memory_size{1}, memory_size{0.5}, {}};
+    return to_problem(make_problem(graph<3, 4>{}, uniform_memory{costs}));
+}
+/// The microbatches of two weight gradients of a stage change places.
+void exchange(schedule& s, stage at, microbatch a, microbatch b) {
+    for (auto& timed : s.operations)
+        if (timed.op.kind == operation_kind::backward_weight && timed.op.stage == at) {
+            if (timed.op.microbatch == a)
+                timed.op.microbatch = b;
+            else if (timed.op.microbatch == b)
+                timed.op.microbatch = a;
+        }
+}
+
+} // namespace
+
+TEST_CASE("weight gradients take the order that is asked for, and no time changes") {
+    const auto p = three_ranks();
+    const auto first = *build_schedule(p, zero_bubble_h1);
+    const auto wanted = accumulation_order_of(first);
+    for (const auto& own : wanted)
+        CHECK(std::is_sorted(own.begin(), own.end()));
+    auto other = first;
+    exchange(other, stage{2}, microbatch{2}, microbatch{3}); // at the end both have their input gradients
+    REQUIRE_FALSE(accumulation_order_of(other)[stage{2}] == wanted[stage{2}]);
+    const auto alike = with_accumulation_order(p, other, wanted);
+    REQUIRE(alike);
+    CHECK(is_valid(p, *alike));
+    CHECK(accumulation_order_of(*alike)[stage{2}] == wanted[stage{2}]);
+    CHECK(objective_of(p, *alike) == objective_of(p, first));
+    CHECK(with_accumulation_order(p, first, wanted)->operations == first.operations);
+}
+
+TEST_CASE("an order that a schedule can't have is refused") {
+    const auto p = three_ranks();
+    const auto split = *build_schedule(p, zero_bubble_h1);
+    auto last_first = accumulation_order_of(split);
+    std::reverse(last_first[stage{0}].begin(), last_first[stage{0}].end());
+    const auto late = with_accumulation_order(p, split, last_first); // the weight gradient before its input gradient
+    CHECK_FALSE(late);
+
+    const auto full = *build_schedule(p, one_forward_one_backward);
+    auto other = accumulation_order_of(full);
+    CHECK(with_accumulation_order(p, full, other));
+    const bool is_full = std::any_of(full.operations.begin(), full.operations.end(),
+                                     [](const auto& timed) { return timed.op.kind == operation_kind::backward; });
+    REQUIRE(is_full);
+    std::swap(other[stage{1}][0], other[stage{1}][1]);
+    CHECK_FALSE(with_accumulation_order(p, full, other));
+}
