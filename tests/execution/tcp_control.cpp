@@ -1,5 +1,6 @@
 #include "optpipe/execution/bootstrap/tcp_control.hpp"
 
+#include "execution/free_port.hpp"
 #include "execution/handovers.hpp"
 #include "optpipe/execution/threads/run.hpp"
 #include "optpipe/testing/control_channel.hpp"
@@ -20,22 +21,10 @@
 namespace {
 
 using namespace std::chrono_literals;
+using execution::free_port;
 using optpipe::rank;
 using optpipe::bootstrap::network_error;
 using optpipe::bootstrap::tcp_control;
-
-/// One that nobody listens at, as far as can be told.
-std::string free_port() {
-    for (int port = 40000 + getpid() % 10000;; ++port) {
-        try {
-            const auto text = std::to_string(port);
-            static_cast<void>(optpipe::bootstrap::detail::listen_at("127.0.0.1", text));
-            return text;
-        } catch (const network_error&) { // taken
-            REQUIRE(port < 65000);
-        }
-    }
-}
 
 /// Calls `body(control)` for every rank, each on a thread of its own, as if it were a process. What each says, or
 /// throws.

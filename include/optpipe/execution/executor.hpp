@@ -52,8 +52,9 @@ template <class E> concept has_cancel = requires(E& on, std::string_view what_it
 /// is over; all that it did is seen by the caller. If something went wrong on any rank (an exception from work, a peer
 /// that doesn't answer for longer than the executor's patience, a failed device) it throws `execution_error`, the same
 /// on all ranks, once nothing of this rank uses its buffers any more; from then on the executor is of no use. Where
-/// ranks have nothing but messages to tell each other by, as with NCCL, each finds out by itself: the rank where it
-/// began says why, the others that a message of theirs isn't over. `cancel(what_it_did, reason)` makes that happen.
+/// ranks have nothing but messages to tell each other by, as with NCCL without a `failure_channel`, each finds out by
+/// itself: the rank where it began says why, the others that a message of theirs isn't over.
+/// `cancel(what_it_did, reason)` makes that happen.
 /// Lanes and markers go before the executor does.
 template <class E>
 concept executor = has_lane_type<E> && lane<lane_of<E>> && has_open_lane<E> && has_make_marker<E> && has_copies<E> &&

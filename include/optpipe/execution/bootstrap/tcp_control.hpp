@@ -4,6 +4,7 @@
 #include "optpipe/execution/bootstrap/tcp.hpp"
 #include "optpipe/execution/control_star.hpp"
 #include "optpipe/execution/error.hpp"
+#include "optpipe/execution/failure_channel.hpp"
 #include "optpipe/execution/threads/control_channel.hpp"
 #include "optpipe/execution/threads/failure.hpp"
 
@@ -109,10 +110,12 @@ private:
 } // namespace detail
 
 /// One rank's control channel over sockets, which stay open: rank 0 listens at host:port, all others connect to it. For
-/// executors that can't tell other processes themselves, as NCCL's. All ranks make theirs, and leave, at the same time:
-/// the destructor waits for the others, as long as its patience lasts. A rank whose connection is lost is one that
-/// failed. Ranks that fail at the same time may tell a reason each.
-class tcp_control final : private threads::control_carrier, private threads::wakeable {
+/// executors that can't tell other processes themselves, as NCCL's (`cuda::options::failures`). All ranks make theirs,
+/// and leave, at the same time: the destructor waits for the others, as long as its patience lasts. A rank whose
+/// connection is lost is one that failed. Ranks that fail at the same time may tell a reason each.
+class tcp_control final : public execution::failure_channel,
+                          private threads::control_carrier,
+                          private threads::wakeable {
 public:
     using milliseconds = std::chrono::milliseconds;
 
@@ -140,8 +143,8 @@ public:
     }
 
     [[nodiscard]] threads::control_channel& channel() { return channel_; }
-    /// What failed, as soon as this rank hears of it; for executors that ask while they wait. For any thread.
-    [[nodiscard]] std::optional<execution_error> failure() const {
+    void tell(const execution_error& what) override { failed_.report(what.rank(), what.operation(), what.reason()); }
+    [[nodiscard]] std::optional<execution_error> failure() const override {
         if (!failed_.happened().load()) return std::nullopt;
         return failed_.what();
     }

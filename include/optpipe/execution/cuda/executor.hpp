@@ -13,7 +13,9 @@
 #include "optpipe/execution/cuda/options.hpp"
 #include "optpipe/execution/cuda/slab.hpp"
 #include "optpipe/execution/cuda/stream.hpp"
+#include "optpipe/execution/error.hpp"
 #include "optpipe/execution/executor.hpp"
+#include "optpipe/execution/failure_channel.hpp"
 
 #include <algorithm>
 #include <array>
@@ -134,7 +136,7 @@ public:
     /// Waits for captured steps, too.
     void finish() {
         const auto mine = lanes_once_issued();
-        if (group_.failed.happened().load()) abandon();
+        if (group_.failed.happened().load()) tell_and_abandon();
         if (!await_all(mine, how_.patience) && !await_all(mine, how_.drain)) leaks_->store(true);
         if (group_.failed.happened().load()) throw what_happened();
         for (auto* s : mine) {
@@ -205,6 +207,11 @@ private:
     }
     void give_up(const std::string& operation, const std::string& reason) {
         group_.failed.report(self(), operation, reason);
+        tell_and_abandon();
+    }
+    /// The others hear of it before what they wait for is gone, which is an error of its own.
+    void tell_and_abandon() {
+        if (how_.failures) how_.failures->tell(group_.failed.what());
         abandon();
     }
     /// Nothing on the device waits for other ranks any more. Graphs go first, as they may hold messages.
@@ -263,8 +270,15 @@ private:
     /// False if it gave up.
     bool await(stream_ref s, time_point deadline, std::chrono::milliseconds limit) {
         try {
-            if (detail::await(s, deadline, [&] { by_.check_health(); })) return true;
+            const auto check = [&] {
+                if (!group_.failed.happened().load()) execution::check_failure(how_.failures);
+                by_.check_health();
+            };
+            if (detail::await(s, deadline, check)) return true;
             give_up(first_open(), "not over after " + std::to_string(limit.count()) + " ms");
+        } catch (const execution_error& e) { // another rank's
+            group_.failed.report(e.rank(), e.operation(), e.reason());
+            abandon();
         } catch (const optpipe::error& e) {
             give_up(first_open(), e.what());
         }

@@ -10,6 +10,7 @@
 #include "optpipe/execution/cuda/range.hpp"
 #include "optpipe/execution/cuda/slab.hpp"
 #include "optpipe/execution/cuda/stream.hpp"
+#include "optpipe/execution/error.hpp"
 #include "optpipe/execution/executor.hpp"
 #include "optpipe/execution/lane.hpp"
 #include "optpipe/execution/threads/failure.hpp"
@@ -277,6 +278,10 @@ struct flow {
             // The thread may be another rank's.
             const current_device here{on.place.device};
             return issue(on, c);
+        } catch (const execution_error& e) { // another rank's, heard of meanwhile
+            on.group.failed.report(e.rank(), e.operation(), e.reason());
+            on.group.moved.notify_all();
+            return true;
         } catch (const std::exception& e) {
             fail(on, c, e.what());
             return true;

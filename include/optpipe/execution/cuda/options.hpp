@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/index.hpp"
+#include "optpipe/execution/failure_channel.hpp"
 #include "optpipe/program/ir.hpp"
 
 #include <cuda_runtime_api.h>
@@ -34,6 +35,10 @@ struct options {
     bool record_times = false;
     /// The most host memory that is pinned by one call, in bytes, rounded up to pages: drivers refuse very large ones.
     std::size_t pinned_part = std::size_t{64} << 30U;
+    /// Told at once what fails on this rank, and asked, wherever this rank waits for its device or for NCCL, what
+    /// failed on others: then `finish` throws that instead of waiting out its patience. `bootstrap::tcp_control` is
+    /// one. It outlives executors.
+    execution::failure_channel* failures = nullptr;
     /// Told what is likely to be slow; without it nobody is.
     std::function<void(const std::string&)> warn{};
 

@@ -2,6 +2,7 @@
 
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/error.hpp"
+#include "optpipe/execution/failure_channel.hpp"
 #include "optpipe/execution/nccl/watchdog.hpp"
 
 #include <cuda_runtime_api.h>
@@ -55,9 +56,10 @@ public:
     using abort_call = std::function<void(ncclComm_t)>;
 
     /// Returns when all ranks have come; throws if they don't within `patience`. `id` is rank 0's `make_id()`.
+    /// `failures` is asked wherever this waits: once another rank has failed, it throws that. Null: nobody is.
     communicator(const ncclUniqueId& id, int rank, int ranks, milliseconds patience, std::string name = "nccl",
-                 const communicator_limits& limits = {})
-        : rank_{rank}, ranks_{ranks}, patience_{patience}, name_{std::move(name)} {
+                 const communicator_limits& limits = {}, const execution::failure_channel* failures = nullptr)
+        : rank_{rank}, ranks_{ranks}, patience_{patience}, name_{std::move(name)}, failures_{failures} {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.blocking = 0;
         config.minCTAs = limits.min_ctas.value_or(config.minCTAs);
@@ -72,15 +74,16 @@ public:
     }
     /// Somebody's, borrowed: it is never destroyed here. `end` is called instead of `ncclCommAbort`, once at most; it
     /// must not throw. A blocking one may hold up `batch::close` for as long as a peer doesn't come: see `watchdog`.
-    communicator(ncclComm_t borrowed, abort_call end, milliseconds patience, std::string name = "nccl")
+    communicator(ncclComm_t borrowed, abort_call end, milliseconds patience, std::string name = "nccl",
+                 const execution::failure_channel* failures = nullptr)
         : communicator_{borrowed}, rank_{rank_in(borrowed, name)}, ranks_{size_of(borrowed, name)}, patience_{patience},
-          name_{std::move(name)}, end_{std::move(end)} {
+          name_{std::move(name)}, end_{std::move(end)}, failures_{failures} {
         OPTPIPE_EXPECT(end_, "nccl: a borrowed communicator needs a way to end what is under way on it");
     }
     communicator(communicator&& other) noexcept
         : communicator_{std::exchange(other.communicator_, nullptr)}, rank_{other.rank_}, ranks_{other.ranks_},
-          patience_{other.patience_}, name_{std::move(other.name_)}, healthy_{other.healthy_}, end_{std::move(
-                                                                                                   other.end_)} {}
+          patience_{other.patience_}, name_{std::move(other.name_)}, healthy_{other.healthy_},
+          end_{std::move(other.end_)}, failures_{other.failures_} {}
     communicator& operator=(communicator&&) = delete;
     ~communicator() {
         if (!communicator_) return;
@@ -109,6 +112,7 @@ public:
         const auto deadline = std::chrono::steady_clock::now() + patience_;
         while (status == ncclInProgress) {
             if (std::chrono::steady_clock::now() >= deadline) fail_late(what);
+            check_others();
             std::this_thread::yield();
             if (communicator_) {
                 const auto asked = ncclCommGetAsyncError(communicator_, &status);
@@ -149,6 +153,14 @@ private:
         healthy_ = false;
         throw timeout_error{place(what) + ": not done after " + std::to_string(patience_.count()) + " ms"};
     }
+    void check_others() {
+        try {
+            execution::check_failure(failures_);
+        } catch (...) {
+            healthy_ = false;
+            throw;
+        }
+    }
     using question = ncclResult_t (*)(ncclComm_t, int*);
     static int ask(question call, const char* what, ncclComm_t of, const std::string& name) {
         int answer = 0;
@@ -169,6 +181,7 @@ private:
     bool healthy_ = true;
     /// Of a borrowed one only.
     abort_call end_{};
+    const execution::failure_channel* failures_ = nullptr;
 };
 
 /// Ends what is under way on all of them.

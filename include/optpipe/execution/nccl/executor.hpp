@@ -8,6 +8,7 @@
 #include "optpipe/execution/cuda/slab.hpp"
 #include "optpipe/execution/cuda/stream.hpp"
 #include "optpipe/execution/error.hpp"
+#include "optpipe/execution/failure_channel.hpp"
 #include "optpipe/execution/nccl/clock.hpp"
 #include "optpipe/execution/nccl/communicator.hpp"
 #include "optpipe/execution/nccl/watchdog.hpp"
@@ -78,10 +79,10 @@ public:
     using clock = std::chrono::steady_clock;
 
     /// Returns when all ranks have come and the links to the neighbours, which NCCL makes at their first use, are
-    /// there.
+    /// there. `failures`: as of `cuda::options`.
     messages(const world_id& id, rank self, std::size_t ranks, milliseconds patience,
-             const communicator_limits& limits = {})
-        : patience_{patience}, layout_{id.layout} {
+             const communicator_limits& limits = {}, const execution::failure_channel* failures = nullptr)
+        : patience_{patience}, failures_{failures}, layout_{id.layout} {
         constexpr std::array all{"activations", "gradients"};
         communicators_.reserve(id.count());
         try {
@@ -89,7 +90,7 @@ public:
                 std::string name = all[2 * i / id.count()];
                 if (layout_ == communicator_layout::per_sender) name += i % 2 == 0 ? " of even ranks" : " of odd ranks";
                 communicators_.emplace_back(id.ids[i], static_cast<int>(self.value()), static_cast<int>(ranks),
-                                            patience, std::move(name), limits);
+                                            patience, std::move(name), limits, failures);
             }
         } catch (...) {
             abandon();
@@ -97,10 +98,12 @@ public:
         }
         warm_up();
     }
-    messages(const borrowed_communicators& from, milliseconds patience) : patience_{patience} {
+    messages(const borrowed_communicators& from, milliseconds patience,
+             const execution::failure_channel* failures = nullptr)
+        : patience_{patience}, failures_{failures} {
         communicators_.reserve(2);
-        communicators_.emplace_back(from.activations, from.abort, patience, "activations");
-        communicators_.emplace_back(from.gradients, from.abort, patience, "gradients");
+        communicators_.emplace_back(from.activations, from.abort, patience, "activations", failures);
+        communicators_.emplace_back(from.gradients, from.abort, patience, "gradients", failures);
         if (from.activations == from.gradients)
             throw optpipe::error{"activations and gradients need a communicator each"};
         if (any().rank() != communicators_[1].rank() || any().ranks() != communicators_[1].ranks())
@@ -179,7 +182,7 @@ public:
         const auto there = device.memory();
         const auto here = host.memory().first(there.size());
         const auto wait = [&](const char* what) {
-            if (!cuda::detail::await(s, clock::now() + patience_, [&] { check_health(); }))
+            if (!cuda::detail::await(s, clock::now() + patience_, [&] { check_start(); }))
                 throw timeout_error{std::string{what} + ": not over after " + std::to_string(patience_.count()) +
                                     " ms"};
         };
@@ -252,6 +255,11 @@ private:
         if (used_ == under_way_.size()) under_way_.emplace_back();
         return under_way_[used_++];
     }
+    /// While this rank waits for what is no step.
+    void check_start() {
+        execution::check_failure(failures_);
+        check_health();
+    }
     void warm_up() {
         if (ranks() < 2) return;
         cuda::stream s;
@@ -259,7 +267,7 @@ private:
         try {
             for (auto& by : communicators_)
                 greet_neighbours(by, room.memory(), s);
-            if (!cuda::detail::await(s, clock::now() + patience_, [&] { check_health(); }))
+            if (!cuda::detail::await(s, clock::now() + patience_, [&] { check_start(); }))
                 throw timeout_error{"the first messages: not over after " + std::to_string(patience_.count()) + " ms"};
         } catch (...) {
             abandon(); // before memory goes that a message may still use
@@ -278,6 +286,7 @@ private:
     }
 
     milliseconds patience_;
+    const execution::failure_channel* failures_ = nullptr;
     communicator_layout layout_ = communicator_layout::per_direction;
     std::vector<communicator> communicators_;
     /// The exchanges since all were over, and room for more.
@@ -292,18 +301,19 @@ private:
 /// One rank with a GPU of its own, which talks to the others by NCCL. All ranks make theirs at the same time: threads
 /// of one process, or processes on one machine or many.
 ///
-/// `options::patience` has to be longer than a step takes. An error names the rank that reports it: each finds out by
-/// itself that another is gone.
+/// `options::patience` has to be longer than a step takes. With `options::failures` all ranks hear at once of the first
+/// failure, and throw it. Without, an error names the rank that reports it: each finds out by itself that another is
+/// gone.
 class member {
 public:
     /// Throws `execution_error` if it can't join the others.
     member(const world_id& id, rank self, std::size_t ranks, const cuda::options& how = {},
            const communicator_limits& limits = {}) try
-        : device_{how.device_of(self)}, messages_{id, self, ranks, how.patience, limits}, executor_{group_, messages_,
-                                                                                                    how, self, ranks} {
+        : device_{how.device_of(self)}, messages_{id, self, ranks, how.patience, limits, how.failures},
+          executor_{group_, messages_, how, self, ranks} {
         begin_times(how);
-    } catch (const std::exception& e) {
-        throw execution_error{self, "joining the others", e.what()};
+    } catch (...) {
+        fail_to_join(self, how);
     }
     /// Which rank this is, and of how many, is what the communicators say.
     explicit member(const borrowed_communicators& from, const cuda::options& how = {})
@@ -312,16 +322,27 @@ public:
 
 private:
     member(rank self, const borrowed_communicators& from, const cuda::options& how) try
-        : device_{how.device_of(self)}, messages_{from, how.patience}, executor_{group_, messages_, how, self,
-                                                                                 messages_.ranks()} {
+        : device_{how.device_of(self)}, messages_{from, how.patience, how.failures}, executor_{group_, messages_, how,
+                                                                                               self,
+                                                                                               messages_.ranks()} {
         if (messages_.device() != executor_.device())
             throw optpipe::error{"communicators of device " + std::to_string(messages_.device()) +
                                  ", to be used on device " + std::to_string(executor_.device())};
         begin_times(how);
-    } catch (const std::exception& e) {
-        throw execution_error{self, "joining the others", e.what()};
+    } catch (...) {
+        fail_to_join(self, how);
     }
 
+    /// Throws what is being handled, with its place, and tells the others; or another rank's failure as it is.
+    [[noreturn]] static void fail_to_join(rank self, const cuda::options& how) try {
+        throw;
+    } catch (const execution_error&) {
+        throw;
+    } catch (const std::exception& e) {
+        const execution_error mine{self, "joining the others", e.what()};
+        if (how.failures) how.failures->tell(mine);
+        throw mine;
+    }
     void begin_times(const cuda::options& how) {
         if (how.record_times) group_.begin = messages_.share_begin().when;
     }
