@@ -10,7 +10,8 @@ endif()
 
 set(table "")
 set(pictures "")
-function(optpipe_exhibit method problem title)
+# optpipe_exhibit(<method> <problem> <its header> <title> <when to take it>)
+function(optpipe_exhibit method problem header title when)
     string(REGEX REPLACE "[:=,]" "-" file ${method})
     set(plan ${optpipe_source}/build/gallery/${file}.json)
     optpipe_run(${program} plan ${gallery}/${problem}.json --method ${method} --out ${plan} --quiet)
@@ -36,28 +37,45 @@ function(optpipe_exhibit method problem title)
 
     string(APPEND table "| [`${method}`](#${file}) | ${problem} | ${objective} | ${bubble_rate} | ${peaks} |\n")
     string(APPEND pictures "\n<a id=\"${file}\"></a>\n\n### `${method}`: ${title}\n\n"
-                           "Bubble rate ${bubble_rate}; the ranks hold at most ${peaks} stashes.\n\n![${title}](${file}.svg)\n")
+                           "Bubble rate ${bubble_rate}; the ranks hold at most ${peaks} stashes. ${when} [Definition]("
+                           "../../include/optpipe/schedule/builders/${header}.hpp).\n\n![${title}](${file}.svg)\n")
     set(table "${table}" PARENT_SCOPE)
     set(pictures "${pictures}" PARENT_SCOPE)
 endfunction()
 
 file(MAKE_DIRECTORY ${optpipe_source}/build/gallery)
-optpipe_exhibit(gpipe linear "GPipe")
-optpipe_exhibit(1f1b linear "1F1B")
-optpipe_exhibit(zb-h1 linear "Zero Bubble H1")
-optpipe_exhibit(zb-h2 linear "Zero Bubble H2")
-optpipe_exhibit(zb-auto linear "Zero Bubble, automatic")
-optpipe_exhibit(interleaved loop "interleaved 1F1B")
-optpipe_exhibit(gis loop "generalized interleaved")
-optpipe_exhibit(gis-h loop "generalized interleaved, half groups")
-optpipe_exhibit(gis:g=1 loop "generalized interleaved, groups of one")
-optpipe_exhibit(po-h loop "PipeOffload, half of the stages")
-optpipe_exhibit(po-f loop "PipeOffload, all stages")
-optpipe_exhibit(zb-v v "ZB-V")
-optpipe_exhibit(v-half v "V-Half")
-optpipe_exhibit(v-min v "V-Min")
-optpipe_exhibit(v-auto v "V, the best building block")
-optpipe_exhibit(dualpipe-v v "DualPipeV")
+optpipe_exhibit(gpipe linear gpipe "GPipe"
+                "The simplest; only where the stashes of all microbatches fit.")
+optpipe_exhibit(1f1b linear one_forward_one_backward "1F1B"
+                "Where backwards can't be split: the memory of as many stashes as there are ranks, however many microbatches.")
+optpipe_exhibit(zb-h1 linear zero_bubble_h1 "Zero Bubble H1"
+                "In place of 1F1B wherever backwards can be split: no more memory on the first rank, less idle time.")
+optpipe_exhibit(zb-h2 linear zero_bubble_h2 "Zero Bubble H2"
+                "Where nearly twice the stashes of 1F1B fit, and the optimizer's step needs no barrier, so that the span counts.")
+optpipe_exhibit(zb-auto linear zero_bubble_auto "Zero Bubble, automatic"
+                "For measured costs, unequal ones too, and any limit: between and beyond the two made by hand.")
+optpipe_exhibit(interleaved loop interleaved "interleaved 1F1B"
+                "More stages per rank for less idle time, where full backwards are all there is and messages are cheap.")
+optpipe_exhibit(gis loop gis "generalized interleaved"
+                "As interleaved, in less memory, where backwards can be split.")
+optpipe_exhibit(gis-h loop gis_half "generalized interleaved, half groups"
+                "Where memory is shorter: the smallest groups that still keep the ranks busy.")
+optpipe_exhibit(gis:g=1 loop gis "generalized interleaved, groups of one"
+                "Groups of one: to see what the smallest group costs.")
+optpipe_exhibit(po-h loop pipe_offload_half "PipeOffload, half of the stages"
+                "Where stashes may go to the host: half of the stages, as far as the copies fit between forward and backward.")
+optpipe_exhibit(po-f loop pipe_offload_full "PipeOffload, all stages"
+                "Where memory is tighter than that, and copies are short beside a pass.")
+optpipe_exhibit(zb-v v zero_bubble_v "ZB-V"
+                "The first choice where the placement may be a V: the memory of 1F1B, and little idle time where costs are equal.")
+optpipe_exhibit(v-half v v_half "V-Half"
+                "A V that on many ranks holds about half of what ZB-V does, for some idle time.")
+optpipe_exhibit(v-min v v_min "V-Min"
+                "The least memory of these without offloading, for more idle time.")
+optpipe_exhibit(v-auto v v_auto "V, the best building block"
+                "The best block of this family for the costs and the limit; takes longer to plan.")
+optpipe_exhibit(dualpipe-v v dual_pipe_v "DualPipeV"
+                "To compare: it is made for frameworks that run a forward and a backward at once, and here nothing overlaps.")
 
 file(
     WRITE ${gallery}/README.md

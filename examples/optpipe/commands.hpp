@@ -102,6 +102,7 @@ struct export_csv_options {
     std::string schedule;
     std::string format = "compute_only";
     bool without_storage = false;
+    std::size_t unsharded_stages = 0;
     std::string out;
 };
 /// For PyTorch.

@@ -14,7 +14,11 @@ int export_csv(const export_csv_options& options) {
     const auto [document, schedule] = read_schedule_for(p, options.schedule);
     const auto format = options.format == "compute_comms" ? optpipe::pytorch_format::compute_comms
                                                           : optpipe::pytorch_format::compute_only;
-    const auto rows = optpipe::to_pytorch(p, schedule, {format, options.without_storage});
+    if (options.unsharded_stages > 0 && format == optpipe::pytorch_format::compute_only) {
+        std::cerr << "optpipe: --unshard is for --format compute_comms; PyTorch adds it to compute_only\n";
+        return bad_input;
+    }
+    const auto rows = optpipe::to_pytorch(p, schedule, {format, options.without_storage, options.unsharded_stages});
     if (!rows) {
         std::cerr << "optpipe: " << name_of(options.schedule) << ": " << optpipe::describe(rows.why())
                   << (!options.without_storage && optpipe::uses_storage(p, schedule)

@@ -180,6 +180,10 @@ void add_export_csv(CLI::App& app, program::export_csv_options& o, std::function
         ->capture_default_str();
     command->add_flag("--without-storage", o.without_storage,
                       "Leave out offloading and recomputation, which PyTorch's schedules can't express");
+    command
+        ->add_option("--unshard", o.unsharded_stages,
+                     "For stages under FSDP, in compute_comms: how many of a rank have their parameters gathered at once")
+        ->check(CLI::Range(1, 1000));
     command->add_option("--out", o.out, "Where the CSV file goes")->required();
     command->callback([&] { chosen = [&] { return program::export_csv(o); }; });
 }

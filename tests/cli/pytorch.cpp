@@ -37,6 +37,20 @@ TEST_CASE("out for PyTorch and back is the same schedule, in both formats") {
     }
 }
 
+TEST_CASE("parameters are gathered in compute_comms, and the other format refuses it") {
+    const workplace place;
+    REQUIRE(run({"plan", virtual_stages, "--method", "zb-v", "--quiet", "--out", place / "plan.json"}).status == 0);
+    const auto written = run({"export-csv", virtual_stages, place / "plan.json", "--format", "compute_comms",
+                              "--unshard", "2", "--out", place / "plan.csv"});
+    CHECK_MESSAGE((written.status == 0 && written.err.empty()), written);
+    CHECK(place.read("plan.csv").starts_with("0UNSHARD,"));
+    const auto refused =
+        run({"export-csv", virtual_stages, place / "plan.json", "--unshard", "2", "--out", place / "other.csv"});
+    CHECK(refused.status == 2);
+    CHECK_MESSAGE(refused.says({"--unshard", "compute_comms"}), refused);
+    CHECK_FALSE(place.has("other.csv"));
+}
+
 TEST_CASE("a schedule of PyTorch's is timed on a problem, beyond its memory with a note") {
     const workplace place;
     const auto csv = place.write("gpipe.csv", "0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n1F0,1F1,1F2,1F3,1B0,1B1,1B2,1B3\n");

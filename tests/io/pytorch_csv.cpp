@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -165,6 +166,53 @@ TEST_CASE("with all messages, a file runs where every send waits for its receive
                 const auto stages = static_cast<std::ptrdiff_t>(p.graph.stages() / 4);
                 CHECK(count(pytorch_action_kind::reduce_gradients) == stages);
                 CHECK(count(pytorch_action_kind::wait_reduce_gradients) == stages);
+            }
+        }
+}
+
+TEST_CASE("parameters are gathered and given back where PyTorch does it") {
+    const auto without_messages = [](pytorch_schedule file) {
+        for (auto& row : file.rows) {
+            pytorch_schedule::row kept;
+            detail::for_each_action(row, [&](const pytorch_action& action) {
+                if (is_compute(action.kind) || action.kind == pytorch_action_kind::unshard ||
+                    action.kind == pytorch_action_kind::reshard)
+                    kept.emplace_back(action);
+            });
+            row = kept;
+        }
+        return file;
+    };
+    for (const std::string name : golden) {
+        if (!name.ends_with(".comms")) continue;
+        INFO(name);
+        const auto p = problem_for(name);
+        const auto file = golden_file(name);
+        const auto rows = to_pytorch(p, simulated(p, file), {pytorch_format::compute_comms, false, 3});
+        REQUIRE(rows.has_value());
+        CHECK(to_csv(without_messages(*rows)) == to_csv(without_messages(file)));
+        CHECK(rendezvous::run_of{*rows}.stuck() == std::vector<std::string>{});
+    }
+}
+
+TEST_CASE("no stage computes without its parameters, and no more are gathered than may be") {
+    for (const std::string name : golden)
+        for (const std::size_t most : {1, 2}) {
+            INFO(name << ", " << most);
+            const auto p = problem_for(name);
+            const auto rows =
+                to_pytorch(p, simulated(p, golden_file(name)), {pytorch_format::compute_comms, false, most});
+            REQUIRE(rows.has_value());
+            for (const auto& row : rows->rows) {
+                std::set<stage> gathered;
+                detail::for_each_action(row, [&](const pytorch_action& action) {
+                    if (action.kind == pytorch_action_kind::unshard) CHECK(gathered.insert(action.stage).second);
+                    if (action.kind == pytorch_action_kind::reshard) CHECK(gathered.erase(action.stage) == 1);
+                    if (is_compute(action.kind) || action.kind == pytorch_action_kind::reduce_gradients)
+                        CHECK(gathered.contains(action.stage));
+                    CHECK(gathered.size() <= most);
+                });
+                CHECK(gathered.empty());
             }
         }
 }

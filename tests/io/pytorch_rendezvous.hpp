@@ -102,9 +102,9 @@ private:
             if (s + 1 < where_.size() && where_[s + 1] != r) ready = done(s, "RECV_B", a);
             break;
         case pytorch_action_kind::backward_weight: ready = done(s, "I", a); break;
-        case pytorch_action_kind::overlap:
+        case pytorch_action_kind::overlap: return false; // not in files of ours
         case pytorch_action_kind::unshard:
-        case pytorch_action_kind::reshard: return false; // not in files of ours
+        case pytorch_action_kind::reshard:
         case pytorch_action_kind::reduce_gradients:
         case pytorch_action_kind::wait_reduce_gradients: return true;
         }

@@ -4,6 +4,7 @@
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/io/pytorch_actions.hpp"
+#include "optpipe/io/pytorch_unshard.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/program/ir.hpp"
 #include "optpipe/program/lower.hpp"
@@ -34,6 +35,10 @@ struct pytorch_options {
     /// Whether offloads, reloads and recomputation, which PyTorch's schedules can't express, are left out. Otherwise a
     /// schedule that has some is refused.
     bool without_storage = false;
+    /// For stages under FSDP, in `compute_comms`: how many stages of a rank have their parameters gathered at once, at
+    /// least 1 (PyTorch itself takes 3). Each more costs the parameters of a stage, and gives the gathering of one more
+    /// time. 0: no UNSHARD and RESHARD.
+    std::size_t unsharded_stages = 0;
 };
 
 /// Whether an operation of the schedule offloads, reloads or recomputes, or a backward recomputes piece by piece.
@@ -277,8 +282,8 @@ private:
 /// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. Refuses what PyTorch can't run: a rank without a
 /// stage, and, unless it is to be left out, offloading and recomputation; and a schedule that isn't executable.
 ///
-/// A stage under FSDP needs UNSHARD and RESHARD, which `compute_comms` doesn't have here: take `compute_only`, for
-/// which PyTorch adds them.
+/// A stage under FSDP needs UNSHARD and RESHARD: to `compute_only` PyTorch adds them, in `compute_comms` they are with
+/// `unsharded_stages`.
 [[nodiscard]] inline outcome<pytorch_schedule> to_pytorch(const problem& p, const schedule& s,
                                                           const pytorch_options& options = {}) {
     if (const auto lacking = detail::pytorch_lacks(p, s, options)) return *lacking;
@@ -290,7 +295,11 @@ private:
         how.lanes = message_lanes::single;
         const auto programs = lower(plain, *timed, how);
         if (!programs) return programs.why();
-        return detail::pytorch_lowering{plain, *programs}.run();
+        auto result = detail::pytorch_lowering{plain, *programs}.run();
+        if (options.unsharded_stages > 0)
+            for (auto& row : result.rows)
+                row = detail::with_unshards(row, options.unsharded_stages);
+        return result;
     }
     pytorch_schedule result;
     for (const auto& own : operations_by_rank(*timed)) {
