@@ -127,6 +127,8 @@ private:
         const auto one = [&](std::size_t i) { build(which[i]); };
         milp::search::workers{which.size(), one}.run(threads);
         if (!best_) return;
+        // To check a schedule takes longer than a stop may.
+        if (state_.limits().stop.stop_requested() && !state_.objective().is_unlimited()) return;
         const auto& name = jobs_[best_->job].name;
         if (best_->objective < state_.objective())
             state_.try_strategy(name, [&] { state_.offer_timed(best_->made, name); });
