@@ -1,11 +1,12 @@
-// Training that plans again while it goes on: what it finds, what it brings, and what it costs. The language model is trained
-// on four ranks that are threads; operations sleep as long as their planned time says, host links carry so many bytes per
-// second. Writes FOLDER/online.md and a picture for each run; progress on standard error.
+// Training that plans again while it goes on: what it finds, what it brings, and what it costs. The language model is
+// trained on four ranks that are threads; operations sleep as long as their planned time says, host links carry so many
+// bytes per second. Writes FOLDER/online.md and a picture for each run; progress on standard error.
 //
 //     bench_online [--out FOLDER] [--unit MS] [--only SECTION] [--share SHARE] [--offline SECONDS]
 //
-// A unit of the problem's time, about a forward, is 2 ms, so that a step takes some 70 ms and all runs about six minutes. Sections:
-// train, link, rank, noise, profile. `--share` shortens all runs to a share of their steps, to try it out: 1 is all.
+// A unit of the problem's time, about a forward, is 2 ms, so that a step takes some 70 ms and all runs about six
+// minutes. Sections: train, link, rank, noise, profile. `--share` shortens all runs to a share of their steps, to try
+// it out: 1 is all.
 #include "online_picture.hpp"
 #include "online_training.hpp"
 #include <optpipe/core/format.hpp>
@@ -48,12 +49,18 @@ settings parse(int count, char** arguments) {
         const std::string name = arguments[i];
         const std::string value = i + 1 < count ? arguments[i + 1] : "";
         const double number = std::strtod(value.c_str(), nullptr);
-        if (name == "--out") s.out = value;
-        else if (name == "--unit") s.unit_ms = number;
-        else if (name == "--only") s.only = value;
-        else if (name == "--share") s.share = number;
-        else if (name == "--offline") s.offline_seconds = number;
-        else throw error{name + ": there is no such option"};
+        if (name == "--out")
+            s.out = value;
+        else if (name == "--unit")
+            s.unit_ms = number;
+        else if (name == "--only")
+            s.only = value;
+        else if (name == "--share")
+            s.share = number;
+        else if (name == "--offline")
+            s.offline_seconds = number;
+        else
+            throw error{name + ": there is no such option"};
     }
     s.text = read_file(OPTPIPE_SOURCE_DIR "/README.md");
     return s;
@@ -72,21 +79,22 @@ problem guess() {
         p.memory_limit[p.rank_of(s)] = 2.0 * p.costs[s].activation;
     return p;
 }
-/// What they take; on rank 2 `rank_factor` times as long, transfers `link_factor` times.
+/// What they take; on rank 2 `rank_factor` times as long, transfers of rank 1 `link_factor` times.
 phase real_costs(std::string name, std::size_t from, double link_factor = 1.0, double rank_factor = 1.0) {
-    phase made{std::move(name), from, guess(), 0.0};
+    phase made{std::move(name), from, guess(), {}};
     auto& p = made.costs;
     memory_size largest{};
     for (const auto& c : p.costs)
         largest = std::max(largest, c.activation);
-    made.link_bytes = largest.value() / (transfer_time * link_factor);
+    made.link_bytes = per_rank<double>(p.graph.ranks(), largest.value() / transfer_time);
+    made.link_bytes[rank{1}] /= link_factor;
     for (const stage s : p.graph.all_stages()) {
         const double factor = p.rank_of(s) == rank{2} ? rank_factor : 1.0;
         auto& c = p.costs[s];
         c.forward = duration{factor};
         c.backward_input = duration{1.1 * factor};
         c.backward_weight = duration{0.9 * factor};
-        const duration transfer{c.activation.value() / made.link_bytes};
+        const duration transfer{c.activation.value() / made.link_bytes[p.rank_of(s)]};
         c.transfer = transfer_times{transfer, transfer};
     }
     return made;
@@ -163,11 +171,13 @@ void describe_machine(page& to, const settings& s) {
     }
     to.say("# Planning again while it trains\n");
     to.say("`bench_online --unit ", format_number(s.unit_ms), "`, ", std::thread::hardware_concurrency(),
-           " processors, compiler ", __VERSION__, ". Before the runs a thread that slept for ", format_number(s.unit_ms),
-           " ms woke up ", us(median(late)), " late in the median, ", us(step_picture::percentile(late, 0.99)),
-           " at the 99th percentile: as busy was the machine.\n");
-    to.say("The language model of `examples/language_model` on 4 ranks that are threads, 8 microbatches, memory for two stashes "
-           "of each stage. A forward takes 1 unit, an input gradient 1.1, a weight gradient 0.9, a stash on its host link up "
+           " processors, compiler ", __VERSION__, ". Before the runs a thread that slept for ",
+           format_number(s.unit_ms), " ms woke up ", us(median(late)), " late in the median, ",
+           us(step_picture::percentile(late, 0.99)), " at the 99th percentile: as busy was the machine.\n");
+    to.say("The language model of `examples/language_model` on 4 ranks that are threads, 8 microbatches, memory for "
+           "two stashes "
+           "of each stage. A forward takes 1 unit, an input gradient 1.1, a weight gradient 0.9, a stash on its host "
+           "link up "
            "to 2. Operations sleep until their time is over. Planned with is what was measured. Rank 0 plans on one "
            "thread with half of a processor. The offline plan is the best of ",
            format_number(s.offline_seconds), " s with two threads, for the costs as they are.\n");
@@ -220,7 +230,8 @@ std::vector<switch_cost> costs_of_switches(const record& seen) {
 
 void say_switches(page& to, const record& seen) {
     const double step = median(seen.seconds);
-    to.say("| switch at step | beside the program, worst rank | of a step | at the exchange alone |\n|---|---|---|---|");
+    to.say(
+        "| switch at step | beside the program, worst rank | of a step | at the exchange alone |\n|---|---|---|---|");
     for (const auto& cost : costs_of_switches(seen))
         to.say("| ", cost.step, " | ", us(cost.all), " | ", percent(cost.all / step), " | ", us(cost.exchange), " |");
     std::vector<double> rank_0;
@@ -229,8 +240,8 @@ void say_switches(page& to, const record& seen) {
         for (const auto& each : seen.beside[r])
             (r == 0 ? rank_0 : others).push_back(each.sum());
     to.say("\nIn any step, beside the program: rank 0 ", us(median(rank_0)), " in the median, ",
-           us(step_picture::percentile(rank_0, 0.99)), " at the 99th percentile; other ranks ", us(median(others)), " and ",
-           us(step_picture::percentile(others, 0.99)), ".\n");
+           us(step_picture::percentile(rank_0, 0.99)), " at the 99th percentile; other ranks ", us(median(others)),
+           " and ", us(step_picture::percentile(others, 0.99)), ".\n");
 }
 
 void say_planner(page& to, const record& seen, const plan_result& offline) {
@@ -240,18 +251,23 @@ void say_planner(page& to, const record& seen, const plan_result& offline) {
     const duration near = 1.01 * offline.objective;
     const auto first = std::find_if(seen.planning.begin(), seen.planning.end(),
                                     [&](const planner_step& at) { return at.objective <= near; });
-    to.say("The planner took ", percent(seen.planner_seconds / all), " of one processor over the run. With the last measured costs it was within 1 % of the offline plan ",
-           first == seen.planning.end() ? "never (within " + percent(excess(seen.planning.back().objective.value(), offline.objective.value())) + ")"
-                                        : "after " + format_number(first->seconds, 3) + " s",
+    to.say("The planner took ", percent(seen.planner_seconds / all),
+           " of one processor over the run. With the last measured costs it was within 1 % of the offline plan ",
+           first == seen.planning.end()
+               ? "never (within " + percent(excess(seen.planning.back().objective.value(), offline.objective.value())) +
+                     ")"
+               : "after " + format_number(first->seconds, 3) + " s",
            "; offline ", format_number(offline.objective, 4), ", bound ", format_number(offline.bound, 4), ".\n");
 }
 
 void train_section(page& to, const settings& s) {
     const auto first = build_schedule(guess(), adaptive);
     if (!first) throw error{describe(first.why())};
-    training how{{real_costs("as they are", 0)}, s.steps(400), {}, std::chrono::duration<double, std::milli>{s.unit_ms},
-                 s.text};
-    to.say("## A training run\n\n", how.steps, " steps, begun with `adaptive` for a guess: all operations take 1 unit. Only plans are taken that add up weight "
+    training how{
+        {real_costs("as they are", 0)}, s.steps(400), {}, std::chrono::duration<double, std::milli>{s.unit_ms}, s.text};
+    to.say("## A training run\n\n", how.steps,
+           " steps, begun with `adaptive` for a guess: all operations take 1 unit. Only plans are taken that add up "
+           "weight "
            "gradients in the same order (`keep_accumulation_order`); the offline plan needn't.");
     auto options = online(how.steps);
     options.keep_accumulation_order = true;
@@ -279,7 +295,8 @@ void train_section(page& to, const settings& s) {
     unpaced.unit = {};
     const auto same = train_fixed(unpaced, programs_of(guess(), *first));
     to.say("Loss ", format_number(seen.losses.front(), 6), " to ", format_number(seen.losses.back(), 6),
-           " nats per byte; ", seen.losses == same.losses ? "bit for bit" : "NOT", " that of a run that never switches.\n");
+           " nats per byte; ", seen.losses == same.losses ? "bit for bit" : "NOT",
+           " that of a run that never switches.\n");
     to.log(seen);
 }
 
@@ -287,7 +304,10 @@ void drift_section(page& to, const settings& s, const std::string& name, const s
                    double rank_factor) {
     training how{{real_costs("before", 0), real_costs("slow", s.steps(150), link_factor, rank_factor),
                   real_costs("restored", s.steps(350))},
-                 s.steps(550), {}, std::chrono::duration<double, std::milli>{s.unit_ms}, s.text};
+                 s.steps(550),
+                 {},
+                 std::chrono::duration<double, std::milli>{s.unit_ms},
+                 s.text};
     to.say("## ", title, "\n\nFrom step ", how.phases[1].from, " to ", how.phases[2].from, " of ", how.steps, ".");
     std::vector<plan_result> offline;
     std::vector<offline_step> alone;
@@ -298,7 +318,8 @@ void drift_section(page& to, const settings& s, const std::string& name, const s
     }
     const auto seen = train_online(how, how.phases[0].costs, offline[0].schedule, online(how.steps));
     to.picture(name, seen, alone);
-    to.say("| costs | found after | last switch after | step | offline plan, alone | above it | as planned | offline plan | above it |\n"
+    to.say("| costs | found after | last switch after | step | offline plan, alone | above it | as planned | offline "
+           "plan | above it |\n"
            "|---|---|---|---|---|---|---|---|---|");
     for (std::size_t i = 0; i < how.phases.size(); ++i) {
         const auto& phase = how.phases[i];
@@ -325,9 +346,14 @@ void drift_section(page& to, const settings& s, const std::string& name, const s
 }
 
 void noise_section(page& to, const settings& s) {
-    training how{{real_costs("as they are", 0)}, s.steps(1000), {.spread = 0.1}, std::chrono::duration<double, std::milli>{s.unit_ms},
+    training how{{real_costs("as they are", 0)},
+                 s.steps(1000),
+                 {.spread = 0.1},
+                 std::chrono::duration<double, std::milli>{s.unit_ms},
                  s.text};
-    to.say("## Noise without drift\n\n", how.steps, " steps in which each operation and transfer varies by 10 % (standard deviation), begun with the offline plan.");
+    to.say("## Noise without drift\n\n", how.steps,
+           " steps in which each operation and transfer varies by 10 % (standard deviation), begun with the offline "
+           "plan.");
     const auto& costs = how.phases.front();
     const auto offline = offline_plan(costs.costs, s);
     const auto seen = train_online(how, costs.costs, offline.schedule, online(how.steps));
@@ -358,7 +384,8 @@ profile_error error_of(const problem& p, const cost_profile& few, const cost_pro
         for (const auto& [key, expected] : reference)
             for (const auto& [other, found] : some)
                 if (other == key)
-                    add(std::abs((found.median.value() - expected.median.value()) / (relative ? expected.median.value() : 1.0)),
+                    add(std::abs((found.median.value() - expected.median.value()) /
+                                 (relative ? expected.median.value() : 1.0)),
                         to_string(p, key));
     };
     compare(few.operations(), many.operations(), true);
@@ -368,22 +395,26 @@ profile_error error_of(const problem& p, const cost_profile& few, const cost_pro
 }
 
 void profile_section(page& to, const settings& s) {
-    to.say("## The profile\n\nMedians of the first steps against those of the 100 steps after the tenth, on threads: largest and median "
-           "error over all operations and messages, of messages relative to a forward. The profile itself leaves out steps in which something warms up.\n");
-    to.say("| steps | no noise: largest | of | median | 10 % noise: largest | of | median |\n|---|---|---|---|---|---|---|");
+    to.say("## The profile\n\nMedians of the first steps against those of the 100 steps after the tenth, on threads: "
+           "largest and median "
+           "error over all operations and messages, of messages relative to a forward. The profile itself leaves out "
+           "steps in which something warms up.\n");
+    to.say("| steps | no noise: largest | of | median | 10 % noise: largest | of | median "
+           "|\n|---|---|---|---|---|---|---|");
     const auto costs = real_costs("as they are", 0);
     const auto plan = offline_plan(costs.costs, s);
     const auto programs = programs_of(costs.costs, plan.schedule);
     const auto run = [&](double spread) {
-        return train_fixed({{costs}, 110, {.spread = spread}, std::chrono::duration<double, std::milli>{s.unit_ms}, s.text},
-                           programs);
+        return train_fixed(
+            {{costs}, 110, {.spread = spread}, std::chrono::duration<double, std::milli>{s.unit_ms}, s.text}, programs);
     };
     const auto calm = run(0.0);
     const auto noisy = run(0.1);
     const auto profile_of = [&](const fixed_record& seen, std::size_t from, std::size_t until) {
         cost_profile made;
         for (auto step = from; step < until; ++step)
-            add_step(made, costs.costs, step, seen.times[step], std::chrono::duration<double, std::milli>{s.unit_ms}, 1.0);
+            add_step(made, costs.costs, step, seen.times[step], std::chrono::duration<double, std::milli>{s.unit_ms},
+                     1.0);
         return made;
     };
     const auto calm_reference = profile_of(calm, 10, 110);
@@ -391,8 +422,8 @@ void profile_section(page& to, const settings& s) {
     for (const std::size_t steps : {1, 2, 3, 5, 10, 20, 50}) {
         const auto a = error_of(costs.costs, profile_of(calm, 0, steps), calm_reference);
         const auto b = error_of(costs.costs, profile_of(noisy, 0, steps), noisy_reference);
-        to.say("| ", steps, " | ", percent(a.most), " | ", a.which, " | ", percent(a.median), " | ", percent(b.most), " | ",
-               b.which, " | ", percent(b.median), " |");
+        to.say("| ", steps, " | ", percent(a.most), " | ", a.which, " | ", percent(a.median), " | ", percent(b.most),
+               " | ", b.which, " | ", percent(b.median), " |");
     }
     to.say("");
 }

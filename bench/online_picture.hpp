@@ -46,9 +46,10 @@ public:
             path += (i == 0 ? "M" : "L") + canvas_type::coordinate(x(static_cast<double>(i) + 0.5)) + ' ' +
                     canvas_type::coordinate(y(std::min(seen_.seconds[i], most_)));
         canvas_.path("steps", path);
-        canvas_.text("", left, 325.0,
-                     "step time over " + std::to_string(seen_.seconds.size()) +
-                         " steps; red: another plan, dashed: costs have drifted, grey: they change; green: the offline plan");
+        canvas_.text(
+            "", left, 325.0,
+            "step time over " + std::to_string(seen_.seconds.size()) +
+                " steps; red: another plan, dashed: costs have drifted, grey: they change; green: the offline plan");
         canvas_.add("</svg>\n");
         return std::move(canvas_).take();
     }
@@ -66,11 +67,12 @@ private:
     [[nodiscard]] double x(double step) const { return left + (right - left) * step / steps_; }
     [[nodiscard]] double y(double seconds) const { return bottom - (bottom - top) * seconds / most_; }
     void begin() {
-        canvas_.add("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 900 340\" font-family=\"sans-serif\" "
-                    "font-size=\"12\">\n<style>.axis{stroke:#ddd}.steps{fill:none;stroke:#1f77b4;stroke-width:1}"
-                    ".taken{stroke:#d62728}.found{stroke:#ff7f0e;stroke-dasharray:4 3}.phase{stroke:#999;stroke-width:3}"
-                    ".offline{stroke:#2ca02c;stroke-width:1.5}</style>\n"
-                    "<rect width=\"900\" height=\"340\" fill=\"#fff\"/>\n");
+        canvas_.add(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 900 340\" font-family=\"sans-serif\" "
+            "font-size=\"12\">\n<style>.axis{stroke:#ddd}.steps{fill:none;stroke:#1f77b4;stroke-width:1}"
+            ".taken{stroke:#d62728}.found{stroke:#ff7f0e;stroke-dasharray:4 3}.phase{stroke:#999;stroke-width:3}"
+            ".offline{stroke:#2ca02c;stroke-width:1.5}</style>\n"
+            "<rect width=\"900\" height=\"340\" fill=\"#fff\"/>\n");
         constexpr int ticks = 5;
         for (int i = 0; i <= ticks; ++i) {
             const double seconds = most_ * i / ticks;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Training of the language model for bench_online, on ranks that are threads: operations sleep until their planned time is
-// over, and host links carry so many bytes per second, so that what is measured is the plan and not the processor.
+// Training of the language model for bench_online, on ranks that are threads: operations sleep until their planned time
+// is over, and host links carry so many bytes per second, so that what is measured is the plan and not the processor.
 
 #include "language_model/pipeline_model.hpp"
 #include <optpipe/execution.hpp>
@@ -36,8 +36,8 @@ struct phase {
     std::string name;
     std::size_t from = 0;
     problem costs;
-    /// What a host link carries in a unit of the problem's time, in bytes.
-    double link_bytes = 0.0;
+    /// What the host link of each rank carries in a unit of the problem's time, in bytes.
+    per_rank<double> link_bytes{};
 };
 
 struct training {
@@ -63,7 +63,8 @@ struct training {
     [[nodiscard]] std::chrono::nanoseconds copy_time(std::size_t step, const operation& op, std::size_t bytes) const {
         const auto& now = at(step);
         const double factor = step_noise{noise, step}(now.costs, op) / duration_of(now.costs, op);
-        return on_clock(duration{factor * static_cast<double>(bytes) / now.link_bytes}, unit);
+        return on_clock(duration{factor * static_cast<double>(bytes) / now.link_bytes[now.costs.rank_of(op.stage)]},
+                        unit);
     }
 };
 
@@ -123,11 +124,13 @@ private:
 class training_cluster {
 public:
     explicit training_cluster(const training& how)
-        : how_{how}, step_of_(first().graph.ranks()),
-          stages_{language_model::make_stages<float>(model_shape, first().graph.stages(), first().graph.stages(), 1)},
+        : how_{how},
+          step_of_(first().graph.ranks()), stages_{language_model::make_stages<float>(
+                                               model_shape, first().graph.stages(), first().graph.stages(), 1)},
           cluster_{first().graph.ranks(), options()} {
         for (std::size_t r = 0; r < cluster_.ranks(); ++r)
-            models_.push_back(std::make_unique<model_type>(stages_, how.text, model_shape, first().graph.microbatches()));
+            models_.push_back(
+                std::make_unique<model_type>(stages_, how.text, model_shape, first().graph.microbatches()));
     }
     [[nodiscard]] threads::cluster& ranks() { return cluster_; }
     [[nodiscard]] model_type& model(rank r) { return *models_[r.position()]; }

@@ -162,6 +162,36 @@ TEST_CASE("a plan that is accepted is the one in use") {
     CHECK(objective_of(p, controller.present_schedule()) == train.plan().objective);
 }
 
+TEST_CASE("plans add up weight gradients as the first schedule does, where that is asked for") {
+    const auto p = four_ranks();
+    const auto first = build_schedule(p, gpipe);
+    auto options = quick();
+    options.keep_accumulation_order = true;
+    online_controller controller{p, *first, options};
+    trainer train{controller, 0.0};
+    train.until_plan(p);
+    CHECK(is_valid(p, *train.plan().schedule));
+    CHECK(accumulation_order_of(*train.plan().schedule) == accumulation_order_of(*first));
+    CHECK(objective_of(p, *train.plan().schedule) == train.plan().objective);
+}
+
+TEST_CASE("a plan that noise hides is said to be, and taken once it doesn't") {
+    const auto p = four_ranks();
+    online_controller controller{p, *build_schedule(p, gpipe), quick()};
+    REQUIRE(controller.planner().wait_for(std::chrono::duration<double>{300.0}));
+    for (std::size_t i = 0; i < 20; ++i) {
+        controller.add_step(i % 3 == 0 ? 1.0 : i % 3 == 1 ? 20.0 : 400.0);
+        if (i > 0) CHECK_FALSE(controller.next_plan());
+    }
+    CHECK(count(controller, kind::declined) == 1);
+    std::size_t steps = 0;
+    do {
+        controller.add_step(1.0);
+    } while (!controller.next_plan() && ++steps < 100);
+    CHECK(steps < 100);
+    CHECK(count(controller, kind::declined) == 1);
+}
+
 TEST_CASE("at the end of the training no switch pays") {
     const auto p = four_ranks();
     const auto first = build_schedule(p, gpipe);

@@ -1,11 +1,13 @@
+#include <optpipe/core/stop_check.hpp>
 #include <optpipe/schedule/bounds/structural_bounds.hpp>
-#include <optpipe/schedule/builders/adaptive.hpp>
+#include <optpipe/schedule/builders/all.hpp>
 #include <optpipe/schedule/time/evaluate.hpp>
 #include <optpipe/schedule/time/measure.hpp>
 
 #include <doctest/doctest.h>
 
 #include <cstddef>
+#include <stop_token>
 
 using namespace optpipe;
 
@@ -97,4 +99,52 @@ TEST_CASE("bounds that are stopped are valid, and not nothing") {
         CHECK(first.best() <= all.best());
         CHECK(all.best() == bounds_of(p).best());
     }
+}
+
+namespace {
+
+template <class Placement> problem limited_problem(std::size_t ranks, std::size_t microbatches, double stashes) {
+    const stage_costs costs{duration{1.0},    duration{1.1},    duration{0.9},
+                            memory_size{1.0}, memory_size{0.5}, transfer_times{duration{1.5}, duration{1.5}}};
+    const graph<dynamic, dynamic, Placement> shape{ranks, microbatches};
+    problem p{to_any_graph(shape), per_stage<stage_costs>(shape.stages(), costs)};
+    for (auto& limit : p.memory_limit)
+        limit = memory_size{stashes};
+    return p;
+}
+
+/// A builder that is stopped refuses itself; one that isn't gives the same with and without a token.
+template <class Builder> void check_stops(const problem& p, const Builder& build) {
+    CAPTURE(Builder::name);
+    std::stop_source source;
+    const auto token = source.get_token();
+    const auto free = build(p);
+    const auto asked = build(p, stop_check{token});
+    REQUIRE(free);
+    REQUIRE(asked);
+    CHECK(free->operations == asked->operations);
+    source.request_stop();
+    const auto stopped = build(p, stop_check{token});
+    REQUIRE_FALSE(stopped);
+    CHECK(stopped.why().sentence == was_stopped().sentence);
+    CHECK_FALSE(build_schedule(p, build, stop_check{token}));
+}
+
+} // namespace
+
+TEST_CASE("published builders that take long can be stopped") {
+    const auto linear = limited_problem<placement::linear>(4, 8, 3.0);
+    const auto v = limited_problem<placement::v>(3, 6, 6.0);
+    const auto loop = limited_problem<placement::loop<2>>(4, 8, 5.0);
+    check_stops(linear, zero_bubble_auto);
+    auto quick = v_auto;
+    quick.effort = 10'000;
+    check_stops(v, quick);
+    check_stops(v, zero_bubble_v);
+    check_stops(v, v_half);
+    check_stops(v, v_min);
+    check_stops(loop, gis);
+    check_stops(loop, pipe_offload);
+    check_stops(loop, pipe_offload_half);
+    check_stops(loop, pipe_offload_full);
 }

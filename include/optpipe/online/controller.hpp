@@ -49,7 +49,8 @@ public:
     /// `first`: the schedule that training begins with.
     online_controller(problem p, const schedule& first, online_options options)
         : options_{std::move(options)}, problem_{std::move(p)}, present_{std::make_shared<const schedule>(first)},
-          window_steps_{window_steps(problem_, options_)}, window_{window_steps_}, planner_{planning_of(options_, first)} {
+          window_steps_{window_steps(problem_, options_)}, window_{window_steps_},
+          planner_{planning_of(options_, first)} {
         submit();
     }
 
@@ -123,8 +124,8 @@ public:
 private:
     /// Steps whose times tell how long one takes.
     static constexpr std::size_t most_recent = 20;
-    /// So many steps after a switch it is said what it brought: the first ones are slower, as lanes and caches are new, and
-    /// of three the median hasn't shown a gain of a tenth (bench_online).
+    /// So many steps after a switch it is said what it brought: the first ones are slower, as lanes and caches are
+    /// new, and of three the median hasn't shown a gain of a tenth (bench_online).
     static constexpr std::size_t gain_steps = 10;
 
     void take_costs(const std::vector<drifted_cost>& found) {

@@ -29,8 +29,8 @@ struct online_options {
     /// A plan is taken when the search has ended, or found nothing better for so many steps: a search improves quickly
     /// at first.
     std::size_t calm_steps = 5;
-    /// Only plans that add up the weight gradients of each stage in the order of the first schedule: the training goes on
-    /// to the last bit as it would have without a switch. Where stashes are offloaded, the best plans often can't:
+    /// Only plans that add up the weight gradients of each stage in the order of the first schedule: the training goes
+    /// on to the last bit as it would have without a switch. Where stashes are offloaded, the best plans often can't:
     /// microbatches overtake each other. Takes the place of `background_options::adapt`.
     bool keep_accumulation_order = false;
     /// How long the training is, if known: near its end no switch pays back what the dearest one so far took.

@@ -33,8 +33,8 @@ namespace optpipe {
 
 /// How to plan beside something else.
 struct background_options {
-    /// For each submission; its `start`, `stop`, `threads` and `processor` are set by the planner. Without a time limit
-    /// it searches until the proof, or until nothing is left to try.
+    /// For each submission; its `start`, `stop`, `stops_without_plan`, `threads` and `processor` are set by the planner.
+    /// Without a time limit it searches until the proof, or until nothing is left to try.
     plan_options how{};
     /// Threads at most.
     std::size_t threads = 1;
@@ -142,6 +142,7 @@ private:
         auto how = options_.how;
         how.start = now.start;
         how.stop = std::move(until);
+        how.stops_without_plan = true; // whoever stops it has another problem, or none
         how.threads = options_.threads;
         how.processor = processor_;
         constexpr auto forever = std::numeric_limits<double>::infinity();

@@ -32,6 +32,9 @@ struct plan_options {
     /// (objective − bound) / objective that is good enough.
     double gap = 0.0;
     std::stop_token stop{};
+    /// Whether a stop request ends the search without a plan where there is none yet, which on large problems takes a
+    /// tenth of a second to make and to check.
+    bool stops_without_plan = false;
     /// Same seed, same plan, whatever the number of threads, unless time or a stop request cuts it short. Always so
     /// without a time limit.
     bool deterministic = false;

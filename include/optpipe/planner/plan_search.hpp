@@ -279,6 +279,10 @@ private:
     /// If there is no schedule yet, takes one that needs no search, whatever the time; or remembers why there is none.
     void find_any_schedule() {
         if (state_.incumbent() || refused_) return;
+        if (options_.stops_without_plan && options_.stop.stop_requested()) {
+            refused_ = was_stopped();
+            return;
+        }
         const stopwatch watch;
         const auto& p = state_.problem();
         outcome<order> built;

@@ -60,9 +60,9 @@ inline std::vector<builder_job> published_builders(const problem& p, const std::
         const std::string name{build.name};
         if constexpr (!std::is_same_v<std::decay_t<decltype(build)>, adaptive_builder<>>)
             if (std::find(without.begin(), without.end(), name) == without.end())
-                jobs.push_back(
-                    {name, [build](const problem& q, stop_check stop) { return build_schedule(q, build, stop); },
-                     builder_cost(name, p)});
+                jobs.push_back({name,
+                                [build](const problem& q, stop_check stop) { return build_schedule(q, build, stop); },
+                                builder_cost(name, p)});
     });
     return jobs;
 }
@@ -90,7 +90,8 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
     });
     for_each_storage_builder([&](const auto& build) {
         if (const std::string name{build.name}; !is_left_out(name))
-            jobs.push_back({name, [build](const problem& q, stop_check stop) { return build_schedule(q, build, stop); }});
+            jobs.push_back(
+                {name, [build](const problem& q, stop_check stop) { return build_schedule(q, build, stop); }});
     });
     return jobs;
 }
@@ -127,6 +128,8 @@ private:
         const auto one = [&](std::size_t i) { build(which[i]); };
         milp::search::workers{which.size(), one}.run(threads);
         if (!best_) return;
+        // To check a schedule takes longer than a stop may.
+        if (state_.limits().stop.stop_requested() && !state_.objective().is_unlimited()) return;
         const auto& name = jobs_[best_->job].name;
         if (best_->objective < state_.objective())
             state_.try_strategy(name, [&] { state_.offer_timed(best_->made, name); });
@@ -142,9 +145,8 @@ private:
         }
         const stopwatch watch;
         outcome<schedule> made{refusal{.sentence = "broke a contract"}};
-        state_.try_strategy(result.method, [&] {
-            made = jobs_[k].build(state_.problem(), stop_check{state_.limits().stop});
-        });
+        state_.try_strategy(result.method,
+                            [&] { made = jobs_[k].build(state_.problem(), stop_check{state_.limits().stop}); });
         result.seconds = watch.seconds();
         if (made || made.why().reason != refusal_reason::does_not_apply) log_.add(result.method, result.seconds);
         if (made)
@@ -158,8 +160,9 @@ private:
         if (!best_ || objective < best_->objective || (objective == best_->objective && k < best_->job))
             best_ = found{k, objective, *std::move(made)};
     }
-    /// A deadline doesn't interrupt builders, only a stop request does. Cheap ones always run, unless the problem is so large that they would take more
-    /// than a moment. What is found must still be offered; if nothing is, something must be built.
+    /// A deadline doesn't interrupt builders, only a stop request does. Cheap ones always run, unless the problem is so
+    /// large that they would take more than a moment. What is found must still be offered; if nothing is, something
+    /// must be built.
     bool is_too_late(double cost) {
         constexpr std::chrono::duration<double> moment{0.1};
         constexpr double most_cost = 1e4; // minutes, where there is no limit

@@ -61,22 +61,32 @@ template <class Visitor> constexpr void for_each_storage_builder(Visitor visit) 
 #if defined(OPTPIPE_COMPILED)
 // Those of dynamic problems are in the library.
 [[nodiscard]] outcome<schedule> build_schedule(const problem& p, const adaptive_builder<>& build, stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const dual_pipe_v_builder& build, stop_check stop = {});
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const dual_pipe_v_builder& build,
+                                               stop_check stop = {});
 [[nodiscard]] outcome<schedule> build_schedule(const problem& p, const gis_builder& build, stop_check stop = {});
 [[nodiscard]] outcome<schedule> build_schedule(const problem& p, const gis_half_builder& build, stop_check stop = {});
 [[nodiscard]] outcome<schedule> build_schedule(const problem& p, const gpipe_builder& build, stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const interleaved_builder& build, stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const one_forward_one_backward_builder& build, stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const pipe_offload_builder& build, stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const pipe_offload_full_builder& build, stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const pipe_offload_half_builder& build, stop_check stop = {});
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const interleaved_builder& build,
+                                               stop_check stop = {});
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const one_forward_one_backward_builder& build,
+                                               stop_check stop = {});
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const pipe_offload_builder& build,
+                                               stop_check stop = {});
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const pipe_offload_full_builder& build,
+                                               stop_check stop = {});
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const pipe_offload_half_builder& build,
+                                               stop_check stop = {});
 [[nodiscard]] outcome<schedule> build_schedule(const problem& p, const v_auto_builder& build, stop_check stop = {});
 [[nodiscard]] outcome<schedule> build_schedule(const problem& p, const v_half_builder& build, stop_check stop = {});
 [[nodiscard]] outcome<schedule> build_schedule(const problem& p, const v_min_builder& build, stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const zero_bubble_auto_builder& build, stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const zero_bubble_h1_builder& build, stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const zero_bubble_h2_builder& build, stop_check stop = {});
-[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const zero_bubble_v_builder& build, stop_check stop = {});
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const zero_bubble_auto_builder& build,
+                                               stop_check stop = {});
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const zero_bubble_h1_builder& build,
+                                               stop_check stop = {});
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const zero_bubble_h2_builder& build,
+                                               stop_check stop = {});
+[[nodiscard]] outcome<schedule> build_schedule(const problem& p, const zero_bubble_v_builder& build,
+                                               stop_check stop = {});
 #endif
 
 } // namespace optpipe

@@ -168,7 +168,7 @@ struct gis_builder {
 
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
-                                                                  stop_check stop = {}) const {
+                                                                   stop_check stop = {}) const {
         if (const auto why = detail::not_for_interleaving(p, group); !why.sentence.empty()) return why;
         const auto pace = detail::half_group(p);
         const auto size = group > 0 ? group : detail::largest_group_that_fits(p, pace, stop);

@@ -80,9 +80,8 @@ template <pipeline_graph Graph>
 
 /// A base order with the stashes of its longest-lived stages offloaded.
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr outcome<basic_order<Graph>> offloaded_order(const basic_problem<Graph>& p,
-                                                                    const offload_share& share, std::size_t group,
-                                                                    stop_check stop) {
+[[nodiscard]] constexpr outcome<basic_order<Graph>>
+offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::size_t group, stop_check stop) {
     if (const auto why = not_for_offloading(p, group); !why.sentence.empty()) return why;
     const auto free = without_limits(p);
     std::optional<basic_order<Graph>> best;
@@ -130,7 +129,7 @@ struct pipe_offload_builder {
 
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
-                                                                  stop_check stop = {}) const {
+                                                                   stop_check stop = {}) const {
         return detail::offloaded_order(p, {chunks, false}, group, stop);
     }
 };

@@ -24,7 +24,7 @@ struct pipe_offload_full_builder {
 
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
-                                                                  stop_check stop = {}) const {
+                                                                   stop_check stop = {}) const {
         const auto chunks = p.graph.stages() / p.graph.ranks();
         return detail::offloaded_order(p, {chunks, false}, group, stop);
     }

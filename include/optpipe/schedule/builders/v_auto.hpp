@@ -233,7 +233,8 @@ private:
         const auto fill = [this](const compute_lanes& lanes) { return fill_with_weights(p_, lanes, p_.memory_limit); };
         const auto keep = [this](const compute_lanes& lanes) { return interleave(p_.graph, lanes); };
         for (const auto& one : tried_)
-            if (spent_ < effort_ && !stop_()) spent_ += lane_search{p_, fill, best_, seed_, stop_}.run(one.lanes, (effort_ - spent_) / 3);
+            if (spent_ < effort_ && !stop_())
+                spent_ += lane_search{p_, fill, best_, seed_, stop_}.run(one.lanes, (effort_ - spent_) / 3);
         if (best_.found() && spent_ < effort_ && !stop_())
             spent_ += lane_search{p_, keep, best_, seed_, stop_}.run(lanes_of(p_, *best_), effort_ - spent_);
     }
@@ -272,7 +273,7 @@ struct v_auto_builder {
 
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
-                                                                  stop_check stop = {}) const {
+                                                                   stop_check stop = {}) const {
         refusal why;
         why.sentence = detail::why_no_v_schedule(p);
         if (!why.sentence.empty()) return why;

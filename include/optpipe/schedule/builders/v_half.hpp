@@ -33,7 +33,7 @@ struct v_half_builder {
 
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
-                                                                  stop_check stop = {}) const {
+                                                                   stop_check stop = {}) const {
         refusal why;
         why.sentence = detail::why_no_v_schedule(p);
         if (!why.sentence.empty()) return why;

@@ -32,8 +32,9 @@ struct zero_bubble_switches {
 template <pipeline_graph Graph> class zero_bubble_run {
 public:
     constexpr zero_bubble_run(const basic_problem<Graph>& p, zero_bubble_switches switches, stop_check stop)
-        : p_{p}, switches_{switches}, stop_{stop}, count_{p.graph.microbatches()}, memory_slack_{tolerance{}.at(p.memory_scale())},
-          time_slack_{tolerance{}.at(longest(p))}, own_(p.graph.stages()), ends_{p.graph} {
+        : p_{p}, switches_{switches}, stop_{stop}, count_{p.graph.microbatches()},
+          memory_slack_{tolerance{}.at(p.memory_scale())}, time_slack_{tolerance{}.at(longest(p))},
+          own_(p.graph.stages()), ends_{p.graph} {
         result_.graph = p.graph;
         result_.operations.reserve(3 * p.graph.stages() * count_);
     }
@@ -250,7 +251,7 @@ struct zero_bubble_auto_builder {
 
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
-                                                                  stop_check stop = {}) const {
+                                                                   stop_check stop = {}) const {
         refusal why;
         why.sentence = detail::why_no_zero_bubble(p);
         if (!why.sentence.empty()) return why;

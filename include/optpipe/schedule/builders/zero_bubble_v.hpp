@@ -31,8 +31,8 @@ public:
     /// `allowed`: how long each rank may idle even if no other has idled as long, or empty.
     constexpr zero_bubble_v_run(const basic_problem<Graph>& p, zero_bubble_v_switches switches,
                                 const std::vector<duration>& allowed, stop_check stop)
-        : p_{p}, switches_{switches}, allowed_{allowed}, stop_{stop}, ranks_{p.graph.ranks()}, count_{p.graph.microbatches()},
-          slack_{tolerance{}.at(p.memory_scale())}, own_(ranks_), ends_{p.graph} {
+        : p_{p}, switches_{switches}, allowed_{allowed}, stop_{stop}, ranks_{p.graph.ranks()},
+          count_{p.graph.microbatches()}, slack_{tolerance{}.at(p.memory_scale())}, own_(ranks_), ends_{p.graph} {
         result_.graph = p.graph;
         result_.operations.reserve(3 * p.graph.stages() * count_);
     }
@@ -239,7 +239,7 @@ struct zero_bubble_v_builder {
 
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
-                                                                  stop_check stop = {}) const {
+                                                                   stop_check stop = {}) const {
         refusal why;
         why.sentence = detail::why_no_v_schedule(p);
         if (!why.sentence.empty()) return why;
@@ -274,7 +274,8 @@ private:
             limit = std::max(limit, stashes * largest_stash(p));
         return p;
     }
-    template <pipeline_graph Graph> static constexpr best_order<Graph> best_run(const basic_problem<Graph>& p, stop_check stop) {
+    template <pipeline_graph Graph>
+    static constexpr best_order<Graph> best_run(const basic_problem<Graph>& p, stop_check stop) {
         best_order<Graph> best{p};
         for (const bool before_forward : {false, true})
             for (const bool before_gradient : {false, true})

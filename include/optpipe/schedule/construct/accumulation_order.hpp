@@ -15,8 +15,8 @@
 
 namespace optpipe {
 
-/// The order in which each stage adds up the weight gradients of its microbatches. Floating-point sums depend on it: two
-/// schedules train alike to the last bit if they have the same.
+/// The order in which each stage adds up the weight gradients of its microbatches. Floating-point sums depend on it:
+/// two schedules train alike to the last bit if they have the same.
 using accumulation_order = per_stage<std::vector<microbatch>>;
 
 namespace detail {
@@ -29,9 +29,8 @@ namespace detail {
             op.kind == operation_kind::backward_weight || op.kind == operation_kind::backward)
             found[op.stage].push_back(i);
     for (auto& own : found)
-        std::sort(own.begin(), own.end(), [&](std::size_t a, std::size_t b) {
-            return starts_before(s.operations[a], s.operations[b]);
-        });
+        std::sort(own.begin(), own.end(),
+                  [&](std::size_t a, std::size_t b) { return starts_before(s.operations[a], s.operations[b]); });
     return found;
 }
 
@@ -46,9 +45,9 @@ namespace detail {
     return result;
 }
 
-/// A valid schedule with this accumulation order: weight gradients of a stage take over each other's microbatches, which
-/// leaves all times as they are where stashes of the stage are stored alike. Empty where that isn't enough: a full
-/// backward is at another place, an input gradient comes too late, or the memory isn't enough.
+/// A valid schedule with this accumulation order: weight gradients of a stage take over each other's microbatches,
+/// which leaves all times as they are where stashes of the stage are stored alike. Empty where that isn't enough: a
+/// full backward is at another place, an input gradient comes too late, or the memory isn't enough.
 [[nodiscard]] inline std::optional<schedule> with_accumulation_order(const problem& p, schedule s,
                                                                      const accumulation_order& wanted) {
     const auto positions = detail::weight_gradients_of(s);

@@ -28,16 +28,16 @@ public:
                           stop_check stop = {})
         : p_{p}, complete_{std::move(complete)}, best_{best}, random_{seed}, stop_{stop}, number_{p.graph} {}
 
-    /// Offers all that it finds to `best`. Stops when asked to, after `effort` operations placed, or after many failures. The
-    /// operations placed.
+    /// Offers all that it finds to `best`. Stops when asked to, after `effort` operations placed, or after many
+    /// failures. The operations placed.
     constexpr std::size_t run(compute_lanes lanes, std::size_t effort) {
         constexpr std::size_t max_failures = 1000;
         constexpr std::size_t whim = 16;
         spent_ = 0;
         auto current = evaluate(lanes);
         auto least = current;
-        for (std::size_t failures = 0;
-             failures < max_failures && spent_ < effort && !exchanges_.empty() && !stop_(); ++failures) {
+        for (std::size_t failures = 0; failures < max_failures && spent_ < effort && !exchanges_.empty() && !stop_();
+             ++failures) {
             const auto [r, i] = exchanges_[random_.below(exchanges_.size())];
             auto kept = exchanges_;
             std::swap(lanes[r][i], lanes[r][i + 1]);

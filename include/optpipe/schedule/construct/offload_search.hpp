@@ -44,7 +44,7 @@ public:
     constexpr void run(const basic_order<Graph>& computations) {
         run(computations, [] { return false; });
     }
-    /// `stop()` is polled between attempts; at least one attempt is made.
+    /// `stop()` is polled between attempts, and in them; at least one order is tried.
     template <std::predicate Stop> constexpr void run(const basic_order<Graph>& computations, Stop stop) {
         const auto free = without_limits(p_);
         auto timed = *simulate(free, computations);
@@ -92,7 +92,7 @@ private:
         std::sort(computations.operations.begin(), computations.operations.end(), starts_before);
         const auto attempt = [&](const offload_placer<Graph>& placer, const basic_schedule<Graph>& around,
                                  const offload_placement& how) {
-            offer(merged(around, placer.run(how)));
+            offer(merged(around, placer.run(how)), stop);
             return is_exhausted() || stop() || (limited_ && best_value_ <= undelayed);
         };
         const offload_placer<Graph> placer{p_, may_offload_, computations};
@@ -101,7 +101,7 @@ private:
                 if (attempt(placer, computations, {in_slots, round_trips, 1})) return;
         if (!limited_) return;
         // No plan: only the memory decides what must be offloaded.
-        offer(computations);
+        offer(computations, stop);
         for (const double factor : {1.15, 2.0, 1.4, 3.0, 1.05}) {
             const auto slow = slowed_down(computations, factor);
             const offload_placer<Graph> slow_placer{p_, may_offload_, slow};
@@ -135,7 +135,7 @@ private:
         return result;
     }
 
-    constexpr void offer(const basic_schedule<Graph>& planned) {
+    template <class Stop> constexpr void offer(const basic_schedule<Graph>& planned, const Stop& stop) {
         per_rank<std::vector<operation>> lanes(p_.graph.ranks());
         basic_order<Graph> as_planned{p_.graph, {}};
         for (const auto& timed : planned.operations) {
@@ -146,8 +146,8 @@ private:
         evaluate(std::move(as_planned), peak);
         const auto before = lanes;
         for (const rank r : p_.graph.all_ranks())
-            keeper_.run(r, lanes[r]);
-        if (!(lanes == before)) evaluate(lane_merger<Graph>{p_.graph, lanes, planned}.run(), peak);
+            if (!stop()) keeper_.run(r, lanes[r]);
+        if (!stop() && !(lanes == before)) evaluate(lane_merger<Graph>{p_.graph, lanes, planned}.run(), peak);
     }
     constexpr memory_size largest_peak(const basic_schedule<Graph>& planned) const {
         const auto peaks = measure(p_, planned).peak_memory;
