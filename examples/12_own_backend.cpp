@@ -197,43 +197,32 @@ using post_office = std::map<std::tuple<std::size_t, std::size_t, message_direct
 
 class transport {
 public:
-    struct batch {
-        struct end {
-            task_label label;
-            std::span<const std::byte> from;
-            std::span<std::byte> to;
-        };
-        std::vector<end> ends;
-        void send(const task_label& what, std::span<const std::byte> data) { ends.push_back({what, data, {}}); }
-        void receive(const task_label& what, std::span<std::byte> data) { ends.push_back({what, {}, data}); }
-    };
-
     explicit transport(post_office& at) : at_{&at} {}
-    template <class Messages> void exchange(lane& on, const Messages& messages) {
-        batch open;
-        messages(open);
-        const auto name = open.ends.empty() ? std::string{"nothing"} : to_string(open.ends.front().label);
+    void exchange(lane& on, execution::message_ends messages) {
+        const auto name = messages.empty() ? std::string{"nothing"} : to_string(messages.front().label);
         const std::scoped_lock lock{on.pool_->mutex};
         const auto arrived = on.put_locked(name, [] {});
-        for (const auto& mine : open.ends)
+        for (const auto& mine : messages)
             on.waits_.push_back(meet(on, mine, arrived));
         on.put_locked(name, [] {});
     }
 
 private:
-    job_ptr meet(lane& on, const batch::end& mine, const job_ptr& arrived) const {
-        const bool sends = mine.label.kind == task_label::task_kind::send;
+    job_ptr meet(lane& on, const execution::message_end& mine, const job_ptr& arrived) const {
         const auto peer = mine.label.peer.position();
         const auto way = direction_of(mine.label.op);
-        auto& between = (*at_)[sends ? std::tuple{on.owner_, peer, way} : std::tuple{peer, on.owner_, way}];
-        const auto number = sends ? between.sent++ : between.received++;
+        auto& between = (*at_)[mine.sends ? std::tuple{on.owner_, peer, way} : std::tuple{peer, on.owner_, way}];
+        const auto number = mine.sends ? between.sent++ : between.received++;
         const auto [slot, is_first] = between.half_met.try_emplace(number);
         if (is_first) {
             slot->second = std::make_shared<message>();
             slot->second->carried = on.pool_->submit({to_string(mine.label), on.owner_, {}, {}, 2});
         }
         const auto m = slot->second;
-        sends ? static_cast<void>(m->from = mine.from) : static_cast<void>(m->to = mine.to);
+        if (mine.sends)
+            m->from = {mine.from, mine.bytes};
+        else
+            m->to = {mine.to, mine.bytes};
         m->carried->after.push_back(arrived);
         if (--m->carried->missing == 0) {
             m->carried->run = [from = m->from, to = m->to] { carry(from, to); };

@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace {
 
@@ -24,6 +25,7 @@ using conformance::faults_of;
 using optpipe::rank;
 using optpipe::task_label;
 using optpipe::execution::copy_pieces;
+using optpipe::execution::message_ends;
 namespace threads = optpipe::threads;
 
 // Lanes and markers.
@@ -177,11 +179,8 @@ struct shared_copies {
     }
 };
 struct shared_transport {
-    using batch = threads::transport::batch;
     threads::transport* by;
-    template <class Messages> void exchange(shared_lane& on, const Messages& messages) {
-        by->exchange(*on.all, messages);
-    }
+    void exchange(shared_lane& on, message_ends messages) { by->exchange(*on.all, messages); }
 };
 struct one_queue_executor : threads::executor {
     using lane_type = shared_lane;
@@ -255,11 +254,8 @@ struct stray_executor : executor_with_sides<threads::executor> {
 };
 /// An exchange is over for its lane when it has begun.
 struct hurried_transport {
-    using batch = threads::transport::batch;
     threads::transport* by;
-    template <class Messages> void exchange(lane_with_side& on, const Messages& messages) {
-        by->exchange(on.beside(), messages);
-    }
+    void exchange(lane_with_side& on, message_ends messages) { by->exchange(on.beside(), messages); }
 };
 struct hurried_executor : executor_with_sides<threads::executor> {
     using executor_with_sides::executor_with_sides;
@@ -269,20 +265,11 @@ struct hurried_executor : executor_with_sides<threads::executor> {
 /// Gradients and activations in one queue, whichever comes first.
 struct mixing_transport {
     threads::transport* inner;
-    struct batch {
-        threads::transport::batch* inner;
-        static task_label mixed(task_label what) {
-            what.op = forward(optpipe::stage{0}, optpipe::microbatch{0});
-            return what;
-        }
-        void send(const task_label& what, std::span<const std::byte> data) { inner->send(mixed(what), data); }
-        void receive(const task_label& what, std::span<std::byte> data) { inner->receive(mixed(what), data); }
-    };
-    template <class Messages> void exchange(threads::lane& on, const Messages& messages) {
-        inner->exchange(on, [&](auto& open) {
-            batch all{&open};
-            messages(all);
-        });
+    void exchange(threads::lane& on, message_ends messages) {
+        std::vector mixed(messages.begin(), messages.end());
+        for (auto& each : mixed)
+            each.label.op = forward(optpipe::stage{0}, optpipe::microbatch{0});
+        inner->exchange(on, mixed);
     }
 };
 struct mixing_executor : threads::executor {

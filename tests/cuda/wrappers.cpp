@@ -1,5 +1,6 @@
 #include "fakes/cuda.hpp"
 #include "optpipe/execution/cuda/device.hpp"
+#include "optpipe/execution/cuda/executor.hpp"
 #include "optpipe/execution/cuda/graph.hpp"
 #include "optpipe/execution/cuda/green_contexts.hpp"
 #include "optpipe/execution/cuda/range.hpp"
@@ -79,6 +80,22 @@ TEST_CASE("a failed call throws with its name, and leaves nothing behind") {
         }
         CHECK(fake_cuda::alive() == fake_cuda::census{});
     }
+}
+
+TEST_CASE("an executor says how much device memory a plan may use") {
+    fake_cuda::reset({.memory = 10'000});
+    cuda::cluster one{1};
+    auto& memory = one[optpipe::rank{0}].memory();
+    CHECK(memory.available() == 10'000);
+    {
+        const auto weights = memory.device(6'000); // the engine's
+        CHECK(memory.available() == 4'000);
+        CHECK_THROWS_AS(static_cast<void>(memory.device(4'001)), cuda::error);
+        CHECK(memory.device(4'000).memory().size() >= 4'000);
+    }
+    CHECK(memory.available() == 10'000);
+    fake_cuda::reset({.failing_call = "cudaMemGetInfo"});
+    CHECK_THROWS_WITH(static_cast<void>(memory.available()), "cudaMemGetInfo: failed as the test wants it");
 }
 
 TEST_CASE("the device of these tests notices what a real one may not") {

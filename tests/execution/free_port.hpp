@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace execution {
+namespace tcp_ports {
 
 /// One that nobody listens at, as far as can be told.
 inline std::string free_port() {
@@ -22,4 +22,4 @@ inline std::string free_port() {
     }
 }
 
-} // namespace execution
+} // namespace tcp_ports

@@ -21,10 +21,10 @@
 namespace {
 
 using namespace std::chrono_literals;
-using execution::free_port;
 using optpipe::rank;
 using optpipe::bootstrap::network_error;
 using optpipe::bootstrap::tcp_control;
+using tcp_ports::free_port;
 
 /// Calls `body(control)` for every rank, each on a thread of its own, as if it were a process. What each says, or
 /// throws.

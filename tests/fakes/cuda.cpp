@@ -665,6 +665,13 @@ cudaError_t cudaMalloc(void** begin, std::size_t bytes) {
     gpu().device_memory[static_cast<std::byte*>(*begin)] = {bytes, current(), ++gpu().allocated};
     return cudaSuccess;
 }
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+    FAKE_CALL("cudaMemGetInfo");
+    *free = *total = gpu().settings.memory;
+    for (const auto& [begin, range] : gpu().device_memory)
+        *free -= range.bytes;
+    return cudaSuccess;
+}
 /// Waits for all that is under way on the device.
 cudaError_t cudaFree(void* begin) {
     FAKE_RELEASE("cudaFree");

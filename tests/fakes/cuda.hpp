@@ -22,7 +22,7 @@ namespace fake_cuda {
 struct settings {
     int devices = 8;
     std::uint64_t seed = 1;
-    /// Bytes of device memory.
+    /// Bytes of device memory, which all devices share.
     std::size_t memory = std::size_t{1} << 26U;
     /// The call of this name that comes as this one (counted from 1) fails with this error. What gives something back
     /// does so all the same, as it does where the error is that of earlier work.

@@ -170,6 +170,13 @@ void begin_end(const std::shared_ptr<kernel>& k, std::size_t at) {
         each->meetings.push_back(both);
     }
 }
+/// What waits for a partner of such an end does so for ever, as on a device.
+void withdraw(const std::shared_ptr<communicator_state>& gone) {
+    const auto is_mine = [&](const auto& end) { return end.first->on == gone; };
+    for (auto& [ranks, way] : gone->all->channels)
+        for (auto* ends : {&way.sends, &way.receives})
+            ends->erase(std::remove_if(ends->begin(), ends->end(), is_mine), ends->end());
+}
 bool is_ready(const std::shared_ptr<kernel>& k, std::size_t number) {
     const std::scoped_lock lock{lib().mutex};
     auto& s = *k->on;
@@ -480,6 +487,7 @@ ncclResult_t ncclCommAbort(ncclComm_t c) {
         const std::scoped_lock lock{lib().mutex};
         if (!is_there(c, "ncclCommAbort")) return ncclInvalidArgument;
         c->state->aborted = true;
+        withdraw(c->state);
         lib().alive.erase(c);
     }
     fake_cuda::poke();

@@ -24,6 +24,8 @@ using optpipe::per_rank;
 using optpipe::rank;
 using optpipe::rank_program;
 using optpipe::stage;
+using optpipe::execution::receive_of;
+using optpipe::execution::send_of;
 using optpipe::testing::tracing_model;
 namespace mpi = optpipe::mpi;
 
@@ -136,10 +138,10 @@ std::string send_bytes(std::size_t sent, std::size_t expected) {
         mpi::member here{MPI_COMM_WORLD, {.patience = 20s}};
         auto on = here.executor().open_lane(optpipe::lane_kind::communication, 8);
         using task_kind = optpipe::task_label::task_kind;
-        here.executor().transport().exchange(on, [&](auto& open) {
-            if (self == rank{1}) open.send({task_kind::send, op, rank{2}}, data);
-            if (self == rank{2}) open.receive({task_kind::receive, op, rank{1}}, data);
-        });
+        std::vector<optpipe::execution::message_end> ends;
+        if (self == rank{1}) ends.push_back(send_of({task_kind::send, op, rank{2}}, data));
+        if (self == rank{2}) ends.push_back(receive_of({task_kind::receive, op, rank{1}}, data));
+        here.executor().transport().exchange(on, ends);
         here.executor().finish();
     } catch (const optpipe::error& e) {
         mine = e.what();

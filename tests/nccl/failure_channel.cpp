@@ -44,7 +44,7 @@ private:
 /// Calls `run(options, rank)` for every rank, each on a thread with a channel of its own, as if it were a process. What
 /// each throws.
 template <class Run> std::vector<std::string> on_ranks(std::size_t ranks, const Run& run) {
-    const auto port = execution::free_port();
+    const auto port = tcp_ports::free_port();
     std::vector<std::string> said(ranks);
     std::vector<std::jthread> hosts;
     for (const rank r : optpipe::index_range<rank>{ranks})

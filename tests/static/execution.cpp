@@ -26,10 +26,8 @@ static_assert(!ex::memory<mutant::memory_without_host>);
 static_assert(!ex::memory<mutant::memory_with_bare_pointer>);
 
 static_assert(ex::transport<archetype::transport, archetype::lane>);
-static_assert(!ex::transport<mutant::transport_without_batch, archetype::lane>);
-static_assert(!ex::transport<mutant::transport_without_send, archetype::lane>);
-static_assert(!ex::transport<mutant::transport_without_receive, archetype::lane>);
 static_assert(!ex::transport<mutant::transport_without_exchange, archetype::lane>);
+static_assert(!ex::transport<mutant::transport_with_mutable_messages, archetype::lane>);
 
 static_assert(ex::stage_model<archetype::stage_model, archetype::lane>);
 static_assert(!ex::stage_model<mutant::stage_without_forward, archetype::lane>);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -28,11 +29,40 @@ struct arena_sizes {
     return {std::max(a.device, b.device), std::max(a.host, b.host), std::max(a.message, b.message)};
 }
 
+/// The owner of the memory of a program's buffers.
+enum class buffer_owner : std::uint8_t {
+    library, ///< arenas of the executor's memory
+    engine, ///< tensors of the engine's, which it makes and gives back as the program goes: the library takes no memory
+            ///< for them and has no addresses, and sizes in the program are what the engine may use at most
+};
+/// Of a rank. Tasks have empty spans for what the engine owns: it knows its tensors by stage, microbatch and storage
+/// option, which are in every task and in the labels of copies and messages.
+struct buffer_owners {
+    buffer_owner stashes = buffer_owner::library; ///< on the device and on the host
+    buffer_owner messages = buffer_owner::library;
+
+    [[nodiscard]] constexpr buffer_owner of(memory_arena which) const {
+        return which == memory_arena::message ? messages : stashes;
+    }
+    friend constexpr bool operator==(const buffer_owners&, const buffer_owners&) = default;
+};
+/// What the library takes of them.
+[[nodiscard]] constexpr arena_sizes sizes_taken(const arena_sizes& all, const buffer_owners& owners) {
+    const auto taken = [&](memory_arena which, std::size_t bytes) {
+        return owners.of(which) == buffer_owner::library ? bytes : 0;
+    };
+    return {taken(memory_arena::device, all.device), taken(memory_arena::host, all.host),
+            taken(memory_arena::message, all.message)};
+}
+
 /// Where a rank's arenas lie, and how large they are.
 struct arena_memory {
     std::span<std::byte> device{};
     std::span<std::byte> host{};
     std::span<std::byte> message{};
+    /// With what the engine owns.
+    arena_sizes sizes{};
+    buffer_owners owners{};
 
     [[nodiscard]] std::span<std::byte> operator[](memory_arena which) const {
         switch (which) {
@@ -42,16 +72,21 @@ struct arena_memory {
         }
         return {};
     }
+    [[nodiscard]] std::size_t bytes_of(memory_arena which) const {
+        switch (which) {
+        case memory_arena::device: return sizes.device;
+        case memory_arena::host: return sizes.host;
+        case memory_arena::message: return sizes.message;
+        }
+        return 0;
+    }
 };
 
 /// The memory of one rank, taken once, whatever programs run in it. Throws what the executor's memory throws.
 template <class Executor> class arenas {
 public:
-    arenas(Executor& on, const arena_sizes& sizes)
-        : device_{on.memory().device(sizes.device)}, host_{on.memory().host(sizes.host)},
-          messages_{on.memory().device(sizes.message)}, memory_{device_.memory().first(sizes.device),
-                                                                host_.memory().first(sizes.host),
-                                                                messages_.memory().first(sizes.message)} {}
+    arenas(Executor& on, const arena_sizes& sizes, const buffer_owners& owners = {})
+        : arenas{on, sizes, owners, sizes_taken(sizes, owners)} {}
     arenas(const arenas&) = delete;
     arenas& operator=(const arenas&) = delete;
 
@@ -61,6 +96,13 @@ private:
     using memory_type = std::remove_reference_t<decltype(std::declval<Executor&>().memory())>;
     using device_slab = decltype(std::declval<memory_type&>().device(0));
     using host_slab = decltype(std::declval<memory_type&>().host(0));
+
+    arenas(Executor& on, const arena_sizes& sizes, const buffer_owners& owners, const arena_sizes& taken)
+        : device_{on.memory().device(taken.device)}, host_{on.memory().host(taken.host)},
+          messages_{on.memory().device(taken.message)}, memory_{device_.memory().first(taken.device),
+                                                                host_.memory().first(taken.host),
+                                                                messages_.memory().first(taken.message), sizes,
+                                                                owners} {}
 
     device_slab device_;
     host_slab host_;

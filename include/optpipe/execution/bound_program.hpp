@@ -4,6 +4,7 @@
 #include "optpipe/execution/arenas.hpp"
 #include "optpipe/execution/copy_engine.hpp"
 #include "optpipe/execution/stage_model.hpp"
+#include "optpipe/execution/transport.hpp"
 #include "optpipe/program/ir.hpp"
 
 #include <algorithm>
@@ -21,12 +22,6 @@ namespace optpipe::execution {
 /// any thread may.
 class bound_program {
 public:
-    /// One end of a message.
-    struct envelope {
-        exchange_part::side_kind side;
-        task_label label;
-        std::span<std::byte> data;
-    };
     /// An instruction.
     struct task {
         instruction_kind kind{};
@@ -43,21 +38,24 @@ public:
         stash_part added{};
         stash_part restored_kept{};
         stash_part restored_freed{};
-        /// In `copies` or `envelopes`.
+        /// In `copies` or `messages`.
         std::uint32_t first = 0;
         std::uint32_t count = 0;
     };
 
-    /// Throws `error` if the arenas are smaller than the program needs.
-    bound_program(const rank_program& p, const arena_memory& room) : lane_kinds{p.lanes}, markers{p.markers} {
+    /// Throws `error` if the arenas, or what the engine may use, are smaller than the program needs.
+    bound_program(const rank_program& p, const arena_memory& room)
+        : lane_kinds{p.lanes}, markers{p.markers}, owners{room.owners} {
         for (const auto which : {memory_arena::device, memory_arena::host, memory_arena::message})
-            if (p.bytes_of(which) > room[which].size())
+            if (p.bytes_of(which) > room.bytes_of(which))
                 throw error{"the program needs " + std::to_string(p.bytes_of(which)) + " bytes in an arena of " +
-                            std::to_string(room[which].size()) + " (" + std::string{name_of(which)} + ")"};
+                            std::to_string(room.bytes_of(which)) + " (" + std::string{name_of(which)} + ")"};
         find_pieces(p, room);
         waits = p.waits;
         for (const auto& part : p.parts)
-            envelopes.push_back({part.side, label_of(part), only_piece(p, part.buffer)});
+            messages.push_back(part.side == exchange_part::side_kind::send
+                                   ? send_of(label_of(part), only_piece(p, part.buffer))
+                                   : receive_of(label_of(part), only_piece(p, part.buffer)));
         for (const auto& i : p.instructions)
             bind(p, i);
         find_copies(p);
@@ -70,9 +68,10 @@ public:
     /// The most that a step puts into each lane.
     std::vector<std::size_t> commands;
     std::size_t markers = 0;
+    buffer_owners owners{};
     std::vector<task> tasks;
     std::vector<marker_id> waits;
-    std::vector<envelope> envelopes;
+    std::vector<message_end> messages;
     std::vector<copy_piece> copies;
 
 private:
@@ -87,12 +86,14 @@ private:
     void find_pieces(const rank_program& p, const arena_memory& room) {
         pieces_.resize(p.segments.size());
         for (const auto& b : p.buffers)
-            for (std::size_t s = b.first_segment; s < b.first_segment + b.segments; ++s)
+            for (std::size_t s = b.first_segment; is_ours(b) && s < b.first_segment + b.segments; ++s)
                 pieces_[s] = room[b.arena].subspan(p.segments[s].offset, p.segments[s].bytes);
     }
+    [[nodiscard]] bool is_ours(const program_buffer& b) const { return owners.of(b.arena) == buffer_owner::library; }
     [[nodiscard]] stash_part part(const rank_program& p, buffer_id id) const {
         if (id == no_buffer) return {};
         const auto& b = p.buffers[id.position()];
+        if (!is_ours(b)) return {};
         return std::span{pieces_}.subspan(b.first_segment, b.segments);
     }
     /// The pieces of both, one after the other.

@@ -29,7 +29,8 @@ concept has_copy_in = requires(C& engine, L& on, const task_label& label, copy_p
 ///
 /// Semantics: `copy_out` puts copies from the device arena to the host arena at the end of the lane, `copy_in` the
 /// other way round. They are over, all of them, before what comes next in the lane. `pieces` and what they point to
-/// stay where they are until the step is over.
+/// stay where they are until the step is over. There are none where the engine owns stashes (`buffer_owners`): its own
+/// copy engine knows by the label what to copy.
 template <class C, class L> concept copy_engine = lane<L> && has_copy_out<C, L> && has_copy_in<C, L>;
 
 /// The sentence that a type lacks to be a copy engine for lanes of type `L`.

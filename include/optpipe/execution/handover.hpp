@@ -127,8 +127,9 @@ public:
     /// Begins with `first`, in arenas as large as `room` where that is more than it needs. `make` is called by a thread
     /// of the handover, one plan at a time. Throws as `runner` does.
     handover(const rank_program& first, Executor& on, Model& model, Channel& channel, program_maker make,
-             const execution::arena_sizes& room = {})
-        : executor_{on}, channel_{channel}, make_{std::move(make)}, program_{first}, runner_{first, on, model, room},
+             const execution::arena_sizes& room = {}, const execution::buffer_owners& owners = {})
+        : executor_{on}, channel_{channel}, make_{std::move(make)}, program_{first}, runner_{first, on, model, room,
+                                                                                             owners},
           preparer_{[this](const std::string& plan) { return prepare(plan); }} {}
     handover(const handover&) = delete;
     handover& operator=(const handover&) = delete;
@@ -250,8 +251,8 @@ private:
             next_program_ = std::move(made.program);
             vote_ = ready(v);
         } catch (const std::exception& e) {
-            channel_.report(std::string{refusal} + "rank " + std::to_string(channel_.self().value()) + " refuses plan " + std::to_string(v) +
-                            ": " + e.what());
+            channel_.report(std::string{refusal} + "rank " + std::to_string(channel_.self().value()) +
+                            " refuses plan " + std::to_string(v) + ": " + e.what());
             vote_ = refused(v);
         }
     }

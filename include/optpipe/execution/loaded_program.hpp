@@ -1,9 +1,11 @@
 #pragma once
 
+#include "optpipe/execution/arenas.hpp"
 #include "optpipe/execution/bound_program.hpp"
 #include "optpipe/execution/copy_engine.hpp"
 #include "optpipe/execution/executor.hpp"
 #include "optpipe/execution/stage_model.hpp"
+#include "optpipe/execution/transport.hpp"
 #include "optpipe/program/ir.hpp"
 
 #include <cstddef>
@@ -80,11 +82,16 @@ private:
             if constexpr (has_update<Model, lane_type>) model.update(on, s);
             return;
         }
+        if (kind == operation_kind::forward)
+            return model.forward(on, {s, m, t.input, t.output, t.kept, t.freed, storage});
+        if constexpr (!forward_only_model<Model>) compute_backward(model, on, t);
+    }
+    static void compute_backward(Model& model, lane_type& on, const task& t) {
+        const auto& [s, kind, m, storage] = t.label.op;
         const weight_task weight{s, m, t.kept, t.added, t.restored_kept, storage};
         const backward_task back{s,       m,       t.input,         t.output,         t.kept,
                                  t.freed, t.added, t.restored_kept, t.restored_freed, storage};
         switch (kind) {
-        case operation_kind::forward: return model.forward(on, {s, m, t.input, t.output, t.kept, t.freed, storage});
         case operation_kind::recompute:
             if constexpr (has_recompute<Model, lane_type>)
                 model.recompute(on, {s, m, t.kept, t.freed, t.restored_kept, t.restored_freed, storage});
@@ -99,25 +106,29 @@ private:
                 model.backward_weight(on, weight);
             }
             return;
+        case operation_kind::forward:
         case operation_kind::offload:
         case operation_kind::reload: return;
         }
     }
     void copy(lane_type& on, const task& t) {
-        const auto pieces = std::span<const copy_piece>{program_.copies}.subspan(t.first, t.count);
+        const auto pieces = copy_pieces{program_.copies}.subspan(t.first, t.count);
         if (t.label.op.kind == operation_kind::offload)
             executor_->copies().copy_out(on, t.label, pieces);
         else
             executor_->copies().copy_in(on, t.label, pieces);
     }
     void exchange(lane_type& on, const task& t) {
-        executor_->transport().exchange(on, [&](auto& open) {
-            for (std::uint32_t e = t.first; e != t.first + t.count; ++e)
-                if (const auto& [side, label, data] = program_.envelopes[e]; side == exchange_part::side_kind::send)
-                    open.send(label, data);
-                else
-                    open.receive(label, data);
-        });
+        const auto planned = message_ends{program_.messages}.subspan(t.first, t.count);
+        if constexpr (has_message<Model>)
+            if (program_.owners.messages == buffer_owner::engine) {
+                messages_.clear();
+                for (const auto& m : planned)
+                    messages_.push_back(m.sends ? send_of(m.label, model_->message(m.label))
+                                                : receive_of(m.label, model_->message(m.label)));
+                return executor_->transport().exchange(on, messages_);
+            }
+        executor_->transport().exchange(on, planned);
     }
 
     Executor* executor_;
@@ -126,6 +137,8 @@ private:
     bound_program program_;
     std::vector<marker_of<Executor>> markers_;
     std::vector<lane_type> lanes_;
+    /// Of one exchange, in the engine's memory.
+    std::vector<message_end> messages_;
 };
 
 } // namespace optpipe::execution

@@ -30,10 +30,12 @@ template <class Executor, class Model> class runner {
 public:
     using loaded_program = execution::loaded_program<Executor, Model>;
 
-    /// Takes memory, lanes and markers: arenas for this program, or as large as `room` where that is more. What can't
-    /// be had throws, on the other ranks too.
-    runner(const rank_program& p, Executor& on, Model& model, const execution::arena_sizes& room = {}) try
-        : executor_{&on}, model_{&model}, arenas_{on, largest(execution::sizes_of(p), room)}, program_{load(bind(p))} {
+    /// Takes memory, lanes and markers: arenas for this program, or as large as `room` where that is more, of what the
+    /// engine doesn't own. What can't be had throws, on the other ranks too.
+    runner(const rank_program& p, Executor& on, Model& model, const execution::arena_sizes& room = {},
+           const execution::buffer_owners& owners = {}) try
+        : executor_{&on}, model_{&model}, arenas_{on, largest(execution::sizes_of(p), room), owners}, program_{load(
+                                                                                                          bind(p))} {
     } catch (const std::exception& e) {
         on.cancel("loading its program", e.what());
         on.finish(); // throws what all ranks throw
@@ -82,6 +84,9 @@ public:
 
 private:
     static void check_model(const instruction& i) {
+        const bool is_forward = i.op.kind == operation_kind::forward && i.kind == instruction_kind::compute;
+        if (execution::forward_only_model<Model> && !is_forward && i.kind != instruction_kind::exchange)
+            throw error{"a program with backwards, and a model of forwards alone"};
         if (i.kind == instruction_kind::update && !execution::has_update<Model, lane_type>)
             throw error{"a program with updates, and a model without `void update(lane&, stage)`"};
         const bool recomputes = i.kind == instruction_kind::compute && i.op.kind == operation_kind::recompute;

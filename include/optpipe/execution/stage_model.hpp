@@ -4,6 +4,7 @@
 #include "optpipe/core/index.hpp"
 #include "optpipe/execution/lane.hpp"
 #include "optpipe/pipeline/storage.hpp"
+#include "optpipe/program/ir.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -118,13 +119,30 @@ template <class M, class L> concept has_recompute = requires(M& model, L& on, co
     { model.recompute(on, task) } -> std::same_as<void>;
 };
 
+/// A model whose engine owns the buffers of messages (`buffer_owners`), for transports that need addresses: where what
+/// the label names is sent from, or received into. Called when the exchange is issued; what it gives stays until that
+/// is over. Without it, the transport gets no bytes and goes by the labels.
+template <class M> concept has_message = requires(M& model, const task_label& what) {
+    { model.message(what) } -> std::same_as<std::span<std::byte>>;
+};
+
+/// A model for evaluation or inference says `static constexpr bool forward_only = true;`, and needs `forward` alone. A
+/// program with anything else is refused for it.
+template <class M> concept forward_only_model = requires { requires static_cast<bool>(M::forward_only); };
+
 /// The sentence that a type lacks to be a stage model for lanes of type `L`.
 template <class M, class L> consteval bool check_stage_model() {
     static_assert(check_lane<L>());
     static_assert(has_forward<M, L>, "stage model: needs `void forward(lane&, const forward_task&)`");
-    static_assert(has_backward_input<M, L>, "stage model: needs `void backward_input(lane&, const backward_task&)`");
-    static_assert(has_backward_weight<M, L>, "stage model: needs `void backward_weight(lane&, const weight_task&)`");
-    return stage_model<M, L>;
+    if constexpr (forward_only_model<M>) {
+        return has_forward<M, L>;
+    } else {
+        static_assert(has_backward_input<M, L>,
+                      "stage model: needs `void backward_input(lane&, const backward_task&)`");
+        static_assert(has_backward_weight<M, L>,
+                      "stage model: needs `void backward_weight(lane&, const weight_task&)`");
+        return stage_model<M, L>;
+    }
 }
 
 } // namespace optpipe::execution

@@ -170,6 +170,8 @@ struct rank_program {
     std::size_t message_bytes = 0;
     /// Every segment begins at a multiple of it, in bytes.
     std::size_t alignment = 1;
+    /// Forwards alone, for evaluation and inference: no stashes, no backwards, no updates.
+    bool forward_only = false;
 
     [[nodiscard]] std::size_t bytes_of(memory_arena arena) const {
         switch (arena) {

@@ -15,9 +15,9 @@ namespace optpipe {
 ///
 /// The device arena of each rank is as large as the peak of the plan, up to rounding of sizes; the buffers of messages
 /// come on top. Stages that are neighbours on one rank hand over without a message. Refuses a schedule that `validate`
-/// rejects, one whose memory has no order (two stashes swapped at one instant in a full memory), and one that exceeds
-/// the limit with the placement asked for. `check_programs` accepts the programs. O(n log n) for n operations, times
-/// the number of buffers that a rank holds at once.
+/// rejects (with `forward_only`: `validate_forward_only`), one whose memory has no order (two stashes swapped at one
+/// instant in a full memory), and one that exceeds the limit with the placement asked for. `check_programs` accepts the
+/// programs. O(n log n) for n operations, times the number of buffers that a rank holds at once.
 [[nodiscard]] outcome<per_rank<rank_program>> lower(const problem& p, const schedule& s,
                                                     const lowering_options& options = {});
 
@@ -30,6 +30,7 @@ namespace optpipe {
 #include "optpipe/program/lower/options.hpp"
 #include "optpipe/program/lower/plan_graph.hpp"
 #include "optpipe/program/lower/program_writer.hpp"
+#include "optpipe/schedule/construct/forward_only.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
@@ -99,6 +100,8 @@ public:
           cells_(p.graph.stages() * p.graph.microbatches(), no_buffers), capacity_(p.graph.ranks()),
           host_capacity_(p.graph.ranks()), computed_(p.graph.ranks()) {
         options_.message_bytes = aligned(options_.message_bytes);
+        for (auto& bytes : options_.boundary_bytes)
+            bytes = aligned(bytes);
         for (const stage at : p.graph.all_stages())
             find_sizes(at);
         find_capacities();
@@ -147,6 +150,7 @@ public:
             all[r].stages = p_.graph.stages();
             all[r].microbatches = p_.graph.microbatches();
             all[r].alignment = options_.alignment;
+            all[r].forward_only = options_.forward_only;
         }
         return all;
     }
@@ -196,6 +200,7 @@ private:
                 static_cast<std::size_t>(std::llround(std::max(0.0, size.value() * options_.bytes_per_unit))));
         };
         const auto options = p_.storage[at].empty() ? 1 : p_.storage[at].size();
+        if (options_.forward_only) return stash_[at].resize(options);
         for (std::size_t i = 0; i < options; ++i) {
             auto most_kept = memory_size::unlimited();
             for (const auto& each : options_.kept)
@@ -337,9 +342,16 @@ private:
         i.set(buffer_role::input, id);
     }
     void make_output(program_writer& w, instruction& i) {
-        const auto id = w.acquire(memory_arena::message, options_.message_bytes, part_placement::contiguous);
+        const auto id = w.acquire(memory_arena::message, message_bytes(i.op), part_placement::contiguous);
         made_[number_(i.op)] = id;
         i.set(buffer_role::output, id);
+    }
+    /// Of what an operation hands to the next stage, or to the one before.
+    [[nodiscard]] std::size_t message_bytes(const operation& produced_by) const {
+        const auto s = produced_by.stage.position();
+        const auto boundary = direction_of(produced_by) == message_direction::forward ? s : s - 1;
+        const auto& own = options_.boundary_bytes;
+        return boundary < own.size() ? own[boundary] : options_.message_bytes;
     }
     static buffer_id& buffer(cell& c, buffer_role role) { return c[static_cast<std::size_t>(role)]; }
     /// Of one operation's stash, by its role.
@@ -355,7 +367,7 @@ private:
         case buffer_role::added: return stash.added;
         case buffer_role::host: return stash.moved();
         case buffer_role::input:
-        case buffer_role::output: return options_.message_bytes;
+        case buffer_role::output: return 0; // no part of it
         }
         return 0;
     }
@@ -456,7 +468,8 @@ private:
             } else {
                 const auto before = computed_by(r, message.start);
                 if (options_.receives == receive_issue::when_due && before != no_instruction) w.depend_on(before);
-                arrived_[which] = w.acquire(memory_arena::message, options_.message_bytes, part_placement::contiguous);
+                arrived_[which] =
+                    w.acquire(memory_arena::message, message_bytes(message.produced_by), part_placement::contiguous);
                 parts.push_back({side, message.from, message.produced_by, arrived_[which]});
             }
             on = w.message_lane(direction_of(message.produced_by), side);
@@ -510,7 +523,13 @@ OPTPIPE_INLINE outcome<per_rank<rank_program>> lower(const problem& p, const sch
     OPTPIPE_EXPECT(options.alignment > 0 && options.alignment <= most_alignment, "lower: alignment is 1 to 1 MiB");
     OPTPIPE_EXPECT(options.bytes_per_unit > 0.0, "lower: a unit of memory has more than 0 bytes");
     const auto refuse = [](std::string_view sentence) { return detail::not_executable(sentence, 0); };
-    if (!is_valid(p, s)) return refuse("the schedule breaks a rule of the problem; validate says which");
+    OPTPIPE_EXPECT(!(options.forward_only && options.update), "lower: forwards alone leave nothing to update by");
+    if (options.forward_only) {
+        if (!validate_forward_only(p, s).empty())
+            return refuse("the schedule isn't one of forwards alone; validate_forward_only says why");
+    } else if (!is_valid(p, s)) {
+        return refuse("the schedule breaks a rule of the problem; validate says which");
+    }
     if (!detail::is_addressable(p, options)) return refuse("the stashes of a step can't be addressed in bytes");
     for (const auto grouping : {options.lanes, message_lanes::separate}) {
         detail::lowering work{p, s, options, grouping};

@@ -40,6 +40,8 @@ public:
         match_messages();
         if (!found_.empty()) return;
         const auto some = [](const place& update) { return update.has_value(); };
+        if (programs[0].forward_only && std::any_of(updates_.begin(), updates_.end(), some))
+            found_.push_back({"updates", "forwards alone leave nothing to update by"});
         if (std::any_of(updates_.begin(), updates_.end(), some) && !std::all_of(updates_.begin(), updates_.end(), some))
             found_.push_back({"updates", "some stages have one, others don't"});
         for (std::size_t s = 0; s < stages_; ++s)
@@ -162,7 +164,22 @@ private:
         if (before && after && before->rank == after->rank)
             order_[after->rank].emplace_back(before->position, after->position);
     }
+    /// Of a step of forwards alone.
+    void check_forward(stage s, microbatch m) {
+        using enum buffer_role;
+        for (const auto kind : all_operation_kinds)
+            if (const auto& other = place_of({s, kind, m}); other && kind != operation_kind::forward)
+                report(*other, "is in a program of forwards alone");
+        const auto f = place_of(forward(s, m));
+        if (!f)
+            return found_.push_back(
+                {"stage " + std::to_string(s.value()) + ", microbatch " + std::to_string(m.value()), "needs one F"});
+        has_none(*f, {kept, freed, resident_kept, resident_freed, restored_kept, restored_freed, added, host});
+        check_hand_over(*f, s.position() > 0 ? place_of(forward(s.previous(), m)) : std::nullopt,
+                        s.position() + 1 < stages_ ? place_of(forward(s.next(), m)) : std::nullopt);
+    }
     void check_cell(stage s, microbatch m) {
+        if (programs_[0].forward_only) return check_forward(s, m);
         const auto f = place_of(forward(s, m));
         const auto i = place_of(backward_input(s, m));
         const auto w = place_of(backward_weight(s, m));

@@ -21,9 +21,9 @@ namespace optpipe::detail {
 class shape_check {
 public:
     shape_check(std::span<const rank_program> programs, std::size_t r, std::vector<violation>& found)
-        : p_{programs[r]}, r_{r}, found_{found}, ranks_{programs.size()}, same_shape_{p_.stages == programs[0].stages &&
-                                                                                      p_.microbatches ==
-                                                                                          programs[0].microbatches} {}
+        : p_{programs[r]}, r_{r}, found_{found}, ranks_{programs.size()},
+          same_shape_{p_.stages == programs[0].stages && p_.microbatches == programs[0].microbatches &&
+                      p_.forward_only == programs[0].forward_only} {}
 
     void check() {
         if (p_.self.position() != r_ || p_.ranks != ranks_ || !same_shape_)

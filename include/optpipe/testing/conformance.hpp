@@ -3,6 +3,7 @@
 #include "optpipe/core/error.hpp"
 #include "optpipe/execution/error.hpp"
 #include "optpipe/execution/executor.hpp"
+#include "optpipe/execution/transport.hpp"
 #include "optpipe/program/ir.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/testing/conformance/context.hpp"
@@ -174,18 +175,13 @@ private:
         auto forward_sends = lane(lane_kind::send_forward);
         auto backward_sends = lane(lane_kind::send_backward);
         auto receives = lane(lane_kind::receive_forward);
-        using task_kind = task_label::task_kind;
         for (std::size_t k = 0; k < messages; ++k) {
             // The second direction is told to send first, and is later to do it. Which one is received first changes.
             on_.copies().copy_in(backward_sends, copy_label(operation_kind::reload), pieces.subspan(messages + k, 1));
             for (const auto which : {std::size_t{1}, std::size_t{0}}) {
-                on_.transport().exchange(which == 0 ? forward_sends : backward_sends, [&](auto& open) {
-                    open.send(message(task_kind::send, kinds[which], next(), k), place(which, k, false));
-                });
+                in_.send(which == 0 ? forward_sends : backward_sends, kinds[which], next(), k, place(which, k, false));
                 const auto other = k % 2 == 0 ? which : 1 - which;
-                on_.transport().exchange(receives, [&](auto& open) {
-                    open.receive(message(task_kind::receive, kinds[other], previous(), k), place(other, k, true));
-                });
+                in_.receive(receives, kinds[other], previous(), k, place(other, k, true));
             }
         }
         on_.finish();
@@ -202,7 +198,11 @@ private:
     /// Everybody sends to both neighbours and receives from both in one exchange, the one that can't be met first in
     /// front; then another with nothing in it, on the same lane, which has to come after.
     void check_both_ways() {
+        using execution::receive_of;
+        using execution::send_of;
         using task_kind = task_label::task_kind;
+        constexpr auto forward = operation_kind::forward;
+        constexpr auto backward = operation_kind::backward;
         auto host = on_.memory().host(4 * how_.bytes);
         const auto part = [&](std::size_t i) { return host.memory().subspan(i * how_.bytes, how_.bytes); };
         auto device = on_.memory().device(4 * how_.bytes);
@@ -216,16 +216,12 @@ private:
             fill(part(2), 200);
             fill(part(3), 201);
             on_.copies().copy_in(on, copy_label(operation_kind::reload), in);
-            on_.transport().exchange(on, [&](auto& open) {
-                open.receive(message(task_kind::receive, operation_kind::backward, next(), round), there(3));
-                open.send(message(task_kind::send, operation_kind::backward, previous(), round), there(1));
-                open.receive(message(task_kind::receive, operation_kind::forward, previous(), round), there(2));
-                open.send(message(task_kind::send, operation_kind::forward, next(), round), there(0));
-            });
-            on_.transport().exchange(on, [&](auto& open) {
-                open.send(message(task_kind::send, operation_kind::forward, next(), 0), there(0).first(0));
-                open.receive(message(task_kind::receive, operation_kind::forward, previous(), 0), there(2).first(0));
-            });
+            in_.exchange(on, {receive_of(message(task_kind::receive, backward, next(), round), there(3)),
+                              send_of(message(task_kind::send, backward, previous(), round), there(1)),
+                              receive_of(message(task_kind::receive, forward, previous(), round), there(2)),
+                              send_of(message(task_kind::send, forward, next(), round), there(0))});
+            in_.exchange(on, {send_of(message(task_kind::send, forward, next(), 0), there(0).first(0)),
+                              receive_of(message(task_kind::receive, forward, previous(), 0), there(2).first(0))});
             on_.copies().copy_out(on, copy_label(operation_kind::offload), out);
             on_.finish();
             if (!holds(part(2), round + 10 * previous().position()) ||
@@ -246,7 +242,7 @@ private:
             if (on_.self() == rank{0})
                 launch_throwing(on, throws, goes_on);
             else // for what nobody sends
-                on_.transport().exchange(on, [&](auto& open) { open.receive(waits, first(device)); });
+                in_.exchange(on, {execution::receive_of(waits, first(device))});
             on_.finish();
             report("error", "`finish` says nothing of an exception in work");
         } catch (const execution_error& e) {

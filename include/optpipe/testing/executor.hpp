@@ -45,11 +45,7 @@ struct device_memory {
     slab host(std::size_t);
 };
 struct transport {
-    struct batch {
-        void send(const task_label&, std::span<const std::byte>) {}
-        void receive(const task_label&, std::span<std::byte>) {}
-    };
-    template <class Messages> void exchange(lane&, const Messages&) {}
+    void exchange(lane&, execution::message_ends) {}
 };
 struct stage_model {
     void forward(lane&, const execution::forward_task&) {}
@@ -128,23 +124,14 @@ struct memory_with_bare_pointer : archetype::device_memory {
     std::byte* device(std::size_t) { return nullptr; }
 };
 
-struct transport_without_batch {
-    template <class Messages> void exchange(archetype::lane&, const Messages&) {}
-};
-struct transport_without_send : archetype::transport {
-    struct batch {
-        void receive(const task_label&, std::span<std::byte>) {}
-    };
-};
-struct transport_without_receive : archetype::transport {
-    struct batch {
-        void send(const task_label&, std::span<const std::byte>) {}
-    };
-};
 /// Messages go one by one.
-struct transport_without_exchange : archetype::transport {
-    void exchange() = delete;
+struct transport_without_exchange {
     void send(archetype::lane&, const task_label&, std::span<const std::byte>) {}
+    void receive(archetype::lane&, const task_label&, std::span<std::byte>) {}
+};
+/// Whose are they?
+struct transport_with_mutable_messages {
+    void exchange(archetype::lane&, std::span<execution::message_end>) {}
 };
 
 struct stage_without_forward : archetype::stage_model {

@@ -6,6 +6,7 @@
 #include "optpipe/execution/error.hpp"
 #include "optpipe/execution/executor.hpp"
 #include "optpipe/execution/measured.hpp"
+#include "optpipe/execution/transport.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/program/ir.hpp"
 #include "optpipe/schedule/operation.hpp"
@@ -116,13 +117,6 @@ private:
 
 namespace detail {
 
-struct trace_message {
-    bool sends = false;
-    task_label label{};
-    std::byte* to = nullptr;
-    const std::byte* from = nullptr;
-    std::size_t bytes = 0;
-};
 struct trace_command {
     enum class what_kind : std::uint8_t { launch, record, wait, copy, exchange };
     what_kind what{};
@@ -131,7 +125,7 @@ struct trace_command {
     std::shared_ptr<trace_marker_state> marker{};
     std::uint32_t count = 0;
     execution::copy_pieces pieces{};
-    std::vector<trace_message> messages{};
+    std::vector<execution::message_end> messages{};
 };
 struct trace_lane_state {
     rank self{};
@@ -212,7 +206,7 @@ private:
     static constexpr std::size_t all_of_it = std::numeric_limits<std::size_t>::max();
     struct offer {
         detail::trace_lane_state* lane;
-        detail::trace_message message;
+        execution::message_end message;
         virtual_time ready;
     };
 
@@ -385,20 +379,6 @@ class trace_executor {
 public:
     using lane_type = trace_lane;
 
-    class batch {
-    public:
-        void send(const task_label& what, std::span<const std::byte> data) {
-            messages_.push_back({.sends = true, .label = what, .from = data.data(), .bytes = data.size()});
-        }
-        void receive(const task_label& what, std::span<std::byte> data) {
-            messages_.push_back({.sends = false, .label = what, .to = data.data(), .bytes = data.size()});
-        }
-
-    private:
-        friend class trace_executor;
-        std::vector<detail::trace_message> messages_;
-    };
-
     trace_executor(trace_world& in, rank self) : in_{&in}, self_{self} {}
 
     [[nodiscard]] rank self() const { return self_; }
@@ -415,14 +395,12 @@ public:
 
     void copy_out(trace_lane& on, const task_label& label, execution::copy_pieces pieces) { copy(on, label, pieces); }
     void copy_in(trace_lane& on, const task_label& label, execution::copy_pieces pieces) { copy(on, label, pieces); }
-    template <class Messages> void exchange(trace_lane& on, const Messages& messages) {
-        batch open;
-        messages(open);
+    void exchange(trace_lane& on, execution::message_ends messages) {
         in_->with_lock([&] {
             auto& put = on.state_->commands.emplace_back();
             put.what = detail::trace_command::what_kind::exchange;
-            if (!open.messages_.empty()) put.label = open.messages_.front().label;
-            put.messages = std::move(open.messages_);
+            if (!messages.empty()) put.label = messages.front().label;
+            put.messages.assign(messages.begin(), messages.end());
         });
     }
     [[nodiscard]] trace_slab device(std::size_t bytes) { return trace_slab{bytes}; }

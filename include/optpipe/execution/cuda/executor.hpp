@@ -48,6 +48,15 @@ public:
         const auto near = detail::processors_of_node(attribute(device_, cudaDevAttrHostNumaId));
         return pinned_slab{bytes, {.part = pinned_part_, .processors = near}, leaks_};
     }
+    /// Bytes of the device that nobody has taken. After ranks have joined and the engine has its weights, a plan may
+    /// use that much for stashes and messages: of ranks that share a device, all together.
+    [[nodiscard]] std::size_t available() const {
+        const current_device here{device_};
+        std::size_t free = 0;
+        std::size_t total = 0;
+        check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+        return free;
+    }
 
 private:
     int device_;
@@ -65,34 +74,10 @@ public:
     }
 };
 
-/// Hands exchanges to the lane, which knows its carrier.
+/// The lane knows its carrier.
 class transport {
 public:
-    class batch {
-    public:
-        void send(const task_label& what, std::span<const std::byte> data) {
-            add({.sends = true, .label = what, .from = data.data(), .bytes = data.size()});
-        }
-        void receive(const task_label& what, std::span<std::byte> data) {
-            add({.sends = false, .label = what, .to = data.data(), .bytes = data.size()});
-        }
-
-    private:
-        friend class transport;
-        void add(const message_end& m) {
-            OPTPIPE_EXPECT(count_ < messages_.size(), "cuda: at most 4 messages in an exchange");
-            messages_[count_++] = m;
-        }
-        std::array<message_end, execution::most_messages> messages_{};
-        std::size_t count_ = 0;
-    };
-
-    template <class Messages> void exchange(lane& on, const Messages& messages) {
-        batch open;
-        messages(open);
-        on.exchange(open.count_ > 0 ? open.messages_[0].label : task_label{},
-                    std::span{open.messages_}.first(open.count_));
-    }
+    void exchange(lane& on, execution::message_ends messages) { on.exchange(messages); }
 };
 
 /// A step that an executor has captured as a graph.

@@ -43,14 +43,7 @@ namespace optpipe::cuda {
 
 class lane;
 
-/// One end of a message.
-struct message_end {
-    bool sends = false;
-    task_label label{};
-    std::byte* to = nullptr;
-    const std::byte* from = nullptr;
-    std::size_t bytes = 0;
-};
+using execution::message_end;
 
 namespace detail {
 
@@ -216,9 +209,10 @@ public:
         c.direction = direction;
         put(c);
     }
-    void exchange(const task_label& label, std::span<const message_end> messages) {
+    void exchange(execution::message_ends messages) {
         OPTPIPE_EXPECT(messages.size() <= execution::most_messages, "cuda: at most 4 messages in an exchange");
-        detail::command c{.kind = detail::command_kind::exchange, .label = label};
+        detail::command c{.kind = detail::command_kind::exchange};
+        if (!messages.empty()) c.label = messages.front().label;
         std::copy(messages.begin(), messages.end(), c.messages.begin());
         c.count = messages.size();
         put(c);

@@ -95,32 +95,18 @@ private:
 /// Carries messages between the ranks of a cluster. A send waits for its receiver.
 class transport {
 public:
-    class batch {
-    public:
-        explicit batch(lane_command& c) : command_{c} { c.count = 0; }
-        void send(const task_label& what, std::span<const std::byte> data) {
-            add({.sends = true, .label = what, .from = data.data(), .bytes = data.size()});
-        }
-        void receive(const task_label& what, std::span<std::byte> data) {
-            add({.sends = false, .label = what, .to = data.data(), .bytes = data.size()});
-        }
-
-    private:
-        void add(const message_offer& offer) {
-            OPTPIPE_EXPECT(command_.count < execution::most_messages, "threads: at most 4 messages in an exchange");
-            if (command_.count == 0) command_.label = offer.label;
-            command_.offers[command_.count++] = offer;
-        }
-        lane_command& command_;
-    };
-
     explicit transport(rank_state& of) : of_{of} {}
-    template <class Messages> void exchange(lane& on, const Messages& messages) {
+    void exchange(lane& on, execution::message_ends messages) {
+        OPTPIPE_EXPECT(messages.size() <= execution::most_messages, "threads: at most 4 messages in an exchange");
         auto& c = on.thread_->next();
         c.what = lane_command::what_kind::exchange;
         c.issued = of_.all.clock.now();
-        batch open{c};
-        messages(open);
+        c.label = messages.empty() ? task_label{} : messages.front().label;
+        c.count = static_cast<std::uint32_t>(messages.size());
+        for (std::size_t i = 0; i < messages.size(); ++i) {
+            const auto& m = messages[i];
+            c.offers[i] = {.sends = m.sends, .label = m.label, .to = m.to, .from = m.from, .bytes = m.bytes};
+        }
         on.thread_->publish();
     }
 

@@ -45,11 +45,16 @@ struct lowering_options {
     std::size_t alignment = 256;
     /// Of an activation between two stages, and of a gradient.
     std::size_t message_bytes = 0;
+    /// The same, where boundaries between stages differ: that of stages s and s + 1 has the s-th. For what isn't in it,
+    /// `message_bytes` counts.
+    std::vector<std::size_t> boundary_bytes{};
     message_lanes lanes = message_lanes::separate;
     receive_issue receives = receive_issue::early;
     part_placement placement = part_placement::exact;
     /// Whether each stage has an optimizer's step at the end.
     bool update = false;
+    /// The schedule has forwards alone (`forward_schedule`), for evaluation and inference. Not with `update`.
+    bool forward_only = false;
     /// For options with a RECOMPUTE that restores some of what the weight gradient needs: so that each part is made
     /// where it stays. Without an entry, and beyond what is possible: as much as is held.
     std::vector<held_for_weight> kept{};

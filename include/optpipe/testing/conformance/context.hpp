@@ -3,6 +3,7 @@
 #include "optpipe/core/error.hpp"
 #include "optpipe/execution/error.hpp"
 #include "optpipe/execution/executor.hpp"
+#include "optpipe/execution/transport.hpp"
 #include "optpipe/program/ir.hpp"
 #include "optpipe/schedule/operation.hpp"
 
@@ -11,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <exception>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <thread>
@@ -117,13 +119,13 @@ public:
         return {side, {stage{0}, made_by, microbatch{number}}, peer};
     }
     void send(lane_type& from, operation_kind made_by, rank to, std::size_t number, std::span<const std::byte> data) {
-        on_.transport().exchange(
-            from, [&](auto& open) { open.send(message(task_label::task_kind::send, made_by, to, number), data); });
+        exchange(from, {execution::send_of(message(task_label::task_kind::send, made_by, to, number), data)});
     }
     void receive(lane_type& in, operation_kind made_by, rank from, std::size_t number, std::span<std::byte> data) {
-        on_.transport().exchange(in, [&](auto& open) {
-            open.receive(message(task_label::task_kind::receive, made_by, from, number), data);
-        });
+        exchange(in, {execution::receive_of(message(task_label::task_kind::receive, made_by, from, number), data)});
+    }
+    void exchange(lane_type& in, std::initializer_list<execution::message_end> messages) {
+        on_.transport().exchange(in, {messages.begin(), messages.size()});
     }
     /// The pieces have to live until the executor has finished.
     void copy_in(lane_type& in, const execution::copy_piece& piece) {

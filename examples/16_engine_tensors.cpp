@@ -1,0 +1,166 @@
+// Rung 16: an engine that allocates its tensors itself.
+//
+// ggml, libtorch and most engines can't write activations into somebody else's slab. They needn't: a program says when
+// a stash begins and ends to live, and the engine makes and gives back its own tensors then. It knows them by stage and
+// microbatch, which are in every task and label; the library takes no memory for them and passes no addresses. The
+// order and the waits of the program keep the engine within the memory that was planned.
+
+#include <optpipe/execution.hpp>
+#include <optpipe/program/lower.hpp>
+#include <optpipe/schedule.hpp>
+#include <optpipe/testing/conformance.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace optpipe;
+
+namespace engine {
+
+constexpr std::size_t elements = 128;
+using tensor = std::vector<double>;
+
+/// What there is already: tensors by name. One of these per rank and kind of memory; any lane may call it.
+class allocator {
+public:
+    tensor& make(const operation& op) {
+        const std::scoped_lock lock{mutex_};
+        auto& made = tensors_[{op.stage, op.microbatch}];
+        most = std::max(most, tensors_.size() * elements * sizeof(double));
+        return made = tensor(elements);
+    }
+    tensor& at(const operation& op) {
+        const std::scoped_lock lock{mutex_};
+        return tensors_.at({op.stage, op.microbatch});
+    }
+    void free(const operation& op) {
+        const std::scoped_lock lock{mutex_};
+        tensors_.erase({op.stage, op.microbatch});
+    }
+    /// Bytes at once so far.
+    std::size_t most = 0;
+
+private:
+    std::mutex mutex_;
+    std::map<std::pair<stage, microbatch>, tensor> tensors_;
+};
+struct memory {
+    allocator device, host;
+};
+
+} // namespace engine
+
+namespace {
+
+/// Copies by label. What has pieces is somebody else's memory: that of the conformance suite.
+struct copy_engine {
+    struct moves {
+        engine::allocator* from;
+        engine::allocator* to;
+        operation op;
+        void operator()(auto&) const {
+            to->make(op) = from->at(op);
+            from->free(op);
+        }
+    };
+    threads::copy_engine* plain;
+    engine::memory* own;
+    void copy_out(threads::lane& on, const task_label& what, execution::copy_pieces pieces) const {
+        if (!pieces.empty()) return plain->copy_out(on, what, pieces);
+        on.launch(what, moves{&own->device, &own->host, what.op});
+    }
+    void copy_in(threads::lane& on, const task_label& what, execution::copy_pieces pieces) const {
+        if (!pieces.empty()) return plain->copy_in(on, what, pieces);
+        on.launch(what, moves{&own->host, &own->device, what.op});
+    }
+};
+/// An executor on threads but for that.
+struct executor {
+    using lane_type = threads::lane;
+    threads::executor& by;
+    engine::memory& tensors;
+    [[nodiscard]] rank self() const { return by.self(); }
+    [[nodiscard]] std::size_t ranks() const { return by.ranks(); }
+    [[nodiscard]] threads::lane open_lane(lane_kind kind, std::size_t commands) { return by.open_lane(kind, commands); }
+    [[nodiscard]] threads::marker make_marker() { return by.make_marker(); }
+    [[nodiscard]] copy_engine copies() { return {&by.copies(), &tensors}; }
+    [[nodiscard]] threads::transport& transport() { return by.transport(); }
+    [[nodiscard]] threads::memory& memory() { return by.memory(); }
+    void finish() { by.finish(); }
+    void cancel(std::string_view what, std::string_view reason) { by.cancel(what, reason); }
+};
+static_assert(execution::check_executor<executor>());
+
+/// Every stage doubles what comes in, and stashes it; every gradient is 1.
+struct doubling_stage {
+    engine::allocator& tensors;
+    double gradient_of_weight = 0.0;
+
+    template <class Lane> void forward(Lane&, const execution::forward_task& t) {
+        auto& stash = tensors.make({.stage = t.stage, .microbatch = t.microbatch});
+        std::fill(stash.begin(), stash.end(), t.microbatch.value() + 1.0);
+        if (!t.input.empty()) std::memcpy(stash.data(), t.input.data(), t.input.size());
+        auto output = stash;
+        for (auto& each : output)
+            each *= 2.0;
+        if (!t.output.empty()) std::memcpy(t.output.data(), output.data(), t.output.size());
+    }
+    template <class Lane> void backward_input(Lane&, const execution::backward_task&) {}
+    template <class Lane> void backward_weight(Lane&, const execution::weight_task& t) {
+        const operation op{.stage = t.stage, .microbatch = t.microbatch};
+        gradient_of_weight += tensors.at(op).back();
+        tensors.free(op);
+    }
+};
+
+} // namespace
+
+int main() {
+    // Four stages, each on a rank with room for two stashes where 1F1B needs four; a unit of memory is a tensor.
+    constexpr std::size_t ranks = 4;
+    constexpr std::size_t bytes = engine::elements * sizeof(double);
+    const duration one{1};
+    const stage_costs each{one, one, one, memory_size{1}, memory_size{1}, transfer_times{0.5 * one, 0.5 * one}};
+    const auto p = to_problem(make_problem(graph<ranks, 12>{}, uniform_memory{each}, memory_size{2}));
+    const auto plan = *build_schedule(p, adaptive);
+    const auto programs = *lower(p, plan, {.bytes_per_unit = bytes, .message_bytes = bytes});
+
+    threads::cluster cluster{ranks};
+    std::vector<engine::memory> tensors(ranks);
+    std::vector<doubling_stage> stages;
+    for (auto& own : tensors)
+        stages.push_back({own.device});
+    std::vector<std::size_t> faults(ranks);
+    std::vector<std::jthread> hosts;
+    for (const auto& program : programs)
+        hosts.emplace_back([&] {
+            const auto r = program.self.position();
+            executor mine{cluster[program.self], tensors[r]};
+            runner<executor, doubling_stage>{program, mine, stages[r], {}, {.stashes = execution::buffer_owner::engine}}
+                .step();
+            faults[r] = testing::check_executor(mine, {.bytes = 1 << 12}).size(); // after which it is of no use
+        });
+    hosts.clear();
+
+    std::cout << measure(p, plan).offloads << " stashes went to the host and back\n";
+    for (std::size_t r = 0; r < ranks; ++r) {
+        const auto& planned = programs[rank{r}];
+        const auto device = tensors[r].device.most;
+        const auto host = tensors[r].host.most;
+        std::cout << "rank " << r << ": " << device << " of " << planned.device_bytes << " planned bytes at once, "
+                  << host << " of " << planned.host_bytes << " on the host, " << faults[r] << " faults\n";
+        const double expected = 78.0 * static_cast<double>(1U << r); // 1 + 2 + … + 12, doubled by each stage before
+        if (stages[r].gradient_of_weight != expected || device > planned.device_bytes || host > planned.host_bytes ||
+            faults[r] > 0)
+            return std::cout << "that is wrong\n", 1;
+    }
+}

@@ -1,0 +1,70 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/error.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/validate.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <string>
+#include <vector>
+
+namespace optpipe {
+
+/// Every forward once and nothing else, as evaluation and inference run them. Each rank takes what can start first, of
+/// several the latest stage; microbatches in FIFO order. Such a schedule is none of the problem's: `lower` takes it
+/// with `lowering_options::forward_only`. O(S² M) for S stages and M microbatches.
+[[nodiscard]] inline schedule forward_schedule(const problem& p) {
+    const auto stages = p.graph.stages();
+    schedule made{p.graph, {}};
+    per_stage<std::size_t> next(stages, 0);
+    per_stage<std::vector<duration>> ends(stages);
+    per_rank<duration> free(p.graph.ranks());
+    for (std::size_t left = stages * p.graph.microbatches(); left > 0; --left) {
+        auto best = duration::unlimited();
+        stage chosen{};
+        for (const stage s : p.graph.all_stages()) {
+            const auto m = next[s];
+            if (m == p.graph.microbatches() || (!p.is_first(s) && ends[s.previous()].size() <= m)) continue;
+            const auto ready = p.is_first(s) ? duration{} : ends[s.previous()][m] + p.hop(s.previous(), s);
+            if (const auto start = std::max(ready, free[p.rank_of(s)]); start <= best) {
+                best = start;
+                chosen = s;
+            }
+        }
+        const auto end = best + p.costs[chosen].forward;
+        made.operations.push_back({forward(chosen, microbatch{next[chosen]++}), best, end});
+        ends[chosen].push_back(end);
+        free[p.rank_of(chosen)] = end;
+    }
+    return made;
+}
+
+/// Everything that is wrong with a schedule of forwards alone: `validate`'s sentences, but for those on backwards and
+/// on memory, of which it holds none.
+[[nodiscard]] inline std::vector<violation> validate_forward_only(const problem& p, const schedule& s,
+                                                                  tolerance t = {}) {
+    std::vector<violation> found;
+    for (const auto& timed : s.operations)
+        if (timed.op.kind != operation_kind::forward)
+            found.push_back({"operations", to_string(timed.op) + " isn't a forward"});
+    const auto is_of_backwards = [](broken_rule rule) {
+        constexpr broken_rule all[] = {broken_rule::wrong_backward, broken_rule::split_forbidden,
+                                       broken_rule::storage_not_followed, broken_rule::device_memory};
+        return std::find(std::begin(all), std::end(all), rule) != std::end(all);
+    };
+    for_each_fault(
+        p, s,
+        [&](const fault& f) {
+            if (!is_of_backwards(f.rule)) found.push_back({"rank " + std::to_string(f.rank.value()), describe(f)});
+        },
+        t);
+    return found;
+}
+
+} // namespace optpipe

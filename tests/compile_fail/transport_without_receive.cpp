@@ -1,9 +1,0 @@
-// expect: transport: its batch needs .void receive
-#include "optpipe/testing/executor.hpp"
-
-#ifdef OPTPIPE_CONTROL
-using subject = optpipe::testing::archetype::transport;
-#else
-using subject = optpipe::testing::mutant::transport_without_receive;
-#endif
-static_assert(optpipe::execution::check_transport<subject, optpipe::testing::archetype::lane>());
