@@ -12,9 +12,9 @@
 // every step. `--large` takes problems with 64 ranks and 1024 microbatches instead of files, and 60 seconds each, and
 // says how much memory the process had in use at most.
 //
-// `--without-each` plans every problem with all strategies, and with each left out, for so many seeds (3), and says what
-// got worse by more than the seeds differ. `--random` adds problems drawn at random from `--seed` on. Without `--time`
-// every plan gets the same deterministic work, about a second of it.
+// `--without-each` plans every problem with all strategies, and with each left out, for so many seeds (3), and says
+// what got worse by more than the seeds differ. `--random` adds problems drawn at random from `--seed` on. Without
+// `--time` every plan gets the same deterministic work, about a second of it.
 #include "large_problem.hpp"
 #include "problem_files.hpp"
 #include "random_problem.hpp"
@@ -119,22 +119,22 @@ bool wanted(const settings& s, const std::string& name) {
 
 settings read_settings(int count, char** arguments) {
     settings s;
-    s.places = bench::read_options(
-        count, arguments, "planner",
-        {
-        {"--time", [&](const std::string& v) { s.given_seconds = std::stod(v); }},
-        {"--threads", [&](const std::string& v) { s.threads = std::stoul(v); }},
-        {"--seed", [&](const std::string& v) { s.seed = std::stoull(v); }},
-        {"--seeds", [&](const std::string& v) { s.seeds = std::stoul(v); }},
-        {"--random", [&](const std::string& v) { s.random = std::stoul(v); }},
-        {"--only", [&](const std::string& v) { s.only.push_back(v); }},
-        {"--without", [&](const std::string& v) { s.without.push_back(v); }},
-        {"--csv", [&](const std::string& v) { s.csv = v; }},
-        {"--json", [&](const std::string& v) { s.json = v; }},
-        {"--svg", [&](const std::string& v) { s.svg = v; }},
-        {"--reference", [&](const std::string& v) { s.references = v; }},
-        },
-        {{"--large", [&] { s.large = true; }}, {"--without-each", [&] { s.without_each = true; }}});
+    s.places =
+        bench::read_options(count, arguments, "planner",
+                            {
+                                {"--time", [&](const std::string& v) { s.given_seconds = std::stod(v); }},
+                                {"--threads", [&](const std::string& v) { s.threads = std::stoul(v); }},
+                                {"--seed", [&](const std::string& v) { s.seed = std::stoull(v); }},
+                                {"--seeds", [&](const std::string& v) { s.seeds = std::stoul(v); }},
+                                {"--random", [&](const std::string& v) { s.random = std::stoul(v); }},
+                                {"--only", [&](const std::string& v) { s.only.push_back(v); }},
+                                {"--without", [&](const std::string& v) { s.without.push_back(v); }},
+                                {"--csv", [&](const std::string& v) { s.csv = v; }},
+                                {"--json", [&](const std::string& v) { s.json = v; }},
+                                {"--svg", [&](const std::string& v) { s.svg = v; }},
+                                {"--reference", [&](const std::string& v) { s.references = v; }},
+                            },
+                            {{"--large", [&] { s.large = true; }}, {"--without-each", [&] { s.without_each = true; }}});
     if (s.places.empty()) s.places.emplace_back(bench::test_problems);
     return s;
 }
@@ -161,7 +161,8 @@ double peak_mib() {
     return 0.0;
 }
 
-std::optional<row> plan_one(const settings& s, const problem& p, const std::map<std::string, bench::known_objective>& references) {
+std::optional<row> plan_one(const settings& s, const problem& p,
+                            const std::map<std::string, bench::known_objective>& references) {
     row r;
     r.of = p;
     forget_peak();
@@ -216,8 +217,7 @@ void print_row(const settings& s, const row& r) {
     std::printf(" %s | %s | %.2f %% | %s | %s |", number(r.objective()).c_str(), number(r.bound()).c_str(),
                 100.0 * r.planned.gap, proof ? format_number(*proof, 3).c_str() : "-", r.planned.method.c_str());
     std::printf(" %s |", known ? format_number(r.objective() / known->published, 4).c_str() : "");
-    std::printf(" %s |\n",
-                known && known->best ? format_number(r.objective() / *known->best, 4).c_str() : "");
+    std::printf(" %s |\n", known && known->best ? format_number(r.objective() / *known->best, 4).c_str() : "");
     std::fflush(stdout);
 }
 

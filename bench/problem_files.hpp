@@ -68,9 +68,10 @@ inline std::map<std::string, known_objective> read_known_objectives(const std::s
 
 /// Calls what a word of the command line stands for with the word behind it, and returns the words that are no options.
 /// Ends the program where an option is unknown or lacks its value.
-inline std::vector<std::string> read_options(int count, char** arguments, std::string_view program,
-                                             const std::map<std::string, std::function<void(const std::string&)>>& options,
-                                             const std::map<std::string, std::function<void()>>& flags = {}) {
+inline std::vector<std::string>
+read_options(int count, char** arguments, std::string_view program,
+             const std::map<std::string, std::function<void(const std::string&)>>& options,
+             const std::map<std::string, std::function<void()>>& flags = {}) {
     const auto refuse = [&](const std::string& what) {
         std::cerr << "bench_" << program << ": " << what << "; see the head of bench/" << program << ".cpp\n";
         std::exit(2);

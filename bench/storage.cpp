@@ -138,8 +138,7 @@ void compare(const std::vector<std::filesystem::path>& files, const settings& s)
                   << format_number(r.joint->bound, 6) << " | " << percent(r.joint->gap) << " | "
                   << (other && *other > r.work ? format_number(idle.back(), 3) : "–") << " | "
                   << mix_of(p, r.joint->schedule) << " |" << std::endl;
-        if (!s.svg.empty())
-            write_file(s.svg + "/" + p.name + ".svg", schedule_to_svg(p, report_of(p, *r.joint)));
+        if (!s.svg.empty()) write_file(s.svg + "/" + p.name + ".svg", schedule_to_svg(p, report_of(p, *r.joint)));
     }
     std::cout << "\nMedians: gap " << percent(median(gaps)) << ", idle " << format_number(median(idle), 3) << ".\n";
 }
@@ -162,35 +161,38 @@ problem with_memory(problem p, double share) {
 void sweep(const std::vector<std::filesystem::path>& files, const settings& s) {
     for (const auto& file : files) {
         const auto p = read_problem(file.string());
-        std::cout << "\n" << p.name << ", objective over the work of the busiest rank:\n\n"
-                  << "| memory of 1F1B's | uniform | offload only | recompute only | all | bound |\n|---|---|---|---|---|---|\n";
+        std::cout << "\n"
+                  << p.name << ", objective over the work of the busiest rank:\n\n"
+                  << "| memory of 1F1B's | uniform | offload only | recompute only | all | bound "
+                     "|\n|---|---|---|---|---|---|\n";
         for (std::size_t i = 0; i < s.sweep; ++i) {
-            const double share = 0.15 + 0.85 * static_cast<double>(i) / static_cast<double>(std::max<std::size_t>(s.sweep - 1, 1));
+            const double share =
+                0.15 + 0.85 * static_cast<double>(i) / static_cast<double>(std::max<std::size_t>(s.sweep - 1, 1));
             const auto limited = with_memory(p, share);
             if (!validate(limited).empty()) continue;
             const auto r = make_row(limited, s);
             const auto over = [&](const std::optional<double>& value) {
                 return value ? format_number(*value / r.work, 4) : std::string{"–"};
             };
-            std::cout << "| " << percent(share) << " | " << over(r.uniform) << " | " << over(objective_of(r.offload_only))
-                      << " | " << over(objective_of(r.recompute_only)) << " | " << over(objective_of(r.joint)) << " | "
-                      << (r.joint ? over(r.joint->bound.value()) : "–") << " |" << std::endl;
+            std::cout << "| " << percent(share) << " | " << over(r.uniform) << " | "
+                      << over(objective_of(r.offload_only)) << " | " << over(objective_of(r.recompute_only)) << " | "
+                      << over(objective_of(r.joint)) << " | " << (r.joint ? over(r.joint->bound.value()) : "–") << " |"
+                      << std::endl;
         }
     }
 }
 
 settings read_settings(int count, char** arguments) {
     settings s;
-    s.places = bench::read_options(
-        count, arguments, "storage",
-        {
-        {"--time", [&](const std::string& v) { s.seconds = std::stod(v); }},
-        {"--threads", [&](const std::string& v) { s.threads = std::stoul(v); }},
-        {"--seed", [&](const std::string& v) { s.seed = std::stoull(v); }},
-        {"--only", [&](const std::string& v) { s.only.push_back(v); }},
-        {"--sweep", [&](const std::string& v) { s.sweep = std::stoul(v); }},
-        {"--svg", [&](const std::string& v) { s.svg = v; }},
-        });
+    s.places = bench::read_options(count, arguments, "storage",
+                                   {
+                                       {"--time", [&](const std::string& v) { s.seconds = std::stod(v); }},
+                                       {"--threads", [&](const std::string& v) { s.threads = std::stoul(v); }},
+                                       {"--seed", [&](const std::string& v) { s.seed = std::stoull(v); }},
+                                       {"--only", [&](const std::string& v) { s.only.push_back(v); }},
+                                       {"--sweep", [&](const std::string& v) { s.sweep = std::stoul(v); }},
+                                       {"--svg", [&](const std::string& v) { s.svg = v; }},
+                                   });
     if (s.places.empty()) s.places.emplace_back(OPTPIPE_SOURCE_DIR "/tests/data/storage");
     return s;
 }

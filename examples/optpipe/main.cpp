@@ -42,7 +42,8 @@ void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& cho
         app.add_subcommand("plan", "Find the schedule that trains a step fastest within each device's memory");
     command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
     command->add_option("--method", o.method,
-                        "best (default), or one of: " + program::method_names() + "; parameters as in gis:g=3, a storage option as in 1f1b:storage=full");
+                        "best (default), or one of: " + program::method_names() +
+                            "; parameters as in gis:g=3, a storage option as in 1f1b:storage=full");
     command
         ->add_option("--time-limit", o.time_limit,
                      "Search until the proof or for this many seconds (default: a fixed effort, about a second's)")
@@ -113,11 +114,12 @@ void add_run(CLI::App& app, program::run_options& o, std::function<int()>& chose
         ->check(not_negative);
     command->add_flag("--progress", o.progress, "Say on standard error how long each step took");
     auto* out = command->add_option("--out", o.out, "Write what was measured (optpipe.schedule/1 or /2)");
-    command->add_option("--svg", o.svg, "Write a picture of plan and measurement; with --online of step times and switches");
+    command->add_option("--svg", o.svg,
+                        "Write a picture of plan and measurement; with --online of step times and switches");
     auto* trace = command->add_option("--trace", o.trace, "Write a Chrome trace of both, for Perfetto");
 #if defined(OPTPIPE_HAS_MILP)
-    auto* online = command->add_flag("--online", o.online,
-                                     "Measure, plan again beside the steps, and hand better plans over between two steps");
+    auto* online = command->add_flag(
+        "--online", o.online, "Measure, plan again beside the steps, and hand better plans over between two steps");
     online->excludes(out)->excludes(trace);
     command
         ->add_option("--slow-link", o.slow_link,
@@ -156,8 +158,9 @@ void add_draw(CLI::App& app, program::draw_options& o, std::function<int()>& cho
         app.add_subcommand("draw", "Draw a schedule, or a measurement over it; as text where no file is asked for");
     command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1 or /2)")->required();
     command->add_option("--problem", o.problem, "The problem that it is for")->required();
-    command->add_option("--measured", o.measured,
-                        "What was measured of it (optpipe.schedule/1 or /2): draw both, and print them and how they differ");
+    command->add_option(
+        "--measured", o.measured,
+        "What was measured of it (optpipe.schedule/1 or /2): draw both, and print them and how they differ");
     command->add_option("--svg", o.svg, "Where the picture goes");
     command->add_option("--html", o.html, "Where a page goes, to look at in a browser: always of all ranks and times");
     command->add_option("--trace", o.trace, "Where a Chrome trace goes, for Perfetto");
@@ -181,8 +184,9 @@ void add_export_csv(CLI::App& app, program::export_csv_options& o, std::function
     command->add_flag("--without-storage", o.without_storage,
                       "Leave out offloading and recomputation, which PyTorch's schedules can't express");
     command
-        ->add_option("--unshard", o.unsharded_stages,
-                     "For stages under FSDP, in compute_comms: how many of a rank have their parameters gathered at once")
+        ->add_option(
+            "--unshard", o.unsharded_stages,
+            "For stages under FSDP, in compute_comms: how many of a rank have their parameters gathered at once")
         ->check(CLI::Range(1, 1000));
     command->add_option("--out", o.out, "Where the CSV file goes")->required();
     command->callback([&] { chosen = [&] { return program::export_csv(o); }; });
@@ -198,8 +202,8 @@ void add_import_csv(CLI::App& app, program::import_csv_options& o, std::function
 }
 
 void add_export_megatron(CLI::App& app, program::export_megatron_options& o, std::function<int()>& chosen) {
-    auto* command = app.add_subcommand(
-        "export-megatron", "Print a schedule as settings of Megatron-Core, and what these can't express");
+    auto* command = app.add_subcommand("export-megatron",
+                                       "Print a schedule as settings of Megatron-Core, and what these can't express");
     command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
     command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1 or /2)")->required();
     command
@@ -254,7 +258,8 @@ void add_import_solution(CLI::App& app, program::import_solution_options& o, std
         ->add_option("SOLUTION", o.solution,
                      "Solution file of HiGHS, CBC, GLPK (glpsol --write), SCIP, or optpipe solve --out")
         ->required();
-    command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1, or /2 with storage options)")->required();
+    command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1, or /2 with storage options)")
+        ->required();
     command->callback([&] { chosen = [&] { return program::import_solution(o); }; });
 }
 #endif

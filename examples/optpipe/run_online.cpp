@@ -106,8 +106,9 @@ std::string picture_of(const online_record& seen) {
         path += (i == 0 ? "M" : "L") + canvas_type::coordinate(x(static_cast<double>(i) + 0.5)) + ' ' +
                 canvas_type::coordinate(y(seen.seconds[i]));
     canvas.path("steps", path);
-    canvas.text("", left, 325.0, "step time over " + std::to_string(seen.seconds.size()) +
-                                     " steps; red: another plan, dashed: costs have drifted");
+    canvas.text("", left, 325.0,
+                "step time over " + std::to_string(seen.seconds.size()) +
+                    " steps; red: another plan, dashed: costs have drifted");
     canvas.add("</svg>\n");
     return std::move(canvas).take();
 }
@@ -122,8 +123,9 @@ void print(std::ostream& out, const online_record& seen) {
     const auto switches = std::count_if(seen.log.begin(), seen.log.end(), [](const online_event& event) {
         return event.kind == online_event::kind_type::accepted;
     });
-    out << seen.seconds.size() << " steps of " << optpipe::format_number(1e3 * all / static_cast<double>(seen.seconds.size()), 4)
-        << " ms in the mean, " << switches << " switch" << (switches == 1 ? "" : "es") << "; the planner took "
+    out << seen.seconds.size() << " steps of "
+        << optpipe::format_number(1e3 * all / static_cast<double>(seen.seconds.size()), 4) << " ms in the mean, "
+        << switches << " switch" << (switches == 1 ? "" : "es") << "; the planner took "
         << optpipe::format_number(100.0 * seen.planner_seconds / all, 3) << " % of a processor\n";
 }
 

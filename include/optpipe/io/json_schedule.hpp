@@ -14,8 +14,9 @@ inline constexpr std::size_t most_schedule_bytes = std::size_t{1} << 30U;
 
 } // namespace detail
 
-/// Reads `optpipe.schedule/2`, and `optpipe.schedule/1`, which is the same without storage options. Throws `input_error` with everything by which the text departs from the format; an
-/// operation that can't be read is no such thing, it is listed in the document.
+/// Reads `optpipe.schedule/2`, and `optpipe.schedule/1`, which is the same without storage options. Throws
+/// `input_error` with everything by which the text departs from the format; an operation that can't be read is no such
+/// thing, it is listed in the document.
 [[nodiscard]] schedule_document parse_schedule(std::string_view text, const std::string& source_name);
 
 /// As `parse_schedule`. Throws `file_error` if the file can't be read or is larger than 1 GiB.
@@ -95,8 +96,8 @@ inline void read_claims(const json& root, schedule_document& document, violation
     const fields top{root, "", found};
     const auto version = format_version(top, "optpipe.schedule/", 2, found);
     if (version == 0) return;
-    top.refuse_unknown({"format", "problem", "method", "objective", "bound", "gap", "bubble_rate", "peak_memory",
-                        "operations"});
+    top.refuse_unknown(
+        {"format", "problem", "method", "objective", "bound", "gap", "bubble_rate", "peak_memory", "operations"});
     if (version == 1 && !document.storage.empty())
         found.add("operations", "have storage options, which belong to optpipe.schedule/2");
     document.problem_name = top.string_or("problem", "");

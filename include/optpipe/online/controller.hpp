@@ -41,16 +41,17 @@ struct online_plan {
 /// Rank 0's decisions while training goes on: what operations cost now, when to plan again, and which plan is worth a
 /// switch. Knows neither ranks nor clocks: it is told of steps, and asked for plans.
 ///
-/// It plans from the first step on, at first with the costs that it is given. After `warm_up` and `window` measured steps
-/// it takes the measured ones. From then on each measured step is compared, with the ones before it, with the costs of
-/// the plan (`drift`); where they have left them, a new window is measured, and planned with from the plan in use.
+/// It plans from the first step on, at first with the costs that it is given. After `warm_up` and `window` measured
+/// steps it takes the measured ones. From then on each measured step is compared, with the ones before it, with the
+/// costs of the plan (`drift`); where they have left them, a new window is measured, and planned with from the plan in
+/// use.
 class online_controller {
 public:
     /// `first`: the schedule that training begins with.
     online_controller(problem p, const schedule& first, online_options options)
         : options_{std::move(options)}, problem_{std::move(p)}, present_{std::make_shared<const schedule>(first)},
-          window_steps_{window_steps(problem_, options_)}, window_{window_steps_},
-          planner_{planning_of(options_, first)} {
+          window_steps_{window_steps(problem_, options_)}, window_{window_steps_}, planner_{
+                                                                                       planning_of(options_, first)} {
         submit();
     }
 
@@ -144,8 +145,8 @@ private:
     [[nodiscard]] static background_options planning_of(const online_options& options, const schedule& first) {
         auto how = options.planning;
         if (options.keep_accumulation_order)
-            how.adapt = [wanted = accumulation_order_of(first)](
-                            const problem& p, const std::shared_ptr<const schedule>& found) {
+            how.adapt = [wanted = accumulation_order_of(first)](const problem& p,
+                                                                const std::shared_ptr<const schedule>& found) {
                 auto alike = with_accumulation_order(p, *found, wanted);
                 return alike ? std::make_shared<const schedule>(*std::move(alike)) : nullptr;
             };
@@ -172,7 +173,8 @@ private:
         if (recent_.size() < 2) return 0.0;
         const std::vector<double> all(recent_.begin(), recent_.end());
         const double center = detail::median_of(all);
-        return center > 0.0 ? detail::spread_of(all, center) / center / std::sqrt(static_cast<double>(all.size())) : 0.0;
+        return center > 0.0 ? detail::spread_of(all, center) / center / std::sqrt(static_cast<double>(all.size()))
+                            : 0.0;
     }
     /// Why a switch to a plan isn't worth it now; empty if it is. It may become so, as noise goes down.
     [[nodiscard]] std::string why_not(duration objective) const {
@@ -201,8 +203,8 @@ private:
     void report_gain() {
         gain_due_ = false;
         const double after = median(recent_);
-        log(online_event::kind_type::gain, "measured " + format_number(1e3 * before_, digits) + " to " +
-                                               format_number(1e3 * after, digits) + " ms");
+        log(online_event::kind_type::gain,
+            "measured " + format_number(1e3 * before_, digits) + " to " + format_number(1e3 * after, digits) + " ms");
     }
     [[nodiscard]] static double median(const std::deque<double>& of) {
         return of.empty() ? 0.0 : detail::median_of(std::vector<double>(of.begin(), of.end()));

@@ -62,7 +62,8 @@ struct online_setting {
 /// Training that measures itself, plans again beside it, and hands better plans over, on one rank.
 ///
 /// Every `measure_every` steps each rank tells rank 0 when its instructions ran. There an `online_controller` keeps the
-/// costs, plans on threads of its own, and publishes what is worth a switch; all ranks switch between the same two steps
+/// costs, plans on threads of its own, and publishes what is worth a switch; all ranks switch between the same two
+/// steps
 /// (`handover`). `step` costs rank 0 the comparison of costs beside the step itself, no rank anything else.
 ///
 /// Contract: that of `handover`; all ranks are made with the same problem, schedule, setting and options. The executor
@@ -74,7 +75,10 @@ public:
                const online_setting& setting, const online_options& options = {},
                const execution::arena_sizes& room = {})
         : setting_{setting}, options_{options}, graph_{p.graph}, programs_{lowered(p, first, setting.lowering)},
-          handover_{programs_[on.self()], on, model, channel,
+          handover_{programs_[on.self()],
+                    on,
+                    model,
+                    channel,
                     [this](const std::string& text) { return remembered(text); },
                     largest(room, room_for_plans(p, programs_[on.self()], setting.lowering))} {
         if (on.self() == rank{0}) controller_.emplace(p, first, options);
@@ -91,8 +95,7 @@ public:
         auto ended = begin;
         handover_.step([&] {
             ended = clock::now();
-            if (measured)
-                handover_.report(detail::times_to_text({steps_, handover_.version(), handover_.times()}));
+            if (measured) handover_.report(detail::times_to_text({steps_, handover_.version(), handover_.times()}));
         });
         const std::chrono::duration<double> took = ended - begin;
         const std::chrono::duration<double> exchange = clock::now() - ended;
@@ -106,8 +109,7 @@ public:
         if (!controller_) return;
         controller_->add_step(took.count());
         if (settled)
-            controller_->settled(handover_.last_result().accepted, handover_.last_result().refusals,
-                                 exchange.count());
+            controller_->settled(handover_.last_result().accepted, handover_.last_result().refusals, exchange.count());
         take_reports();
         if (const auto plan = controller_->next_plan()) handover_.publish(detail::plan_to_text(*plan));
     }

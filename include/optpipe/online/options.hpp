@@ -19,8 +19,8 @@ struct online_options {
     std::size_t measure_every = 2;
     /// Measured steps that are left out at first: what is used for the first time is slower.
     std::size_t warm_up = 1;
-    /// Measured steps, at least, whose costs are taken and compared with those of the plan; with few microbatches as many
-    /// more as `drift` needs samples. More tell smaller changes from noise, and later.
+    /// Measured steps, at least, whose costs are taken and compared with those of the plan; with few microbatches as
+    /// many more as `drift` needs samples. More tell smaller changes from noise, and later.
     std::size_t window = 3;
     /// As costs are compared at every measured step, false alarms must be rarer than in a single comparison.
     drift_options drift{.confidence = 0.99};

@@ -50,7 +50,8 @@ private:
 /// A plan as ranks tell it to each other: the length of the problem's JSON, that, and the schedule's.
 [[nodiscard]] inline std::string plan_to_text(const online_plan& plan) {
     const auto p = problem_to_json(plan.problem);
-    return std::to_string(p.size()) + '\n' + p + schedule_to_json(plan.problem, make_report(plan.problem, plan.method, *plan.schedule));
+    return std::to_string(p.size()) + '\n' + p +
+           schedule_to_json(plan.problem, make_report(plan.problem, plan.method, *plan.schedule));
 }
 /// The programs of all ranks. Throws `error` for what is no such text, or can't be lowered.
 [[nodiscard]] inline per_rank<rank_program> programs_from_text(const std::string& text, const lowering_options& how) {

@@ -33,8 +33,8 @@ namespace optpipe {
 
 /// How to plan beside something else.
 struct background_options {
-    /// For each submission; its `start`, `stop`, `stops_without_plan`, `threads` and `processor` are set by the planner.
-    /// Without a time limit it searches until the proof, or until nothing is left to try.
+    /// For each submission; its `start`, `stop`, `stops_without_plan`, `threads` and `processor` are set by the
+    /// planner. Without a time limit it searches until the proof, or until nothing is left to try.
     plan_options how{};
     /// Threads at most.
     std::size_t threads = 1;
@@ -72,11 +72,8 @@ struct background_plan {
 class background_planner {
 public:
     explicit background_planner(background_options options)
-        : options_{std::move(options)},
-          processor_{std::make_shared<processor_share>(processors(options_))}, planner_{[this](
-                                                                                    const std::stop_token& stop) {
-              work(stop);
-          }} {}
+        : options_{std::move(options)}, processor_{std::make_shared<processor_share>(processors(options_))},
+          planner_{[this](const std::stop_token& stop) { work(stop); }} {}
     background_planner(const background_planner&) = delete;
     background_planner& operator=(const background_planner&) = delete;
     ~background_planner() {

@@ -69,8 +69,8 @@ template <class P> concept names_traits = requires { &P::traits; };
 /// the problem, the state at the call, the options, and what other strategies offer meanwhile. The plan lists its
 /// contribution under `name`. Optional: `strategy_traits traits(const problem&) const`.
 template <class P>
-concept search_strategy =
-    std::copyable<P> && has_name<P> && has_search<P> && (has_traits<P> || !detail::names_traits<P>);
+concept search_strategy = std::copyable<P> && has_name<P> && has_search<P> &&
+    (has_traits<P> || !detail::names_traits<P>);
 
 /// Reports which requirement of a search strategy a type doesn't meet.
 template <class P> consteval bool check_search_strategy() {
@@ -98,7 +98,8 @@ public:
     }
 
     /// The same strategy for problems of another kind: with another search, which calls this one.
-    template <class Traits, class Search> [[nodiscard]] any_search_strategy adapted(Traits traits, Search search) const {
+    template <class Traits, class Search>
+    [[nodiscard]] any_search_strategy adapted(Traits traits, Search search) const {
         auto result = *this;
         result.traits_ = std::move(traits);
         result.search_ = std::move(search);

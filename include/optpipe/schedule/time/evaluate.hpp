@@ -35,8 +35,8 @@ template <pipeline_graph Graph>
 [[nodiscard]] outcome<schedule> time_order(const problem& p, const order& given);
 #endif
 
-/// A schedule that was made for other costs, as this problem times its order; a schedule that is valid here is kept as it
-/// is. Refused as `simulate` refuses orders.
+/// A schedule that was made for other costs, as this problem times its order; a schedule that is valid here is kept as
+/// it is. Refused as `simulate` refuses orders.
 [[nodiscard]] inline outcome<schedule> retime(const problem& p, const schedule& s) {
     if (s.graph.ranks() == p.graph.ranks() && is_valid(p, s)) return s;
     return time_order(p, order{p.graph, order_of(s).operations});
