@@ -19,7 +19,7 @@ public:
     using id = flat_pipeline::id;
     static constexpr id none = flat_pipeline::none;
 
-    lane_moves(lane_orders& lanes, const lane_times& times, const move_parameters& with)
+    lane_moves(lane_orders& lanes, const lane_times& times, const move_parameters& with = {})
         : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times}, with_{with} {
         for (id s = 0; s < p_->stages(); ++s)
             may_be_full_ = may_be_full_ || p_->full_may_pay(s);
