@@ -72,56 +72,47 @@ struct copy_engine {
 
 class transport {
 public:
-    struct batch {
-        struct end {
-            optpipe::task_label label;
-            std::span<const std::byte> from;
-            std::span<std::byte> to;
-            engine::post::message_ptr message{};
-        };
-        std::vector<end> ends;
-        void send(const optpipe::task_label& what, std::span<const std::byte> data) {
-            ends.push_back({what, data, {}});
-        }
-        void receive(const optpipe::task_label& what, std::span<std::byte> data) { ends.push_back({what, {}, data}); }
-    };
-
     explicit transport(engine::post& by) : post_{&by} {}
 
-    template <class Messages> void exchange(lane& on, const Messages& messages) {
-        auto open = std::make_shared<batch>();
-        messages(*open);
-        if (open->ends.empty()) return;
+    void exchange(lane& on, optpipe::execution::message_ends messages) {
+        if (messages.empty()) return;
+        auto open = std::make_shared<std::vector<end>>();
         auto& stream = on.stream();
         {
             const std::scoped_lock lock{stream.on().mutex};
-            for (auto& mine : open->ends)
-                mine.message = announce(mine, stream.device());
+            for (const auto& mine : messages)
+                open->push_back({mine, announce(mine, stream.device())});
         }
-        const auto name = to_string(open->ends.front().label);
+        const auto name = to_string(messages.front().label);
         stream.enqueue({.name = name, .over = [open, &stream] { arrive(*open, stream); }});
         stream.enqueue({.name = name, .ready = [open] {
-                            return std::all_of(open->ends.begin(), open->ends.end(),
-                                               [](const auto& end) { return end.message->over; });
+                            return std::all_of(open->begin(), open->end(),
+                                               [](const auto& each) { return each.message->over; });
                         }});
     }
 
 private:
-    engine::post::message_ptr announce(const batch::end& mine, std::size_t self) const {
-        const bool sends = mine.label.kind == optpipe::task_label::task_kind::send;
+    /// One end of a message, and the engine's message that it is an end of.
+    struct end {
+        optpipe::execution::message_end what;
+        engine::post::message_ptr message;
+    };
+
+    engine::post::message_ptr announce(const optpipe::execution::message_end& mine, std::size_t self) const {
         const auto peer = mine.label.peer.position();
         const auto channel = static_cast<int>(optpipe::direction_of(mine.label.op));
         return post_->announce(
-            sends ? engine::post::route{self, peer, channel} : engine::post::route{peer, self, channel}, sends);
+            mine.sends ? engine::post::route{self, peer, channel} : engine::post::route{peer, self, channel},
+            mine.sends);
     }
-    static void arrive(batch& open, engine::stream& stream) {
-        for (auto& [label, from, to, message] : open.ends) {
-            if (label.kind == optpipe::task_label::task_kind::send)
-                message->from = from;
+    static void arrive(std::vector<end>& open, engine::stream& stream) {
+        for (auto& [what, message] : open) {
+            if (what.sends)
+                message->from = {what.from, what.bytes};
             else
-                message->to = to;
+                message->to = {what.to, what.bytes};
             if (!engine::post::come(*message))
-                stream.on().fail({stream.device(), to_string(label), "another number of bytes than was to come"});
+                stream.on().fail({stream.device(), to_string(what.label), "another number of bytes than was to come"});
         }
     }
 
