@@ -1,5 +1,7 @@
 #pragma once
 
+#include "optpipe/core/standard.hpp"
+
 #include <stop_token>
 
 namespace optpipe {
