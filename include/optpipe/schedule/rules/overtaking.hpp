@@ -1,5 +1,7 @@
 #pragma once
 
+#include "optpipe/core/standard.hpp"
+
 namespace optpipe {
 
 /// Whether microbatches may come in another order on a later stage, or backward, than on stage 0: how a model of a
