@@ -122,25 +122,52 @@ private:
         }
     }
 
-    /// Clause minimization: drops literals that the others imply in one step.
+    /// Clause minimization: drops literals that the others imply (Sörensson and Biere 2009).
     void shorten(const Trail& trail) {
-        const auto implied = [&](literal l) {
-            const auto& e = trail[static_cast<std::size_t>(trail.position_of(l))];
-            if (is_decision(e)) return false;
-            facts_.clear();
-            trail.explain(fact::of(e.as_literal()), e.why, facts_);
-            return std::all_of(facts_.begin(), facts_.end(), [&](const fact& f) {
-                if (level_of(trail, f) == 0) return true;
-                return !f.is_bound && in_clause_[f.as_literal().variable()];
-            });
-        };
         in_clause_.assign(seen_.size(), false);
         for (const auto l : clause_)
             in_clause_[l.variable()] = true;
+        levels_.assign(trail.level() + 1, false);
+        for (const auto l : clause_)
+            levels_[trail[static_cast<std::size_t>(trail.position_of(l))].level] = true;
+        implied_.resize(std::max(implied_.size(), trail.size()));
         std::size_t kept = 1;
-        for (std::size_t i = 1; i < clause_.size(); ++i)
-            if (!implied(clause_[i])) clause_[kept++] = clause_[i];
+        for (std::size_t i = 1; i < clause_.size(); ++i) {
+            const auto at = static_cast<std::size_t>(trail.position_of(clause_[i]));
+            if (is_decision(trail[at]) || !reasons_hold(trail, fact::of(!clause_[i]), at, most_depth))
+                clause_[kept++] = clause_[i];
+        }
         clause_.resize(kept);
+        for (const auto at : asked_)
+            implied_[at] = {};
+        asked_.clear();
+    }
+    /// Whether the literals of the clause imply all that a fact, which holds since the entry `at`, was derived from.
+    bool reasons_hold(const Trail& trail, const fact& what, std::size_t at, std::size_t depth) {
+        const auto begin = pending_.size();
+        trail.explain(what, trail[at].why, pending_);
+        const auto end = pending_.size();
+        bool all = true;
+        for (auto i = begin; i < end && all; ++i)
+            all = is_implied(trail, fact{pending_[i]}, depth);
+        pending_.resize(begin);
+        return all;
+    }
+    bool is_implied(const Trail& trail, const fact& f, std::size_t depth) {
+        const auto position = f.is_bound ? trail.position_of(f.code, f.value) : trail.position_of(f.as_literal());
+        if (position < 0) return true;
+        const auto at = static_cast<std::size_t>(position);
+        const auto& e = trail[at];
+        if (e.level == 0 || (!f.is_bound && in_clause_[f.as_literal().variable()])) return true;
+        if (is_decision(e) || !levels_[e.level] || depth == 0) return false;
+        const auto& known = implied_[at];
+        // A bound that is implied is so for lower values too.
+        if (known.is_known && known.holds && f.value <= known.value) return true;
+        if (known.is_known && !known.holds && f.value >= known.value) return false;
+        const bool holds = reasons_hold(trail, f, at, depth - 1);
+        implied_[at] = {true, holds, f.value};
+        asked_.push_back(at);
+        return holds;
     }
     template <class Entry> static bool is_decision(const Entry& e) {
         using how = decltype(e.why.how);
@@ -161,6 +188,14 @@ private:
         result.clause = clause_;
     }
 
+    struct outcome {
+        bool is_known = false;
+        bool holds = false;
+        ticks value = 0;
+    };
+    /// Of the recursion: more rarely pays, and the stack is finite.
+    static constexpr std::size_t most_depth = 100;
+
     std::uint32_t level_ = 0;
     std::size_t here_ = 0;
     std::size_t below_ = 0;
@@ -172,6 +207,11 @@ private:
     std::vector<bool> in_clause_;
     std::vector<literal> clause_;
     std::vector<fact> facts_;
+    std::vector<bool> levels_;
+    /// Per entry of the trail, and those that have an outcome.
+    std::vector<outcome> implied_;
+    std::vector<std::size_t> asked_;
+    std::vector<fact> pending_;
 };
 
 } // namespace optpipe::cp

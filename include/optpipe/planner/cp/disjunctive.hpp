@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/jagged_array.hpp"
 #include "optpipe/planner/cp/literal.hpp"
 #include "optpipe/planner/cp/model.hpp"
 
@@ -19,19 +20,25 @@ namespace optpipe::cp {
 template <class Trail> class disjunctive {
 public:
     explicit disjunctive(const model& m)
-        : model_{&m}, of_task_(m.tasks.size()), places_(m.variables()), open_(m.machines.size()),
-          all_open_(m.machines.size(), 0), dirty_(m.machines.size(), true) {
+        : model_{&m}, open_(m.machines.size()), all_open_(m.machines.size(), 0),
+          dirty_(m.machines.size(), true) {
+        std::vector<std::vector<std::uint32_t>> of_task(m.tasks.size());
+        std::vector<std::vector<pair_place>> places(m.variables());
         for (std::uint32_t k = 0; k < m.machines.size(); ++k) {
             waiting_.push_back(k);
             for (const auto t : m.machines[k].tasks)
-                of_task_[t].push_back(k);
-            count_open(k);
+                of_task[t].push_back(k);
+            count_open(k, places);
         }
+        of_task_ = jagged_array{of_task};
+        places_ = jagged_array{places};
     }
 
     void on_literal(literal l) {
-        for (const auto& at : places_[l.variable()])
+        for (const auto& at : places_[l.variable()]) {
             change_open(at, -1);
+            mark(at.machine);
+        }
     }
     void on_unassigned(literal l) {
         for (const auto& at : places_[l.variable()])
@@ -39,11 +46,8 @@ public:
     }
 
     void on_task(task_index t) {
-        for (const auto k : of_task_[t]) {
-            if (dirty_[k]) continue;
-            dirty_[k] = true;
-            waiting_.push_back(k);
-        }
+        for (const auto k : of_task_[t])
+            mark(k);
     }
     [[nodiscard]] bool has_work() const { return !waiting_.empty(); }
     void drop_work() {
@@ -84,14 +88,19 @@ private:
         std::uint32_t second;
     };
 
-    void count_open(std::uint32_t k) {
+    void mark(std::uint32_t k) {
+        if (dirty_[k]) return;
+        dirty_[k] = true;
+        waiting_.push_back(k);
+    }
+    void count_open(std::uint32_t k, std::vector<std::vector<pair_place>>& places) {
         const auto& on = model_->machines[k];
         const auto n = static_cast<std::uint32_t>(on.tasks.size());
         open_[k].assign(n, 0);
         for (std::uint32_t i = 0; i < n; ++i)
             for (std::uint32_t j = i + 1; j < n; ++j) {
                 if (on.order(i, j).variable() == 0) continue;
-                places_[on.order(i, j).variable()].push_back({k, i, j});
+                places[on.order(i, j).variable()].push_back({k, i, j});
                 change_open({k, i, j}, 1);
             }
     }
@@ -253,8 +262,8 @@ private:
     }
 
     const model* model_;
-    std::vector<std::vector<std::uint32_t>> of_task_;
-    std::vector<std::vector<pair_place>> places_;
+    jagged_array<std::uint32_t> of_task_;
+    jagged_array<pair_place> places_;
     /// The number of undecided orders, per machine and job, and per machine.
     std::vector<std::vector<int>> open_;
     std::vector<int> all_open_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/jagged_array.hpp"
 #include "optpipe/planner/cp/literal.hpp"
 #include "optpipe/planner/cp/model.hpp"
 
@@ -16,8 +17,8 @@ namespace optpipe::cp {
 template <class Trail> class knapsack_propagation {
 public:
     explicit knapsack_propagation(const model& m)
-        : model_{&m}, used_(m.knapsacks.size(), 0), largest_(m.knapsacks.size(), 0), dirty_(m.knapsacks.size(), true),
-          uses_(2 * m.variables()) {
+        : model_{&m}, used_(m.knapsacks.size(), 0), largest_(m.knapsacks.size(), 0), dirty_(m.knapsacks.size(), true) {
+        std::vector<std::vector<use>> uses(2 * m.variables());
         for (std::uint32_t b = 0; b < m.knapsacks.size(); ++b) {
             const auto& all = m.knapsacks[b].terms;
             for (std::uint32_t e = 0; e < all.size(); ++e) {
@@ -25,11 +26,12 @@ public:
                 for (const auto other : all[e].implied_terms)
                     together += all[other].weight;
                 largest_[b] = std::max(largest_[b], together);
-                uses_[all[e].chosen.code()].push_back({b, all[e].weight});
+                uses[all[e].chosen.code()].push_back({b, all[e].weight});
             }
-            uses_[m.knapsacks[b].guard.code()].push_back({b, 0});
+            uses[m.knapsacks[b].guard.code()].push_back({b, 0});
             waiting_.push_back(b);
         }
+        uses_ = jagged_array{uses};
     }
 
     void on_literal(literal l) {
@@ -123,7 +125,7 @@ private:
     std::vector<ticks> used_;
     std::vector<ticks> largest_;
     std::vector<bool> dirty_;
-    std::vector<std::vector<use>> uses_;
+    jagged_array<use> uses_;
     std::vector<std::uint32_t> waiting_;
     std::vector<std::uint32_t> used_now_;
     std::vector<fact> facts_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/jagged_array.hpp"
 #include "optpipe/planner/cp/clauses.hpp"
 #include "optpipe/planner/cp/literal.hpp"
 #include "optpipe/planner/cp/model.hpp"
@@ -47,20 +48,33 @@ template <class Trail> bool propagate_clauses(Trail& trail, clause_store& clause
     return true;
 }
 
-/// Propagates bounds along the arcs.
+/// Propagates bounds along the arcs, and decides choices that the bounds leave only one value.
 template <class Trail> class arc_propagation {
 public:
     explicit arc_propagation(const network& arcs) : network_{&arcs} {}
 
-    bool on_bound(Trail& trail, bound_index b) const {
-        for (const auto i : network_->from(b))
+    bool on_bound(Trail& trail, bound_index b) {
+        const auto differences = network_->differences_from(b);
+        for (auto i = differences.first; i < differences.last; ++i)
             if (!propagate_arc(trail, i)) return false;
-        return true;
+        return decide_choices(trail, b);
     }
     bool on_literal(Trail& trail, literal l) const {
         for (const auto i : network_->guarded_by(l))
             if (!propagate_arc(trail, i)) return false;
         return true;
+    }
+    /// Of a task that is now known to be present.
+    bool on_presence(Trail& trail, task_index t) {
+        return decide_choices(trail, earliest_of(t)) && decide_choices(trail, latest_of(t));
+    }
+    /// Choices that are yet to be decided.
+    [[nodiscard]] bool has_work() const { return !refuted_.empty(); }
+    void drop_work() { refuted_.clear(); }
+    bool propagate_next(Trail& trail) {
+        const auto i = refuted_.back();
+        refuted_.pop_back();
+        return refute(trail, (*network_)[i]);
     }
 
 private:
@@ -72,60 +86,44 @@ private:
         if (trail.is_absent(task_of(a.source))) return true;
         return trail.raise(a.target, value, reason{reason::kind::arc, i, 0});
     }
-
-    const network* network_;
-};
-
-/// Decides choices that the bounds leave only one value.
-template <class Trail> class choice_propagation {
-public:
-    explicit choice_propagation(const model& m) : model_{&m}, of_task_(m.tasks.size()) {
-        for (std::uint32_t v = 1; v < m.variables(); ++v) {
-            const auto& c = m.choices[v];
-            if (c.first == c.second) continue;
-            of_task_[c.first].push_back(v);
-            of_task_[c.second].push_back(v);
+    bool decide_choices(Trail& trail, bound_index b) {
+        const auto arcs = network_->choices_from(b);
+        for (auto i = arcs.first; i < arcs.last; ++i) {
+            const auto& a = (*network_)[i];
+            const auto value = trail.bound(b) + a.gap;
+            if (value <= trail.bound(a.target)) continue;
+            if (trail.is_true(a.guards[0])) {
+                if (!propagate_arc(trail, i)) return false;
+            } else if (value + trail.bound(opposite(a.target)) > 0 && trail.is_open(a.guards[0])) {
+                refuted_.push_back(i);
+            }
         }
-    }
-
-    bool on_task(Trail& trail, task_index t) const {
-        for (const auto v : of_task_[t])
-            if (trail.is_open(literal{v, false}) && !decide(trail, v)) return false;
         return true;
     }
-
-private:
-    /// start(b) ≥ start(a) + gap is infeasible if it is for the earliest a and the latest b.
-    static bool is_infeasible(const Trail& trail, task_index a, task_index b, ticks gap) {
-        return trail.earliest(a) + gap > trail.latest(b);
-    }
-    static std::array<fact, 2> explanation(const Trail& trail, task_index a, task_index b, ticks gap) {
-        const auto late = trail.latest(b);
-        return {fact::of(earliest_of(a), late + 1 - gap), fact::of(latest_of(b), -late)};
-    }
-    bool decide(Trail& trail, std::uint32_t v) const {
-        const auto& c = model_->choices[v];
-        const literal l{v, false};
-        if (is_infeasible(trail, c.first, c.second, c.gap)) {
-            return trail.assign(!l, explanation(trail, c.first, c.second, c.gap));
-        }
-        // A true choice implies that both are present, so that has to hold already.
-        if (!trail.is_present(c.first) || !trail.is_present(c.second)) return true;
-        if (!is_infeasible(trail, c.second, c.first, c.back)) return true;
-        const auto bounds = explanation(trail, c.second, c.first, c.back);
-        const fact all[] = {bounds[0], bounds[1], fact::of(trail.presence(c.first)),
-                            fact::of(trail.presence(c.second))};
-        return trail.assign(l, all);
+    /// The order that the guard of `a` stands for contradicts the bounds. A choice that is true implies that both tasks
+    /// are present, so that has to hold before one becomes true.
+    bool refute(Trail& trail, const arc& a) const {
+        const auto other = trail.bound(opposite(a.target));
+        const fact bounds[] = {fact::of(a.source, 1 - other - a.gap), fact::of(opposite(a.target), other)};
+        const auto order = a.guards[0];
+        if (!order.negated()) return trail.assign(!order, bounds);
+        const auto from = task_of(a.source);
+        const auto to = task_of(a.target);
+        if (!trail.is_present(from) || !trail.is_present(to)) return true;
+        const fact all[] = {bounds[0], bounds[1], fact::of(trail.presence(from)), fact::of(trail.presence(to))};
+        return trail.assign(!order, all);
     }
 
-    const model* model_;
-    std::vector<std::vector<std::uint32_t>> of_task_;
+    const network* network_;
+    /// Arcs that contradict the bounds.
+    std::vector<std::uint32_t> refuted_;
 };
 
 /// i before j and j before k: i before k, on every machine.
 template <class Trail> class transitivity {
 public:
-    explicit transitivity(const model& m) : model_{&m}, places_(m.variables()) {
+    explicit transitivity(const model& m) : model_{&m} {
+        std::vector<std::vector<place>> places(m.variables());
         for (std::uint32_t k = 0; k < m.machines.size(); ++k) {
             const auto& on = m.machines[k];
             const auto n = static_cast<std::uint32_t>(on.tasks.size());
@@ -133,8 +131,9 @@ public:
                 for (std::uint32_t j = 0; j < n; ++j)
                     if (i != j)
                         if (const auto l = on.order(i, j); !l.negated() && l != always)
-                            places_[l.variable()].push_back({k, i, j});
+                            places[l.variable()].push_back({k, i, j});
         }
+        places_ = jagged_array{places};
     }
 
     bool on_literal(Trail& trail, literal l) const {
@@ -171,7 +170,7 @@ private:
     }
 
     const model* model_;
-    std::vector<std::vector<place>> places_;
+    jagged_array<place> places_;
 };
 
 } // namespace optpipe::cp

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/jagged_array.hpp"
 #include "optpipe/core/random.hpp"
 #include "optpipe/learning/luby.hpp"
 #include "optpipe/learning/vsids.hpp"
@@ -41,12 +42,13 @@ public:
     /// `m` must outlive the solver. Starts are non-negative; `at_most` and `at_least` tighten them.
     explicit solver(const model& m, std::uint64_t seed = 1, Witness known = {})
         : model_{&m}, network_{m}, clauses_{m.variables()}, trail_{m, network_, clauses_, std::move(known)},
-          arcs_{network_}, choices_{m}, transitive_{m},
-          knapsacks_{m}, machines_{m}, analysis_{m.variables(), 2 * m.tasks.size()}, order_{m.variables()},
-          phase_(m.variables(), -1), task_dirty_(m.tasks.size(), false), tasks_of_(m.variables()) {
+          arcs_{network_}, transitive_{m}, knapsacks_{m}, machines_{m}, analysis_{m.variables(), 2 * m.tasks.size()}, order_{m.variables()},
+          phase_(m.variables(), -1) {
         add_variables(seed);
+        std::vector<std::vector<task_index>> tasks(m.variables());
         for (task_index t = 0; t < m.tasks.size(); ++t)
-            if (m.tasks[t].presence != always) tasks_of_[m.tasks[t].presence.variable()].push_back(t);
+            if (m.tasks[t].presence != always) tasks[m.tasks[t].presence.variable()].push_back(t);
+        tasks_of_ = jagged_array{tasks};
         for (task_index t = 0; t < m.tasks.size(); ++t)
             feasible_ = feasible_ && trail_.raise(earliest_of(t), 0, reason{});
         for (const auto& c : m.clauses)
@@ -69,8 +71,8 @@ public:
         backtrack(0);
         network_.tighten(difference, gap);
         const auto& d = model_->differences[difference];
-        mark(d.from);
-        mark(d.to);
+        machines_.on_task(d.from);
+        machines_.on_task(d.to);
         tightened_.push_back(static_cast<std::uint32_t>(difference));
     }
     /// The value to branch on first.
@@ -143,8 +145,7 @@ private:
     }
     bool propagate_tightened() {
         for (const auto d : tightened_)
-            for (const auto phase : {0U, 1U}) {
-                const auto i = 2 * d + phase;
+            for (const auto i : network_.of_difference(d)) {
                 const auto& a = network_[i];
                 const bool guarded = trail_.is_true(a.guards[0]) && trail_.is_true(a.guards[1]);
                 if (guarded && !trail_.raise(a.target, trail_.bound(a.source) + a.gap, reason{})) return false;
@@ -157,9 +158,7 @@ private:
 
     bool propagate() {
         if (propagate_all()) return true;
-        for (const auto t : dirty_tasks_)
-            task_dirty_[t] = false;
-        dirty_tasks_.clear();
+        arcs_.drop_work();
         knapsacks_.drop_work();
         machines_.drop_work();
         return false;
@@ -174,11 +173,8 @@ private:
             if (next_ < trail_.size()) {
                 const auto e = trail_[next_++];
                 if (!(e.is_bound ? on_bound(e.code) : on_literal(e.as_literal()))) return false;
-            } else if (!dirty_tasks_.empty()) {
-                const auto t = dirty_tasks_.back();
-                dirty_tasks_.pop_back();
-                task_dirty_[t] = false;
-                if (!choices_.on_task(trail_, t)) return false;
+            } else if (arcs_.has_work()) {
+                if (!arcs_.propagate_next(trail_)) return false;
             } else if (knapsacks_.has_work()) {
                 if (!knapsacks_.propagate_next(trail_)) return false;
             } else if (machines_.has_work()) {
@@ -197,25 +193,19 @@ private:
         conflicts_ += most_steps_per_task / steps_per_conflict;
         return true;
     }
-    void mark(task_index t) {
-        machines_.on_task(t);
-        if (task_dirty_[t]) return;
-        task_dirty_[t] = true;
-        dirty_tasks_.push_back(t);
-    }
     bool on_bound(bound_index b) {
         const auto t = task_of(b);
         if (trail_.is_absent(t)) return true;
-        mark(t);
+        machines_.on_task(t);
         return arcs_.on_bound(trail_, b);
     }
     bool on_literal(literal l) {
         knapsacks_.on_literal(l);
         machines_.on_literal(l);
-        for (const auto t : tasks_of_[l.variable()])
-            mark(t);
-        const auto& c = model_->choices[l.variable()];
-        if (c.first != c.second) machines_.on_task(c.first);
+        for (const auto t : tasks_of_[l.variable()]) {
+            machines_.on_task(t);
+            if (trail_.is_present(t) && !arcs_.on_presence(trail_, t)) return false;
+        }
         return propagate_clauses(trail_, clauses_, l) && arcs_.on_literal(trail_, l) &&
                transitive_.on_literal(trail_, l);
     }
@@ -290,16 +280,13 @@ private:
     clause_store clauses_;
     trail_type trail_;
     arc_propagation<trail_type> arcs_;
-    choice_propagation<trail_type> choices_;
     transitivity<trail_type> transitive_;
     knapsack_propagation<trail_type> knapsacks_;
     disjunctive<trail_type> machines_;
     conflict_analysis<trail_type> analysis_;
     learning::vsids order_;
     std::vector<std::int8_t> phase_;
-    std::vector<bool> task_dirty_;
-    std::vector<task_index> dirty_tasks_;
-    std::vector<std::vector<task_index>> tasks_of_;
+    jagged_array<task_index> tasks_of_;
     std::vector<std::uint32_t> tightened_;
     std::size_t next_ = 0;
     std::function<bool()> stop_{};
