@@ -72,7 +72,7 @@ TEST_CASE("the longest time that a rank is engaged counts where the objective sa
 TEST_CASE("a rank reduces one stage at a time, none before its last weight gradient") {
     constexpr std::uint64_t first_seed = 8400;
     constexpr testing::problem_ranges ranges{.ranks = 4, .stages = 8, .microbatches = 6, .cells = 30};
-    for (std::uint64_t seed = first_seed; seed < first_seed + 30; ++seed) {
+    for (std::uint64_t seed = first_seed; seed < first_seed + 10; ++seed) {
         CAPTURE(seed);
         random_numbers random{seed};
         const auto p = testing::make_random_problem(random, ranges).problem;
