@@ -7,9 +7,8 @@
 #include <optpipe/execution.hpp>
 #include <optpipe/program/lower.hpp>
 #include <optpipe/schedule.hpp>
-#include <optpipe/schedule/construct/forward_only.hpp>
+#include <optpipe/schedule/construct/forward_plan.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <iostream>
@@ -49,11 +48,8 @@ int main() {
     auto p = to_problem(make_problem(graph<3, microbatches, placement::v>{}, uniform_memory{costs}));
     p.p2p = hop_times<>{0.5_ms};
 
-    const auto plan = forward_schedule(p);
-    duration last{};
-    for (const auto& each : plan.operations)
-        last = std::max(last, each.end);
-    const auto programs = lower(p, plan, {.message_bytes = sizeof(double), .forward_only = true});
+    const auto plan = plan_forwards(p);
+    const auto programs = lower(p, plan.schedule, {.message_bytes = sizeof(double), .forward_only = true});
     if (!programs) return std::cout << describe(programs.why()) << '\n', 1;
 
     threads::cluster cluster{3};
@@ -67,6 +63,7 @@ int main() {
     for (std::size_t m = 0; m < microbatches; ++m)
         if (const auto is = models[end.position()].results[m]; is != 210.0 + static_cast<double>(m))
             return std::cout << "microbatch " << m << " became " << is << '\n', 1;
-    std::cout << plan.operations.size() << " forwards in " << last.value() << " ms by the plan, no byte of stashes, "
+    std::cout << plan.schedule.operations.size() << " forwards in " << plan.measures.objective.value()
+              << " ms by the plan, " << plan.bound->value() << " ms at least, no byte of stashes, "
               << programs->begin()->message_bytes << " bytes of messages on rank 0\n";
 }

@@ -39,17 +39,25 @@ template <class Real>
     return p;
 }
 
+/// Which of several pipelines that train the same model this is; each has its share of every step's microbatches.
+struct replica_place {
+    std::size_t self = 0;
+    std::size_t replicas = 1;
+};
+
 /// The stages of one rank as what a program runs. Step after step takes the next pieces of the text; a stage is at the
 /// next step once it has been updated. Without storage options parts of a stash must lie in one piece
 /// (`part_placement::contiguous`).
 template <class Real> class pipeline_model {
 public:
     /// Borrows stages and text. Every rank sees all stages, and touches its own. `storage`: the options that
-    /// `set_storage` gave the problem.
+    /// `set_storage` gave the problem. `microbatches`: of one replica.
     pipeline_model(std::vector<model_stage<Real>>& stages, std::string_view text, const shape& s,
-                   std::size_t microbatches, const adamw_rates& rates = {}, std::vector<stash_storage> storage = {})
-        : stages_{&stages}, text_{text}, shape_{s}, microbatches_{microbatches}, storage_{std::move(storage)},
-          at_(stages.size()), packers_(stages.size()) {
+                   std::size_t microbatches, const adamw_rates& rates = {}, std::vector<stash_storage> storage = {},
+                   const replica_place& replica = {})
+        : stages_{&stages}, text_{text}, shape_{s},
+          microbatches_{microbatches}, storage_{std::move(storage)}, replica_{replica}, at_(stages.size()),
+          packers_(stages.size()) {
         for (auto& each : stages)
             optimizers_.emplace_back(each.parameters().size(), rates);
     }
@@ -57,37 +65,36 @@ public:
     template <class Lane> void forward(Lane&, const optpipe::execution::forward_task& t) {
         auto& now = position(t.stage);
         if (!storage_.empty())
-            return packer(t.stage).forward(storage_[t.storage], now.text[t.microbatch.position()], reals(t.input),
+            return packer(t.stage).forward(storage_[t.storage], batch_of(now, t.microbatch), reals(t.input),
                                            reals(t.output), t);
-        stage(t.stage).forward(now.text[t.microbatch.position()], reals(t.input), reals(t.kept), reals(t.freed),
+        stage(t.stage).forward(batch_of(now, t.microbatch), reals(t.input), reals(t.kept), reals(t.freed),
                                reals(t.output));
     }
     template <class Lane> void backward_input(Lane&, const optpipe::execution::backward_task& t) {
         auto& now = position(t.stage);
         const auto share = static_cast<Real>(now.text.share());
         if (!storage_.empty())
-            return packer(t.stage).backward_input(storage_[t.storage], now.text[t.microbatch.position()], share,
+            return packer(t.stage).backward_input(storage_[t.storage], batch_of(now, t.microbatch), share,
                                                   reals(t.input), reals(t.output), t);
-        stage(t.stage).backward_input(now.text[t.microbatch.position()], share, reals(t.input), reals(t.kept),
-                                      reals(t.freed), reals(t.output));
+        stage(t.stage).backward_input(batch_of(now, t.microbatch), share, reals(t.input), reals(t.kept), reals(t.freed),
+                                      reals(t.output));
     }
     template <class Lane> void backward_weight(Lane&, const optpipe::execution::weight_task& t) {
-        if (!storage_.empty())
-            return packer(t.stage).backward_weight(position(t.stage).text[t.microbatch.position()], t);
-        stage(t.stage).backward_weight(position(t.stage).text[t.microbatch.position()], reals(t.kept));
+        if (!storage_.empty()) return packer(t.stage).backward_weight(batch_of(position(t.stage), t.microbatch), t);
+        stage(t.stage).backward_weight(batch_of(position(t.stage), t.microbatch), reals(t.kept));
     }
     /// What is recomputed inside a full backward is there for both of its halves.
     template <class Lane> void backward(Lane& on, const optpipe::execution::backward_task& t) {
         auto& now = position(t.stage);
         if (!storage_.empty())
-            return packer(t.stage).backward(storage_[t.storage], now.text[t.microbatch.position()],
+            return packer(t.stage).backward(storage_[t.storage], batch_of(now, t.microbatch),
                                             static_cast<Real>(now.text.share()), reals(t.input), reals(t.output), t);
         backward_input(on, t);
         backward_weight(on, {.stage = t.stage, .microbatch = t.microbatch, .kept = t.kept});
     }
     /// Only with storage options.
     template <class Lane> void recompute(Lane&, const optpipe::execution::recompute_task& t) {
-        packer(t.stage).recompute(storage_.at(t.storage), position(t.stage).text[t.microbatch.position()], t);
+        packer(t.stage).recompute(storage_.at(t.storage), batch_of(position(t.stage), t.microbatch), t);
     }
     template <class Lane> void update(Lane&, optpipe::stage s) {
         auto& now = position(s);
@@ -97,7 +104,7 @@ public:
         at_[s.position()] = make_position(now.step + 1);
     }
 
-    /// Of each step so far, in nats per token; zeros where the rank hasn't got the last stage.
+    /// Of each step so far, in nats per token, this replica's share; zeros where the rank hasn't got the last stage.
     [[nodiscard]] const std::vector<double>& losses() const { return losses_; }
 
 private:
@@ -107,12 +114,15 @@ private:
     };
 
     std::unique_ptr<place> make_position(std::size_t step) const {
-        return std::make_unique<place>(place{step, text_step{text_, shape_, microbatches_, step}});
+        return std::make_unique<place>(place{step, text_step{text_, shape_, microbatches_ * replica_.replicas, step}});
     }
     place& position(optpipe::stage s) {
         auto& at = at_[s.position()];
         if (!at) at = make_position(0);
         return *at;
+    }
+    [[nodiscard]] text_batch batch_of(const place& at, optpipe::microbatch m) const {
+        return at.text[replica_.self * microbatches_ + m.position()];
     }
     model_stage<Real>& stage(optpipe::stage s) { return (*stages_)[s.position()]; }
     stash_packer<model_stage<Real>>& packer(optpipe::stage s) {
@@ -135,6 +145,7 @@ private:
     shape shape_;
     std::size_t microbatches_;
     std::vector<stash_storage> storage_;
+    replica_place replica_;
     std::vector<std::unique_ptr<place>> at_;
     std::vector<std::optional<stash_packer<model_stage<Real>>>> packers_;
     std::vector<adamw<Real>> optimizers_;

@@ -1,6 +1,7 @@
 #include "commands.hpp"
 #include "files.hpp"
 #include "plan_json.hpp"
+#include "schedule_file.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/text_storage.hpp>
@@ -24,7 +25,7 @@ std::vector<optpipe::violation> violations_of(const optpipe::problem& p, const o
     for (auto& v : optpipe::storage_violations(p, document))
         found.push_back(std::move(v));
     if (found.size() > document.unreadable.size()) return found; // all else depends on it
-    for (auto& v : optpipe::validate(p, timed))
+    for (auto& v : violations_in(p, {document, timed}))
         found.push_back(std::move(v));
     // What a file claims is only compared with operations that make sense.
     if (found.empty())
@@ -80,8 +81,9 @@ void add_measures(ordered_json& result, const optpipe::problem& p, const optpipe
 
 int check(const check_options& options) {
     const outputs none{{{"PROBLEM", options.problem}, {"SCHEDULE", options.schedule}}, {}};
-    const auto p = read_problem(options.problem);
+    const auto given = read_problem(options.problem);
     const auto document = read_schedule(options.schedule);
+    const auto p = problem_for(given, document);
     if (document.problem_name != p.name)
         std::cerr << "optpipe: note: the schedule is for problem \"" << optpipe::printable(document.problem_name)
                   << "\", this one is \"" << optpipe::printable(p.name) << "\"\n";

@@ -29,6 +29,7 @@ struct plan_options {
     std::string cache;
     /// A schedule file to begin from.
     std::string start;
+    bool forward_only = false;
     /// The relative standard deviation of durations, and the percentile of the step time to optimize under it.
     std::optional<double> noise;
     std::optional<double> percentile;

@@ -18,16 +18,20 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace program {
 namespace {
 
-optpipe::schedule_report read_plan(const optpipe::problem& p, const std::string& path) {
-    const auto [document, schedule] = read_schedule_for(p, path);
-    if (const auto broken = optpipe::validate(p, schedule); !broken.empty())
+optpipe::schedule_report read_plan(const optpipe::problem& p, optpipe::schedule_document given,
+                                   const std::string& path) {
+    const auto file = check_schedule_for(p, std::move(given), path);
+    const auto& document = file.document;
+    if (const auto broken = violations_in(p, file); !broken.empty())
         std::cerr << "optpipe: note: the schedule breaks " << broken.size()
                   << " rules, the first: " << broken.front().text() << '\n';
-    auto report = optpipe::make_report(p, document.method, schedule);
+    auto report = optpipe::make_report(p, document.method, file.schedule);
+    report.forward_only = document.forward_only;
     // A bound that the file claims is drawn as its author's; nothing is proven here.
     if (document.bound && *document.bound <= report.measures.objective) report.bound = document.bound;
     return report;
@@ -35,7 +39,7 @@ optpipe::schedule_report read_plan(const optpipe::problem& p, const std::string&
 
 optpipe::schedule_report read_measurement(const optpipe::problem& p, const optpipe::schedule_report& plan,
                                           const std::string& path) {
-    const auto [document, schedule] = read_schedule_for(p, path);
+    const auto [document, schedule] = check_schedule_for(p, read_schedule(path), path);
     if (auto violations = optpipe::measurement_violations(plan.schedule, schedule); !violations.empty())
         throw optpipe::input_error{name_of(path), std::move(violations)};
     return optpipe::make_report(p, document.method, schedule);
@@ -90,8 +94,10 @@ optpipe::view_window window_of(const draw_options& options, const optpipe::probl
 int draw(const draw_options& options) {
     outputs files{{{"SCHEDULE", options.schedule}, {"--problem", options.problem}, {"--measured", options.measured}},
                   {{"--svg", options.svg}, {"--html", options.html}, {"--trace", options.trace}}};
-    const auto p = read_problem(options.problem);
-    const auto plan = read_plan(p, options.schedule);
+    const auto given = read_problem(options.problem);
+    auto document = read_schedule(options.schedule);
+    const auto p = problem_for(given, document);
+    const auto plan = read_plan(p, std::move(document), options.schedule);
     std::optional<optpipe::schedule_report> measured;
     if (!options.measured.empty()) measured = read_measurement(p, plan, options.measured);
     const auto end = std::max(last_end(plan.schedule), measured ? last_end(measured->schedule) : optpipe::duration{});

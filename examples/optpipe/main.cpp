@@ -71,6 +71,8 @@ void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& cho
         ->check(not_negative);
     command->add_option("--percentile", o.percentile,
                         "With --noise: the percentile of the step time to optimize (default: 95)");
+    command->add_flag("--forward-only", o.forward_only,
+                      "Plan forwards alone, for evaluation and inference: the best list schedule, and its bound");
     command->add_flag("--progress", o.progress,
                       "Show incumbent, bound and gap on standard error although it isn't a terminal");
     command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1, or /2 with storage options)");

@@ -11,6 +11,8 @@
 #include <optpipe/io/text.hpp>
 #include <optpipe/io/write_json.hpp>
 #include <optpipe/schedule/bounds/structural_bounds.hpp>
+#include <optpipe/schedule/construct/forward_only.hpp>
+#include <optpipe/schedule/construct/forward_plan.hpp>
 #include <optpipe/schedule/time/evaluate.hpp>
 #include <optpipe/schedule/time/report.hpp>
 
@@ -73,6 +75,25 @@ void print(std::ostream& out, const optpipe::problem& p, const optpipe::schedule
 
 std::string unit_of(const optpipe::problem& p) {
     return p.time_unit.empty() ? "" : " " + optpipe::printable(p.time_unit, 20);
+}
+
+/// Without a search: its options are refused.
+int plan_forward_only(const plan_options& options, outputs& files, const optpipe::problem& given) {
+    const auto refuse_option = [](bool is_there, const std::string& name) {
+        if (is_there) throw optpipe::error{name + ": forwards alone are planned without a search; leave it out"};
+    };
+    refuse_option(!options.method.empty(), "--method");
+    refuse_option(options.time_limit.has_value(), "--time-limit");
+    refuse_option(!options.start.empty(), "--start");
+    refuse_option(!options.cache.empty(), "--cache");
+    refuse_option(options.noise.has_value(), "--noise");
+    const auto p = optpipe::forward_problem(given);
+    const auto report = optpipe::plan_forwards(given);
+    write_files(files, p, report, {});
+    const int status = files.status(success);
+    if (options.json) std::cout << json_of(p, report, std::vector<attempt>{});
+    if (!options.json && !options.quiet) print(files.text(), p, report, "", {});
+    return status;
 }
 
 int plan_by_method(const plan_options& options, outputs& files, const optpipe::problem& p) {
@@ -269,6 +290,7 @@ int plan(const plan_options& options) {
     if (options.percentile && !options.noise)
         throw optpipe::error{"--percentile: there is none without --noise"};
     const auto p = read_problem(options.problem);
+    if (options.forward_only) return plan_forward_only(options, files, p);
 #if defined(OPTPIPE_HAS_MILP)
     if (options.method.empty() || options.method == "best") return plan_by_search(options, files, p);
 #endif

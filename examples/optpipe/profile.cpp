@@ -25,7 +25,7 @@ optpipe::cost_profile parse_profile_for(const optpipe::problem& p, const std::st
 }
 
 optpipe::schedule parse_step_for(const optpipe::problem& p, const std::string& text, const std::string& path) {
-    auto file = check_schedule_for(p, optpipe::parse_schedule(text, name_of(path)), path);
+    auto file = check_training_schedule(p, optpipe::parse_schedule(text, name_of(path)), path);
     if (file.schedule.operations.empty())
         throw optpipe::input_error{name_of(path), {{"operations", "there are none, nothing was measured"}}};
     return std::move(file.schedule);

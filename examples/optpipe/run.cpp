@@ -124,6 +124,7 @@ std::vector<step> run_steps(const run_options& options, const optpipe::problem& 
         auto measured = optpipe::measured_schedule(p.graph, times, scale.time_unit);
         const auto method = plan.method + (plan.method.empty() ? "" : ", ") + "measured on threads";
         steps.push_back({std::move(times), optpipe::make_report(p, method, std::move(measured))});
+        steps.back().report.forward_only = plan.forward_only;
         if (!interrupted) interrupted.emplace(!options.quiet);
         if (options.progress) tell(p, options, steps);
     }
@@ -179,11 +180,14 @@ void write_files(outputs& files, const optpipe::problem& p, const optpipe::sched
     files.write("--trace", [&] { return optpipe::overlay_to_chrome_trace(p, plan, measured); });
 }
 
-optpipe::schedule_report read_valid_plan(const optpipe::problem& p, const std::string& path) {
-    const auto [document, schedule] = read_schedule_for(p, path);
-    if (auto broken = optpipe::validate(p, schedule); !broken.empty())
+optpipe::schedule_report read_valid_plan(const optpipe::problem& p, optpipe::schedule_document document,
+                                         const std::string& path) {
+    const auto file = check_schedule_for(p, std::move(document), path);
+    if (auto broken = violations_in(p, file); !broken.empty())
         throw optpipe::input_error{name_of(path), std::move(broken)};
-    return optpipe::make_report(p, document.method, schedule);
+    auto report = optpipe::make_report(p, file.document.method, file.schedule);
+    report.forward_only = file.document.forward_only;
+    return report;
 }
 
 } // namespace
@@ -191,15 +195,23 @@ optpipe::schedule_report read_valid_plan(const optpipe::problem& p, const std::s
 int run(const run_options& options) {
     outputs files{{{"PROBLEM", options.problem}, {"SCHEDULE", options.schedule}},
                   {{"--out", options.out}, {"--svg", options.svg}, {"--trace", options.trace}}};
-    const auto p = read_problem(options.problem);
-    const auto plan = read_valid_plan(p, options.schedule);
+    const auto given = read_problem(options.problem);
+    auto document = read_schedule(options.schedule);
+    const auto p = problem_for(given, document);
+    const auto plan = read_valid_plan(p, std::move(document), options.schedule);
+    if (options.online && plan.forward_only)
+        throw optpipe::error{"--online: plans training steps again, and " + name_of(options.schedule) +
+                             " has forwards alone"};
     constexpr std::size_t most_ranks = 256; // each is up to eight threads
     if (p.graph.ranks() > most_ranks)
         throw optpipe::error{name_of(options.problem) + ": has " + std::to_string(p.graph.ranks()) +
                              " ranks; as threads of one machine run at most " + std::to_string(most_ranks)};
     const scales scale{time_unit_for(options, plan), bytes_per_unit_for(plan)};
-    const auto programs =
-        optpipe::lower(p, plan.schedule, {.bytes_per_unit = scale.bytes_per_unit, .alignment = 1, .message_bytes = 64});
+    const auto programs = optpipe::lower(p, plan.schedule,
+                                         {.bytes_per_unit = scale.bytes_per_unit,
+                                          .alignment = 1,
+                                          .message_bytes = 64,
+                                          .forward_only = plan.forward_only});
     if (!programs) {
         std::cerr << "optpipe: " << name_of(options.schedule) << ": " << optpipe::describe(programs.why()) << '\n';
         return no_schedule;

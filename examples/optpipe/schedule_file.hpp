@@ -5,10 +5,12 @@
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/json.hpp>
 #include <optpipe/io/schedule_document.hpp>
+#include <optpipe/schedule/construct/forward_only.hpp>
 #include <optpipe/schedule/operation.hpp>
 
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace program {
 
@@ -39,8 +41,27 @@ inline schedule_file check_schedule_for(const optpipe::problem& p, optpipe::sche
     return file;
 }
 
+/// As `check_schedule_for`, for commands that have no use for forwards alone.
+inline schedule_file check_training_schedule(const optpipe::problem& p, optpipe::schedule_document document,
+                                             const std::string& path) {
+    if (document.forward_only)
+        throw optpipe::input_error{name_of(path), {{"forward_only", "this takes schedules of training steps alone"}}};
+    return check_schedule_for(p, std::move(document), path);
+}
+
+/// Training steps alone.
 inline schedule_file read_schedule_for(const optpipe::problem& p, const std::string& path) {
-    return check_schedule_for(p, read_schedule(path), path);
+    return check_training_schedule(p, read_schedule(path), path);
+}
+
+/// The problem as a schedule file takes it: without stashes where it has forwards alone.
+inline optpipe::problem problem_for(optpipe::problem p, const optpipe::schedule_document& document) {
+    return document.forward_only ? optpipe::forward_problem(std::move(p)) : p;
+}
+/// What is wrong with a schedule as what its file says that it is.
+inline std::vector<optpipe::violation> violations_in(const optpipe::problem& p, const schedule_file& file) {
+    return file.document.forward_only ? optpipe::validate_forward_only(p, file.schedule)
+                                      : optpipe::validate(p, file.schedule);
 }
 
 } // namespace program

@@ -5,6 +5,7 @@
 
 #include "optpipe/execution/clock_time.hpp"
 #include "optpipe/execution/copy_engine.hpp"
+#include "optpipe/execution/device_mesh.hpp"
 #include "optpipe/execution/error.hpp"
 #include "optpipe/execution/executor.hpp"
 #include "optpipe/execution/lane.hpp"

@@ -14,6 +14,7 @@
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/noise.hpp"
+#include "optpipe/schedule/time/reductions.hpp"
 #include "optpipe/schedule/time/report.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
 #include "optpipe/schedule/time/validate.hpp"

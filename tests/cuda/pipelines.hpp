@@ -52,7 +52,8 @@ void for_each_program(std::size_t ranks, std::initializer_list<optpipe::message_
                                              .message_bytes = 24,
                                              .lanes = lanes,
                                              .receives = receives,
-                                             .update = true});
+                                             .update = true,
+                                             .reduce = receives == optpipe::receive_issue::when_due});
                 REQUIRE(programs);
                 visit(*programs);
             }

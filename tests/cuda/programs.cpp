@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -52,11 +53,16 @@ struct setup {
     }
     void check_results(std::size_t steps) const {
         std::size_t weights = 0;
+        std::size_t reductions = 0;
         for (const auto& m : models) {
             CHECK(m->complaint() == "");
             weights += m->weights();
+            reductions += m->reductions();
         }
         CHECK(weights == steps * programs[rank{0}].stages * programs[rank{0}].microbatches);
+        const auto& lanes = programs[rank{0}].lanes;
+        const bool reduces = std::find(lanes.begin(), lanes.end(), optpipe::lane_kind::reduce) != lanes.end();
+        CHECK(reductions == (reduces ? steps * programs[rank{0}].stages : 0));
     }
 
     const per_rank<rank_program>& programs;

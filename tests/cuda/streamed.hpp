@@ -37,7 +37,7 @@ inline std::string lines(const std::vector<std::string>& all) {
 /// Calls the tracing model from the stream, as a kernel would be. One object per rank; it outlives the streams' work.
 class model {
 public:
-    explicit model(std::size_t stages) : inner_{stages} {}
+    explicit model(std::size_t stages) : inner_{stages}, gradients_(stages) {}
 
     void forward(optpipe::cuda::lane& on, const optpipe::execution::forward_task& t) {
         put(on, {"a forward", ranges(t.input), ranges(t.output, t.kept, t.freed)},
@@ -51,23 +51,31 @@ public:
             [this, t] { inner_.backward_input(nothing_, t); });
     }
     void backward_weight(optpipe::cuda::lane& on, const optpipe::execution::weight_task& t) {
-        put(on, {"a weight gradient", ranges(t.kept, t.restored_kept, t.added), {}},
+        put(on, {"a weight gradient", ranges(t.kept, t.restored_kept, t.added), ranges(gradients(t.stage))},
             [this, t] { inner_.backward_weight(nothing_, t); });
     }
     void update(optpipe::cuda::lane& on, optpipe::stage s) {
-        put(on, {"an update", {}, {}}, [this, s] { inner_.update(nothing_, s); });
+        put(on, {"an update", ranges(gradients(s)), {}}, [this, s] { inner_.update(nothing_, s); });
+    }
+    void reduce(optpipe::cuda::lane& on, optpipe::stage s) {
+        put(on, {"a reduction", {}, ranges(gradients(s))}, [this, s] { inner_.reduce(nothing_, s); });
     }
     [[nodiscard]] std::string complaint() const {
         const std::scoped_lock lock{mutex_};
         return complaint_;
     }
     [[nodiscard]] std::size_t weights() const { return inner_.weights(); }
+    [[nodiscard]] std::size_t reductions() const { return inner_.reductions(); }
 
 private:
     struct kernel {
         streamed::model* owner;
         std::function<void()> run;
     };
+    /// Of one stage: what the race detector goes by.
+    [[nodiscard]] std::span<const std::byte> gradients(optpipe::stage s) const {
+        return std::span{gradients_}.subspan(s.position(), 1);
+    }
     static void add(std::vector<fake_cuda::range>& all, std::span<const std::byte> one) {
         all.push_back({one.data(), one.size()});
     }
@@ -101,6 +109,7 @@ private:
 
     int nothing_ = 0;
     optpipe::testing::tracing_model inner_;
+    std::vector<std::byte> gradients_;
     mutable std::mutex mutex_;
     std::deque<kernel> kernels_;
     std::string complaint_;
@@ -119,8 +128,12 @@ template <class Visit> void for_each_program(std::size_t count, Visit visit) {
         const auto run = [&](const auto& builder) {
             const auto s = build_schedule(p, builder);
             if (!s) return;
-            const auto programs =
-                lower(p, *s, {.bytes_per_unit = 4.0, .message_bytes = 24, .lanes = all[seed % 3], .update = true});
+            const auto programs = lower(p, *s,
+                                        {.bytes_per_unit = 4.0,
+                                         .message_bytes = 24,
+                                         .lanes = all[seed % 3],
+                                         .update = true,
+                                         .reduce = seed % 2 == 0});
             if (programs) visit(p, *s, *programs, seed);
         };
         run(quick_adaptive);

@@ -146,7 +146,12 @@ struct counts {
 
 void corrupt(const optpipe::problem& p, const optpipe::schedule& s, optpipe::random_numbers& random, counts& seen) {
     const auto lanes = static_cast<optpipe::message_lanes>(random.below(3));
-    const auto sound = lower(p, s, {.bytes_per_unit = 4.0, .alignment = 1, .message_bytes = 16, .lanes = lanes});
+    const auto sound = lower(p, s,
+                             {.bytes_per_unit = 4.0,
+                              .alignment = 1,
+                              .message_bytes = 16,
+                              .lanes = lanes,
+                              .reduce = lanes == optpipe::message_lanes::separate});
     if (!sound) return;
     for (int i = 0; i < 25; ++i) {
         auto programs = *sound;

@@ -24,15 +24,16 @@ inline optpipe::problem problem(std::uint64_t seed, std::size_t ranks) {
         .ranks = ranks, .stages = 2 * ranks, .microbatches = 5, .cells = 5 * ranks, .offloading_percent = 80};
     return optpipe::testing::make_random_problem(random, ranges).problem;
 }
-/// How messages are laid on lanes differs from seed to seed.
-inline std::optional<optpipe::per_rank<optpipe::rank_program>> lowered(const optpipe::problem& p,
-                                                                       const optpipe::schedule& s, std::uint64_t seed) {
+/// How messages are laid on lanes differs from seed to seed. `reduce`: whether gradients are reduced.
+inline std::optional<optpipe::per_rank<optpipe::rank_program>>
+lowered(const optpipe::problem& p, const optpipe::schedule& s, std::uint64_t seed, bool reduce = false) {
     auto programs = lower(p, s,
                           {.bytes_per_unit = 4.0,
                            .alignment = 1,
                            .message_bytes = 24,
                            .lanes = static_cast<optpipe::message_lanes>(seed % 3),
-                           .update = true});
+                           .update = true,
+                           .reduce = reduce});
     if (!programs) return std::nullopt;
     return std::move(*programs);
 }

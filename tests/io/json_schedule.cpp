@@ -1,11 +1,34 @@
 #include <doctest/doctest.h>
 
 #if !defined(OPTPIPE_HAS_JSON)
+TEST_CASE("forwards alone say that they are") {
+    const auto p = sample::two_ranks();
+    const auto planned = plan_forwards(p);
+    const auto text = schedule_to_json(forward_problem(p), planned);
+    CHECK(json::parse(text)["format"] == "optpipe.schedule/2");
+    const auto document = parse_schedule(text, "file.json");
+    CHECK(document.forward_only);
+    CHECK(document.bound == planned.bound);
+    CHECK(validate_forward_only(p, to_schedule(p, document)).empty());
+    CHECK_FALSE(parse_schedule(example().dump(), "file.json").forward_only);
+
+    auto changed = json::parse(text);
+    changed["format"] = "optpipe.schedule/1";
+    const auto found = violations_of(changed.dump());
+    REQUIRE(found.size() == 1);
+    CHECK(found[0].text() == "forward_only: belongs to optpipe.schedule/2");
+    changed["format"] = "optpipe.schedule/2";
+    changed["forward_only"] = 1;
+    REQUIRE(violations_of(changed.dump()).size() == 1);
+    CHECK(violations_of(changed.dump())[0].place == "forward_only");
+}
+
 TEST_CASE("not built: nlohmann-json is missing") {}
 #else
 
 #include "io/sample.hpp"
 #include "optpipe/io/json.hpp"
+#include "optpipe/schedule/construct/forward_plan.hpp"
 
 #include <algorithm>
 #include <string>

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <future>
 #include <span>
 #include <string>
 #include <thread>
@@ -128,6 +129,7 @@ TEST_CASE("after an abort, what waited for a peer is over") {
     fake_cuda::reset();
     fake_nccl::reset();
     const auto id = nccl::communicator::make_id();
+    std::promise<void> sent;
     const auto errors = on_ranks(2, [&](int r) {
         nccl::communicator c{id, r, 2, 20s};
         cuda::stream s;
@@ -140,7 +142,11 @@ TEST_CASE("after an abort, what waited for a peer is over") {
                 group.send(c, bytes_of(value), 0, s.native());
             group.close("1F0");
         }
-        if (r == 1) return s.synchronize();
+        if (r == 1) {
+            s.synchronize();
+            return sent.set_value();
+        }
+        sent.get_future().wait_for(20s); // else the abort may withdraw what rank 1 is about to meet
         c.abort();
         s.synchronize(); // or this would never return
         CHECK_FALSE(c.healthy());

@@ -31,6 +31,8 @@ public:
         std::uint32_t first_wait = 0;
         std::uint32_t waits = 0;
         marker_id records = no_marker;
+        /// Whether it makes the last weight gradient of its stage.
+        bool is_last = false;
         std::span<std::byte> input{};
         std::span<std::byte> output{};
         stash_part kept{};
@@ -59,6 +61,7 @@ public:
         for (const auto& i : p.instructions)
             bind(p, i);
         find_copies(p);
+        mark_last_weights(p.stages);
         commands.assign(p.lanes.size(), 0);
         for (const auto& i : p.instructions)
             commands[i.lane] += 2 + i.waits;
@@ -148,6 +151,17 @@ private:
             }
             t.count = static_cast<std::uint32_t>(copies.size()) - t.first;
         }
+    }
+
+    void mark_last_weights(std::size_t stages) {
+        std::vector<task*> last(stages, nullptr);
+        for (auto& t : tasks) {
+            const auto kind = t.label.op.kind;
+            const bool adds_weights = kind == operation_kind::backward_weight || kind == operation_kind::backward;
+            if (t.kind == instruction_kind::compute && adds_weights) last[t.label.op.stage.position()] = &t;
+        }
+        for (auto* t : last)
+            if (t) t->is_last = true;
     }
 
     std::vector<std::span<std::byte>> pieces_;

@@ -44,7 +44,8 @@ public:
                 on.wait(markers_[program_.waits[w].position()]);
             switch (t.kind) {
             case instruction_kind::compute:
-            case instruction_kind::update: on.launch(t.label, work{model_, &t}); break;
+            case instruction_kind::update:
+            case instruction_kind::reduce: on.launch(t.label, work{model_, &t}); break;
             case instruction_kind::copy: copy(on, t); break;
             case instruction_kind::exchange: exchange(on, t); break;
             }
@@ -82,15 +83,19 @@ private:
             if constexpr (has_update<Model, lane_type>) model.update(on, s);
             return;
         }
+        if (t.kind == instruction_kind::reduce) {
+            if constexpr (has_reduce<Model, lane_type>) model.reduce(on, s);
+            return;
+        }
         if (kind == operation_kind::forward)
             return model.forward(on, {s, m, t.input, t.output, t.kept, t.freed, storage});
         if constexpr (!forward_only_model<Model>) compute_backward(model, on, t);
     }
     static void compute_backward(Model& model, lane_type& on, const task& t) {
         const auto& [s, kind, m, storage] = t.label.op;
-        const weight_task weight{s, m, t.kept, t.added, t.restored_kept, storage};
-        const backward_task back{s,       m,       t.input,         t.output,         t.kept,
-                                 t.freed, t.added, t.restored_kept, t.restored_freed, storage};
+        const weight_task weight{s, m, t.kept, t.added, t.restored_kept, storage, t.is_last};
+        const backward_task back{
+            s, m, t.input, t.output, t.kept, t.freed, t.added, t.restored_kept, t.restored_freed, storage, t.is_last};
         switch (kind) {
         case operation_kind::recompute:
             if constexpr (has_recompute<Model, lane_type>)

@@ -107,6 +107,17 @@ message_times(const problem& p, std::span<const rank_times> ranks, clock_time ti
     return found;
 }
 
+/// How long the reductions took, by stage, for `simulate_reductions`; 0 where none was measured. What a rank waits for
+/// those of other pipelines counts.
+[[nodiscard]] inline per_stage<duration> reduction_times(std::span<const rank_times> ranks, clock_time time_unit) {
+    per_stage<duration> took(ranks.empty() ? 0 : ranks.front().program->stages);
+    for (const auto& r : ranks)
+        for (std::size_t i = 0; i < r.times.size(); ++i)
+            if (const auto& now = r.program->instructions[i]; now.kind == instruction_kind::reduce)
+                took[now.op.stage] = duration{clock_time{r.times[i].end - r.times[i].start} / time_unit};
+    return took;
+}
+
 /// The same, as planned and as measured.
 [[nodiscard]] inline time_difference compare_messages(const problem& p, std::span<const rank_times> ranks,
                                                       clock_time time_unit) {

@@ -89,6 +89,8 @@ private:
             throw error{"a program with backwards, and a model of forwards alone"};
         if (i.kind == instruction_kind::update && !execution::has_update<Model, lane_type>)
             throw error{"a program with updates, and a model without `void update(lane&, stage)`"};
+        if (i.kind == instruction_kind::reduce && !execution::has_reduce<Model, lane_type>)
+            throw error{"a program with reductions, and a model without `void reduce(lane&, stage)`"};
         const bool recomputes = i.kind == instruction_kind::compute && i.op.kind == operation_kind::recompute;
         if (recomputes && !execution::has_recompute<Model, lane_type>)
             throw error{

@@ -70,6 +70,8 @@ struct backward_task {
     stash_part restored_kept{};
     stash_part restored_freed{};
     storage_index storage = 0;
+    /// In a full backward: as in a weight task.
+    bool is_last = false;
 };
 
 struct weight_task {
@@ -79,6 +81,8 @@ struct weight_task {
     stash_part added{};
     stash_part restored_kept{};
     storage_index storage = 0;
+    /// Whether the gradients of the stage's parameters are complete for this step once this is done.
+    bool is_last = false;
 };
 
 template <class M, class L> concept has_forward = requires(M& model, L& on, const forward_task& task) {
@@ -106,6 +110,13 @@ concept stage_model = lane<L> && has_forward<M, L> && has_backward_input<M, L> &
 /// A model that does both halves of a backward better at once; else B is `backward_input`, then `backward_weight`.
 template <class M, class L> concept has_backward = requires(M& model, L& on, const backward_task& task) {
     { model.backward(on, task) } -> std::same_as<void>;
+};
+/// A model that is trained by several pipelines at once: `reduce` adds up their gradients of a stage, or averages them.
+/// It is called from `launch` of a lane of its own, once all weight gradients of the stage are done and before its
+/// update; meanwhile the compute lane goes on with other stages. The same stages of all pipelines reduce in the same
+/// order. Without one, a program that has reductions is refused when it is loaded.
+template <class M, class L> concept has_reduce = requires(M& model, L& on, stage which) {
+    { model.reduce(on, which) } -> std::same_as<void>;
 };
 /// A model with an optimizer; without one, a program that has updates is refused when it is loaded.
 template <class M, class L> concept has_update = requires(M& model, L& on, stage which) {

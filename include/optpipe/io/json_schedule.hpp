@@ -96,10 +96,12 @@ inline void read_claims(const json& root, schedule_document& document, violation
     const fields top{root, "", found};
     const auto version = format_version(top, "optpipe.schedule/", 2, found);
     if (version == 0) return;
-    top.refuse_unknown(
-        {"format", "problem", "method", "objective", "bound", "gap", "bubble_rate", "peak_memory", "operations"});
+    top.refuse_unknown({"format", "problem", "method", "forward_only", "objective", "bound", "gap", "bubble_rate",
+                        "peak_memory", "operations"});
     if (version == 1 && !document.storage.empty())
         found.add("operations", "have storage options, which belong to optpipe.schedule/2");
+    document.forward_only = top.bool_or("forward_only", false);
+    if (version == 1 && top.find("forward_only")) found.add("forward_only", "belongs to optpipe.schedule/2");
     document.problem_name = top.string_or("problem", "");
     document.method = top.string_or("method", "");
     document.objective = read_duration(top, "objective");

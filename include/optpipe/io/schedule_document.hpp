@@ -26,6 +26,8 @@ namespace optpipe {
 struct schedule_document {
     std::string problem_name;
     std::string method;
+    /// It says that it has forwards alone.
+    bool forward_only = false;
     std::vector<timed_operation> operations;
     /// Forwards whose storage option is named, with its name.
     std::vector<std::pair<operation, std::string>> storage;

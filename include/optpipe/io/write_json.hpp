@@ -174,18 +174,23 @@ inline std::string json_operations(const problem& p, const schedule& s) {
                                 {"objective", json_quoted(detail::spelling(p.objective))}});
 }
 
-/// The schedule as `optpipe.schedule/2`, or /1 where the problem has no lists of storage options, one operation per line, by start.
+/// The schedule as `optpipe.schedule/2`, or /1 where the problem has no lists of storage options and the schedule isn't
+/// one of forwards alone; one operation per line, by start.
 [[nodiscard]] inline std::string schedule_to_json(const problem& p, const schedule_report& report) {
     const auto gap = report.gap();
-    return detail::json_object({{"format", p.has_storage_options() ? "\"optpipe.schedule/2\"" : "\"optpipe.schedule/1\""},
-                                {"problem", json_quoted(p.name)},
-                                {"method", json_quoted(report.method)},
-                                {"objective", detail::json_number(report.measures.objective.value())},
-                                {"bound", detail::json_number(report.bound)},
-                                {"gap", gap ? detail::json_number(*gap) : "null"},
-                                {"bubble_rate", detail::json_number(report.measures.bubble_rate)},
-                                {"peak_memory", detail::json_sizes(report.measures.peak_memory)},
-                                {"operations", detail::json_operations(p, report.schedule)}});
+    const bool is_second = p.has_storage_options() || report.forward_only;
+    std::vector<std::pair<std::string, std::string>> fields{
+        {"format", is_second ? "\"optpipe.schedule/2\"" : "\"optpipe.schedule/1\""},
+        {"problem", json_quoted(p.name)},
+        {"method", json_quoted(report.method)}};
+    if (report.forward_only) fields.emplace_back("forward_only", "true");
+    fields.insert(fields.end(), {{"objective", detail::json_number(report.measures.objective.value())},
+                                 {"bound", detail::json_number(report.bound)},
+                                 {"gap", gap ? detail::json_number(*gap) : "null"},
+                                 {"bubble_rate", detail::json_number(report.measures.bubble_rate)},
+                                 {"peak_memory", detail::json_sizes(report.measures.peak_memory)},
+                                 {"operations", detail::json_operations(p, report.schedule)}});
+    return detail::json_object(fields);
 }
 
 } // namespace optpipe

@@ -27,6 +27,7 @@ enum class lane_kind : std::uint8_t {
     forward,       ///< both ends of all activations
     backward,      ///< both ends of all gradients
     communication, ///< all messages
+    reduce,        ///< gradients, over the pipelines that train the same model
 };
 
 [[nodiscard]] constexpr std::string_view spelling(lane_kind kind) {
@@ -42,6 +43,7 @@ enum class lane_kind : std::uint8_t {
     case lane_kind::forward: return "forward";
     case lane_kind::backward: return "backward";
     case lane_kind::communication: return "communication";
+    case lane_kind::reduce: return "reduce";
     }
     return "?";
 }
@@ -109,6 +111,7 @@ enum class instruction_kind : std::uint8_t {
     copy,     ///< OFFLOAD or RELOAD
     exchange, ///< sends and receives that progress together
     update,   ///< the optimizer's step of `op.stage`
+    reduce,   ///< of the gradients of `op.stage`, over the pipelines that train the same model
 };
 
 /// No buffer in any role.
@@ -170,7 +173,7 @@ struct rank_program {
     std::size_t message_bytes = 0;
     /// Every segment begins at a multiple of it, in bytes.
     std::size_t alignment = 1;
-    /// Forwards alone, for evaluation and inference: no stashes, no backwards, no updates.
+    /// Forwards alone, for evaluation and inference: no stashes, no backwards, no reductions, no updates.
     bool forward_only = false;
 
     [[nodiscard]] std::size_t bytes_of(memory_arena arena) const {
@@ -186,7 +189,7 @@ struct rank_program {
 /// The name of a task in profilers, event times and errors. Computations and copies are spelled like
 /// their operation, as everywhere.
 struct task_label {
-    enum class task_kind : std::uint8_t { operation, update, send, receive };
+    enum class task_kind : std::uint8_t { operation, update, reduce, send, receive };
     task_kind kind = task_kind::operation;
     operation op{};
     /// Of a message.
@@ -198,6 +201,7 @@ struct task_label {
     switch (label.kind) {
     case task_label::task_kind::operation: return to_string(label.op);
     case task_label::task_kind::update: return "update of stage " + std::to_string(label.op.stage.value());
+    case task_label::task_kind::reduce: return "reduction of stage " + std::to_string(label.op.stage.value());
     case task_label::task_kind::send:
         return "send of " + to_string(label.op) + " to rank " + std::to_string(label.peer.value());
     case task_label::task_kind::receive:
@@ -216,6 +220,7 @@ struct task_label {
     case instruction_kind::compute:
     case instruction_kind::copy: return {task_label::task_kind::operation, i.op, {}};
     case instruction_kind::update: return {task_label::task_kind::update, i.op, {}};
+    case instruction_kind::reduce: return {task_label::task_kind::reduce, i.op, {}};
     case instruction_kind::exchange: return i.parts > 0 ? label_of(p.parts[i.first_part]) : task_label{};
     }
     return {};

@@ -98,7 +98,8 @@ public:
         : p_{p}, options_{options}, plan_{p, s, grouping}, number_{p.graph}, stash_(p.graph.stages()),
           written_(number_.size(), no_instruction), made_(number_.size(), no_buffer), arrived_(made_),
           cells_(p.graph.stages() * p.graph.microbatches(), no_buffers), capacity_(p.graph.ranks()),
-          host_capacity_(p.graph.ranks()), computed_(p.graph.ranks()) {
+          host_capacity_(p.graph.ranks()), computed_(p.graph.ranks()),
+          weights_left_(p.graph.stages(), p.graph.microbatches()) {
         options_.message_bytes = aligned(options_.message_bytes);
         for (auto& bytes : options_.boundary_bytes)
             bytes = aligned(bytes);
@@ -139,10 +140,7 @@ public:
     }
 
     per_rank<rank_program> programs() {
-        if (options_.update)
-            for (const stage s : p_.graph.all_stages())
-                writer(s).write({.kind = instruction_kind::update, .op = forward(s, microbatch{0})},
-                                lane_kind::compute);
+        if (options_.update) write_updates();
         per_rank<rank_program> all(p_.graph.ranks());
         for (const rank r : all.indices()) {
             all[r] = writers_[r.position()].finish();
@@ -266,6 +264,28 @@ private:
         }
     }
 
+    /// Of the stage that has its last weight gradient.
+    void write_reduction(const operation& last) {
+        auto& w = writer(last.stage);
+        w.depend_on(written(last));
+        const auto at =
+            w.write({.kind = instruction_kind::reduce, .op = forward(last.stage, microbatch{0})}, lane_kind::reduce);
+        reductions_.emplace_back(last.stage, at);
+    }
+    /// In the order of the reductions, so that none waits for a later one.
+    void write_updates() {
+        const auto write = [&](stage s) {
+            writer(s).write({.kind = instruction_kind::update, .op = forward(s, microbatch{0})}, lane_kind::compute);
+        };
+        if (!options_.reduce)
+            for (const stage s : p_.graph.all_stages())
+                write(s);
+        for (const auto& [s, reduced] : reductions_) {
+            writer(s).depend_on(reduced);
+            write(s);
+        }
+    }
+
     [[nodiscard]] program_writer& writer(stage s) { return writers_[p_.rank_of(s).position()]; }
     [[nodiscard]] cell& cell_of(const operation& op) { return cells_[cell_numbering{p_.graph}(op)]; }
     [[nodiscard]] std::uint32_t written(const operation& op) const { return written_[number_(op)]; }
@@ -328,6 +348,8 @@ private:
         }
         written_[number_(op)] = w.write(i, is_transfer(op.kind) ? w.copy_lane(op.kind) : lane_kind::compute);
         if (!is_transfer(op.kind)) computed_[p_.rank_of(op.stage)].emplace_back(node.end, written(op));
+        const bool adds_weights = op.kind == operation_kind::backward_weight || op.kind == operation_kind::backward;
+        if (adds_weights && --weights_left_[op.stage] == 0 && options_.reduce) write_reduction(op);
     }
     /// The last computation of a rank, of those that are written, that ends by then.
     [[nodiscard]] std::uint32_t computed_by(rank r, std::size_t instant) const {
@@ -503,6 +525,10 @@ private:
     std::vector<program_writer> writers_;
     /// Of each rank, in order: when each computation ends, and its instruction.
     per_rank<std::vector<std::pair<std::size_t, std::uint32_t>>> computed_;
+    /// Weight gradients that aren't written yet.
+    per_stage<std::size_t> weights_left_;
+    /// Of all ranks, in the order of issue: the stage, and the instruction.
+    std::vector<std::pair<stage, std::uint32_t>> reductions_;
     std::priority_queue<std::size_t, std::vector<std::size_t>, sooner> ready_{sooner{&plan_}};
 };
 
@@ -524,6 +550,7 @@ OPTPIPE_INLINE outcome<per_rank<rank_program>> lower(const problem& p, const sch
     OPTPIPE_EXPECT(options.bytes_per_unit > 0.0, "lower: a unit of memory has more than 0 bytes");
     const auto refuse = [](std::string_view sentence) { return detail::not_executable(sentence, 0); };
     OPTPIPE_EXPECT(!(options.forward_only && options.update), "lower: forwards alone leave nothing to update by");
+    OPTPIPE_EXPECT(!(options.forward_only && options.reduce), "lower: forwards alone leave nothing to reduce");
     if (options.forward_only) {
         if (!validate_forward_only(p, s).empty())
             return refuse("the schedule isn't one of forwards alone; validate_forward_only says why");

@@ -34,16 +34,16 @@ public:
         places_.resize(all_operation_kinds.size() * stages_ * microbatches_);
         home_.resize(stages_);
         updates_.resize(stages_);
+        reductions_.resize(stages_);
         for (std::size_t r = 0; r < programs.size(); ++r)
             for (std::size_t i = 0; i < programs[r].instructions.size(); ++i)
                 enter({r, i});
         match_messages();
         if (!found_.empty()) return;
-        const auto some = [](const place& update) { return update.has_value(); };
-        if (programs[0].forward_only && std::any_of(updates_.begin(), updates_.end(), some))
-            found_.push_back({"updates", "forwards alone leave nothing to update by"});
-        if (std::any_of(updates_.begin(), updates_.end(), some) && !std::all_of(updates_.begin(), updates_.end(), some))
-            found_.push_back({"updates", "some stages have one, others don't"});
+        check_all_or_none(reductions_, "reductions", "forwards alone leave nothing to reduce");
+        check_all_or_none(updates_, "updates", "forwards alone leave nothing to update by");
+        for (std::size_t s = 0; s < stages_; ++s)
+            follows(reductions_[s], updates_[s]);
         for (std::size_t s = 0; s < stages_; ++s)
             for (std::size_t m = 0; m < microbatches_; ++m)
                 check_cell(stage{s}, microbatch{m});
@@ -78,6 +78,15 @@ private:
         found_.push_back({place_of_instruction(i.rank, i.position), describe(programs_[i.rank], at(i)) + " " + reason});
     }
 
+    /// What each stage has once, at the end of a training step.
+    void check_all_or_none(std::span<const place> of_stages, const char* which, const char* not_after_forwards) {
+        const auto has_one = [](const place& p) { return p.has_value(); };
+        if (std::none_of(of_stages.begin(), of_stages.end(), has_one)) return;
+        if (programs_[0].forward_only) found_.push_back({which, not_after_forwards});
+        if (!std::all_of(of_stages.begin(), of_stages.end(), has_one))
+            found_.push_back({which, "some stages have one, others don't"});
+    }
+
     void enter(const instruction_place& i) {
         const auto& now = at(i);
         const auto on = programs_[i.rank].lanes[now.lane];
@@ -94,10 +103,10 @@ private:
         auto& home = home_[now.op.stage.position()];
         if (!home) home = i.rank;
         if (*home != i.rank) report(i, "is of a stage that rank " + std::to_string(*home) + " has");
-        if (now.kind == instruction_kind::update) {
-            auto& update = updates_[now.op.stage.position()];
-            if (update) report(i, "appears twice");
-            update = i;
+        if (now.kind == instruction_kind::update || now.kind == instruction_kind::reduce) {
+            auto& once = (now.kind == instruction_kind::update ? updates_ : reductions_)[now.op.stage.position()];
+            if (once) report(i, "appears twice");
+            once = i;
             return;
         }
         if (is_transfer(now.op.kind) != (now.kind == instruction_kind::copy)) report(i, "is of another kind");
@@ -117,6 +126,7 @@ private:
         case lane_kind::forward:
         case lane_kind::backward:
         case lane_kind::communication: return i.kind == instruction_kind::exchange;
+        case lane_kind::reduce: return i.kind == instruction_kind::reduce;
         }
         return false;
     }
@@ -197,6 +207,7 @@ private:
         follows(f, out);
         follows(out, in);
         follows(in, back);
+        follows(w ? w : b, reductions_[s.position()]);
         follows(w ? w : b, updates_[s.position()]);
         const auto again = place_of(recompute_of(s, m));
         follows(in ? in : f, again);
@@ -339,6 +350,7 @@ private:
     std::vector<place> places_;
     std::vector<std::optional<std::size_t>> home_;
     std::vector<place> updates_;
+    std::vector<place> reductions_;
     std::vector<std::vector<instruction_pair>> order_;
     std::vector<channels> sends_;
     std::vector<channels> receives_;

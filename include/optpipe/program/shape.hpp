@@ -56,7 +56,7 @@ private:
         std::sort(kinds.begin(), kinds.end());
         if (std::adjacent_find(kinds.begin(), kinds.end()) != kinds.end())
             report("rank " + std::to_string(r_), "has two lanes of one kind");
-        if (!kinds.empty() && kinds.back() > lane_kind::communication)
+        if (!kinds.empty() && kinds.back() > lane_kind::reduce)
             report("rank " + std::to_string(r_), "has a lane of no kind");
     }
     void check_buffer(std::size_t b) {
@@ -83,7 +83,7 @@ private:
         const auto& i = p_.instructions[at];
         const auto place = place_of_instruction(r_, at);
         if (i.lane >= p_.lanes.size()) report(place, "is on a lane that doesn't exist");
-        if (i.kind > instruction_kind::update) report(place, "is of no kind");
+        if (i.kind > instruction_kind::reduce) report(place, "is of no kind");
         if (!is_operation(i.op)) report(place, "is of an operation that doesn't exist");
         for (const auto b : i.buffers)
             if (b != no_buffer && b.position() >= p_.buffers.size()) report(place, "has a buffer that doesn't exist");

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace optpipe::testing {
 
@@ -20,7 +21,8 @@ class tracing_model {
 public:
     using spend_time = std::function<void(const operation&)>;
 
-    explicit tracing_model(std::size_t stages, spend_time spend = {}) : stages_{stages}, spend_{std::move(spend)} {}
+    explicit tracing_model(std::size_t stages, spend_time spend = {})
+        : stages_{stages}, spend_{std::move(spend)}, is_complete_(stages) {}
 
     template <class Lane> void forward(Lane&, const execution::forward_task& t) {
         const auto s = t.stage.position();
@@ -58,6 +60,7 @@ public:
         expect(t.restored_kept, mixed(back, 8), op, "restored stash");
         spend(op);
         ++weights_;
+        is_complete_[t.stage.position()] = t.is_last;
     }
     template <class Lane> void recompute(Lane&, const execution::recompute_task& t) {
         const operation op{t.stage, operation_kind::recompute, t.microbatch};
@@ -70,11 +73,17 @@ public:
         ++recomputations_;
     }
     template <class Lane> void update(Lane&, stage) { ++updates_; }
+    template <class Lane> void reduce(Lane&, stage which) {
+        if (!is_complete_[which.position()])
+            throw error{"stage " + std::to_string(which.value()) + " is reduced before its last weight gradient"};
+        ++reductions_;
+    }
 
-    /// Weight gradients, recomputations and updates so far. Read when the executor has finished.
+    /// Weight gradients, recomputations, updates and reductions so far. Read when the executor has finished.
     [[nodiscard]] std::size_t weights() const { return weights_; }
     [[nodiscard]] std::size_t recomputations() const { return recomputations_; }
     [[nodiscard]] std::size_t updates() const { return updates_; }
+    [[nodiscard]] std::size_t reductions() const { return reductions_; }
 
 private:
     static std::uint64_t mixed(std::uint64_t value, std::uint64_t with) {
@@ -119,9 +128,12 @@ private:
 
     std::size_t stages_;
     spend_time spend_;
+    /// By stage: whether its last weight gradient was the last of the step. Of bytes, as lanes share it.
+    std::vector<unsigned char> is_complete_;
     std::size_t weights_ = 0;
     std::size_t recomputations_ = 0;
     std::size_t updates_ = 0;
+    std::size_t reductions_ = 0;
 };
 
 } // namespace optpipe::testing

@@ -47,6 +47,9 @@ public:
     template <class Lane> void update(Lane& on, stage which) requires execution::has_update<Model, Lane> {
         model_.update(on, which);
     }
+    template <class Lane> void reduce(Lane& on, stage which) requires execution::has_reduce<Model, Lane> {
+        model_.reduce(on, which);
+    }
 
     [[nodiscard]] const Model& model() const { return model_; }
 

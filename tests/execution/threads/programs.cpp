@@ -49,7 +49,8 @@ std::vector<tracing_model> models_for(const optpipe::problem& p, std::uint64_t s
 }
 
 void run_it(const optpipe::problem& p, const optpipe::schedule& s, std::uint64_t seed) {
-    const auto programs = random_programs::lowered(p, s, seed);
+    const bool reduces = seed % 2 == 0;
+    const auto programs = random_programs::lowered(p, s, seed, reduces);
     if (!programs) return;
     auto how = exact_memory(*programs);
     if (seed % 3 == 0) {
@@ -64,12 +65,15 @@ void run_it(const optpipe::problem& p, const optpipe::schedule& s, std::uint64_t
         *programs, cluster, [&](rank r) -> tracing_model& { return models[r.position()]; }, steps);
     std::size_t weights = 0;
     std::size_t updates = 0;
+    std::size_t reductions = 0;
     for (const auto& m : models) {
         weights += m.weights();
         updates += m.updates();
+        reductions += m.reductions();
     }
     CHECK(weights == steps * p.graph.stages() * p.graph.microbatches());
     CHECK(updates == steps * p.graph.stages());
+    CHECK(reductions == (reduces ? updates : 0));
     for (const auto& each : times) {
         REQUIRE(each.times.size() == each.program->instructions.size());
         CHECK(high_water(each, memory_arena::device) <= each.program->device_bytes);

@@ -179,7 +179,8 @@ private:
         case lane_kind::compute:
         case lane_kind::copy:
         case lane_kind::copy_out:
-        case lane_kind::copy_in: return stream::priority::usual;
+        case lane_kind::copy_in:
+        case lane_kind::reduce: return stream::priority::usual;
         case lane_kind::send_forward:
         case lane_kind::receive_forward:
         case lane_kind::send_backward:

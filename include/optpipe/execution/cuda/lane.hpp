@@ -361,11 +361,13 @@ private:
         std::array<char, 48> text{'P', 'P', ':'};
         char* at = text.data() + 3;
         at = std::to_chars(at, text.end(), label.op.stage.value()).ptr;
-        const auto letters =
-            label.kind == task_label::task_kind::update ? std::string_view{"UPDATE"} : spelling(label.op.kind);
+        const bool updates = label.kind == task_label::task_kind::update;
+        const bool reduces = label.kind == task_label::task_kind::reduce;
+        const auto letters = updates   ? std::string_view{"UPDATE"}
+                             : reduces ? std::string_view{"REDUCE"}
+                                       : spelling(label.op.kind);
         at = std::copy(letters.begin(), letters.end(), at);
-        if (label.kind != task_label::task_kind::update)
-            at = std::to_chars(at, text.end() - 1, label.op.microbatch.value()).ptr;
+        if (!updates && !reduces) at = std::to_chars(at, text.end() - 1, label.op.microbatch.value()).ptr;
         *at = '\0';
         return text;
     }

@@ -232,7 +232,8 @@ private:
         case lane_kind::copy_in:
         case lane_kind::forward:
         case lane_kind::backward:
-        case lane_kind::communication: return std::nullopt;
+        case lane_kind::communication:
+        case lane_kind::reduce: return std::nullopt;
         }
         return std::nullopt;
     }

@@ -53,7 +53,12 @@ struct lowering_options {
     part_placement placement = part_placement::exact;
     /// Whether each stage has an optimizer's step at the end.
     bool update = false;
-    /// The schedule has forwards alone (`forward_schedule`), for evaluation and inference. Not with `update`.
+    /// Whether the gradients of each stage are reduced over the pipelines that train the same model, on a lane of its
+    /// own as soon as the stage's last weight gradient is done; its update waits for that. All those pipelines run the
+    /// same programs: so they reduce in the same order, and none waits for another in a cycle.
+    bool reduce = false;
+    /// The schedule has forwards alone (`forward_schedule`), for evaluation and inference. Not with `update` or
+    /// `reduce`.
     bool forward_only = false;
     /// For options with a RECOMPUTE that restores some of what the weight gradient needs: so that each part is made
     /// where it stays. Without an entry, and beyond what is possible: as much as is held.

@@ -114,7 +114,8 @@ public:
 
 private:
     static constexpr position none = arena_allocator::no_instruction;
-    static constexpr std::size_t clock_width = 7;
+    /// The most lanes that a program has: compute, two of copies, four of messages, reduce.
+    static constexpr std::size_t clock_width = 8;
     using lane_clock = std::array<std::uint32_t, clock_width>;
 
     [[nodiscard]] position next() const { return static_cast<position>(program_.instructions.size()); }

@@ -10,21 +10,30 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <string>
 #include <vector>
 
 namespace optpipe {
 
-/// Every forward once and nothing else, as evaluation and inference run them. Each rank takes what can start first, of
-/// several the latest stage; microbatches in FIFO order. Such a schedule is none of the problem's: `lower` takes it
-/// with `lowering_options::forward_only`. O(S² M) for S stages and M microbatches.
-[[nodiscard]] inline schedule forward_schedule(const problem& p) {
+/// Of several forwards that a rank can start at the same instant, which comes first.
+enum class forward_priority : std::uint8_t {
+    latest_stage,   ///< depth first: microbatches leave the rank early
+    earliest_stage, ///< breadth first: the ranks behind are fed early
+};
+
+/// Every forward once and nothing else, as evaluation and inference run them: a list schedule. Each rank takes what can
+/// start first, of several by priority; microbatches in FIFO order. Such a schedule is none of the problem's: `lower`
+/// takes it with `lowering_options::forward_only`. O(S² M) for S stages and M microbatches.
+[[nodiscard]] inline schedule forward_schedule(const problem& p,
+                                               forward_priority priority = forward_priority::latest_stage) {
     const auto stages = p.graph.stages();
     schedule made{p.graph, {}};
     per_stage<std::size_t> next(stages, 0);
     per_stage<std::vector<duration>> ends(stages);
     per_rank<duration> free(p.graph.ranks());
+    const bool latest = priority == forward_priority::latest_stage;
     for (std::size_t left = stages * p.graph.microbatches(); left > 0; --left) {
         auto best = duration::unlimited();
         stage chosen{};
@@ -32,10 +41,10 @@ namespace optpipe {
             const auto m = next[s];
             if (m == p.graph.microbatches() || (!p.is_first(s) && ends[s.previous()].size() <= m)) continue;
             const auto ready = p.is_first(s) ? duration{} : ends[s.previous()][m] + p.hop(s.previous(), s);
-            if (const auto start = std::max(ready, free[p.rank_of(s)]); start <= best) {
-                best = start;
-                chosen = s;
-            }
+            const auto start = std::max(ready, free[p.rank_of(s)]);
+            if (start > best || (start == best && !latest)) continue;
+            best = start;
+            chosen = s;
         }
         const auto end = best + p.costs[chosen].forward;
         made.operations.push_back({forward(chosen, microbatch{next[chosen]++}), best, end});
@@ -43,6 +52,18 @@ namespace optpipe {
         free[p.rank_of(chosen)] = end;
     }
     return made;
+}
+
+/// The problem as forwards alone see it: nothing is stashed, so nothing is offloaded or recomputed. What measures and
+/// draws schedules of a problem takes forwards alone with this one.
+[[nodiscard]] inline problem forward_problem(problem p) {
+    for (auto& each : p.costs) {
+        each.activation = each.weight_stash = memory_size{};
+        each.transfer.reset();
+    }
+    for (auto& options : p.storage)
+        options.clear();
+    return p;
 }
 
 /// Everything that is wrong with a schedule of forwards alone: `validate`'s sentences, but for those on backwards and

@@ -17,6 +17,8 @@ struct schedule_report {
     optpipe::measures measures;
     /// A proven lower bound on the objective of every valid schedule of the problem, if one is known.
     std::optional<duration> bound;
+    /// The schedule has forwards alone (`plan_forwards`); the bound is for such.
+    bool forward_only = false;
 
     /// (objective − bound) / objective, where there is a bound.
     [[nodiscard]] std::optional<double> gap() const {

@@ -1,0 +1,144 @@
+#pragma once
+
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/index.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace optpipe::execution {
+
+/// One process of all that train a model together, as launchers count them. A `rank` is one of a pipeline.
+using world_rank = index<struct world_rank_tag>;
+
+/// In which way the processes along it share the work.
+enum class mesh_dimension : std::uint8_t {
+    tensor,   ///< each has a part of every tensor of a stage
+    data,     ///< each has the same stage, and other microbatches
+    pipeline, ///< each has other stages
+};
+inline constexpr std::array all_mesh_dimensions{mesh_dimension::tensor, mesh_dimension::data, mesh_dimension::pipeline};
+
+/// How many processes there are along each dimension, at least 1.
+struct mesh_extents {
+    std::size_t tensor = 1;
+    std::size_t data = 1;
+    std::size_t pipeline = 1;
+
+    [[nodiscard]] constexpr std::size_t along(mesh_dimension d) const {
+        switch (d) {
+        case mesh_dimension::tensor: return tensor;
+        case mesh_dimension::data: return data;
+        case mesh_dimension::pipeline: return pipeline;
+        }
+        return 1;
+    }
+    friend constexpr bool operator==(const mesh_extents&, const mesh_extents&) = default;
+};
+
+/// The coordinates of a process, each from 0.
+struct mesh_place {
+    std::size_t tensor = 0;
+    std::size_t data = 0;
+    std::size_t pipeline = 0;
+
+    /// In its pipeline: `rank_program::self`.
+    [[nodiscard]] constexpr optpipe::rank rank() const { return optpipe::rank{pipeline}; }
+    [[nodiscard]] constexpr std::size_t& along(mesh_dimension d) {
+        return d == mesh_dimension::tensor ? tensor : d == mesh_dimension::data ? data : pipeline;
+    }
+    [[nodiscard]] constexpr std::size_t along(mesh_dimension d) const { return mesh_place{*this}.along(d); }
+    friend constexpr bool operator==(const mesh_place&, const mesh_place&) = default;
+};
+
+/// The processes that differ in one coordinate only: a pipeline, the replicas of a stage, or the parts of its tensors.
+struct mesh_group {
+    /// Of all groups along this dimension, from 0: the colour of `MPI_Comm_split`.
+    std::size_t number = 0;
+    /// Which of the peers this process is: its key.
+    std::size_t self = 0;
+    /// All of the group, in the order of the coordinate.
+    std::vector<world_rank> peers;
+};
+
+/// Pipelines × data × tensor parallelism as a mesh of processes. `order` says along which dimension neighbours lie, the
+/// fastest first; the usual one keeps those closest that exchange most, as Megatron-LM does ("tp-dp-pp").
+class device_mesh {
+public:
+    using dimension_order = std::array<mesh_dimension, 3>;
+
+    constexpr explicit device_mesh(const mesh_extents& extents, const dimension_order& order = all_mesh_dimensions)
+        : extents_{extents}, order_{order} {
+        OPTPIPE_EXPECT(std::is_permutation(order.begin(), order.end(), all_mesh_dimensions.begin()),
+                       "device_mesh: an order has each dimension once");
+        for (const auto d : order)
+            OPTPIPE_EXPECT(extents.along(d) > 0, "device_mesh: at least one process along each dimension");
+    }
+
+    [[nodiscard]] constexpr const mesh_extents& extents() const { return extents_; }
+    [[nodiscard]] constexpr std::size_t size() const { return extents_.tensor * extents_.data * extents_.pipeline; }
+
+    [[nodiscard]] constexpr mesh_place place_of(world_rank r) const {
+        OPTPIPE_EXPECT(r.position() < size(), "device_mesh: a process beyond the mesh");
+        mesh_place at;
+        std::size_t left = r.position();
+        for (const auto d : order_) {
+            at.along(d) = left % extents_.along(d);
+            left /= extents_.along(d);
+        }
+        return at;
+    }
+    [[nodiscard]] constexpr world_rank rank_at(const mesh_place& at) const {
+        std::size_t position = 0;
+        for (std::size_t i = order_.size(); i-- > 0;) {
+            OPTPIPE_EXPECT(at.along(order_[i]) < extents_.along(order_[i]), "device_mesh: a place beyond the mesh");
+            position = position * extents_.along(order_[i]) + at.along(order_[i]);
+        }
+        return world_rank{position};
+    }
+    /// The group of a process along a dimension.
+    [[nodiscard]] constexpr mesh_group group_of(world_rank r, mesh_dimension along) const {
+        auto at = place_of(r);
+        mesh_group group{.number = number_of(at, along), .self = at.along(along), .peers = {}};
+        for (std::size_t i = 0; i < extents_.along(along); ++i) {
+            at.along(along) = i;
+            group.peers.push_back(rank_at(at));
+        }
+        return group;
+    }
+    [[nodiscard]] constexpr std::size_t groups(mesh_dimension along) const { return size() / extents_.along(along); }
+
+private:
+    /// Groups count as the processes do, without the dimension that they lie along.
+    [[nodiscard]] constexpr std::size_t number_of(const mesh_place& at, mesh_dimension along) const {
+        std::size_t number = 0;
+        for (std::size_t i = order_.size(); i-- > 0;)
+            if (order_[i] != along) number = number * extents_.along(order_[i]) + at.along(order_[i]);
+        return number;
+    }
+
+    mesh_extents extents_;
+    dimension_order order_;
+};
+
+/// Gives each group along a dimension an id of its own (`nccl::world_id`, `ncclUniqueId`): process 0 makes all, by
+/// `make()`, and each takes that of its group. `share(bytes, self, processes)` hands what process 0 has to all, as
+/// `share_by_tcp`, `share_by_file` and `share_by_mpi` do. For all processes at once; throws what these two throw.
+template <class Make, class Share>
+[[nodiscard]] auto share_group_id(const device_mesh& mesh, world_rank self, mesh_dimension along, Make make,
+                                  const Share& share) {
+    using id = std::decay_t<decltype(make())>;
+    static_assert(std::is_trivially_copyable_v<id>, "share_group_id: an id is handed round as its bytes");
+    std::vector<id> ids(mesh.groups(along));
+    if (self == world_rank{0}) std::generate(ids.begin(), ids.end(), make);
+    share(std::as_writable_bytes(std::span{ids}), static_cast<int>(self.value()), static_cast<int>(mesh.size()));
+    return ids[mesh.group_of(self, along).number];
+}
+
+} // namespace optpipe::execution

@@ -1,0 +1,39 @@
+#pragma once
+
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/problem.hpp"
+
+#include <algorithm>
+
+namespace optpipe {
+
+/// A lower bound on the objective of every schedule of forwards alone. For the makespan the largest over the ranks of:
+/// the least time before a forward of the rank, all its forwards, and the least time from the end of one of them to the
+/// end of the step. For the span a rank's forwards, or one microbatch's way from the first of its stages to the last.
+///
+/// With a stage on each rank it is the optimum: microbatches alike flow through machines in a row in the sum of a
+/// microbatch's times and one slowest stage more for each further microbatch. O(S).
+[[nodiscard]] inline duration forward_bound(const problem& p) {
+    per_rank<duration> work(p.graph.ranks());
+    per_rank<duration> head(p.graph.ranks(), duration::unlimited());
+    per_rank<duration> last(p.graph.ranks());
+    duration now{};
+    for (const stage s : p.graph.all_stages()) {
+        const rank r = p.rank_of(s);
+        if (!p.is_first(s)) now += p.hop(s.previous(), s);
+        head[r] = std::min(head[r], now);
+        now += p.costs[s].forward;
+        last[r] = std::max(last[r], now);
+        work[r] += static_cast<double>(p.graph.microbatches()) * p.costs[s].forward;
+    }
+    // One microbatch's way through all stages is `now` long; what comes behind the last stage of a rank is its tail.
+    duration bound{};
+    for (const rank r : p.graph.all_ranks()) {
+        if (head[r].is_unlimited()) continue; // no stage
+        bound = p.objective == objective_kind::span ? std::max({bound, work[r], last[r] - head[r]})
+                                                    : std::max(bound, head[r] + work[r] + (now - last[r]));
+    }
+    return p.objective == objective_kind::span ? bound : std::max(bound, now);
+}
+
+} // namespace optpipe

@@ -1,0 +1,143 @@
+// Forwards alone: the bound against all schedules of small problems, and what is planned against the bound.
+#include "optpipe/schedule/bounds/forward_only.hpp"
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/pipeline/placement.hpp"
+#include "optpipe/schedule/construct/forward_plan.hpp"
+#include "optpipe/testing/random_problem.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+using namespace optpipe;
+
+namespace {
+
+constexpr std::uint64_t first_seed = 8500;
+
+/// The least makespan of all orders in which microbatches keep theirs on each stage: as they are alike, exchanging two
+/// that don't costs nothing.
+class exhaustive_search {
+public:
+    explicit exhaustive_search(const problem& p)
+        : p_{p}, next_(p.graph.stages(), 0), free_(p.graph.ranks()), ends_(p.graph.stages()) {
+        descend(p.graph.stages() * p.graph.microbatches(), duration{});
+    }
+    [[nodiscard]] duration best() const { return best_; }
+
+private:
+    void descend(std::size_t left, duration last) {
+        if (last >= best_) return;
+        if (left == 0) {
+            best_ = last;
+            return;
+        }
+        for (const stage s : p_.graph.all_stages()) {
+            const auto m = next_[s];
+            if (m == p_.graph.microbatches() || (!p_.is_first(s) && next_[s.previous()] <= m)) continue;
+            auto& free = free_[p_.rank_of(s)];
+            const auto was = free;
+            const auto ready = p_.is_first(s) ? duration{} : ends_[s.previous()][m] + p_.hop(s.previous(), s);
+            free = std::max(ready, was) + p_.costs[s].forward;
+            ends_[s].push_back(free);
+            ++next_[s];
+            descend(left - 1, std::max(last, free));
+            --next_[s];
+            ends_[s].pop_back();
+            free_[p_.rank_of(s)] = was;
+        }
+    }
+
+    const problem& p_;
+    per_stage<std::size_t> next_;
+    per_rank<duration> free_;
+    per_stage<std::vector<duration>> ends_;
+    duration best_ = duration::unlimited();
+};
+
+template <class Placement> problem even(std::size_t ranks, std::size_t microbatches) {
+    stage_costs each;
+    each.forward = each.backward_input = each.backward_weight = duration{1.0};
+    each.activation = memory_size{1.0};
+    const auto shape = to_any_graph(graph<dynamic, dynamic, Placement>{ranks, microbatches});
+    return {shape, per_stage<stage_costs>(shape.stages(), each)};
+}
+
+bool is_optimal(const schedule_report& report) { return *report.gap() < 1e-9; }
+
+} // namespace
+
+TEST_CASE("no schedule of forwards beats the bound") {
+    constexpr testing::problem_ranges ranges{.ranks = 3, .stages = 4, .microbatches = 4, .cells = 12};
+    std::size_t tight = 0;
+    std::size_t planned_best = 0;
+    constexpr std::size_t problems = 200;
+    for (std::uint64_t seed = first_seed; seed < first_seed + problems; ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        auto p = testing::make_random_problem(random, ranges).problem;
+        p.objective = objective_kind::makespan;
+        const auto best = exhaustive_search{p}.best();
+        const auto slack = 1e-9 * best;
+        const auto report = plan_forwards(p);
+        REQUIRE(forward_bound(p) <= best + slack);
+        CHECK(report.measures.objective >= best - slack);
+        tight += forward_bound(p) >= best - slack ? 1 : 0;
+        planned_best += report.measures.objective <= best + slack ? 1 : 0;
+    }
+    MESSAGE(tight << " bounds of " << problems << " are the optimum, " << planned_best << " plans");
+    CHECK(tight > problems * 3 / 4);
+    CHECK(planned_best > problems * 3 / 4);
+}
+
+TEST_CASE("with a stage on each rank the plan is optimal, by makespan and by span, and its bound proves it") {
+    std::size_t seen = 0;
+    for (std::uint64_t seed = first_seed; seed < first_seed + 200; ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        auto p =
+            testing::make_random_problem(random, {.ranks = 5, .stages = 5, .microbatches = 8, .cells = 40}).problem;
+        if (p.graph.stages() != p.graph.ranks()) continue;
+        ++seen;
+        for (const auto objective : {objective_kind::makespan, objective_kind::span}) {
+            p.objective = objective;
+            const auto report = plan_forwards(p);
+            CHECK(validate_forward_only(p, report.schedule).empty());
+            CHECK(is_optimal(report));
+        }
+    }
+    CHECK(seen > 50);
+}
+
+TEST_CASE("with several on each rank, too, where the stages take equally long") {
+    for (const std::size_t ranks : {2U, 4U, 8U})
+        for (const std::size_t rounds : {1U, 2U, 4U}) {
+            CHECK(is_optimal(plan_forwards(even<placement::loop<2>>(ranks, rounds * ranks))));
+            CHECK(is_optimal(plan_forwards(even<placement::loop<4>>(ranks, rounds * ranks))));
+            for (const std::size_t extra : {0U, 1U})
+                CHECK(is_optimal(plan_forwards(even<placement::v>(ranks, rounds * ranks + extra))));
+        }
+}
+
+TEST_CASE("a plan of forwards says what it is, and holds nothing") {
+    constexpr testing::problem_ranges ranges{
+        .ranks = 4, .stages = 8, .microbatches = 6, .cells = 40, .offloading_percent = 50};
+    for (std::uint64_t seed = first_seed; seed < first_seed + 100; ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        const auto p = testing::make_random_problem(random, ranges).problem;
+        const auto report = plan_forwards(p);
+        CHECK(report.forward_only);
+        CHECK(report.method == "forward-only");
+        CHECK(validate_forward_only(p, report.schedule).empty());
+        CHECK(report.schedule.operations.size() == p.graph.stages() * p.graph.microbatches());
+        CHECK(*report.bound <= report.measures.objective);
+        for (const auto peak : report.measures.peak_memory)
+            CHECK(peak == memory_size{});
+    }
+}
