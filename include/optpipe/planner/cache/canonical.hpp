@@ -1,18 +1,11 @@
 #pragma once
 
-#include "optpipe/core/container.hpp"
-#include "optpipe/core/quantity.hpp"
-#include "optpipe/core/tolerance.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -45,6 +38,26 @@ struct canonical_units {
     memory_size memory{1.0};
 };
 
+[[nodiscard]] canonical_problem canonical_form(const problem& p);
+[[nodiscard]] canonical_units canonical_units_of(const problem& p);
+
+/// A short name that equal forms share, and forms that differ by rounding alone almost always.
+[[nodiscard]] std::string fingerprint_of(const canonical_problem& form);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(planner)
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/tolerance.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+namespace optpipe {
 namespace detail {
 
 class canonical_maker {
@@ -172,11 +185,11 @@ inline std::uint64_t bucket_of(double value) {
 
 } // namespace detail
 
-[[nodiscard]] inline canonical_problem canonical_form(const problem& p) { return detail::canonical_maker{p}.make(); }
-[[nodiscard]] inline canonical_units canonical_units_of(const problem& p) { return detail::canonical_maker{p}.units(); }
+OPTPIPE_INLINE canonical_problem canonical_form(const problem& p) { return detail::canonical_maker{p}.make(); }
 
-/// A short name that equal forms share, and forms that differ by rounding alone almost always.
-[[nodiscard]] inline std::string fingerprint_of(const canonical_problem& form) {
+OPTPIPE_INLINE canonical_units canonical_units_of(const problem& p) { return detail::canonical_maker{p}.units(); }
+
+OPTPIPE_INLINE std::string fingerprint_of(const canonical_problem& form) {
     detail::fingerprint print;
     print.add(form.shape);
     print.add(form.microbatches);
@@ -189,3 +202,4 @@ inline std::uint64_t bucket_of(double value) {
 }
 
 } // namespace optpipe
+#endif

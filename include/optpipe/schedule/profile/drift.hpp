@@ -1,15 +1,11 @@
 #pragma once
 
-#include "optpipe/core/format.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/profile/cost_profile.hpp"
+#include "optpipe/schedule/profile/estimate.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +33,32 @@ struct drifted_cost {
 };
 
 /// "2F: planned 10, measured 13 (12.9 to 13.2), +30 %".
-[[nodiscard]] inline std::string describe(const drifted_cost& d) {
+[[nodiscard]] std::string describe(const drifted_cost& d);
+
+/// The operations and messages whose measured times have left those of the problem that was planned with. Numbers with
+/// too few samples for the confidence are not named. Transfers that shared their link are compared only if none was
+/// alone.
+[[nodiscard]] std::vector<drifted_cost> drift(const problem& planned, const cost_profile& measured,
+                                              const drift_options& options = {});
+
+/// The same against an earlier profile: what has drifted has an interval outside the earlier one.
+[[nodiscard]] std::vector<drifted_cost> drift(const problem& p, const cost_profile& planned,
+                                              const cost_profile& measured, const drift_options& options = {});
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(schedule)
+#include "optpipe/core/format.hpp"
+#include "optpipe/schedule/operation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <optional>
+
+namespace optpipe {
+
+OPTPIPE_INLINE std::string describe(const drifted_cost& d) {
     constexpr int digits = 4;
     const double percent = std::round(1000.0 * d.relative_change()) / 10.0;
     const auto change = (percent > 0.0 ? ", +" : ", ") + format_number(percent, digits) + " %";
@@ -91,11 +112,8 @@ inline std::size_t numbers_in(const cost_profile& profile) {
 
 } // namespace detail
 
-/// The operations and messages whose measured times have left those of the problem that was planned with. Numbers with
-/// too few samples for the confidence are not named. Transfers that shared their link are compared only if none was
-/// alone.
-[[nodiscard]] inline std::vector<drifted_cost> drift(const problem& planned, const cost_profile& measured,
-                                                     const drift_options& options = {}) {
+OPTPIPE_INLINE std::vector<drifted_cost> drift(const problem& planned, const cost_profile& measured,
+                                               const drift_options& options) {
     const double confidence = detail::each_confidence(options, detail::numbers_in(measured));
     const auto operations = measured.operations(confidence);
     const auto exactly = [&](const auto& key) {
@@ -116,9 +134,8 @@ inline std::size_t numbers_in(const cost_profile& profile) {
     return found;
 }
 
-/// The same against an earlier profile: what has drifted has an interval outside the earlier one.
-[[nodiscard]] inline std::vector<drifted_cost> drift(const problem& p, const cost_profile& planned,
-                                                     const cost_profile& measured, const drift_options& options = {}) {
+OPTPIPE_INLINE std::vector<drifted_cost> drift(const problem& p, const cost_profile& planned,
+                                               const cost_profile& measured, const drift_options& options) {
     const double confidence = detail::each_confidence(options, detail::numbers_in(measured));
     std::vector<drifted_cost> found;
     const auto compare = [&](const auto& before, const auto& now) {
@@ -136,3 +153,4 @@ inline std::size_t numbers_in(const cost_profile& profile) {
 }
 
 } // namespace optpipe
+#endif
