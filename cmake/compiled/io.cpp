@@ -15,6 +15,7 @@
 #include <optpipe/io/text.hpp>
 #include <optpipe/io/text_differences.hpp>
 #include <optpipe/io/text_grid.hpp>
+#include <optpipe/io/text_profile.hpp>
 #include <optpipe/io/text_storage.hpp>
 #include <optpipe/io/text_table.hpp>
 #include <optpipe/io/write_json.hpp>

@@ -54,6 +54,7 @@ private:
 #include "optpipe/planner/cache/adapt.hpp"
 #include "optpipe/planner/cache/carried_bound.hpp"
 #include "optpipe/planner/cache/files.hpp"
+#include "optpipe/planner/cache/fingerprint.hpp"
 #include "optpipe/planner/cache/text.hpp"
 
 #include <algorithm>

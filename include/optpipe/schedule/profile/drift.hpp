@@ -32,6 +32,14 @@ struct drifted_cost {
     [[nodiscard]] double relative_change() const { return measured.median / planned - 1.0; }
 };
 
+namespace detail {
+
+/// Of operations with this key, as planned.
+[[nodiscard]] duration planned_time(const problem& p, const cost_key& key);
+[[nodiscard]] duration planned_time(const problem& p, const rank_pair& pair);
+
+} // namespace detail
+
 /// "2F: planned 10, measured 13 (12.9 to 13.2), +30 %".
 [[nodiscard]] std::string describe(const drifted_cost& d);
 
@@ -69,14 +77,13 @@ OPTPIPE_INLINE std::string describe(const drifted_cost& d) {
 
 namespace detail {
 
-/// Of operations with this key, as planned.
-inline duration planned_time(const problem& p, const cost_key& key) {
+OPTPIPE_INLINE duration planned_time(const problem& p, const cost_key& key) {
     return duration_of(p, operation{key.stage, key.kind, {}, key.storage.value_or(storage_index{})}) -
            (p.storage[key.stage].empty() || key.storage || !is_gradient(key.kind)
                 ? duration{}
                 : p.storage[key.stage][0].backward_extra);
 }
-inline duration planned_time(const problem& p, const rank_pair& pair) { return p.p2p(pair.from, pair.to); }
+OPTPIPE_INLINE duration planned_time(const problem& p, const rank_pair& pair) { return p.p2p(pair.from, pair.to); }
 
 /// What changes are relative to.
 inline duration scale_of(const problem&, const cost_key&, duration planned) { return planned; }
