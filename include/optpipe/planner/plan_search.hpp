@@ -344,7 +344,7 @@ private:
 
 } // namespace detail
 
-// The search behind plain functions. Where OPTPIPE_COMPILED is defined, one file of the program includes this
+// The search behind plain functions. Where OPTPIPE_COMPILED is defined, one source of the library includes this
 // header, and all others only see the declarations in plan.hpp.
 
 OPTPIPE_INLINE std::vector<any_search_strategy> standard_strategies() {
@@ -353,7 +353,7 @@ OPTPIPE_INLINE std::vector<any_search_strategy> standard_strategies() {
 }
 
 OPTPIPE_INLINE outcome<plan_result> plan(const problem& p, const plan_options& options,
-                                                std::vector<any_search_strategy> strategies) {
+                                         std::vector<any_search_strategy> strategies) {
     if (auto violations = validate(p); !violations.empty())
         throw input_error{p.name.empty() ? "problem" : p.name, std::move(violations)};
     detail::check_options(options, strategies);
