@@ -11,6 +11,7 @@
 #include "online_training.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/io/file.hpp>
+#include <optpipe/schedule/builders/adaptive.hpp>
 
 #include <algorithm>
 #include <chrono>

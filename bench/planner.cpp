@@ -24,6 +24,7 @@
 #include <optpipe/io/file.hpp>
 #include <optpipe/io/json.hpp>
 #include <optpipe/planner.hpp>
+#include <optpipe/schedule/builders/adaptive.hpp>
 
 #include <nlohmann/json.hpp>
 

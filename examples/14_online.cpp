@@ -6,7 +6,9 @@
 
 #include <optpipe/execution.hpp>
 #include <optpipe/online.hpp>
+#include <optpipe/pipeline.hpp>
 #include <optpipe/planner.hpp>
+#include <optpipe/schedule.hpp>
 #include <optpipe/testing/executor_model.hpp>
 
 #include <chrono>

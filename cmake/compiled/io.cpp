@@ -1,8 +1,21 @@
+#define OPTPIPE_COMPILING_io 1
 #include <optpipe/io/chrome_trace.hpp>
+#include <optpipe/io/file.hpp>
 #include <optpipe/io/html.hpp>
 #if defined(OPTPIPE_HAS_JSON)
 #include <optpipe/io/json_problem.hpp>
 #include <optpipe/io/json_profile.hpp>
 #include <optpipe/io/json_schedule.hpp>
 #endif
+#include <optpipe/io/megatron.hpp>
+#include <optpipe/io/pytorch_actions.hpp>
+#include <optpipe/io/pytorch_csv.hpp>
+#include <optpipe/io/schedule_document.hpp>
 #include <optpipe/io/svg.hpp>
+#include <optpipe/io/text.hpp>
+#include <optpipe/io/text_differences.hpp>
+#include <optpipe/io/text_grid.hpp>
+#include <optpipe/io/text_profile.hpp>
+#include <optpipe/io/text_storage.hpp>
+#include <optpipe/io/text_table.hpp>
+#include <optpipe/io/write_json.hpp>

@@ -1,1 +1,10 @@
+#define OPTPIPE_COMPILING_planner 1
+#include <optpipe/planner/background_planner.hpp>
+#include <optpipe/planner/cache/canonical.hpp>
+#include <optpipe/planner/cache/plan_cache.hpp>
 #include <optpipe/planner/plan_search.hpp>
+#include <optpipe/planner/portfolio/concurrent_portfolio.hpp>
+#include <optpipe/planner/portfolio/deterministic_portfolio.hpp>
+#include <optpipe/planner/portfolio/processor_share.hpp>
+#include <optpipe/planner/portfolio/run_log.hpp>
+#include <optpipe/planner/portfolio/search_state.hpp>

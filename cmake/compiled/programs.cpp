@@ -1,2 +1,3 @@
+#define OPTPIPE_COMPILING_programs 1
 #include <optpipe/program/check.hpp>
 #include <optpipe/program/lower.hpp>

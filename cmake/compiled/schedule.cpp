@@ -1,7 +1,16 @@
+#define OPTPIPE_COMPILING_schedule 1
+#include <optpipe/schedule/bounds/propagation.hpp>
+#include <optpipe/schedule/bounds/storage_mix.hpp>
 #include <optpipe/schedule/bounds/structural_bounds.hpp>
 #include <optpipe/schedule/builders/all.hpp>
+#include <optpipe/schedule/profile/cost_profile.hpp>
+#include <optpipe/schedule/profile/drift.hpp>
+#include <optpipe/schedule/profile/estimate.hpp>
+#include <optpipe/schedule/profile/measured_costs.hpp>
+#include <optpipe/schedule/time/differences.hpp>
 #include <optpipe/schedule/time/evaluate.hpp>
 #include <optpipe/schedule/time/measure.hpp>
+#include <optpipe/schedule/time/noise.hpp>
 #include <optpipe/schedule/time/simulate.hpp>
 #include <optpipe/schedule/time/validate.hpp>
 

@@ -1,1 +1,10 @@
+#define OPTPIPE_COMPILING_milp 1
+#include <optpipe/milp/check.hpp>
+#include <optpipe/milp/io/read_mps.hpp>
+#include <optpipe/milp/io/write_lp.hpp>
+#include <optpipe/milp/io/write_mps.hpp>
+#include <optpipe/milp/model.hpp>
+#include <optpipe/milp/options.hpp>
+#include <optpipe/milp/presolve.hpp>
+#include <optpipe/milp/result.hpp>
 #include <optpipe/milp/search/run.hpp>

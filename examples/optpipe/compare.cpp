@@ -3,7 +3,9 @@
 #include "interruption.hpp"
 #include "methods.hpp"
 #include <optpipe/core/format.hpp>
+#include <optpipe/io/escape.hpp>
 #include <optpipe/io/text.hpp>
+#include <optpipe/io/timeline.hpp>
 #include <optpipe/schedule/bounds/structural_bounds.hpp>
 
 #include <nlohmann/json.hpp>

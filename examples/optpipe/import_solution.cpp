@@ -3,6 +3,7 @@
 #include <optpipe/core/format.hpp>
 #include <optpipe/formulation/named_plan.hpp>
 #include <optpipe/formulation/schedule_of.hpp>
+#include <optpipe/formulation/variable_names.hpp>
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/json_tree.hpp>
 #include <optpipe/io/write_json.hpp>

@@ -4,6 +4,7 @@
 #include <optpipe/core/format.hpp>
 #include <optpipe/io/escape.hpp>
 #include <optpipe/milp/io/read_mps.hpp>
+#include <optpipe/milp/io/read_text.hpp>
 #include <optpipe/milp/solve.hpp>
 
 #include <algorithm>

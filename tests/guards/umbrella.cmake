@@ -1,14 +1,18 @@
-# cmake -DCOMPILER=... -P umbrella.cmake -- <include directory> <header>
-# The header compiles, and what it includes is the standard library and ourselves.
+# cmake -DCOMPILER=... ["-DDEFINITIONS=<definition> ..."] -P umbrella.cmake -- <include directory> <header>
+# The header compiles, and what it includes is the standard library and ourselves; with OPTPIPE_COMPILED=1 among the
+# definitions, nothing that only the library needs.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/arguments.cmake)
 list(GET arguments 0 include_dir)
 list(GET arguments 1 header)
 set(own_headers ${include_dir}/optpipe)
 
+separate_arguments(flags UNIX_COMMAND "${DEFINITIONS}")
+list(TRANSFORM flags PREPEND -D)
+
 # -H and not -M: for clang a file that __has_include found is a dependency, and the standard library asks for TBB.
 execute_process(
-    COMMAND ${COMPILER} -std=c++20 -I${include_dir} -fsyntax-only -H -DOPTPIPE_HEADER=<${header}>
+    COMMAND ${COMPILER} -std=c++20 ${flags} -I${include_dir} -fsyntax-only -H -DOPTPIPE_HEADER=<${header}>
             ${CMAKE_CURRENT_LIST_DIR}/header.cpp
     RESULT_VARIABLE status
     ERROR_VARIABLE output
@@ -28,6 +32,12 @@ foreach(path IN LISTS includes)
         string(APPEND strangers " ${path}")
     endif()
 endforeach()
+if("-DOPTPIPE_COMPILED=1" IN_LIST flags)
+    set(of_library "(program/(meaning|lower/plan_graph)|schedule/bounds/(chains|column_program)|milp/(lp|presolve/reduc|search/(driver|tree|cuts))|\
+formulation/model_builder|planner/(cp|local_search|lns|modulo|strategies)|io/(html_|svg_f|json_tree|timeline))")
+    list(FILTER includes INCLUDE REGEX "/optpipe/${of_library}")
+    list(APPEND strangers ${includes})
+endif()
 if(strangers)
     message(FATAL_ERROR "${header} pulls in${strangers}")
 endif()

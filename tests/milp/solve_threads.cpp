@@ -4,6 +4,7 @@
 #include <optpipe/milp/solve.hpp>
 
 #include <doctest/doctest.h>
+#include <oneapi/tbb/task_arena.h>
 
 #include <atomic>
 #include <cmath>

@@ -3,6 +3,7 @@
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h1.hpp"
+#include "optpipe/schedule/construct/accumulation_order.hpp"
 #include "optpipe/schedule/time/noise.hpp"
 
 #include <doctest/doctest.h>

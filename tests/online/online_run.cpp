@@ -1,7 +1,9 @@
 #include "optpipe/online/online_run.hpp"
 
 #include "optpipe/execution/threads/run.hpp"
+#include "optpipe/online/plan_text.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/testing/executor_model.hpp"
 #include "optpipe/testing/paced_model.hpp"

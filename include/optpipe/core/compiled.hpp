@@ -2,16 +2,13 @@
 
 #include "optpipe/core/standard.hpp"
 
-/// Functions that optpipe::compiled has in its library are OPTPIPE_INLINE, and defined where OPTPIPE_IS_DEFINED is 1:
-/// everywhere, or (OPTPIPE_COMPILED) in the library's own sources (OPTPIPE_COMPILING).
+/// Functions that optpipe::compiled has in its library are OPTPIPE_INLINE, and defined where OPTPIPE_DEFINES(unit) is
+/// 1: everywhere, or (OPTPIPE_COMPILED) in the one source of the library that sets OPTPIPE_COMPILING_<unit>. Their
+/// headers include what only definitions need under that condition.
 #if defined(OPTPIPE_COMPILED)
 #define OPTPIPE_INLINE
+#define OPTPIPE_DEFINES(unit) (OPTPIPE_COMPILING_##unit)
 #else
 #define OPTPIPE_INLINE inline
-#endif
-
-#if !defined(OPTPIPE_COMPILED) || defined(OPTPIPE_COMPILING)
-#define OPTPIPE_IS_DEFINED 1
-#else
-#define OPTPIPE_IS_DEFINED 0
+#define OPTPIPE_DEFINES(unit) 1
 #endif

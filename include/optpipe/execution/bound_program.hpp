@@ -1,19 +1,16 @@
 #pragma once
 
-#include "optpipe/core/error.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/execution/arenas.hpp"
 #include "optpipe/execution/copy_engine.hpp"
 #include "optpipe/execution/stage_model.hpp"
 #include "optpipe/execution/transport.hpp"
 #include "optpipe/program/ir.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
 namespace optpipe::execution {
@@ -46,26 +43,7 @@ public:
     };
 
     /// Throws `error` if the arenas, or what the engine may use, are smaller than the program needs.
-    bound_program(const rank_program& p, const arena_memory& room)
-        : lane_kinds{p.lanes}, markers{p.markers}, owners{room.owners} {
-        for (const auto which : {memory_arena::device, memory_arena::host, memory_arena::message})
-            if (p.bytes_of(which) > room.bytes_of(which))
-                throw error{"the program needs " + std::to_string(p.bytes_of(which)) + " bytes in an arena of " +
-                            std::to_string(room.bytes_of(which)) + " (" + std::string{name_of(which)} + ")"};
-        find_pieces(p, room);
-        waits = p.waits;
-        for (const auto& part : p.parts)
-            messages.push_back(part.side == exchange_part::side_kind::send
-                                   ? send_of(label_of(part), only_piece(p, part.buffer))
-                                   : receive_of(label_of(part), only_piece(p, part.buffer)));
-        for (const auto& i : p.instructions)
-            bind(p, i);
-        find_copies(p);
-        mark_last_weights(p.stages);
-        commands.assign(p.lanes.size(), 0);
-        for (const auto& i : p.instructions)
-            commands[i.lane] += 2 + i.waits;
-    }
+    bound_program(const rank_program& p, const arena_memory& room);
 
     std::vector<lane_kind> lane_kinds;
     /// The most that a step puts into each lane.
@@ -86,83 +64,16 @@ private:
         }
         return "?";
     }
-    void find_pieces(const rank_program& p, const arena_memory& room) {
-        pieces_.resize(p.segments.size());
-        for (const auto& b : p.buffers)
-            for (std::size_t s = b.first_segment; is_ours(b) && s < b.first_segment + b.segments; ++s)
-                pieces_[s] = room[b.arena].subspan(p.segments[s].offset, p.segments[s].bytes);
-    }
+    void find_pieces(const rank_program& p, const arena_memory& room);
     [[nodiscard]] bool is_ours(const program_buffer& b) const { return owners.of(b.arena) == buffer_owner::library; }
-    [[nodiscard]] stash_part part(const rank_program& p, buffer_id id) const {
-        if (id == no_buffer) return {};
-        const auto& b = p.buffers[id.position()];
-        if (!is_ours(b)) return {};
-        return std::span{pieces_}.subspan(b.first_segment, b.segments);
-    }
+    [[nodiscard]] stash_part part(const rank_program& p, buffer_id id) const;
     /// The pieces of both, one after the other.
-    [[nodiscard]] stash_part joined(stash_part first, stash_part second) {
-        if (first.empty() || second.empty()) return first.empty() ? second : first;
-        auto& both = joined_.emplace_back(first.begin(), first.end());
-        both.insert(both.end(), second.begin(), second.end());
-        return both;
-    }
-    [[nodiscard]] std::span<std::byte> only_piece(const rank_program& p, buffer_id id) const {
-        const auto all = part(p, id);
-        if (all.size() > 1) throw error{"a message whose buffer lies in several pieces"};
-        return contiguous(all);
-    }
-    void bind(const rank_program& p, const instruction& i) {
-        using enum buffer_role;
-        task t{.kind = i.kind,
-               .lane = i.lane,
-               .label = label_of(p, i),
-               .first_wait = i.first_wait,
-               .waits = i.waits,
-               .records = i.records,
-               .first = i.first_part,
-               .count = i.parts};
-        t.input = only_piece(p, i.buffer(input));
-        t.output = only_piece(p, i.buffer(output));
-        t.kept = joined(part(p, i.buffer(kept)), part(p, i.buffer(resident_kept)));
-        t.freed = joined(part(p, i.buffer(freed)), part(p, i.buffer(resident_freed)));
-        t.restored_kept = part(p, i.buffer(restored_kept));
-        t.restored_freed = part(p, i.buffer(restored_freed));
-        t.added = part(p, i.buffer(added));
-        tasks.push_back(t);
-    }
+    [[nodiscard]] stash_part joined(stash_part first, stash_part second);
+    [[nodiscard]] std::span<std::byte> only_piece(const rank_program& p, buffer_id id) const;
+    void bind(const rank_program& p, const instruction& i);
     /// The pieces of a stash and those of its place on the host are cut alike.
-    void find_copies(const rank_program& p) {
-        for (std::size_t n = 0; n < tasks.size(); ++n) {
-            auto& t = tasks[n];
-            if (t.kind != instruction_kind::copy) continue;
-            std::vector<std::span<std::byte>> device(t.kept.begin(), t.kept.end());
-            device.insert(device.end(), t.freed.begin(), t.freed.end());
-            const auto away = part(p, p.instructions[n].buffer(buffer_role::host));
-            std::vector<std::span<std::byte>> there(away.begin(), away.end());
-            t.first = static_cast<std::uint32_t>(copies.size());
-            for (std::size_t a = 0, b = 0; a < device.size() && b < there.size();) {
-                const auto bytes = std::min(device[a].size(), there[b].size());
-                const auto here = device[a].first(bytes);
-                const auto far = there[b].first(bytes);
-                const bool leaves = t.label.op.kind == operation_kind::offload;
-                copies.push_back(leaves ? copy_piece{far, here} : copy_piece{here, far});
-                if ((device[a] = device[a].subspan(bytes)).empty()) ++a;
-                if ((there[b] = there[b].subspan(bytes)).empty()) ++b;
-            }
-            t.count = static_cast<std::uint32_t>(copies.size()) - t.first;
-        }
-    }
-
-    void mark_last_weights(std::size_t stages) {
-        std::vector<task*> last(stages, nullptr);
-        for (auto& t : tasks) {
-            const auto kind = t.label.op.kind;
-            const bool adds_weights = kind == operation_kind::backward_weight || kind == operation_kind::backward;
-            if (t.kind == instruction_kind::compute && adds_weights) last[t.label.op.stage.position()] = &t;
-        }
-        for (auto* t : last)
-            if (t) t->is_last = true;
-    }
+    void find_copies(const rank_program& p);
+    void mark_last_weights(std::size_t stages);
 
     std::vector<std::span<std::byte>> pieces_;
     /// Of stashes that are offloaded in part. A deque, as tasks point to the vectors.
@@ -170,3 +81,116 @@ private:
 };
 
 } // namespace optpipe::execution
+
+#if OPTPIPE_DEFINES(execution)
+#include "optpipe/core/error.hpp"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+namespace optpipe::execution {
+
+OPTPIPE_INLINE bound_program::bound_program(const rank_program& p, const arena_memory& room)
+    : lane_kinds{p.lanes}, markers{p.markers}, owners{room.owners} {
+    for (const auto which : {memory_arena::device, memory_arena::host, memory_arena::message})
+        if (p.bytes_of(which) > room.bytes_of(which))
+            throw error{"the program needs " + std::to_string(p.bytes_of(which)) + " bytes in an arena of " +
+                        std::to_string(room.bytes_of(which)) + " (" + std::string{name_of(which)} + ")"};
+    find_pieces(p, room);
+    waits = p.waits;
+    for (const auto& part : p.parts)
+        messages.push_back(part.side == exchange_part::side_kind::send
+                               ? send_of(label_of(part), only_piece(p, part.buffer))
+                               : receive_of(label_of(part), only_piece(p, part.buffer)));
+    for (const auto& i : p.instructions)
+        bind(p, i);
+    find_copies(p);
+    mark_last_weights(p.stages);
+    commands.assign(p.lanes.size(), 0);
+    for (const auto& i : p.instructions)
+        commands[i.lane] += 2 + i.waits;
+}
+
+OPTPIPE_INLINE void bound_program::find_pieces(const rank_program& p, const arena_memory& room) {
+    pieces_.resize(p.segments.size());
+    for (const auto& b : p.buffers)
+        for (std::size_t s = b.first_segment; is_ours(b) && s < b.first_segment + b.segments; ++s)
+            pieces_[s] = room[b.arena].subspan(p.segments[s].offset, p.segments[s].bytes);
+}
+
+OPTPIPE_INLINE stash_part bound_program::part(const rank_program& p, buffer_id id) const {
+    if (id == no_buffer) return {};
+    const auto& b = p.buffers[id.position()];
+    if (!is_ours(b)) return {};
+    return std::span{pieces_}.subspan(b.first_segment, b.segments);
+}
+
+OPTPIPE_INLINE stash_part bound_program::joined(stash_part first, stash_part second) {
+    if (first.empty() || second.empty()) return first.empty() ? second : first;
+    auto& both = joined_.emplace_back(first.begin(), first.end());
+    both.insert(both.end(), second.begin(), second.end());
+    return both;
+}
+
+OPTPIPE_INLINE std::span<std::byte> bound_program::only_piece(const rank_program& p, buffer_id id) const {
+    const auto all = part(p, id);
+    if (all.size() > 1) throw error{"a message whose buffer lies in several pieces"};
+    return contiguous(all);
+}
+
+OPTPIPE_INLINE void bound_program::bind(const rank_program& p, const instruction& i) {
+    using enum buffer_role;
+    task t{.kind = i.kind,
+           .lane = i.lane,
+           .label = label_of(p, i),
+           .first_wait = i.first_wait,
+           .waits = i.waits,
+           .records = i.records,
+           .first = i.first_part,
+           .count = i.parts};
+    t.input = only_piece(p, i.buffer(input));
+    t.output = only_piece(p, i.buffer(output));
+    t.kept = joined(part(p, i.buffer(kept)), part(p, i.buffer(resident_kept)));
+    t.freed = joined(part(p, i.buffer(freed)), part(p, i.buffer(resident_freed)));
+    t.restored_kept = part(p, i.buffer(restored_kept));
+    t.restored_freed = part(p, i.buffer(restored_freed));
+    t.added = part(p, i.buffer(added));
+    tasks.push_back(t);
+}
+
+OPTPIPE_INLINE void bound_program::find_copies(const rank_program& p) {
+    for (std::size_t n = 0; n < tasks.size(); ++n) {
+        auto& t = tasks[n];
+        if (t.kind != instruction_kind::copy) continue;
+        std::vector<std::span<std::byte>> device(t.kept.begin(), t.kept.end());
+        device.insert(device.end(), t.freed.begin(), t.freed.end());
+        const auto away = part(p, p.instructions[n].buffer(buffer_role::host));
+        std::vector<std::span<std::byte>> there(away.begin(), away.end());
+        t.first = static_cast<std::uint32_t>(copies.size());
+        for (std::size_t a = 0, b = 0; a < device.size() && b < there.size();) {
+            const auto bytes = std::min(device[a].size(), there[b].size());
+            const auto here = device[a].first(bytes);
+            const auto far = there[b].first(bytes);
+            const bool leaves = t.label.op.kind == operation_kind::offload;
+            copies.push_back(leaves ? copy_piece{far, here} : copy_piece{here, far});
+            if ((device[a] = device[a].subspan(bytes)).empty()) ++a;
+            if ((there[b] = there[b].subspan(bytes)).empty()) ++b;
+        }
+        t.count = static_cast<std::uint32_t>(copies.size()) - t.first;
+    }
+}
+
+OPTPIPE_INLINE void bound_program::mark_last_weights(std::size_t stages) {
+    std::vector<task*> last(stages, nullptr);
+    for (auto& t : tasks) {
+        const auto kind = t.label.op.kind;
+        const bool adds_weights = kind == operation_kind::backward_weight || kind == operation_kind::backward;
+        if (t.kind == instruction_kind::compute && adds_weights) last[t.label.op.stage.position()] = &t;
+    }
+    for (auto* t : last)
+        if (t) t->is_last = true;
+}
+
+} // namespace optpipe::execution
+#endif

@@ -1,10 +1,9 @@
 #pragma once
 
-#include "optpipe/core/contract.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/execution/control_channel.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -41,17 +40,9 @@ public:
     [[nodiscard]] rank self() const { return self_; }
     [[nodiscard]] std::size_t ranks() const { return ranks_; }
 
-    void publish(std::string_view text) {
-        OPTPIPE_EXPECT(is_first(), "control channel: rank 0 publishes");
-        published_.emplace_back(text);
-        send_to_others({control_letter::kind_type::text, 0, std::string{text}});
-    }
+    void publish(std::string_view text);
     void report(std::string_view text) { send({control_letter::kind_type::text, 0, std::string{text}}); }
-    void begin_minimum(std::uint64_t value) {
-        OPTPIPE_EXPECT(!under_way_, "control channel: the last minimum hasn't been read");
-        under_way_ = true;
-        send({control_letter::kind_type::value, value, {}});
-    }
+    void begin_minimum(std::uint64_t value);
     [[nodiscard]] std::optional<std::string> next_published() { return next_of(published_); }
     [[nodiscard]] std::optional<rank_text> next_report() { return next_of(reports_); }
 
@@ -59,35 +50,11 @@ public:
     [[nodiscard]] bool is_under_way() const { return under_way_; }
     /// Whether `read_minimum` has something to read.
     [[nodiscard]] bool has_minimum() const { return minimum_.has_value(); }
-    [[nodiscard]] std::uint64_t read_minimum() {
-        under_way_ = false;
-        return *std::exchange(minimum_, std::nullopt);
-    }
+    [[nodiscard]] std::uint64_t read_minimum();
     /// What a minimum is late for: "rank 2 and rank 3". On other ranks than 0 only that rank is known to be.
-    [[nodiscard]] std::string missing() const {
-        if (!is_first()) return "rank 0";
-        std::string names;
-        for (std::size_t r = 0; r < ranks_; ++r)
-            if (!values_[r]) names += (names.empty() ? "rank " : " and rank ") + std::to_string(r);
-        return names;
-    }
+    [[nodiscard]] std::string missing() const;
 
-    void take(rank from, control_letter what) {
-        switch (what.kind) {
-        case control_letter::kind_type::text:
-            if (is_first())
-                reports_.push_back({from, std::move(what.text)});
-            else
-                published_.push_back(std::move(what.text));
-            return;
-        case control_letter::kind_type::value:
-            if (is_first())
-                count(from, what.value);
-            else
-                minimum_ = what.value;
-            return;
-        }
-    }
+    void take(rank from, control_letter what);
     [[nodiscard]] bool has_outgoing() const { return !outbox_.empty(); }
     /// What has to be sent now.
     [[nodiscard]] std::vector<addressed> take_outbox() { return std::exchange(outbox_, {}); }
@@ -95,21 +62,9 @@ public:
 private:
     [[nodiscard]] bool is_first() const { return self_ == rank{0}; }
 
-    void send(control_letter what) {
-        if (is_first()) return take(self_, std::move(what));
-        outbox_.push_back({rank{0}, std::move(what)});
-    }
-    void send_to_others(const control_letter& what) {
-        for (std::size_t to = 1; to < ranks_; ++to)
-            outbox_.push_back({rank{to}, what});
-    }
-    void count(rank from, std::uint64_t value) {
-        values_[from.position()] = value;
-        if (std::find(values_.begin(), values_.end(), std::nullopt) != values_.end()) return;
-        minimum_ = **std::min_element(values_.begin(), values_.end());
-        std::fill(values_.begin(), values_.end(), std::nullopt);
-        send_to_others({control_letter::kind_type::value, *minimum_, {}});
-    }
+    void send(control_letter what);
+    void send_to_others(const control_letter& what);
+    void count(rank from, std::uint64_t value);
     template <class T> static std::optional<T> next_of(std::deque<T>& all) {
         if (all.empty()) return std::nullopt;
         std::optional<T> first{std::move(all.front())};
@@ -129,3 +84,73 @@ private:
 };
 
 } // namespace optpipe::execution
+
+#if OPTPIPE_DEFINES(execution)
+#include "optpipe/core/contract.hpp"
+
+#include <algorithm>
+
+namespace optpipe::execution {
+
+OPTPIPE_INLINE void control_star::publish(std::string_view text) {
+    OPTPIPE_EXPECT(is_first(), "control channel: rank 0 publishes");
+    published_.emplace_back(text);
+    send_to_others({control_letter::kind_type::text, 0, std::string{text}});
+}
+
+OPTPIPE_INLINE void control_star::begin_minimum(std::uint64_t value) {
+    OPTPIPE_EXPECT(!under_way_, "control channel: the last minimum hasn't been read");
+    under_way_ = true;
+    send({control_letter::kind_type::value, value, {}});
+}
+
+OPTPIPE_INLINE std::uint64_t control_star::read_minimum() {
+    under_way_ = false;
+    return *std::exchange(minimum_, std::nullopt);
+}
+
+OPTPIPE_INLINE std::string control_star::missing() const {
+    if (!is_first()) return "rank 0";
+    std::string names;
+    for (std::size_t r = 0; r < ranks_; ++r)
+        if (!values_[r]) names += (names.empty() ? "rank " : " and rank ") + std::to_string(r);
+    return names;
+}
+
+OPTPIPE_INLINE void control_star::take(rank from, control_letter what) {
+    switch (what.kind) {
+    case control_letter::kind_type::text:
+        if (is_first())
+            reports_.push_back({from, std::move(what.text)});
+        else
+            published_.push_back(std::move(what.text));
+        return;
+    case control_letter::kind_type::value:
+        if (is_first())
+            count(from, what.value);
+        else
+            minimum_ = what.value;
+        return;
+    }
+}
+
+OPTPIPE_INLINE void control_star::send(control_letter what) {
+    if (is_first()) return take(self_, std::move(what));
+    outbox_.push_back({rank{0}, std::move(what)});
+}
+
+OPTPIPE_INLINE void control_star::send_to_others(const control_letter& what) {
+    for (std::size_t to = 1; to < ranks_; ++to)
+        outbox_.push_back({rank{to}, what});
+}
+
+OPTPIPE_INLINE void control_star::count(rank from, std::uint64_t value) {
+    values_[from.position()] = value;
+    if (std::find(values_.begin(), values_.end(), std::nullopt) != values_.end()) return;
+    minimum_ = **std::min_element(values_.begin(), values_.end());
+    std::fill(values_.begin(), values_.end(), std::nullopt);
+    send_to_others({control_letter::kind_type::value, *minimum_, {}});
+}
+
+} // namespace optpipe::execution
+#endif

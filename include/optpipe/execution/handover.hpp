@@ -7,22 +7,18 @@
 #include "optpipe/execution/bound_program.hpp"
 #include "optpipe/execution/control_channel.hpp"
 #include "optpipe/execution/error.hpp"
+#include "optpipe/execution/program_preparer.hpp"
 #include "optpipe/execution/run.hpp"
-#include "optpipe/program/check.hpp"
 #include "optpipe/program/ir.hpp"
 
-#include <algorithm>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -39,72 +35,6 @@ struct handover_result {
     /// On rank 0: of all ranks that refused it, which and why, a sentence each.
     std::vector<std::string> refusals{};
 };
-
-namespace execution {
-
-/// A plan as the program of one rank, or why it can't be.
-struct prepared_program {
-    rank_program program{};
-    std::optional<bound_program> bound{};
-    std::string refusal{};
-};
-
-/// A thread that prepares one plan at a time.
-class program_preparer {
-public:
-    using prepare_call = std::function<prepared_program(const std::string& plan)>;
-
-    /// `prepare` mustn't throw.
-    explicit program_preparer(prepare_call prepare) : prepare_{std::move(prepare)}, thread_{[this] { work(); }} {}
-    program_preparer(const program_preparer&) = delete;
-    program_preparer& operator=(const program_preparer&) = delete;
-    /// Waits for the plan that is being prepared.
-    ~program_preparer() {
-        {
-            const std::scoped_lock lock{mutex_};
-            stops_ = true;
-        }
-        changed_.notify_one();
-        thread_.join();
-    }
-
-    void submit(std::string plan) {
-        {
-            const std::scoped_lock lock{mutex_};
-            plan_ = std::move(plan);
-        }
-        changed_.notify_one();
-    }
-    /// What was submitted last, once it is prepared; once.
-    [[nodiscard]] std::optional<prepared_program> poll() {
-        const std::scoped_lock lock{mutex_};
-        return std::exchange(prepared_, std::nullopt);
-    }
-
-private:
-    void work() {
-        std::unique_lock lock{mutex_};
-        for (;;) {
-            changed_.wait(lock, [&] { return stops_ || plan_; });
-            if (stops_) return;
-            const auto plan = *std::exchange(plan_, std::nullopt);
-            lock.unlock();
-            auto made = prepare_(plan);
-            lock.lock();
-            prepared_ = std::move(made);
-        }
-    }
-
-    prepare_call prepare_;
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::optional<std::string> plan_;
-    std::optional<prepared_program> prepared_;
-    bool stops_ = false;
-    std::thread thread_;
-};
-
-} // namespace execution
 
 /// Runs one rank's program, step after step, and exchanges it for that of a better plan: on all ranks between the same
 /// two steps, or on none.
@@ -205,13 +135,7 @@ private:
     [[nodiscard]] execution::prepared_program prepare(const std::string& plan) const noexcept {
         execution::prepared_program made;
         try {
-            auto all = make_(plan);
-            if (all.size() != channel_.ranks())
-                throw error{"a plan for " + std::to_string(all.size()) + " ranks, of which there are " +
-                            std::to_string(channel_.ranks())};
-            for (const auto& found : check_programs(all))
-                throw error{found.text()};
-            made.program = std::move(all[channel_.self()]);
+            made.program = execution::checked_program(make_(plan), channel_.self(), channel_.ranks());
             made.bound = runner_.bind(made.program);
         } catch (const std::exception& e) {
             made.refusal = e.what();
@@ -219,14 +143,6 @@ private:
             made.refusal = "an exception that isn't a std::exception";
         }
         return made;
-    }
-    [[nodiscard]] static std::vector<stage> stages_of(const rank_program& p) {
-        std::vector<stage> all;
-        for (const auto& i : p.instructions)
-            if (i.kind == instruction_kind::compute) all.push_back(i.op.stage);
-        std::sort(all.begin(), all.end());
-        all.erase(std::unique(all.begin(), all.end()), all.end());
-        return all;
     }
 
     void publish_waiting() {
@@ -245,14 +161,12 @@ private:
         const auto v = settled_ + 1;
         try {
             if (!made.bound) throw error{made.refusal};
-            if (stages_of(made.program) != stages_of(program_) || made.program.microbatches != program_.microbatches)
-                throw error{"it has other stages on this rank, or other microbatches"};
+            execution::check_same_work(made.program, program_);
             next_ = runner_.load(std::move(*made.bound));
             next_program_ = std::move(made.program);
             vote_ = ready(v);
         } catch (const std::exception& e) {
-            channel_.report(std::string{refusal} + "rank " + std::to_string(channel_.self().value()) +
-                            " refuses plan " + std::to_string(v) + ": " + e.what());
+            channel_.report(refusal + execution::refusal_of(channel_.self(), v, e.what()));
             vote_ = refused(v);
         }
     }

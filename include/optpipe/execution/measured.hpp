@@ -1,6 +1,6 @@
 #pragma once
 
-#include "optpipe/core/container.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/execution/clock_time.hpp"
 #include "optpipe/execution/executor.hpp"
 #include "optpipe/pipeline/problem.hpp"
@@ -9,13 +9,9 @@
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/differences.hpp"
 
-#include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -26,6 +22,45 @@ struct rank_times {
     std::vector<execution::task_times> times;
 };
 
+/// What really happened, as a schedule: in the units of the problem, from the start of the first operation on.
+/// Comparable with the plan by everything that takes a schedule.
+[[nodiscard]] schedule measured_schedule(const any_graph& graph, std::span<const rank_times> ranks,
+                                         clock_time time_unit);
+
+/// The most bytes of an arena that were held at once: from the start of each buffer's first instruction to the end of
+/// its last. What ends at an instant is gone before what starts then.
+[[nodiscard]] std::size_t high_water(const rank_times& r, memory_arena arena);
+
+/// How long messages were under way: from when both their ends were there, those whose ends were both measured. Of
+/// messages that share an exchange only the end of all is known. Never negative: an end may be seen before the start of
+/// the other side.
+[[nodiscard]] std::vector<cost_sample<rank_pair>> message_times(const problem& p, std::span<const rank_times> ranks,
+                                                                clock_time time_unit);
+
+/// The same, as planned and as measured.
+[[nodiscard]] time_difference compare_messages(const problem& p, std::span<const rank_times> ranks,
+                                               clock_time time_unit);
+
+/// How long the reductions took, by stage, for `simulate_reductions`; 0 where none was measured. What a rank waits for
+/// those of other pipelines counts.
+[[nodiscard]] per_stage<duration> reduction_times(std::span<const rank_times> ranks, clock_time time_unit);
+
+/// Adds what some ranks, or all, measured of a step: operations, messages and memory. The most that a rank held is in
+/// the units of the problem, of which one is so many bytes.
+void add_step(cost_profile& profile, const problem& p, std::uint64_t step, std::span<const rank_times> ranks,
+              clock_time time_unit, double bytes_per_unit);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(execution)
+#include "optpipe/core/container.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+namespace optpipe {
 namespace detail {
 
 /// Calls `visit(operation, times)` for all computations and copies that were measured.
@@ -49,10 +84,8 @@ void for_each_end(std::span<const rank_times> ranks, exchange_part::side_kind si
 
 } // namespace detail
 
-/// What really happened, as a schedule: in the units of the problem, from the start of the first operation on.
-/// Comparable with the plan by everything that takes a schedule.
-[[nodiscard]] inline schedule measured_schedule(const any_graph& graph, std::span<const rank_times> ranks,
-                                                clock_time time_unit) {
+OPTPIPE_INLINE schedule measured_schedule(const any_graph& graph, std::span<const rank_times> ranks,
+                                          clock_time time_unit) {
     auto begin = std::chrono::nanoseconds::max();
     detail::for_each_operation(
         ranks, [&](const operation&, const execution::task_times& when) { begin = std::min(begin, when.start); });
@@ -64,9 +97,7 @@ void for_each_end(std::span<const rank_times> ranks, exchange_part::side_kind si
     return result;
 }
 
-/// The most bytes of an arena that were held at once: from the start of each buffer's first instruction to the end of
-/// its last. What ends at an instant is gone before what starts then.
-[[nodiscard]] inline std::size_t high_water(const rank_times& r, memory_arena arena) {
+OPTPIPE_INLINE std::size_t high_water(const rank_times& r, memory_arena arena) {
     std::vector<std::pair<std::chrono::nanoseconds, std::int64_t>> changes;
     for (const auto& b : r.program->buffers) {
         if (b.arena != arena || b.bytes == 0) continue;
@@ -86,11 +117,8 @@ void for_each_end(std::span<const rank_times> ranks, exchange_part::side_kind si
     return static_cast<std::size_t>(most);
 }
 
-/// How long messages were under way: from when both their ends were there, those whose ends were both measured. Of
-/// messages that share an exchange only the end of all is known. Never negative: an end may be seen before the start of
-/// the other side.
-[[nodiscard]] inline std::vector<cost_sample<rank_pair>>
-message_times(const problem& p, std::span<const rank_times> ranks, clock_time time_unit) {
+OPTPIPE_INLINE std::vector<cost_sample<rank_pair>> message_times(const problem& p, std::span<const rank_times> ranks,
+                                                                 clock_time time_unit) {
     using side_kind = exchange_part::side_kind;
     const operation_numbering<any_graph> number{p.graph};
     std::vector<std::optional<execution::task_times>> sent(number.size());
@@ -107,9 +135,7 @@ message_times(const problem& p, std::span<const rank_times> ranks, clock_time ti
     return found;
 }
 
-/// How long the reductions took, by stage, for `simulate_reductions`; 0 where none was measured. What a rank waits for
-/// those of other pipelines counts.
-[[nodiscard]] inline per_stage<duration> reduction_times(std::span<const rank_times> ranks, clock_time time_unit) {
+OPTPIPE_INLINE per_stage<duration> reduction_times(std::span<const rank_times> ranks, clock_time time_unit) {
     per_stage<duration> took(ranks.empty() ? 0 : ranks.front().program->stages);
     for (const auto& r : ranks)
         for (std::size_t i = 0; i < r.times.size(); ++i)
@@ -118,19 +144,16 @@ message_times(const problem& p, std::span<const rank_times> ranks, clock_time ti
     return took;
 }
 
-/// The same, as planned and as measured.
-[[nodiscard]] inline time_difference compare_messages(const problem& p, std::span<const rank_times> ranks,
-                                                      clock_time time_unit) {
+OPTPIPE_INLINE time_difference compare_messages(const problem& p, std::span<const rank_times> ranks,
+                                                clock_time time_unit) {
     time_difference sum;
     for (const auto& [pair, took] : message_times(p, ranks, time_unit))
         sum.add(p.p2p(pair.from, pair.to), took);
     return sum;
 }
 
-/// Adds what some ranks, or all, measured of a step: operations, messages and memory. The most that a rank held is in
-/// the units of the problem, of which one is so many bytes.
-inline void add_step(cost_profile& profile, const problem& p, std::uint64_t step, std::span<const rank_times> ranks,
-                     clock_time time_unit, double bytes_per_unit) {
+OPTPIPE_INLINE void add_step(cost_profile& profile, const problem& p, std::uint64_t step,
+                             std::span<const rank_times> ranks, clock_time time_unit, double bytes_per_unit) {
     profile.add(p, step, measured_schedule(p.graph, ranks, time_unit), message_times(p, ranks, time_unit));
     const auto in_units = [&](const rank_times& r, memory_arena arena) {
         return memory_size{static_cast<double>(high_water(r, arena)) / bytes_per_unit};
@@ -140,3 +163,4 @@ inline void add_step(cost_profile& profile, const problem& p, std::uint64_t step
 }
 
 } // namespace optpipe
+#endif

@@ -1,32 +1,16 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/outcome.hpp"
-#include "optpipe/formulation/capacity_rows.hpp"
-#include "optpipe/formulation/copy_engines.hpp"
-#include "optpipe/formulation/dependencies.hpp"
-#include "optpipe/formulation/device_memory.hpp"
-#include "optpipe/formulation/end_times.hpp"
-#include "optpipe/formulation/exclusivity.hpp"
-#include "optpipe/formulation/host_memory.hpp"
-#include "optpipe/formulation/load_rows.hpp"
 #include "optpipe/formulation/meaning.hpp"
-#include "optpipe/formulation/model_builder.hpp"
 #include "optpipe/formulation/model_families.hpp"
-#include "optpipe/formulation/monotone_rows.hpp"
-#include "optpipe/formulation/objective.hpp"
-#include "optpipe/formulation/offload_decisions.hpp"
 #include "optpipe/formulation/operation_table.hpp"
 #include "optpipe/formulation/options.hpp"
-#include "optpipe/formulation/stash_pool.hpp"
-#include "optpipe/formulation/time_grid.hpp"
-#include "optpipe/formulation/triangle_rows.hpp"
 #include "optpipe/milp/model.hpp"
+#include "optpipe/milp/result.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
-#include <algorithm>
-#include <cstddef>
 #include <memory>
-#include <utility>
 #include <vector>
 
 namespace optpipe::formulation {
@@ -61,6 +45,41 @@ struct formulated {
 
 namespace detail {
 
+/// An estimate before the model is built: a pair of computations of one rank may take a variable and two rows.
+[[nodiscard]] bool is_certainly_too_large(const operation_table& t, const options& o);
+
+} // namespace detail
+
+/// The model of a problem that `validate` accepts. Refused (`does_not_apply`) if it would be too large, or if a stage
+/// has a list of storage options. It is infeasible if no schedule is within the horizon.
+[[nodiscard]] outcome<std::shared_ptr<const formulated>> formulate(const problem& p, const options& o = {});
+
+} // namespace optpipe::formulation
+
+#if OPTPIPE_DEFINES(formulation)
+#include "optpipe/formulation/capacity_rows.hpp"
+#include "optpipe/formulation/copy_engines.hpp"
+#include "optpipe/formulation/dependencies.hpp"
+#include "optpipe/formulation/device_memory.hpp"
+#include "optpipe/formulation/end_times.hpp"
+#include "optpipe/formulation/exclusivity.hpp"
+#include "optpipe/formulation/host_memory.hpp"
+#include "optpipe/formulation/load_rows.hpp"
+#include "optpipe/formulation/model_builder.hpp"
+#include "optpipe/formulation/monotone_rows.hpp"
+#include "optpipe/formulation/objective.hpp"
+#include "optpipe/formulation/offload_decisions.hpp"
+#include "optpipe/formulation/stash_pool.hpp"
+#include "optpipe/formulation/time_grid.hpp"
+#include "optpipe/formulation/triangle_rows.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace optpipe::formulation {
+namespace detail {
+
 inline void add_families(model_builder& d) {
     add_end_times(d);
     add_objective(d);
@@ -84,8 +103,7 @@ inline void add_strengthenings(model_builder& d) {
     if (with.triangles) add_triangle_rows(d);
 }
 
-/// An estimate before the model is built: a pair of computations of one rank may take a variable and two rows.
-inline bool is_certainly_too_large(const operation_table& t, const options& o) {
+OPTPIPE_INLINE bool is_certainly_too_large(const operation_table& t, const options& o) {
     std::size_t pairs = 0;
     for (const rank r : t.problem().graph.all_ranks()) {
         const auto own = (t.problem().split_backward ? 3 : 2) * t.microbatches() * t.stages_on(r).size();
@@ -96,9 +114,7 @@ inline bool is_certainly_too_large(const operation_table& t, const options& o) {
 
 } // namespace detail
 
-/// The model of a problem that `validate` accepts. Refused (`does_not_apply`) if it would be too large, or if a stage has
-/// a list of storage options. It is infeasible if no schedule is within the horizon.
-[[nodiscard]] inline outcome<std::shared_ptr<const formulated>> formulate(const problem& p, const options& o = {}) {
+OPTPIPE_INLINE outcome<std::shared_ptr<const formulated>> formulate(const problem& p, const options& o) {
     if (p.has_storage_options()) {
         refusal unknown;
         unknown.sentence = "the model knows no lists of storage options";
@@ -133,3 +149,4 @@ inline bool is_certainly_too_large(const operation_table& t, const options& o) {
 }
 
 } // namespace optpipe::formulation
+#endif

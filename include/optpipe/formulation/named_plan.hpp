@@ -1,21 +1,30 @@
 #pragma once
 
-#include "optpipe/core/error.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/formulation/operation_table.hpp"
 #include "optpipe/formulation/plan_times.hpp"
 #include "optpipe/formulation/solution_text.hpp"
+
+#include <string>
+
+namespace optpipe::formulation {
+
+/// The plan that named values represent. Throws `input_error` if an operation has no end time.
+[[nodiscard]] plan_times plan_of(const operation_table& t, const named_values& values, const std::string& source);
+
+} // namespace optpipe::formulation
+
+#if OPTPIPE_DEFINES(formulation)
+#include "optpipe/core/error.hpp"
 #include "optpipe/formulation/variable_names.hpp"
 
 #include <cstddef>
-#include <string>
 #include <utility>
 #include <vector>
 
 namespace optpipe::formulation {
 
-/// The plan that named values represent. Throws `input_error` if an operation has no end time.
-[[nodiscard]] inline plan_times plan_of(const operation_table& t, const named_values& values,
-                                        const std::string& source) {
+OPTPIPE_INLINE plan_times plan_of(const operation_table& t, const named_values& values, const std::string& source) {
     constexpr double half = 0.5;
     plan_times times{std::vector<double>(t.size(), 0.0), std::vector<unsigned char>(t.cells(), 0),
                      std::vector<unsigned char>(t.cells(), 0)};
@@ -42,3 +51,4 @@ namespace optpipe::formulation {
 }
 
 } // namespace optpipe::formulation
+#endif

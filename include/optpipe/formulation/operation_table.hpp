@@ -1,12 +1,11 @@
 #pragma once
 
-#include "optpipe/core/tolerance.hpp"
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/core/container.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
 
-#include <algorithm>
 #include <cstddef>
-#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,19 +32,7 @@ inline constexpr std::size_t roles = 5;
 /// still valid, and no longer.
 class operation_table {
 public:
-    explicit operation_table(optpipe::problem p)
-        : problem_{std::move(p)}, stages_{problem_.graph.stages()}, count_{problem_.graph.microbatches()},
-          memory_slack_{tolerance{}.at(problem_.memory_scale())}, limited_(problem_.graph.ranks(), 0),
-          by_rank_(problem_.graph.ranks()) {
-        per_rank<memory_size> all(problem_.graph.ranks());
-        for (const stage s : problem_.graph.all_stages()) {
-            const auto& c = problem_.costs[s];
-            all[problem_.rank_of(s)] += static_cast<double>(count_) * std::max(c.activation, c.weight_stash);
-            by_rank_[problem_.rank_of(s).position()].push_back(s);
-        }
-        for (const rank r : problem_.graph.all_ranks())
-            limited_[r.position()] = all[r] > problem_.memory_limit[r] + memory_slack_ ? 1 : 0;
-    }
+    explicit operation_table(optpipe::problem p);
 
     [[nodiscard]] const optpipe::problem& problem() const { return problem_; }
     [[nodiscard]] std::size_t stages() const { return stages_; }
@@ -68,69 +55,16 @@ public:
     [[nodiscard]] bool is_transfer(operation_id a) const { return role_of(a) >= role::offload; }
     /// Whether the memory of the rank is smaller than all stashes together.
     [[nodiscard]] bool is_limited(rank r) const { return limited_[r.position()] != 0; }
-    [[nodiscard]] bool may_offload(stage s) const {
-        return problem_.costs[s].can_offload() && is_limited(problem_.rank_of(s)) &&
-               problem_.costs[s].activation > memory_size{};
-    }
+    [[nodiscard]] bool may_offload(stage s) const;
     [[nodiscard]] bool may_be_full(stage s) const {
         return problem_.split_backward && problem_.costs[s].weight_stash > problem_.costs[s].activation;
     }
-    [[nodiscard]] bool any_may_offload() const {
-        for (const stage s : problem_.graph.all_stages())
-            if (may_offload(s)) return true;
-        return false;
-    }
-    [[nodiscard]] bool exists(operation_id a) const {
-        switch (role_of(a)) {
-        case role::forward:
-        case role::gradient: return true;
-        case role::weight: return problem_.split_backward;
-        case role::offload:
-        case role::reload: return may_offload(stage_of(a));
-        }
-        return false;
-    }
+    [[nodiscard]] bool any_may_offload() const;
+    [[nodiscard]] bool exists(operation_id a) const;
 
-    [[nodiscard]] double length(operation_id a) const {
-        const auto& c = costs_of(a);
-        switch (role_of(a)) {
-        case role::forward: return c.forward.value();
-        case role::gradient: return problem_.gradient_time(stage_of(a)).value();
-        case role::weight: return c.backward_weight.value();
-        case role::offload: return c.transfer->offload.value();
-        case role::reload: return c.transfer->reload.value();
-        }
-        return 0.0;
-    }
-    [[nodiscard]] operation operation_of(operation_id a) const {
-        const auto kind = [&] {
-            switch (role_of(a)) {
-            case role::forward: return operation_kind::forward;
-            case role::gradient:
-                return problem_.split_backward ? operation_kind::backward_input : operation_kind::backward;
-            case role::weight: return operation_kind::backward_weight;
-            case role::offload: return operation_kind::offload;
-            case role::reload: return operation_kind::reload;
-            }
-            return operation_kind::forward;
-        };
-        return {stage_of(a), kind(), microbatch{microbatch_of(a)}};
-    }
-    [[nodiscard]] operation_id id_of(const operation& op) const {
-        const auto what = [&] {
-            switch (op.kind) {
-            case operation_kind::forward: return role::forward;
-            case operation_kind::backward_input:
-            case operation_kind::backward: return role::gradient;
-            case operation_kind::backward_weight: return role::weight;
-            case operation_kind::offload: return role::offload;
-            case operation_kind::reload: return role::reload;
-            case operation_kind::recompute: break; // the model has no lists of storage options
-            }
-            return role::forward;
-        };
-        return id(what(), cell_at(op.stage, op.microbatch.position()));
-    }
+    [[nodiscard]] double length(operation_id a) const;
+    [[nodiscard]] operation operation_of(operation_id a) const;
+    [[nodiscard]] operation_id id_of(const operation& op) const;
     [[nodiscard]] std::string name_of(operation_id a) const { return to_string(operation_of(a)); }
 
     /// Computations of a rank, and its possible transfers.
@@ -138,22 +72,10 @@ public:
         return on(r, {role::forward, role::gradient, role::weight});
     }
     [[nodiscard]] std::vector<operation_id> transfers_on(rank r) const { return on(r, {role::offload, role::reload}); }
-    [[nodiscard]] std::vector<cell> cells_on(rank r) const {
-        std::vector<cell> found;
-        for (const stage s : stages_on(r))
-            for (std::size_t m = 0; m < count_; ++m)
-                found.push_back(cell_at(s, m));
-        return found;
-    }
+    [[nodiscard]] std::vector<cell> cells_on(rank r) const;
 
 private:
-    [[nodiscard]] std::vector<operation_id> on(rank r, std::initializer_list<role> which) const {
-        std::vector<operation_id> found;
-        for (const role what : which)
-            for (const cell c : cells_on(r))
-                if (exists(id(what, c))) found.push_back(id(what, c));
-        return found;
-    }
+    [[nodiscard]] std::vector<operation_id> on(rank r, std::initializer_list<role> which) const;
 
     optpipe::problem problem_;
     std::size_t stages_;
@@ -164,3 +86,108 @@ private:
 };
 
 } // namespace optpipe::formulation
+
+#if OPTPIPE_DEFINES(formulation)
+#include "optpipe/core/tolerance.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+
+namespace optpipe::formulation {
+
+OPTPIPE_INLINE operation_table::operation_table(optpipe::problem p)
+    : problem_{std::move(p)}, stages_{problem_.graph.stages()}, count_{problem_.graph.microbatches()},
+      memory_slack_{tolerance{}.at(problem_.memory_scale())}, limited_(problem_.graph.ranks(), 0),
+      by_rank_(problem_.graph.ranks()) {
+    per_rank<memory_size> all(problem_.graph.ranks());
+    for (const stage s : problem_.graph.all_stages()) {
+        const auto& c = problem_.costs[s];
+        all[problem_.rank_of(s)] += static_cast<double>(count_) * std::max(c.activation, c.weight_stash);
+        by_rank_[problem_.rank_of(s).position()].push_back(s);
+    }
+    for (const rank r : problem_.graph.all_ranks())
+        limited_[r.position()] = all[r] > problem_.memory_limit[r] + memory_slack_ ? 1 : 0;
+}
+
+OPTPIPE_INLINE bool operation_table::may_offload(stage s) const {
+    return problem_.costs[s].can_offload() && is_limited(problem_.rank_of(s)) &&
+           problem_.costs[s].activation > memory_size{};
+}
+
+OPTPIPE_INLINE bool operation_table::any_may_offload() const {
+    for (const stage s : problem_.graph.all_stages())
+        if (may_offload(s)) return true;
+    return false;
+}
+
+OPTPIPE_INLINE bool operation_table::exists(operation_id a) const {
+    switch (role_of(a)) {
+    case role::forward:
+    case role::gradient: return true;
+    case role::weight: return problem_.split_backward;
+    case role::offload:
+    case role::reload: return may_offload(stage_of(a));
+    }
+    return false;
+}
+
+OPTPIPE_INLINE double operation_table::length(operation_id a) const {
+    const auto& c = costs_of(a);
+    switch (role_of(a)) {
+    case role::forward: return c.forward.value();
+    case role::gradient: return problem_.gradient_time(stage_of(a)).value();
+    case role::weight: return c.backward_weight.value();
+    case role::offload: return c.transfer->offload.value();
+    case role::reload: return c.transfer->reload.value();
+    }
+    return 0.0;
+}
+
+OPTPIPE_INLINE operation operation_table::operation_of(operation_id a) const {
+    const auto kind = [&] {
+        switch (role_of(a)) {
+        case role::forward: return operation_kind::forward;
+        case role::gradient: return problem_.split_backward ? operation_kind::backward_input : operation_kind::backward;
+        case role::weight: return operation_kind::backward_weight;
+        case role::offload: return operation_kind::offload;
+        case role::reload: return operation_kind::reload;
+        }
+        return operation_kind::forward;
+    };
+    return {stage_of(a), kind(), microbatch{microbatch_of(a)}};
+}
+
+OPTPIPE_INLINE operation_id operation_table::id_of(const operation& op) const {
+    const auto what = [&] {
+        switch (op.kind) {
+        case operation_kind::forward: return role::forward;
+        case operation_kind::backward_input:
+        case operation_kind::backward: return role::gradient;
+        case operation_kind::backward_weight: return role::weight;
+        case operation_kind::offload: return role::offload;
+        case operation_kind::reload: return role::reload;
+        case operation_kind::recompute: break; // the model has no lists of storage options
+        }
+        return role::forward;
+    };
+    return id(what(), cell_at(op.stage, op.microbatch.position()));
+}
+
+OPTPIPE_INLINE std::vector<cell> operation_table::cells_on(rank r) const {
+    std::vector<cell> found;
+    for (const stage s : stages_on(r))
+        for (std::size_t m = 0; m < count_; ++m)
+            found.push_back(cell_at(s, m));
+    return found;
+}
+
+OPTPIPE_INLINE std::vector<operation_id> operation_table::on(rank r, std::initializer_list<role> which) const {
+    std::vector<operation_id> found;
+    for (const role what : which)
+        for (const cell c : cells_on(r))
+            if (exists(id(what, c))) found.push_back(id(what, c));
+    return found;
+}
+
+} // namespace optpipe::formulation
+#endif

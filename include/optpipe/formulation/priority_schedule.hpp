@@ -1,12 +1,22 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/formulation/operation_table.hpp"
 #include "optpipe/formulation/plan_times.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+namespace optpipe::formulation {
+
+/// The schedule of a priority list; without transfers, operations are moved ahead into gaps.
+[[nodiscard]] outcome<schedule> priority_schedule(const operation_table& t, const plan_times& wanted);
+
+} // namespace optpipe::formulation
+
+#if OPTPIPE_DEFINES(formulation)
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/construct/gap_filling.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 
 #include <cstddef>
@@ -89,8 +99,7 @@ private:
     std::vector<operation_id> open_; ///< in the order of the list
 };
 
-/// The schedule of a priority list; without transfers, operations are moved ahead into gaps.
-[[nodiscard]] inline outcome<schedule> priority_schedule(const operation_table& t, const plan_times& wanted) {
+OPTPIPE_INLINE outcome<schedule> priority_schedule(const operation_table& t, const plan_times& wanted) {
     auto listed = priority_list{t, wanted}.run();
     if (!listed) return listed.why();
     const bool offloaded = std::any_of(wanted.offloaded.begin(), wanted.offloaded.end(), [](auto w) { return w != 0; });
@@ -98,3 +107,4 @@ private:
 }
 
 } // namespace optpipe::formulation
+#endif

@@ -1,26 +1,48 @@
 #pragma once
 
-#include "optpipe/core/contract.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/formulation/formulate.hpp"
-#include "optpipe/formulation/meaning.hpp"
 #include "optpipe/formulation/operation_table.hpp"
 #include "optpipe/formulation/plan_times.hpp"
 #include "optpipe/schedule/schedule.hpp"
+
+#include <span>
+
+namespace optpipe::formulation {
+
+/// The operations of a plan in the order of their starts; starts that differ by rounding only count as equal.
+[[nodiscard]] order order_of(const operation_table& t, const plan_times& times);
+
+/// The times that a point of the model gives, up to its tolerance.
+[[nodiscard]] plan_times times_of(const formulated& f, std::span<const double> values);
+
+/// Assigns pooled transfers to the first microbatches that they fit, stage by stage; the rest is dropped.
+void name_transfers(const operation_table& t, plan_times& times);
+
+/// The schedule of a plan: its order, with the times that `time_order` gives it, which are never worse. Refused if
+/// the plan's times are inconsistent.
+[[nodiscard]] outcome<schedule> schedule_of(const operation_table& t, const plan_times& times);
+/// The schedule that a feasible point of the model represents; a pooled model may have none.
+[[nodiscard]] outcome<schedule> schedule_of(const formulated& f, std::span<const double> values);
+
+} // namespace optpipe::formulation
+
+#if OPTPIPE_DEFINES(formulation)
+#include "optpipe/core/contract.hpp"
+#include "optpipe/formulation/meaning.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <span>
 #include <utility>
 #include <vector>
 
 namespace optpipe::formulation {
 
-/// The operations of a plan in the order of their starts; starts that differ by rounding only count as equal.
-[[nodiscard]] inline order order_of(const operation_table& t, const plan_times& times) {
+OPTPIPE_INLINE order order_of(const operation_table& t, const plan_times& times) {
     constexpr double same = 1e-7;
     const double resolution = same * t.problem().serial_time().value();
     schedule planned;
@@ -42,8 +64,7 @@ namespace optpipe::formulation {
     return optpipe::order_of(planned);
 }
 
-/// The times that a point of the model gives, up to its tolerance.
-[[nodiscard]] inline plan_times times_of(const formulated& f, std::span<const double> values) {
+OPTPIPE_INLINE plan_times times_of(const formulated& f, std::span<const double> values) {
     const auto& t = *f.operations;
     plan_times times{std::vector<double>(t.size(), 0.0), std::vector<unsigned char>(t.cells(), 0),
                      std::vector<unsigned char>(t.cells(), 0)};
@@ -57,8 +78,7 @@ namespace optpipe::formulation {
     return times;
 }
 
-/// Assigns pooled transfers to the first microbatches that they fit, stage by stage; the rest is dropped.
-inline void name_transfers(const operation_table& t, plan_times& times) {
+OPTPIPE_INLINE void name_transfers(const operation_table& t, plan_times& times) {
     constexpr double same = 1e-6;
     const double slack = same * t.problem().serial_time().value();
     for (const stage s : t.problem().graph.all_stages()) {
@@ -88,9 +108,7 @@ inline void name_transfers(const operation_table& t, plan_times& times) {
     }
 }
 
-/// The schedule of a plan: its order, with the times that `time_order` gives it, which are never worse. Refused if
-/// the plan's times are inconsistent.
-[[nodiscard]] inline outcome<schedule> schedule_of(const operation_table& t, const plan_times& times) {
+OPTPIPE_INLINE outcome<schedule> schedule_of(const operation_table& t, const plan_times& times) {
     auto timed = time_order(t.problem(), order_of(t, times));
     if (timed && !is_valid(t.problem(), *timed)) {
         refusal why;
@@ -100,8 +118,8 @@ inline void name_transfers(const operation_table& t, plan_times& times) {
     }
     return timed;
 }
-/// The schedule that a feasible point of the model represents; a pooled model may have none.
-[[nodiscard]] inline outcome<schedule> schedule_of(const formulated& f, std::span<const double> values) {
+
+OPTPIPE_INLINE outcome<schedule> schedule_of(const formulated& f, std::span<const double> values) {
     OPTPIPE_EXPECT(values.size() == f.meanings.size(), "schedule_of: one value per variable of the model");
     auto times = times_of(f, values);
     if (f.is_pooled) name_transfers(*f.operations, times);
@@ -109,3 +127,4 @@ inline void name_transfers(const operation_table& t, plan_times& times) {
 }
 
 } // namespace optpipe::formulation
+#endif

@@ -1,17 +1,14 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/core/quantity.hpp"
 #include "optpipe/formulation/formulate.hpp"
-#include "optpipe/formulation/meaning.hpp"
-#include "optpipe/formulation/priority_schedule.hpp"
-#include "optpipe/formulation/schedule_of.hpp"
-#include "optpipe/formulation/values_of.hpp"
-#include "optpipe/milp/check.hpp"
+#include "optpipe/formulation/operation_table.hpp"
 #include "optpipe/milp/expression.hpp"
+#include "optpipe/milp/model.hpp"
 #include "optpipe/milp/search/hooks.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -32,31 +29,8 @@ public:
 
     [[nodiscard]] double objective_bound() const { return bound_; }
     /// First offload decisions, then the order of computations, then everything implied by them.
-    [[nodiscard]] int branching_priority(milp::variable x) const {
-        using kind = meaning::kind;
-        switch (f_->meanings[x.position()].what) {
-        case kind::offloaded:
-        case kind::is_full: return 3;
-        case kind::order: return 2;
-        case kind::transfer_order: return 1;
-        case kind::objective:
-        case kind::first_start:
-        case kind::end_time:
-        case kind::is_before:
-        case kind::excess: break;
-        }
-        return 0;
-    }
-    [[nodiscard]] std::optional<std::vector<double>> solution_near(std::span<const double> point) const {
-        auto wanted = times_of(*f_, point);
-        if (f_->is_pooled) name_transfers(*f_->operations, wanted);
-        const auto timed = priority_schedule(*f_->operations, wanted);
-        if (!timed) return std::nullopt;
-        if (found_) found_(*timed);
-        auto values = values_of(*f_, *timed);
-        if (!values || !milp::check(f_->model, *values).empty()) return std::nullopt;
-        return *std::move(values);
-    }
+    [[nodiscard]] int branching_priority(milp::variable x) const;
+    [[nodiscard]] std::optional<std::vector<double>> solution_near(std::span<const double> point) const;
 
 private:
     std::shared_ptr<const formulated> f_;
@@ -81,34 +55,9 @@ static_assert(milp::gives_first_solution<started_hooks> && !milp::gives_first_so
 /// Separates triangle inequalities, most violated first.
 class triangle_hooks : public search_hooks {
 public:
-    triangle_hooks(std::shared_ptr<const formulated> f, duration bound, std::size_t most = 200)
-        : search_hooks{f, bound}, f_{std::move(f)}, most_{most} {
-        for (std::size_t j = 0; j < f_->meanings.size(); ++j)
-            if (const auto& m = f_->meanings[j]; m.what == meaning::kind::order)
-                arcs_.push_back({m.op, m.other, milp::variable{j}});
-    }
+    triangle_hooks(std::shared_ptr<const formulated> f, duration bound, std::size_t most = 200);
 
-    [[nodiscard]] std::vector<milp::constraint> cuts_at(std::span<const double> point) const {
-        struct violated {
-            double by;
-            milp::constraint cut;
-        };
-        constexpr double least = 1e-3;
-        std::vector<violated> found;
-        const auto& t = *f_->operations;
-        for (const rank r : t.problem().graph.all_ranks())
-            for_each_triangle(r, [&](const arc& ab, const arc& bc, const arc& ac) {
-                const double sum = value(ab, point) + value(bc, point) - value(ac, point);
-                auto body = milp::expression{ab.column} + milp::expression{bc.column} - milp::expression{ac.column};
-                if (sum > 1.0 + least) found.push_back({sum - 1.0, body <= 1.0});
-                if (sum < -least) found.push_back({-sum, body >= 0.0});
-            });
-        std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.by > b.by; });
-        std::vector<milp::constraint> cuts;
-        for (std::size_t i = 0; i < std::min(most_, found.size()); ++i)
-            cuts.push_back(std::move(found[i].cut));
-        return cuts;
-    }
+    [[nodiscard]] std::vector<milp::constraint> cuts_at(std::span<const double> point) const;
 
 private:
     struct arc {
@@ -141,3 +90,74 @@ private:
 static_assert(milp::gives_cuts<triangle_hooks>);
 
 } // namespace optpipe::formulation
+
+#if OPTPIPE_DEFINES(formulation)
+#include "optpipe/formulation/meaning.hpp"
+#include "optpipe/formulation/priority_schedule.hpp"
+#include "optpipe/formulation/schedule_of.hpp"
+#include "optpipe/formulation/values_of.hpp"
+#include "optpipe/milp/check.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace optpipe::formulation {
+
+OPTPIPE_INLINE int search_hooks::branching_priority(milp::variable x) const {
+    using kind = meaning::kind;
+    switch (f_->meanings[x.position()].what) {
+    case kind::offloaded:
+    case kind::is_full: return 3;
+    case kind::order: return 2;
+    case kind::transfer_order: return 1;
+    case kind::objective:
+    case kind::first_start:
+    case kind::end_time:
+    case kind::is_before:
+    case kind::excess: break;
+    }
+    return 0;
+}
+
+OPTPIPE_INLINE std::optional<std::vector<double>> search_hooks::solution_near(std::span<const double> point) const {
+    auto wanted = times_of(*f_, point);
+    if (f_->is_pooled) name_transfers(*f_->operations, wanted);
+    const auto timed = priority_schedule(*f_->operations, wanted);
+    if (!timed) return std::nullopt;
+    if (found_) found_(*timed);
+    auto values = values_of(*f_, *timed);
+    if (!values || !milp::check(f_->model, *values).empty()) return std::nullopt;
+    return *std::move(values);
+}
+
+OPTPIPE_INLINE triangle_hooks::triangle_hooks(std::shared_ptr<const formulated> f, duration bound, std::size_t most)
+    : search_hooks{f, bound}, f_{std::move(f)}, most_{most} {
+    for (std::size_t j = 0; j < f_->meanings.size(); ++j)
+        if (const auto& m = f_->meanings[j]; m.what == meaning::kind::order)
+            arcs_.push_back({m.op, m.other, milp::variable{j}});
+}
+
+OPTPIPE_INLINE std::vector<milp::constraint> triangle_hooks::cuts_at(std::span<const double> point) const {
+    struct violated {
+        double by;
+        milp::constraint cut;
+    };
+    constexpr double least = 1e-3;
+    std::vector<violated> found;
+    const auto& t = *f_->operations;
+    for (const rank r : t.problem().graph.all_ranks())
+        for_each_triangle(r, [&](const arc& ab, const arc& bc, const arc& ac) {
+            const double sum = value(ab, point) + value(bc, point) - value(ac, point);
+            auto body = milp::expression{ab.column} + milp::expression{bc.column} - milp::expression{ac.column};
+            if (sum > 1.0 + least) found.push_back({sum - 1.0, body <= 1.0});
+            if (sum < -least) found.push_back({-sum, body >= 0.0});
+        });
+    std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.by > b.by; });
+    std::vector<milp::constraint> cuts;
+    for (std::size_t i = 0; i < std::min(most_, found.size()); ++i)
+        cuts.push_back(std::move(found[i].cut));
+    return cuts;
+}
+
+} // namespace optpipe::formulation
+#endif

@@ -1,16 +1,12 @@
 #pragma once
 
-#include "optpipe/core/error.hpp"
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/core/standard.hpp"
 
-#include <charconv>
-#include <cmath>
-#include <cstddef>
-#include <cstdlib>
+#include <functional>
 #include <map>
-#include <sstream>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace optpipe::formulation {
@@ -18,6 +14,24 @@ namespace optpipe::formulation {
 /// Values of variables by their names; what a solver doesn't list is 0.
 using named_values = std::map<std::string, double, std::less<>>;
 
+/// The values in a solver's solution file. `columns`: the names of the model's first variables, for GLPK, which gives
+/// numbers alone. Throws `input_error` for text that is no such file, or that holds no solution.
+[[nodiscard]] named_values parse_solution(std::string_view text, const std::string& source,
+                                          const std::vector<std::string>& columns = {});
+
+} // namespace optpipe::formulation
+
+#if OPTPIPE_DEFINES(formulation)
+#include "optpipe/core/error.hpp"
+
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <cstdlib>
+#include <sstream>
+#include <utility>
+
+namespace optpipe::formulation {
 namespace detail {
 
 /// Reads the solution files of HiGHS, CBC, GLPK (`glpsol --write`) and SCIP, and plain lists of names and values.
@@ -150,11 +164,10 @@ private:
 
 } // namespace detail
 
-/// The values in a solver's solution file. `columns`: the names of the model's first variables, for GLPK, which gives
-/// numbers alone. Throws `input_error` for text that is no such file, or that holds no solution.
-[[nodiscard]] inline named_values parse_solution(std::string_view text, const std::string& source,
-                                                 const std::vector<std::string>& columns = {}) {
+OPTPIPE_INLINE named_values parse_solution(std::string_view text, const std::string& source,
+                                           const std::vector<std::string>& columns) {
     return detail::solution_reader{text, source, columns}.run();
 }
 
 } // namespace optpipe::formulation
+#endif

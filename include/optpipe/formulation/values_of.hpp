@@ -1,16 +1,28 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/formulation/formulate.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <vector>
+
+namespace optpipe::formulation {
+
+/// The point of the model that represents a valid schedule within its horizon: feasible by `milp::check`, with the
+/// schedule's objective. Refused (`does_not_apply`) where the model excludes overtaking and the schedule needs it.
+[[nodiscard]] outcome<std::vector<double>> values_of(const formulated& f, const schedule& s);
+
+} // namespace optpipe::formulation
+
+#if OPTPIPE_DEFINES(formulation)
 #include "optpipe/formulation/normal_form.hpp"
 #include "optpipe/formulation/plan_times.hpp"
-#include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <tuple>
-#include <vector>
 
 namespace optpipe::formulation {
 
@@ -82,12 +94,11 @@ private:
     std::vector<double> values_;
 };
 
-/// The point of the model that represents a valid schedule within its horizon: feasible by `milp::check`, with the
-/// schedule's objective. Refused (`does_not_apply`) where the model excludes overtaking and the schedule needs it.
-[[nodiscard]] inline outcome<std::vector<double>> values_of(const formulated& f, const schedule& s) {
+OPTPIPE_INLINE outcome<std::vector<double>> values_of(const formulated& f, const schedule& s) {
     const auto times = normal_form{f}.run(s);
     if (!times) return times.why();
     return valuation{f, *times}.run();
 }
 
 } // namespace optpipe::formulation
+#endif

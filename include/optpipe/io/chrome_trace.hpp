@@ -21,7 +21,7 @@ namespace optpipe {
 
 } // namespace optpipe
 
-#if OPTPIPE_IS_DEFINED
+#if OPTPIPE_DEFINES(io)
 #include "optpipe/io/escape.hpp"
 #include "optpipe/io/timeline.hpp"
 #include "optpipe/pipeline/problem.hpp"

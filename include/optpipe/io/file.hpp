@@ -1,18 +1,47 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/error.hpp"
+
+#include <cstddef>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+namespace optpipe {
+namespace detail {
+
+/// The file that a chain of symbolic links ends at; it need not exist.
+[[nodiscard]] std::string follow_links(std::string path);
+[[nodiscard]] std::string read_all(std::FILE* file, const std::string& path, std::size_t max_bytes);
+
+} // namespace detail
+
+/// The whole content; pipes are read to their end. Throws `file_error` if it can't be read or holds more than
+/// `max_bytes`.
+[[nodiscard]] std::string read_file(const std::string& path, std::size_t max_bytes = std::size_t{1} << 30U);
+
+/// All of it or nothing: the content is written to a new file in the same directory, flushed, and renamed. Where that
+/// fails, an existing file stays as it was, nothing is left behind, and `file_error` is thrown. What killed processes
+/// have left in the directory is removed. Devices and pipes are written directly. An existing file keeps its
+/// permissions; symbolic links are followed.
+void write_file(const std::string& path, std::string_view content);
+
+/// Throws what `write_file` would, as far as that can be known before: a full disk can't. Changes nothing and leaves
+/// nothing behind; pipes and devices are not opened.
+void probe_file(const std::string& path);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(io)
 #include "optpipe/core/replace_file.hpp"
 #include "optpipe/core/system.hpp"
 #include "optpipe/io/escape.hpp"
 
 #include <cerrno>
 #include <charconv>
-#include <cstddef>
-#include <cstdio>
 #include <filesystem>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <system_error>
 
 namespace optpipe {
@@ -40,8 +69,7 @@ inline std::optional<int> inherited_descriptor(std::string_view path) {
     return std::nullopt;
 }
 
-/// The file that a chain of symbolic links ends at; it need not exist.
-inline std::string follow_links(std::string path) {
+OPTPIPE_INLINE std::string follow_links(std::string path) {
     constexpr int most_links = 40;
     // What is behind a descriptor isn't a name that could be replaced, but an open file.
     for (int i = 0; i < most_links && !inherited_descriptor(path); ++i) {
@@ -110,7 +138,7 @@ inline std::string size_text(std::size_t bytes) {
     return bytes >= mebibyte ? std::to_string(bytes / mebibyte) + " MiB" : std::to_string(bytes) + " bytes";
 }
 
-inline std::string read_all(std::FILE* file, const std::string& path, std::size_t max_bytes) {
+OPTPIPE_INLINE std::string read_all(std::FILE* file, const std::string& path, std::size_t max_bytes) {
     constexpr std::size_t least_block = std::size_t{1} << 16U;
     std::setvbuf(file, nullptr, _IONBF, 0);
     std::string content;
@@ -129,9 +157,7 @@ inline std::string read_all(std::FILE* file, const std::string& path, std::size_
 
 } // namespace detail
 
-/// The whole content; pipes are read to their end. Throws `file_error` if it can't be read or holds more than
-/// `max_bytes`.
-[[nodiscard]] inline std::string read_file(const std::string& path, std::size_t max_bytes = std::size_t{1} << 30U) {
+OPTPIPE_INLINE std::string read_file(const std::string& path, std::size_t max_bytes) {
     std::error_code failure;
     const auto status = std::filesystem::status(path, failure);
     if (failure) detail::file_failure("read", path, failure.message());
@@ -143,19 +169,13 @@ inline std::string read_all(std::FILE* file, const std::string& path, std::size_
     return detail::read_all(file.get(), path, max_bytes);
 }
 
-/// All of it or nothing: the content is written to a new file in the same directory, flushed, and renamed. Where that
-/// fails, an existing file stays as it was, nothing is left behind, and `file_error` is thrown. What killed processes
-/// have left in the directory is removed. Devices and pipes are written directly. An existing file keeps its
-/// permissions; symbolic links are followed.
-inline void write_file(const std::string& path, std::string_view content) {
+OPTPIPE_INLINE void write_file(const std::string& path, std::string_view content) {
     const auto to = detail::destination_of(path);
     if (to.in_place) return detail::write_in_place(path, to.target, content);
     detail::replace_file(path, to, content);
 }
 
-/// Throws what `write_file` would, as far as that can be known before: a full disk can't. Changes nothing and leaves
-/// nothing behind; pipes and devices are not opened.
-inline void probe_file(const std::string& path) {
+OPTPIPE_INLINE void probe_file(const std::string& path) {
     const auto to = detail::destination_of(path);
     if (!to.in_place) return detail::expect_open(path, detail::replacement_of(path, to));
     const auto inherited = detail::inherited_descriptor(to.target);
@@ -164,3 +184,4 @@ inline void probe_file(const std::string& path) {
 }
 
 } // namespace optpipe
+#endif

@@ -43,7 +43,7 @@ struct html_options {
 
 } // namespace optpipe
 
-#if OPTPIPE_IS_DEFINED
+#if OPTPIPE_DEFINES(io)
 #include "optpipe/core/format.hpp"
 #include "optpipe/io/escape.hpp"
 #include "optpipe/io/html_panels.hpp"

@@ -1,15 +1,37 @@
 #pragma once
 
 #include "optpipe/core/compiled.hpp"
-#include "optpipe/io/escape.hpp"
-#include "optpipe/io/write_json.hpp"
+#include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/profile/cost_profile.hpp"
 
-#include <cstddef>
-#include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
+
+namespace optpipe {
+
+/// The profile as `optpipe.profile/1`, with its samples and what they say. Reads back as the same profile.
+[[nodiscard]] std::string profile_to_json(const problem& p, const cost_profile& profile);
+
+/// Reads `optpipe.profile/1`, all steps of it. Throws `input_error` with everything by which the text departs from the
+/// format; whether it belongs to a problem, `profile_violations` tells.
+[[nodiscard]] cost_profile parse_profile(std::string_view text, const std::string& source_name);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(io)
+#include "optpipe/core/error.hpp"
+#include "optpipe/io/escape.hpp"
+#include "optpipe/io/json_fields.hpp"
+#include "optpipe/io/json_tree.hpp"
+#include "optpipe/io/write_json.hpp"
+#include "optpipe/schedule/operation.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -56,52 +78,12 @@ std::string json_series(const cost_profile& profile, std::vector<cost_sample<Key
                       ", \"spread\": " + json_number(e.spread.value()) + ", \"count\": " + std::to_string(e.count) +
                       ", \"outliers\": " + std::to_string(e.outliers) + " }";
         }
-        lines.push_back("{ " + json_name(key) + ", \"estimate\": " + derived +
-                        ",\n      \"step\": [" + joined(samples.steps, ", ") +
-                        "],\n      \"took\": [" + joined(samples.durations, ", ") + "] }");
+        lines.push_back("{ " + json_name(key) + ", \"estimate\": " + derived + ",\n      \"step\": [" +
+                        joined(samples.steps, ", ") + "],\n      \"took\": [" + joined(samples.durations, ", ") +
+                        "] }");
     }
     return lines.empty() ? "[]" : "[\n    " + joined(lines, ",\n    ") + " ]";
 }
-
-} // namespace detail
-
-/// The profile as `optpipe.profile/1`, with its samples and what they say. Reads back as the same profile.
-[[nodiscard]] inline std::string profile_to_json(const problem& p, const cost_profile& profile) {
-    std::vector<std::string> peaks;
-    for (const auto& [r, most] : profile.peaks())
-        peaks.push_back("{ \"rank\": " + std::to_string(r.value()) +
-                        ", \"device\": " + detail::json_number(most.device.value()) +
-                        ", \"host\": " + detail::json_number(most.host.value()) + " }");
-    const auto given = profile.given_warm_up();
-    return detail::json_object(
-        {{"format", "\"optpipe.profile/1\""},
-         {"problem", json_quoted(p.name)},
-         {"time_unit", json_quoted(p.time_unit)},
-         {"memory_unit", json_quoted(p.memory_unit)},
-         {"warm_up", given ? std::to_string(*given) : "null"},
-         {"operations", detail::json_series(profile, &measured_costs::operations, profile.operations())},
-         {"messages", detail::json_series(profile, &measured_costs::messages, profile.messages())},
-         {"memory", "[" + detail::joined(peaks, ", ") + "]"}});
-}
-
-/// Reads `optpipe.profile/1`, all steps of it. Throws `input_error` with everything by which the text departs from the
-/// format; whether it belongs to a problem, `profile_violations` tells.
-[[nodiscard]] cost_profile parse_profile(std::string_view text, const std::string& source_name);
-
-} // namespace optpipe
-
-#if OPTPIPE_IS_DEFINED
-#include "optpipe/core/error.hpp"
-#include "optpipe/io/json_fields.hpp"
-#include "optpipe/io/json_tree.hpp"
-#include "optpipe/schedule/operation.hpp"
-
-#include <algorithm>
-#include <limits>
-#include <optional>
-
-namespace optpipe {
-namespace detail {
 
 inline constexpr std::size_t most_profile_index = std::size_t{1} << 12U; // of stages and ranks
 
@@ -187,6 +169,24 @@ inline void read_peaks_of_profile(const fields& top, cost_profile& profile, viol
 }
 
 } // namespace detail
+
+OPTPIPE_INLINE std::string profile_to_json(const problem& p, const cost_profile& profile) {
+    std::vector<std::string> peaks;
+    for (const auto& [r, most] : profile.peaks())
+        peaks.push_back("{ \"rank\": " + std::to_string(r.value()) +
+                        ", \"device\": " + detail::json_number(most.device.value()) +
+                        ", \"host\": " + detail::json_number(most.host.value()) + " }");
+    const auto given = profile.given_warm_up();
+    return detail::json_object(
+        {{"format", "\"optpipe.profile/1\""},
+         {"problem", json_quoted(p.name)},
+         {"time_unit", json_quoted(p.time_unit)},
+         {"memory_unit", json_quoted(p.memory_unit)},
+         {"warm_up", given ? std::to_string(*given) : "null"},
+         {"operations", detail::json_series(profile, &measured_costs::operations, profile.operations())},
+         {"messages", detail::json_series(profile, &measured_costs::messages, profile.messages())},
+         {"memory", "[" + detail::joined(peaks, ", ") + "]"}});
+}
 
 OPTPIPE_INLINE cost_profile parse_profile(std::string_view text, const std::string& source_name) {
     const auto root = detail::parse_json(text, source_name);

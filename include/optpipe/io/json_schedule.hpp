@@ -24,7 +24,7 @@ inline constexpr std::size_t most_schedule_bytes = std::size_t{1} << 30U;
 
 } // namespace optpipe
 
-#if OPTPIPE_IS_DEFINED
+#if OPTPIPE_DEFINES(io)
 #include "optpipe/core/error.hpp"
 #include "optpipe/io/file.hpp"
 #include "optpipe/io/json_fields.hpp"

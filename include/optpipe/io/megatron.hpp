@@ -1,21 +1,11 @@
 #pragma once
 
-#include "optpipe/core/container.hpp"
-#include "optpipe/core/format.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/outcome.hpp"
-#include "optpipe/io/timeline.hpp"
-#include "optpipe/io/write_json.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/builders/interleaved.hpp"
-#include "optpipe/schedule/construct/interleave.hpp"
-#include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
-#include "optpipe/schedule/time/measure.hpp"
-#include "optpipe/schedule/time/simulate.hpp"
 
-#include <algorithm>
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,7 +32,36 @@ struct megatron_settings {
 /// 1F1B as Megatron-Core orders it, with `group` microbatches per virtual stage before the next stage of the rank has
 /// its turn (`microbatch_group_size_per_vp_stage`). Contract: stage s on rank s mod R, `group` at least 1. The
 /// interleaved schedule of Narayanan et al. has groups of R.
-[[nodiscard]] inline outcome<order> megatron_order(const any_graph& g, std::size_t group) {
+[[nodiscard]] outcome<order> megatron_order(const any_graph& g, std::size_t group);
+
+/// Settings of Megatron-Core for a schedule, as far as it has some, and what they don't express. Refused where stages
+/// aren't in loop placement, which is all that Megatron has, or too few microbatches to interleave.
+[[nodiscard]] outcome<megatron_settings> to_megatron(const problem& p, const schedule& s,
+                                                     const megatron_options& options = {});
+
+/// As lines for a command line, with comments behind `#`: what Megatron runs, beside the plan, and what isn't
+/// expressed.
+[[nodiscard]] std::string to_text(const problem& p, const schedule& s, const megatron_settings& settings);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(io)
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/format.hpp"
+#include "optpipe/io/timeline.hpp"
+#include "optpipe/io/write_json.hpp"
+#include "optpipe/schedule/builders/interleaved.hpp"
+#include "optpipe/schedule/construct/interleave.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+
+#include <algorithm>
+#include <optional>
+
+namespace optpipe {
+
+OPTPIPE_INLINE outcome<order> megatron_order(const any_graph& g, std::size_t group) {
     OPTPIPE_EXPECT(is_loop_placed(g), "Megatron: needs stage s on rank s mod R");
     OPTPIPE_EXPECT(group > 0, "Megatron: a group has at least one microbatch");
     const auto chunks = g.stages() / g.ranks();
@@ -70,7 +89,6 @@ struct megatron_settings {
     }
     return interleave(g, lanes);
 }
-
 namespace detail {
 
 class megatron_export {
@@ -243,10 +261,8 @@ private:
 
 } // namespace detail
 
-/// Settings of Megatron-Core for a schedule, as far as it has some, and what they don't express. Refused where stages
-/// aren't in loop placement, which is all that Megatron has, or too few microbatches to interleave.
-[[nodiscard]] inline outcome<megatron_settings> to_megatron(const problem& p, const schedule& s,
-                                                            const megatron_options& options = {}) {
+OPTPIPE_INLINE outcome<megatron_settings> to_megatron(const problem& p, const schedule& s,
+                                                      const megatron_options& options) {
     OPTPIPE_EXPECT(options.layers.empty() || options.layers.size() == p.graph.stages(),
                    "Megatron: layers must be given for each stage");
     if (!is_loop_placed(p.graph))
@@ -255,9 +271,7 @@ private:
     return detail::megatron_export{p, s, options}.run();
 }
 
-/// As lines for a command line, with comments behind `#`: what Megatron runs, beside the plan, and what isn't
-/// expressed.
-[[nodiscard]] inline std::string to_text(const problem& p, const schedule& s, const megatron_settings& settings) {
+OPTPIPE_INLINE std::string to_text(const problem& p, const schedule& s, const megatron_settings& settings) {
     std::string text =
         "# " + std::to_string(p.graph.microbatches()) +
         " microbatches: --global-batch-size is so many times --micro-batch-size and the data-parallel size\n";
@@ -280,3 +294,4 @@ private:
 }
 
 } // namespace optpipe
+#endif

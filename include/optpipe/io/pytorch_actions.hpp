@@ -1,12 +1,10 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/index.hpp"
-#include "optpipe/io/escape.hpp"
 
 #include <array>
-#include <charconv>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -82,7 +80,30 @@ struct pytorch_schedule {
 };
 
 /// As PyTorch spells it.
-[[nodiscard]] inline std::string to_string(const pytorch_action& action) {
+[[nodiscard]] std::string to_string(const pytorch_action& action);
+
+/// The inverse of `to_string`, spaces around it allowed; empty for any other text. PyTorch itself reads `0F0@12` as
+/// `0F0` and `0FOO` as a forward without a microbatch: both are refused here.
+[[nodiscard]] std::optional<pytorch_action> parse_pytorch_action(std::string_view text);
+
+/// Reads a schedule file of PyTorch, of either format. Throws `input_error` with the first cell of each row that is no
+/// action.
+[[nodiscard]] pytorch_schedule parse_pytorch_csv(std::string_view text, const std::string& source_name);
+
+/// As PyTorch's `_dump_csv` writes it, line ends included.
+[[nodiscard]] std::string to_csv(const pytorch_schedule& file);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(io)
+#include "optpipe/io/escape.hpp"
+
+#include <charconv>
+#include <cstddef>
+
+namespace optpipe {
+
+OPTPIPE_INLINE std::string to_string(const pytorch_action& action) {
     if (action.kind == pytorch_action_kind::overlap) {
         std::string text;
         for (const auto& each : action.overlapped)
@@ -92,7 +113,6 @@ struct pytorch_schedule {
     return std::to_string(action.stage.value()) + std::string{spelling(action.kind)} +
            (action.microbatch ? std::to_string(action.microbatch->value()) : "");
 }
-
 namespace detail {
 
 [[nodiscard]] inline std::string_view stripped(std::string_view text) {
@@ -130,9 +150,7 @@ template <class Index> std::optional<Index> take_index(std::string_view& text) {
 
 } // namespace detail
 
-/// The inverse of `to_string`, spaces around it allowed; empty for any other text. PyTorch itself reads `0F0@12` as
-/// `0F0` and `0FOO` as a forward without a microbatch: both are refused here.
-[[nodiscard]] inline std::optional<pytorch_action> parse_pytorch_action(std::string_view text) {
+OPTPIPE_INLINE std::optional<pytorch_action> parse_pytorch_action(std::string_view text) {
     text = detail::stripped(text);
     if (!text.starts_with('(')) return detail::parse_single_action(text);
     const auto close = text.find(')');
@@ -149,9 +167,7 @@ template <class Index> std::optional<Index> take_index(std::string_view& text) {
     }
 }
 
-/// Reads a schedule file of PyTorch, of either format. Throws `input_error` with the first cell of each row that is no
-/// action.
-[[nodiscard]] inline pytorch_schedule parse_pytorch_csv(std::string_view text, const std::string& source_name) {
+OPTPIPE_INLINE pytorch_schedule parse_pytorch_csv(std::string_view text, const std::string& source_name) {
     pytorch_schedule file;
     std::vector<violation> found;
     while (!text.empty()) {
@@ -177,8 +193,7 @@ template <class Index> std::optional<Index> take_index(std::string_view& text) {
     return file;
 }
 
-/// As PyTorch's `_dump_csv` writes it, line ends included.
-[[nodiscard]] inline std::string to_csv(const pytorch_schedule& file) {
+OPTPIPE_INLINE std::string to_csv(const pytorch_schedule& file) {
     std::string text;
     for (const auto& row : file.rows) {
         for (std::size_t c = 0; c < row.size(); ++c)
@@ -189,3 +204,4 @@ template <class Index> std::optional<Index> take_index(std::string_view& text) {
 }
 
 } // namespace optpipe
+#endif

@@ -1,26 +1,13 @@
 #pragma once
 
-#include "optpipe/core/container.hpp"
-#include "optpipe/core/error.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/io/pytorch_actions.hpp"
-#include "optpipe/io/pytorch_unshard.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/program/ir.hpp"
-#include "optpipe/program/lower.hpp"
-#include "optpipe/schedule/construct/interleave.hpp"
-#include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
-#include "optpipe/schedule/time/simulate.hpp"
 
-#include <algorithm>
 #include <cstddef>
-#include <map>
-#include <optional>
 #include <string>
-#include <tuple>
-#include <utility>
-#include <vector>
 
 namespace optpipe {
 
@@ -42,14 +29,49 @@ struct pytorch_options {
 };
 
 /// Whether an operation of the schedule offloads, reloads or recomputes, or a backward recomputes piece by piece.
-[[nodiscard]] inline bool uses_storage(const problem& p, const schedule& s) {
+[[nodiscard]] bool uses_storage(const problem& p, const schedule& s);
+
+/// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. Refuses what PyTorch can't run: a rank without a
+/// stage, and, unless it is to be left out, offloading and recomputation; and a schedule that isn't executable.
+///
+/// A stage under FSDP needs UNSHARD and RESHARD: to `compute_only` PyTorch adds them, in `compute_comms` they are with
+/// `unsharded_stages`.
+[[nodiscard]] outcome<pytorch_schedule> to_pytorch(const problem& p, const schedule& s,
+                                                   const pytorch_options& options = {});
+
+/// The order of a schedule file on a problem, for `simulate`; what isn't computed is ignored, and the two actions of an
+/// overlap follow each other. Everything is kept on the device. Throws `input_error` where the file doesn't fit the
+/// problem: other ranks, stages elsewhere, other microbatches. Refused if its rows wait for each other.
+[[nodiscard]] outcome<order> order_of(const problem& p, const pytorch_schedule& file, const std::string& source_name);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(io)
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/error.hpp"
+#include "optpipe/io/pytorch_unshard.hpp"
+#include "optpipe/program/ir.hpp"
+#include "optpipe/program/lower.hpp"
+#include "optpipe/schedule/construct/interleave.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+OPTPIPE_INLINE bool uses_storage(const problem& p, const schedule& s) {
     return std::any_of(s.operations.begin(), s.operations.end(), [&](const timed_operation& timed) {
         const auto kind = timed.op.kind;
         return is_transfer(kind) || kind == operation_kind::recompute ||
                storage_of(p, timed.op).backward_extra > duration{};
     });
 }
-
 namespace detail {
 
 [[nodiscard]] constexpr pytorch_action_kind pytorch_kind(operation_kind kind) {
@@ -279,13 +301,8 @@ private:
 
 } // namespace detail
 
-/// The schedule as PyTorch's `_PipelineScheduleRuntime` loads it. Refuses what PyTorch can't run: a rank without a
-/// stage, and, unless it is to be left out, offloading and recomputation; and a schedule that isn't executable.
-///
-/// A stage under FSDP needs UNSHARD and RESHARD: to `compute_only` PyTorch adds them, in `compute_comms` they are with
-/// `unsharded_stages`.
-[[nodiscard]] inline outcome<pytorch_schedule> to_pytorch(const problem& p, const schedule& s,
-                                                          const pytorch_options& options = {}) {
+OPTPIPE_INLINE outcome<pytorch_schedule> to_pytorch(const problem& p, const schedule& s,
+                                                    const pytorch_options& options) {
     if (const auto lacking = detail::pytorch_lacks(p, s, options)) return *lacking;
     const auto plain = detail::without_storage(p);
     const auto timed = simulate(plain, detail::compute_order(s));
@@ -310,11 +327,7 @@ private:
     return result;
 }
 
-/// The order of a schedule file on a problem, for `simulate`; what isn't computed is ignored, and the two actions of an
-/// overlap follow each other. Everything is kept on the device. Throws `input_error` where the file doesn't fit the
-/// problem: other ranks, stages elsewhere, other microbatches. Refused if its rows wait for each other.
-[[nodiscard]] inline outcome<order> order_of(const problem& p, const pytorch_schedule& file,
-                                             const std::string& source_name) {
+OPTPIPE_INLINE outcome<order> order_of(const problem& p, const pytorch_schedule& file, const std::string& source_name) {
     std::vector<violation> found;
     const auto ranks = p.graph.ranks();
     if (file.rows.size() != ranks)
@@ -348,3 +361,4 @@ private:
 }
 
 } // namespace optpipe
+#endif

@@ -1,21 +1,16 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/error.hpp"
-#include "optpipe/core/format.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/tolerance.hpp"
-#include "optpipe/io/escape.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/construct/uniform_storage.hpp"
-#include "optpipe/schedule/rules/cells.hpp"
+#include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 
-#include <cmath>
-#include <limits>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -40,6 +35,39 @@ struct schedule_document {
     std::optional<std::vector<memory_size>> peak_memory;
 };
 
+/// The operations of a document, as a schedule of this problem. They may be out of its range: `validate` says so.
+[[nodiscard]] schedule to_schedule(const problem& p, const schedule_document& document);
+
+/// Storage options that a document names and its problem doesn't have; and on stages without a list, where transfers
+/// alone say what is offloaded, those that the transfers contradict.
+[[nodiscard]] std::vector<violation> storage_violations(const problem& p, const schedule_document& document);
+
+/// How far what a file claims may lie from what its operations give.
+struct claim_slacks {
+    duration time{};
+    memory_size memory{};
+    double rate = 0.0;
+};
+
+[[nodiscard]] claim_slacks claim_slacks_of(const problem& p, const schedule& s, tolerance t = {});
+
+/// Where a document's derived fields disagree with the measures of its operations.
+[[nodiscard]] std::vector<violation> claims_violations(const schedule_document& document, const measures& m,
+                                                       const claim_slacks& slacks);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(io)
+#include "optpipe/core/format.hpp"
+#include "optpipe/io/escape.hpp"
+#include "optpipe/schedule/construct/uniform_storage.hpp"
+#include "optpipe/schedule/rules/cells.hpp"
+
+#include <cmath>
+#include <limits>
+#include <string_view>
+
+namespace optpipe {
 namespace detail {
 
 /// Which option of a stage has this name, with a list or without.
@@ -69,17 +97,14 @@ inline void name_storage(const problem& p, const schedule_document& document, sc
 
 } // namespace detail
 
-/// The operations of a document, as a schedule of this problem. They may be out of its range: `validate` says so.
-[[nodiscard]] inline schedule to_schedule(const problem& p, const schedule_document& document) {
+OPTPIPE_INLINE schedule to_schedule(const problem& p, const schedule_document& document) {
     schedule result{p.graph, {}};
     result.operations.assign(document.operations.begin(), document.operations.end());
     if (p.has_storage_options()) detail::name_storage(p, document, result);
     return result;
 }
 
-/// Storage options that a document names and its problem doesn't have; and on stages without a list, where transfers
-/// alone say what is offloaded, those that the transfers contradict.
-[[nodiscard]] inline std::vector<violation> storage_violations(const problem& p, const schedule_document& document) {
+OPTPIPE_INLINE std::vector<violation> storage_violations(const problem& p, const schedule_document& document) {
     std::vector<violation> found;
     const cell_numbering cell{p.graph};
     std::vector<unsigned char> offloaded(cell.size(), 0);
@@ -99,17 +124,9 @@ inline void name_storage(const problem& p, const schedule_document& document, sc
     return found;
 }
 
-/// How far what a file claims may lie from what its operations give.
-struct claim_slacks {
-    duration time{};
-    memory_size memory{};
-    double rate = 0.0;
-};
-
-[[nodiscard]] inline claim_slacks claim_slacks_of(const problem& p, const schedule& s, tolerance t = {}) {
+OPTPIPE_INLINE claim_slacks claim_slacks_of(const problem& p, const schedule& s, tolerance t) {
     return {time_slack(p, s, t), t.at(p.memory_scale()), t.at(1.0)};
 }
-
 namespace detail {
 
 /// Written so that a claim that isn't a number differs from everything.
@@ -151,9 +168,8 @@ inline void check_peaks(std::vector<violation>& found, const std::vector<memory_
 
 } // namespace detail
 
-/// Where a document's derived fields disagree with the measures of its operations.
-[[nodiscard]] inline std::vector<violation> claims_violations(const schedule_document& document, const measures& m,
-                                                              const claim_slacks& slacks) {
+OPTPIPE_INLINE std::vector<violation> claims_violations(const schedule_document& document, const measures& m,
+                                                        const claim_slacks& slacks) {
     std::vector<violation> found;
     if (document.objective)
         detail::check_claim(found, "objective", document.objective->value(), m.objective.value(), slacks.time.value());
@@ -165,3 +181,4 @@ inline void check_peaks(std::vector<violation>& found, const std::vector<memory_
 }
 
 } // namespace optpipe
+#endif

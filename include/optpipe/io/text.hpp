@@ -1,24 +1,20 @@
 #pragma once
 
-#include "optpipe/core/format.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/outcome.hpp"
-#include "optpipe/core/tolerance.hpp"
-#include "optpipe/io/escape.hpp"
+#include "optpipe/core/quantity.hpp"
 #include "optpipe/io/text_differences.hpp"
 #include "optpipe/io/text_grid.hpp"
 #include "optpipe/io/text_storage.hpp"
 #include "optpipe/io/text_table.hpp"
-#include "optpipe/io/timeline.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/time/report.hpp"
 
-#include <algorithm>
 #include <cstddef>
+#include <iosfwd>
 #include <optional>
-#include <ostream>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -31,25 +27,14 @@ struct comparison_row {
     std::optional<double> planning_seconds;
 };
 
-[[nodiscard]] inline comparison_row make_comparison_row(const schedule_report& report,
-                                                        std::optional<double> planning_seconds = {}) {
-    return {report.method, report.measures, "", planning_seconds};
-}
+[[nodiscard]] comparison_row make_comparison_row(const schedule_report& report,
+                                                 std::optional<double> planning_seconds = {});
 
 /// Why there is no schedule, with the units of the problem: "rank 0 needs 6 GB of memory, its limit is 5 GB".
-[[nodiscard]] inline std::string reason_text(const problem& p, const refusal& why) {
-    const bool is_host = why.reason == refusal_reason::over_host_memory;
-    if (why.reason != refusal_reason::over_memory && !is_host) return describe(why);
-    const auto unit = detail::with_space(printable(p.memory_unit, 20));
-    return std::string{why.sentence} + (why.sentence.empty() ? "" : ": ") + "rank " + std::to_string(why.rank.value()) +
-           " needs " + format_number(why.needed) + unit + (is_host ? " of host memory" : " of memory") +
-           ", its limit is " + format_number(why.limit) + unit;
-}
+[[nodiscard]] std::string reason_text(const problem& p, const refusal& why);
 
-[[nodiscard]] inline comparison_row make_comparison_row(const problem& p, std::string method, const refusal& why,
-                                                        std::optional<double> planning_seconds = {}) {
-    return {std::move(method), std::nullopt, reason_text(p, why), planning_seconds};
-}
+[[nodiscard]] comparison_row make_comparison_row(const problem& p, std::string method, const refusal& why,
+                                                 std::optional<double> planning_seconds = {});
 
 /// How another method did, for the verdict.
 struct baseline {
@@ -60,6 +45,50 @@ struct baseline {
     std::string reason{};
 };
 
+/// What the verdict says of another method beside an objective.
+[[nodiscard]] baseline make_baseline(const comparison_row& row, duration objective);
+
+/// One line: the objective, how far it is from the bound, bubbles, memory, offloads, recomputation. Then, where there
+/// are others, a line of how far they are above it, and one for each reason why some have no schedule.
+[[nodiscard]] std::string verdict(const problem& p, const schedule_report& report,
+                                  const std::vector<baseline>& others = {});
+
+/// A table of methods, in the order given. Peak memory is that of the rank which comes closest to its limit; the rate
+/// of recomputation is there where stages have storage options.
+void write_comparison(std::ostream& out, const problem& p, const std::vector<comparison_row>& rows);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(io)
+#include "optpipe/core/format.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/io/escape.hpp"
+#include "optpipe/io/timeline.hpp"
+
+#include <algorithm>
+#include <ostream>
+#include <utility>
+
+namespace optpipe {
+
+OPTPIPE_INLINE comparison_row make_comparison_row(const schedule_report& report,
+                                                  std::optional<double> planning_seconds) {
+    return {report.method, report.measures, "", planning_seconds};
+}
+
+OPTPIPE_INLINE std::string reason_text(const problem& p, const refusal& why) {
+    const bool is_host = why.reason == refusal_reason::over_host_memory;
+    if (why.reason != refusal_reason::over_memory && !is_host) return describe(why);
+    const auto unit = detail::with_space(printable(p.memory_unit, 20));
+    return std::string{why.sentence} + (why.sentence.empty() ? "" : ": ") + "rank " + std::to_string(why.rank.value()) +
+           " needs " + format_number(why.needed) + unit + (is_host ? " of host memory" : " of memory") +
+           ", its limit is " + format_number(why.limit) + unit;
+}
+
+OPTPIPE_INLINE comparison_row make_comparison_row(const problem& p, std::string method, const refusal& why,
+                                                  std::optional<double> planning_seconds) {
+    return {std::move(method), std::nullopt, reason_text(p, why), planning_seconds};
+}
 namespace detail {
 
 inline std::string bound_text(const problem& p, const schedule_report& report) {
@@ -131,17 +160,14 @@ inline std::vector<left_out_methods> folded(const std::vector<baseline>& others)
 
 } // namespace detail
 
-/// What the verdict says of another method beside an objective.
-[[nodiscard]] inline baseline make_baseline(const comparison_row& row, duration objective) {
+OPTPIPE_INLINE baseline make_baseline(const comparison_row& row, duration objective) {
     if (!row.result) return {row.method, "", row.reason};
     if (objective <= duration{}) return {row.method, format_number(row.result->objective), ""};
     return {row.method, detail::signed_percent((row.result->objective - objective) / objective), ""};
 }
 
-/// One line: the objective, how far it is from the bound, bubbles, memory, offloads, recomputation. Then, where there are others, a
-/// line of how far they are above it, and one for each reason why some have no schedule.
-[[nodiscard]] inline std::string verdict(const problem& p, const schedule_report& report,
-                                         const std::vector<baseline>& others = {}) {
+OPTPIPE_INLINE std::string verdict(const problem& p, const schedule_report& report,
+                                   const std::vector<baseline>& others) {
     const auto& m = report.measures;
     std::string text = printable(p.name.empty() ? "problem" : p.name) + ": " + format_number(m.objective) +
                        detail::with_space(printable(p.time_unit)) + ", " + detail::bound_text(p, report) + "; bubble " +
@@ -157,7 +183,6 @@ inline std::vector<left_out_methods> folded(const std::vector<baseline>& others)
         text += "\nno schedule by " + group.names + ": " + printable(group.reason, 400);
     return text;
 }
-
 namespace detail {
 
 inline std::optional<duration> best_objective(const std::vector<comparison_row>& rows) {
@@ -187,9 +212,7 @@ inline table_row result_cells(const comparison_row& row, const problem& p, durat
 
 } // namespace detail
 
-/// A table of methods, in the order given. Peak memory is that of the rank which comes closest to its limit; the rate of
-/// recomputation is there where stages have storage options.
-inline void write_comparison(std::ostream& out, const problem& p, const std::vector<comparison_row>& rows) {
+OPTPIPE_INLINE void write_comparison(std::ostream& out, const problem& p, const std::vector<comparison_row>& rows) {
     const auto best = detail::best_objective(rows).value_or(duration{});
     std::vector<table_row> lines{{"method", "objective" + detail::in_brackets(printable(p.time_unit)), "above best",
                                   "bubble rate", "peak memory" + detail::in_brackets(printable(p.memory_unit)),
@@ -203,3 +226,4 @@ inline void write_comparison(std::ostream& out, const problem& p, const std::vec
 }
 
 } // namespace optpipe
+#endif

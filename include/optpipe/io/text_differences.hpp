@@ -1,12 +1,27 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/time/differences.hpp"
+
+#include <iosfwd>
+#include <vector>
+
+namespace optpipe {
+
+/// A table of how long operations of each kind took, on average as planned and as measured, how much longer on average
+/// and at most, and how late one of them started at most. Messages come last, where there were any.
+void write_differences(std::ostream& out, const problem& p, const std::vector<kind_difference>& kinds,
+                       const time_difference& messages = {});
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(io)
 #include "optpipe/core/format.hpp"
 #include "optpipe/io/escape.hpp"
 #include "optpipe/io/text_table.hpp"
 #include "optpipe/io/timeline.hpp"
-#include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/time/differences.hpp"
 
 #include <cmath>
 #include <cstddef>
@@ -14,7 +29,6 @@
 #include <ostream>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace optpipe {
 namespace detail {
@@ -41,10 +55,8 @@ inline table_row difference_cells(std::string name, const time_difference& d, st
 
 } // namespace detail
 
-/// A table of how long operations of each kind took, on average as planned and as measured, how much longer on average
-/// and at most, and how late one of them started at most. Messages come last, where there were any.
-inline void write_differences(std::ostream& out, const problem& p, const std::vector<kind_difference>& kinds,
-                              const time_difference& messages = {}) {
+OPTPIPE_INLINE void write_differences(std::ostream& out, const problem& p, const std::vector<kind_difference>& kinds,
+                                      const time_difference& messages) {
     const auto unit = detail::in_brackets(printable(p.time_unit, 20));
     std::vector<table_row> rows{
         {"kind", "count", "planned" + unit, "measured" + unit, "longer, mean", "at most", "later, at most"}};
@@ -55,3 +67,4 @@ inline void write_differences(std::ostream& out, const problem& p, const std::ve
 }
 
 } // namespace optpipe
+#endif

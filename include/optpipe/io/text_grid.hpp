@@ -1,20 +1,12 @@
 #pragma once
 
-#include "optpipe/core/format.hpp"
-#include "optpipe/io/escape.hpp"
-#include "optpipe/io/timeline.hpp"
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/io/view_window.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/time/report.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
-#include <initializer_list>
-#include <ostream>
-#include <string>
-#include <utility>
-#include <vector>
+#include <iosfwd>
 
 namespace optpipe {
 
@@ -30,6 +22,33 @@ struct grid_options {
     view_window window{};
 };
 
+/// The schedule over time, a line per rank and below it its transfers to the host and back. A cell is as wide as its
+/// operation is long, and labelled `2F0`, in narrow cells `F0` or `F`; dots are bubbles. What is longer than a line
+/// goes on below. Of what would take very many lines start and end are shown so; what lies between, or all of it where
+/// no label fits, is on one line, where a letter stands for the kind that runs, and a sign for several in one column.
+void write_grid(std::ostream& out, const problem& p, const schedule_report& report, const grid_options& options = {});
+
+/// The same for a measurement and its plan: each line twice, as planned and as it ran.
+void write_overlay_grid(std::ostream& out, const problem& p, const schedule_report& planned,
+                        const schedule_report& measured, const grid_options& options = {});
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(io)
+#include "optpipe/core/format.hpp"
+#include "optpipe/io/escape.hpp"
+#include "optpipe/io/timeline.hpp"
+#include "optpipe/schedule/operation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
 namespace detail {
 
 /// How times map to columns.
@@ -314,20 +333,16 @@ inline std::string grid_title(const problem& p, const std::string& method) {
 
 } // namespace detail
 
-/// The schedule over time, a line per rank and below it its transfers to the host and back. A cell is as wide as its
-/// operation is long, and labelled `2F0`, in narrow cells `F0` or `F`; dots are bubbles. What is longer than a line
-/// goes on below. Of what would take very many lines start and end are shown so; what lies between, or all of it where
-/// no label fits, is on one line, where a letter stands for the kind that runs, and a sign for several in one column.
-inline void write_grid(std::ostream& out, const problem& p, const schedule_report& report,
-                       const grid_options& options = {}) {
+OPTPIPE_INLINE void write_grid(std::ostream& out, const problem& p, const schedule_report& report,
+                               const grid_options& options) {
     detail::grid{p, {{&report.schedule, ""}}, options}.write(out, detail::grid_title(p, report.method));
 }
 
-/// The same for a measurement and its plan: each line twice, as planned and as it ran.
-inline void write_overlay_grid(std::ostream& out, const problem& p, const schedule_report& planned,
-                               const schedule_report& measured, const grid_options& options = {}) {
+OPTPIPE_INLINE void write_overlay_grid(std::ostream& out, const problem& p, const schedule_report& planned,
+                                       const schedule_report& measured, const grid_options& options) {
     const std::vector<detail::grid_subject> both{{&planned.schedule, " plan"}, {&measured.schedule, " run"}};
     detail::grid{p, both, options}.write(out, detail::grid_title(p, measured.method));
 }
 
 } // namespace optpipe
+#endif

@@ -1,17 +1,33 @@
 #pragma once
 
-#include "optpipe/core/format.hpp"
-#include "optpipe/io/escape.hpp"
-#include "optpipe/io/text_table.hpp"
-#include "optpipe/io/timeline.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/profile/cost_profile.hpp"
 #include "optpipe/schedule/profile/drift.hpp"
 
+#include <iosfwd>
+#include <vector>
+
+namespace optpipe {
+
+/// A table of what each operation and message took, its interval with the confidence of it, and how that differs from
+/// the plan; and which steps it rests on. Contract: the profile is of this problem (`profile_violations`).
+void write_profile(std::ostream& out, const problem& p, const cost_profile& profile);
+
+/// One line for each number that has left the plan.
+void write_drift(std::ostream& out, const std::vector<drifted_cost>& drifted);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(io)
+#include "optpipe/core/format.hpp"
+#include "optpipe/io/escape.hpp"
+#include "optpipe/io/text_table.hpp"
+#include "optpipe/io/timeline.hpp"
+
 #include <cmath>
 #include <ostream>
 #include <string>
-#include <vector>
 
 namespace optpipe {
 namespace detail {
@@ -32,9 +48,7 @@ void add_profile_rows(std::vector<table_row>& rows, const problem& p,
 
 } // namespace detail
 
-/// A table of what each operation and message took, its interval with the confidence of it, and how that differs from
-/// the plan; and which steps it rests on. Contract: the profile is of this problem (`profile_violations`).
-inline void write_profile(std::ostream& out, const problem& p, const cost_profile& profile) {
+OPTPIPE_INLINE void write_profile(std::ostream& out, const problem& p, const cost_profile& profile) {
     const auto steps = profile.steps();
     const auto warm_up = profile.warm_up_steps();
     out << printable(p.name.empty() ? "problem" : p.name) << ": " << steps << (steps == 1 ? " step" : " steps")
@@ -48,10 +62,10 @@ inline void write_profile(std::ostream& out, const problem& p, const cost_profil
     write_table(out, rows);
 }
 
-/// One line for each number that has left the plan.
-inline void write_drift(std::ostream& out, const std::vector<drifted_cost>& drifted) {
+OPTPIPE_INLINE void write_drift(std::ostream& out, const std::vector<drifted_cost>& drifted) {
     for (const auto& each : drifted)
         out << "drifted: " << printable(describe(each), 200) << '\n';
 }
 
 } // namespace optpipe
+#endif

@@ -1,14 +1,11 @@
 #pragma once
 
-#include "optpipe/core/container.hpp"
-#include "optpipe/io/escape.hpp"
-#include "optpipe/io/text_table.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
-#include <algorithm>
 #include <cstddef>
-#include <ostream>
+#include <iosfwd>
 #include <string>
 #include <vector>
 
@@ -22,7 +19,24 @@ struct storage_use {
 };
 
 /// Of all options that are used, in the order in which the stages list them. Empty without storage options.
-[[nodiscard]] inline std::vector<storage_use> storage_uses(const problem& p, const schedule& s) {
+[[nodiscard]] std::vector<storage_use> storage_uses(const problem& p, const schedule& s);
+
+/// A table of them, with a column per stage where there are few. Nothing without storage options.
+void write_storage_uses(std::ostream& out, const problem& p, const schedule& s);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(io)
+#include "optpipe/core/container.hpp"
+#include "optpipe/io/escape.hpp"
+#include "optpipe/io/text_table.hpp"
+
+#include <algorithm>
+#include <ostream>
+
+namespace optpipe {
+
+OPTPIPE_INLINE std::vector<storage_use> storage_uses(const problem& p, const schedule& s) {
     std::vector<storage_use> uses;
     if (!p.has_storage_options()) return uses;
     per_stage<std::vector<std::size_t>> position(p.graph.stages());
@@ -53,8 +67,7 @@ struct storage_use {
     return uses;
 }
 
-/// A table of them, with a column per stage where there are few. Nothing without storage options.
-inline void write_storage_uses(std::ostream& out, const problem& p, const schedule& s) {
+OPTPIPE_INLINE void write_storage_uses(std::ostream& out, const problem& p, const schedule& s) {
     constexpr std::size_t most_columns = 8;
     const auto uses = storage_uses(p, s);
     if (uses.empty()) return;
@@ -64,8 +77,8 @@ inline void write_storage_uses(std::ostream& out, const problem& p, const schedu
         if (by_stage) lines.front().push_back("stage " + std::to_string(at.value()));
     const auto all = static_cast<double>(p.graph.stages() * p.graph.microbatches());
     for (const auto& use : uses) {
-        lines.push_back({printable(use.name), std::to_string(use.count),
-                         detail::percent(static_cast<double>(use.count) / all)});
+        lines.push_back(
+            {printable(use.name), std::to_string(use.count), detail::percent(static_cast<double>(use.count) / all)});
         if (!by_stage) continue;
         for (const auto count : use.by_stage)
             lines.back().push_back(std::to_string(count));
@@ -74,3 +87,4 @@ inline void write_storage_uses(std::ostream& out, const problem& p, const schedu
 }
 
 } // namespace optpipe
+#endif

@@ -1,20 +1,32 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/standard.hpp"
 
-#include <algorithm>
-#include <array>
-#include <charconv>
-#include <cstddef>
-#include <ostream>
+#include <iosfwd>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace optpipe {
 
 using table_row = std::vector<std::string>;
 
+/// Writes rows of cells in columns, the first to the left, the others to the right. The first row heads the columns; a
+/// shorter one has a name and a sentence, which may be as long as it likes.
+void write_table(std::ostream& out, const std::vector<table_row>& lines);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(io)
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <ostream>
+#include <string_view>
+
+namespace optpipe {
 namespace detail {
 
 inline std::string decimal(double value, int digits) {
@@ -42,9 +54,7 @@ inline std::string padded(const std::string& text, std::size_t width, bool left)
 
 } // namespace detail
 
-/// Writes rows of cells in columns, the first to the left, the others to the right. The first row heads the columns; a
-/// shorter one has a name and a sentence, which may be as long as it likes.
-inline void write_table(std::ostream& out, const std::vector<table_row>& lines) {
+OPTPIPE_INLINE void write_table(std::ostream& out, const std::vector<table_row>& lines) {
     if (lines.empty()) return;
     std::vector<std::size_t> widths(lines.front().size(), 0);
     for (const auto& line : lines) {
@@ -61,3 +71,4 @@ inline void write_table(std::ostream& out, const std::vector<table_row>& lines) 
 }
 
 } // namespace optpipe
+#endif

@@ -1,16 +1,32 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/time/report.hpp"
+
+#include <string>
+
+namespace optpipe {
+
+/// The problem as `optpipe.problem/2`, or /1 where it has no lists of storage options, one stage per line. Reads back
+/// as the same problem, bit by bit.
+[[nodiscard]] std::string problem_to_json(const problem& p);
+
+/// The schedule as `optpipe.schedule/2`, or /1 where the problem has no lists of storage options and the schedule isn't
+/// one of forwards alone; one operation per line, by start.
+[[nodiscard]] std::string schedule_to_json(const problem& p, const schedule_report& report);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(io)
 #include "optpipe/core/container.hpp"
 #include "optpipe/io/escape.hpp"
-#include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/time/report.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -142,8 +158,7 @@ inline std::string json_operations(const problem& p, const schedule& s) {
         const auto& op = timed.op;
         const bool is_stored = op.kind == operation_kind::forward && op.stage.position() < p.graph.stages() &&
                                op.storage < p.storage[op.stage].size();
-        if (is_stored)
-            text += ", \"storage\": " + json_quoted(storage_of(p, timed.op).name.view());
+        if (is_stored) text += ", \"storage\": " + json_quoted(storage_of(p, timed.op).name.view());
         text += " }";
     }
     return text + " ]";
@@ -151,8 +166,7 @@ inline std::string json_operations(const problem& p, const schedule& s) {
 
 } // namespace detail
 
-/// The problem as `optpipe.problem/2`, or /1 where it has no lists of storage options, one stage per line. Reads back as the same problem, bit by bit.
-[[nodiscard]] inline std::string problem_to_json(const problem& p) {
+OPTPIPE_INLINE std::string problem_to_json(const problem& p) {
     std::vector<std::string> stages;
     for (const stage s : p.graph.all_stages())
         stages.push_back(detail::json_stage(p, s));
@@ -174,9 +188,7 @@ inline std::string json_operations(const problem& p, const schedule& s) {
                                 {"objective", json_quoted(detail::spelling(p.objective))}});
 }
 
-/// The schedule as `optpipe.schedule/2`, or /1 where the problem has no lists of storage options and the schedule isn't
-/// one of forwards alone; one operation per line, by start.
-[[nodiscard]] inline std::string schedule_to_json(const problem& p, const schedule_report& report) {
+OPTPIPE_INLINE std::string schedule_to_json(const problem& p, const schedule_report& report) {
     const auto gap = report.gap();
     const bool is_second = p.has_storage_options() || report.forward_only;
     std::vector<std::pair<std::string, std::string>> fields{
@@ -194,3 +206,4 @@ inline std::string json_operations(const problem& p, const schedule& s) {
 }
 
 } // namespace optpipe
+#endif

@@ -1,13 +1,9 @@
 #pragma once
 
-#include "optpipe/core/contract.hpp"
-#include "optpipe/core/format.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/tolerance.hpp"
-#include "optpipe/milp/feasibility.hpp"
 #include "optpipe/milp/model.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -27,6 +23,31 @@ struct infeasibility {
     friend bool operator==(const infeasibility&, const infeasibility&) = default;
 };
 
+/// Rounded once: the sum is carried with more digits than the terms.
+[[nodiscard]] double activity(std::span<const term> terms, std::span<const double> values);
+
+/// In the model's own direction, the offset included.
+[[nodiscard]] double objective_value(const model& m, std::span<const double> values);
+
+/// All that `values`, one per variable, violate: empty for a feasible point. Knows nothing of how they were found.
+/// What may be missed, and by how much, is said in `feasibility`.
+[[nodiscard]] std::vector<infeasibility> check(const model& m, std::span<const double> values,
+                                               optpipe::tolerance tolerance = {});
+
+/// "x7: is 1.5, which is 0.5 outside of its bounds"
+[[nodiscard]] std::string describe(const model& m, const infeasibility& what);
+
+} // namespace optpipe::milp
+
+#if OPTPIPE_DEFINES(milp)
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/format.hpp"
+#include "optpipe/milp/feasibility.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace optpipe::milp {
 namespace detail {
 
 /// How far `value` lies outside.
@@ -46,16 +67,14 @@ struct interval_check {
 
 } // namespace detail
 
-/// Rounded once: the sum is carried with more digits than the terms.
-[[nodiscard]] inline double activity(std::span<const term> terms, std::span<const double> values) {
+OPTPIPE_INLINE double activity(std::span<const term> terms, std::span<const double> values) {
     long double sum = 0.0L;
     for (const auto& t : terms)
         sum += static_cast<long double>(t.coefficient) * static_cast<long double>(values[t.column.position()]);
     return static_cast<double>(sum);
 }
 
-/// In the model's own direction, the offset included.
-[[nodiscard]] inline double objective_value(const model& m, std::span<const double> values) {
+OPTPIPE_INLINE double objective_value(const model& m, std::span<const double> values) {
     OPTPIPE_EXPECT(values.size() == m.variables(), "objective_value: one value per variable");
     long double sum = static_cast<long double>(m.offset());
     for (const variable x : m.all_variables())
@@ -64,10 +83,8 @@ struct interval_check {
     return static_cast<double>(sum);
 }
 
-/// All that `values`, one per variable, violate: empty for a feasible point. Knows nothing of how they were found.
-/// What may be missed, and by how much, is said in `feasibility`.
-[[nodiscard]] inline std::vector<infeasibility> check(const model& m, std::span<const double> values,
-                                                      optpipe::tolerance tolerance = {}) {
+OPTPIPE_INLINE std::vector<infeasibility> check(const model& m, std::span<const double> values,
+                                                optpipe::tolerance tolerance) {
     OPTPIPE_EXPECT(values.size() == m.variables(), "check: one value per variable");
     std::vector<infeasibility> found;
     for (const variable x : m.all_variables()) {
@@ -88,8 +105,7 @@ struct interval_check {
     return found;
 }
 
-/// "x7: is 1.5, which is 0.5 outside of its bounds"
-[[nodiscard]] inline std::string describe(const model& m, const infeasibility& what) {
+OPTPIPE_INLINE std::string describe(const model& m, const infeasibility& what) {
     const auto amount = format_number(what.amount);
     const auto is = ": is " + format_number(what.value, 17) + ", which is " + amount;
     switch (what.kind) {
@@ -101,3 +117,4 @@ struct interval_check {
 }
 
 } // namespace optpipe::milp
+#endif

@@ -1,12 +1,11 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/expression.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <initializer_list>
 #include <span>
@@ -26,61 +25,24 @@ enum class sense : unsigned char { minimize, maximize };
 class model {
 public:
     /// Finite coefficients, no NaN, no lower bound of +infinity and no upper one of -infinity: here and below.
-    variable add_variable(double lower, double upper, domain kind = domain::continuous, std::string name = {}) {
-        columns_.push_back({lower, upper, 0.0, kind, std::move(name)});
-        const variable x{columns_.size() - 1};
-        set_bounds(x, lower, upper);
-        return x;
-    }
+    variable add_variable(double lower, double upper, domain kind = domain::continuous, std::string name = {});
     variable add_binary(std::string name = {}) { return add_variable(0.0, 1.0, domain::integer, std::move(name)); }
 
     /// The terms are kept by column, those of one column as their sum, and none that is 0.
-    row add_row(double lower, std::span<const term> terms, double upper, std::string name = {}) {
-        const auto first = static_cast<std::ptrdiff_t>(terms_.size());
-        terms_.insert(terms_.end(), terms.begin(), terms.end());
-        for (const auto& t : terms)
-            OPTPIPE_EXPECT(t.column.position() < columns_.size() && std::isfinite(t.coefficient),
-                           "add_row: a term of no variable, or not finite");
-        normalize(first);
-        rows_.push_back({lower, upper, terms_.size(), std::move(name)});
-        const row r{rows_.size() - 1};
-        set_bounds(r, lower, upper);
-        return r;
-    }
+    row add_row(double lower, std::span<const term> terms, double upper, std::string name = {});
     row add_row(double lower, std::initializer_list<term> terms, double upper, std::string name = {}) {
         return add_row(lower, std::span<const term>{terms.begin(), terms.size()}, upper, std::move(name));
     }
     /// The constant of the body goes to both sides.
-    row add_row(const constraint& c, std::string name = {}) {
-        const double constant = c.body.constant();
-        return add_row(c.lower - constant, c.body.terms(), c.upper - constant, std::move(name));
-    }
+    row add_row(const constraint& c, std::string name = {});
 
     /// Replaces all costs and the offset.
-    void set_objective(const expression& objective, sense direction = sense::minimize) {
-        for (auto& c : columns_)
-            c.cost = 0.0;
-        for (const auto& t : objective.terms())
-            set_cost(t.column, cost(t.column) + t.coefficient);
-        offset_ = objective.constant();
-        direction_ = direction;
-    }
-    void set_cost(variable x, double cost) {
-        OPTPIPE_EXPECT(std::isfinite(cost), "set_cost: not finite");
-        at(x).cost = cost;
-    }
+    void set_objective(const expression& objective, sense direction = sense::minimize);
+    void set_cost(variable x, double cost);
     void set_offset(double offset) { offset_ = offset; }
     void set_direction(sense direction) { direction_ = direction; }
-    void set_bounds(variable x, double lower, double upper) {
-        OPTPIPE_EXPECT(are_bounds(lower, upper), "set_bounds: not the bounds of a variable");
-        at(x).lower = lower;
-        at(x).upper = upper;
-    }
-    void set_bounds(row r, double lower, double upper) {
-        OPTPIPE_EXPECT(are_bounds(lower, upper), "set_bounds: not the bounds of a row");
-        at(r).lower = lower;
-        at(r).upper = upper;
-    }
+    void set_bounds(variable x, double lower, double upper);
+    void set_bounds(row r, double lower, double upper);
     void set_domain(variable x, domain kind) { at(x).kind = kind; }
     void set_name(std::string name) { name_ = std::move(name); }
     void set_name(variable x, std::string name) { at(x).name = std::move(name); }
@@ -105,10 +67,7 @@ public:
     [[nodiscard]] double row_lower(row r) const { return at(r).lower; }
     [[nodiscard]] double row_upper(row r) const { return at(r).upper; }
     /// By column, each at most once. Good until the next `add_row`.
-    [[nodiscard]] std::span<const term> terms(row r) const {
-        const auto first = r.position() == 0 ? 0 : at(r.previous()).end;
-        return std::span{terms_}.subspan(first, at(r).end - first);
-    }
+    [[nodiscard]] std::span<const term> terms(row r) const;
 
     /// Names may be empty, and nothing here makes them unique.
     [[nodiscard]] const std::string& name() const { return name_; }
@@ -132,30 +91,11 @@ private:
 
     static bool are_bounds(double lower, double upper) { return lower < infinity && upper > -infinity; }
 
-    void normalize(std::ptrdiff_t first) {
-        const auto begin = terms_.begin() + first;
-        const auto before = [](const term& a, const term& b) { return a.column < b.column; };
-        if (!std::is_sorted(begin, terms_.end(), before)) std::stable_sort(begin, terms_.end(), before);
-        auto kept = begin;
-        for (auto next = begin; next != terms_.end();) {
-            auto sum = *next;
-            while (++next != terms_.end() && next->column == sum.column)
-                sum.coefficient += next->coefficient;
-            OPTPIPE_EXPECT(std::isfinite(sum.coefficient), "add_row: terms of a column whose sum isn't finite");
-            if (sum.coefficient != 0.0) *kept++ = sum;
-        }
-        terms_.erase(kept, terms_.end());
-    }
+    void normalize(std::ptrdiff_t first);
 
-    [[nodiscard]] const column_data& at(variable x) const {
-        OPTPIPE_EXPECT(x.position() < columns_.size(), "model: there is no such variable");
-        return columns_[x.position()];
-    }
+    [[nodiscard]] const column_data& at(variable x) const;
     [[nodiscard]] column_data& at(variable x) { return const_cast<column_data&>(std::as_const(*this).at(x)); }
-    [[nodiscard]] const row_data& at(row r) const {
-        OPTPIPE_EXPECT(r.position() < rows_.size(), "model: there is no such row");
-        return rows_[r.position()];
-    }
+    [[nodiscard]] const row_data& at(row r) const;
     [[nodiscard]] row_data& at(row r) { return const_cast<row_data&>(std::as_const(*this).at(r)); }
 
     std::vector<column_data> columns_;
@@ -167,12 +107,107 @@ private:
 };
 
 /// Its name, or x7 where it has none.
-[[nodiscard]] inline std::string name_of(const model& m, variable x) {
+[[nodiscard]] std::string name_of(const model& m, variable x);
+/// Its name, or r3 where it has none.
+[[nodiscard]] std::string name_of(const model& m, row r);
+
+} // namespace optpipe::milp
+
+#if OPTPIPE_DEFINES(milp)
+
+#include <algorithm>
+#include <cmath>
+
+namespace optpipe::milp {
+
+OPTPIPE_INLINE variable model::add_variable(double lower, double upper, domain kind, std::string name) {
+    columns_.push_back({lower, upper, 0.0, kind, std::move(name)});
+    const variable x{columns_.size() - 1};
+    set_bounds(x, lower, upper);
+    return x;
+}
+
+OPTPIPE_INLINE row model::add_row(double lower, std::span<const term> terms, double upper, std::string name) {
+    const auto first = static_cast<std::ptrdiff_t>(terms_.size());
+    terms_.insert(terms_.end(), terms.begin(), terms.end());
+    for (const auto& t : terms)
+        OPTPIPE_EXPECT(t.column.position() < columns_.size() && std::isfinite(t.coefficient),
+                       "add_row: a term of no variable, or not finite");
+    normalize(first);
+    rows_.push_back({lower, upper, terms_.size(), std::move(name)});
+    const row r{rows_.size() - 1};
+    set_bounds(r, lower, upper);
+    return r;
+}
+
+OPTPIPE_INLINE row model::add_row(const constraint& c, std::string name) {
+    const double constant = c.body.constant();
+    return add_row(c.lower - constant, c.body.terms(), c.upper - constant, std::move(name));
+}
+
+OPTPIPE_INLINE void model::set_objective(const expression& objective, sense direction) {
+    for (auto& c : columns_)
+        c.cost = 0.0;
+    for (const auto& t : objective.terms())
+        set_cost(t.column, cost(t.column) + t.coefficient);
+    offset_ = objective.constant();
+    direction_ = direction;
+}
+
+OPTPIPE_INLINE void model::set_cost(variable x, double cost) {
+    OPTPIPE_EXPECT(std::isfinite(cost), "set_cost: not finite");
+    at(x).cost = cost;
+}
+
+OPTPIPE_INLINE void model::set_bounds(variable x, double lower, double upper) {
+    OPTPIPE_EXPECT(are_bounds(lower, upper), "set_bounds: not the bounds of a variable");
+    at(x).lower = lower;
+    at(x).upper = upper;
+}
+
+OPTPIPE_INLINE void model::set_bounds(row r, double lower, double upper) {
+    OPTPIPE_EXPECT(are_bounds(lower, upper), "set_bounds: not the bounds of a row");
+    at(r).lower = lower;
+    at(r).upper = upper;
+}
+
+OPTPIPE_INLINE std::span<const term> model::terms(row r) const {
+    const auto first = r.position() == 0 ? 0 : at(r.previous()).end;
+    return std::span{terms_}.subspan(first, at(r).end - first);
+}
+
+OPTPIPE_INLINE void model::normalize(std::ptrdiff_t first) {
+    const auto begin = terms_.begin() + first;
+    const auto before = [](const term& a, const term& b) { return a.column < b.column; };
+    if (!std::is_sorted(begin, terms_.end(), before)) std::stable_sort(begin, terms_.end(), before);
+    auto kept = begin;
+    for (auto next = begin; next != terms_.end();) {
+        auto sum = *next;
+        while (++next != terms_.end() && next->column == sum.column)
+            sum.coefficient += next->coefficient;
+        OPTPIPE_EXPECT(std::isfinite(sum.coefficient), "add_row: terms of a column whose sum isn't finite");
+        if (sum.coefficient != 0.0) *kept++ = sum;
+    }
+    terms_.erase(kept, terms_.end());
+}
+
+OPTPIPE_INLINE const model::column_data& model::at(variable x) const {
+    OPTPIPE_EXPECT(x.position() < columns_.size(), "model: there is no such variable");
+    return columns_[x.position()];
+}
+
+OPTPIPE_INLINE const model::row_data& model::at(row r) const {
+    OPTPIPE_EXPECT(r.position() < rows_.size(), "model: there is no such row");
+    return rows_[r.position()];
+}
+
+OPTPIPE_INLINE std::string name_of(const model& m, variable x) {
     return m.name(x).empty() ? "x" + std::to_string(x.value()) : m.name(x);
 }
-/// Its name, or r3 where it has none.
-[[nodiscard]] inline std::string name_of(const model& m, row r) {
+
+OPTPIPE_INLINE std::string name_of(const model& m, row r) {
     return m.name(r).empty() ? "r" + std::to_string(r.value()) : m.name(r);
 }
 
 } // namespace optpipe::milp
+#endif

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/milp/result.hpp"
 
@@ -11,7 +12,6 @@
 #include <span>
 #include <stop_token>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace optpipe::milp {
@@ -29,8 +29,8 @@ struct progress {
 /// and one that is feasible and better than the incumbent becomes it.
 class solution_sink {
 public:
-    void offer(std::span<const double> values) { offered_.emplace_back(values.begin(), values.end()); }
-    [[nodiscard]] std::vector<std::vector<double>> take() { return std::exchange(offered_, {}); }
+    void offer(std::span<const double> values);
+    [[nodiscard]] std::vector<std::vector<double>> take();
 
 private:
     std::vector<std::vector<double>> offered_;
@@ -75,3 +75,18 @@ struct solve_options {
 };
 
 } // namespace optpipe::milp
+
+#if OPTPIPE_DEFINES(milp)
+
+#include <utility>
+
+namespace optpipe::milp {
+
+OPTPIPE_INLINE void solution_sink::offer(std::span<const double> values) {
+    offered_.emplace_back(values.begin(), values.end());
+}
+
+OPTPIPE_INLINE std::vector<std::vector<double>> solution_sink::take() { return std::exchange(offered_, {}); }
+
+} // namespace optpipe::milp
+#endif

@@ -1,38 +1,18 @@
 #pragma once
 
-#include "optpipe/core/contract.hpp"
-#include "optpipe/milp/bytes.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/milp/expression.hpp"
 #include "optpipe/milp/model.hpp"
-#include "optpipe/milp/presolve/clique_merging.hpp"
-#include "optpipe/milp/presolve/coefficient_tightening.hpp"
-#include "optpipe/milp/presolve/dominated_columns.hpp"
-#include "optpipe/milp/presolve/doubleton_equations.hpp"
-#include "optpipe/milp/presolve/dual_fixing.hpp"
-#include "optpipe/milp/presolve/duplicate_columns.hpp"
-#include "optpipe/milp/presolve/duplicate_rows.hpp"
-#include "optpipe/milp/presolve/free_columns.hpp"
-#include "optpipe/milp/presolve/implied_bounds.hpp"
-#include "optpipe/milp/presolve/integer_rows.hpp"
-#include "optpipe/milp/presolve/probing.hpp"
-#include "optpipe/milp/presolve/reducer.hpp"
-#include "optpipe/milp/presolve/reducible.hpp"
-#include "optpipe/milp/presolve/reductions.hpp"
-#include "optpipe/milp/presolve/redundant_rows.hpp"
-#include "optpipe/milp/presolve/singleton_columns.hpp"
-#include "optpipe/milp/presolve/singleton_rows.hpp"
-#include "optpipe/milp/presolve/tight_rows.hpp"
+#include "optpipe/milp/presolve/margins.hpp"
+#include "optpipe/milp/presolve/presolve_count.hpp"
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <stop_token>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <variant>
 #include <vector>
 
 namespace optpipe::milp {
@@ -52,6 +32,12 @@ struct presolve_options {
     std::stop_token stop{};
 };
 
+namespace presolving {
+class reducer;
+class reducible;
+struct undo_list;
+} // namespace presolving
+
 /// unbounded: or infeasible; solving it without its costs tells which.
 enum class presolve_status : unsigned char { reduced, infeasible, unbounded };
 
@@ -59,11 +45,7 @@ enum class presolve_status : unsigned char { reduced, infeasible, unbounded };
 /// come to by then, and whatever is feasible in it can be restored; where it's `infeasible`, there is no model.
 class presolve_result {
 public:
-    presolve_result(presolve_status status, const presolving::reducer& r, const optpipe::milp::model& original)
-        : status_{status}, undos_{r.undos()}, counts_{r.counts()}, columns_of_original_{original.variables()},
-          reduced_(original.variables(), gone) {
-        if (status != presolve_status::infeasible) build(r.state(), original);
-    }
+    presolve_result(presolve_status status, const presolving::reducer& r, const optpipe::milp::model& original);
 
     [[nodiscard]] presolve_status status() const { return status_; }
     [[nodiscard]] const optpipe::milp::model& model() const { return model_; }
@@ -72,96 +54,158 @@ public:
     [[nodiscard]] std::span<const presolve_count> counts() const { return counts_; }
 
     /// Roughly: undos hold lists of their own.
-    [[nodiscard]] std::size_t bytes() const {
-        constexpr std::size_t per_undo = 64;
-        return model_.bytes() + bytes_of(noise_, undos_, columns_, reduced_) + per_undo * undos_.size();
-    }
+    [[nodiscard]] std::size_t bytes() const;
     /// Values of the original's variables from those of the reduced model's, with the same objective.
-    [[nodiscard]] std::vector<double> restore(std::span<const double> reduced) const {
-        OPTPIPE_EXPECT(reduced.size() == columns_.size(), "restore: one value per variable of the reduced model");
-        std::vector<double> values(columns_of_original_, 0.0);
-        for (std::size_t j = 0; j < columns_.size(); ++j)
-            values[columns_[j].position()] = reduced[j];
-        for (auto undo = undos_.rbegin(); undo != undos_.rend(); ++undo)
-            std::visit([&](const auto& u) { u(values); }, *undo);
-        return values;
-    }
+    [[nodiscard]] std::vector<double> restore(std::span<const double> reduced) const;
 
     /// The reduced model's values of a point of the original. Feasible if that point is one of those that presolve
     /// keeps; most dual reductions cut some off.
-    [[nodiscard]] std::vector<double> project(std::span<const double> original) const {
-        OPTPIPE_EXPECT(original.size() == columns_of_original_, "project: one value per variable of the original");
-        std::vector<double> values{original.begin(), original.end()};
-        for (const auto& undo : undos_)
-            if (const auto* merge = std::get_if<presolving::merge_columns::undo>(&undo))
-                values[merge->kept.position()] += merge->factor * values[merge->merged.position()];
-        std::vector<double> reduced;
-        for (const variable x : columns_)
-            reduced.push_back(values[x.position()]);
-        return reduced;
-    }
+    [[nodiscard]] std::vector<double> project(std::span<const double> original) const;
 
     /// A row of the original in terms of the reduced model: it holds for the same points, before and after they are
     /// restored. Nothing if that isn't a linear row, because presolve has forgotten what some of its columns are.
-    [[nodiscard]] std::optional<constraint> translate(const constraint& original) const {
-        presolving::open_row open{std::vector<double>(columns_of_original_, 0.0), original.body.constant()};
-        for (const auto& t : original.body.terms()) {
-            OPTPIPE_EXPECT(t.column.position() < columns_of_original_, "translate: there is no such variable");
-            open.coefficients[t.column.position()] += t.coefficient;
-        }
-        for (const auto& undo : undos_)
-            if (!std::visit([&](const auto& u) { return u.leave(open); }, undo)) return std::nullopt;
-        std::vector<term> terms;
-        for (std::size_t j = 0; j < columns_.size(); ++j)
-            if (const double a = open.coefficients[columns_[j].position()]; a != 0.0) terms.push_back({variable{j}, a});
-        return constraint{{std::move(terms), open.constant}, original.lower, original.upper};
-    }
+    [[nodiscard]] std::optional<constraint> translate(const constraint& original) const;
 
     /// What the variable is called in the reduced model, if it is there and still means the same.
-    [[nodiscard]] std::optional<variable> find(variable original) const {
-        OPTPIPE_EXPECT(original.position() < columns_of_original_, "find: there is no such variable");
-        const auto at = reduced_[original.position()];
-        return at == gone ? std::nullopt : std::optional{variable{at}};
-    }
+    [[nodiscard]] std::optional<variable> find(variable original) const;
 
 private:
     static constexpr std::uint32_t gone = ~std::uint32_t{0};
 
-    void build(const presolving::reducible& m, const optpipe::milp::model& original) {
-        model_.set_name(original.name());
-        model_.set_direction(original.direction());
-        model_.set_offset(m.offset());
-        for (const variable x : m.all_variables()) {
-            if (!m.has(x)) continue;
-            reduced_[x.position()] = static_cast<std::uint32_t>(columns_.size());
-            columns_.push_back(x);
-            const auto kind = m.is_integer(x) ? domain::integer : domain::continuous;
-            const auto added = model_.add_variable(m.lower(x), m.upper(x), kind, name_of(original, x));
-            model_.set_cost(added, m.own_cost(x));
-        }
-        std::vector<term> terms;
-        for (const row r : m.all_rows()) {
-            if (!m.has(r)) continue;
-            terms.clear();
-            for (const auto& t : m.terms(r))
-                terms.push_back({variable{reduced_[t.column.position()]}, t.coefficient});
-            model_.add_row(m.lower(r), terms, m.upper(r), name_of(original, r));
-            noise_.push_back(m.noise(r));
-        }
-        for (const auto& undo : undos_)
-            if (const auto* merge = std::get_if<presolving::merge_columns::undo>(&undo))
-                reduced_[merge->kept.position()] = gone;
-    }
+    void build(const presolving::reducible& m, const optpipe::milp::model& original);
 
     presolve_status status_;
     optpipe::milp::model model_;
     std::vector<double> noise_;
-    std::vector<presolving::undo> undos_;
+    std::shared_ptr<const presolving::undo_list> undos_;
     std::vector<presolve_count> counts_;
     std::size_t columns_of_original_;
     std::vector<variable> columns_; ///< of the reduced model, as the original knows them
     std::vector<std::uint32_t> reduced_;
 };
+
+/// Reduces a model, method by method (`presolve/`), until nothing changes or a limit is met. What is left has the same
+/// optimal objective; whatever is feasible in it can be restored.
+[[nodiscard]] presolve_result presolve(const model& m, const presolve_options& options = {});
+
+} // namespace optpipe::milp
+
+#if OPTPIPE_DEFINES(milp)
+#include "optpipe/core/contract.hpp"
+#include "optpipe/milp/bytes.hpp"
+#include "optpipe/milp/presolve/clique_merging.hpp"
+#include "optpipe/milp/presolve/coefficient_tightening.hpp"
+#include "optpipe/milp/presolve/dominated_columns.hpp"
+#include "optpipe/milp/presolve/doubleton_equations.hpp"
+#include "optpipe/milp/presolve/dual_fixing.hpp"
+#include "optpipe/milp/presolve/duplicate_columns.hpp"
+#include "optpipe/milp/presolve/duplicate_rows.hpp"
+#include "optpipe/milp/presolve/free_columns.hpp"
+#include "optpipe/milp/presolve/implied_bounds.hpp"
+#include "optpipe/milp/presolve/integer_rows.hpp"
+#include "optpipe/milp/presolve/probing.hpp"
+#include "optpipe/milp/presolve/reducer.hpp"
+#include "optpipe/milp/presolve/reducible.hpp"
+#include "optpipe/milp/presolve/reductions.hpp"
+#include "optpipe/milp/presolve/redundant_rows.hpp"
+#include "optpipe/milp/presolve/singleton_columns.hpp"
+#include "optpipe/milp/presolve/singleton_rows.hpp"
+#include "optpipe/milp/presolve/tight_rows.hpp"
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+namespace optpipe::milp {
+namespace presolving {
+
+/// What presolve did, in the order in which it did it.
+struct undo_list {
+    std::vector<undo> all;
+};
+
+} // namespace presolving
+
+OPTPIPE_INLINE presolve_result::presolve_result(presolve_status status, const presolving::reducer& r,
+                                                const optpipe::milp::model& original)
+    : status_{status}, undos_{std::make_shared<const presolving::undo_list>(presolving::undo_list{r.undos()})},
+      counts_{r.counts()}, columns_of_original_{original.variables()}, reduced_(original.variables(), gone) {
+    if (status != presolve_status::infeasible) build(r.state(), original);
+}
+
+OPTPIPE_INLINE std::size_t presolve_result::bytes() const {
+    constexpr std::size_t per_undo = 64;
+    return model_.bytes() + bytes_of(noise_, undos_->all, columns_, reduced_) + per_undo * undos_->all.size();
+}
+
+OPTPIPE_INLINE std::vector<double> presolve_result::restore(std::span<const double> reduced) const {
+    OPTPIPE_EXPECT(reduced.size() == columns_.size(), "restore: one value per variable of the reduced model");
+    std::vector<double> values(columns_of_original_, 0.0);
+    for (std::size_t j = 0; j < columns_.size(); ++j)
+        values[columns_[j].position()] = reduced[j];
+    for (auto undo = undos_->all.rbegin(); undo != undos_->all.rend(); ++undo)
+        std::visit([&](const auto& u) { u(values); }, *undo);
+    return values;
+}
+
+OPTPIPE_INLINE std::vector<double> presolve_result::project(std::span<const double> original) const {
+    OPTPIPE_EXPECT(original.size() == columns_of_original_, "project: one value per variable of the original");
+    std::vector<double> values{original.begin(), original.end()};
+    for (const auto& undo : undos_->all)
+        if (const auto* merge = std::get_if<presolving::merge_columns::undo>(&undo))
+            values[merge->kept.position()] += merge->factor * values[merge->merged.position()];
+    std::vector<double> reduced;
+    for (const variable x : columns_)
+        reduced.push_back(values[x.position()]);
+    return reduced;
+}
+
+OPTPIPE_INLINE std::optional<constraint> presolve_result::translate(const constraint& original) const {
+    presolving::open_row open{std::vector<double>(columns_of_original_, 0.0), original.body.constant()};
+    for (const auto& t : original.body.terms()) {
+        OPTPIPE_EXPECT(t.column.position() < columns_of_original_, "translate: there is no such variable");
+        open.coefficients[t.column.position()] += t.coefficient;
+    }
+    for (const auto& undo : undos_->all)
+        if (!std::visit([&](const auto& u) { return u.leave(open); }, undo)) return std::nullopt;
+    std::vector<term> terms;
+    for (std::size_t j = 0; j < columns_.size(); ++j)
+        if (const double a = open.coefficients[columns_[j].position()]; a != 0.0) terms.push_back({variable{j}, a});
+    return constraint{{std::move(terms), open.constant}, original.lower, original.upper};
+}
+
+OPTPIPE_INLINE std::optional<variable> presolve_result::find(variable original) const {
+    OPTPIPE_EXPECT(original.position() < columns_of_original_, "find: there is no such variable");
+    const auto at = reduced_[original.position()];
+    return at == gone ? std::nullopt : std::optional{variable{at}};
+}
+
+OPTPIPE_INLINE void presolve_result::build(const presolving::reducible& m, const optpipe::milp::model& original) {
+    model_.set_name(original.name());
+    model_.set_direction(original.direction());
+    model_.set_offset(m.offset());
+    for (const variable x : m.all_variables()) {
+        if (!m.has(x)) continue;
+        reduced_[x.position()] = static_cast<std::uint32_t>(columns_.size());
+        columns_.push_back(x);
+        const auto kind = m.is_integer(x) ? domain::integer : domain::continuous;
+        const auto added = model_.add_variable(m.lower(x), m.upper(x), kind, name_of(original, x));
+        model_.set_cost(added, m.own_cost(x));
+    }
+    std::vector<term> terms;
+    for (const row r : m.all_rows()) {
+        if (!m.has(r)) continue;
+        terms.clear();
+        for (const auto& t : m.terms(r))
+            terms.push_back({variable{reduced_[t.column.position()]}, t.coefficient});
+        model_.add_row(m.lower(r), terms, m.upper(r), name_of(original, r));
+        noise_.push_back(m.noise(r));
+    }
+    for (const auto& undo : undos_->all)
+        if (const auto* merge = std::get_if<presolving::merge_columns::undo>(&undo))
+            reduced_[merge->kept.position()] = gone;
+}
 
 namespace presolving {
 
@@ -197,9 +241,7 @@ inline verdict reduce(reducer& r, const presolve_options& options) {
 
 } // namespace presolving
 
-/// Reduces a model, method by method (`presolve/`), until nothing changes or a limit is met. What is left has the same
-/// optimal objective; whatever is feasible in it can be restored.
-[[nodiscard]] inline presolve_result presolve(const model& m, const presolve_options& options = {}) {
+OPTPIPE_INLINE presolve_result presolve(const model& m, const presolve_options& options) {
     presolving::reducer r{m, options.margins, options.noise};
     const auto v = r.is_infeasible() ? presolving::verdict::infeasible : presolving::reduce(r, options);
     const auto status = v == presolving::verdict::infeasible  ? presolve_status::infeasible
@@ -209,3 +251,4 @@ inline verdict reduce(reducer& r, const presolve_options& options) {
 }
 
 } // namespace optpipe::milp
+#endif

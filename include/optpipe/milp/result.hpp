@@ -1,9 +1,8 @@
 #pragma once
 
-#include "optpipe/core/tolerance.hpp"
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/core/standard.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <mutex>
@@ -79,7 +78,40 @@ struct result {
     statistics stats;
 };
 
-[[nodiscard]] inline std::string_view status_of(const termination& why) {
+[[nodiscard]] std::string_view status_of(const termination& why);
+
+[[nodiscard]] std::string_view text_of(limit why);
+
+/// Distance of objective and bound in shares of the objective; infinite while one of them is.
+[[nodiscard]] double relative_gap(double objective, double bound);
+
+struct solution {
+    double objective = 0.0;
+    std::vector<double> values;
+};
+
+/// The best solution so far, to be read while the search goes on. Any thread may read at any time.
+class shared_incumbent {
+public:
+    [[nodiscard]] std::optional<solution> read() const;
+    void write(solution s);
+
+private:
+    mutable std::mutex mutex_;
+    std::optional<solution> best_;
+};
+
+} // namespace optpipe::milp
+
+#if OPTPIPE_DEFINES(milp)
+#include "optpipe/core/tolerance.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace optpipe::milp {
+
+OPTPIPE_INLINE std::string_view status_of(const termination& why) {
     struct spelling {
         std::string_view operator()(optimal) const { return "optimal"; }
         std::string_view operator()(infeasible) const { return "infeasible"; }
@@ -89,7 +121,7 @@ struct result {
     return std::visit(spelling{}, why);
 }
 
-[[nodiscard]] inline std::string_view text_of(limit why) {
+OPTPIPE_INLINE std::string_view text_of(limit why) {
     switch (why) {
     case limit::time: return "time limit";
     case limit::nodes: return "node limit";
@@ -100,33 +132,21 @@ struct result {
     return {};
 }
 
-/// Distance of objective and bound in shares of the objective; infinite while one of them is.
-[[nodiscard]] inline double relative_gap(double objective, double bound) {
+OPTPIPE_INLINE double relative_gap(double objective, double bound) {
     if (!std::isfinite(objective) || !std::isfinite(bound)) return std::numeric_limits<double>::infinity();
     const double distance = std::abs(objective - bound);
     return distance == 0.0 ? 0.0 : distance / std::max(std::abs(objective), std::numeric_limits<double>::min());
 }
 
-struct solution {
-    double objective = 0.0;
-    std::vector<double> values;
-};
+OPTPIPE_INLINE std::optional<solution> shared_incumbent::read() const {
+    const std::scoped_lock lock{mutex_};
+    return best_;
+}
 
-/// The best solution so far, to be read while the search goes on. Any thread may read at any time.
-class shared_incumbent {
-public:
-    [[nodiscard]] std::optional<solution> read() const {
-        const std::scoped_lock lock{mutex_};
-        return best_;
-    }
-    void write(solution s) {
-        const std::scoped_lock lock{mutex_};
-        best_ = std::move(s);
-    }
-
-private:
-    mutable std::mutex mutex_;
-    std::optional<solution> best_;
-};
+OPTPIPE_INLINE void shared_incumbent::write(solution s) {
+    const std::scoped_lock lock{mutex_};
+    best_ = std::move(s);
+}
 
 } // namespace optpipe::milp
+#endif

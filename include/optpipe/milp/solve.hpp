@@ -8,8 +8,7 @@
 #include "optpipe/milp/search/witness.hpp"
 #include "optpipe/milp/solver.hpp"
 
-#include <oneapi/tbb/task_arena.h>
-
+#include <concepts>
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -21,6 +20,8 @@ namespace search {
 
 /// One search from beginning to end. Its definition is in search/run.hpp.
 result run(const model& m, const solve_options& options, given_hooks hooks);
+/// In an arena of its own with `options.threads` threads, or where that is one, on the calling thread.
+result run_in_own_arena(const model& m, const solve_options& options, given_hooks hooks);
 
 } // namespace search
 namespace detail {
@@ -46,12 +47,17 @@ search::given_hooks collect_hooks(const model& m, const Hooks& hooks, const W& k
 
 } // namespace detail
 
+/// What runs a search on threads of its own, as `oneapi::tbb::task_arena` does.
+template <class A> concept search_arena = requires(A& arena, result (*search)()) {
+    { arena.execute(search) } -> std::same_as<result>;
+};
+
 /// Branch and bound on linear relaxations, and beside it a search that propagates and learns from conflicts. Runs in
 /// the caller's arena, with at most as many threads as that has.
 ///
 /// The result's incumbent passes `check` on `m` at the options' tolerance; bounds are valid within it.
-template <class Hooks = no_hooks, witness W = no_witness>
-result solve(oneapi::tbb::task_arena& arena, const model& m, const solve_options& options = {}, const Hooks& hooks = {},
+template <search_arena Arena, class Hooks = no_hooks, witness W = no_witness>
+result solve(Arena& arena, const model& m, const solve_options& options = {}, const Hooks& hooks = {},
              const W& known = {}) {
     return arena.execute([&] { return search::run(m, options, detail::collect_hooks(m, hooks, known)); });
 }
@@ -59,9 +65,7 @@ result solve(oneapi::tbb::task_arena& arena, const model& m, const solve_options
 /// In an arena of its own, or on the calling thread alone if the options ask for one.
 template <class Hooks = no_hooks, witness W = no_witness>
 result solve(const model& m, const solve_options& options = {}, const Hooks& hooks = {}, const W& known = {}) {
-    if (options.threads <= 1) return search::run(m, options, detail::collect_hooks(m, hooks, known));
-    oneapi::tbb::task_arena arena{static_cast<int>(options.threads)};
-    return solve(arena, m, options, hooks, known);
+    return search::run_in_own_arena(m, options, detail::collect_hooks(m, hooks, known));
 }
 
 /// This library's solver as a value.

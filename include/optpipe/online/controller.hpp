@@ -1,21 +1,14 @@
 #pragma once
 
-#include "optpipe/core/format.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/online/options.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/background_planner.hpp"
-#include "optpipe/schedule/construct/accumulation_order.hpp"
 #include "optpipe/schedule/profile/cost_profile.hpp"
 #include "optpipe/schedule/profile/drift.hpp"
-#include "optpipe/schedule/profile/estimate.hpp"
-#include "optpipe/schedule/profile/measured_costs.hpp"
 #include "optpipe/schedule/schedule.hpp"
-#include "optpipe/schedule/time/evaluate.hpp"
-#include "optpipe/schedule/time/measure.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -23,7 +16,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -48,72 +40,17 @@ struct online_plan {
 class online_controller {
 public:
     /// `first`: the schedule that training begins with.
-    online_controller(problem p, const schedule& first, online_options options)
-        : options_{std::move(options)}, problem_{std::move(p)}, present_{std::make_shared<const schedule>(first)},
-          window_steps_{window_steps(problem_, options_)}, window_{window_steps_}, planner_{
-                                                                                       planning_of(options_, first)} {
-        submit();
-    }
+    online_controller(problem p, const schedule& first, online_options options);
 
     /// A step has ended, after so many seconds.
-    void add_step(double seconds) {
-        ++step_;
-        recent_.push_back(seconds);
-        if (recent_.size() > most_recent) recent_.pop_front();
-        if (gain_due_ && recent_.size() == gain_steps) report_gain();
-        const auto latest = planner_.poll().version;
-        calm_ = latest == std::exchange(planner_version_, latest) ? calm_ + 1 : 0;
-    }
+    void add_step(double seconds);
     /// A step of the plan in use was measured, on all ranks.
-    void add_measured(std::uint64_t step, const schedule& measured, std::vector<cost_sample<rank_pair>> messages) {
-        if (++measured_ <= options_.warm_up) return;
-        window_.add(problem_, step, measured, std::move(messages));
-        window_.set_warm_up(0);
-        if (window_.steps() < window_steps_) return;
-        const auto found = drift(problem_, window_, options_.drift);
-        if (takes_costs_) return take_costs(found);
-        if (found.empty()) return;
-        log(online_event::kind_type::drift, sentence_of(found));
-        window_ = cost_profile{window_steps_};
-        takes_costs_ = true;
-        recent_.clear(); // times of steps with other costs
-    }
+    void add_measured(std::uint64_t step, const schedule& measured, std::vector<cost_sample<rank_pair>> messages);
 
     /// The plan to switch to, if there is one that is worth it; then none until that is `settled`.
-    [[nodiscard]] std::optional<online_plan> next_plan() {
-        if (published_) return std::nullopt;
-        const auto best = planner_.poll();
-        if (!best.failure.empty() && !std::exchange(has_failed_, true))
-            log(online_event::kind_type::failure, best.failure);
-        if (!best.schedule || best.version == considered_) return std::nullopt;
-        if (!best.finished && calm_ < options_.calm_steps) return std::nullopt;
-        if (const auto why = why_not(best.objective); !why.empty()) return decline(best, why);
-        considered_ = best.version;
-        published_.emplace(online_plan{problem_, best.schedule, best.objective, now_, best.method});
-        log(online_event::kind_type::publish, best.method + ": " + spelled(now_) + " to " + spelled(best.objective) +
-                                                  " as planned, bound " + spelled(best.bound));
-        return published_;
-    }
+    [[nodiscard]] std::optional<online_plan> next_plan();
     /// What became of it. `seconds`: what the exchange took.
-    void settled(bool accepted, const std::vector<std::string>& refusals, double seconds) {
-        if (!published_) return;
-        if (accepted) {
-            dearest_switch_ = std::max(dearest_switch_, seconds);
-            before_ = median(recent_);
-            gain_due_ = true;
-            recent_.clear();
-            present_ = published_->schedule;
-            // Measured before the switch, but durations don't depend on the order.
-            now_ = objective_in(problem_);
-            log(online_event::kind_type::accepted, published_->method);
-        } else {
-            std::string why;
-            for (const auto& each : refusals)
-                why += (why.empty() ? "" : "; ") + each;
-            log(online_event::kind_type::refused, why);
-        }
-        published_.reset();
-    }
+    void settled(bool accepted, const std::vector<std::string>& refusals, double seconds);
 
     [[nodiscard]] const std::vector<online_event>& log() const { return log_; }
     /// With the costs that are planned with now.
@@ -129,97 +66,26 @@ private:
     /// new, and of three the median hasn't shown a gain of a tenth (bench_online).
     static constexpr std::size_t gain_steps = 10;
 
-    void take_costs(const std::vector<drifted_cost>& found) {
-        takes_costs_ = false;
-        if (found.empty()) return; // as planned
-        problem_ = with_measured_costs(std::move(problem_), window_);
-        log(online_event::kind_type::costs, sentence_of(found));
-        submit();
-    }
-    void submit() {
-        now_ = objective_in(problem_);
-        planner_.submit(problem_, *present_);
-        calm_ = 0;
-        has_failed_ = false;
-    }
-    [[nodiscard]] static background_options planning_of(const online_options& options, const schedule& first) {
-        auto how = options.planning;
-        if (options.keep_accumulation_order)
-            how.adapt = [wanted = accumulation_order_of(first)](const problem& p,
-                                                                const std::shared_ptr<const schedule>& found) {
-                auto alike = with_accumulation_order(p, *found, wanted);
-                return alike ? std::make_shared<const schedule>(*std::move(alike)) : nullptr;
-            };
-        return how;
-    }
-    [[nodiscard]] duration objective_in(const problem& p) const {
-        const auto timed = retime(p, *present_);
-        return timed ? objective_of(p, *timed) : duration::unlimited();
-    }
+    void take_costs(const std::vector<drifted_cost>& found);
+    void submit();
+    [[nodiscard]] static background_options planning_of(const online_options& options, const schedule& first);
+    [[nodiscard]] duration objective_in(const problem& p) const;
     /// So many measured steps that an interval can reach the confidence that each comparison needs: of n samples the
     /// widest one, from the least to the most, has 1 − 2^(1−n).
-    [[nodiscard]] static std::size_t window_steps(const problem& p, const online_options& options) {
-        // `drift` compares that many numbers at most: of each stage the kinds of operations that one plan has (F, B, I,
-        // W, OFFLOAD, RELOAD, RECOMPUTE, hardly ever all of them) and its messages to two neighbours. Samples grow with
-        // the logarithm alone, so that an estimate is enough.
-        constexpr double numbers_per_stage = 7.0;
-        const double numbers = numbers_per_stage * static_cast<double>(p.graph.stages());
-        const double samples = 1.0 + std::ceil(std::log2(numbers / (1.0 - options.drift.confidence)));
-        const auto needed = std::ceil(samples / static_cast<double>(p.graph.microbatches()));
-        return std::max(options.window, static_cast<std::size_t>(needed));
-    }
+    [[nodiscard]] static std::size_t window_steps(const problem& p, const online_options& options);
     /// The standard error of the step time, relative to it: a smaller gain couldn't be seen.
-    [[nodiscard]] double noise() const {
-        if (recent_.size() < 2) return 0.0;
-        const std::vector<double> all(recent_.begin(), recent_.end());
-        const double center = detail::median_of(all);
-        return center > 0.0 ? detail::spread_of(all, center) / center / std::sqrt(static_cast<double>(all.size()))
-                            : 0.0;
-    }
+    [[nodiscard]] double noise() const;
     /// Why a switch to a plan isn't worth it now; empty if it is. It may become so, as noise goes down.
-    [[nodiscard]] std::string why_not(duration objective) const {
-        const auto share = (now_ - objective) / now_;
-        const auto percent = [](double of) { return format_number(100.0 * of, digits) + " %"; };
-        if (!(share > options_.least_gain))
-            return "it saves " + percent(share) + ", less than " + percent(options_.least_gain);
-        if (const auto hidden = noise(); !(share > hidden))
-            return "it saves " + percent(share) + ", and steps vary so much that less than " + percent(hidden) +
-                   " can't be seen";
-        if (!pays_back(share)) return "too few steps are left to pay for the switch";
-        return {};
-    }
+    [[nodiscard]] std::string why_not(duration objective) const;
     /// Says so once for each plan.
-    std::optional<online_plan> decline(const background_plan& plan, const std::string& why) {
-        if (std::exchange(declined_, plan.version) != plan.version)
-            log(online_event::kind_type::declined, plan.method + ": " + why);
-        return std::nullopt;
-    }
+    std::optional<online_plan> decline(const background_plan& plan, const std::string& why);
     /// Whether the rest of the training saves more than the dearest switch has taken.
-    [[nodiscard]] bool pays_back(double share) const {
-        if (!options_.steps || recent_.empty()) return true;
-        const auto left = *options_.steps > step_ ? static_cast<double>(*options_.steps - step_) : 0.0;
-        return left * share * median(recent_) > dearest_switch_;
-    }
-    void report_gain() {
-        gain_due_ = false;
-        const double after = median(recent_);
-        log(online_event::kind_type::gain,
-            "measured " + format_number(1e3 * before_, digits) + " to " + format_number(1e3 * after, digits) + " ms");
-    }
-    [[nodiscard]] static double median(const std::deque<double>& of) {
-        return of.empty() ? 0.0 : detail::median_of(std::vector<double>(of.begin(), of.end()));
-    }
-    [[nodiscard]] std::string spelled(duration d) const {
-        return format_number(d, digits) + (problem_.time_unit.empty() ? "" : " " + problem_.time_unit);
-    }
+    [[nodiscard]] bool pays_back(double share) const;
+    void report_gain();
+    [[nodiscard]] static double median(const std::deque<double>& of);
+    [[nodiscard]] std::string spelled(duration d) const;
     /// The largest change, and how many there are besides.
-    [[nodiscard]] static std::string sentence_of(const std::vector<drifted_cost>& found) {
-        const auto most = std::max_element(found.begin(), found.end(), [](const auto& a, const auto& b) {
-            return std::abs(a.relative_change()) < std::abs(b.relative_change());
-        });
-        const auto others = found.size() - 1;
-        return describe(*most) + (others == 0 ? "" : " and " + std::to_string(others) + " more");
-    }
+    [[nodiscard]] static std::string sentence_of(const std::vector<drifted_cost>& found);
     void log(online_event::kind_type kind, std::string text) { log_.push_back({step_, kind, std::move(text)}); }
 
     static constexpr int digits = 4;
@@ -251,3 +117,182 @@ private:
 };
 
 } // namespace optpipe
+
+#if OPTPIPE_DEFINES(online)
+#include "optpipe/core/format.hpp"
+#include "optpipe/schedule/construct/accumulation_order.hpp"
+#include "optpipe/schedule/profile/estimate.hpp"
+#include "optpipe/schedule/profile/measured_costs.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace optpipe {
+
+OPTPIPE_INLINE online_controller::online_controller(problem p, const schedule& first, online_options options)
+    : options_{std::move(options)}, problem_{std::move(p)}, present_{std::make_shared<const schedule>(first)},
+      window_steps_{window_steps(problem_, options_)}, window_{window_steps_}, planner_{planning_of(options_, first)} {
+    submit();
+}
+
+OPTPIPE_INLINE void online_controller::add_step(double seconds) {
+    ++step_;
+    recent_.push_back(seconds);
+    if (recent_.size() > most_recent) recent_.pop_front();
+    if (gain_due_ && recent_.size() == gain_steps) report_gain();
+    const auto latest = planner_.poll().version;
+    calm_ = latest == std::exchange(planner_version_, latest) ? calm_ + 1 : 0;
+}
+
+OPTPIPE_INLINE void online_controller::add_measured(std::uint64_t step, const schedule& measured,
+                                                    std::vector<cost_sample<rank_pair>> messages) {
+    if (++measured_ <= options_.warm_up) return;
+    window_.add(problem_, step, measured, std::move(messages));
+    window_.set_warm_up(0);
+    if (window_.steps() < window_steps_) return;
+    const auto found = drift(problem_, window_, options_.drift);
+    if (takes_costs_) return take_costs(found);
+    if (found.empty()) return;
+    log(online_event::kind_type::drift, sentence_of(found));
+    window_ = cost_profile{window_steps_};
+    takes_costs_ = true;
+    recent_.clear(); // times of steps with other costs
+}
+
+OPTPIPE_INLINE std::optional<online_plan> online_controller::next_plan() {
+    if (published_) return std::nullopt;
+    const auto best = planner_.poll();
+    if (!best.failure.empty() && !std::exchange(has_failed_, true)) log(online_event::kind_type::failure, best.failure);
+    if (!best.schedule || best.version == considered_) return std::nullopt;
+    if (!best.finished && calm_ < options_.calm_steps) return std::nullopt;
+    if (const auto why = why_not(best.objective); !why.empty()) return decline(best, why);
+    considered_ = best.version;
+    published_.emplace(online_plan{problem_, best.schedule, best.objective, now_, best.method});
+    log(online_event::kind_type::publish, best.method + ": " + spelled(now_) + " to " + spelled(best.objective) +
+                                              " as planned, bound " + spelled(best.bound));
+    return published_;
+}
+
+OPTPIPE_INLINE void online_controller::settled(bool accepted, const std::vector<std::string>& refusals,
+                                               double seconds) {
+    if (!published_) return;
+    if (accepted) {
+        dearest_switch_ = std::max(dearest_switch_, seconds);
+        before_ = median(recent_);
+        gain_due_ = true;
+        recent_.clear();
+        present_ = published_->schedule;
+        // Measured before the switch, but durations don't depend on the order.
+        now_ = objective_in(problem_);
+        log(online_event::kind_type::accepted, published_->method);
+    } else {
+        std::string why;
+        for (const auto& each : refusals)
+            why += (why.empty() ? "" : "; ") + each;
+        log(online_event::kind_type::refused, why);
+    }
+    published_.reset();
+}
+
+OPTPIPE_INLINE void online_controller::take_costs(const std::vector<drifted_cost>& found) {
+    takes_costs_ = false;
+    if (found.empty()) return; // as planned
+    problem_ = with_measured_costs(std::move(problem_), window_);
+    log(online_event::kind_type::costs, sentence_of(found));
+    submit();
+}
+
+OPTPIPE_INLINE void online_controller::submit() {
+    now_ = objective_in(problem_);
+    planner_.submit(problem_, *present_);
+    calm_ = 0;
+    has_failed_ = false;
+}
+
+OPTPIPE_INLINE background_options online_controller::planning_of(const online_options& options, const schedule& first) {
+    auto how = options.planning;
+    if (options.keep_accumulation_order)
+        how.adapt = [wanted = accumulation_order_of(first)](const problem& p,
+                                                            const std::shared_ptr<const schedule>& found) {
+            auto alike = with_accumulation_order(p, *found, wanted);
+            return alike ? std::make_shared<const schedule>(*std::move(alike)) : nullptr;
+        };
+    return how;
+}
+
+OPTPIPE_INLINE duration online_controller::objective_in(const problem& p) const {
+    const auto timed = retime(p, *present_);
+    return timed ? objective_of(p, *timed) : duration::unlimited();
+}
+
+OPTPIPE_INLINE std::size_t online_controller::window_steps(const problem& p, const online_options& options) {
+    // `drift` compares that many numbers at most: of each stage the kinds of operations that one plan has (F, B, I,
+    // W, OFFLOAD, RELOAD, RECOMPUTE, hardly ever all of them) and its messages to two neighbours. Samples grow with
+    // the logarithm alone, so that an estimate is enough.
+    constexpr double numbers_per_stage = 7.0;
+    const double numbers = numbers_per_stage * static_cast<double>(p.graph.stages());
+    const double samples = 1.0 + std::ceil(std::log2(numbers / (1.0 - options.drift.confidence)));
+    const auto needed = std::ceil(samples / static_cast<double>(p.graph.microbatches()));
+    return std::max(options.window, static_cast<std::size_t>(needed));
+}
+
+OPTPIPE_INLINE double online_controller::noise() const {
+    if (recent_.size() < 2) return 0.0;
+    const std::vector<double> all(recent_.begin(), recent_.end());
+    const double center = detail::median_of(all);
+    return center > 0.0 ? detail::spread_of(all, center) / center / std::sqrt(static_cast<double>(all.size())) : 0.0;
+}
+
+OPTPIPE_INLINE std::string online_controller::why_not(duration objective) const {
+    const auto share = (now_ - objective) / now_;
+    const auto percent = [](double of) { return format_number(100.0 * of, digits) + " %"; };
+    if (!(share > options_.least_gain))
+        return "it saves " + percent(share) + ", less than " + percent(options_.least_gain);
+    if (const auto hidden = noise(); !(share > hidden))
+        return "it saves " + percent(share) + ", and steps vary so much that less than " + percent(hidden) +
+               " can't be seen";
+    if (!pays_back(share)) return "too few steps are left to pay for the switch";
+    return {};
+}
+
+OPTPIPE_INLINE std::optional<online_plan> online_controller::decline(const background_plan& plan,
+                                                                     const std::string& why) {
+    if (std::exchange(declined_, plan.version) != plan.version)
+        log(online_event::kind_type::declined, plan.method + ": " + why);
+    return std::nullopt;
+}
+
+OPTPIPE_INLINE bool online_controller::pays_back(double share) const {
+    if (!options_.steps || recent_.empty()) return true;
+    const auto left = *options_.steps > step_ ? static_cast<double>(*options_.steps - step_) : 0.0;
+    return left * share * median(recent_) > dearest_switch_;
+}
+
+OPTPIPE_INLINE void online_controller::report_gain() {
+    gain_due_ = false;
+    const double after = median(recent_);
+    log(online_event::kind_type::gain,
+        "measured " + format_number(1e3 * before_, digits) + " to " + format_number(1e3 * after, digits) + " ms");
+}
+
+OPTPIPE_INLINE double online_controller::median(const std::deque<double>& of) {
+    return of.empty() ? 0.0 : detail::median_of(std::vector<double>(of.begin(), of.end()));
+}
+
+OPTPIPE_INLINE std::string online_controller::spelled(duration d) const {
+    return format_number(d, digits) + (problem_.time_unit.empty() ? "" : " " + problem_.time_unit);
+}
+
+OPTPIPE_INLINE std::string online_controller::sentence_of(const std::vector<drifted_cost>& found) {
+    const auto most = std::max_element(found.begin(), found.end(), [](const auto& a, const auto& b) {
+        return std::abs(a.relative_change()) < std::abs(b.relative_change());
+    });
+    const auto others = found.size() - 1;
+    return describe(*most) + (others == 0 ? "" : " and " + std::to_string(others) + " more");
+}
+
+} // namespace optpipe
+#endif

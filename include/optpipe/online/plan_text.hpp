@@ -1,29 +1,54 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/container.hpp"
+#include "optpipe/execution/executor.hpp"
+#include "optpipe/online/controller.hpp"
+#include "optpipe/program/ir.hpp"
+#include "optpipe/program/lower/options.hpp"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// A plan as ranks tell it to each other: the length of the problem's JSON, that, and the schedule's.
+[[nodiscard]] std::string plan_to_text(const online_plan& plan);
+/// The programs of all ranks. Throws `error` for what is no such text, or can't be lowered.
+[[nodiscard]] per_rank<rank_program> programs_from_text(const std::string& text, const lowering_options& how);
+
+/// When the instructions of one rank ran in a step of a version of the program.
+struct step_times {
+    std::uint64_t step = 0;
+    std::uint64_t version = 0;
+    std::vector<execution::task_times> times{};
+};
+
+/// "12 1 100 250 ...": step, version, start and end of each instruction in nanoseconds.
+[[nodiscard]] std::string times_to_text(const step_times& of);
+[[nodiscard]] step_times times_from_text(std::string_view text);
+
+} // namespace optpipe::detail
+
+#if OPTPIPE_DEFINES(online)
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/outcome.hpp"
-#include "optpipe/execution/executor.hpp"
 #include "optpipe/io/json_problem.hpp"
 #include "optpipe/io/json_schedule.hpp"
 #include "optpipe/io/schedule_document.hpp"
 #include "optpipe/io/write_json.hpp"
-#include "optpipe/online/controller.hpp"
-#include "optpipe/program/ir.hpp"
 #include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 
 #include <charconv>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <limits>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 namespace optpipe::detail {
 
@@ -47,14 +72,13 @@ private:
     const char* end_;
 };
 
-/// A plan as ranks tell it to each other: the length of the problem's JSON, that, and the schedule's.
-[[nodiscard]] inline std::string plan_to_text(const online_plan& plan) {
+OPTPIPE_INLINE std::string plan_to_text(const online_plan& plan) {
     const auto p = problem_to_json(plan.problem);
     return std::to_string(p.size()) + '\n' + p +
            schedule_to_json(plan.problem, make_report(plan.problem, plan.method, *plan.schedule));
 }
-/// The programs of all ranks. Throws `error` for what is no such text, or can't be lowered.
-[[nodiscard]] inline per_rank<rank_program> programs_from_text(const std::string& text, const lowering_options& how) {
+
+OPTPIPE_INLINE per_rank<rank_program> programs_from_text(const std::string& text, const lowering_options& how) {
     const auto line = text.find('\n');
     const auto length = number_reader{text}.next();
     if (!length || *length < 0 || line == std::string::npos ||
@@ -68,21 +92,14 @@ private:
     return *std::move(programs);
 }
 
-/// When the instructions of one rank ran in a step of a version of the program.
-struct step_times {
-    std::uint64_t step = 0;
-    std::uint64_t version = 0;
-    std::vector<execution::task_times> times{};
-};
-
-/// "12 1 100 250 ...": step, version, start and end of each instruction in nanoseconds.
-[[nodiscard]] inline std::string times_to_text(const step_times& of) {
+OPTPIPE_INLINE std::string times_to_text(const step_times& of) {
     auto text = std::to_string(of.step) + ' ' + std::to_string(of.version);
     for (const auto& each : of.times)
         text += ' ' + std::to_string(each.start.count()) + ' ' + std::to_string(each.end.count());
     return text;
 }
-[[nodiscard]] inline step_times times_from_text(std::string_view text) {
+
+OPTPIPE_INLINE step_times times_from_text(std::string_view text) {
     number_reader numbers{text};
     step_times result;
     const auto step = numbers.next();
@@ -99,3 +116,4 @@ struct step_times {
 }
 
 } // namespace optpipe::detail
+#endif

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "optpipe/core/contract.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
@@ -11,22 +11,18 @@
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
 #include "optpipe/schedule/schedule.hpp"
-#include "optpipe/schedule/time/measure.hpp"
 
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -71,42 +67,18 @@ struct background_plan {
 /// stops the search and waits for that. All members may be called from any thread.
 class background_planner {
 public:
-    explicit background_planner(background_options options)
-        : options_{std::move(options)}, processor_{std::make_shared<processor_share>(processors(options_))},
-          planner_{[this](const std::stop_token& stop) { work(stop); }} {}
+    explicit background_planner(background_options options);
     background_planner(const background_planner&) = delete;
     background_planner& operator=(const background_planner&) = delete;
-    ~background_planner() {
-        planner_.request_stop();
-        stop_current();
-    }
+    ~background_planner();
 
     /// Begins to plan a problem, from a schedule if there is one (`plan_options::start`). Returns the number of the
     /// submission.
-    std::uint64_t submit(problem p, std::optional<schedule> start = std::nullopt) {
-        std::uint64_t number = 0;
-        const auto old = [&] {
-            const std::scoped_lock lock{mutex_};
-            number = ++submissions_;
-            best_ = {};
-            best_.submission = number;
-            next_.emplace(job{std::move(p), std::move(start)});
-            return std::exchange(current_, std::stop_source{});
-        }();
-        old.request_stop();
-        submitted_.notify_one();
-        return number;
-    }
+    std::uint64_t submit(problem p, std::optional<schedule> start = std::nullopt);
     /// The best plan so far of the latest submission.
-    [[nodiscard]] background_plan poll() const {
-        const std::scoped_lock lock{mutex_};
-        return best_;
-    }
+    [[nodiscard]] background_plan poll() const;
     /// Waits until the latest submission has ended, or the time is over; whether it has ended.
-    bool wait_for(std::chrono::duration<double> time) const {
-        std::unique_lock lock{mutex_};
-        return finished_.wait_for(lock, time, [&] { return best_.finished; });
-    }
+    bool wait_for(std::chrono::duration<double> time) const;
     /// The processor time of all searches, in seconds.
     [[nodiscard]] double processor_seconds() const { return processor_->seconds(); }
 
@@ -116,55 +88,10 @@ private:
         std::optional<schedule> start;
     };
 
-    static double processors(const background_options& options) {
-        OPTPIPE_EXPECT(options.threads > 0, "background_planner: needs a thread");
-        OPTPIPE_EXPECT(options.share > 0.0 && options.share <= 1.0, "background_planner: the share is in (0, 1]");
-        return options.share < 1.0 ? options.share * static_cast<double>(options.threads)
-                                   : std::numeric_limits<double>::infinity();
-    }
+    static double processors(const background_options& options);
 
-    void work(const std::stop_token& stop) {
-        for (;;) {
-            std::unique_lock lock{mutex_};
-            if (!submitted_.wait(lock, stop, [&] { return next_.has_value(); })) return;
-            const auto now = *std::exchange(next_, std::nullopt);
-            const auto number = submissions_;
-            const auto until = current_.get_token();
-            lock.unlock();
-            if (stop.stop_requested()) return;
-            search(now, number, until);
-        }
-    }
-    void search(const job& now, std::uint64_t number, std::stop_token until) {
-        auto how = options_.how;
-        how.start = now.start;
-        how.stop = std::move(until);
-        how.stops_without_plan = true; // whoever stops it has another problem, or none
-        how.threads = options_.threads;
-        how.processor = processor_;
-        constexpr auto forever = std::numeric_limits<double>::infinity();
-        if (!how.time_limit) how.time_limit = std::chrono::duration<double>{forever};
-        std::shared_ptr<const schedule> seen;
-        how.progress = [&](const search_progress& step) {
-            const bool is_new = step.incumbent && std::exchange(seen, step.incumbent) != step.incumbent;
-            improve(number, step, is_new ? adapted(now.problem, {step.incumbent, step.objective}) : candidate{});
-            if (options_.how.progress) options_.how.progress(step);
-        };
-        std::string failure;
-        try {
-            if (const auto made = plan(now.problem, how, options_.strategies))
-                finish(number, now.problem, *made);
-            else
-                failure = describe(made.why());
-        } catch (const std::exception& e) {
-            failure = e.what();
-        }
-        if (failure.empty()) return;
-        publish(number, [&](background_plan& best) {
-            best.finished = true;
-            best.failure = std::move(failure);
-        });
-    }
+    void work(const std::stop_token& stop);
+    void search(const job& now, std::uint64_t number, std::stop_token until);
     /// Calls `change(best)` unless there is a later submission.
     template <class Change> void publish(std::uint64_t number, const Change& change) {
         const std::scoped_lock lock{mutex_};
@@ -176,40 +103,11 @@ private:
         std::shared_ptr<const schedule> plan{};
         duration objective = duration::unlimited();
     };
-    [[nodiscard]] candidate adapted(const problem& p, candidate found) const {
-        if (!options_.adapt) return found;
-        const auto plan = options_.adapt(p, found.plan);
-        if (!plan) return {};
-        return {plan, plan == found.plan ? found.objective : objective_of(p, *plan)};
-    }
-    void improve(std::uint64_t number, const search_step& step, const candidate& found) {
-        publish(number, [&](background_plan& best) {
-            best.bound = step.bound;
-            if (found.plan && found.objective < best.objective) replace(best, found, step.strategy);
-        });
-    }
-    void finish(std::uint64_t number, const problem& p, const plan_result& made) {
-        // The last step has it already, unless the search ends with another choice (`plan_options::robust`).
-        const auto found = adapted(p, {std::make_shared<const schedule>(made.schedule), made.objective});
-        publish(number, [&](background_plan& best) {
-            if (found.plan && (found.objective < best.objective || made.robust)) replace(best, found, made.method);
-            best.bound = made.bound;
-            best.finished = true;
-        });
-    }
-    void replace(background_plan& best, const candidate& better, const std::string& method) {
-        best.version = ++versions_;
-        best.schedule = better.plan;
-        best.objective = better.objective;
-        best.method = method;
-    }
-    void stop_current() {
-        const auto current = [&] {
-            const std::scoped_lock lock{mutex_};
-            return current_;
-        }();
-        current.request_stop();
-    }
+    [[nodiscard]] candidate adapted(const problem& p, candidate found) const;
+    void improve(std::uint64_t number, const search_step& step, const candidate& found);
+    void finish(std::uint64_t number, const problem& p, const plan_result& made);
+    void replace(background_plan& best, const candidate& better, const std::string& method);
+    void stop_current();
 
     const background_options options_;
     const std::shared_ptr<processor_share> processor_;
@@ -225,3 +123,141 @@ private:
 };
 
 } // namespace optpipe
+
+#if OPTPIPE_DEFINES(planner)
+#include "optpipe/core/contract.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+
+#include <exception>
+#include <limits>
+#include <utility>
+
+namespace optpipe {
+
+OPTPIPE_INLINE background_planner::background_planner(background_options options)
+    : options_{std::move(options)}, processor_{std::make_shared<processor_share>(processors(options_))},
+      planner_{[this](const std::stop_token& stop) { work(stop); }} {}
+
+OPTPIPE_INLINE background_planner::~background_planner() {
+    planner_.request_stop();
+    stop_current();
+}
+
+OPTPIPE_INLINE std::uint64_t background_planner::submit(problem p, std::optional<schedule> start) {
+    std::uint64_t number = 0;
+    const auto old = [&] {
+        const std::scoped_lock lock{mutex_};
+        number = ++submissions_;
+        best_ = {};
+        best_.submission = number;
+        next_.emplace(job{std::move(p), std::move(start)});
+        return std::exchange(current_, std::stop_source{});
+    }();
+    old.request_stop();
+    submitted_.notify_one();
+    return number;
+}
+
+OPTPIPE_INLINE background_plan background_planner::poll() const {
+    const std::scoped_lock lock{mutex_};
+    return best_;
+}
+
+OPTPIPE_INLINE bool background_planner::wait_for(std::chrono::duration<double> time) const {
+    std::unique_lock lock{mutex_};
+    return finished_.wait_for(lock, time, [&] { return best_.finished; });
+}
+
+OPTPIPE_INLINE double background_planner::processors(const background_options& options) {
+    OPTPIPE_EXPECT(options.threads > 0, "background_planner: needs a thread");
+    OPTPIPE_EXPECT(options.share > 0.0 && options.share <= 1.0, "background_planner: the share is in (0, 1]");
+    return options.share < 1.0 ? options.share * static_cast<double>(options.threads)
+                               : std::numeric_limits<double>::infinity();
+}
+
+OPTPIPE_INLINE void background_planner::work(const std::stop_token& stop) {
+    for (;;) {
+        std::unique_lock lock{mutex_};
+        if (!submitted_.wait(lock, stop, [&] { return next_.has_value(); })) return;
+        const auto now = *std::exchange(next_, std::nullopt);
+        const auto number = submissions_;
+        const auto until = current_.get_token();
+        lock.unlock();
+        if (stop.stop_requested()) return;
+        search(now, number, until);
+    }
+}
+
+OPTPIPE_INLINE void background_planner::search(const job& now, std::uint64_t number, std::stop_token until) {
+    auto how = options_.how;
+    how.start = now.start;
+    how.stop = std::move(until);
+    how.stops_without_plan = true; // whoever stops it has another problem, or none
+    how.threads = options_.threads;
+    how.processor = processor_;
+    constexpr auto forever = std::numeric_limits<double>::infinity();
+    if (!how.time_limit) how.time_limit = std::chrono::duration<double>{forever};
+    std::shared_ptr<const schedule> seen;
+    how.progress = [&](const search_progress& step) {
+        const bool is_new = step.incumbent && std::exchange(seen, step.incumbent) != step.incumbent;
+        improve(number, step, is_new ? adapted(now.problem, {step.incumbent, step.objective}) : candidate{});
+        if (options_.how.progress) options_.how.progress(step);
+    };
+    std::string failure;
+    try {
+        if (const auto made = plan(now.problem, how, options_.strategies))
+            finish(number, now.problem, *made);
+        else
+            failure = describe(made.why());
+    } catch (const std::exception& e) {
+        failure = e.what();
+    }
+    if (failure.empty()) return;
+    publish(number, [&](background_plan& best) {
+        best.finished = true;
+        best.failure = std::move(failure);
+    });
+}
+
+OPTPIPE_INLINE background_planner::candidate background_planner::adapted(const problem& p, candidate found) const {
+    if (!options_.adapt) return found;
+    const auto plan = options_.adapt(p, found.plan);
+    if (!plan) return {};
+    return {plan, plan == found.plan ? found.objective : objective_of(p, *plan)};
+}
+
+OPTPIPE_INLINE void background_planner::improve(std::uint64_t number, const search_step& step, const candidate& found) {
+    publish(number, [&](background_plan& best) {
+        best.bound = step.bound;
+        if (found.plan && found.objective < best.objective) replace(best, found, step.strategy);
+    });
+}
+
+OPTPIPE_INLINE void background_planner::finish(std::uint64_t number, const problem& p, const plan_result& made) {
+    // The last step has it already, unless the search ends with another choice (`plan_options::robust`).
+    const auto found = adapted(p, {std::make_shared<const schedule>(made.schedule), made.objective});
+    publish(number, [&](background_plan& best) {
+        if (found.plan && (found.objective < best.objective || made.robust)) replace(best, found, made.method);
+        best.bound = made.bound;
+        best.finished = true;
+    });
+}
+
+OPTPIPE_INLINE void background_planner::replace(background_plan& best, const candidate& better,
+                                                const std::string& method) {
+    best.version = ++versions_;
+    best.schedule = better.plan;
+    best.objective = better.objective;
+    best.method = method;
+}
+
+OPTPIPE_INLINE void background_planner::stop_current() {
+    const auto current = [&] {
+        const std::scoped_lock lock{mutex_};
+        return current_;
+    }();
+    current.request_stop();
+}
+
+} // namespace optpipe
+#endif

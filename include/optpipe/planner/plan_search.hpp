@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
@@ -39,12 +40,6 @@
 #include <string_view>
 #include <utility>
 #include <vector>
-
-#if defined(OPTPIPE_COMPILED)
-#define OPTPIPE_COMPILED_ONCE
-#else
-#define OPTPIPE_COMPILED_ONCE inline
-#endif
 
 namespace optpipe {
 namespace detail {
@@ -349,16 +344,16 @@ private:
 
 } // namespace detail
 
-// The search behind plain functions. Where OPTPIPE_COMPILED is defined, one file of the program includes this
+// The search behind plain functions. Where OPTPIPE_COMPILED is defined, one source of the library includes this
 // header, and all others only see the declarations in plan.hpp.
 
-OPTPIPE_COMPILED_ONCE std::vector<any_search_strategy> standard_strategies() {
+OPTPIPE_INLINE std::vector<any_search_strategy> standard_strategies() {
     return {propagation_strategy{}, cp_strategy{},          local_search_strategy{}, window_strategy{},
             modulo_strategy{},      over_memory_strategy{}, timed_milp_strategy{},   adaptive_strategy{}};
 }
 
-OPTPIPE_COMPILED_ONCE outcome<plan_result> plan(const problem& p, const plan_options& options,
-                                                std::vector<any_search_strategy> strategies) {
+OPTPIPE_INLINE outcome<plan_result> plan(const problem& p, const plan_options& options,
+                                         std::vector<any_search_strategy> strategies) {
     if (auto violations = validate(p); !violations.empty())
         throw input_error{p.name.empty() ? "problem" : p.name, std::move(violations)};
     detail::check_options(options, strategies);
@@ -369,10 +364,8 @@ OPTPIPE_COMPILED_ONCE outcome<plan_result> plan(const problem& p, const plan_opt
     return detail::plan_search{p, options, std::move(strategies)}.run();
 }
 
-OPTPIPE_COMPILED_ONCE outcome<plan_result> plan(const problem& p, const plan_options& options) {
+OPTPIPE_INLINE outcome<plan_result> plan(const problem& p, const plan_options& options) {
     return plan(p, options, standard_strategies());
 }
 
 } // namespace optpipe
-
-#undef OPTPIPE_COMPILED_ONCE

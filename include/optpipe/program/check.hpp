@@ -20,7 +20,7 @@ namespace optpipe {
 
 } // namespace optpipe
 
-#if OPTPIPE_IS_DEFINED
+#if OPTPIPE_DEFINES(programs)
 #include "optpipe/core/error.hpp"
 #include "optpipe/program/graph.hpp"
 #include "optpipe/program/ir.hpp"

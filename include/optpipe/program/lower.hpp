@@ -23,7 +23,7 @@ namespace optpipe {
 
 } // namespace optpipe
 
-#if OPTPIPE_IS_DEFINED
+#if OPTPIPE_DEFINES(programs)
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/program/ir.hpp"

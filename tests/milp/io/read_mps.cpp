@@ -2,6 +2,7 @@
 #include <optpipe/core/error.hpp>
 #include <optpipe/core/random.hpp>
 #include <optpipe/milp/io/read_mps.hpp>
+#include <optpipe/milp/io/read_text.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,21 @@
+#include <optpipe/milp/check.hpp>
 #include <optpipe/milp/presolve.hpp>
+#include <optpipe/milp/presolve/clique_merging.hpp>
+#include <optpipe/milp/presolve/coefficient_tightening.hpp>
+#include <optpipe/milp/presolve/dominated_columns.hpp>
+#include <optpipe/milp/presolve/doubleton_equations.hpp>
+#include <optpipe/milp/presolve/dual_fixing.hpp>
+#include <optpipe/milp/presolve/duplicate_columns.hpp>
+#include <optpipe/milp/presolve/duplicate_rows.hpp>
+#include <optpipe/milp/presolve/free_columns.hpp>
+#include <optpipe/milp/presolve/implied_bounds.hpp>
+#include <optpipe/milp/presolve/integer_rows.hpp>
+#include <optpipe/milp/presolve/probing.hpp>
+#include <optpipe/milp/presolve/reducer.hpp>
+#include <optpipe/milp/presolve/redundant_rows.hpp>
+#include <optpipe/milp/presolve/singleton_columns.hpp>
+#include <optpipe/milp/presolve/singleton_rows.hpp>
+#include <optpipe/milp/presolve/tight_rows.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+#include "optpipe/planner/cache/files.hpp"
 #include "optpipe/planner/cache/plan_cache.hpp"
 #include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/testing/random_problem.hpp"

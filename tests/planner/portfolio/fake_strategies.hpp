@@ -3,6 +3,7 @@
 #include "optpipe/core/random.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 
 #include <atomic>
 #include <cstddef>

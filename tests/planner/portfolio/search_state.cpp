@@ -2,6 +2,7 @@
 
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,19 +1,15 @@
 #pragma once
 
-#include "optpipe/core/contract.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/execution/executor.hpp"
 #include "optpipe/execution/threads/control_channel.hpp"
 #include "optpipe/execution/threads/lane.hpp"
 #include "optpipe/execution/threads/world.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -23,20 +19,10 @@ namespace optpipe::threads {
 /// Bytes of a device that isn't one, or of its host. Counted while it lives.
 class slab {
 public:
-    slab(std::size_t bytes, std::shared_ptr<std::atomic<std::size_t>> in_use)
-        : data_{std::make_unique_for_overwrite<block[]>((bytes + sizeof(block) - 1) / sizeof(block))}, bytes_{bytes},
-          in_use_{std::move(in_use)} {}
-    slab(slab&& other) noexcept
-        : data_{std::move(other.data_)}, bytes_{std::exchange(other.bytes_, 0)}, in_use_{std::move(other.in_use_)} {}
-    slab& operator=(slab&& other) noexcept {
-        std::swap(data_, other.data_);
-        std::swap(bytes_, other.bytes_);
-        std::swap(in_use_, other.in_use_);
-        return *this;
-    }
-    ~slab() {
-        if (in_use_) in_use_->fetch_sub(bytes_);
-    }
+    slab(std::size_t bytes, std::shared_ptr<std::atomic<std::size_t>> in_use);
+    slab(slab&& other) noexcept;
+    slab& operator=(slab&& other) noexcept;
+    ~slab();
     [[nodiscard]] std::span<std::byte> memory() const { return {reinterpret_cast<std::byte*>(data_.get()), bytes_}; }
 
 private:
@@ -59,15 +45,7 @@ public:
 private:
     using counter = std::shared_ptr<std::atomic<std::size_t>>;
 
-    slab take(std::size_t bytes, const counter& in_use, const per_rank<std::size_t>& limits, const char* which) {
-        const auto before = in_use->fetch_add(bytes);
-        if (limits.size() > 0 && before + bytes > limits[of_.self]) {
-            in_use->fetch_sub(bytes);
-            throw error{std::to_string(bytes) + " bytes on the " + which + " beside " + std::to_string(before) +
-                        " exceed its limit of " + std::to_string(limits[of_.self])};
-        }
-        return {bytes, in_use};
-    }
+    slab take(std::size_t bytes, const counter& in_use, const per_rank<std::size_t>& limits, const char* which);
 
     rank_state& of_;
     counter device_ = std::make_shared<std::atomic<std::size_t>>(0);
@@ -81,14 +59,7 @@ public:
     void copy_in(lane& on, const task_label& label, execution::copy_pieces pieces) { put(on, label, pieces); }
 
 private:
-    void put(lane& on, const task_label& label, execution::copy_pieces pieces) {
-        auto& c = on.thread_->next();
-        c.what = lane_command::what_kind::copy;
-        c.label = label;
-        c.pieces = pieces;
-        c.issued = of_.all.clock.now();
-        on.thread_->publish();
-    }
+    void put(lane& on, const task_label& label, execution::copy_pieces pieces);
     rank_state& of_;
 };
 
@@ -96,19 +67,7 @@ private:
 class transport {
 public:
     explicit transport(rank_state& of) : of_{of} {}
-    void exchange(lane& on, execution::message_ends messages) {
-        OPTPIPE_EXPECT(messages.size() <= execution::most_messages, "threads: at most 4 messages in an exchange");
-        auto& c = on.thread_->next();
-        c.what = lane_command::what_kind::exchange;
-        c.issued = of_.all.clock.now();
-        c.label = messages.empty() ? task_label{} : messages.front().label;
-        c.count = static_cast<std::uint32_t>(messages.size());
-        for (std::size_t i = 0; i < messages.size(); ++i) {
-            const auto& m = messages[i];
-            c.offers[i] = {.sends = m.sends, .label = m.label, .to = m.to, .from = m.from, .bytes = m.bytes};
-        }
-        on.thread_->publish();
-    }
+    void exchange(lane& on, execution::message_ends messages);
 
 private:
     rank_state& of_;
@@ -131,21 +90,8 @@ public:
     [[nodiscard]] threads::transport& transport() { return transport_; }
     [[nodiscard]] threads::memory& memory() { return memory_; }
 
-    void finish() {
-        {
-            std::unique_lock lock{state_.mutex};
-            state_.idle.wait(lock, [&] {
-                return std::all_of(state_.lanes.begin(), state_.lanes.end(),
-                                   [](const lane_thread* l) { return l->is_idle(); });
-            });
-        }
-        if (state_.silent.load())
-            throw execution_error{self(), to_string(*state_.all.how.faults.silent_at), "fell silent"};
-        if (state_.all.failed.happened().load()) throw state_.all.failed.what();
-    }
-    void cancel(std::string_view what_it_did, std::string_view reason) {
-        state_.all.failed.report(self(), std::string{what_it_did}, std::string{reason});
-    }
+    void finish();
+    void cancel(std::string_view what_it_did, std::string_view reason);
 
 private:
     rank_state state_;
@@ -160,12 +106,7 @@ static_assert(execution::check_executor<executor>());
 /// as one likes.
 class cluster {
 public:
-    explicit cluster(std::size_t ranks, options how = {})
-        : all_{ranks, std::move(how), board_}, board_{ranks, all_.how, all_.failed}, control_{ranks, all_.how.patience,
-                                                                                              all_.failed} {
-        for (const rank r : index_range<rank>{ranks})
-            executors_.push_back(std::make_unique<executor>(all_, r));
-    }
+    explicit cluster(std::size_t ranks, options how = {});
     [[nodiscard]] std::size_t ranks() const { return executors_.size(); }
     [[nodiscard]] executor& operator[](rank r) { return *executors_[r.position()]; }
     /// A rank that fails, here or in its executor, ends both on all ranks.
@@ -179,3 +120,91 @@ private:
 };
 
 } // namespace optpipe::threads
+
+#if OPTPIPE_DEFINES(execution)
+#include "optpipe/core/contract.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+namespace optpipe::threads {
+
+OPTPIPE_INLINE slab::slab(std::size_t bytes, std::shared_ptr<std::atomic<std::size_t>> in_use)
+    : data_{std::make_unique_for_overwrite<block[]>((bytes + sizeof(block) - 1) / sizeof(block))}, bytes_{bytes},
+      in_use_{std::move(in_use)} {}
+
+OPTPIPE_INLINE slab::slab(slab&& other) noexcept
+    : data_{std::move(other.data_)}, bytes_{std::exchange(other.bytes_, 0)}, in_use_{std::move(other.in_use_)} {}
+
+OPTPIPE_INLINE slab& slab::operator=(slab&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(in_use_, other.in_use_);
+    return *this;
+}
+
+OPTPIPE_INLINE slab::~slab() {
+    if (in_use_) in_use_->fetch_sub(bytes_);
+}
+
+OPTPIPE_INLINE slab memory::take(std::size_t bytes, const counter& in_use, const per_rank<std::size_t>& limits,
+                                 const char* which) {
+    const auto before = in_use->fetch_add(bytes);
+    if (limits.size() > 0 && before + bytes > limits[of_.self]) {
+        in_use->fetch_sub(bytes);
+        throw error{std::to_string(bytes) + " bytes on the " + which + " beside " + std::to_string(before) +
+                    " exceed its limit of " + std::to_string(limits[of_.self])};
+    }
+    return {bytes, in_use};
+}
+
+OPTPIPE_INLINE void copy_engine::put(lane& on, const task_label& label, execution::copy_pieces pieces) {
+    auto& c = on.thread_->next();
+    c.what = lane_command::what_kind::copy;
+    c.label = label;
+    c.pieces = pieces;
+    c.issued = of_.all.clock.now();
+    on.thread_->publish();
+}
+
+OPTPIPE_INLINE void transport::exchange(lane& on, execution::message_ends messages) {
+    OPTPIPE_EXPECT(messages.size() <= execution::most_messages, "threads: at most 4 messages in an exchange");
+    auto& c = on.thread_->next();
+    c.what = lane_command::what_kind::exchange;
+    c.issued = of_.all.clock.now();
+    c.label = messages.empty() ? task_label{} : messages.front().label;
+    c.count = static_cast<std::uint32_t>(messages.size());
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+        const auto& m = messages[i];
+        c.offers[i] = {.sends = m.sends, .label = m.label, .to = m.to, .from = m.from, .bytes = m.bytes};
+    }
+    on.thread_->publish();
+}
+
+OPTPIPE_INLINE void executor::finish() {
+    {
+        std::unique_lock lock{state_.mutex};
+        state_.idle.wait(lock, [&] {
+            return std::all_of(state_.lanes.begin(), state_.lanes.end(),
+                               [](const lane_thread* l) { return l->is_idle(); });
+        });
+    }
+    if (state_.silent.load()) throw execution_error{self(), to_string(*state_.all.how.faults.silent_at), "fell silent"};
+    if (state_.all.failed.happened().load()) throw state_.all.failed.what();
+}
+
+OPTPIPE_INLINE void executor::cancel(std::string_view what_it_did, std::string_view reason) {
+    state_.all.failed.report(self(), std::string{what_it_did}, std::string{reason});
+}
+
+OPTPIPE_INLINE cluster::cluster(std::size_t ranks, options how)
+    : all_{ranks, std::move(how), board_}, board_{ranks, all_.how, all_.failed}, control_{ranks, all_.how.patience,
+                                                                                          all_.failed} {
+    for (const rank r : index_range<rank>{ranks})
+        executors_.push_back(std::make_unique<executor>(all_, r));
+}
+
+} // namespace optpipe::threads
+#endif

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/execution/error.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <optional>
@@ -27,27 +27,11 @@ public:
     [[nodiscard]] const std::atomic<bool>& happened() const { return happened_; }
 
     /// Only the first counts.
-    void report(rank where, const std::string& operation, const std::string& reason) {
-        const std::scoped_lock lock{mutex_};
-        if (what_) return;
-        what_.emplace(where, operation, reason);
-        happened_.store(true);
-        for (auto* each : waiting_)
-            each->wake();
-    }
-    [[nodiscard]] execution_error what() const {
-        const std::scoped_lock lock{mutex_};
-        return *what_;
-    }
+    void report(rank where, const std::string& operation, const std::string& reason);
+    [[nodiscard]] execution_error what() const;
 
-    void enter(wakeable& w) {
-        const std::scoped_lock lock{mutex_};
-        waiting_.push_back(&w);
-    }
-    void leave(wakeable& w) {
-        const std::scoped_lock lock{mutex_};
-        waiting_.erase(std::find(waiting_.begin(), waiting_.end(), &w));
-    }
+    void enter(wakeable& w);
+    void leave(wakeable& w);
 
 private:
     mutable std::mutex mutex_;
@@ -70,3 +54,36 @@ private:
 };
 
 } // namespace optpipe::threads
+
+#if OPTPIPE_DEFINES(execution)
+
+#include <algorithm>
+
+namespace optpipe::threads {
+
+OPTPIPE_INLINE void failure::report(rank where, const std::string& operation, const std::string& reason) {
+    const std::scoped_lock lock{mutex_};
+    if (what_) return;
+    what_.emplace(where, operation, reason);
+    happened_.store(true);
+    for (auto* each : waiting_)
+        each->wake();
+}
+
+OPTPIPE_INLINE execution_error failure::what() const {
+    const std::scoped_lock lock{mutex_};
+    return *what_;
+}
+
+OPTPIPE_INLINE void failure::enter(wakeable& w) {
+    const std::scoped_lock lock{mutex_};
+    waiting_.push_back(&w);
+}
+
+OPTPIPE_INLINE void failure::leave(wakeable& w) {
+    const std::scoped_lock lock{mutex_};
+    waiting_.erase(std::find(waiting_.begin(), waiting_.end(), &w));
+}
+
+} // namespace optpipe::threads
+#endif

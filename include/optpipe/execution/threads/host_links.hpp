@@ -1,12 +1,11 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/execution/threads/clock.hpp"
 #include "optpipe/execution/threads/options.hpp"
-#include "optpipe/schedule/rules/transfer_resources.hpp"
+#include "optpipe/pipeline/problem.hpp"
 
-#include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -18,20 +17,10 @@ namespace optpipe::threads {
 /// (`duplex_kind::half`), or those of a direction.
 class host_links {
 public:
-    host_links(std::size_t ranks, const transfer_rules<>& rules) : rules_{rules} {
-        if (rules_.link.size() != ranks) rules_.link = transfer_rules<>{ranks}.link;
-        for (std::size_t i = 0; i < 2 * ranks; ++i)
-            links_.push_back(std::make_unique<link>());
-    }
+    host_links(std::size_t ranks, const transfer_rules<>& rules);
 
     /// Takes the link from `ready` on, or later, for so long. Returns the start.
-    nanoseconds take(rank r, bool inward, nanoseconds ready, nanoseconds length) {
-        auto& which = *links_[host_channel_of(rules_, r, inward)];
-        const std::scoped_lock lock{which.mutex};
-        const auto start = std::max(ready, which.free);
-        which.free = start + length;
-        return start;
-    }
+    nanoseconds take(rank r, bool inward, nanoseconds ready, nanoseconds length);
 
 private:
     struct link {
@@ -43,3 +32,28 @@ private:
 };
 
 } // namespace optpipe::threads
+
+#if OPTPIPE_DEFINES(execution)
+#include "optpipe/schedule/rules/transfer_resources.hpp"
+
+#include <algorithm>
+#include <atomic>
+
+namespace optpipe::threads {
+
+OPTPIPE_INLINE host_links::host_links(std::size_t ranks, const transfer_rules<>& rules) : rules_{rules} {
+    if (rules_.link.size() != ranks) rules_.link = transfer_rules<>{ranks}.link;
+    for (std::size_t i = 0; i < 2 * ranks; ++i)
+        links_.push_back(std::make_unique<link>());
+}
+
+OPTPIPE_INLINE nanoseconds host_links::take(rank r, bool inward, nanoseconds ready, nanoseconds length) {
+    auto& which = *links_[host_channel_of(rules_, r, inward)];
+    const std::scoped_lock lock{which.mutex};
+    const auto start = std::max(ready, which.free);
+    which.free = start + length;
+    return start;
+}
+
+} // namespace optpipe::threads
+#endif

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/execution/threads/failure.hpp"
 
 #include <atomic>
@@ -20,28 +21,11 @@ public:
     [[nodiscard]] std::uint32_t recorded() const { return recorded_; }
 
     /// By the lane that gets to a record. `ready`: when what it marks is over, which may be yet to come.
-    void reach(std::uint32_t count, std::chrono::nanoseconds ready) {
-        ready_.store(ready.count(), std::memory_order_relaxed);
-        auto before = reached_.load(std::memory_order_relaxed);
-        // `wake` has the last word.
-        while (before != woken && !reached_.compare_exchange_weak(before, count, std::memory_order_release)) {
-        }
-        reached_.notify_all();
-    }
+    void reach(std::uint32_t count, std::chrono::nanoseconds ready);
     /// By a lane that gets to a wait: blocks until then, and tells when what is marked is over. Returns at once if
     /// something has failed.
-    std::chrono::nanoseconds await(std::uint32_t count) const {
-        for (;;) {
-            const auto now = reached_.load(std::memory_order_acquire);
-            if (now >= count || failure_.happened().load()) break;
-            reached_.wait(now, std::memory_order_acquire);
-        }
-        return std::chrono::nanoseconds{ready_.load(std::memory_order_relaxed)};
-    }
-    void wake() noexcept override {
-        reached_.store(woken, std::memory_order_release);
-        reached_.notify_all();
-    }
+    std::chrono::nanoseconds await(std::uint32_t count) const;
+    void wake() noexcept override;
 
 private:
     static constexpr std::uint32_t woken = std::numeric_limits<std::uint32_t>::max();
@@ -64,3 +48,33 @@ private:
 };
 
 } // namespace optpipe::threads
+
+#if OPTPIPE_DEFINES(execution)
+
+namespace optpipe::threads {
+
+OPTPIPE_INLINE void marker_state::reach(std::uint32_t count, std::chrono::nanoseconds ready) {
+    ready_.store(ready.count(), std::memory_order_relaxed);
+    auto before = reached_.load(std::memory_order_relaxed);
+    // `wake` has the last word.
+    while (before != woken && !reached_.compare_exchange_weak(before, count, std::memory_order_release)) {
+    }
+    reached_.notify_all();
+}
+
+OPTPIPE_INLINE std::chrono::nanoseconds marker_state::await(std::uint32_t count) const {
+    for (;;) {
+        const auto now = reached_.load(std::memory_order_acquire);
+        if (now >= count || failure_.happened().load()) break;
+        reached_.wait(now, std::memory_order_acquire);
+    }
+    return std::chrono::nanoseconds{ready_.load(std::memory_order_relaxed)};
+}
+
+OPTPIPE_INLINE void marker_state::wake() noexcept {
+    reached_.store(woken, std::memory_order_release);
+    reached_.notify_all();
+}
+
+} // namespace optpipe::threads
+#endif

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/container.hpp"
 #include "optpipe/execution/clock_time.hpp"
 #include "optpipe/pipeline/problem.hpp"
@@ -7,9 +8,7 @@
 
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
-#include <limits>
 #include <optional>
 
 namespace optpipe::threads {
@@ -46,15 +45,30 @@ struct options {
 };
 
 /// Links on which everything takes what it takes in the problem, with a unit of its time this long.
-[[nodiscard]] inline copy_time planned_copies(const problem& p, clock_time unit) {
+[[nodiscard]] copy_time planned_copies(const problem& p, clock_time unit);
+[[nodiscard]] message_time planned_messages(const problem& p, clock_time unit);
+
+/// Links that carry so many bytes per second to the host, and from it.
+[[nodiscard]] copy_time limited_copies(double out_per_second, double in_per_second);
+
+} // namespace optpipe::threads
+
+#if OPTPIPE_DEFINES(execution)
+
+#include <cstdint>
+#include <limits>
+
+namespace optpipe::threads {
+
+OPTPIPE_INLINE copy_time planned_copies(const problem& p, clock_time unit) {
     return [p, unit](rank, const task_label& what, std::size_t) { return on_clock(duration_of(p, what.op), unit); };
 }
-[[nodiscard]] inline message_time planned_messages(const problem& p, clock_time unit) {
+
+OPTPIPE_INLINE message_time planned_messages(const problem& p, clock_time unit) {
     return [p2p = p.p2p, unit](rank from, rank to, std::size_t) { return on_clock(p2p(from, to), unit); };
 }
 
-/// Links that carry so many bytes per second to the host, and from it.
-[[nodiscard]] inline copy_time limited_copies(double out_per_second, double in_per_second) {
+OPTPIPE_INLINE copy_time limited_copies(double out_per_second, double in_per_second) {
     return [=](rank, const task_label& what, std::size_t bytes) {
         const auto rate = what.op.kind == operation_kind::offload ? out_per_second : in_per_second;
         return nanoseconds{static_cast<std::int64_t>(1e9 * static_cast<double>(bytes) / rate)};
@@ -62,3 +76,4 @@ struct options {
 }
 
 } // namespace optpipe::threads
+#endif

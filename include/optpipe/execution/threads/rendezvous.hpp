@@ -1,20 +1,16 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/execution/threads/failure.hpp"
 #include "optpipe/execution/threads/options.hpp"
 #include "optpipe/execution/transport.hpp"
 #include "optpipe/program/ir.hpp"
 
-#include <algorithm>
-#include <array>
-#include <chrono>
 #include <condition_variable>
 #include <cstddef>
-#include <cstring>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,28 +22,13 @@ class exchange_gate final : public wakeable {
 public:
     explicit exchange_gate(failure& f) : failure_{f}, registration_{f, *this} {}
 
-    void open(std::size_t messages) {
-        const std::scoped_lock lock{mutex_};
-        left_ = messages;
-        over_ = {};
-    }
-    void arrive(nanoseconds at) {
-        const std::scoped_lock lock{mutex_};
-        over_ = std::max(over_, at);
-        if (--left_ == 0) changed_.notify_one();
-    }
+    void open(std::size_t messages);
+    void arrive(nanoseconds at);
     /// False if patience, or all hope, is lost.
-    bool await(nanoseconds patience) {
-        std::unique_lock lock{mutex_};
-        return changed_.wait_for(lock, patience, [&] { return left_ == 0 || failure_.happened().load(); }) &&
-               left_ == 0;
-    }
+    bool await(nanoseconds patience);
     /// When the last message had come. After `await`.
     [[nodiscard]] nanoseconds over() const { return over_; }
-    void wake() noexcept override {
-        const std::scoped_lock lock{mutex_};
-        changed_.notify_one();
-    }
+    void wake() noexcept override;
 
 private:
     failure& failure_;
@@ -95,43 +76,9 @@ public:
     };
 
     /// Carries the message if the other end is there.
-    mistake meet(const message_offer& mine, rank from, rank to, const options& how) {
-        const std::scoped_lock lock{mutex_};
-        const bool sends = mine.sends;
-        if (offers_.empty() || offers_.front().sends == sends) {
-            offers_.push_back(mine);
-            return {};
-        }
-        const auto other = offers_.front();
-        const auto& sent = sends ? mine : other;
-        const auto& received = sends ? other : mine;
-        if (how.faults.lost_message == sent.label.op) {
-            if (!sends) offers_.front() = mine; // whose place the send had
-            if (!sends) other.gate->arrive(other.ready);
-            if (sends) mine.gate->arrive(mine.ready);
-            return {};
-        }
-        if (sent.label.op != received.label.op)
-            return {received.label,
-                    to_string(sent.label.op) + " came where " + to_string(received.label.op) + " was to come"};
-        if (sent.bytes != received.bytes)
-            return {received.label, std::to_string(sent.bytes) + " bytes came where " + std::to_string(received.bytes) +
-                                        " were to come"};
-        offers_.erase(offers_.begin());
-        if (sent.bytes > 0) std::memcpy(received.to, sent.from, sent.bytes);
-        const auto start = std::max(sent.ready, received.ready);
-        const auto over = start + (how.messages ? how.messages(from, to, sent.bytes) : nanoseconds{});
-        sent.gate->arrive(over);
-        received.gate->arrive(over);
-        return {};
-    }
+    mistake meet(const message_offer& mine, rank from, rank to, const options& how);
     /// Afterwards nobody uses what this gate's lane has offered here.
-    void withdraw(const exchange_gate& whose) {
-        const std::scoped_lock lock{mutex_};
-        offers_.erase(
-            std::remove_if(offers_.begin(), offers_.end(), [&](const message_offer& o) { return o.gate == &whose; }),
-            offers_.end());
-    }
+    void withdraw(const exchange_gate& whose);
 
 private:
     std::mutex mutex_;
@@ -141,29 +88,13 @@ private:
 /// All channels between the ranks of one process.
 class message_board final : public message_carrier {
 public:
-    message_board(std::size_t ranks, const options& how, failure& failed)
-        : ranks_{ranks}, how_{how}, failed_{failed}, channels_(2 * ranks * ranks) {
-        for (auto& c : channels_)
-            c = std::make_unique<message_channel>();
-    }
-    void offer(rank self, const message_offer& mine) override {
-        const auto [from, to] = ends(self, mine);
-        const auto wrong = channel(from, to, mine).meet(mine, from, to, how_);
-        if (!wrong.reason.empty()) failed_.report(to, to_string(wrong.where), wrong.reason);
-    }
-    void withdraw(rank self, const message_offer& mine) override {
-        const auto [from, to] = ends(self, mine);
-        channel(from, to, mine).withdraw(*mine.gate);
-    }
+    message_board(std::size_t ranks, const options& how, failure& failed);
+    void offer(rank self, const message_offer& mine) override;
+    void withdraw(rank self, const message_offer& mine) override;
 
 private:
-    static std::pair<rank, rank> ends(rank self, const message_offer& m) {
-        return m.sends ? std::pair{self, m.label.peer} : std::pair{m.label.peer, self};
-    }
-    message_channel& channel(rank from, rank to, const message_offer& m) {
-        const bool forward = direction_of(m.label.op) == message_direction::forward;
-        return *channels_[(from.position() * ranks_ + to.position()) * 2 + (forward ? 0 : 1)];
-    }
+    static std::pair<rank, rank> ends(rank self, const message_offer& m);
+    message_channel& channel(rank from, rank to, const message_offer& m);
 
     std::size_t ranks_;
     const options& how_;
@@ -172,3 +103,103 @@ private:
 };
 
 } // namespace optpipe::threads
+
+#if OPTPIPE_DEFINES(execution)
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <span>
+
+namespace optpipe::threads {
+
+OPTPIPE_INLINE void exchange_gate::open(std::size_t messages) {
+    const std::scoped_lock lock{mutex_};
+    left_ = messages;
+    over_ = {};
+}
+
+OPTPIPE_INLINE void exchange_gate::arrive(nanoseconds at) {
+    const std::scoped_lock lock{mutex_};
+    over_ = std::max(over_, at);
+    if (--left_ == 0) changed_.notify_one();
+}
+
+OPTPIPE_INLINE bool exchange_gate::await(nanoseconds patience) {
+    std::unique_lock lock{mutex_};
+    return changed_.wait_for(lock, patience, [&] { return left_ == 0 || failure_.happened().load(); }) && left_ == 0;
+}
+
+OPTPIPE_INLINE void exchange_gate::wake() noexcept {
+    const std::scoped_lock lock{mutex_};
+    changed_.notify_one();
+}
+
+OPTPIPE_INLINE message_channel::mistake message_channel::meet(const message_offer& mine, rank from, rank to,
+                                                              const options& how) {
+    const std::scoped_lock lock{mutex_};
+    const bool sends = mine.sends;
+    if (offers_.empty() || offers_.front().sends == sends) {
+        offers_.push_back(mine);
+        return {};
+    }
+    const auto other = offers_.front();
+    const auto& sent = sends ? mine : other;
+    const auto& received = sends ? other : mine;
+    if (how.faults.lost_message == sent.label.op) {
+        if (!sends) offers_.front() = mine; // whose place the send had
+        if (!sends) other.gate->arrive(other.ready);
+        if (sends) mine.gate->arrive(mine.ready);
+        return {};
+    }
+    if (sent.label.op != received.label.op)
+        return {received.label,
+                to_string(sent.label.op) + " came where " + to_string(received.label.op) + " was to come"};
+    if (sent.bytes != received.bytes)
+        return {received.label,
+                std::to_string(sent.bytes) + " bytes came where " + std::to_string(received.bytes) + " were to come"};
+    offers_.erase(offers_.begin());
+    if (sent.bytes > 0) std::memcpy(received.to, sent.from, sent.bytes);
+    const auto start = std::max(sent.ready, received.ready);
+    const auto over = start + (how.messages ? how.messages(from, to, sent.bytes) : nanoseconds{});
+    sent.gate->arrive(over);
+    received.gate->arrive(over);
+    return {};
+}
+
+OPTPIPE_INLINE void message_channel::withdraw(const exchange_gate& whose) {
+    const std::scoped_lock lock{mutex_};
+    offers_.erase(
+        std::remove_if(offers_.begin(), offers_.end(), [&](const message_offer& o) { return o.gate == &whose; }),
+        offers_.end());
+}
+
+OPTPIPE_INLINE message_board::message_board(std::size_t ranks, const options& how, failure& failed)
+    : ranks_{ranks}, how_{how}, failed_{failed}, channels_(2 * ranks * ranks) {
+    for (auto& c : channels_)
+        c = std::make_unique<message_channel>();
+}
+
+OPTPIPE_INLINE void message_board::offer(rank self, const message_offer& mine) {
+    const auto [from, to] = ends(self, mine);
+    const auto wrong = channel(from, to, mine).meet(mine, from, to, how_);
+    if (!wrong.reason.empty()) failed_.report(to, to_string(wrong.where), wrong.reason);
+}
+
+OPTPIPE_INLINE void message_board::withdraw(rank self, const message_offer& mine) {
+    const auto [from, to] = ends(self, mine);
+    channel(from, to, mine).withdraw(*mine.gate);
+}
+
+OPTPIPE_INLINE std::pair<rank, rank> message_board::ends(rank self, const message_offer& m) {
+    return m.sends ? std::pair{self, m.label.peer} : std::pair{m.label.peer, self};
+}
+
+OPTPIPE_INLINE message_channel& message_board::channel(rank from, rank to, const message_offer& m) {
+    const bool forward = direction_of(m.label.op) == message_direction::forward;
+    return *channels_[(from.position() * ranks_ + to.position()) * 2 + (forward ? 0 : 1)];
+}
+
+} // namespace optpipe::threads
+#endif

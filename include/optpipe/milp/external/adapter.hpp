@@ -7,6 +7,7 @@
 #include "optpipe/milp/options.hpp"
 #include "optpipe/milp/result.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstddef>

@@ -1,10 +1,30 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/milp/io/mps_format.hpp"
+#include "optpipe/milp/model.hpp"
+
+#include <string>
+#include <string_view>
+
+namespace optpipe::milp {
+
+/// The model in a text of the MPS format: sections NAME, OBJSENSE, OBJNAME, ROWS, COLUMNS with integer markers, RHS
+/// (that of the objective is what is subtracted from it), RANGES and BOUNDS; further N rows are free rows. Throws
+/// `input_error` with the line that is wrong, and where the text has what this library has no model for.
+[[nodiscard]] model parse_mps(std::string_view text, const std::string& source,
+                              mps_format format = mps_format::automatic);
+
+/// Of a file, which may be compressed with gzip. Throws `file_error` as well.
+[[nodiscard]] model read_mps(const std::string& path, mps_format format = mps_format::automatic);
+
+} // namespace optpipe::milp
+
+#if OPTPIPE_DEFINES(milp)
 #include "optpipe/core/error.hpp"
 #include "optpipe/milp/io/mps_data.hpp"
 #include "optpipe/milp/io/mps_fields.hpp"
 #include "optpipe/milp/io/read_text.hpp"
-#include "optpipe/milp/model.hpp"
 
 #include <algorithm>
 #include <array>
@@ -13,8 +33,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string>
-#include <string_view>
 
 namespace optpipe::milp {
 namespace detail {
@@ -313,18 +331,14 @@ inline mps_data read_mps_data(std::string_view text, const std::string& source, 
 
 } // namespace detail
 
-/// The model in a text of the MPS format: sections NAME, OBJSENSE, OBJNAME, ROWS, COLUMNS with integer markers, RHS
-/// (that of the objective is what is subtracted from it), RANGES and BOUNDS; further N rows are free rows. Throws
-/// `input_error` with the line that is wrong, and where the text has what this library has no model for.
-[[nodiscard]] inline model parse_mps(std::string_view text, const std::string& source,
-                                     mps_format format = mps_format::automatic) {
+OPTPIPE_INLINE model parse_mps(std::string_view text, const std::string& source, mps_format format) {
     return detail::read_mps_data(text, source, format).to_model();
 }
 
-/// Of a file, which may be compressed with gzip. Throws `file_error` as well.
-[[nodiscard]] inline model read_mps(const std::string& path, mps_format format = mps_format::automatic) {
+OPTPIPE_INLINE model read_mps(const std::string& path, mps_format format) {
     constexpr std::size_t most_shown = 400;
     return parse_mps(read_text(path), detail::shown(path, most_shown), format);
 }
 
 } // namespace optpipe::milp
+#endif

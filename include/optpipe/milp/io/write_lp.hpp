@@ -1,13 +1,25 @@
 #pragma once
 
-#include "optpipe/milp/io/written_names.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/milp/model.hpp"
+
+#include <string>
+
+namespace optpipe::milp {
+
+/// In the LP format that most solvers read, for people and for second opinions. A variable that occurs nowhere is lost
+/// unless it has bounds.
+[[nodiscard]] std::string model_to_lp(const model& m);
+
+} // namespace optpipe::milp
+
+#if OPTPIPE_DEFINES(milp)
+#include "optpipe/milp/io/written_names.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <span>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -117,8 +129,7 @@ private:
 
 } // namespace detail
 
-/// In the LP format that most solvers read, for people and for second opinions. A variable that occurs nowhere is lost
-/// unless it has bounds.
-[[nodiscard]] inline std::string model_to_lp(const model& m) { return detail::lp_writer{m}.write(); }
+OPTPIPE_INLINE std::string model_to_lp(const model& m) { return detail::lp_writer{m}.write(); }
 
 } // namespace optpipe::milp
+#endif

@@ -1,12 +1,24 @@
 #pragma once
 
-#include "optpipe/milp/io/written_names.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/milp/model.hpp"
+
+#include <string>
+
+namespace optpipe::milp {
+
+/// In the free MPS format, so that `parse_mps` gives the same model: up to names that the format can't spell, and to
+/// the last digit of the ends of ranged rows.
+[[nodiscard]] std::string model_to_mps(const model& m);
+
+} // namespace optpipe::milp
+
+#if OPTPIPE_DEFINES(milp)
+#include "optpipe/milp/io/written_names.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -162,8 +174,7 @@ private:
 
 } // namespace detail
 
-/// In the free MPS format, so that `parse_mps` gives the same model: up to names that the format can't spell, and to
-/// the last digit of the ends of ranged rows.
-[[nodiscard]] inline std::string model_to_mps(const model& m) { return detail::mps_writer{m}.write(); }
+OPTPIPE_INLINE std::string model_to_mps(const model& m) { return detail::mps_writer{m}.write(); }
 
 } // namespace optpipe::milp
+#endif

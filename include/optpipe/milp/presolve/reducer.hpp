@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/milp/model.hpp"
+#include "optpipe/milp/presolve/presolve_count.hpp"
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
 
@@ -15,15 +16,6 @@
 #include <vector>
 
 namespace optpipe::milp {
-
-/// What one presolve method did.
-struct presolve_count {
-    std::string_view method;
-    std::size_t applied = 0; ///< proposals
-    std::size_t rows = 0;    ///< that went
-    std::size_t columns = 0;
-};
-
 namespace presolving {
 
 /// The one place where reductions are applied: in the order in which they were proposed, those that still hold.

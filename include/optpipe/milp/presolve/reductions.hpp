@@ -3,6 +3,7 @@
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/milp/check.hpp"
 #include "optpipe/milp/feasibility.hpp"
+#include "optpipe/milp/presolve/margins.hpp"
 #include "optpipe/milp/presolve/reducible.hpp"
 
 #include <algorithm>
@@ -18,21 +19,6 @@
 /// undo, which computes its value from those that are still there. `leave` takes the column out of a row by what the
 /// undo says it is; false if that isn't a linear function of the others.
 namespace optpipe::milp::presolving {
-
-/// How computed numbers are told apart.
-struct margins {
-    milp::feasibility feasible{}; ///< a bound that is missed by more proves that there is no solution
-    tolerance equality{1e-12};    ///< coefficients that differ by less are the same, but for rounding
-
-    [[nodiscard]] static double scale(double a) { return milp::feasibility::scale(a); }
-    [[nodiscard]] double excess_at(double a) const { return feasible.slack(a); }
-    /// Of a bound that has just been computed. No more than that: what a column may be off by, times a coefficient, is
-    /// what its rows are off by.
-    [[nodiscard]] static double noise_at(double a) { return 4.0 * std::numeric_limits<double>::epsilon() * scale(a); }
-    [[nodiscard]] bool is_integral(double a) const { return std::abs(a - std::round(a)) <= equality.at(scale(a)); }
-    [[nodiscard]] double rounded_up(double a, double noise = 0.0) const { return feasible.rounded_up(a, noise); }
-    [[nodiscard]] double rounded_down(double a, double noise = 0.0) const { return feasible.rounded_down(a, noise); }
-};
 
 enum class verdict : unsigned char { applied, unchanged, infeasible, unbounded };
 

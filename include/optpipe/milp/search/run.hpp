@@ -1,27 +1,27 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/milp/model.hpp"
 #include "optpipe/milp/options.hpp"
 #include "optpipe/milp/result.hpp"
 #include "optpipe/milp/search/driver.hpp"
 #include "optpipe/milp/search/given_hooks.hpp"
 
-#include <utility>
+#include <oneapi/tbb/task_arena.h>
 
-#if defined(OPTPIPE_COMPILED)
-#define OPTPIPE_COMPILED_ONCE
-#else
-#define OPTPIPE_COMPILED_ONCE inline
-#endif
+#include <utility>
 
 namespace optpipe::milp::search {
 
 /// The whole search behind one plain function. Where OPTPIPE_COMPILED is defined, one file of the program
 /// includes this header, and all others only see the declaration in solve.hpp.
-OPTPIPE_COMPILED_ONCE result run(const model& m, const solve_options& options, given_hooks hooks) {
+OPTPIPE_INLINE result run(const model& m, const solve_options& options, given_hooks hooks) {
     return driver{m, options, std::move(hooks)}.solve();
+}
+OPTPIPE_INLINE result run_in_own_arena(const model& m, const solve_options& options, given_hooks hooks) {
+    if (options.threads <= 1) return run(m, options, std::move(hooks));
+    oneapi::tbb::task_arena arena{static_cast<int>(options.threads)};
+    return arena.execute([&] { return run(m, options, std::move(hooks)); });
 }
 
 } // namespace optpipe::milp::search
-
-#undef OPTPIPE_COMPILED_ONCE

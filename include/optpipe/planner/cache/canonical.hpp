@@ -1,18 +1,11 @@
 #pragma once
 
-#include "optpipe/core/container.hpp"
-#include "optpipe/core/quantity.hpp"
-#include "optpipe/core/tolerance.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -45,6 +38,27 @@ struct canonical_units {
     memory_size memory{1.0};
 };
 
+[[nodiscard]] canonical_problem canonical_form(const problem& p);
+[[nodiscard]] canonical_units canonical_units_of(const problem& p);
+
+/// A short name that equal forms share, and forms that differ by rounding alone almost always.
+[[nodiscard]] std::string fingerprint_of(const canonical_problem& form);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(planner)
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/planner/cache/fingerprint.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+namespace optpipe {
 namespace detail {
 
 class canonical_maker {
@@ -139,30 +153,6 @@ private:
     bool can_offload_ = false;
 };
 
-/// FNV-1a, 64 bits.
-class fingerprint {
-public:
-    void add(std::string_view text) {
-        for (const char c : text)
-            value_ = (value_ ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-    }
-    void add(std::uint64_t number) {
-        for (unsigned shift = 0; shift < 64; shift += 8)
-            value_ = (value_ ^ ((number >> shift) & 0xffU)) * 0x100000001b3U;
-    }
-    [[nodiscard]] std::uint64_t value() const { return value_; }
-    [[nodiscard]] std::string text() const {
-        constexpr std::string_view digits = "0123456789abcdef";
-        std::string result;
-        for (unsigned shift = 64; shift > 0; shift -= 4)
-            result += digits[(value_ >> (shift - 4)) & 0xfU];
-        return result;
-    }
-
-private:
-    std::uint64_t value_ = 0xcbf29ce484222325U;
-};
-
 /// Numbers that differ by less than the tolerance are in the same bucket, or in neighbouring ones.
 inline std::uint64_t bucket_of(double value) {
     if (!(value > 0.0)) return 0;
@@ -172,11 +162,11 @@ inline std::uint64_t bucket_of(double value) {
 
 } // namespace detail
 
-[[nodiscard]] inline canonical_problem canonical_form(const problem& p) { return detail::canonical_maker{p}.make(); }
-[[nodiscard]] inline canonical_units canonical_units_of(const problem& p) { return detail::canonical_maker{p}.units(); }
+OPTPIPE_INLINE canonical_problem canonical_form(const problem& p) { return detail::canonical_maker{p}.make(); }
 
-/// A short name that equal forms share, and forms that differ by rounding alone almost always.
-[[nodiscard]] inline std::string fingerprint_of(const canonical_problem& form) {
+OPTPIPE_INLINE canonical_units canonical_units_of(const problem& p) { return detail::canonical_maker{p}.units(); }
+
+OPTPIPE_INLINE std::string fingerprint_of(const canonical_problem& form) {
     detail::fingerprint print;
     print.add(form.shape);
     print.add(form.microbatches);
@@ -189,3 +179,4 @@ inline std::uint64_t bucket_of(double value) {
 }
 
 } // namespace optpipe
+#endif

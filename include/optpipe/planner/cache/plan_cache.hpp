@@ -1,22 +1,16 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/planner/cache/adapt.hpp"
 #include "optpipe/planner/cache/canonical.hpp"
-#include "optpipe/planner/cache/carried_bound.hpp"
 #include "optpipe/planner/cache/entry.hpp"
-#include "optpipe/planner/cache/files.hpp"
-#include "optpipe/planner/cache/text.hpp"
+#include "optpipe/schedule/schedule.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -38,8 +32,45 @@ class plan_cache {
 public:
     using warning = std::function<void(std::string_view)>;
 
-    explicit plan_cache(std::filesystem::path folder, warning warn = {})
-        : folder_{std::move(folder)}, warn_{std::move(warn)} {}
+    explicit plan_cache(std::string folder, warning warn = {}) : folder_{std::move(folder)}, warn_{std::move(warn)} {}
+
+    [[nodiscard]] cache_hits find(const canonical_problem& asked) const;
+
+    /// Stores the entry unless the stored one is at least as good in objective, bound and budget.
+    void store(const cache_entry& entry) const;
+
+private:
+    std::string folder_;
+    warning warn_;
+};
+
+/// The entry that keeps a plan. `budget`: the seconds that its search was given.
+[[nodiscard]] cache_entry make_cache_entry(const problem& p, const schedule& found, duration objective, duration bound,
+                                           double budget, std::string method);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(planner)
+#include "optpipe/planner/cache/adapt.hpp"
+#include "optpipe/planner/cache/carried_bound.hpp"
+#include "optpipe/planner/cache/files.hpp"
+#include "optpipe/planner/cache/fingerprint.hpp"
+#include "optpipe/planner/cache/text.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <system_error>
+
+namespace optpipe {
+namespace detail {
+
+/// The files of a `plan_cache`.
+class plan_folder {
+public:
+    plan_folder(std::filesystem::path folder, const plan_cache::warning& warn)
+        : folder_{std::move(folder)}, warn_{warn} {}
 
     [[nodiscard]] cache_hits find(const canonical_problem& asked) const {
         cache_hits hits;
@@ -48,7 +79,7 @@ public:
             std::filesystem::path path;
         };
         std::vector<candidate> candidates;
-        for (const auto& path : detail::cached_plans(folder_of(asked))) {
+        for (const auto& path : cached_plans(folder_of(asked))) {
             const auto head = read_head(path);
             if (!head || !same_shape(head->of, asked)) continue;
             hits.bound = std::max(hits.bound, carried_bound(head->of, head->bound, asked));
@@ -68,21 +99,20 @@ public:
         return hits;
     }
 
-    /// Stores the entry unless the stored one is at least as good in objective, bound and budget.
     void store(const cache_entry& entry) const {
         const auto path = path_of(entry.of);
         std::error_code failure;
         std::filesystem::create_directories(path.parent_path(), failure);
         if (failure) return complain(path.parent_path(), "can't be created: " + failure.message());
         // A damaged entry is overwritten without a warning: `find` has given one.
-        if (const auto text = detail::read_cache_file(path, most_head_bytes)) {
+        if (const auto text = read_cache_file(path, most_head_bytes)) {
             const auto there = parse_cache_head(*text);
             if (there && is_same(there->entry.of, entry.of) && there->entry.objective <= entry.objective &&
                 there->entry.bound >= entry.bound && there->entry.budget >= entry.budget)
                 return;
         }
-        if (!detail::write_cache_file(path, to_text(entry))) return complain(path, "can't be written");
-        detail::prune_cache_folder(path.parent_path(), most_entries);
+        if (!write_cache_file(path, to_text(entry))) return complain(path, "can't be written");
+        prune_cache_folder(path.parent_path(), most_entries);
     }
 
 private:
@@ -92,7 +122,7 @@ private:
     static constexpr std::size_t most_bytes = std::size_t{1} << 28U;
 
     [[nodiscard]] std::filesystem::path folder_of(const canonical_problem& form) const {
-        detail::fingerprint print;
+        fingerprint print;
         print.add(form.shape);
         return folder_ / print.text();
     }
@@ -102,7 +132,7 @@ private:
 
     /// Entries of another version are ignored.
     [[nodiscard]] std::optional<std::string> read_text(const std::filesystem::path& path, std::size_t most) const {
-        auto text = detail::read_cache_file(path, most);
+        auto text = read_cache_file(path, most);
         if (!text) {
             std::error_code failure;
             if (std::filesystem::exists(path, failure)) complain(path, "can't be read");
@@ -152,12 +182,20 @@ private:
     }
 
     std::filesystem::path folder_;
-    warning warn_;
+    const plan_cache::warning& warn_;
 };
 
-/// The entry that keeps a plan. `budget`: the seconds that its search was given.
-[[nodiscard]] inline cache_entry make_cache_entry(const problem& p, const schedule& found, duration objective,
-                                                  duration bound, double budget, std::string method) {
+} // namespace detail
+
+OPTPIPE_INLINE cache_hits plan_cache::find(const canonical_problem& asked) const {
+    return detail::plan_folder{folder_, warn_}.find(asked);
+}
+OPTPIPE_INLINE void plan_cache::store(const cache_entry& entry) const {
+    detail::plan_folder{folder_, warn_}.store(entry);
+}
+
+OPTPIPE_INLINE cache_entry make_cache_entry(const problem& p, const schedule& found, duration objective, duration bound,
+                                            double budget, std::string method) {
     const auto units = canonical_units_of(p);
     cache_entry entry{canonical_form(p), objective / units.time, bound / units.time, budget, std::move(method), {}};
     const auto sorted = order_of(found);
@@ -166,3 +204,4 @@ private:
 }
 
 } // namespace optpipe
+#endif

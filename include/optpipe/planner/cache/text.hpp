@@ -2,6 +2,7 @@
 
 #include "optpipe/planner/cache/canonical.hpp"
 #include "optpipe/planner/cache/entry.hpp"
+#include "optpipe/planner/cache/fingerprint.hpp"
 #include "optpipe/schedule/operation.hpp"
 
 #include <algorithm>

@@ -1,20 +1,12 @@
 #pragma once
 
-#include "optpipe/milp/search/parallel/workers.hpp"
-#include "optpipe/planner/portfolio/linked_stop.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/planner/portfolio/run_log.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
 
-#include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
-#include <mutex>
-#include <optional>
-#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -27,6 +19,29 @@ struct concurrent_options {
     double slice_seconds = 0.1;
 };
 
+/// Runs the strategies concurrently on all threads until the search is done or none has anything left to try. They
+/// share results at once, and those that close the gap get more time.
+///
+/// Runs on the threads of the caller's arena. An exception of a strategy is rethrown after the others have been asked
+/// to stop; but `contract_error` ends only the call of that strategy.
+void run_concurrent_portfolio(search_state& state, const std::vector<any_search_strategy>& strategies,
+                              const concurrent_options& options, run_log& log);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(planner)
+#include "optpipe/milp/search/parallel/workers.hpp"
+#include "optpipe/planner/portfolio/linked_stop.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace optpipe {
 namespace detail {
 
 /// The time shares of the strategies, and the next time slice.
@@ -169,16 +184,14 @@ private:
         e.idle_slices = idle ? e.idle_slices + 1 : 0;
         e.paused_at.reset();
         const bool exhausted = !cut && t.options.effort == max_effort; // it ended with effort left
-        if (e.idle_slices >= max_idle_slices || exhausted)
-            e.paused_at = state_.objective();
+        if (e.idle_slices >= max_idle_slices || exhausted) e.paused_at = state_.objective();
         e.last_effort = t.options.effort;
         e.last_seconds = seconds;
         e.shortest_seconds = e.shortest_seconds > 0.0 ? std::min(e.shortest_seconds, seconds) : seconds;
         const double min_growth = e.traits.randomized ? 2.0 : 4.0;
         const double wanted = std::clamp(options_.slice_seconds / std::max(seconds, shortest), min_growth, 16.0);
         // Only strategies with a large share may take the rest of the time.
-        const double longest =
-            std::max(options_.slice_seconds, 0.5 * std::min(2.0, e.traits.share) * seconds_left());
+        const double longest = std::max(options_.slice_seconds, 0.5 * std::min(2.0, e.traits.share) * seconds_left());
         const double growth = std::min(wanted, std::max(1.0, longest / std::max(seconds, shortest)));
         e.effort = scaled(t.options.effort, growth);
         e.expected_seconds = seconds * growth;
@@ -220,13 +233,8 @@ inline std::chrono::steady_clock::time_point deadline_of(const search_state& sta
 
 } // namespace detail
 
-/// Runs the strategies concurrently on all threads until the search is done or none has anything left to try. They
-/// share results at once, and those that close the gap get more time.
-///
-/// Runs on the threads of the caller's arena. An exception of a strategy is rethrown after the others have been asked
-/// to stop; but `contract_error` ends only the call of that strategy.
-inline void run_concurrent_portfolio(search_state& state, const std::vector<any_search_strategy>& strategies,
-                                     const concurrent_options& options, run_log& log) {
+OPTPIPE_INLINE void run_concurrent_portfolio(search_state& state, const std::vector<any_search_strategy>& strategies,
+                                             const concurrent_options& options, run_log& log) {
     detail::time_shares shares{state, strategies, options};
     linked_stop stop{state.limits().stop};
     const auto work = [&](std::size_t) {
@@ -254,3 +262,4 @@ inline void run_concurrent_portfolio(search_state& state, const std::vector<any_
 }
 
 } // namespace optpipe
+#endif

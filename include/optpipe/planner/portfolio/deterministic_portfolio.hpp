@@ -1,18 +1,13 @@
 #pragma once
 
-#include "optpipe/milp/search/parallel/workers.hpp"
-#include "optpipe/planner/portfolio/linked_stop.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/planner/portfolio/run_log.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <memory>
-#include <string>
-#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -28,6 +23,35 @@ struct deterministic_options {
     std::size_t copies = 2;
 };
 
+namespace detail {
+
+/// Batches without strategies that take long.
+inline constexpr std::size_t short_batches = 3;
+
+} // namespace detail
+
+/// Runs all strategies with an effort each, then again with more, until the search is done or the batches are over.
+/// They exchange results between batches only, so the same seed gives the same results on any number of threads, unless
+/// time or a stop request interrupts; strategies whose effort is timed are left out. Results are merged in the order of
+/// `strategies`: those that may prove quickly should come first.
+///
+/// Runs on the threads of the caller's arena. An exception of a strategy is rethrown, except for
+/// `contract_error`, which ends only the call of that strategy.
+void run_deterministic_portfolio(search_state& state, const std::vector<any_search_strategy>& strategies,
+                                 const deterministic_options& options, run_log& log);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(planner)
+#include "optpipe/milp/search/parallel/workers.hpp"
+#include "optpipe/planner/portfolio/linked_stop.hpp"
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace optpipe {
 namespace detail {
 
 /// The jobs of one batch. Each has a state of its own that is initialized with the results before the batch; results
@@ -103,9 +127,6 @@ private:
     std::atomic<std::size_t> settled_;
 };
 
-/// Batches without strategies that take long.
-inline constexpr std::size_t short_batches = 3;
-
 /// The effort of a strategy in a batch; those that take long start later, with little.
 inline std::size_t effort_of(std::size_t first, std::size_t batch, std::size_t factor) {
     if (first == 0) return batch < short_batches ? 0 : factor;
@@ -115,15 +136,8 @@ inline std::size_t effort_of(std::size_t first, std::size_t batch, std::size_t f
 
 } // namespace detail
 
-/// Runs all strategies with an effort each, then again with more, until the search is done or the batches are over.
-/// They exchange results between batches only, so the same seed gives the same results on any number of threads, unless
-/// time or a stop request interrupts; strategies whose effort is timed are left out. Results are merged in the order of
-/// `strategies`: those that may prove quickly should come first.
-///
-/// Runs on the threads of the caller's arena. An exception of a strategy is rethrown, except for
-/// `contract_error`, which ends only the call of that strategy.
-inline void run_deterministic_portfolio(search_state& state, const std::vector<any_search_strategy>& strategies,
-                                        const deterministic_options& options, run_log& log) {
+OPTPIPE_INLINE void run_deterministic_portfolio(search_state& state, const std::vector<any_search_strategy>& strategies,
+                                                const deterministic_options& options, run_log& log) {
     const auto& p = state.problem();
     std::size_t factor = 1;
     for (std::size_t batch = 0; batch < options.batches && !state.done(); ++batch) {
@@ -146,3 +160,4 @@ inline void run_deterministic_portfolio(search_state& state, const std::vector<a
 }
 
 } // namespace optpipe
+#endif

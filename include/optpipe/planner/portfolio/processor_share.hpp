@@ -1,9 +1,8 @@
 #pragma once
 
-#include "optpipe/core/contract.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/system.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -24,54 +23,20 @@ namespace optpipe {
 class processor_share {
 public:
     /// `processors`: the processor time per time that passes; 0.5 is half of one processor. Unlimited by default.
-    explicit processor_share(double processors = std::numeric_limits<double>::infinity()) : processors_{processors} {
-        OPTPIPE_EXPECT(processors > 0.0, "processor_share: must be above 0");
-    }
+    explicit processor_share(double processors = std::numeric_limits<double>::infinity());
     processor_share(const processor_share&) = delete;
     processor_share& operator=(const processor_share&) = delete;
 
     /// The calling thread counts from now on.
-    void enter() {
-        const std::scoped_lock lock{mutex_};
-        threads_.push_back({std::this_thread::get_id(), {}, 0.0});
-        threads_.back().begin = threads_.back().clock.seconds();
-        paid_at_ = std::max(paid_at_, clock::now() - burst);
-    }
+    void enter();
     /// It no longer does.
-    void leave() {
-        const std::scoped_lock lock{mutex_};
-        const auto own = std::find_if(threads_.begin(), threads_.end(),
-                                      [](const thread& t) { return t.id == std::this_thread::get_id(); });
-        if (own == threads_.end()) return;
-        left_ += own->seconds();
-        threads_.erase(own);
-    }
+    void leave();
     /// None does: workers may be on their way out of a search that has ended.
-    void leave_all() {
-        const std::scoped_lock lock{mutex_};
-        left_ = used();
-        threads_.clear();
-    }
+    void leave_all();
     /// The processor time of all that entered, in seconds.
-    [[nodiscard]] double seconds() const {
-        const std::scoped_lock lock{mutex_};
-        return used();
-    }
+    [[nodiscard]] double seconds() const;
 
-    void pause_if_over(const std::stop_token& stop) {
-        if (processors_ == std::numeric_limits<double>::infinity()) return;
-        const auto now = clock::now();
-        if (now.time_since_epoch().count() < next_check_.load(std::memory_order_relaxed)) return;
-        std::unique_lock lock{mutex_};
-        pay(now);
-        while (budget_ < 0.0 && !stop.stop_requested()) {
-            next_check_.store(0, std::memory_order_relaxed);
-            const auto paid_back = clock::now() + as_ticks(-budget_ / processors_);
-            paid_back_.wait_until(lock, stop, paid_back, [] { return false; });
-            pay(clock::now());
-        }
-        next_check_.store((clock::now() + interval).time_since_epoch().count(), std::memory_order_relaxed);
-    }
+    void pause_if_over(const std::stop_token& stop);
 
 private:
     using clock = std::chrono::steady_clock;
@@ -87,25 +52,10 @@ private:
         [[nodiscard]] double seconds() const { return clock.seconds() - begin; }
     };
 
-    static clock::duration as_ticks(double seconds) {
-        return std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(seconds));
-    }
-    [[nodiscard]] double used() const {
-        double sum = left_;
-        for (const auto& t : threads_)
-            sum += t.seconds();
-        return sum;
-    }
+    static clock::duration as_ticks(double seconds);
+    [[nodiscard]] double used() const;
     /// Adds the share of the time since the last call, and takes what was used.
-    void pay(clock::time_point now) {
-        if (now <= paid_at_) return;
-        const double spent = used();
-        const double most = processors_ * std::chrono::duration<double>(burst).count();
-        budget_ += processors_ * std::chrono::duration<double>(now - paid_at_).count() - (spent - taken_);
-        budget_ = std::min(budget_, most);
-        taken_ = spent;
-        paid_at_ = now;
-    }
+    void pay(clock::time_point now);
 
     const double processors_;
     mutable std::mutex mutex_{};
@@ -119,3 +69,80 @@ private:
 };
 
 } // namespace optpipe
+
+#if OPTPIPE_DEFINES(planner)
+#include "optpipe/core/contract.hpp"
+
+#include <algorithm>
+
+namespace optpipe {
+
+OPTPIPE_INLINE processor_share::processor_share(double processors) : processors_{processors} {
+    OPTPIPE_EXPECT(processors > 0.0, "processor_share: must be above 0");
+}
+
+OPTPIPE_INLINE void processor_share::enter() {
+    const std::scoped_lock lock{mutex_};
+    threads_.push_back({std::this_thread::get_id(), {}, 0.0});
+    threads_.back().begin = threads_.back().clock.seconds();
+    paid_at_ = std::max(paid_at_, clock::now() - burst);
+}
+
+OPTPIPE_INLINE void processor_share::leave() {
+    const std::scoped_lock lock{mutex_};
+    const auto own = std::find_if(threads_.begin(), threads_.end(),
+                                  [](const thread& t) { return t.id == std::this_thread::get_id(); });
+    if (own == threads_.end()) return;
+    left_ += own->seconds();
+    threads_.erase(own);
+}
+
+OPTPIPE_INLINE void processor_share::leave_all() {
+    const std::scoped_lock lock{mutex_};
+    left_ = used();
+    threads_.clear();
+}
+
+OPTPIPE_INLINE double processor_share::seconds() const {
+    const std::scoped_lock lock{mutex_};
+    return used();
+}
+
+OPTPIPE_INLINE void processor_share::pause_if_over(const std::stop_token& stop) {
+    if (processors_ == std::numeric_limits<double>::infinity()) return;
+    const auto now = clock::now();
+    if (now.time_since_epoch().count() < next_check_.load(std::memory_order_relaxed)) return;
+    std::unique_lock lock{mutex_};
+    pay(now);
+    while (budget_ < 0.0 && !stop.stop_requested()) {
+        next_check_.store(0, std::memory_order_relaxed);
+        const auto paid_back = clock::now() + as_ticks(-budget_ / processors_);
+        paid_back_.wait_until(lock, stop, paid_back, [] { return false; });
+        pay(clock::now());
+    }
+    next_check_.store((clock::now() + interval).time_since_epoch().count(), std::memory_order_relaxed);
+}
+
+OPTPIPE_INLINE processor_share::clock::duration processor_share::as_ticks(double seconds) {
+    return std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+OPTPIPE_INLINE double processor_share::used() const {
+    double sum = left_;
+    for (const auto& t : threads_)
+        sum += t.seconds();
+    return sum;
+}
+
+OPTPIPE_INLINE void processor_share::pay(clock::time_point now) {
+    if (now <= paid_at_) return;
+    const double spent = used();
+    const double most = processors_ * std::chrono::duration<double>(burst).count();
+    budget_ += processors_ * std::chrono::duration<double>(now - paid_at_).count() - (spent - taken_);
+    budget_ = std::min(budget_, most);
+    taken_ = spent;
+    paid_at_ = now;
+}
+
+} // namespace optpipe
+#endif

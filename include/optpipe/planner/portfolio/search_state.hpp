@@ -1,18 +1,14 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/portfolio/processor_share.hpp"
 #include "optpipe/schedule/schedule.hpp"
-#include "optpipe/schedule/time/evaluate.hpp"
-#include "optpipe/schedule/time/measure.hpp"
-#include "optpipe/schedule/time/validate.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -80,42 +76,13 @@ public:
 
     /// Times the order and makes it the incumbent if it is better. Returns its objective; unlimited if it isn't
     /// executable within the memory limits.
-    duration offer(const order& candidate, std::string_view strategy) {
-        auto timed = time_order(problem(), candidate);
-        if (!timed) return duration::unlimited();
-        const auto value = objective_of(problem(), *timed);
-        record(*std::move(timed), value, strategy);
-        return value;
-    }
+    duration offer(const order& candidate, std::string_view strategy);
     /// The same for a valid schedule, whose times `time_order` may improve. Contract: it is valid.
-    duration offer(const schedule& candidate, std::string_view strategy) {
-        const auto value = objective_of(problem(), candidate);
-        if (!(value < objective())) return value;
-        auto timed = time_order(problem(), order_of(candidate));
-        if (timed && objective_of(problem(), *timed) <= value) {
-            const auto better = objective_of(problem(), *timed);
-            record(*std::move(timed), better, strategy);
-            return better;
-        }
-        record(candidate, value, strategy);
-        return value;
-    }
+    duration offer(const schedule& candidate, std::string_view strategy);
     /// The same for a valid schedule that `time_order` made, and would make again.
-    duration offer_timed(schedule candidate, std::string_view strategy) {
-        const auto value = objective_of(problem(), candidate);
-        record(std::move(candidate), value, strategy);
-        return value;
-    }
+    duration offer_timed(schedule candidate, std::string_view strategy);
     /// `proven`: no valid schedule has a smaller objective; unlimited: there is none at all.
-    void raise_bound(duration proven, std::string_view strategy) {
-        if (!(proven > bound())) return;
-        const std::scoped_lock lock{shared_->mutex};
-        if (!(proven > bound())) return;
-        OPTPIPE_EXPECT(!shared_->incumbent || proven <= objective() + 2.0 * slack(),
-                       "search_state: a bound above a schedule");
-        shared_->bound.store(std::min(proven, objective()).value());
-        note(strategy);
-    }
+    void raise_bound(duration proven, std::string_view strategy);
 
     /// Calls a strategy. If failures are dropped, a contract violation ends this call; earlier results are kept.
     /// Whether there was no violation.
@@ -134,10 +101,7 @@ public:
     [[nodiscard]] duration objective() const { return duration{shared_->objective.load(std::memory_order_acquire)}; }
     [[nodiscard]] duration bound() const { return duration{shared_->bound.load(std::memory_order_acquire)}; }
     /// The best schedule; null before the first.
-    [[nodiscard]] std::shared_ptr<const schedule> incumbent() const {
-        const std::scoped_lock lock{shared_->mutex};
-        return shared_->incumbent;
-    }
+    [[nodiscard]] std::shared_ptr<const schedule> incumbent() const;
     /// The cutoff: only a schedule shorter than this is an improvement.
     [[nodiscard]] duration target() const { return objective() - slack(); }
     /// The tolerance within which two times are equal.
@@ -147,32 +111,18 @@ public:
     /// interrupted.
     [[nodiscard]] double pass_seconds() const { return shared_->pass_seconds.load(std::memory_order_relaxed); }
     /// Whether so many passes through the problem end before the deadline.
-    [[nodiscard]] bool has_time_for(double passes) const {
-        if (limits_.deadline == std::chrono::steady_clock::time_point::max()) return true;
-        const std::chrono::duration<double> expected{passes * pass_seconds()};
-        return expected <= limits_.deadline - std::chrono::steady_clock::now();
-    }
+    [[nodiscard]] bool has_time_for(double passes) const;
 
     /// Whether objective and bound have met, up to rounding.
     [[nodiscard]] bool proven() const { return objective() - bound() <= slack() || bound().is_unlimited(); }
     /// Whether the target is reached: the proof, or the gap.
-    [[nodiscard]] bool settled() const {
-        return proven() || (!objective().is_unlimited() && objective() - bound() <= limits_.gap * objective());
-    }
+    [[nodiscard]] bool settled() const;
     /// Whether the search is settled, the deadline has passed, or a stop was requested. Waits while the search has used
     /// more than its share of the processor.
-    [[nodiscard]] bool done() const {
-        if (limits_.processor) limits_.processor->pause_if_over(limits_.stop);
-        return settled() || limits_.stop.stop_requested() || std::chrono::steady_clock::now() >= limits_.deadline;
-    }
+    [[nodiscard]] bool done() const;
     [[nodiscard]] const search_limits& limits() const { return limits_; }
-    [[nodiscard]] double seconds() const {
-        return std::chrono::duration<double>(std::chrono::steady_clock::now() - shared_->begin).count();
-    }
-    [[nodiscard]] std::vector<search_step> history() const {
-        const std::scoped_lock lock{shared_->mutex};
-        return shared_->history;
-    }
+    [[nodiscard]] double seconds() const;
+    [[nodiscard]] std::vector<search_step> history() const;
 
 private:
     struct shared_state {
@@ -194,35 +144,9 @@ private:
         std::vector<std::string> reported{};
     };
 
-    void record(schedule timed, duration value, std::string_view strategy) {
-        if (!(value < objective())) return;
-        const auto begin = std::chrono::steady_clock::now();
-        OPTPIPE_EXPECT(is_valid(problem(), timed), "search_state: an invalid schedule");
-        const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-        shared_->pass_seconds.store(taken.count(), std::memory_order_relaxed);
-        auto candidate = std::make_shared<const schedule>(std::move(timed));
-        const std::scoped_lock lock{shared_->mutex};
-        if (!(value < objective())) return;
-        // A valid schedule below it refutes the bound.
-        const bool refutes = value < bound() - 2.0 * slack();
-        shared_->incumbent = std::move(candidate);
-        shared_->bound.store(refutes ? 0.0 : std::min(bound(), value).value());
-        shared_->objective.store(value.value(), std::memory_order_release);
-        note(strategy);
-        OPTPIPE_EXPECT(!refutes, "search_state: a schedule below a bound");
-    }
-    void report_failure(const std::string& sentence) {
-        const std::scoped_lock lock{shared_->mutex};
-        auto& told = shared_->reported;
-        if (std::find(told.begin(), told.end(), sentence) != told.end()) return;
-        told.push_back(sentence);
-        if (shared_->failures.warn) shared_->failures.warn(sentence);
-    }
-    void note(std::string_view strategy) {
-        shared_->history.push_back(
-            {strategy_.empty() ? std::string{strategy} : strategy_, seconds(), objective(), bound()});
-        if (shared_->observe) shared_->observe({shared_->history.back(), shared_->incumbent});
-    }
+    void record(schedule timed, duration value, std::string_view strategy);
+    void report_failure(const std::string& sentence);
+    void note(std::string_view strategy);
 
     std::shared_ptr<shared_state> shared_;
     search_limits limits_;
@@ -230,3 +154,114 @@ private:
 };
 
 } // namespace optpipe
+
+#if OPTPIPE_DEFINES(planner)
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/validate.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace optpipe {
+
+OPTPIPE_INLINE duration search_state::offer(const order& candidate, std::string_view strategy) {
+    auto timed = time_order(problem(), candidate);
+    if (!timed) return duration::unlimited();
+    const auto value = objective_of(problem(), *timed);
+    record(*std::move(timed), value, strategy);
+    return value;
+}
+
+OPTPIPE_INLINE duration search_state::offer(const schedule& candidate, std::string_view strategy) {
+    const auto value = objective_of(problem(), candidate);
+    if (!(value < objective())) return value;
+    auto timed = time_order(problem(), order_of(candidate));
+    if (timed && objective_of(problem(), *timed) <= value) {
+        const auto better = objective_of(problem(), *timed);
+        record(*std::move(timed), better, strategy);
+        return better;
+    }
+    record(candidate, value, strategy);
+    return value;
+}
+
+OPTPIPE_INLINE duration search_state::offer_timed(schedule candidate, std::string_view strategy) {
+    const auto value = objective_of(problem(), candidate);
+    record(std::move(candidate), value, strategy);
+    return value;
+}
+
+OPTPIPE_INLINE void search_state::raise_bound(duration proven, std::string_view strategy) {
+    if (!(proven > bound())) return;
+    const std::scoped_lock lock{shared_->mutex};
+    if (!(proven > bound())) return;
+    OPTPIPE_EXPECT(!shared_->incumbent || proven <= objective() + 2.0 * slack(),
+                   "search_state: a bound above a schedule");
+    shared_->bound.store(std::min(proven, objective()).value());
+    note(strategy);
+}
+
+OPTPIPE_INLINE std::shared_ptr<const schedule> search_state::incumbent() const {
+    const std::scoped_lock lock{shared_->mutex};
+    return shared_->incumbent;
+}
+
+OPTPIPE_INLINE bool search_state::has_time_for(double passes) const {
+    if (limits_.deadline == std::chrono::steady_clock::time_point::max()) return true;
+    const std::chrono::duration<double> expected{passes * pass_seconds()};
+    return expected <= limits_.deadline - std::chrono::steady_clock::now();
+}
+
+OPTPIPE_INLINE bool search_state::settled() const {
+    return proven() || (!objective().is_unlimited() && objective() - bound() <= limits_.gap * objective());
+}
+
+OPTPIPE_INLINE bool search_state::done() const {
+    if (limits_.processor) limits_.processor->pause_if_over(limits_.stop);
+    return settled() || limits_.stop.stop_requested() || std::chrono::steady_clock::now() >= limits_.deadline;
+}
+
+OPTPIPE_INLINE double search_state::seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - shared_->begin).count();
+}
+
+OPTPIPE_INLINE std::vector<search_step> search_state::history() const {
+    const std::scoped_lock lock{shared_->mutex};
+    return shared_->history;
+}
+
+OPTPIPE_INLINE void search_state::record(schedule timed, duration value, std::string_view strategy) {
+    if (!(value < objective())) return;
+    const auto begin = std::chrono::steady_clock::now();
+    OPTPIPE_EXPECT(is_valid(problem(), timed), "search_state: an invalid schedule");
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    shared_->pass_seconds.store(taken.count(), std::memory_order_relaxed);
+    auto candidate = std::make_shared<const schedule>(std::move(timed));
+    const std::scoped_lock lock{shared_->mutex};
+    if (!(value < objective())) return;
+    // A valid schedule below it refutes the bound.
+    const bool refutes = value < bound() - 2.0 * slack();
+    shared_->incumbent = std::move(candidate);
+    shared_->bound.store(refutes ? 0.0 : std::min(bound(), value).value());
+    shared_->objective.store(value.value(), std::memory_order_release);
+    note(strategy);
+    OPTPIPE_EXPECT(!refutes, "search_state: a schedule below a bound");
+}
+
+OPTPIPE_INLINE void search_state::report_failure(const std::string& sentence) {
+    const std::scoped_lock lock{shared_->mutex};
+    auto& told = shared_->reported;
+    if (std::find(told.begin(), told.end(), sentence) != told.end()) return;
+    told.push_back(sentence);
+    if (shared_->failures.warn) shared_->failures.warn(sentence);
+}
+
+OPTPIPE_INLINE void search_state::note(std::string_view strategy) {
+    shared_->history.push_back(
+        {strategy_.empty() ? std::string{strategy} : strategy_, seconds(), objective(), bound()});
+    if (shared_->observe) shared_->observe({shared_->history.back(), shared_->incumbent});
+}
+
+} // namespace optpipe
+#endif

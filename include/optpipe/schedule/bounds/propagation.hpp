@@ -1,7 +1,34 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
+
+#include <concepts>
+#include <functional>
+#include <utility>
+
+namespace optpipe {
+
+/// The largest objective that propagation at the root refutes, at least `known`, to `precision`; unlimited where it
+/// refutes every schedule. For problems that `validate` accepts. The rules are those of a search (precedence, one
+/// machine, memory) that needs no decisions; they see how many forwards, gradients and weight gradients of a stage have
+/// been done, and not of which microbatch.
+///
+/// `stop()` is polled; what is refuted by then is returned.
+[[nodiscard]] duration propagation_bound(const problem& p, duration known, double precision = 1e-8,
+                                         std::function<bool()> stop = {});
+/// For a problem with static extents.
+template <pipeline_graph Graph>
+requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
+    propagation_bound(const basic_problem<Graph>& p, duration known, double precision = 1e-8,
+                      std::function<bool()> stop = {}) {
+    return propagation_bound(to_problem(p), known, precision, std::move(stop));
+}
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(schedule)
 #include "optpipe/schedule/bounds/chains.hpp"
 #include "optpipe/schedule/bounds/completion_tree.hpp"
 #include "optpipe/schedule/bounds/deductions.hpp"
@@ -12,9 +39,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <functional>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -224,15 +249,8 @@ inline std::size_t affordable_passes(const chain_system& c) {
 
 } // namespace detail
 
-/// The largest objective that propagation at the root refutes, at least `known`, to `precision`; unlimited where it
-/// refutes every schedule. For problems that `validate` accepts. The rules are those of a search (precedence, one
-/// machine, memory) that needs no decisions; they see how many forwards, gradients and weight gradients of a stage have
-/// been done, and not of which microbatch.
-///
-/// `stop()` is polled; what is refuted by then is returned.
-template <pipeline_graph Graph>
-[[nodiscard]] duration propagation_bound(const basic_problem<Graph>& p, duration known, double precision = 1e-8,
-                                         std::function<bool()> stop = {}) {
+OPTPIPE_INLINE duration propagation_bound(const problem& p, duration known, double precision,
+                                          std::function<bool()> stop) {
     if (known.is_unlimited()) return known;
     if (p.has_storage_options()) {
         const auto kind =
@@ -267,3 +285,4 @@ template <pipeline_graph Graph>
 }
 
 } // namespace optpipe
+#endif

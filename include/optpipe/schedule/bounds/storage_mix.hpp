@@ -1,7 +1,31 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
+
+#include <concepts>
+#include <functional>
+
+namespace optpipe {
+
+/// The largest objective that the storage mix of a single rank refutes, at least `known`: milliseconds to a second, as
+/// `work`, about the floating-point operations per rank, allows. For problems that `validate` accepts.
+///
+/// `stop()` is polled; what is refuted by then is returned. Deterministic where it never asks to stop.
+[[nodiscard]] duration storage_mix_bound(const problem& p, duration known, const std::function<bool()>& stop = {},
+                                         double work = 3e8);
+/// For a problem with static extents.
+template <pipeline_graph Graph>
+requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
+    storage_mix_bound(const basic_problem<Graph>& p, duration known, const std::function<bool()>& stop = {},
+                      double work = 3e8) {
+    return storage_mix_bound(to_problem(p), known, stop, work);
+}
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(schedule)
 #include "optpipe/schedule/bounds/column_program.hpp"
 #include "optpipe/schedule/bounds/memory_packing.hpp"
 #include "optpipe/schedule/bounds/storage_activities.hpp"
@@ -12,7 +36,6 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <functional>
 #include <initializer_list>
 #include <limits>
 #include <utility>
@@ -534,22 +557,17 @@ private:
 
 } // namespace detail
 
-/// The largest objective that the storage mix of a single rank refutes, at least `known`: milliseconds to a second, as
-/// `work`, about the floating-point operations per rank, allows. For problems that `validate` accepts.
-///
-/// `stop()` is polled; what is refuted by then is returned. Deterministic where it never asks to stop.
-template <pipeline_graph Graph>
-[[nodiscard]] duration storage_mix_bound(const basic_problem<Graph>& p, duration known,
-                                         const std::function<bool()>& stop = {}, double work = 3e8) {
+OPTPIPE_INLINE duration storage_mix_bound(const problem& p, duration known, const std::function<bool()>& stop,
+                                          double work) {
     if (known.is_unlimited() || known <= duration{}) return known;
     const auto relaxed = without_storage(p, storage_relaxation::smallest_rest);
     const bool span = p.objective == objective_kind::span;
     const bool one_copy = p.transfer.engines == 1 || p.transfer.duplex == duplex_kind::half;
-    const auto step = time_windows<Graph>::step(relaxed);
+    const auto step = time_windows<any_graph>::step(relaxed);
     // The last ranks' drain is what bounds most problems, and what refutes more ends the rest sooner.
     for (std::size_t i = p.graph.ranks(); i-- > 0 && !(stop && stop());) {
         const rank r{i};
-        const auto needs = detail::needs_of(p, relaxed, r, span ? time_windows<Graph>::of_rank(relaxed, r) : step);
+        const auto needs = detail::needs_of(p, relaxed, r, span ? time_windows<any_graph>::of_rank(relaxed, r) : step);
         if (needs.options.empty()) continue;
         detail::storage_mix_program program{needs, p.graph.microbatches(), known.value(), one_copy};
         known = std::max(known, duration{program.solve(work, stop)});
@@ -558,3 +576,4 @@ template <pipeline_graph Graph>
 }
 
 } // namespace optpipe
+#endif

@@ -1,21 +1,15 @@
 #pragma once
 
-#include "optpipe/core/container.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/profile/estimate.hpp"
-#include "optpipe/schedule/rules/cells.hpp"
-#include "optpipe/schedule/rules/dependencies.hpp"
-#include "optpipe/schedule/rules/transfer_resources.hpp"
 #include "optpipe/schedule/schedule.hpp"
-#include "optpipe/schedule/time/differences.hpp"
-#include "optpipe/schedule/time/measure.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -70,14 +64,112 @@ struct memory_peaks {
 };
 
 /// "2F", "0OFFLOAD (full)", "1RELOAD, link shared".
-[[nodiscard]] inline std::string to_string(const problem& p, const cost_key& key) {
+[[nodiscard]] std::string to_string(const problem& p, const cost_key& key);
+/// "message 0 to 1".
+[[nodiscard]] std::string to_string(const problem&, const rank_pair& pair);
+
+/// What the operations and messages of a problem took in measured steps.
+///
+/// Each step may be measured on some ranks only, and added in pieces: pieces with the same number are of one step.
+/// Steps in which something still warmed up are found and left out, unless their number is given. Keeps the durations
+/// of the latest steps, so that it follows what changes; numbers are computed on demand from all that is kept.
+class cost_profile {
+public:
+    /// Steps that are kept by default: enough for narrow intervals, few enough to follow a drift.
+    static constexpr std::size_t usual_steps = 100;
+
+    explicit cost_profile(std::size_t most_steps = usual_steps) : most_steps_{std::max<std::size_t>(1, most_steps)} {}
+
+    /// The next step, as it ran: in the units of the problem. Of messages it takes what the times of operations tell.
+    /// Throws `input_error` for operations that the problem doesn't have, that appear twice, or without valid times.
+    void add(const problem& p, const schedule& measured) { add(p, next_step(), measured); }
+    void add(const problem& p, std::uint64_t step, const schedule& measured);
+    /// The same where the messages were measured themselves.
+    void add(const problem& p, std::uint64_t step, const schedule& measured,
+             std::vector<cost_sample<rank_pair>> messages);
+    void add(std::uint64_t step, const measured_costs& piece);
+    /// The highest of all that are added.
+    void add_peaks(rank r, const memory_peaks& reached);
+    /// Steps of the other with numbers that are here too are taken as pieces of these, as of other ranks. Keeps this
+    /// one's number of warm-up steps, where it was given.
+    void merge(const cost_profile& other);
+    /// Steps of the other come after those that are here.
+    void append(const cost_profile& other);
+
+    /// How many of the first steps to leave out; empty: those that are found.
+    void set_warm_up(std::optional<std::size_t> steps) { given_warm_up_ = steps; }
+    [[nodiscard]] std::optional<std::size_t> given_warm_up() const { return given_warm_up_; }
+    /// How many of the first steps that are kept are left out: all but one at most.
+    [[nodiscard]] std::size_t warm_up_steps() const;
+    [[nodiscard]] std::size_t steps() const { return steps_.size(); }
+    [[nodiscard]] bool empty() const { return steps_.empty(); }
+
+    /// By stage, kind and storage option.
+    [[nodiscard]] std::vector<cost_estimate<cost_key>> operations(double confidence = usual_confidence) const;
+    /// By sender and receiver.
+    [[nodiscard]] std::vector<cost_estimate<rank_pair>> messages(double confidence = usual_confidence) const;
+    [[nodiscard]] const std::map<rank, memory_peaks>& peaks() const { return peaks_; }
+    /// All that is kept, by the number of the step.
+    [[nodiscard]] const std::map<std::uint64_t, measured_costs>& measured_steps() const { return steps_; }
+
+    static constexpr double usual_confidence = 0.95;
+
+private:
+    template <class Key> using by_key = std::map<Key, std::vector<duration>>;
+
+    [[nodiscard]] std::uint64_t next_step() const { return steps_.empty() ? 0 : steps_.rbegin()->first + 1; }
+
+    static void check(const problem& p, const schedule& measured);
+    static std::vector<cost_sample<cost_key>> costs_in(const problem& p, const schedule& s);
+
+    template <class Key>
+    by_key<Key> samples(std::vector<cost_sample<Key>> measured_costs::*which, std::size_t left_out) const {
+        by_key<Key> found;
+        for (const auto& [step, piece] : steps_) {
+            if (left_out > 0) {
+                --left_out;
+                continue;
+            }
+            for (const auto& sample : piece.*which)
+                found[sample.of].push_back(sample.took);
+        }
+        return found;
+    }
+    /// How slow each step was: the median, over its operations, of their durations relative to those of all steps. So
+    /// it doesn't matter which ranks were measured.
+    [[nodiscard]] std::vector<double> pace_of_steps() const;
+
+    std::size_t most_steps_;
+    std::map<std::uint64_t, measured_costs> steps_{};
+    std::map<rank, memory_peaks> peaks_{};
+    std::optional<std::size_t> given_warm_up_{};
+};
+
+/// Where a profile doesn't belong to a problem: stages, ranks or storage options that the problem doesn't have.
+[[nodiscard]] std::vector<violation> profile_violations(const problem& p, const cost_profile& profile);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(schedule)
+#include "optpipe/core/container.hpp"
+#include "optpipe/schedule/rules/cells.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
+#include "optpipe/schedule/rules/transfer_resources.hpp"
+#include "optpipe/schedule/time/differences.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+
+#include <cmath>
+
+namespace optpipe {
+
+OPTPIPE_INLINE std::string to_string(const problem& p, const cost_key& key) {
     std::string text = std::to_string(key.stage.value()).append(spelling(key.kind));
     if (key.storage && !p.storage[key.stage].empty())
         text += " (" + std::string{p.storage_of(key.stage, *key.storage).name.view()} + ")";
     return text + (key.shared ? ", link shared" : "");
 }
-/// "message 0 to 1".
-[[nodiscard]] inline std::string to_string(const problem&, const rank_pair& pair) {
+
+OPTPIPE_INLINE std::string to_string(const problem&, const rank_pair& pair) {
     return "message " + std::to_string(pair.from.value()) + " to " + std::to_string(pair.to.value());
 }
 
@@ -171,153 +263,100 @@ std::vector<cost_estimate<Key>> estimates_of(const std::map<Key, std::vector<dur
 
 } // namespace detail
 
-/// What the operations and messages of a problem took in measured steps.
-///
-/// Each step may be measured on some ranks only, and added in pieces: pieces with the same number are of one step.
-/// Steps in which something still warmed up are found and left out, unless their number is given. Keeps the durations
-/// of the latest steps, so that it follows what changes; numbers are computed on demand from all that is kept.
-class cost_profile {
-public:
-    /// Steps that are kept by default: enough for narrow intervals, few enough to follow a drift.
-    static constexpr std::size_t usual_steps = 100;
+OPTPIPE_INLINE void cost_profile::add(const problem& p, std::uint64_t step, const schedule& measured) {
+    check(p, measured);
+    add(step, {costs_in(p, measured), detail::messages_in(p, measured)});
+    const auto reached = optpipe::measure(p, measured);
+    for (const rank r : p.graph.all_ranks())
+        add_peaks(r, {reached.peak_memory[r], reached.peak_host_memory[r]});
+}
 
-    explicit cost_profile(std::size_t most_steps = usual_steps) : most_steps_{std::max<std::size_t>(1, most_steps)} {}
+OPTPIPE_INLINE void cost_profile::add(const problem& p, std::uint64_t step, const schedule& measured,
+                                      std::vector<cost_sample<rank_pair>> messages) {
+    check(p, measured);
+    add(step, {costs_in(p, measured), std::move(messages)});
+}
 
-    /// The next step, as it ran: in the units of the problem. Of messages it takes what the times of operations tell.
-    /// Throws `input_error` for operations that the problem doesn't have, that appear twice, or without valid times.
-    void add(const problem& p, const schedule& measured) { add(p, next_step(), measured); }
-    void add(const problem& p, std::uint64_t step, const schedule& measured) {
-        check(p, measured);
-        add(step, {costs_in(p, measured), detail::messages_in(p, measured)});
-        const auto reached = optpipe::measure(p, measured);
-        for (const rank r : p.graph.all_ranks())
-            add_peaks(r, {reached.peak_memory[r], reached.peak_host_memory[r]});
-    }
-    /// The same where the messages were measured themselves.
-    void add(const problem& p, std::uint64_t step, const schedule& measured,
-             std::vector<cost_sample<rank_pair>> messages) {
-        check(p, measured);
-        add(step, {costs_in(p, measured), std::move(messages)});
-    }
-    void add(std::uint64_t step, const measured_costs& piece) {
-        auto& now = steps_[step];
-        now.operations.insert(now.operations.end(), piece.operations.begin(), piece.operations.end());
-        now.messages.insert(now.messages.end(), piece.messages.begin(), piece.messages.end());
-        while (steps_.size() > most_steps_)
-            steps_.erase(steps_.begin());
-    }
-    /// The highest of all that are added.
-    void add_peaks(rank r, const memory_peaks& reached) {
-        auto& most = peaks_[r];
-        most = {std::max(most.device, reached.device), std::max(most.host, reached.host)};
-    }
-    /// Steps of the other with numbers that are here too are taken as pieces of these, as of other ranks. Keeps this
-    /// one's number of warm-up steps, where it was given.
-    void merge(const cost_profile& other) {
-        for (const auto& [step, piece] : other.steps_)
-            add(step, piece);
-        for (const auto& [r, peaks] : other.peaks_)
-            add_peaks(r, peaks);
-        if (!given_warm_up_) given_warm_up_ = other.given_warm_up_;
-    }
-    /// Steps of the other come after those that are here.
-    void append(const cost_profile& other) {
-        auto step = next_step();
-        cost_profile later{other.most_steps_};
-        for (const auto& [number, piece] : other.steps_)
-            later.add(step++, piece);
-        later.peaks_ = other.peaks_;
-        later.given_warm_up_ = other.given_warm_up_;
-        merge(later);
-    }
+OPTPIPE_INLINE void cost_profile::add(std::uint64_t step, const measured_costs& piece) {
+    auto& now = steps_[step];
+    now.operations.insert(now.operations.end(), piece.operations.begin(), piece.operations.end());
+    now.messages.insert(now.messages.end(), piece.messages.begin(), piece.messages.end());
+    while (steps_.size() > most_steps_)
+        steps_.erase(steps_.begin());
+}
 
-    /// How many of the first steps to leave out; empty: those that are found.
-    void set_warm_up(std::optional<std::size_t> steps) { given_warm_up_ = steps; }
-    [[nodiscard]] std::optional<std::size_t> given_warm_up() const { return given_warm_up_; }
-    /// How many of the first steps that are kept are left out: all but one at most.
-    [[nodiscard]] std::size_t warm_up_steps() const {
-        if (steps_.empty()) return 0;
-        return std::min(given_warm_up_ ? *given_warm_up_ : warm_up_length(pace_of_steps()), steps_.size() - 1);
+OPTPIPE_INLINE void cost_profile::add_peaks(rank r, const memory_peaks& reached) {
+    auto& most = peaks_[r];
+    most = {std::max(most.device, reached.device), std::max(most.host, reached.host)};
+}
+
+OPTPIPE_INLINE void cost_profile::merge(const cost_profile& other) {
+    for (const auto& [step, piece] : other.steps_)
+        add(step, piece);
+    for (const auto& [r, peaks] : other.peaks_)
+        add_peaks(r, peaks);
+    if (!given_warm_up_) given_warm_up_ = other.given_warm_up_;
+}
+
+OPTPIPE_INLINE void cost_profile::append(const cost_profile& other) {
+    auto step = next_step();
+    cost_profile later{other.most_steps_};
+    for (const auto& [number, piece] : other.steps_)
+        later.add(step++, piece);
+    later.peaks_ = other.peaks_;
+    later.given_warm_up_ = other.given_warm_up_;
+    merge(later);
+}
+
+OPTPIPE_INLINE std::size_t cost_profile::warm_up_steps() const {
+    if (steps_.empty()) return 0;
+    return std::min(given_warm_up_ ? *given_warm_up_ : warm_up_length(pace_of_steps()), steps_.size() - 1);
+}
+
+OPTPIPE_INLINE std::vector<cost_estimate<cost_key>> cost_profile::operations(double confidence) const {
+    return detail::estimates_of(samples(&measured_costs::operations, warm_up_steps()), confidence);
+}
+
+OPTPIPE_INLINE std::vector<cost_estimate<rank_pair>> cost_profile::messages(double confidence) const {
+    return detail::estimates_of(samples(&measured_costs::messages, warm_up_steps()), confidence);
+}
+
+OPTPIPE_INLINE void cost_profile::check(const problem& p, const schedule& measured) {
+    std::vector<violation> found;
+    static_cast<void>(detail::operations_in(measured, operation_numbering<any_graph>{p.graph}, found));
+    if (found.empty())
+        for (const auto& timed : measured.operations)
+            if (!detail::has_operation(p, timed.op))
+                found.push_back({"operations", to_string(timed.op) + ": its stage has no such storage option"});
+    if (!found.empty()) throw input_error{"measured step", std::move(found)};
+}
+
+OPTPIPE_INLINE std::vector<cost_sample<cost_key>> cost_profile::costs_in(const problem& p, const schedule& s) {
+    const auto shared = detail::shared_transfers(p, s);
+    std::vector<cost_sample<cost_key>> found;
+    for (std::size_t i = 0; i < s.operations.size(); ++i) {
+        auto key = detail::key_of(p, s.operations[i].op);
+        key.shared = shared[i];
+        found.push_back({key, s.operations[i].end - s.operations[i].start});
     }
-    [[nodiscard]] std::size_t steps() const { return steps_.size(); }
-    [[nodiscard]] bool empty() const { return steps_.empty(); }
+    return found;
+}
 
-    /// By stage, kind and storage option.
-    [[nodiscard]] std::vector<cost_estimate<cost_key>> operations(double confidence = usual_confidence) const {
-        return detail::estimates_of(samples(&measured_costs::operations, warm_up_steps()), confidence);
+OPTPIPE_INLINE std::vector<double> cost_profile::pace_of_steps() const {
+    std::map<cost_key, duration> usual;
+    for (const auto& [key, durations] : samples(&measured_costs::operations, 0))
+        usual[key] = detail::median_of(durations);
+    std::vector<double> pace;
+    for (const auto& [step, piece] : steps_) {
+        std::vector<double> ratios;
+        for (const auto& sample : piece.operations)
+            if (usual[sample.of] > duration{}) ratios.push_back(sample.took / usual[sample.of]);
+        pace.push_back(ratios.empty() ? 1.0 : detail::median_of(std::move(ratios)));
     }
-    /// By sender and receiver.
-    [[nodiscard]] std::vector<cost_estimate<rank_pair>> messages(double confidence = usual_confidence) const {
-        return detail::estimates_of(samples(&measured_costs::messages, warm_up_steps()), confidence);
-    }
-    [[nodiscard]] const std::map<rank, memory_peaks>& peaks() const { return peaks_; }
-    /// All that is kept, by the number of the step.
-    [[nodiscard]] const std::map<std::uint64_t, measured_costs>& measured_steps() const { return steps_; }
+    return pace;
+}
 
-    static constexpr double usual_confidence = 0.95;
-
-private:
-    template <class Key> using by_key = std::map<Key, std::vector<duration>>;
-
-    [[nodiscard]] std::uint64_t next_step() const { return steps_.empty() ? 0 : steps_.rbegin()->first + 1; }
-
-    static void check(const problem& p, const schedule& measured) {
-        std::vector<violation> found;
-        static_cast<void>(detail::operations_in(measured, operation_numbering<any_graph>{p.graph}, found));
-        if (found.empty())
-            for (const auto& timed : measured.operations)
-                if (!detail::has_operation(p, timed.op))
-                    found.push_back({"operations", to_string(timed.op) + ": its stage has no such storage option"});
-        if (!found.empty()) throw input_error{"measured step", std::move(found)};
-    }
-    static std::vector<cost_sample<cost_key>> costs_in(const problem& p, const schedule& s) {
-        const auto shared = detail::shared_transfers(p, s);
-        std::vector<cost_sample<cost_key>> found;
-        for (std::size_t i = 0; i < s.operations.size(); ++i) {
-            auto key = detail::key_of(p, s.operations[i].op);
-            key.shared = shared[i];
-            found.push_back({key, s.operations[i].end - s.operations[i].start});
-        }
-        return found;
-    }
-
-    template <class Key>
-    by_key<Key> samples(std::vector<cost_sample<Key>> measured_costs::*which, std::size_t left_out) const {
-        by_key<Key> found;
-        for (const auto& [step, piece] : steps_) {
-            if (left_out > 0) {
-                --left_out;
-                continue;
-            }
-            for (const auto& sample : piece.*which)
-                found[sample.of].push_back(sample.took);
-        }
-        return found;
-    }
-    /// How slow each step was: the median, over its operations, of their durations relative to those of all steps. So
-    /// it doesn't matter which ranks were measured.
-    [[nodiscard]] std::vector<double> pace_of_steps() const {
-        std::map<cost_key, duration> usual;
-        for (const auto& [key, durations] : samples(&measured_costs::operations, 0))
-            usual[key] = detail::median_of(durations);
-        std::vector<double> pace;
-        for (const auto& [step, piece] : steps_) {
-            std::vector<double> ratios;
-            for (const auto& sample : piece.operations)
-                if (usual[sample.of] > duration{}) ratios.push_back(sample.took / usual[sample.of]);
-            pace.push_back(ratios.empty() ? 1.0 : detail::median_of(std::move(ratios)));
-        }
-        return pace;
-    }
-
-    std::size_t most_steps_;
-    std::map<std::uint64_t, measured_costs> steps_{};
-    std::map<rank, memory_peaks> peaks_{};
-    std::optional<std::size_t> given_warm_up_{};
-};
-
-/// Where a profile doesn't belong to a problem: stages, ranks or storage options that the problem doesn't have.
-[[nodiscard]] inline std::vector<violation> profile_violations(const problem& p, const cost_profile& profile) {
+OPTPIPE_INLINE std::vector<violation> profile_violations(const problem& p, const cost_profile& profile) {
     std::vector<violation> found;
     const auto ranks = "there are " + std::to_string(p.graph.ranks()) + " ranks";
     for (const auto& [key, e] : profile.operations()) {
@@ -339,3 +378,4 @@ private:
 }
 
 } // namespace optpipe
+#endif

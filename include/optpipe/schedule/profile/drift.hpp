@@ -1,15 +1,11 @@
 #pragma once
 
-#include "optpipe/core/format.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/profile/cost_profile.hpp"
+#include "optpipe/schedule/profile/estimate.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,8 +32,41 @@ struct drifted_cost {
     [[nodiscard]] double relative_change() const { return measured.median / planned - 1.0; }
 };
 
+namespace detail {
+
+/// Of operations with this key, as planned.
+[[nodiscard]] duration planned_time(const problem& p, const cost_key& key);
+[[nodiscard]] duration planned_time(const problem& p, const rank_pair& pair);
+
+} // namespace detail
+
 /// "2F: planned 10, measured 13 (12.9 to 13.2), +30 %".
-[[nodiscard]] inline std::string describe(const drifted_cost& d) {
+[[nodiscard]] std::string describe(const drifted_cost& d);
+
+/// The operations and messages whose measured times have left those of the problem that was planned with. Numbers with
+/// too few samples for the confidence are not named. Transfers that shared their link are compared only if none was
+/// alone.
+[[nodiscard]] std::vector<drifted_cost> drift(const problem& planned, const cost_profile& measured,
+                                              const drift_options& options = {});
+
+/// The same against an earlier profile: what has drifted has an interval outside the earlier one.
+[[nodiscard]] std::vector<drifted_cost> drift(const problem& p, const cost_profile& planned,
+                                              const cost_profile& measured, const drift_options& options = {});
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(schedule)
+#include "optpipe/core/format.hpp"
+#include "optpipe/schedule/operation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <optional>
+
+namespace optpipe {
+
+OPTPIPE_INLINE std::string describe(const drifted_cost& d) {
     constexpr int digits = 4;
     const double percent = std::round(1000.0 * d.relative_change()) / 10.0;
     const auto change = (percent > 0.0 ? ", +" : ", ") + format_number(percent, digits) + " %";
@@ -48,14 +77,13 @@ struct drifted_cost {
 
 namespace detail {
 
-/// Of operations with this key, as planned.
-inline duration planned_time(const problem& p, const cost_key& key) {
+OPTPIPE_INLINE duration planned_time(const problem& p, const cost_key& key) {
     return duration_of(p, operation{key.stage, key.kind, {}, key.storage.value_or(storage_index{})}) -
            (p.storage[key.stage].empty() || key.storage || !is_gradient(key.kind)
                 ? duration{}
                 : p.storage[key.stage][0].backward_extra);
 }
-inline duration planned_time(const problem& p, const rank_pair& pair) { return p.p2p(pair.from, pair.to); }
+OPTPIPE_INLINE duration planned_time(const problem& p, const rank_pair& pair) { return p.p2p(pair.from, pair.to); }
 
 /// What changes are relative to.
 inline duration scale_of(const problem&, const cost_key&, duration planned) { return planned; }
@@ -91,11 +119,8 @@ inline std::size_t numbers_in(const cost_profile& profile) {
 
 } // namespace detail
 
-/// The operations and messages whose measured times have left those of the problem that was planned with. Numbers with
-/// too few samples for the confidence are not named. Transfers that shared their link are compared only if none was
-/// alone.
-[[nodiscard]] inline std::vector<drifted_cost> drift(const problem& planned, const cost_profile& measured,
-                                                     const drift_options& options = {}) {
+OPTPIPE_INLINE std::vector<drifted_cost> drift(const problem& planned, const cost_profile& measured,
+                                               const drift_options& options) {
     const double confidence = detail::each_confidence(options, detail::numbers_in(measured));
     const auto operations = measured.operations(confidence);
     const auto exactly = [&](const auto& key) {
@@ -116,9 +141,8 @@ inline std::size_t numbers_in(const cost_profile& profile) {
     return found;
 }
 
-/// The same against an earlier profile: what has drifted has an interval outside the earlier one.
-[[nodiscard]] inline std::vector<drifted_cost> drift(const problem& p, const cost_profile& planned,
-                                                     const cost_profile& measured, const drift_options& options = {}) {
+OPTPIPE_INLINE std::vector<drifted_cost> drift(const problem& p, const cost_profile& planned,
+                                               const cost_profile& measured, const drift_options& options) {
     const double confidence = detail::each_confidence(options, detail::numbers_in(measured));
     std::vector<drifted_cost> found;
     const auto compare = [&](const auto& before, const auto& now) {
@@ -136,3 +160,4 @@ inline std::size_t numbers_in(const cost_profile& profile) {
 }
 
 } // namespace optpipe
+#endif

@@ -1,11 +1,12 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/quantity.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -53,6 +54,27 @@ template <class Value> Value outlier_distance(Value median, Value spread) {
     return most_spreads * std::max(spread, least_spread * median);
 }
 
+} // namespace detail
+
+/// Median, spread and confidence interval of at least one sample, with outliers left out.
+[[nodiscard]] estimate estimate_of(std::vector<duration> samples, double confidence = 0.95);
+
+/// How many of the first values differ from the rest because something is still warming up.
+///
+/// Leaves out as many as minimize the standard error of the rest, at most half (MSER; White, An Effective Truncation
+/// Heuristic for Bias Reduction in Simulation Output, Simulation 69, 1997); but none at the end of those that is no
+/// outlier among the rest, which a few noisy values would otherwise cause. O(n²).
+[[nodiscard]] std::size_t warm_up_length(std::span<const double> values);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(schedule)
+
+#include <cmath>
+
+namespace optpipe {
+namespace detail {
+
 /// How many of `n` sorted samples lie below a distribution-free confidence interval of the median, and as many above,
 /// and its confidence. Exact from the binomial distribution (Conover, Practical Nonparametric Statistics, 3.2); for
 /// many samples by Hoeffding's inequality (1963), which is a little wider.
@@ -83,8 +105,7 @@ inline median_interval median_interval_of(std::size_t n, double confidence) {
 
 } // namespace detail
 
-/// Median, spread and confidence interval of at least one sample, with outliers left out.
-[[nodiscard]] inline estimate estimate_of(std::vector<duration> samples, double confidence = 0.95) {
+OPTPIPE_INLINE estimate estimate_of(std::vector<duration> samples, double confidence) {
     estimate e;
     if (samples.empty()) return e;
     const auto all = samples.size();
@@ -103,12 +124,7 @@ inline median_interval median_interval_of(std::size_t n, double confidence) {
     return e;
 }
 
-/// How many of the first values differ from the rest because something is still warming up.
-///
-/// Leaves out as many as minimize the standard error of the rest, at most half (MSER; White, An Effective Truncation
-/// Heuristic for Bias Reduction in Simulation Output, Simulation 69, 1997); but none at the end of those that is no
-/// outlier among the rest, which a few noisy values would otherwise cause. O(n²).
-[[nodiscard]] inline std::size_t warm_up_length(std::span<const double> values) {
+OPTPIPE_INLINE std::size_t warm_up_length(std::span<const double> values) {
     const auto rest_of = [&](std::size_t first) { return values.subspan(first); };
     const auto error_of = [](std::span<const double> rest) {
         const auto n = static_cast<double>(rest.size());
@@ -133,3 +149,4 @@ inline median_interval median_interval_of(std::size_t n, double confidence) {
 }
 
 } // namespace optpipe
+#endif

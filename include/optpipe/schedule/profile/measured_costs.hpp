@@ -1,10 +1,21 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/profile/cost_profile.hpp"
+
+namespace optpipe {
+
+/// The problem with the medians of what was measured; what wasn't stays as planned, memory too. A full backward that
+/// was measured alone is divided as planned.
+[[nodiscard]] problem with_measured_costs(problem p, const cost_profile& profile);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(schedule)
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/quantity.hpp"
-#include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/profile/cost_profile.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -43,7 +54,7 @@ inline void measure_backwards(stage_costs& costs, const measured_medians& measur
     const auto full = measured(s, operation_kind::backward);
     const double input_share = costs.backward_input / costs.backward();
     if (full && !(input && weight)) {
-        costs.backward_input = input && *input < *full ? *input
+        costs.backward_input = input && *input < *full     ? *input
                                : weight && *weight < *full ? *full - *weight
                                                            : input_share * *full;
         costs.backward_weight = *full - costs.backward_input;
@@ -81,9 +92,7 @@ inline void measure_transfer(std::optional<transfer_times>& transfer, const meas
 
 } // namespace detail
 
-/// The problem with the medians of what was measured; what wasn't stays as planned, memory too. A full backward that
-/// was measured alone is divided as planned.
-[[nodiscard]] inline problem with_measured_costs(problem p, const cost_profile& profile) {
+OPTPIPE_INLINE problem with_measured_costs(problem p, const cost_profile& profile) {
     const detail::measured_medians measured{profile};
     for (const stage s : p.graph.all_stages()) {
         auto& costs = p.costs[s];
@@ -111,3 +120,4 @@ inline void measure_transfer(std::optional<transfer_times>& transfer, const meas
 }
 
 } // namespace optpipe
+#endif

@@ -1,15 +1,13 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
-#include <string>
-#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -43,7 +41,23 @@ struct kind_difference : time_difference {
 
 /// Differences per kind over the operations that both schedules have; kinds without any are left out. O(n) for n
 /// operations and a table of the graph's size.
-[[nodiscard]] inline std::vector<kind_difference> compare_kinds(const schedule& planned, const schedule& measured) {
+[[nodiscard]] std::vector<kind_difference> compare_kinds(const schedule& planned, const schedule& measured);
+
+/// Why a schedule can't be a measurement of another: all operations that only one of them has, that appear twice, or
+/// that have invalid times. Durations and order may differ.
+[[nodiscard]] std::vector<violation> measurement_violations(const schedule& planned, const schedule& measured);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(schedule)
+
+#include <array>
+#include <string>
+#include <utility>
+
+namespace optpipe {
+
+OPTPIPE_INLINE std::vector<kind_difference> compare_kinds(const schedule& planned, const schedule& measured) {
     const operation_numbering<any_graph> number{planned.graph};
     std::vector<const timed_operation*> plan(number.size(), nullptr);
     for (const auto& timed : planned.operations)
@@ -85,9 +99,7 @@ inline std::vector<bool> operations_in(const schedule& s, const operation_number
 
 } // namespace detail
 
-/// Why a schedule can't be a measurement of another: all operations that only one of them has, that appear twice, or
-/// that have invalid times. Durations and order may differ.
-[[nodiscard]] inline std::vector<violation> measurement_violations(const schedule& planned, const schedule& measured) {
+OPTPIPE_INLINE std::vector<violation> measurement_violations(const schedule& planned, const schedule& measured) {
     const operation_numbering<any_graph> number{planned.graph};
     std::vector<violation> found;
     const auto seen = detail::operations_in(measured, number, found);
@@ -104,3 +116,4 @@ inline std::vector<bool> operations_in(const schedule& s, const operation_number
 }
 
 } // namespace optpipe
+#endif

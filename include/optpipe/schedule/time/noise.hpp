@@ -1,24 +1,15 @@
 #pragma once
 
-#include "optpipe/core/contract.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/random.hpp"
-#include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
-#include "optpipe/schedule/rules/dependencies.hpp"
-#include "optpipe/schedule/rules/transfer_resources.hpp"
 #include "optpipe/schedule/schedule.hpp"
-#include "optpipe/schedule/time/measure.hpp"
-#include "optpipe/schedule/time/simulate.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
-#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -45,70 +36,25 @@ struct noise_model {
 /// its two halves would. The same on all platforms up to the rounding of one multiplication.
 class step_noise {
 public:
-    step_noise(const noise_model& model, std::uint64_t step)
-        : model_{&model}, seed_{random_numbers{model.seed + step_stride * (step + 1)}.next()},
-          common_{std::sqrt(model.rank_correlation)}, own_{std::sqrt(1.0 - model.rank_correlation)} {}
+    step_noise(const noise_model& model, std::uint64_t step);
 
-    [[nodiscard]] duration operator()(const problem& p, const operation& op) const {
-        const rank r = p.rank_of(op.stage);
-        const auto planned = duration_of(p, op);
-        double slow = chance(straggler, r.value(), model_->straggler_chance) ? model_->straggler_factor : 1.0;
-        if (is_transfer(op.kind) && chance(host_link, p.transfer.link[r], model_->slow_link_chance))
-            slow *= model_->slow_link_factor;
-        if (op.kind != operation_kind::backward) return slow * factor(r, op) * planned;
-        const auto weight = p.costs[op.stage].backward_weight;
-        return slow * (factor(r, sibling(op, operation_kind::backward_input)) * (planned - weight) +
-                       factor(r, sibling(op, operation_kind::backward_weight)) * weight);
-    }
+    [[nodiscard]] duration operator()(const problem& p, const operation& op) const;
     /// Of the message from an operation to another stage.
-    [[nodiscard]] duration message(const problem& p, const operation& from, stage to) const {
-        const auto planned = p.hop(from.stage, to);
-        if (planned == duration{}) return planned;
-        const auto pair = (std::uint64_t{p.rank_of(from.stage).value()} << 32U) | p.rank_of(to).value();
-        const double slow = chance(message_link, pair, model_->slow_link_chance) ? model_->slow_link_factor : 1.0;
-        const auto kind = is_gradient(from.kind) ? operation_kind::backward_input : from.kind;
-        return slow * relative(normal(key(message_time, sibling(from, kind)))) * planned;
-    }
+    [[nodiscard]] duration message(const problem& p, const operation& from, stage to) const;
 
 private:
     enum purpose : std::uint64_t { operation_time, rank_time, message_time, straggler, host_link, message_link };
     static constexpr std::uint64_t step_stride = 0x9e3779b97f4a7c15U; // odd, so that steps have different seeds
 
-    [[nodiscard]] random_numbers drawn_for(std::uint64_t what) const {
-        return random_numbers{seed_ ^ random_numbers{what}.next()};
-    }
-    static std::uint64_t key(purpose why, const operation& op) {
-        return (static_cast<std::uint64_t>(why) << 60U) | (static_cast<std::uint64_t>(op.kind) << 56U) |
-               (std::uint64_t{op.stage.value()} << 32U) | op.microbatch.value();
-    }
+    [[nodiscard]] random_numbers drawn_for(std::uint64_t what) const;
+    static std::uint64_t key(purpose why, const operation& op);
     /// Whether something with this probability happens.
-    [[nodiscard]] bool chance(purpose why, std::uint64_t which, double probability) const {
-        if (probability <= 0.0) return false;
-        auto random = drawn_for((static_cast<std::uint64_t>(why) << 60U) | which);
-        return std::ldexp(static_cast<double>(random.next() >> 11U), -53) < probability;
-    }
+    [[nodiscard]] bool chance(purpose why, std::uint64_t which, double probability) const;
     /// Standard normal, nearly: the sum of twelve uniform numbers less six. Whole numbers are added, so that it is the
     /// same everywhere.
-    [[nodiscard]] double normal(std::uint64_t what) const {
-        auto random = drawn_for(what);
-        constexpr std::int64_t twice_the_mean = 12 * 65535;
-        std::int64_t sum = 0;
-        for (int i = 0; i < 3; ++i)
-            for (auto bits = random.next(), k = std::uint64_t{0}; k < 4; ++k, bits >>= 16U)
-                sum += static_cast<std::int64_t>(bits & 0xffffU);
-        return static_cast<double>(2 * sum - twice_the_mean) / 131072.0;
-    }
-    [[nodiscard]] double relative(double deviation) const {
-        constexpr double least = 0.1; // where the spread is large: nothing takes no time
-        return std::max(least, 1.0 + model_->spread * deviation);
-    }
-    [[nodiscard]] double factor(rank r, const operation& op) const {
-        if (model_->spread <= 0.0) return 1.0;
-        const double own = own_ > 0.0 ? own_ * normal(key(operation_time, op)) : 0.0;
-        const double common =
-            common_ > 0.0 ? common_ * normal((static_cast<std::uint64_t>(rank_time) << 60U) | r.value()) : 0.0;
-        return relative(own + common);
-    }
+    [[nodiscard]] double normal(std::uint64_t what) const;
+    [[nodiscard]] double relative(double deviation) const;
+    [[nodiscard]] double factor(rank r, const operation& op) const;
 
     const noise_model* model_;
     std::uint64_t seed_;
@@ -123,73 +69,11 @@ private:
 class noisy_order {
 public:
     /// Contract: `simulate` takes the order.
-    noisy_order(const problem& p, const order& given) : problem_{&p} {
-        const operation_numbering<any_graph> number{p.graph};
-        constexpr auto none = std::numeric_limits<std::size_t>::max();
-        std::vector<std::size_t> at(number.size(), none);
-        for (const auto& op : given.operations) {
-            const bool is_offloaded = at[number(offload_of(op.stage, op.microbatch))] != none;
-            prepared next{op, p.rank_of(op.stage), memory_effect_of(p, op), {}};
-            for_each_input(p.graph.stages(), op, stash_way_of(p, op, is_offloaded), [&](const operation& before) {
-                auto found = at[number(before)];
-                if (found == none && before.kind == operation_kind::backward_input)
-                    found = at[number(backward(before.stage, before.microbatch))];
-                OPTPIPE_EXPECT(found != none, "noisy_order: an operation comes before its input");
-                next.inputs.push_back(found);
-            });
-            at[number(op)] = steps_.size();
-            steps_.push_back(std::move(next));
-        }
-    }
+    noisy_order(const problem& p, const order& given);
 
     /// One step with these durations.
-    [[nodiscard]] schedule run(const step_noise& noise) const {
-        const auto& p = *problem_;
-        const auto slack = tolerance{}.at(p.memory_scale());
-        per_rank<duration> compute_free(p.graph.ranks());
-        std::vector<duration> engine_free(2 * p.graph.ranks());
-        std::vector<duration> link_free(2 * p.graph.ranks());
-        std::vector<detail::memory_ledger> device;
-        std::vector<detail::memory_ledger> host;
-        for (const rank r : p.graph.all_ranks()) {
-            device.emplace_back(p.memory_limit[r] + slack);
-            host.emplace_back(p.host_memory_limit[r] + slack);
-        }
-        schedule ran{p.graph, {}};
-        ran.operations.reserve(steps_.size());
-        for (const auto& [op, r, effect, inputs] : steps_) {
-            const bool moves = is_transfer(op.kind);
-            auto& engine = engine_free[copy_engine_of(p.transfer, r, is_inward(op.kind))];
-            auto& link = link_free[host_channel_of(p.transfer, r, is_inward(op.kind))];
-            auto start = moves ? std::max(engine, link) : compute_free[r];
-            for (const auto i : inputs) {
-                const auto& [before, begun, ended] = ran.operations[i];
-                const bool is_far = before.stage != op.stage;
-                start = std::max(start, is_far ? ended + noise.message(p, before, op.stage) : ended);
-            }
-            constexpr memory_size nothing{};
-            auto& here = device[r.position()];
-            auto& there = host[r.position()];
-            if (effect.host_acquired_at_start > nothing) start = there.fit(effect.host_acquired_at_start, start);
-            if (effect.acquired_at_start > nothing) start = here.fit(effect.acquired_at_start, start);
-            OPTPIPE_EXPECT(!start.is_unlimited(), "noisy_order: the order doesn't fit into memory");
-            const auto end = start + noise(p, op);
-            if (moves)
-                engine = link = end;
-            else
-                compute_free[r] = end;
-            if (effect.acquired_at_start > nothing) here.acquire(effect.acquired_at_start, start);
-            if (effect.released_at_end > nothing) here.promise(moves ? 1 : 0, effect.released_at_end, end);
-            if (effect.host_acquired_at_start > nothing) there.acquire(effect.host_acquired_at_start, start);
-            if (effect.host_released_at_end > nothing) there.promise(1, effect.host_released_at_end, end);
-            ran.operations.push_back({op, start, end});
-        }
-        if (p.objective == objective_kind::span) postpone_warm_up(p, ran);
-        return ran;
-    }
-    [[nodiscard]] duration step_time(const noise_model& model, std::uint64_t step) const {
-        return objective_of(*problem_, run(step_noise{model, step}));
-    }
+    [[nodiscard]] schedule run(const step_noise& noise) const;
+    [[nodiscard]] duration step_time(const noise_model& model, std::uint64_t step) const;
 
 private:
     struct prepared {
@@ -204,14 +88,174 @@ private:
 };
 
 /// One step with random durations: step `step` of the model's.
-[[nodiscard]] inline schedule simulate(const problem& p, const order& given, const noise_model& model,
-                                       std::uint64_t step) {
+[[nodiscard]] schedule simulate(const problem& p, const order& given, const noise_model& model, std::uint64_t step);
+
+/// The times of the first `count` steps under a noise model.
+[[nodiscard]] std::vector<duration> step_times(const problem& p, const order& given, const noise_model& model,
+                                               std::size_t count);
+
+[[nodiscard]] duration mean_of(const std::vector<duration>& times);
+
+/// How many of `count` values are at most the percentile: at least one.
+[[nodiscard]] std::size_t percentile_rank(std::size_t count, double percent);
+
+/// The least value that so many percent of the values don't exceed. Contract: there are values.
+[[nodiscard]] duration percentile_of(std::vector<duration> values, double percent);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(schedule)
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
+#include "optpipe/schedule/rules/transfer_resources.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace optpipe {
+
+OPTPIPE_INLINE step_noise::step_noise(const noise_model& model, std::uint64_t step)
+    : model_{&model}, seed_{random_numbers{model.seed + step_stride * (step + 1)}.next()},
+      common_{std::sqrt(model.rank_correlation)}, own_{std::sqrt(1.0 - model.rank_correlation)} {}
+
+OPTPIPE_INLINE duration step_noise::operator()(const problem& p, const operation& op) const {
+    const rank r = p.rank_of(op.stage);
+    const auto planned = duration_of(p, op);
+    double slow = chance(straggler, r.value(), model_->straggler_chance) ? model_->straggler_factor : 1.0;
+    if (is_transfer(op.kind) && chance(host_link, p.transfer.link[r], model_->slow_link_chance))
+        slow *= model_->slow_link_factor;
+    if (op.kind != operation_kind::backward) return slow * factor(r, op) * planned;
+    const auto weight = p.costs[op.stage].backward_weight;
+    return slow * (factor(r, sibling(op, operation_kind::backward_input)) * (planned - weight) +
+                   factor(r, sibling(op, operation_kind::backward_weight)) * weight);
+}
+
+OPTPIPE_INLINE duration step_noise::message(const problem& p, const operation& from, stage to) const {
+    const auto planned = p.hop(from.stage, to);
+    if (planned == duration{}) return planned;
+    const auto pair = (std::uint64_t{p.rank_of(from.stage).value()} << 32U) | p.rank_of(to).value();
+    const double slow = chance(message_link, pair, model_->slow_link_chance) ? model_->slow_link_factor : 1.0;
+    const auto kind = is_gradient(from.kind) ? operation_kind::backward_input : from.kind;
+    return slow * relative(normal(key(message_time, sibling(from, kind)))) * planned;
+}
+
+OPTPIPE_INLINE random_numbers step_noise::drawn_for(std::uint64_t what) const {
+    return random_numbers{seed_ ^ random_numbers{what}.next()};
+}
+
+OPTPIPE_INLINE std::uint64_t step_noise::key(purpose why, const operation& op) {
+    return (static_cast<std::uint64_t>(why) << 60U) | (static_cast<std::uint64_t>(op.kind) << 56U) |
+           (std::uint64_t{op.stage.value()} << 32U) | op.microbatch.value();
+}
+
+OPTPIPE_INLINE bool step_noise::chance(purpose why, std::uint64_t which, double probability) const {
+    if (probability <= 0.0) return false;
+    auto random = drawn_for((static_cast<std::uint64_t>(why) << 60U) | which);
+    return std::ldexp(static_cast<double>(random.next() >> 11U), -53) < probability;
+}
+
+OPTPIPE_INLINE double step_noise::normal(std::uint64_t what) const {
+    auto random = drawn_for(what);
+    constexpr std::int64_t twice_the_mean = 12 * 65535;
+    std::int64_t sum = 0;
+    for (int i = 0; i < 3; ++i)
+        for (auto bits = random.next(), k = std::uint64_t{0}; k < 4; ++k, bits >>= 16U)
+            sum += static_cast<std::int64_t>(bits & 0xffffU);
+    return static_cast<double>(2 * sum - twice_the_mean) / 131072.0;
+}
+
+OPTPIPE_INLINE double step_noise::relative(double deviation) const {
+    constexpr double least = 0.1; // where the spread is large: nothing takes no time
+    return std::max(least, 1.0 + model_->spread * deviation);
+}
+
+OPTPIPE_INLINE double step_noise::factor(rank r, const operation& op) const {
+    if (model_->spread <= 0.0) return 1.0;
+    const double own = own_ > 0.0 ? own_ * normal(key(operation_time, op)) : 0.0;
+    const double common =
+        common_ > 0.0 ? common_ * normal((static_cast<std::uint64_t>(rank_time) << 60U) | r.value()) : 0.0;
+    return relative(own + common);
+}
+
+OPTPIPE_INLINE noisy_order::noisy_order(const problem& p, const order& given) : problem_{&p} {
+    const operation_numbering<any_graph> number{p.graph};
+    constexpr auto none = std::numeric_limits<std::size_t>::max();
+    std::vector<std::size_t> at(number.size(), none);
+    for (const auto& op : given.operations) {
+        const bool is_offloaded = at[number(offload_of(op.stage, op.microbatch))] != none;
+        prepared next{op, p.rank_of(op.stage), memory_effect_of(p, op), {}};
+        for_each_input(p.graph.stages(), op, stash_way_of(p, op, is_offloaded), [&](const operation& before) {
+            auto found = at[number(before)];
+            if (found == none && before.kind == operation_kind::backward_input)
+                found = at[number(backward(before.stage, before.microbatch))];
+            OPTPIPE_EXPECT(found != none, "noisy_order: an operation comes before its input");
+            next.inputs.push_back(found);
+        });
+        at[number(op)] = steps_.size();
+        steps_.push_back(std::move(next));
+    }
+}
+
+OPTPIPE_INLINE schedule noisy_order::run(const step_noise& noise) const {
+    const auto& p = *problem_;
+    const auto slack = tolerance{}.at(p.memory_scale());
+    per_rank<duration> compute_free(p.graph.ranks());
+    std::vector<duration> engine_free(2 * p.graph.ranks());
+    std::vector<duration> link_free(2 * p.graph.ranks());
+    std::vector<detail::memory_ledger> device;
+    std::vector<detail::memory_ledger> host;
+    for (const rank r : p.graph.all_ranks()) {
+        device.emplace_back(p.memory_limit[r] + slack);
+        host.emplace_back(p.host_memory_limit[r] + slack);
+    }
+    schedule ran{p.graph, {}};
+    ran.operations.reserve(steps_.size());
+    for (const auto& [op, r, effect, inputs] : steps_) {
+        const bool moves = is_transfer(op.kind);
+        auto& engine = engine_free[copy_engine_of(p.transfer, r, is_inward(op.kind))];
+        auto& link = link_free[host_channel_of(p.transfer, r, is_inward(op.kind))];
+        auto start = moves ? std::max(engine, link) : compute_free[r];
+        for (const auto i : inputs) {
+            const auto& [before, begun, ended] = ran.operations[i];
+            const bool is_far = before.stage != op.stage;
+            start = std::max(start, is_far ? ended + noise.message(p, before, op.stage) : ended);
+        }
+        constexpr memory_size nothing{};
+        auto& here = device[r.position()];
+        auto& there = host[r.position()];
+        if (effect.host_acquired_at_start > nothing) start = there.fit(effect.host_acquired_at_start, start);
+        if (effect.acquired_at_start > nothing) start = here.fit(effect.acquired_at_start, start);
+        OPTPIPE_EXPECT(!start.is_unlimited(), "noisy_order: the order doesn't fit into memory");
+        const auto end = start + noise(p, op);
+        if (moves)
+            engine = link = end;
+        else
+            compute_free[r] = end;
+        if (effect.acquired_at_start > nothing) here.acquire(effect.acquired_at_start, start);
+        if (effect.released_at_end > nothing) here.promise(moves ? 1 : 0, effect.released_at_end, end);
+        if (effect.host_acquired_at_start > nothing) there.acquire(effect.host_acquired_at_start, start);
+        if (effect.host_released_at_end > nothing) there.promise(1, effect.host_released_at_end, end);
+        ran.operations.push_back({op, start, end});
+    }
+    if (p.objective == objective_kind::span) postpone_warm_up(p, ran);
+    return ran;
+}
+
+OPTPIPE_INLINE duration noisy_order::step_time(const noise_model& model, std::uint64_t step) const {
+    return objective_of(*problem_, run(step_noise{model, step}));
+}
+
+OPTPIPE_INLINE schedule simulate(const problem& p, const order& given, const noise_model& model, std::uint64_t step) {
     return noisy_order{p, given}.run(step_noise{model, step});
 }
 
-/// The times of the first `count` steps under a noise model.
-[[nodiscard]] inline std::vector<duration> step_times(const problem& p, const order& given, const noise_model& model,
-                                                      std::size_t count) {
+OPTPIPE_INLINE std::vector<duration> step_times(const problem& p, const order& given, const noise_model& model,
+                                                std::size_t count) {
     const noisy_order prepared{p, given};
     std::vector<duration> times;
     for (std::size_t i = 0; i < count; ++i)
@@ -219,21 +263,19 @@ private:
     return times;
 }
 
-[[nodiscard]] inline duration mean_of(const std::vector<duration>& times) {
+OPTPIPE_INLINE duration mean_of(const std::vector<duration>& times) {
     duration sum{};
     for (const auto t : times)
         sum += t;
     return times.empty() ? sum : sum / static_cast<double>(times.size());
 }
 
-/// How many of `count` values are at most the percentile: at least one.
-[[nodiscard]] inline std::size_t percentile_rank(std::size_t count, double percent) {
+OPTPIPE_INLINE std::size_t percentile_rank(std::size_t count, double percent) {
     const auto position = std::ceil(1e-2 * percent * static_cast<double>(count));
     return std::clamp<std::size_t>(static_cast<std::size_t>(position), 1, count);
 }
 
-/// The least value that so many percent of the values don't exceed. Contract: there are values.
-[[nodiscard]] inline duration percentile_of(std::vector<duration> values, double percent) {
+OPTPIPE_INLINE duration percentile_of(std::vector<duration> values, double percent) {
     OPTPIPE_EXPECT(!values.empty(), "percentile_of: there are no values");
     const auto at = values.begin() + static_cast<std::ptrdiff_t>(percentile_rank(values.size(), percent) - 1);
     std::nth_element(values.begin(), at, values.end());
@@ -241,3 +283,4 @@ private:
 }
 
 } // namespace optpipe
+#endif

@@ -1,0 +1,4 @@
+#define OPTPIPE_COMPILING_online 1
+#include <optpipe/online/controller.hpp>
+#include <optpipe/online/online_state.hpp>
+#include <optpipe/online/plan_text.hpp>

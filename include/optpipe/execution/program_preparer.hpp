@@ -1,0 +1,141 @@
+#pragma once
+
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/execution/bound_program.hpp"
+#include "optpipe/program/ir.hpp"
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+namespace optpipe::execution {
+
+/// A plan as the program of one rank, or why it can't be.
+struct prepared_program {
+    rank_program program{};
+    std::optional<bound_program> bound{};
+    std::string refusal{};
+};
+
+/// The program of one rank from those of a plan. Throws `error` where they are for another number of ranks, or
+/// `check_programs` rejects them.
+[[nodiscard]] rank_program checked_program(per_rank<rank_program> all, rank self, std::size_t ranks);
+/// Throws `error` unless both have the same stages and microbatches.
+void check_same_work(const rank_program& next, const rank_program& first);
+/// "rank 2 refuses plan 1: ...".
+[[nodiscard]] std::string refusal_of(rank self, std::uint64_t plan, const std::string& why);
+
+/// A thread that prepares one plan at a time.
+class program_preparer {
+public:
+    using prepare_call = std::function<prepared_program(const std::string& plan)>;
+
+    /// `prepare` mustn't throw.
+    explicit program_preparer(prepare_call prepare);
+    program_preparer(const program_preparer&) = delete;
+    program_preparer& operator=(const program_preparer&) = delete;
+    /// Waits for the plan that is being prepared.
+    ~program_preparer();
+
+    void submit(std::string plan);
+    /// What was submitted last, once it is prepared; once.
+    [[nodiscard]] std::optional<prepared_program> poll();
+
+private:
+    void work();
+
+    prepare_call prepare_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::optional<std::string> plan_;
+    std::optional<prepared_program> prepared_;
+    bool stops_ = false;
+    std::thread thread_;
+};
+
+} // namespace optpipe::execution
+
+#if OPTPIPE_DEFINES(execution)
+#include "optpipe/core/error.hpp"
+#include "optpipe/program/check.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace optpipe::execution {
+namespace detail {
+
+inline std::vector<stage> stages_of(const rank_program& p) {
+    std::vector<stage> all;
+    for (const auto& i : p.instructions)
+        if (i.kind == instruction_kind::compute) all.push_back(i.op.stage);
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    return all;
+}
+
+} // namespace detail
+
+OPTPIPE_INLINE rank_program checked_program(per_rank<rank_program> all, rank self, std::size_t ranks) {
+    if (all.size() != ranks)
+        throw error{"a plan for " + std::to_string(all.size()) + " ranks, of which there are " + std::to_string(ranks)};
+    for (const auto& found : check_programs(all))
+        throw error{found.text()};
+    return std::move(all[self]);
+}
+OPTPIPE_INLINE void check_same_work(const rank_program& next, const rank_program& first) {
+    if (detail::stages_of(next) != detail::stages_of(first) || next.microbatches != first.microbatches)
+        throw error{"it has other stages on this rank, or other microbatches"};
+}
+OPTPIPE_INLINE std::string refusal_of(rank self, std::uint64_t plan, const std::string& why) {
+    return "rank " + std::to_string(self.value()) + " refuses plan " + std::to_string(plan) + ": " + why;
+}
+
+OPTPIPE_INLINE program_preparer::program_preparer(prepare_call prepare)
+    : prepare_{std::move(prepare)}, thread_{[this] { work(); }} {}
+
+OPTPIPE_INLINE program_preparer::~program_preparer() {
+    {
+        const std::scoped_lock lock{mutex_};
+        stops_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+}
+
+OPTPIPE_INLINE void program_preparer::submit(std::string plan) {
+    {
+        const std::scoped_lock lock{mutex_};
+        plan_ = std::move(plan);
+    }
+    changed_.notify_one();
+}
+
+OPTPIPE_INLINE std::optional<prepared_program> program_preparer::poll() {
+    const std::scoped_lock lock{mutex_};
+    return std::exchange(prepared_, std::nullopt);
+}
+
+OPTPIPE_INLINE void program_preparer::work() {
+    std::unique_lock lock{mutex_};
+    for (;;) {
+        changed_.wait(lock, [&] { return stops_ || plan_; });
+        if (stops_) return;
+        const auto plan = *std::exchange(plan_, std::nullopt);
+        lock.unlock();
+        auto made = prepare_(plan);
+        lock.lock();
+        prepared_ = std::move(made);
+    }
+}
+
+} // namespace optpipe::execution
+#endif

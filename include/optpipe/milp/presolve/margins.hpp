@@ -1,0 +1,26 @@
+#pragma once
+
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/milp/feasibility.hpp"
+
+#include <cmath>
+#include <limits>
+
+namespace optpipe::milp::presolving {
+
+/// How computed numbers are told apart.
+struct margins {
+    milp::feasibility feasible{}; ///< a bound that is missed by more proves that there is no solution
+    tolerance equality{1e-12};    ///< coefficients that differ by less are the same, but for rounding
+
+    [[nodiscard]] static double scale(double a) { return milp::feasibility::scale(a); }
+    [[nodiscard]] double excess_at(double a) const { return feasible.slack(a); }
+    /// Of a bound that has just been computed. No more than that: what a column may be off by, times a coefficient, is
+    /// what its rows are off by.
+    [[nodiscard]] static double noise_at(double a) { return 4.0 * std::numeric_limits<double>::epsilon() * scale(a); }
+    [[nodiscard]] bool is_integral(double a) const { return std::abs(a - std::round(a)) <= equality.at(scale(a)); }
+    [[nodiscard]] double rounded_up(double a, double noise = 0.0) const { return feasible.rounded_up(a, noise); }
+    [[nodiscard]] double rounded_down(double a, double noise = 0.0) const { return feasible.rounded_down(a, noise); }
+};
+
+} // namespace optpipe::milp::presolving

@@ -1,0 +1,173 @@
+#pragma once
+
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/execution/arenas.hpp"
+#include "optpipe/execution/clock_time.hpp"
+#include "optpipe/execution/control_channel.hpp"
+#include "optpipe/execution/executor.hpp"
+#include "optpipe/execution/handover.hpp"
+#include "optpipe/execution/measured.hpp"
+#include "optpipe/online/controller.hpp"
+#include "optpipe/online/options.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/program/ir.hpp"
+#include "optpipe/program/lower/options.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace optpipe {
+
+/// How a plan becomes programs: the same on all ranks.
+struct online_setting {
+    lowering_options lowering{};
+    /// What a unit of the problem's time is on the clock.
+    clock_time time_unit{};
+};
+
+/// The arenas that hold whatever plan of a problem keeps to the memory limits of a rank; where there is no limit, all
+/// that is ever stored on it. Message buffers have no limit in the problem: twice those of the first program.
+[[nodiscard]] execution::arena_sizes room_for_plans(const problem& p, const rank_program& first,
+                                                    const lowering_options& how);
+
+namespace detail {
+
+/// What `online_run` keeps and decides, whatever its executor, model and channel are.
+class online_state {
+public:
+    online_state(const problem& p, const schedule& first, rank self, const online_setting& setting,
+                 const online_options& options);
+    online_state(const online_state&) = delete;
+    online_state& operator=(const online_state&) = delete;
+
+    /// Of a rank, as it runs.
+    [[nodiscard]] const rank_program& program(rank r) const { return programs_[r]; }
+    /// The programs of all ranks. By the thread of the handover. Only one plan is under way at a time.
+    [[nodiscard]] per_rank<rank_program> programs_of(const std::string& plan);
+
+    [[nodiscard]] std::uint64_t steps() const { return steps_; }
+    /// Whether the step that comes next is measured.
+    [[nodiscard]] bool measures_next() const;
+    /// What a rank reports of this step.
+    [[nodiscard]] std::string report_of(std::uint64_t version, std::vector<execution::task_times> times) const;
+    /// A step has ended, and, if there is a `result`, with it a handover. In seconds, without it and its own.
+    void end_step(double seconds, double exchange_seconds, const handover_result* result);
+
+    /// On rank 0; null elsewhere.
+    [[nodiscard]] const online_controller* controller() const { return controller_.get(); }
+    /// On rank 0: of a step of this version, which is compared once all ranks have told of it.
+    void take_report(const execution::rank_text& told, std::uint64_t version);
+    /// On rank 0: the plan to publish, if there is one.
+    [[nodiscard]] std::optional<std::string> next_plan();
+
+private:
+    online_setting setting_;
+    std::size_t measure_every_;
+    any_graph graph_;
+    std::mutex mutex_{};
+    /// Of all ranks: the ones that run, and under the mutex those of the plan that was made last.
+    per_rank<rank_program> programs_;
+    per_rank<rank_program> next_programs_{};
+    std::uint64_t steps_ = 0;
+    /// By step: the ranks that have told of it.
+    std::map<std::uint64_t, std::vector<rank_times>> measured_{};
+    std::unique_ptr<online_controller> controller_{};
+};
+
+} // namespace detail
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(online)
+#include "optpipe/core/error.hpp"
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/online/plan_text.hpp"
+#include "optpipe/program/lower.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace optpipe {
+
+OPTPIPE_INLINE execution::arena_sizes room_for_plans(const problem& p, const rank_program& first,
+                                                     const lowering_options& how) {
+    constexpr std::size_t message_room = 2;
+    memory_size all{};
+    for (const stage s : p.graph.all_stages())
+        if (p.rank_of(s) == first.self) {
+            auto most = std::max(p.costs[s].activation, p.costs[s].weight_stash);
+            for (const auto& option : p.storage[s])
+                most = std::max(most, option.held);
+            all += static_cast<double>(p.graph.microbatches()) * most;
+        }
+    const auto bytes = [&](memory_size limit) {
+        return static_cast<std::size_t>(std::ceil(std::min(limit, all).value() * how.bytes_per_unit));
+    };
+    const execution::arena_sizes room{bytes(p.memory_limit[first.self]), bytes(p.host_memory_limit[first.self]),
+                                      message_room * first.message_bytes};
+    return largest(room, execution::sizes_of(first));
+}
+
+namespace detail {
+
+inline per_rank<rank_program> lowered(const problem& p, const schedule& s, const lowering_options& how) {
+    auto programs = lower(p, s, how);
+    if (!programs) throw error{describe(programs.why())};
+    return *std::move(programs);
+}
+
+OPTPIPE_INLINE online_state::online_state(const problem& p, const schedule& first, rank self,
+                                          const online_setting& setting, const online_options& options)
+    : setting_{setting}, measure_every_{std::max<std::size_t>(1, options.measure_every)}, graph_{p.graph},
+      programs_{lowered(p, first, setting.lowering)} {
+    if (self == rank{0}) controller_ = std::make_unique<online_controller>(p, first, options);
+}
+OPTPIPE_INLINE per_rank<rank_program> online_state::programs_of(const std::string& plan) {
+    auto made = programs_from_text(plan, setting_.lowering);
+    const std::scoped_lock lock{mutex_};
+    next_programs_ = made;
+    return made;
+}
+OPTPIPE_INLINE bool online_state::measures_next() const { return steps_ % measure_every_ == 0; }
+OPTPIPE_INLINE std::string online_state::report_of(std::uint64_t version,
+                                                   std::vector<execution::task_times> times) const {
+    return times_to_text({steps_, version, std::move(times)});
+}
+OPTPIPE_INLINE void online_state::end_step(double seconds, double exchange_seconds, const handover_result* result) {
+    ++steps_;
+    if (result && result->accepted) {
+        const std::scoped_lock lock{mutex_};
+        std::swap(programs_, next_programs_);
+        measured_.clear();
+    }
+    if (!controller_) return;
+    controller_->add_step(seconds);
+    if (result) controller_->settled(result->accepted, result->refusals, exchange_seconds);
+}
+OPTPIPE_INLINE void online_state::take_report(const execution::rank_text& text, std::uint64_t version) {
+    auto told = times_from_text(text.text);
+    if (told.version != version) return;
+    auto& by_rank = measured_[told.step];
+    by_rank.push_back({&programs_[text.from], std::move(told.times)});
+    if (by_rank.size() < programs_.size()) return;
+    controller_->add_measured(told.step, measured_schedule(graph_, by_rank, setting_.time_unit),
+                              message_times(controller_->present_problem(), by_rank, setting_.time_unit));
+    measured_.erase(measured_.begin(), measured_.upper_bound(told.step));
+}
+OPTPIPE_INLINE std::optional<std::string> online_state::next_plan() {
+    const auto plan = controller_->next_plan();
+    return plan ? std::optional{plan_to_text(*plan)} : std::nullopt;
+}
+
+} // namespace detail
+} // namespace optpipe
+#endif

@@ -1,0 +1,3 @@
+#pragma once
+
+#include <optpipe/milp/lp/simplex.hpp>
