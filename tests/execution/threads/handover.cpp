@@ -50,6 +50,7 @@ void check(const std::vector<handovers::record>& seen, std::size_t wanted) {
         CHECK(own.versions == first.versions); // never two programs in one step
         CHECK(own.weights == own.versions.size() * handovers::microbatches);
         CHECK(own.slabs == 3);
+        CHECK(own.lanes <= handovers::most_lanes);
     }
 }
 
