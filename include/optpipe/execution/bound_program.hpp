@@ -59,13 +59,13 @@ public:
         for (const auto& i : p.instructions)
             bind(p, i);
         find_copies(p);
-        commands.assign(p.lanes.size(), 0);
+        commands.assign(p.lanes.size(), 1); // a wait for what comes before the step
         for (const auto& i : p.instructions)
             commands[i.lane] += 2 + i.waits;
     }
 
     std::vector<lane_kind> lane_kinds;
-    /// The most that a step puts into each lane.
+    /// The most that a step puts into each lane, with one wait before it.
     std::vector<std::size_t> commands;
     std::size_t markers = 0;
     buffer_owners owners{};

@@ -171,6 +171,10 @@ public:
         }
     }
 
+    /// As of `runner`.
+    bool probe(execution::transfer_probe<Executor>& by, const operation& what, std::size_t bytes) {
+        return runner_.probe(by, what, bytes);
+    }
     /// Sends a text to rank 0, on the channel that the handover uses.
     void report(std::string_view text) { channel_.report(std::string{other_report} + std::string{text}); }
     /// On rank 0: the next text that a rank has sent by `report`, in the order of each rank.

@@ -7,6 +7,7 @@
 #include "optpipe/execution/lane_pool.hpp"
 #include "optpipe/execution/loaded_program.hpp"
 #include "optpipe/execution/stage_model.hpp"
+#include "optpipe/execution/transfer_probe.hpp"
 #include "optpipe/program/ir.hpp"
 
 #include <exception>
@@ -64,6 +65,16 @@ public:
     /// The next step runs `next`. Between two steps. Gives back what ran until now.
     std::unique_ptr<loaded_program> replace(std::unique_ptr<loaded_program> next) noexcept {
         return std::exchange(program_, std::move(next));
+    }
+
+    /// Before the next step a stash of so many bytes goes to the host and back, to be measured; `what` is the offload.
+    /// Whether the arenas have room for it; if not, nothing happens. Between two steps.
+    bool probe(execution::transfer_probe<Executor>& by, const operation& what,
+               std::size_t bytes) requires execution::timed_lane<lane_type> {
+        if (!by.is_possible(arenas_.memory(), bytes)) return false;
+        by.issue(what, arenas_.memory(), bytes);
+        program_->wait(by.done());
+        return true;
     }
 
     /// Puts one step into the lanes. Doesn't wait for it.

@@ -9,12 +9,15 @@
 #include "optpipe/execution/control_channel.hpp"
 #include "optpipe/execution/handover.hpp"
 #include "optpipe/execution/measured.hpp"
+#include "optpipe/execution/transfer_probe.hpp"
 #include "optpipe/online/controller.hpp"
 #include "optpipe/online/options.hpp"
 #include "optpipe/online/plan_text.hpp"
+#include "optpipe/online/probe_rounds.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/program/ir.hpp"
 #include "optpipe/program/lower.hpp"
+#include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -22,6 +25,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -63,8 +67,9 @@ struct online_setting {
 ///
 /// Every `measure_every` steps each rank tells rank 0 when its instructions ran. There an `online_controller` keeps the
 /// costs, plans on threads of its own, and publishes what is worth a switch; all ranks switch between the same two
-/// steps
-/// (`handover`). `step` costs rank 0 the comparison of costs beside the step itself, no rank anything else.
+/// steps (`handover`). Transfers that the plan in use doesn't have are measured now and then before a step, so that a
+/// link that the plan avoids isn't believed to be slow for ever (`probe_rounds`). `step` costs rank 0 the comparison of
+/// costs beside the step itself, no rank anything else.
 ///
 /// Contract: that of `handover`; all ranks are made with the same problem, schedule, setting and options. The executor
 /// records times.
@@ -74,7 +79,10 @@ public:
     online_run(const problem& p, const schedule& first, Executor& on, Model& model, Channel& channel,
                const online_setting& setting, const online_options& options = {},
                const execution::arena_sizes& room = {})
-        : setting_{setting}, options_{options}, graph_{p.graph}, programs_{lowered(p, first, setting.lowering)},
+        : setting_{setting}, options_{options}, graph_{p.graph}, executor_{&on}, rounds_{p, first, on.self(),
+                                                                                         options.probe_share,
+                                                                                         options.least_probed_change},
+          programs_{lowered(p, first, setting.lowering)},
           handover_{programs_[on.self()],
                     on,
                     model,
@@ -93,9 +101,11 @@ public:
         handover_.forget_times();
         const auto begin = clock::now();
         auto ended = begin;
+        const auto probed = begin_probe();
         handover_.step([&] {
             ended = clock::now();
             if (measured) handover_.report(detail::times_to_text({steps_, handover_.version(), handover_.times()}));
+            if (probed) report_probe(*probed);
         });
         const std::chrono::duration<double> took = ended - begin;
         const std::chrono::duration<double> exchange = clock::now() - ended;
@@ -135,9 +145,38 @@ private:
         next_programs_ = made;
         return made;
     }
-    /// Steps of the present program that all ranks have told of.
+    /// Where it is this rank's turn: the offload that goes to the host and back before the step.
+    std::optional<operation> begin_probe() {
+        const auto what = rounds_.next(steps_, handover_.program());
+        if (!what || !can_probe_) return std::nullopt;
+        const auto bytes =
+            static_cast<std::size_t>(std::llround(what->size.value() * setting_.lowering.bytes_per_unit));
+        try {
+            if (!probe_) probe_.emplace(*executor_);
+        } catch (const std::exception&) {
+            can_probe_ = false; // it has no lane for that: training goes on without
+            return std::nullopt;
+        }
+        return handover_.probe(*probe_, what->offload, bytes) ? std::optional{what->offload} : std::nullopt;
+    }
+    void report_probe(const operation& what) {
+        const auto took = probe_->times();
+        if (!took) return;
+        const auto out = took->offload.end - took->offload.start;
+        const auto in = took->reload.end - took->reload.start;
+        rounds_.took(steps_, what, {in_units(out), in_units(in)});
+        handover_.report(detail::probe_to_text({steps_, what, out, in}));
+    }
+    [[nodiscard]] duration in_units(std::chrono::nanoseconds time) const {
+        return duration{clock_time{time} / setting_.time_unit};
+    }
+    /// Steps of the present program that all ranks have told of, and probes.
     void take_reports() {
         while (const auto next = handover_.next_report()) {
+            if (const auto probe = detail::probe_from_text(next->text)) {
+                controller_->add_probe(probe->step, probe->offload, {in_units(probe->out), in_units(probe->in)});
+                continue;
+            }
             auto told = detail::times_from_text(next->text);
             if (told.version != handover_.version()) continue;
             auto& by_rank = measured_[told.step];
@@ -156,6 +195,9 @@ private:
     online_setting setting_;
     online_options options_;
     any_graph graph_;
+    Executor* executor_;
+    probe_rounds rounds_;
+    bool can_probe_ = true;
     std::mutex mutex_{};
     /// Of all ranks: the ones that run, and under the mutex those of the plan that was made last.
     per_rank<rank_program> programs_;
@@ -165,6 +207,8 @@ private:
     std::map<std::uint64_t, std::vector<rank_times>> measured_{};
     std::optional<online_controller> controller_{};
     handover<Executor, Model, Channel> handover_;
+    /// Once a transfer is probed. Goes before the arenas, of which it uses the memory.
+    std::optional<execution::transfer_probe<Executor>> probe_{};
 };
 
 } // namespace optpipe
