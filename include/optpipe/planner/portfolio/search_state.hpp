@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/contract.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/portfolio/processor_share.hpp"
@@ -28,6 +29,8 @@ namespace optpipe {
 struct search_limits {
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
     std::stop_token stop{};
+    /// Requested: nobody will read what is found, so that even what is under way may be dropped.
+    std::stop_token abandon{};
     /// The relative gap, (objective − bound) / objective, at which the search stops. 0: at the proof.
     double gap = 0.0;
     /// Makes those who ask whether the search is done wait for their share of the processor; null: none waits.
@@ -81,7 +84,8 @@ public:
     /// Times the order and makes it the incumbent if it is better. Returns its objective; unlimited if it isn't
     /// executable within the memory limits.
     duration offer(const order& candidate, std::string_view strategy) {
-        auto timed = time_order(problem(), candidate);
+        if (abandoned()) return duration::unlimited();
+        auto timed = time_order(problem(), candidate, stop_check{limits_.abandon});
         if (!timed) return duration::unlimited();
         const auto value = objective_of(problem(), *timed);
         record(*std::move(timed), value, strategy);
@@ -90,8 +94,8 @@ public:
     /// The same for a valid schedule, whose times `time_order` may improve. Contract: it is valid.
     duration offer(const schedule& candidate, std::string_view strategy) {
         const auto value = objective_of(problem(), candidate);
-        if (!(value < objective())) return value;
-        auto timed = time_order(problem(), order_of(candidate));
+        if (!(value < objective()) || abandoned()) return value;
+        auto timed = time_order(problem(), order_of(candidate), stop_check{limits_.abandon});
         if (timed && objective_of(problem(), *timed) <= value) {
             const auto better = objective_of(problem(), *timed);
             record(*std::move(timed), better, strategy);
@@ -165,6 +169,8 @@ public:
         if (limits_.processor) limits_.processor->pause_if_over(limits_.stop);
         return settled() || limits_.stop.stop_requested() || std::chrono::steady_clock::now() >= limits_.deadline;
     }
+    /// Whether nobody will read what is found.
+    [[nodiscard]] bool abandoned() const { return limits_.abandon.stop_requested(); }
     [[nodiscard]] const search_limits& limits() const { return limits_; }
     [[nodiscard]] double seconds() const {
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - shared_->begin).count();
@@ -195,7 +201,7 @@ private:
     };
 
     void record(schedule timed, duration value, std::string_view strategy) {
-        if (!(value < objective())) return;
+        if (!(value < objective()) || abandoned()) return;
         const auto begin = std::chrono::steady_clock::now();
         OPTPIPE_EXPECT(is_valid(problem(), timed), "search_state: an invalid schedule");
         const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
