@@ -61,7 +61,7 @@ public:
         find_copies(p);
         commands.assign(p.lanes.size(), 1); // a wait for what comes before the step
         for (const auto& i : p.instructions)
-            commands[i.lane] += 2 + i.waits;
+            commands[i.lane] += 1 + i.waits + (i.records != no_marker ? 1 : 0);
     }
 
     std::vector<lane_kind> lane_kinds;

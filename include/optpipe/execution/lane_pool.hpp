@@ -55,8 +55,10 @@ private:
             return each.kind == kind && each.commands >= commands;
         });
         if (fits != lanes_.end()) return fits->lane;
-        // Plans of one problem differ in their waits: what one puts into a lane hardly ever exceeds twice another's.
-        const auto room = 2 * commands;
+        // One program alone has what it needs. Where plans differ, by their waits, twice as much ends the growth.
+        const bool grows =
+            std::any_of(lanes_.begin(), lanes_.end(), [&](const pooled_lane& each) { return each.kind == kind; });
+        const auto room = grows ? 2 * commands : commands;
         return lanes_.emplace_back(pooled_lane{kind, room, executor_->open_lane(kind, room)}).lane;
     }
 
