@@ -21,7 +21,9 @@
 namespace optpipe {
 
 outcome<schedule> simulate(const problem& p, const order& given) { return simulate<any_graph>(p, given); }
-outcome<schedule> time_order(const problem& p, const order& given) { return time_order<any_graph>(p, given); }
+outcome<schedule> time_order(const problem& p, const order& given, stop_check stop) {
+    return time_order<any_graph>(p, given, stop);
+}
 std::vector<violation> validate(const problem& p, const schedule& s, tolerance t) {
     return validate<any_graph>(p, s, t);
 }

@@ -47,6 +47,7 @@ TEST_CASE("random handovers on streams, with the control channel of threads") {
         CHECK(own.versions == seen[0].versions);
         CHECK(own.weights == own.versions.size() * handovers::microbatches);
         CHECK(own.slabs == 3);
+        CHECK(own.lanes <= handovers::most_lanes);
     }
 }
 

@@ -120,6 +120,7 @@ public:
 
     [[nodiscard]] lane_type open_lane(optpipe::lane_kind kind, std::size_t commands) {
         if (without_lanes.load()) throw std::bad_alloc{};
+        ++lanes;
         return in_.open_lane(kind, commands);
     }
     [[nodiscard]] auto make_marker() { return in_.make_marker(); }
@@ -140,11 +141,15 @@ public:
     void cancel(std::string_view what_it_did, std::string_view reason) { in_.cancel(what_it_did, reason); }
 
     std::size_t slabs = 0;
+    std::size_t lanes = 0;
     std::atomic<bool> without_lanes{false};
 
 private:
     Executor& in_;
 };
+
+/// The most lanes that a rank opens for all of its plans: one of each kind, and a larger one where that is too small.
+inline constexpr std::size_t most_lanes = 2 * (static_cast<std::size_t>(optpipe::lane_kind::communication) + 1);
 
 /// What one rank saw.
 struct record {
@@ -153,6 +158,7 @@ struct record {
     std::vector<optpipe::handover_result> results;
     std::size_t weights = 0;
     std::size_t slabs = 0;
+    std::size_t lanes = 0;
     /// The plans that this rank was given, in their order.
     std::vector<plan_text> plans;
 };
@@ -179,6 +185,8 @@ record run_rank(Executor& real, Channel& channel, Model& model,
         const bool here = plan.where == self;
         on.without_lanes.store(here && plan.what == trouble::no_lane);
         if (here && plan.what == trouble::not_lowered) throw std::runtime_error{"can't be lowered"};
+        // Of a kind that none of the plans has, so that it isn't open.
+        if (here && plan.what == trouble::no_lane) programs[self].lanes.push_back(optpipe::lane_kind::copy);
         if (here && plan.what == trouble::too_large) programs[self].device_bytes += std::size_t{1} << 20U;
         if (plan.what == trouble::deadlock) programs[plan.where].instructions.pop_back();
         return programs;
@@ -204,6 +212,7 @@ record run_rank(Executor& real, Channel& channel, Model& model,
     steps.notify_all();
     seen.weights = model.weights();
     seen.slabs = on.slabs;
+    seen.lanes = on.lanes;
     return seen;
 }
 

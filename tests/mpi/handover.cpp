@@ -32,6 +32,7 @@ TEST_CASE("200 random handovers: all ranks exchange their programs between the s
     const auto seen = handovers::run_rank(here.executor(), here.control(), model, plans, wanted, 7);
     CHECK(seen.weights == seen.versions.size() * handovers::microbatches);
     CHECK(seen.slabs == 3);
+    CHECK(seen.lanes <= handovers::most_lanes);
     if (world::self() == optpipe::rank{0}) {
         CHECK(handovers::wrong_results(seen, wanted, world::ranks()) == "");
         const auto accepted = handovers::accepted(seen);

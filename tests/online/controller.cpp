@@ -22,7 +22,8 @@ problem four_ranks(double slow = 1.0) {
     const duration unit{10};
     const stage_costs costs{unit, unit, unit, memory_size{1}, memory_size{0.5}, {}};
     auto p = to_problem(make_problem(graph<4, 8>{}, uniform_memory{costs}));
-    for (auto* each : {&p.costs[stage{2}].forward, &p.costs[stage{2}].backward_input, &p.costs[stage{2}].backward_weight})
+    for (auto* each :
+         {&p.costs[stage{2}].forward, &p.costs[stage{2}].backward_input, &p.costs[stage{2}].backward_weight})
         *each = slow * *each;
     return p;
 }
@@ -122,6 +123,65 @@ TEST_CASE("costs that have drifted are found, measured and planned with") {
     const auto& measured = controller.present_problem().costs[stage{2}];
     CHECK(measured.forward.value() == doctest::Approx(20).epsilon(0.01));
     CHECK(controller.present_problem().costs[stage{1}].forward.value() == doctest::Approx(10).epsilon(0.01));
+}
+
+TEST_CASE("a transfer that the plan hardly has is found to be faster") {
+    const auto with_transfers = [](double time) {
+        auto p = four_ranks();
+        p.costs[stage{0}].transfer = transfer_times{duration{time}, duration{time}};
+        p.memory_limit[rank{0}] = memory_size{3.5};
+        return p;
+    };
+    const auto slow = with_transfers(20.0);
+    const auto fast = with_transfers(10.0);
+    const auto first = plan(slow, {.time_limit = std::chrono::duration<double>{1.0}});
+    REQUIRE(first);
+    std::size_t transfers = 0;
+    for (const auto& timed : first->schedule.operations)
+        transfers += timed.op.kind == operation_kind::offload ? 1 : 0;
+    CAPTURE(transfers);
+    REQUIRE(transfers > 0);
+    REQUIRE(transfers <= 6); // too few for this confidence in a window of three steps
+    auto options = quick();
+    options.drift.confidence = 0.9999;
+    options.least_gain = 1.0; // no switch
+    online_controller controller{slow, first->schedule, options};
+    trainer train{controller, 0.0};
+    for (std::size_t i = 0; i < 5; ++i)
+        train.step(slow);
+    CHECK(count(controller, kind::drift) == 0);
+    std::size_t steps = 0;
+    while (count(controller, kind::costs) == 0 && steps < 100) {
+        train.step(fast);
+        ++steps;
+    }
+    CHECK(steps <= 20);
+    const auto& found = *controller.present_problem().costs[stage{0}].transfer;
+    CHECK(found.offload.value() == doctest::Approx(10));
+    CHECK(found.reload.value() == doctest::Approx(10));
+}
+
+TEST_CASE("a probed transfer is planned with where it has changed by more than noise") {
+    auto p = four_ranks();
+    for (auto& costs : p.costs)
+        costs.transfer = transfer_times{duration{20}, duration{20}};
+    online_controller controller{p, *build_schedule(p, zero_bubble_h1), quick()};
+    const auto submitted = controller.planner().poll().submission;
+    const operation offload{stage{1}, operation_kind::offload, microbatch{0}};
+    const auto times = [](double out, double in) { return transfer_times{duration{out}, duration{in}}; };
+    controller.add_probe(3, offload, times(18, 22));
+    controller.add_probe(5, offload, times(10, 30));
+    controller.add_probe(7, offload, times(30, 20)); // noise is on both sides
+    controller.add_probe(9, offload, times(20, 30));
+    CHECK(controller.present_problem().costs[stage{1}].transfer == p.costs[stage{1}].transfer);
+    CHECK(controller.planner().poll().submission == submitted);
+    controller.add_probe(11, offload, times(9, 22));
+    controller.add_probe(13, offload, times(11, 22));
+    CHECK(controller.present_problem().costs[stage{1}].transfer == times(10, 20));
+    CHECK(controller.present_problem().costs[stage{0}].transfer == p.costs[stage{0}].transfer);
+    CHECK(controller.planner().poll().submission == submitted + 1);
+    CHECK(count(controller, kind::drift) == 1);
+    CHECK(count(controller, kind::costs) == 1);
 }
 
 TEST_CASE("noise is no reason to switch") {

@@ -5,6 +5,7 @@
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
+#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/testing/executor_model.hpp"
 #include "optpipe/testing/paced_model.hpp"
 
@@ -15,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,9 +25,10 @@ namespace {
 using namespace optpipe;
 using namespace std::chrono_literals;
 
-problem three_ranks() {
+problem three_ranks(double transfer = 1.0) {
     const duration unit{1};
-    const stage_costs costs{unit, unit, unit, memory_size{1}, memory_size{0.5}, transfer_times{unit, unit}};
+    const stage_costs costs{
+        unit, unit, unit, memory_size{1}, memory_size{0.5}, transfer_times{transfer * unit, transfer * unit}};
     return to_problem(make_problem(graph<3, 6>{}, uniform_memory{costs}));
 }
 
@@ -70,6 +73,46 @@ TEST_CASE("all ranks switch to better plans between the same steps, and every by
         CHECK_MESSAGE(event.kind != online_event::kind_type::failure, event.text);
 }
 
+TEST_CASE("a link that the plan avoids is found to be fast") {
+    // Believed: a stash takes as long as the whole step. In truth: a unit, each way.
+    const auto slow = three_ranks(10.0);
+    const auto first = build_schedule(slow, one_forward_one_backward);
+    REQUIRE(first);
+    const auto real = three_ranks();
+    online_options options;
+    options.planning.how.gap = 0.05;
+    options.probe_share = 0.05;
+    options.least_gain = 1.0; // no switch
+    const online_setting setting{{.bytes_per_unit = 64, .message_bytes = 24}, 1ms};
+    threads::cluster cluster{3, {.copies = threads::planned_copies(real, setting.time_unit), .record_times = true}};
+    const auto rounds = probe_rounds{slow, *first, rank{0}, options.probe_share, 0.25}.steps_between();
+    std::vector<std::size_t> weights(3);
+    std::optional<problem> planned;
+    std::size_t probed = 0;
+    threads::on_all_ranks(cluster, [&](threads::executor& here) {
+        testing::tracing_model model{3};
+        online_run run{slow, *first, here, model, cluster.control(here.self()), setting, options};
+        // A probe, and one more, as it differs; each is reported with its step, and read with the next.
+        for (std::size_t step = 0; step < rounds + 3; ++step)
+            run.step();
+        weights[here.self().position()] = model.weights();
+        if (!run.controller()) return;
+        planned = run.controller()->present_problem();
+        for (const auto& event : run.controller()->log())
+            probed += event.text.ends_with(", probed") ? 1 : 0;
+    });
+    CHECK(probed == 3);
+    for (const auto each : weights)
+        CHECK(each == (rounds + 3) * 6); // every byte as without probes
+    for (const stage s : slow.graph.all_stages()) {
+        const auto found = *planned->costs[s].transfer;
+        for (const auto each : {found.offload, found.reload}) {
+            CHECK(each >= duration{1.0});
+            CHECK(each < duration{10.0});
+        }
+    }
+}
+
 TEST_CASE("plans and times survive the way as text, and what is none is refused") {
     const auto p = three_ranks();
     const auto s = build_schedule(p, gpipe);
@@ -93,4 +136,12 @@ TEST_CASE("plans and times survive the way as text, and what is none is refused"
     CHECK(back.times[1].end == 11ns);
     for (const auto* bad : {"", "1", "1 2 3"})
         CHECK_THROWS_AS(static_cast<void>(detail::times_from_text(bad)), error);
+
+    const detail::probe_times probe{7, {stage{2}, operation_kind::offload, microbatch{0}, 3}, 5ns, 9ns};
+    const auto same = detail::probe_from_text(detail::probe_to_text(probe));
+    REQUIRE(same);
+    CHECK((same->step == 7 && same->offload == probe.offload && same->out == 5ns && same->in == 9ns));
+    CHECK_FALSE(detail::probe_from_text(detail::times_to_text(times)));
+    for (const auto* bad : {"probe", "probe 1 2 3 4", "probe 1 2 3 4 -5"})
+        CHECK_THROWS_AS(static_cast<void>(detail::probe_from_text(bad)), error);
 }

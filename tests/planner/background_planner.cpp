@@ -1,4 +1,5 @@
 #include "optpipe/planner/background_planner.hpp"
+
 #include "optpipe/planner/portfolio/processor_share.hpp"
 #include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
@@ -213,4 +214,44 @@ TEST_CASE("a thread that has used more than its share waits until it is paid bac
 TEST_CASE("a gap isn't reached before there is a schedule") {
     const search_state state{unit_problem(2, 4), {.gap = 0.5}};
     CHECK_FALSE(state.settled());
+}
+
+TEST_CASE("what an abandoned search has under way is dropped") {
+    const auto p = unit_problem(3, 5);
+    const auto start = start_for(p);
+    std::stop_source abandoned;
+    search_state state{p, {.abandon = abandoned.get_token()}};
+    CHECK_FALSE(state.abandoned());
+    const auto value = state.offer(start, "first");
+    const auto better = *build_schedule(p, zero_bubble_h1);
+    REQUIRE(objective_of(p, better) < value);
+    abandoned.request_stop();
+    CHECK(state.abandoned());
+    state.offer(better, "second");
+    CHECK(state.offer(order{p.graph, order_of(better).operations}, "second").is_unlimited());
+    state.offer_timed(better, "second");
+    CHECK(state.objective() == value);
+
+    const auto token = abandoned.get_token();
+    const stop_check stop{token};
+    auto pulled_apart = p;
+    pulled_apart.objective = objective_kind::span;
+    CHECK(time_order(pulled_apart, order_of(start)));
+    CHECK_FALSE(time_order(pulled_apart, order_of(start), stop)); // two passes
+}
+
+TEST_CASE("a plan that whoever stops it doesn't read isn't made") {
+    const auto p = unit_problem(4, 8);
+    std::stop_source stop;
+    plan_options how;
+    how.start = start_for(p);
+    how.stop = stop.get_token();
+    how.progress = [&](const search_progress&) { stop.request_stop(); };
+    CHECK(plan(p, how));
+    stop = std::stop_source{};
+    how.stop = stop.get_token();
+    how.stops_without_plan = true;
+    const auto made = plan(p, how);
+    REQUIRE_FALSE(made);
+    CHECK(describe(made.why()).find("stopped") != std::string::npos);
 }

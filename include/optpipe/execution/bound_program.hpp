@@ -46,7 +46,7 @@ public:
     bound_program(const rank_program& p, const arena_memory& room);
 
     std::vector<lane_kind> lane_kinds;
-    /// The most that a step puts into each lane.
+    /// The most that a step puts into each lane, with one wait before it.
     std::vector<std::size_t> commands;
     std::size_t markers = 0;
     buffer_owners owners{};
@@ -107,9 +107,9 @@ OPTPIPE_INLINE bound_program::bound_program(const rank_program& p, const arena_m
         bind(p, i);
     find_copies(p);
     mark_last_weights(p.stages);
-    commands.assign(p.lanes.size(), 0);
+    commands.assign(p.lanes.size(), 1); // a wait for what comes before the step
     for (const auto& i : p.instructions)
-        commands[i.lane] += 2 + i.waits;
+        commands[i.lane] += 1 + i.waits + (i.records != no_marker ? 1 : 0);
 }
 
 OPTPIPE_INLINE void bound_program::find_pieces(const rank_program& p, const arena_memory& room) {

@@ -40,11 +40,12 @@ struct handover_result {
 /// two steps, or on none.
 ///
 /// Rank 0 publishes a plan as text. On each rank a thread of the handover makes the programs from it, checks them and
-/// looks up addresses in the arenas, which takes time but neither lanes nor memory of the executor. The thread that
-/// trains opens lanes and markers, between two steps, as an executor is for one thread; then the rank is ready. With
-/// every step goes one minimum over what the ranks think of the plan that is under way: nothing yet, refused, or ready.
-/// It is begun before the step is issued and read after it ends; all ranks read the same, so all take the plan then,
-/// all drop it, or all wait. Nobody says in advance at which step that will be, so no message can come too late for it.
+/// looks up addresses in the arenas, which takes time but neither lanes nor memory of the executor. The programs share
+/// lanes and markers; the thread that trains opens what more the next one needs, between two steps, as an executor is
+/// for one thread; then the rank is ready. With every step goes one minimum over what the ranks think of the plan that
+/// is under way: nothing yet, refused, or ready. It is begun before the step is issued and read after it ends; all
+/// ranks read the same, so all take the plan then, all drop it, or all wait. Nobody says in advance at which step that
+/// will be, so no message can come too late for it.
 ///
 /// A rank refuses a plan that it can't make programs of, that `check_programs` rejects, has other stages on the rank or
 /// other microbatches than the first program, or needs more than the arenas, lanes or markers that there are. Then all
@@ -95,6 +96,10 @@ public:
         }
     }
 
+    /// As of `runner`.
+    bool probe(execution::transfer_probe<Executor>& by, const operation& what, std::size_t bytes) {
+        return runner_.probe(by, what, bytes);
+    }
     /// Sends a text to rank 0, on the channel that the handover uses.
     void report(std::string_view text) { channel_.report(std::string{other_report} + std::string{text}); }
     /// On rank 0: the next text that a rank has sent by `report`, in the order of each rank.
@@ -112,7 +117,7 @@ public:
     /// How many plans were taken or dropped: the same on all ranks.
     [[nodiscard]] std::uint64_t settled() const { return settled_; }
     /// Whether this rank has loaded a plan and waits for the others.
-    [[nodiscard]] bool is_ready() const { return next_ != nullptr; }
+    [[nodiscard]] bool is_ready() const { return is_ready_; }
     /// Of the last plan that was taken or dropped.
     [[nodiscard]] const handover_result& last_result() const { return result_; }
 
@@ -122,6 +127,10 @@ public:
 
 private:
     using runner_type = runner<Executor, Model>;
+    struct loaded_plan {
+        std::unique_ptr<typename runner_type::loaded_program> loaded{};
+        rank_program program{};
+    };
 
     // What a report begins with.
     static constexpr char refusal = 'r';
@@ -154,7 +163,8 @@ private:
     /// Between two steps: as far as this rank gets with a plan by itself.
     void advance() {
         // Nothing comes before the last plan is settled.
-        if (auto plan = channel_.next_published()) preparer_.submit(std::move(*plan));
+        if (auto plan = channel_.next_published())
+            preparer_.submit(std::move(*plan), std::make_shared<loaded_plan>(std::exchange(next_, {})));
         if (auto made = preparer_.poll()) load(std::move(*made));
     }
     void load(execution::prepared_program made) {
@@ -162,8 +172,9 @@ private:
         try {
             if (!made.bound) throw error{made.refusal};
             execution::check_same_work(made.program, program_);
-            next_ = runner_.load(std::move(*made.bound));
-            next_program_ = std::move(made.program);
+            next_.loaded = runner_.load(std::move(*made.bound));
+            next_.program = std::move(made.program);
+            is_ready_ = true;
             vote_ = ready(v);
         } catch (const std::exception& e) {
             channel_.report(refusal + execution::refusal_of(channel_.self(), v, e.what()));
@@ -178,10 +189,10 @@ private:
         result_ = {settled_, least == ready(settled_), {}};
         if (result_.accepted) {
             version_ = settled_;
-            next_ = runner_.replace(std::move(next_));
-            std::swap(program_, next_program_);
+            next_.loaded = runner_.replace(std::move(next_.loaded));
+            std::swap(program_, next_.program);
         }
-        next_.reset();
+        is_ready_ = false;
         if (channel_.self() != rank{0}) return;
         read_reports();
         result_.refusals = std::exchange(refusals_, {});
@@ -211,8 +222,10 @@ private:
     std::uint64_t version_ = 0;
     std::uint64_t settled_ = 0;
     std::uint64_t vote_ = ready(0);
-    std::unique_ptr<typename runner_type::loaded_program> next_;
-    rank_program next_program_;
+    /// The plan that is under way, once it is loaded; else what was replaced or dropped last, until the preparer
+    /// destroys it as the next plan comes.
+    loaded_plan next_;
+    bool is_ready_ = false;
     handover_result result_;
     /// On rank 0.
     std::uint64_t published_ = 0;

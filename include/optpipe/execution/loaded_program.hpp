@@ -4,6 +4,7 @@
 #include "optpipe/execution/bound_program.hpp"
 #include "optpipe/execution/copy_engine.hpp"
 #include "optpipe/execution/executor.hpp"
+#include "optpipe/execution/lane_pool.hpp"
 #include "optpipe/execution/stage_model.hpp"
 #include "optpipe/execution/transport.hpp"
 #include "optpipe/program/ir.hpp"
@@ -16,32 +17,26 @@
 
 namespace optpipe::execution {
 
-/// A program with all that a step of it needs: addresses, lanes and markers. By the thread that issues; executor, model
-/// and the arenas of the program outlive it.
+/// A program with all that a step of it needs: addresses, lanes and markers. By the thread that issues; executor,
+/// model, the arenas of the program and its lanes outlive it. Once its steps are over any thread may destroy it.
 template <class Executor, class Model> class loaded_program {
     using lane_type = lane_of<Executor>;
     using task = bound_program::task;
 
 public:
     /// Throws what the executor throws when it has no more lanes or markers.
-    loaded_program(bound_program p, Executor& on, Model& model)
-        : executor_{&on}, model_{&model}, program_{std::move(p)} {
-        markers_.reserve(program_.markers);
-        for (std::size_t m = 0; m < program_.markers; ++m)
-            markers_.push_back(on.make_marker());
-        lanes_.reserve(program_.lane_kinds.size());
-        for (std::size_t l = 0; l < program_.lane_kinds.size(); ++l)
-            lanes_.push_back(on.open_lane(program_.lane_kinds[l], program_.commands[l]));
-    }
+    loaded_program(bound_program p, Executor& on, Model& model, lane_pool<Executor>& from)
+        : executor_{&on}, model_{&model}, program_{std::move(p)}, markers_{from.markers(program_.markers)},
+          lanes_{from.lanes(program_.lane_kinds, program_.commands)} {}
     loaded_program(const loaded_program&) = delete;
     loaded_program& operator=(const loaded_program&) = delete;
 
     /// Puts one step into the lanes. Doesn't wait for it.
     void issue() {
         for (const auto& t : program_.tasks) {
-            auto& on = lanes_[t.lane];
+            auto& on = *lanes_[t.lane];
             for (std::uint32_t w = t.first_wait; w != t.first_wait + t.waits; ++w)
-                on.wait(markers_[program_.waits[w].position()]);
+                on.wait(*markers_[program_.waits[w].position()]);
             switch (t.kind) {
             case instruction_kind::compute:
             case instruction_kind::update:
@@ -49,14 +44,19 @@ public:
             case instruction_kind::copy: copy(on, t); break;
             case instruction_kind::exchange: exchange(on, t); break;
             }
-            if (t.records != no_marker) on.record(markers_[t.records.position()]);
+            if (t.records != no_marker) on.record(*markers_[t.records.position()]);
         }
+    }
+    /// The next step computes and copies only once what the marker marks is over.
+    void wait(const marker_of<Executor>& until) {
+        for (std::size_t l = 0; l < lanes_.size(); ++l)
+            if (uses_stashes(program_.lane_kinds[l])) lanes_[l]->wait(until);
     }
     /// See `runner`.
     [[nodiscard]] std::vector<task_times> times() const requires timed_lane<lane_type> {
         std::vector<std::span<const task_times>> left;
-        for (const auto& lane : lanes_)
-            left.emplace_back(lane.times());
+        for (const auto* lane : lanes_)
+            left.emplace_back(lane->times());
         std::vector<task_times> all;
         for (const auto& t : program_.tasks)
             if (auto& own = left[t.lane]; !own.empty()) {
@@ -66,8 +66,8 @@ public:
         return all;
     }
     void forget_times() requires timed_lane<lane_type> {
-        for (auto& on : lanes_)
-            on.forget_times();
+        for (auto* on : lanes_)
+            on->forget_times();
     }
 
 private:
@@ -77,6 +77,22 @@ private:
         void operator()(lane_type& on) const { loaded_program::compute(*model, on, *what); }
     };
 
+    static bool uses_stashes(lane_kind kind) {
+        switch (kind) {
+        case lane_kind::compute:
+        case lane_kind::copy:
+        case lane_kind::copy_out:
+        case lane_kind::copy_in: return true;
+        case lane_kind::send_forward:
+        case lane_kind::receive_forward:
+        case lane_kind::send_backward:
+        case lane_kind::receive_backward:
+        case lane_kind::forward:
+        case lane_kind::backward:
+        case lane_kind::communication: return false;
+        }
+        return true;
+    }
     static void compute(Model& model, lane_type& on, const task& t) {
         const auto& [s, kind, m, storage] = t.label.op;
         if (t.kind == instruction_kind::update) {
@@ -138,10 +154,9 @@ private:
 
     Executor* executor_;
     Model* model_;
-    // Lanes go first, so that nothing uses markers that are gone.
     bound_program program_;
-    std::vector<marker_of<Executor>> markers_;
-    std::vector<lane_type> lanes_;
+    std::vector<marker_of<Executor>*> markers_;
+    std::vector<lane_type*> lanes_;
     /// Of one exchange, in the engine's memory.
     std::vector<message_end> messages_;
 };

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -44,7 +45,8 @@ public:
     /// Waits for the plan that is being prepared.
     ~program_preparer();
 
-    void submit(std::string plan);
+    /// Destroys `retired`, what is of no more use, on its thread: that takes long for large programs.
+    void submit(std::string plan, std::shared_ptr<void> retired);
     /// What was submitted last, once it is prepared; once.
     [[nodiscard]] std::optional<prepared_program> poll();
 
@@ -55,6 +57,7 @@ private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::optional<std::string> plan_;
+    std::shared_ptr<void> retired_;
     std::optional<prepared_program> prepared_;
     bool stops_ = false;
     std::thread thread_;
@@ -111,10 +114,11 @@ OPTPIPE_INLINE program_preparer::~program_preparer() {
     thread_.join();
 }
 
-OPTPIPE_INLINE void program_preparer::submit(std::string plan) {
+OPTPIPE_INLINE void program_preparer::submit(std::string plan, std::shared_ptr<void> retired) {
     {
         const std::scoped_lock lock{mutex_};
         plan_ = std::move(plan);
+        retired_ = std::move(retired);
     }
     changed_.notify_one();
 }
@@ -130,7 +134,9 @@ OPTPIPE_INLINE void program_preparer::work() {
         changed_.wait(lock, [&] { return stops_ || plan_; });
         if (stops_) return;
         const auto plan = *std::exchange(plan_, std::nullopt);
+        auto retired = std::exchange(retired_, nullptr);
         lock.unlock();
+        retired.reset();
         auto made = prepare_(plan);
         lock.lock();
         prepared_ = std::move(made);

@@ -4,8 +4,10 @@
 #include "optpipe/execution/arenas.hpp"
 #include "optpipe/execution/bound_program.hpp"
 #include "optpipe/execution/executor.hpp"
+#include "optpipe/execution/lane_pool.hpp"
 #include "optpipe/execution/loaded_program.hpp"
 #include "optpipe/execution/stage_model.hpp"
+#include "optpipe/execution/transfer_probe.hpp"
 #include "optpipe/program/ir.hpp"
 
 #include <exception>
@@ -34,8 +36,8 @@ public:
     /// engine doesn't own. What can't be had throws, on the other ranks too.
     runner(const rank_program& p, Executor& on, Model& model, const execution::arena_sizes& room = {},
            const execution::buffer_owners& owners = {}) try
-        : executor_{&on}, model_{&model}, arenas_{on, largest(execution::sizes_of(p), room), owners}, program_{load(
-                                                                                                          bind(p))} {
+        : executor_{&on}, model_{&model}, arenas_{on, largest(execution::sizes_of(p), room), owners}, lanes_{on} {
+        program_ = load(bind(p));
     } catch (const std::exception& e) {
         on.cancel("loading its program", e.what());
         on.finish(); // throws what all ranks throw
@@ -55,13 +57,24 @@ public:
             check_model(i);
         return {p, arenas_.memory()};
     }
-    /// With lanes and markers, beside those of the program that runs. Throws what the executor throws.
-    [[nodiscard]] std::unique_ptr<loaded_program> load(execution::bound_program p) const {
-        return std::make_unique<loaded_program>(std::move(p), *executor_, *model_);
+    /// With lanes and markers: those of the program that runs, and what it needs beside them. Between two steps. Throws
+    /// what the executor throws.
+    [[nodiscard]] std::unique_ptr<loaded_program> load(execution::bound_program p) {
+        return std::make_unique<loaded_program>(std::move(p), *executor_, *model_, lanes_);
     }
     /// The next step runs `next`. Between two steps. Gives back what ran until now.
     std::unique_ptr<loaded_program> replace(std::unique_ptr<loaded_program> next) noexcept {
         return std::exchange(program_, std::move(next));
+    }
+
+    /// Before the next step a stash of so many bytes goes to the host and back, to be measured; `what` is the offload.
+    /// Whether the arenas have room for it; if not, nothing happens. Between two steps.
+    bool probe(execution::transfer_probe<Executor>& by, const operation& what,
+               std::size_t bytes) requires execution::timed_lane<lane_type> {
+        if (!by.is_possible(arenas_.memory(), bytes)) return false;
+        by.issue(what, arenas_.memory(), bytes);
+        program_->wait(by.done());
+        return true;
     }
 
     /// Puts one step into the lanes. Doesn't wait for it.
@@ -99,9 +112,10 @@ private:
 
     Executor* executor_;
     Model* model_;
-    // The program goes first, so that nothing uses memory that is gone.
+    // Lanes go first, so that nothing uses a program or memory that is gone.
     execution::arenas<Executor> arenas_;
-    std::unique_ptr<loaded_program> program_;
+    std::unique_ptr<loaded_program> program_{};
+    execution::lane_pool<Executor> lanes_;
 };
 
 /// One step of one rank. Who runs many makes a `runner` once.

@@ -5,6 +5,7 @@
 #include "optpipe/online/options.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/background_planner.hpp"
+#include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/profile/cost_profile.hpp"
 #include "optpipe/schedule/profile/drift.hpp"
 #include "optpipe/schedule/schedule.hpp"
@@ -12,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,7 +38,8 @@ struct online_plan {
 /// It plans from the first step on, at first with the costs that it is given. After `warm_up` and `window` measured
 /// steps it takes the measured ones. From then on each measured step is compared, with the ones before it, with the
 /// costs of the plan (`drift`); where they have left them, a new window is measured, and planned with from the plan in
-/// use.
+/// use. Transfers that the plan has too rarely for that are compared over more steps; those that it doesn't have are
+/// probed by the ranks (`probe_rounds`).
 class online_controller {
 public:
     /// `first`: the schedule that training begins with.
@@ -46,6 +49,10 @@ public:
     void add_step(double seconds);
     /// A step of the plan in use was measured, on all ranks.
     void add_measured(std::uint64_t step, const schedule& measured, std::vector<cost_sample<rank_pair>> messages);
+
+    /// A transfer that the plan in use doesn't have was measured beside it: of this stage and storage option. What has
+    /// changed in two probes, one after the other, is planned with at once.
+    void add_probe(std::uint64_t step, const operation& offload, const transfer_times& took);
 
     /// The plan to switch to, if there is one that is worth it; then none until that is `settled`.
     [[nodiscard]] std::optional<online_plan> next_plan();
@@ -67,12 +74,23 @@ private:
     static constexpr std::size_t gain_steps = 10;
 
     void take_costs(const std::vector<drifted_cost>& found);
+    void plan_with(const cost_profile& measured, const std::vector<drifted_cost>& found);
     void submit();
     [[nodiscard]] static background_options planning_of(const online_options& options, const schedule& first);
     [[nodiscard]] duration objective_in(const problem& p) const;
-    /// So many measured steps that an interval can reach the confidence that each comparison needs: of n samples the
-    /// widest one, from the least to the most, has 1 − 2^(1−n).
-    [[nodiscard]] static std::size_t window_steps(const problem& p, const online_options& options);
+    void forget_measured();
+    /// Adds what two probes in a row say, if both are far off, on the same side.
+    void add_changed(measured_costs& to, const cost_key& key, duration took);
+    /// Transfers of which a window has too few samples; others that share their link tell less.
+    void add_rare(std::uint64_t step);
+    /// As soon as there are samples enough, what they say is planned with: another window would take as long again.
+    void compare_rare();
+    /// So many samples that an interval can reach the confidence that each comparison needs: of n the widest one, from
+    /// the least to the most, has 1 − 2^(1−n).
+    [[nodiscard]] static std::size_t samples_needed(const problem& p, const online_options& options);
+    /// Measured steps with so many samples of what each microbatch has.
+    [[nodiscard]] static std::size_t window_steps(const problem& p, const online_options& options,
+                                                  std::size_t samples);
     /// The standard error of the step time, relative to it: a smaller gain couldn't be seen.
     [[nodiscard]] double noise() const;
     /// Why a switch to a plan isn't worth it now; empty if it is. It may become so, as noise goes down.
@@ -93,10 +111,15 @@ private:
     online_options options_;
     problem problem_;
     std::shared_ptr<const schedule> present_;
+    std::size_t samples_;
     std::size_t window_steps_;
     /// Of the plan in use, with the costs that are planned with.
     duration now_{};
     cost_profile window_;
+    /// Of transfers with too few samples in a window, over more steps.
+    cost_profile rare_;
+    /// What the last probe of a transfer took, where that was far off.
+    std::map<cost_key, duration> suspected_{};
     std::uint64_t measured_ = 0;
     bool takes_costs_ = true;
     std::uint64_t step_ = 0;
@@ -134,7 +157,9 @@ namespace optpipe {
 
 OPTPIPE_INLINE online_controller::online_controller(problem p, const schedule& first, online_options options)
     : options_{std::move(options)}, problem_{std::move(p)}, present_{std::make_shared<const schedule>(first)},
-      window_steps_{window_steps(problem_, options_)}, window_{window_steps_}, planner_{planning_of(options_, first)} {
+      samples_{samples_needed(problem_, options_)}, window_steps_{window_steps(problem_, options_, samples_)},
+      window_{window_steps_}, rare_{samples_}, planner_{planning_of(options_, first)} {
+    rare_.set_warm_up(0);
     submit();
 }
 
@@ -152,14 +177,32 @@ OPTPIPE_INLINE void online_controller::add_measured(std::uint64_t step, const sc
     if (++measured_ <= options_.warm_up) return;
     window_.add(problem_, step, measured, std::move(messages));
     window_.set_warm_up(0);
+    add_rare(step);
     if (window_.steps() < window_steps_) return;
     const auto found = drift(problem_, window_, options_.drift);
     if (takes_costs_) return take_costs(found);
-    if (found.empty()) return;
+    if (found.empty()) return compare_rare();
     log(online_event::kind_type::drift, sentence_of(found));
-    window_ = cost_profile{window_steps_};
+    forget_measured();
     takes_costs_ = true;
     recent_.clear(); // times of steps with other costs
+}
+
+OPTPIPE_INLINE void online_controller::add_probe(std::uint64_t step, const operation& offload,
+                                                 const transfer_times& took) {
+    auto reload = offload;
+    reload.kind = operation_kind::reload;
+    measured_costs changed;
+    add_changed(changed, detail::key_of(problem_, offload), took.offload);
+    add_changed(changed, detail::key_of(problem_, reload), took.reload);
+    if (changed.operations.empty()) return;
+    cost_profile seen;
+    seen.add(step, changed);
+    std::vector<drifted_cost> found;
+    for (const auto& [key, e] : seen.operations())
+        found.push_back({to_string(problem_, key), detail::planned_time(problem_, key), e});
+    log(online_event::kind_type::drift, sentence_of(found) + ", probed");
+    plan_with(seen, found);
 }
 
 OPTPIPE_INLINE std::optional<online_plan> online_controller::next_plan() {
@@ -199,8 +242,11 @@ OPTPIPE_INLINE void online_controller::settled(bool accepted, const std::vector<
 
 OPTPIPE_INLINE void online_controller::take_costs(const std::vector<drifted_cost>& found) {
     takes_costs_ = false;
-    if (found.empty()) return; // as planned
-    problem_ = with_measured_costs(std::move(problem_), window_);
+    if (!found.empty()) plan_with(window_, found); // else as planned
+}
+
+OPTPIPE_INLINE void online_controller::plan_with(const cost_profile& measured, const std::vector<drifted_cost>& found) {
+    problem_ = with_measured_costs(std::move(problem_), measured);
     log(online_event::kind_type::costs, sentence_of(found));
     submit();
 }
@@ -228,15 +274,60 @@ OPTPIPE_INLINE duration online_controller::objective_in(const problem& p) const 
     return timed ? objective_of(p, *timed) : duration::unlimited();
 }
 
-OPTPIPE_INLINE std::size_t online_controller::window_steps(const problem& p, const online_options& options) {
+OPTPIPE_INLINE void online_controller::forget_measured() {
+    window_ = cost_profile{window_steps_};
+    rare_ = cost_profile{samples_};
+    rare_.set_warm_up(0);
+}
+
+OPTPIPE_INLINE void online_controller::add_changed(measured_costs& to, const cost_key& key, duration took) {
+    const auto planned = detail::planned_time(problem_, key);
+    const auto before = suspected_.find(key);
+    if (took == planned || std::abs(took / planned - 1.0) <= options_.least_probed_change) {
+        suspected_.erase(key);
+    } else if (before == suspected_.end() || (before->second < planned) != (took < planned)) {
+        suspected_[key] = took;
+    } else {
+        to.operations.push_back({key, before->second});
+        to.operations.push_back({key, took});
+        suspected_.erase(before);
+    }
+}
+
+OPTPIPE_INLINE void online_controller::add_rare(std::uint64_t step) {
+    const auto& all = window_.measured_steps().at(step).operations;
+    const auto is_rare = [&](const cost_key& key) {
+        const auto count = std::count_if(all.begin(), all.end(), [&](const auto& each) { return each.of == key; });
+        return static_cast<std::size_t>(count) * window_steps_ < samples_;
+    };
+    measured_costs few;
+    for (const auto& sample : all)
+        if (is_transfer(sample.of.kind) && !sample.of.shared && is_rare(sample.of)) few.operations.push_back(sample);
+    if (!few.operations.empty()) rare_.add(step, few);
+}
+
+OPTPIPE_INLINE void online_controller::compare_rare() {
+    const auto found = drift(problem_, rare_, options_.drift);
+    if (found.empty()) return;
+    log(online_event::kind_type::drift, sentence_of(found));
+    plan_with(rare_, found);
+    forget_measured();
+    recent_.clear(); // times of steps with other costs
+}
+
+OPTPIPE_INLINE std::size_t online_controller::samples_needed(const problem& p, const online_options& options) {
     // `drift` compares that many numbers at most: of each stage the kinds of operations that one plan has (F, B, I,
     // W, OFFLOAD, RELOAD, RECOMPUTE, hardly ever all of them) and its messages to two neighbours. Samples grow with
     // the logarithm alone, so that an estimate is enough.
     constexpr double numbers_per_stage = 7.0;
     const double numbers = numbers_per_stage * static_cast<double>(p.graph.stages());
-    const double samples = 1.0 + std::ceil(std::log2(numbers / (1.0 - options.drift.confidence)));
-    const auto needed = std::ceil(samples / static_cast<double>(p.graph.microbatches()));
-    return std::max(options.window, static_cast<std::size_t>(needed));
+    return 1 + static_cast<std::size_t>(std::ceil(std::log2(numbers / (1.0 - options.drift.confidence))));
+}
+
+OPTPIPE_INLINE std::size_t online_controller::window_steps(const problem& p, const online_options& options,
+                                                           std::size_t samples) {
+    const auto each = p.graph.microbatches();
+    return std::max(options.window, (samples + each - 1) / each);
 }
 
 OPTPIPE_INLINE double online_controller::noise() const {

@@ -4,14 +4,18 @@
 #include "optpipe/execution/arenas.hpp"
 #include "optpipe/execution/control_channel.hpp"
 #include "optpipe/execution/handover.hpp"
+#include "optpipe/execution/transfer_probe.hpp"
 #include "optpipe/online/controller.hpp"
 #include "optpipe/online/online_state.hpp"
 #include "optpipe/online/options.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
+#include <optional>
 #include <string>
 
 namespace optpipe {
@@ -20,8 +24,9 @@ namespace optpipe {
 ///
 /// Every `measure_every` steps each rank tells rank 0 when its instructions ran. There an `online_controller` keeps the
 /// costs, plans on threads of its own, and publishes what is worth a switch; all ranks switch between the same two
-/// steps
-/// (`handover`). `step` costs rank 0 the comparison of costs beside the step itself, no rank anything else.
+/// steps (`handover`). Transfers that the plan in use doesn't have are measured now and then before a step, so that a
+/// link that the plan avoids isn't believed to be slow for ever (`probe_rounds`). `step` costs rank 0 the comparison of
+/// costs beside the step itself, no rank anything else.
 ///
 /// Contract: that of `handover`; all ranks are made with the same problem, schedule, setting and options. The executor
 /// records times.
@@ -31,7 +36,7 @@ public:
     online_run(const problem& p, const schedule& first, Executor& on, Model& model, Channel& channel,
                const online_setting& setting, const online_options& options = {},
                const execution::arena_sizes& room = {})
-        : state_{p, first, on.self(), setting, options},
+        : executor_{&on}, state_{p, first, on.self(), setting, options},
           handover_{state_.program(on.self()),
                     on,
                     model,
@@ -48,9 +53,12 @@ public:
         handover_.forget_times();
         const auto begin = clock::now();
         auto ended = begin;
+        const auto probed = begin_probe();
         handover_.step([&] {
             ended = clock::now();
             if (measured) handover_.report(state_.report_of(handover_.version(), handover_.times()));
+            if (!probed) return;
+            if (const auto took = probe_->times()) handover_.report(state_.report_of(*probed, *took));
         });
         const std::chrono::duration<double> took = ended - begin;
         const std::chrono::duration<double> exchange = clock::now() - ended;
@@ -71,8 +79,26 @@ public:
 private:
     using clock = std::chrono::steady_clock;
 
+    /// Where it is this rank's turn: the offload that goes to the host and back before the step.
+    std::optional<operation> begin_probe() {
+        const auto what = state_.next_probe(handover_.program());
+        if (!what || !can_probe_) return std::nullopt;
+        try {
+            if (!probe_) probe_.emplace(*executor_);
+        } catch (const std::exception&) {
+            can_probe_ = false; // it has no lane for that: training goes on without
+            return std::nullopt;
+        }
+        return handover_.probe(*probe_, what->offload, state_.bytes_of(*what)) ? std::optional{what->offload}
+                                                                               : std::nullopt;
+    }
+
+    Executor* executor_;
+    bool can_probe_ = true;
     detail::online_state state_;
     handover<Executor, Model, Channel> handover_;
+    /// Once a transfer is probed. Goes before the arenas, of which it uses the memory.
+    std::optional<execution::transfer_probe<Executor>> probe_{};
 };
 
 } // namespace optpipe

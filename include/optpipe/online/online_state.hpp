@@ -9,13 +9,17 @@
 #include "optpipe/execution/executor.hpp"
 #include "optpipe/execution/handover.hpp"
 #include "optpipe/execution/measured.hpp"
+#include "optpipe/execution/transfer_probe.hpp"
 #include "optpipe/online/controller.hpp"
 #include "optpipe/online/options.hpp"
+#include "optpipe/online/probe_rounds.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/program/ir.hpp"
 #include "optpipe/program/lower/options.hpp"
+#include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -59,20 +63,30 @@ public:
     [[nodiscard]] bool measures_next() const;
     /// What a rank reports of this step.
     [[nodiscard]] std::string report_of(std::uint64_t version, std::vector<execution::task_times> times) const;
+    /// What this rank probes before the step that comes next, if anything.
+    [[nodiscard]] std::optional<planned_probe> next_probe(const rank_program& in_use);
+    [[nodiscard]] std::size_t bytes_of(const planned_probe& what) const;
+    /// What a rank reports of a probe, which has ended.
+    [[nodiscard]] std::string report_of(const operation& what, const execution::probed_transfer& took);
     /// A step has ended, and, if there is a `result`, with it a handover. In seconds, without it and its own.
     void end_step(double seconds, double exchange_seconds, const handover_result* result);
 
     /// On rank 0; null elsewhere.
     [[nodiscard]] const online_controller* controller() const { return controller_.get(); }
-    /// On rank 0: of a step of this version, which is compared once all ranks have told of it.
+    /// On rank 0: of a probe, or of a step of this version, which is compared once all ranks have told of it.
     void take_report(const execution::rank_text& told, std::uint64_t version);
     /// On rank 0: the plan to publish, if there is one.
     [[nodiscard]] std::optional<std::string> next_plan();
 
 private:
+    [[nodiscard]] duration in_units(std::chrono::nanoseconds time) const {
+        return duration{clock_time{time} / setting_.time_unit};
+    }
+
     online_setting setting_;
     std::size_t measure_every_;
     any_graph graph_;
+    probe_rounds rounds_;
     std::mutex mutex_{};
     /// Of all ranks: the ones that run, and under the mutex those of the plan that was made last.
     per_rank<rank_program> programs_;
@@ -128,6 +142,7 @@ inline per_rank<rank_program> lowered(const problem& p, const schedule& s, const
 OPTPIPE_INLINE online_state::online_state(const problem& p, const schedule& first, rank self,
                                           const online_setting& setting, const online_options& options)
     : setting_{setting}, measure_every_{std::max<std::size_t>(1, options.measure_every)}, graph_{p.graph},
+      rounds_{p, first, self, options.probe_share, options.least_probed_change},
       programs_{lowered(p, first, setting.lowering)} {
     if (self == rank{0}) controller_ = std::make_unique<online_controller>(p, first, options);
 }
@@ -142,6 +157,18 @@ OPTPIPE_INLINE std::string online_state::report_of(std::uint64_t version,
                                                    std::vector<execution::task_times> times) const {
     return times_to_text({steps_, version, std::move(times)});
 }
+OPTPIPE_INLINE std::optional<planned_probe> online_state::next_probe(const rank_program& in_use) {
+    return rounds_.next(steps_, in_use);
+}
+OPTPIPE_INLINE std::size_t online_state::bytes_of(const planned_probe& what) const {
+    return static_cast<std::size_t>(std::llround(what.size.value() * setting_.lowering.bytes_per_unit));
+}
+OPTPIPE_INLINE std::string online_state::report_of(const operation& what, const execution::probed_transfer& took) {
+    const auto out = took.offload.end - took.offload.start;
+    const auto in = took.reload.end - took.reload.start;
+    rounds_.took(steps_, what, {in_units(out), in_units(in)});
+    return probe_to_text({steps_, what, out, in});
+}
 OPTPIPE_INLINE void online_state::end_step(double seconds, double exchange_seconds, const handover_result* result) {
     ++steps_;
     if (result && result->accepted) {
@@ -154,6 +181,8 @@ OPTPIPE_INLINE void online_state::end_step(double seconds, double exchange_secon
     if (result) controller_->settled(result->accepted, result->refusals, exchange_seconds);
 }
 OPTPIPE_INLINE void online_state::take_report(const execution::rank_text& text, std::uint64_t version) {
+    if (const auto probe = probe_from_text(text.text))
+        return controller_->add_probe(probe->step, probe->offload, {in_units(probe->out), in_units(probe->in)});
     auto told = times_from_text(text.text);
     if (told.version != version) return;
     auto& by_rank = measured_[told.step];

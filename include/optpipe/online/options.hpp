@@ -24,6 +24,14 @@ struct online_options {
     std::size_t window = 3;
     /// As costs are compared at every measured step, false alarms must be rarer than in a single comparison.
     drift_options drift{.confidence = 0.99};
+    /// The share of the training time for transfers that are measured although the plan has none of them
+    /// (`probe_rounds`); 0: none. A link that the plan avoids, and that has become faster, is found sooner with more:
+    /// with 0.005 after 30 steps where a step takes seven times as long as a stash to the host and back (bench_online).
+    double probe_share = 0.005;
+    /// The least change of a probed transfer that counts, relative to what was planned with, twice in a row. Less
+    /// follows smaller changes; but where durations vary by 10 % (their standard deviation) one probe in eighty is
+    /// further off than this.
+    double least_probed_change = 0.25;
     /// The least share of the step time that a better plan must save. Below it the next one is waited for.
     double least_gain = 0.01;
     /// A plan is taken when the search has ended, or found nothing better for so many steps: a search improves quickly

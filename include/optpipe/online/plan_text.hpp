@@ -6,8 +6,11 @@
 #include "optpipe/online/controller.hpp"
 #include "optpipe/program/ir.hpp"
 #include "optpipe/program/lower/options.hpp"
+#include "optpipe/schedule/operation.hpp"
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +33,21 @@ struct step_times {
 [[nodiscard]] std::string times_to_text(const step_times& of);
 [[nodiscard]] step_times times_from_text(std::string_view text);
 
+/// How long a probed transfer took (`online/probe_rounds.hpp`).
+struct probe_times {
+    std::uint64_t step = 0;
+    operation offload{};
+    std::chrono::nanoseconds out{};
+    std::chrono::nanoseconds in{};
+};
+
+inline constexpr std::string_view probe_begins = "probe";
+
+/// "probe 12 3 1 100 250": step, stage, storage option, out and in in nanoseconds.
+[[nodiscard]] std::string probe_to_text(const probe_times& of);
+/// Empty: a text of another kind.
+[[nodiscard]] std::optional<probe_times> probe_from_text(std::string_view text);
+
 } // namespace optpipe::detail
 
 #if OPTPIPE_DEFINES(online)
@@ -42,11 +60,10 @@ struct step_times {
 #include "optpipe/program/lower.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 
+#include <array>
 #include <charconv>
-#include <chrono>
 #include <cstddef>
 #include <limits>
-#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -97,6 +114,29 @@ OPTPIPE_INLINE std::string times_to_text(const step_times& of) {
     for (const auto& each : of.times)
         text += ' ' + std::to_string(each.start.count()) + ' ' + std::to_string(each.end.count());
     return text;
+}
+
+OPTPIPE_INLINE std::string probe_to_text(const probe_times& of) {
+    auto text = std::string{probe_begins};
+    for (const auto number : {static_cast<std::int64_t>(of.step), static_cast<std::int64_t>(of.offload.stage.value()),
+                              static_cast<std::int64_t>(of.offload.storage), of.out.count(), of.in.count()})
+        text += ' ' + std::to_string(number);
+    return text;
+}
+
+OPTPIPE_INLINE std::optional<probe_times> probe_from_text(std::string_view text) {
+    if (!text.starts_with(probe_begins)) return std::nullopt;
+    number_reader numbers{text.substr(probe_begins.size())};
+    std::array<std::int64_t, 5> all{};
+    for (auto& each : all) {
+        const auto next = numbers.next();
+        if (!next || *next < 0) throw error{"times of a probe that are none"};
+        each = *next;
+    }
+    const operation offload{stage{static_cast<std::size_t>(all[1])}, operation_kind::offload, microbatch{0},
+                            static_cast<storage_index>(all[2])};
+    return probe_times{static_cast<std::uint64_t>(all[0]), offload, std::chrono::nanoseconds{all[3]},
+                       std::chrono::nanoseconds{all[4]}};
 }
 
 OPTPIPE_INLINE step_times times_from_text(std::string_view text) {

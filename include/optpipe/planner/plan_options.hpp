@@ -32,8 +32,8 @@ struct plan_options {
     /// (objective − bound) / objective that is good enough.
     double gap = 0.0;
     std::stop_token stop{};
-    /// Whether a stop request ends the search without a plan where there is none yet, which on large problems takes a
-    /// tenth of a second to make and to check.
+    /// Whether a stop request ends the search at once, without a plan: whoever stops it doesn't read one, as all came
+    /// with `progress`. On large problems it takes a tenth of a second to make one, or to check and return it.
     bool stops_without_plan = false;
     /// Same seed, same plan, whatever the number of threads, unless time or a stop request cuts it short. Always so
     /// without a time limit.

@@ -54,6 +54,7 @@ inline std::size_t thread_count(const plan_options& options) {
 inline search_limits limits_of(const plan_options& options) {
     search_limits limits;
     limits.stop = options.stop;
+    if (options.stops_without_plan) limits.abandon = options.stop;
     limits.gap = options.gap;
     limits.processor = options.processor;
     constexpr std::chrono::duration<double> century{3.2e9};
@@ -156,6 +157,7 @@ public:
         oneapi::tbb::task_arena arena{static_cast<int>(threads_)};
         const counted_threads counted{arena, options_.processor};
         arena.execute([&] { search(); });
+        if (state_.abandoned()) return was_stopped();
         find_any_schedule();
         if (!state_.incumbent()) return *refused_;
         auto found = result();
@@ -274,10 +276,6 @@ private:
     /// If there is no schedule yet, takes one that needs no search, whatever the time; or remembers why there is none.
     void find_any_schedule() {
         if (state_.incumbent() || refused_) return;
-        if (options_.stops_without_plan && options_.stop.stop_requested()) {
-            refused_ = was_stopped();
-            return;
-        }
         const stopwatch watch;
         const auto& p = state_.problem();
         outcome<order> built;

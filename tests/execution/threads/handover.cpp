@@ -2,6 +2,7 @@
 
 #include "execution/handovers.hpp"
 #include "optpipe/execution/threads/run.hpp"
+#include "optpipe/execution/transfer_probe.hpp"
 #include "optpipe/testing/executor_model.hpp"
 
 #include <doctest/doctest.h>
@@ -50,6 +51,7 @@ void check(const std::vector<handovers::record>& seen, std::size_t wanted) {
         CHECK(own.versions == first.versions); // never two programs in one step
         CHECK(own.weights == own.versions.size() * handovers::microbatches);
         CHECK(own.slabs == 3);
+        CHECK(own.lanes <= handovers::most_lanes);
     }
 }
 
@@ -119,6 +121,34 @@ TEST_CASE("a plan that is made is taken") {
     CHECK(result.accepted);
     CHECK(result.version == 1);
     CHECK(result.refusals.empty());
+}
+
+TEST_CASE("a transfer that is probed is over before the step uses its memory") {
+    const auto programs = handovers::plans(2)[0];
+    constexpr std::size_t stash_bytes = 64;
+    threads::options how{.patience = patience};
+    how.copies = [](rank, const optpipe::task_label&, std::size_t) { return std::chrono::nanoseconds{5ms}; };
+    how.record_times = true;
+    threads::cluster cluster{2, how};
+    threads::on_all_ranks(cluster, [&](threads::executor& here) {
+        const auto& program = programs[here.self()];
+        tracing_model model{program.stages};
+        optpipe::runner<threads::executor, tracing_model> run{program, here, model, {.host = stash_bytes}};
+        optpipe::execution::transfer_probe<threads::executor> probe{here};
+        const optpipe::operation offload{optpipe::stage{here.self().position()}, optpipe::operation_kind::offload,
+                                         optpipe::microbatch{0}};
+        CHECK_FALSE(run.probe(probe, offload, program.device_bytes + 1));
+        REQUIRE(run.probe(probe, offload, stash_bytes));
+        run.step();
+        const auto took = probe.times();
+        REQUIRE(took);
+        CHECK(took->offload.end - took->offload.start >= 5ms);
+        CHECK(took->reload.start >= took->offload.end);
+        for (std::size_t i = 0; const auto& each : run.times())
+            if (program.instructions[i++].kind != optpipe::instruction_kind::exchange)
+                CHECK(each.start >= took->reload.end);
+        CHECK(model.weights() == program.microbatches);
+    });
 }
 
 TEST_CASE("a stage that fails during a handover ends it on all ranks, with its error") {

@@ -13,8 +13,10 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory_resource>
 #include <numeric>
 #include <queue>
+#include <span>
 #include <vector>
 
 namespace optpipe::cp {
@@ -52,21 +54,27 @@ public:
         ticks gap;
     };
 
-    template <class IsFree>
-    partial_order(const problem& p, const schedule& s, IsFree is_free)
+    /// `stop()` is polled; an interrupted order is incomplete and must not be used.
+    template <class IsFree, class Stop>
+    partial_order(const problem& p, const schedule& s, IsFree is_free, const Stop& stop)
         : problem_{&p}, time_{time_grid(p)}, memory_{memory_grid(p)}, number_{p.graph},
           node_of_(number_.size(), no_node) {
         for (const auto& timed : s.operations)
             add(timed.op, time_.nearest(timed.start.value()), is_free(timed.op));
         if (!time_.is_exact()) slack_ = static_cast<ticks>(items_.size());
         add_optional(is_free);
+        if (stop()) return;
         out_.resize(items_.size());
         in_.resize(items_.size());
-        add_inputs();
+        for (const stage at : p.graph.all_stages())
+            if (!stop()) add_inputs(at);
+        if (stop()) return;
         sort_items();
+        if (stop()) return;
         fill_lanes();
         add_lane_order();
-        add_memory_order();
+        for (std::size_t r = 0; r < by_rank_.size() && !stop(); ++r)
+            add_memory_order(r);
     }
 
     [[nodiscard]] const problem& source() const { return *problem_; }
@@ -74,8 +82,8 @@ public:
     [[nodiscard]] const grid& memory() const { return memory_; }
     [[nodiscard]] const std::vector<item>& items() const { return items_; }
     [[nodiscard]] node find(const operation& op) const { return node_of_[number_(op)]; }
-    [[nodiscard]] const std::vector<link>& out(node n) const { return out_[n]; }
-    [[nodiscard]] const std::vector<link>& in(node n) const { return in_[n]; }
+    [[nodiscard]] std::span<const link> out(node n) const { return out_[n]; }
+    [[nodiscard]] std::span<const link> in(node n) const { return in_[n]; }
     /// In topological order.
     [[nodiscard]] const std::vector<node>& sorted() const { return sorted_; }
     [[nodiscard]] const std::vector<std::size_t>& place() const { return place_; }
@@ -217,17 +225,15 @@ private:
             add_precedence(from, n, time_.nearest(delay.value()));
         });
     }
-    void add_inputs() {
-        const auto& p = *problem_;
-        for (const stage s : p.graph.all_stages())
-            for (const microbatch m : p.graph.all_microbatches()) {
-                // An offload that may not be made holds nothing up.
-                const auto back = find(reload_of(s, m));
-                add_inputs_of(gradient(s, m), back != no_node && !items_[back].optional);
-                for (const auto kind : {operation_kind::forward, operation_kind::backward_weight,
-                                        operation_kind::offload, operation_kind::reload, operation_kind::recompute})
-                    add_inputs_of(find({s, kind, m}), false);
-            }
+    void add_inputs(stage s) {
+        for (const microbatch m : problem_->graph.all_microbatches()) {
+            // An offload that may not be made holds nothing up.
+            const auto back = find(reload_of(s, m));
+            add_inputs_of(gradient(s, m), back != no_node && !items_[back].optional);
+            for (const auto kind : {operation_kind::forward, operation_kind::backward_weight, operation_kind::offload,
+                                    operation_kind::reload, operation_kind::recompute})
+                add_inputs_of(find({s, kind, m}), false);
+        }
     }
     void add_lane_order() {
         for (const auto& lane : lanes_) {
@@ -241,15 +247,13 @@ private:
     }
     /// Transfers and computations of one rank keep the order of their acquisitions, and each release stays before the
     /// acquisitions that it precedes.
-    void add_memory_order() {
-        for (std::size_t r = 0; r < by_rank_.size(); ++r) {
-            std::vector<node> own;
-            for (const auto n : by_rank_[r])
-                if (!items_[n].free) own.push_back(n);
-            if (!problem_->memory_limit[rank{r}].is_unlimited()) keep_memory(own, &item::takes, &item::gives);
-            if (!problem_->host_memory_limit[rank{r}].is_unlimited())
-                keep_memory(own, &item::host_takes, &item::host_gives);
-        }
+    void add_memory_order(std::size_t r) {
+        std::vector<node> own;
+        for (const auto n : by_rank_[r])
+            if (!items_[n].free) own.push_back(n);
+        if (!problem_->memory_limit[rank{r}].is_unlimited()) keep_memory(own, &item::takes, &item::gives);
+        if (!problem_->host_memory_limit[rank{r}].is_unlimited())
+            keep_memory(own, &item::host_takes, &item::host_gives);
     }
     void keep_memory(const std::vector<node>& own, ticks item::*takes, ticks item::*gives) {
         node taker = no_node;
@@ -317,8 +321,10 @@ private:
     std::vector<node> node_of_;
     ticks slack_ = 0;
     std::vector<item> items_;
-    std::vector<std::vector<link>> out_;
-    std::vector<std::vector<link>> in_;
+    /// Several short lists per item: freed one by one they would take as long as they took to make.
+    std::pmr::monotonic_buffer_resource links_{};
+    std::pmr::vector<std::pmr::vector<link>> out_{&links_};
+    std::pmr::vector<std::pmr::vector<link>> in_{&links_};
     std::vector<std::vector<node>> lanes_;
     std::vector<std::vector<node>> by_rank_;
     std::vector<node> sorted_;

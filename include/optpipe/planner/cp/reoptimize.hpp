@@ -334,7 +334,7 @@ template <class IsFree>
                                      const reoptimize_options& options = {}) {
     reoptimized result;
     const auto stopped = [&] { return options.stop && options.stop(); };
-    partial_order fixed{p, current, is_free};
+    partial_order fixed{p, current, is_free, stopped};
     if (stopped()) return result;
     const auto rounding = fixed.time().is_exact() ? 0 : static_cast<ticks>(fixed.items().size());
     const auto most = fixed.time().below(target.value()) + rounding;

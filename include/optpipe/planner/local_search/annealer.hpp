@@ -48,9 +48,11 @@ private:
     /// Makes a schedule the current state. False if it can't be represented.
     bool start_from(const schedule& given) {
         scratch_.load(given);
-        if (!scratch_.all_legal() || !scratch_times_.place_all()) return false;
+        if (state_->abandoned() || !scratch_.all_legal() || !scratch_times_.place_all()) return false;
+        if (state_->abandoned()) return false;
         go_to(scratch_.copy());
         scratch_.sort_microbatches();
+        if (state_->abandoned()) return false;
         if (scratch_.all_legal() && scratch_times_.place_all()) {
             const auto unsorted = objective_.value();
             const auto state = lanes_.copy();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/modulo/pattern.hpp"
 #include "optpipe/schedule/construct/gap_filling.hpp"
@@ -55,14 +56,17 @@ struct completion_options {
     return lanes;
 }
 
-/// The complete schedule of a step with this pattern, or why there is none.
+/// The complete schedule of a step with this pattern, or why there is none. `stop` is asked between passes.
 [[nodiscard]] inline outcome<schedule> complete_pattern(const problem& p, const periodic_pattern& pattern,
-                                                        const completion_options& how) {
+                                                        const completion_options& how, stop_check stop = {}) {
     const auto repeated = repeat(p, how.ahead > 0.0 ? with_forwards_ahead(p, pattern, how.ahead) : pattern);
-    if (!how.refill) return time_order(p, order_of(repeated));
+    if (stop()) return was_stopped();
+    if (!how.refill) return time_order(p, order_of(repeated), stop);
     const auto refilled = fill_with_weights(p, lanes_without_weights(p, repeated), p.memory_limit);
     if (!refilled) return refilled.why();
-    return time_order(p, fill_gaps(p, *refilled, p.memory_limit));
+    const auto filled = fill_gaps(p, *refilled, p.memory_limit, stop);
+    if (stop()) return was_stopped();
+    return time_order(p, filled, stop);
 }
 
 /// Whether weight gradients may be rescheduled: nothing is offloaded, and every backward is split.

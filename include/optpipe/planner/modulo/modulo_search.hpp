@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/lns/window_search.hpp"
 #include "optpipe/planner/modulo/parameters.hpp"
@@ -35,7 +36,7 @@ inline void modulo_search(search_state& state, const modulo_options& options = {
         spent = detail::search_wavefronts(
             state.problem(), options.effort / 2,
             [&](const schedule& found) { return state.offer(found, "wavefronts"); }, [&] { return state.done(); },
-            options.with.wavefronts);
+            options.with.wavefronts, stop_check{state.limits().abandon});
     if (state.done() || spent >= options.effort) return;
     detail::steady_state run{state, options.with.steady};
     detail::period_search search{run.reduced(),

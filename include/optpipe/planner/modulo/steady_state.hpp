@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/modulo/completion.hpp"
 #include "optpipe/planner/modulo/parameters.hpp"
@@ -63,7 +64,8 @@ public:
                 least = value;
                 best = *segment;
             }
-        if (least < duration::unlimited()) state_.offer(unroll(p_, lanes, best, missing() / best.count), name);
+        if (least < duration::unlimited() && !state_.abandoned())
+            state_.offer(unroll(p_, lanes, best, missing() / best.count), name);
     }
 
 private:
@@ -71,6 +73,7 @@ private:
     /// Microbatches per repeated segment.
     static constexpr std::array<std::size_t, 6> counts{1, 2, 3, 4, 6, 12};
 
+    [[nodiscard]] stop_check abandon() const { return stop_check{state_.limits().abandon}; }
     [[nodiscard]] std::size_t missing() const { return p_.graph.microbatches() - reduced_.graph.microbatches(); }
     /// About as many as some pipelines hold, such that the rest is a multiple of every count.
     [[nodiscard]] std::size_t enough() const {
@@ -79,7 +82,7 @@ private:
         return all <= enough + enough / 2 ? all : enough + (all - enough) % counts.back();
     }
     void offer(const periodic_pattern& pattern, const completion_options& how) {
-        auto completed = complete_pattern(reduced_, pattern, how);
+        auto completed = complete_pattern(reduced_, pattern, how, abandon());
         if (!completed) return;
         const auto value = objective_of(reduced_, *completed) + static_cast<double>(missing()) * pattern.period;
         if (!(value < best_value_ - state_.slack())) return;
@@ -88,7 +91,7 @@ private:
         if (!(value < state_.target())) return;
         if (!is_reduced())
             state_.offer(best_, name);
-        else if (const auto full = complete_pattern(p_, pattern, how))
+        else if (const auto full = complete_pattern(p_, pattern, how, abandon()))
             state_.offer(*full, name);
     }
     /// The objective with the segment repeated a few times, extrapolated to all missing microbatches.
@@ -96,10 +99,11 @@ private:
                                     const repeated_segment& segment) const {
         const auto value = [&](std::size_t times) {
             const auto some = with_microbatches(p_, reduced_.graph.microbatches() + times * segment.count);
-            const auto timed = time_order(some, unroll(some, lanes, segment, times));
+            const auto timed = time_order(some, unroll(some, lanes, segment, times), abandon());
             return timed ? objective_of(some, *timed) : duration::unlimited();
         };
         const auto few = value(with_.few_repetitions);
+        if (abandon()()) return duration::unlimited();
         const auto more = value(with_.more_repetitions);
         if (few.is_unlimited() || more.is_unlimited()) return duration::unlimited();
         const auto known = with_.few_repetitions * segment.count;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/outcome.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/modulo/parameters.hpp"
@@ -78,20 +79,23 @@ struct wavefronts {
 
 /// The complete schedule of the step in slots, or why there is none: usually too many microbatches in flight for
 /// memory.
-[[nodiscard]] inline outcome<schedule> complete_wavefronts(const problem& p, const wavefronts& how) {
+[[nodiscard]] inline outcome<schedule> complete_wavefronts(const problem& p, const wavefronts& how,
+                                                           stop_check abandon = {}) {
     const auto lanes = lanes_of(p, how.spacing);
     const auto merged =
         p.split_backward ? fill_with_weights(p, lanes, p.memory_limit, how.filling) : interleave(p.graph, lanes);
     if (!merged) return merged.why();
-    return time_order(p, fill_gaps(p, *merged, p.memory_limit));
+    const auto filled = fill_gaps(p, *merged, p.memory_limit, abandon);
+    if (abandon()) return was_stopped();
+    return time_order(p, filled, abandon);
 }
 
 /// Tries spacings from the least on, then placements of weight gradients, each on the complete step: every schedule
-/// goes to `take(const schedule&)`, which returns its objective. `stop()` is polled in between. Returns the effort
-/// spent, in the units of `modulo_options`; at least one attempt is made.
+/// goes to `take(const schedule&)`, which returns its objective. `stop()` is polled in between, `abandon` within an
+/// attempt. Returns the effort spent, in the units of `modulo_options`; at least one attempt is made.
 template <class Take, class Stop>
 std::size_t search_wavefronts(const problem& p, std::size_t effort, Take take, Stop stop,
-                              const wavefront_parameters& with = {}) {
+                              const wavefront_parameters& with = {}, stop_check abandon = {}) {
     const auto stages = static_cast<double>(p.graph.stages());
     const auto least = least_spacing(p);
     const std::size_t cost = with.attempt_effort * p.graph.stages() * p.graph.microbatches();
@@ -101,7 +105,7 @@ std::size_t search_wavefronts(const problem& p, std::size_t effort, Take take, S
     const auto attempt = [&](const wavefronts& how) {
         if (stop() || (spent > 0 && spent + cost > effort)) return;
         spent += cost;
-        const auto completed = complete_wavefronts(p, how);
+        const auto completed = complete_wavefronts(p, how, abandon);
         const auto value = completed ? take(*completed) : duration::unlimited();
         if (!(value < best_value)) return;
         best_value = value;

@@ -24,6 +24,8 @@ namespace optpipe {
 struct search_limits {
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
     std::stop_token stop{};
+    /// Requested: nobody will read what is found, so that even what is under way may be dropped.
+    std::stop_token abandon{};
     /// The relative gap, (objective − bound) / objective, at which the search stops. 0: at the proof.
     double gap = 0.0;
     /// Makes those who ask whether the search is done wait for their share of the processor; null: none waits.
@@ -120,6 +122,8 @@ public:
     /// Whether the search is settled, the deadline has passed, or a stop was requested. Waits while the search has used
     /// more than its share of the processor.
     [[nodiscard]] bool done() const;
+    /// Whether nobody will read what is found.
+    [[nodiscard]] bool abandoned() const { return limits_.abandon.stop_requested(); }
     [[nodiscard]] const search_limits& limits() const { return limits_; }
     [[nodiscard]] double seconds() const;
     [[nodiscard]] std::vector<search_step> history() const;
@@ -156,6 +160,7 @@ private:
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(planner)
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/validate.hpp"
@@ -166,7 +171,8 @@ private:
 namespace optpipe {
 
 OPTPIPE_INLINE duration search_state::offer(const order& candidate, std::string_view strategy) {
-    auto timed = time_order(problem(), candidate);
+    if (abandoned()) return duration::unlimited();
+    auto timed = time_order(problem(), candidate, stop_check{limits_.abandon});
     if (!timed) return duration::unlimited();
     const auto value = objective_of(problem(), *timed);
     record(*std::move(timed), value, strategy);
@@ -175,8 +181,8 @@ OPTPIPE_INLINE duration search_state::offer(const order& candidate, std::string_
 
 OPTPIPE_INLINE duration search_state::offer(const schedule& candidate, std::string_view strategy) {
     const auto value = objective_of(problem(), candidate);
-    if (!(value < objective())) return value;
-    auto timed = time_order(problem(), order_of(candidate));
+    if (!(value < objective()) || abandoned()) return value;
+    auto timed = time_order(problem(), order_of(candidate), stop_check{limits_.abandon});
     if (timed && objective_of(problem(), *timed) <= value) {
         const auto better = objective_of(problem(), *timed);
         record(*std::move(timed), better, strategy);
@@ -232,7 +238,7 @@ OPTPIPE_INLINE std::vector<search_step> search_state::history() const {
 }
 
 OPTPIPE_INLINE void search_state::record(schedule timed, duration value, std::string_view strategy) {
-    if (!(value < objective())) return;
+    if (!(value < objective()) || abandoned()) return;
     const auto begin = std::chrono::steady_clock::now();
     OPTPIPE_EXPECT(is_valid(problem(), timed), "search_state: an invalid schedule");
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;

@@ -34,11 +34,11 @@ public:
             kinds_[p.rank_of(at)] += 3;
     }
 
-    /// Whether anything moved.
-    constexpr bool run() {
+    /// Whether anything moved. Stopped: on the ranks so far.
+    constexpr bool run(stop_check stop) {
         bool moved = false;
         for (const rank r : p_.graph.all_ranks())
-            moved |= fill(r);
+            moved |= !stop() && fill(r);
         return moved;
     }
     constexpr basic_order<Graph> order() const {
@@ -133,13 +133,15 @@ template <pipeline_graph Graph>
     auto candidate = given;
     for (std::size_t pass = 0; pass < most_passes && !stop(); ++pass) {
         const auto timed = simulate(p, candidate);
-        if (!timed) return given;
-        const auto next = objective_of(p, *time_order(p, candidate));
-        if (next > value) return given;
+        if (!timed || stop()) return given;
+        const auto final_times = time_order(p, candidate, stop);
+        if (!final_times) return given; // stopped
+        const auto next = objective_of(p, *final_times);
+        if (next > value || stop()) return given;
         value = next;
         given = std::move(candidate);
         detail::gap_filler<Graph> filler{p, *timed, budget};
-        if (!filler.run()) return given;
+        if (!filler.run(stop) || stop()) return given;
         candidate = filler.order();
     }
     return given;

@@ -17,22 +17,24 @@
 namespace optpipe {
 
 /// The final times of an order: its earliest ones; for `span` with the warm-up postponed, and with offloading with
-/// warm-up and reloads postponed, so that nothing is held for longer than necessary.
+/// warm-up and reloads postponed, so that nothing is held for longer than necessary. `stop` is asked between passes.
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr outcome<basic_schedule<Graph>> time_order(const basic_problem<Graph>& p,
-                                                                  const basic_order<Graph>& given) {
+[[nodiscard]] constexpr outcome<basic_schedule<Graph>>
+time_order(const basic_problem<Graph>& p, const basic_order<Graph>& given, stop_check stop = {}) {
     auto timed = simulate(p, given);
     const bool offloads = std::any_of(given.operations.begin(), given.operations.end(),
                                       [](const operation& op) { return is_transfer(op.kind); });
     if (!timed || (p.objective == objective_kind::makespan && !offloads)) return timed;
+    if (stop()) return was_stopped();
     auto result = *std::move(timed);
     postpone_warm_up(p, result);
+    if (stop()) return was_stopped();
     if (offloads) postpone_reloads(p, result);
     return result;
 }
 
 #if defined(OPTPIPE_COMPILED) // in the library
-[[nodiscard]] outcome<schedule> time_order(const problem& p, const order& given);
+[[nodiscard]] outcome<schedule> time_order(const problem& p, const order& given, stop_check stop = {});
 #endif
 
 /// A schedule that was made for other costs, as this problem times its order; a schedule that is valid here is kept as

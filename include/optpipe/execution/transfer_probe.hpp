@@ -1,0 +1,73 @@
+#pragma once
+
+#include "optpipe/execution/arenas.hpp"
+#include "optpipe/execution/copy_engine.hpp"
+#include "optpipe/execution/executor.hpp"
+#include "optpipe/program/ir.hpp"
+#include "optpipe/schedule/operation.hpp"
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <span>
+
+namespace optpipe::execution {
+
+/// How long a stash took to the host and back.
+struct probed_transfer {
+    task_times offload{};
+    task_times reload{};
+};
+
+/// Measures a transfer that no program may have: a copy out and back in, in a lane of its own, before a step. Its bytes
+/// are the first of the arenas, which hold nothing between two steps, and are unchanged afterwards; what the step
+/// itself puts there has to wait for `done()`. Takes no memory. By the thread that issues; the executor outlives it.
+template <class Executor> class transfer_probe {
+    using lane_type = lane_of<Executor>;
+    static_assert(timed_lane<lane_type>);
+
+public:
+    /// Throws what the executor throws when it has no more lanes or markers.
+    explicit transfer_probe(Executor& on)
+        : executor_{&on}, done_{on.make_marker()}, lane_{on.open_lane(lane_kind::copy, commands)} {}
+    transfer_probe(const transfer_probe&) = delete;
+    transfer_probe& operator=(const transfer_probe&) = delete;
+
+    /// Whether the arenas are the library's, and large enough for a stash of so many bytes.
+    [[nodiscard]] static bool is_possible(const arena_memory& room, std::size_t bytes) {
+        return bytes > 0 && bytes <= room.device.size() && bytes <= room.host.size();
+    }
+    /// Contract: `is_possible(room, bytes)`, and nothing is under way on this rank. `what`: the offload, of any
+    /// microbatch.
+    void issue(const operation& what, const arena_memory& room, std::size_t bytes) {
+        const auto device = room.device.first(bytes);
+        const auto host = room.host.first(bytes);
+        out_ = {copy_piece{host, device}};
+        in_ = {copy_piece{device, host}};
+        lane_.forget_times();
+        auto back = what;
+        back.kind = operation_kind::reload;
+        executor_->copies().copy_out(lane_, {task_label::task_kind::operation, what, {}}, out_);
+        executor_->copies().copy_in(lane_, {task_label::task_kind::operation, back, {}}, in_);
+        lane_.record(done_);
+    }
+    [[nodiscard]] const marker_of<Executor>& done() const { return done_; }
+    /// Once the executor has finished; empty if it measures nothing.
+    [[nodiscard]] std::optional<probed_transfer> times() const {
+        const std::span<const task_times> ran = lane_.times();
+        if (ran.size() != 2) return std::nullopt;
+        return probed_transfer{ran[0], ran[1]};
+    }
+
+private:
+    static constexpr std::size_t commands = 3;
+
+    Executor* executor_;
+    std::array<copy_piece, 1> out_{};
+    std::array<copy_piece, 1> in_{};
+    // The lane goes first, so that nothing uses a marker that is gone.
+    marker_of<Executor> done_;
+    lane_type lane_;
+};
+
+} // namespace optpipe::execution

@@ -1,0 +1,164 @@
+#pragma once
+
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/costs.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/program/ir.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+
+/// A transfer that is measured beside the plan.
+struct planned_probe {
+    operation offload{};
+    /// What it moves.
+    memory_size size{};
+};
+
+/// Before which steps a rank probes which transfer: one that its program doesn't have, so that it is seen when a link
+/// that the plan avoids has become faster.
+///
+/// All ranks probe before the same steps, as a pipeline that waits for one waits for all; of those that share a link
+/// one at a time, or they would measure each other. A transfer that takes another time than at its last probe is probed
+/// once more, before one of the next steps. A rank whose transfers take longer than planned probes more rarely.
+class probe_rounds {
+public:
+    /// `share`: of the time of `first`, on average; 0 or less: nothing is probed. `least_change`: relative to what a
+    /// transfer took last.
+    probe_rounds(const problem& p, const schedule& first, rank self, double share, double least_change);
+
+    /// What to probe before this step, if anything.
+    [[nodiscard]] std::optional<planned_probe> next(std::uint64_t step, const rank_program& in_use);
+    /// What the probe of `next` took, before this step.
+    void took(std::uint64_t step, const operation& what, const transfer_times& now);
+    /// 0: never.
+    [[nodiscard]] std::size_t steps_between() const { return every_; }
+
+private:
+    [[nodiscard]] bool is_turn(std::uint64_t step) const;
+    [[nodiscard]] bool differ(duration before, duration now) const;
+    [[nodiscard]] std::vector<planned_probe> unused_transfers(const rank_program& in_use) const;
+
+    problem problem_;
+    rank self_;
+    double least_change_;
+    std::size_t every_;
+    /// Of the rank among those that share its link, and how many there are.
+    std::size_t place_ = 0;
+    std::size_t ranks_ = 1;
+    std::uint64_t turn_ = 0;
+    std::uint64_t pause_until_ = 0;
+    /// What each transfer took at its last probe, and the step before which one is probed once more.
+    std::map<std::pair<stage, storage_index>, transfer_times> last_{};
+    std::optional<std::uint64_t> again_at_{};
+};
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(online)
+#include "optpipe/schedule/time/measure.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace optpipe {
+namespace detail {
+
+inline transfer_times planned_times(const problem& p, const operation& offload) {
+    auto reload = offload;
+    reload.kind = operation_kind::reload;
+    return {duration_of(p, offload), duration_of(p, reload)};
+}
+
+template <class Visit> void for_each_transfer(const problem& p, const Visit& visit) {
+    for (const stage s : p.graph.all_stages())
+        for (std::size_t o = 0; o < p.storage_options(s); ++o)
+            if (const auto option = p.storage_of(s, o); option.offloads())
+                visit(planned_probe{{s, operation_kind::offload, microbatch{0},
+                                     p.storage[s].empty() ? storage_index{} : static_cast<storage_index>(o)},
+                                    option.transfer_size});
+}
+
+inline std::size_t steps_between_probes(const problem& p, const schedule& first, double share) {
+    duration longest{};
+    for_each_transfer(p, [&](const planned_probe& each) {
+        const auto planned = planned_times(p, each.offload);
+        longest = std::max(longest, planned.offload + planned.reload);
+    });
+    const auto step = objective_of(p, first);
+    if (!(share > 0.0) || !(longest > duration{}) || !(step > duration{})) return 0;
+    return std::max<std::size_t>(1, static_cast<std::size_t>(std::ceil(longest / (share * step))));
+}
+
+} // namespace detail
+
+OPTPIPE_INLINE probe_rounds::probe_rounds(const problem& p, const schedule& first, rank self,
+                                         double share, double least_change)
+    : problem_{p}, self_{self}, least_change_{least_change}, every_{detail::steps_between_probes(p, first, share)} {
+    if (p.transfer.link.size() != p.graph.ranks()) return;
+    ranks_ = 0;
+    for (const rank r : p.graph.all_ranks()) {
+        if (p.transfer.link[r] != p.transfer.link[self]) continue;
+        if (r < self) ++place_;
+        ++ranks_;
+    }
+}
+
+OPTPIPE_INLINE std::optional<planned_probe> probe_rounds::next(std::uint64_t step, const rank_program& in_use) {
+    if (every_ == 0) return std::nullopt;
+    const bool confirms = again_at_ == step;
+    if (!confirms && !is_turn(step)) return std::nullopt;
+    const auto unused = unused_transfers(in_use);
+    if (unused.empty()) return std::nullopt;
+    if (!confirms) ++turn_;
+    return unused[turn_ % unused.size()];
+}
+
+OPTPIPE_INLINE void probe_rounds::took(std::uint64_t step, const operation& what, const transfer_times& now) {
+    constexpr double most_rounds = 100.0; // a link that is slower by more than that may be gone, but is asked for again
+    const auto planned = detail::planned_times(problem_, what);
+    const auto both = planned.offload + planned.reload;
+    const double times = both > duration{} ? std::round((now.offload + now.reload) / both) : 1.0;
+    const bool confirms = again_at_ == step;
+    if (!confirms) pause_until_ = step / every_ + static_cast<std::uint64_t>(std::clamp(times, 1.0, most_rounds));
+    auto& last = last_.try_emplace({what.stage, what.storage}, planned).first->second;
+    const bool changed = differ(last.offload, now.offload) || differ(last.reload, now.reload);
+    if (changed && !confirms) again_at_ = step + 1 + place_;
+    last = now;
+}
+
+OPTPIPE_INLINE bool probe_rounds::is_turn(std::uint64_t step) const {
+    const auto round = step / every_;
+    return step % every_ == every_ - 1 && round % ranks_ == place_ && round >= pause_until_;
+}
+
+OPTPIPE_INLINE bool probe_rounds::differ(duration before, duration now) const {
+    return std::abs(now / before - 1.0) > least_change_;
+}
+
+OPTPIPE_INLINE std::vector<planned_probe> probe_rounds::unused_transfers(const rank_program& in_use) const {
+    std::vector<planned_probe> unused;
+    detail::for_each_transfer(problem_, [&](const planned_probe& each) {
+        const auto& op = each.offload;
+        const auto is_used = [&](const instruction& i) {
+            return i.kind == instruction_kind::copy && i.op.stage == op.stage && i.op.storage == op.storage;
+        };
+        if (problem_.rank_of(op.stage) == self_ &&
+            std::none_of(in_use.instructions.begin(), in_use.instructions.end(), is_used))
+            unused.push_back(each);
+    });
+    return unused;
+}
+
+} // namespace optpipe
+#endif
