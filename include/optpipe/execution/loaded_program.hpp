@@ -89,7 +89,8 @@ private:
         case lane_kind::receive_backward:
         case lane_kind::forward:
         case lane_kind::backward:
-        case lane_kind::communication: return false;
+        case lane_kind::communication:
+        case lane_kind::reduce: return false;
         }
         return true;
     }

@@ -145,6 +145,13 @@ private:
     std::optional<std::size_t> given_warm_up_{};
 };
 
+namespace detail {
+
+/// As what an operation of a measured step counts: its stage, kind and storage option.
+[[nodiscard]] cost_key key_of(const problem& p, const operation& op);
+
+} // namespace detail
+
 /// Where a profile doesn't belong to a problem: stages, ranks or storage options that the problem doesn't have.
 [[nodiscard]] std::vector<violation> profile_violations(const problem& p, const cost_profile& profile);
 
@@ -175,8 +182,7 @@ OPTPIPE_INLINE std::string to_string(const problem&, const rank_pair& pair) {
 
 namespace detail {
 
-/// The operations of a measured step by stage, kind and storage option.
-inline cost_key key_of(const problem& p, const operation& op) {
+OPTPIPE_INLINE cost_key key_of(const problem& p, const operation& op) {
     const auto& list = p.storage[op.stage];
     const bool recomputes = !list.empty() && is_gradient(op.kind) && list[op.storage].backward_extra > duration{};
     const bool depends = is_transfer(op.kind) || op.kind == operation_kind::recompute || recomputes;
