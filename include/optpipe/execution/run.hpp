@@ -114,7 +114,7 @@ private:
     Model* model_;
     // Lanes go first, so that nothing uses a program or memory that is gone.
     execution::arenas<Executor> arenas_;
-    std::unique_ptr<loaded_program> program_{};
+    std::unique_ptr<loaded_program> program_; // nvcc 13.0 aborts at an initializer here and a try block there
     execution::lane_pool<Executor> lanes_;
 };
 
