@@ -184,9 +184,8 @@ OPTPIPE_INLINE void bound_program::find_copies(const rank_program& p) {
 OPTPIPE_INLINE void bound_program::mark_last_weights(std::size_t stages) {
     std::vector<task*> last(stages, nullptr);
     for (auto& t : tasks) {
-        const auto kind = t.label.op.kind;
-        const bool adds_weights = kind == operation_kind::backward_weight || kind == operation_kind::backward;
-        if (t.kind == instruction_kind::compute && adds_weights) last[t.label.op.stage.position()] = &t;
+        const auto& op = t.label.op;
+        if (t.kind == instruction_kind::compute && is_weight_gradient(op.kind)) last[op.stage.position()] = &t;
     }
     for (auto* t : last)
         if (t) t->is_last = true;

@@ -50,7 +50,8 @@ public:
     /// The next step computes and copies only once what the marker marks is over.
     void wait(const marker_of<Executor>& until) {
         for (std::size_t l = 0; l < lanes_.size(); ++l)
-            if (uses_stashes(program_.lane_kinds[l])) lanes_[l]->wait(until);
+            if (const auto kind = program_.lane_kinds[l]; !carries_messages(kind) && kind != lane_kind::reduce)
+                lanes_[l]->wait(until);
     }
     /// See `runner`.
     [[nodiscard]] std::vector<task_times> times() const requires timed_lane<lane_type> {
@@ -77,23 +78,6 @@ private:
         void operator()(lane_type& on) const { loaded_program::compute(*model, on, *what); }
     };
 
-    static bool uses_stashes(lane_kind kind) {
-        switch (kind) {
-        case lane_kind::compute:
-        case lane_kind::copy:
-        case lane_kind::copy_out:
-        case lane_kind::copy_in: return true;
-        case lane_kind::send_forward:
-        case lane_kind::receive_forward:
-        case lane_kind::send_backward:
-        case lane_kind::receive_backward:
-        case lane_kind::forward:
-        case lane_kind::backward:
-        case lane_kind::communication:
-        case lane_kind::reduce: return false;
-        }
-        return true;
-    }
     static void compute(Model& model, lane_type& on, const task& t) {
         const auto& [s, kind, m, storage] = t.label.op;
         if (t.kind == instruction_kind::update) {

@@ -296,13 +296,13 @@ OPTPIPE_INLINE void online_controller::add_changed(measured_costs& to, const cos
 
 OPTPIPE_INLINE void online_controller::add_rare(std::uint64_t step) {
     const auto& all = window_.measured_steps().at(step).operations;
-    const auto is_rare = [&](const cost_key& key) {
-        const auto count = std::count_if(all.begin(), all.end(), [&](const auto& each) { return each.of == key; });
-        return static_cast<std::size_t>(count) * window_steps_ < samples_;
-    };
+    const auto may_be_rare = [](const auto& sample) { return is_transfer(sample.of.kind) && !sample.of.shared; };
+    std::map<cost_key, std::size_t> count;
+    for (const auto& sample : all)
+        if (may_be_rare(sample)) ++count[sample.of];
     measured_costs few;
     for (const auto& sample : all)
-        if (is_transfer(sample.of.kind) && !sample.of.shared && is_rare(sample.of)) few.operations.push_back(sample);
+        if (may_be_rare(sample) && count[sample.of] * window_steps_ < samples_) few.operations.push_back(sample);
     if (!few.operations.empty()) rare_.add(step, few);
 }
 

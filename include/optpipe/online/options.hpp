@@ -26,7 +26,8 @@ struct online_options {
     drift_options drift{.confidence = 0.99};
     /// The share of the training time for transfers that are measured although the plan has none of them
     /// (`probe_rounds`); 0: none. A link that the plan avoids, and that has become faster, is found sooner with more:
-    /// with 0.005 after 30 steps where a step takes seven times as long as a stash to the host and back (bench_online).
+    /// with 0.005 a rank probes before every 29th step where a step takes seven times as long as the longest transfer
+    /// to the host and back.
     double probe_share = 0.005;
     /// The least change of a probed transfer that counts, relative to what was planned with, twice in a row. Less
     /// follows smaller changes; but where durations vary by 10 % (their standard deviation) one probe in eighty is

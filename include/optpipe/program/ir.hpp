@@ -48,6 +48,25 @@ enum class lane_kind : std::uint8_t {
     return "?";
 }
 
+/// Whether it carries messages between ranks of the pipeline.
+[[nodiscard]] constexpr bool carries_messages(lane_kind kind) {
+    switch (kind) {
+    case lane_kind::send_forward:
+    case lane_kind::receive_forward:
+    case lane_kind::send_backward:
+    case lane_kind::receive_backward:
+    case lane_kind::forward:
+    case lane_kind::backward:
+    case lane_kind::communication: return true;
+    case lane_kind::compute:
+    case lane_kind::copy:
+    case lane_kind::copy_out:
+    case lane_kind::copy_in:
+    case lane_kind::reduce: return false;
+    }
+    return false;
+}
+
 /// Which way a message goes. Messages between two ranks match by their order per direction.
 enum class message_direction : std::uint8_t {
     forward,  ///< activations, to the next stage

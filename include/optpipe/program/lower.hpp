@@ -348,8 +348,7 @@ private:
         }
         written_[number_(op)] = w.write(i, is_transfer(op.kind) ? w.copy_lane(op.kind) : lane_kind::compute);
         if (!is_transfer(op.kind)) computed_[p_.rank_of(op.stage)].emplace_back(node.end, written(op));
-        const bool adds_weights = op.kind == operation_kind::backward_weight || op.kind == operation_kind::backward;
-        if (adds_weights && --weights_left_[op.stage] == 0 && options_.reduce) write_reduction(op);
+        if (is_weight_gradient(op.kind) && --weights_left_[op.stage] == 0 && options_.reduce) write_reduction(op);
     }
     /// The last computation of a rank, of those that are written, that ends by then.
     [[nodiscard]] std::uint32_t computed_by(rank r, std::size_t instant) const {

@@ -48,6 +48,11 @@ inline constexpr std::array all_operation_kinds{
     return kind == operation_kind::backward_input || kind == operation_kind::backward;
 }
 
+/// Whether it adds to the weights' gradients, and is done with the stash: the last operation of its microbatch.
+[[nodiscard]] constexpr bool is_weight_gradient(operation_kind kind) {
+    return kind == operation_kind::backward_weight || kind == operation_kind::backward;
+}
+
 /// PyTorch's letters; OFFLOAD, RELOAD and RECOMPUTE in full.
 [[nodiscard]] constexpr std::string_view spelling(operation_kind kind) {
     switch (kind) {

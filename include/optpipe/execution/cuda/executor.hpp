@@ -175,21 +175,7 @@ private:
     using time_point = std::chrono::steady_clock::time_point;
 
     static stream::priority priority_of(lane_kind kind) {
-        switch (kind) {
-        case lane_kind::compute:
-        case lane_kind::copy:
-        case lane_kind::copy_out:
-        case lane_kind::copy_in:
-        case lane_kind::reduce: return stream::priority::usual;
-        case lane_kind::send_forward:
-        case lane_kind::receive_forward:
-        case lane_kind::send_backward:
-        case lane_kind::receive_backward:
-        case lane_kind::forward:
-        case lane_kind::backward:
-        case lane_kind::communication: return stream::priority::highest;
-        }
-        return stream::priority::usual;
+        return carries_messages(kind) ? stream::priority::highest : stream::priority::usual;
     }
     void give_up(const std::string& operation, const std::string& reason) {
         group_.failed.report(self(), operation, reason);

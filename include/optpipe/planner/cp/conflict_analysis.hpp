@@ -193,7 +193,7 @@ private:
         bool holds = false;
         ticks value = 0;
     };
-    /// Of the recursion: more rarely pays, and the stack is finite.
+    /// Of the recursion: the stack is finite.
     static constexpr std::size_t most_depth = 100;
 
     std::uint32_t level_ = 0;

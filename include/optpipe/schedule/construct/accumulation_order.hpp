@@ -25,9 +25,7 @@ namespace detail {
 [[nodiscard]] inline per_stage<std::vector<std::size_t>> weight_gradients_of(const schedule& s) {
     per_stage<std::vector<std::size_t>> found(s.graph.stages());
     for (std::size_t i = 0; i < s.operations.size(); ++i)
-        if (const auto& op = s.operations[i].op;
-            op.kind == operation_kind::backward_weight || op.kind == operation_kind::backward)
-            found[op.stage].push_back(i);
+        if (const auto& op = s.operations[i].op; is_weight_gradient(op.kind)) found[op.stage].push_back(i);
     for (auto& own : found)
         std::sort(own.begin(), own.end(),
                   [&](std::size_t a, std::size_t b) { return starts_before(s.operations[a], s.operations[b]); });

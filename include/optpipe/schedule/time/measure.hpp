@@ -183,7 +183,7 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t peak_stash(c
     for (const auto& op : given.operations) {
         auto& now = held[given.graph.rank_of(op.stage)];
         if (op.kind == operation_kind::forward) peak = std::max(peak, ++now);
-        if (op.kind == operation_kind::backward || op.kind == operation_kind::backward_weight) --now;
+        if (is_weight_gradient(op.kind)) --now;
     }
     return peak;
 }

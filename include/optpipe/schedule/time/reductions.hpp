@@ -44,8 +44,7 @@ template <pipeline_graph Graph>
         if (is_transfer(op.kind)) continue;
         auto& engaged = first[p.rank_of(op.stage)];
         engaged = std::min(engaged, start);
-        const bool adds_weights = op.kind == operation_kind::backward_weight || op.kind == operation_kind::backward;
-        if (adds_weights) ready[op.stage] = std::max(ready[op.stage], end);
+        if (is_weight_gradient(op.kind)) ready[op.stage] = std::max(ready[op.stage], end);
     }
     std::vector<stage> queue;
     for (const stage at : p.graph.all_stages())

@@ -392,7 +392,7 @@ template <pipeline_graph Graph>
         case obstacle::host_memory: return detail::memory_refusal(p, given, memory_kind::host);
         }
         begun += op.kind == operation_kind::forward ? 1 : 0;
-        finished += op.kind == operation_kind::backward || op.kind == operation_kind::backward_weight ? 1 : 0;
+        finished += is_weight_gradient(op.kind) ? 1 : 0;
         offloaded += op.kind == operation_kind::offload ? 1 : 0;
         offloaded -= op.kind == operation_kind::reload ? 1 : 0;
     }
