@@ -28,6 +28,7 @@ TEST_CASE("not built: nlohmann-json is missing") {}
 
 #include "io/sample.hpp"
 #include "optpipe/io/json.hpp"
+#include "optpipe/io/json_tree.hpp"
 #include "optpipe/schedule/construct/forward_plan.hpp"
 
 #include <algorithm>

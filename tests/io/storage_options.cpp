@@ -6,10 +6,13 @@ TEST_CASE("not built: nlohmann-json is missing") {}
 
 #include "io/sample.hpp"
 #include "optpipe/io/json.hpp"
+#include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/random_schedule.hpp"
+
+#include <nlohmann/json.hpp>
 
 #include <cstdint>
 #include <limits>

@@ -1,6 +1,8 @@
 #include "optpipe/io/svg.hpp"
 
 #include "io/sample.hpp"
+#include "optpipe/io/svg_canvas.hpp"
+#include "optpipe/io/svg_layout.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,7 @@
 #include "optpipe/io/text.hpp"
 
 #include "io/sample.hpp"
+#include "optpipe/io/timeline.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 
 #include <doctest/doctest.h>

@@ -4,6 +4,7 @@
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/index.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -78,6 +79,21 @@ struct pytorch_schedule {
     std::vector<row> rows{};
     friend bool operator==(const pytorch_schedule&, const pytorch_schedule&) = default;
 };
+
+namespace detail {
+
+/// Calls `visit(action)` for each action of a row, those of an overlap one by one.
+template <class Visit> void for_each_action(const pytorch_schedule::row& row, Visit visit) {
+    for (const auto& cell : row) {
+        if (!cell) continue;
+        if (cell->kind == pytorch_action_kind::overlap)
+            std::for_each(cell->overlapped.begin(), cell->overlapped.end(), visit);
+        else
+            visit(*cell);
+    }
+}
+
+} // namespace detail
 
 /// As PyTorch spells it.
 [[nodiscard]] std::string to_string(const pytorch_action& action);

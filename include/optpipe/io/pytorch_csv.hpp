@@ -94,17 +94,6 @@ namespace detail {
     return std::nullopt;
 }
 
-/// Calls `visit(action)` for each action of a row, those of an overlap one by one.
-template <class Visit> void for_each_action(const pytorch_schedule::row& row, Visit visit) {
-    for (const auto& cell : row) {
-        if (!cell) continue;
-        if (cell->kind == pytorch_action_kind::overlap)
-            std::for_each(cell->overlapped.begin(), cell->overlapped.end(), visit);
-        else
-            visit(*cell);
-    }
-}
-
 /// Why PyTorch can't run a schedule; empty if it can.
 [[nodiscard]] inline std::optional<refusal> pytorch_lacks(const problem& p, const schedule& s,
                                                           const pytorch_options& options) {

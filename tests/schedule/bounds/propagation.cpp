@@ -3,6 +3,9 @@
 #include "optpipe/schedule/bounds/propagation.hpp"
 
 #include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/schedule/bounds/chains.hpp"
+#include "optpipe/schedule/bounds/completion_tree.hpp"
+#include "optpipe/schedule/bounds/order_counts.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
 #include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"

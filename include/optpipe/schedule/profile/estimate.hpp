@@ -54,6 +54,15 @@ template <class Value> Value outlier_distance(Value median, Value spread) {
     return most_spreads * std::max(spread, least_spread * median);
 }
 
+/// How many of `n` sorted samples lie below a distribution-free confidence interval of the median, and as many above,
+/// and its confidence. Exact from the binomial distribution (Conover, Practical Nonparametric Statistics, 3.2); for
+/// many samples by Hoeffding's inequality (1963), which is a little wider.
+struct median_interval {
+    std::size_t left_out = 0;
+    double confidence = 0.0;
+};
+[[nodiscard]] median_interval median_interval_of(std::size_t n, double confidence);
+
 } // namespace detail
 
 /// Median, spread and confidence interval of at least one sample, with outliers left out.
@@ -75,14 +84,7 @@ template <class Value> Value outlier_distance(Value median, Value spread) {
 namespace optpipe {
 namespace detail {
 
-/// How many of `n` sorted samples lie below a distribution-free confidence interval of the median, and as many above,
-/// and its confidence. Exact from the binomial distribution (Conover, Practical Nonparametric Statistics, 3.2); for
-/// many samples by Hoeffding's inequality (1963), which is a little wider.
-struct median_interval {
-    std::size_t left_out = 0;
-    double confidence = 0.0;
-};
-inline median_interval median_interval_of(std::size_t n, double confidence) {
+OPTPIPE_INLINE median_interval median_interval_of(std::size_t n, double confidence) {
     constexpr std::size_t most_exact = 1000; // 2^-n is a normal number
     if (n > most_exact) {
         const auto samples = static_cast<double>(n);
