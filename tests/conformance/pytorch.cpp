@@ -7,28 +7,23 @@ TEST_CASE("not built: nlohmann-json is missing") {}
 #else
 
 #include "io/pytorch_rendezvous.hpp"
-#include "oracle/random_cases.hpp"
 #include "optpipe/io/json_problem.hpp"
 #include "optpipe/io/pytorch_csv.hpp"
+#include "oracle/problem_files.hpp"
+#include "oracle/random_cases.hpp"
 #include "schedule/compiled/for_each_schedule.hpp"
 
 #include <algorithm>
 #include <cstddef>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 namespace {
 
 TEST_CASE("what every builder makes of every problem file runs in PyTorch where every send waits for its receive") {
-    std::vector<std::string> files;
-    for (const auto& entry : std::filesystem::directory_iterator{OPTPIPE_SOURCE_DIR "/tests/data/problems"})
-        files.push_back(entry.path().string());
-    std::sort(files.begin(), files.end());
-    const auto stride = files.size() / oracle::random_cases(files.size());
     std::size_t written = 0;
-    for (std::size_t i = 0; i < files.size(); i += stride) {
-        auto p = optpipe::read_problem(files[i]);
+    for (const auto& file : oracle::problem_files()) {
+        auto p = optpipe::read_problem(file);
         CAPTURE(p.name);
         if (p.graph.stages() > 8) continue;
         const auto fewer = std::min(p.graph.microbatches(), std::max<std::size_t>(6, p.graph.ranks()));
@@ -44,7 +39,7 @@ TEST_CASE("what every builder makes of every problem file runs in PyTorch where 
         });
     }
     MESSAGE(written << " schedules");
-    CHECK(written > 100 / stride);
+    CHECK(written > oracle::random_cases(100));
 }
 
 } // namespace

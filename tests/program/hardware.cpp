@@ -5,6 +5,7 @@
 #include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/random_problem.hpp"
+#include "oracle/random_cases.hpp"
 
 #include <doctest/doctest.h>
 
@@ -45,7 +46,7 @@ template <class Visit> void for_random_schedules(std::size_t problems, Visit vis
 
 TEST_CASE("whatever the sizes, every buffer begins where a kernel may read vectors") {
     std::size_t segments = 0;
-    for_random_schedules(20, [&](const optpipe::problem& p, const optpipe::schedule& s) {
+    for_random_schedules(oracle::random_cases(20), [&](const optpipe::problem& p, const optpipe::schedule& s) {
         auto programs = lower(p, s, {.bytes_per_unit = 100.0, .message_bytes = 24});
         if (!programs) return;
         CHECK(all_of(check_programs(*programs)) == "");
@@ -56,7 +57,7 @@ TEST_CASE("whatever the sizes, every buffer begins where a kernel may read vecto
             segments += each.segments.size();
         }
     });
-    CHECK(segments > 100);
+    CHECK(segments > oracle::random_cases(100));
 }
 
 TEST_CASE("a buffer that isn't aligned is found") {

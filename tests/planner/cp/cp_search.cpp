@@ -7,6 +7,7 @@
 #include "optpipe/schedule/time/validate.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "oracle/exhaustive.hpp"
+#include "oracle/random_cases.hpp"
 
 #include <doctest/doctest.h>
 
@@ -50,7 +51,7 @@ void check_many(const testing::problem_ranges& ranges, std::uint64_t seed, std::
 TEST_CASE("problems that have no schedule: nothing is found, and that is proven") {
     random_numbers random{4};
     std::size_t infeasible = 0;
-    for (std::size_t i = 0; i < 300; ++i) {
+    for (std::size_t i = 0; i < oracle::random_cases(300); ++i) {
         CAPTURE(i);
         auto r = testing::make_random_problem(random, {.cells = 5, .offloading_percent = 60});
         for (auto& limit : r.problem.memory_limit)
@@ -63,7 +64,7 @@ TEST_CASE("problems that have no schedule: nothing is found, and that is proven"
         CHECK_FALSE(state.incumbent());
         CHECK(state.bound().is_unlimited());
     }
-    CHECK(infeasible > 40);
+    CHECK(infeasible > oracle::random_cases(40));
 }
 
 TEST_CASE("a problem with thousands of operations gets only the structural bound, at once") {

@@ -10,6 +10,7 @@
 #include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "oracle/exhaustive.hpp"
+#include "oracle/random_cases.hpp"
 #include "oracle/random_problem.hpp"
 
 #include <doctest/doctest.h>
@@ -102,7 +103,7 @@ TEST_CASE("alone the best, and met by a schedule") {
     // Engaged from the first start to the last end.
     int spans = 0;
     int offloads = 0;
-    for (std::uint64_t i = 0; i < 120; ++i) {
+    for (std::uint64_t i = 0; i < oracle::random_cases(120); ++i) {
         CAPTURE(i);
         oracle::random_numbers random{7'000 + i};
         const auto given = oracle::make_random_problem(
@@ -119,7 +120,7 @@ TEST_CASE("alone the best, and met by a schedule") {
 
 TEST_CASE("no builder is faster, up to 8×16") {
     constexpr std::uint64_t seed = 71;
-    for (std::uint64_t i = 0; i < 25; ++i) {
+    for (std::uint64_t i = 0; i < oracle::random_cases(25); ++i) {
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};

@@ -4,6 +4,7 @@
 #include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "oracle/exhaustive.hpp"
+#include "oracle/random_cases.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/random_schedule.hpp"
 #include "oracle/reference_checker.hpp"
@@ -43,8 +44,8 @@ constexpr std::array members{named_bound{"critical_path", &structural_bounds::cr
 
 /// How often each bound was met by the optimum, and how often it alone was.
 struct tally {
-    std::array<int, members.size()> tight{};
-    int proven = 0;
+    std::array<std::uint64_t, members.size()> tight{};
+    std::uint64_t proven = 0;
 
     void compare(const optpipe::problem& p, double optimum) {
         const auto bounds = strong_bounds_of(p);
@@ -62,7 +63,7 @@ struct tally {
 
 tally compare_with_all_schedules(std::uint64_t seed, std::uint64_t count, const oracle::problem_ranges& ranges) {
     tally result;
-    for (std::uint64_t i = 0; i < count; ++i) {
+    for (std::uint64_t i = 0; i < oracle::random_cases(count); ++i) {
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
@@ -106,29 +107,29 @@ optpipe::problem in_need_of_transfers(oracle::random_numbers& random, std::size_
 
 TEST_CASE("no schedule of a small problem is shorter than any bound") {
     const auto t = compare_with_all_schedules(61, 900, {.cells = 6, .offloading_percent = 0});
-    CHECK(t.proven > 850);
-    CHECK(t.tight[0] > 50);
-    CHECK(t.tight[1] > 300);
-    CHECK(t.tight[2] > 10);
-    CHECK(t.tight[3] > 10);
-    CHECK(t.tight[6] > 50);
+    CHECK(t.proven > oracle::random_cases(850));
+    CHECK(t.tight[0] > oracle::random_cases(50));
+    CHECK(t.tight[1] > oracle::random_cases(300));
+    CHECK(t.tight[2] > oracle::random_cases(10));
+    CHECK(t.tight[3] > oracle::random_cases(10));
+    CHECK(t.tight[6] > oracle::random_cases(50));
 }
 
 TEST_CASE("nor with offloading") {
     const auto t = compare_with_all_schedules(62, 900, {.cells = 6, .offloading_percent = 100});
-    CHECK(t.proven > 850);
-    CHECK(t.tight[0] > 50);
-    CHECK(t.tight[1] > 300);
-    CHECK(t.tight[3] > 10);
-    CHECK(t.tight[4] > 10);
+    CHECK(t.proven > oracle::random_cases(850));
+    CHECK(t.tight[0] > oracle::random_cases(50));
+    CHECK(t.tight[1] > oracle::random_cases(300));
+    CHECK(t.tight[3] > oracle::random_cases(10));
+    CHECK(t.tight[4] > oracle::random_cases(10));
 }
 
 TEST_CASE("nor with more microbatches on fewer stages") {
     const auto t = compare_with_all_schedules(63, 500, {.ranks = 2, .stages = 2, .microbatches = 8, .cells = 8});
-    CHECK(t.proven > 350);
-    CHECK(t.tight[2] > 5);
-    CHECK(t.tight[3] > 5);
-    CHECK(t.tight[6] > 50);
+    CHECK(t.proven > oracle::random_cases(350));
+    CHECK(t.tight[2] > oracle::random_cases(5));
+    CHECK(t.tight[3] > oracle::random_cases(5));
+    CHECK(t.tight[6] > oracle::random_cases(50));
 }
 
 TEST_CASE("where a stash alone doesn't fit there is no schedule, and no number stands for that") {
@@ -141,7 +142,7 @@ TEST_CASE("where a stash alone doesn't fit there is no schedule, and no number s
 TEST_CASE("nor where transfers are what matters") {
     constexpr std::uint64_t seed = 66;
     tally t;
-    for (std::uint64_t i = 0; i < 200; ++i) {
+    for (std::uint64_t i = 0; i < oracle::random_cases(200); ++i) {
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
@@ -149,11 +150,11 @@ TEST_CASE("nor where transfers are what matters") {
         const auto best = oracle::exhaustive_optimum(p, 1.0, 20'000);
         if (best.proven) t.compare(p, *best.objective);
     }
-    CHECK(t.proven > 100);
-    CHECK(t.tight[3] > 10);
+    CHECK(t.proven > oracle::random_cases(100));
+    CHECK(t.tight[3] > oracle::random_cases(10));
 
-    int linked = 0;
-    int slower = 0;
+    std::uint64_t linked = 0;
+    std::uint64_t slower = 0;
     for (std::uint64_t i = 0; i < 200; ++i) {
         CAPTURE(seed);
         CAPTURE(i);
@@ -176,7 +177,7 @@ TEST_CASE("nor where transfers are what matters") {
 
 TEST_CASE("nor any that is drawn of a larger one") {
     constexpr std::uint64_t seed = 64;
-    for (std::uint64_t i = 0; i < 600; ++i) {
+    for (std::uint64_t i = 0; i < oracle::random_cases(600); ++i) {
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
@@ -321,7 +322,7 @@ TEST_CASE("memory × lifetime where what waits for a weight gradient leaves no r
 
 TEST_CASE("a bound falls with every limit that is lifted") {
     constexpr std::uint64_t seed = 65;
-    for (std::uint64_t i = 0; i < 300; ++i) {
+    for (std::uint64_t i = 0; i < oracle::random_cases(300); ++i) {
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};

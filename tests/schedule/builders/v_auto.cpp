@@ -5,6 +5,7 @@
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 #include "oracle/golden.hpp"
+#include "oracle/random_cases.hpp"
 #include "oracle/reference_checker.hpp"
 #include "oracle/v_problem.hpp"
 
@@ -121,9 +122,9 @@ TEST_CASE("any costs, limits, ranks and microbatches") {
     constexpr std::uint64_t seed = 65;
     auto build = v_auto;
     build.effort = 10'000;
-    int fitted = 0;
-    int refused = 0;
-    for (std::uint64_t i = 0; i < 100; ++i) {
+    std::uint64_t fitted = 0;
+    std::uint64_t refused = 0;
+    for (std::uint64_t i = 0; i < oracle::random_cases(100); ++i) {
         CAPTURE(seed);
         CAPTURE(i);
         random_numbers random{seed * 1'000'003 + i};
@@ -142,6 +143,6 @@ TEST_CASE("any costs, limits, ranks and microbatches") {
         CHECK_MESSAGE(found.empty(), found.front().text());
         if (p.graph.stages() * p.graph.microbatches() <= 256) CHECK(oracle::judge(p, *timed).text() == "");
     }
-    CHECK(fitted > 40);
-    CHECK(refused > 5);
+    CHECK(fitted > oracle::random_cases(40));
+    CHECK(refused > oracle::random_cases(5));
 }

@@ -6,6 +6,7 @@
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 #include "oracle/golden.hpp"
+#include "oracle/random_cases.hpp"
 #include "oracle/reference_checker.hpp"
 #include "oracle/v_problem.hpp"
 
@@ -96,9 +97,9 @@ TEST_CASE("bubble rate against memory, as the authors published it") {
 
 TEST_CASE("any costs, limits, ranks and microbatches") {
     constexpr std::uint64_t seed = 64;
-    int fitted = 0;
-    int refused = 0;
-    for (std::uint64_t i = 0; i < 150; ++i) {
+    std::uint64_t fitted = 0;
+    std::uint64_t refused = 0;
+    for (std::uint64_t i = 0; i < oracle::random_cases(150); ++i) {
         CAPTURE(seed);
         CAPTURE(i);
         random_numbers random{seed * 1'000'003 + i};
@@ -117,13 +118,13 @@ TEST_CASE("any costs, limits, ranks and microbatches") {
         CHECK_MESSAGE(found.empty(), found.front().text());
         if (p.graph.stages() * p.graph.microbatches() <= 256) CHECK(oracle::judge(p, *timed).text() == "");
     }
-    CHECK(fitted > 40);
-    CHECK(refused > 10);
+    CHECK(fitted > oracle::random_cases(40));
+    CHECK(refused > oracle::random_cases(10));
 }
 
 TEST_CASE("with equal stages, never beaten by 1F1B in the memory that 1F1B takes") {
     constexpr std::uint64_t seed = 66;
-    for (std::uint64_t i = 0; i < 300; ++i) {
+    for (std::uint64_t i = 0; i < oracle::random_cases(300); ++i) {
         CAPTURE(seed);
         CAPTURE(i);
         random_numbers random{seed * 1'000'003 + i};
