@@ -58,10 +58,16 @@ static_assert(!ex::control_channel<mutant::control_channel_without_begin_minimum
 static_assert(!ex::control_channel<mutant::control_channel_without_minimum>);
 static_assert(!ex::control_channel<mutant::control_channel_without_cancel>);
 
+static_assert(ex::peer_channel<archetype::peer_channel>);
+static_assert(!ex::peer_channel<mutant::peer_channel_without_place>);
+static_assert(!ex::peer_channel<mutant::peer_channel_without_send>);
+static_assert(!ex::peer_channel<mutant::peer_channel_without_wait>);
+
 // Ours.
 static_assert(ex::executor<optpipe::threads::executor>);
 static_assert(ex::executor<trace_executor>);
 static_assert(ex::control_channel<optpipe::threads::control_channel>);
+static_assert(ex::peer_channel<optpipe::threads::control_channel>);
 static_assert(ex::timed_lane<optpipe::threads::lane> && !ex::timed_lane<archetype::lane>);
 static_assert(ex::stage_model<tracing_model, optpipe::threads::lane>);
 static_assert(ex::has_update<tracing_model, optpipe::threads::lane>);

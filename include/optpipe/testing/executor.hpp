@@ -75,10 +75,17 @@ struct control_channel {
     std::uint64_t minimum() { return 0; }
     void cancel(std::string_view, std::string_view) {}
 };
+struct peer_channel {
+    optpipe::rank self() const { return {}; }
+    std::size_t ranks() const { return 1; }
+    void send(optpipe::rank, std::string_view) {}
+    std::string receive(optpipe::rank) { return {}; }
+};
 
 static_assert(execution::lane<lane> && execution::copy_engine<copy_engine, lane> && execution::memory<device_memory> &&
               execution::transport<transport, lane> && execution::stage_model<stage_model, lane> &&
-              execution::executor<executor> && execution::control_channel<control_channel>);
+              execution::executor<executor> && execution::control_channel<control_channel> &&
+              execution::peer_channel<peer_channel>);
 
 } // namespace optpipe::testing::archetype
 
@@ -168,6 +175,17 @@ struct executor_without_finish : archetype::executor {
 };
 struct executor_without_cancel : archetype::executor {
     void cancel() = delete;
+};
+
+struct peer_channel_without_place : archetype::peer_channel {
+    void ranks() const = delete;
+};
+struct peer_channel_without_send : archetype::peer_channel {
+    void send() = delete;
+};
+/// Waits for nothing.
+struct peer_channel_without_wait : archetype::peer_channel {
+    std::optional<std::string> receive(optpipe::rank) { return {}; }
 };
 
 struct control_channel_without_place : archetype::control_channel {
