@@ -1,6 +1,7 @@
 // When post-validation does what, and what it decides by.
 #include "optpipe/execution/post_validation.hpp"
 
+#include "optpipe/execution/handover.hpp"
 #include "optpipe/execution/run.hpp"
 #include "optpipe/execution/threads/executor.hpp"
 #include "optpipe/execution/threads/run.hpp"
@@ -139,6 +140,7 @@ public:
     template <class Lane> void backward_weight(Lane&, const ex::weight_task& t) {
         note(to_string(optpipe::backward_weight(t.stage, t.microbatch)));
     }
+    template <class Lane> void reduce(Lane&, stage) { note("reduce"); }
     template <class Lane> double gradient_squares(Lane&, stage) { return squares_(self_, step_++); }
     template <class Lane> void update(Lane&, stage, const ex::update_decision& by) {
         note(by.is_skip() ? "skip" : "update");
@@ -161,7 +163,7 @@ private:
 optpipe::per_rank<optpipe::rank_program> programs_for(std::size_t ranks, bool update = true) {
     const auto p = line_of(ranks, 2 * ranks);
     return *lower(p, *build_schedule(p, optpipe::zero_bubble_h2),
-                  {.bytes_per_unit = 8.0, .message_bytes = 8, .update = update});
+                  {.bytes_per_unit = 8.0, .message_bytes = 8, .update = update, .reduce = true});
 }
 
 /// Two steps, and what comes after them, on ranks that are threads.
@@ -234,11 +236,39 @@ TEST_CASE("of a void step nothing is left but the forwards from before it was kn
     const auto updated = std::find(first.begin(), first.end(), "update");
     CHECK(std::all_of(updated + 1, revised, [](const auto& e) { return e.find('F') != std::string::npos; }));
     CHECK(std::count(first.begin(), first.end(), "update") == 2);
+    CHECK(std::count(first.begin(), first.end(), "reduce") == 2);
     const auto last = log.of(rank{1});
     CHECK(std::count(last.begin(), last.end(), "skip") == 1);
     CHECK(std::count(last.begin(), last.end(), "revise to skip") == 0);
     CHECK(std::count(last.begin(), last.end(), "abandon") == 1); // its step is void all the same
     CHECK(std::count_if(last.begin(), last.end(), is_backward) == 2 * 2 * 4);
+}
+
+TEST_CASE("a handover to another plan goes on beside it, on the same channel") {
+    const std::size_t ranks = 2;
+    const auto programs = programs_for(ranks);
+    threads::cluster cluster{ranks};
+    event_log log;
+    // Rank 1 overflows in every second step, until the plan is taken.
+    const auto squares = [](rank r, std::size_t step) { return r == rank{1} && step % 2 == 0 ? infinity : 1.0; };
+    std::vector<std::size_t> steps(ranks), voids(ranks);
+    threads::on_all_ranks(cluster, [&](threads::executor& here) {
+        using model_type = ex::post_validated<logging_model, threads::control_channel>;
+        const auto at = here.self().position();
+        auto& channel = cluster.control(here.self());
+        logging_model inner{log, here.self(), squares};
+        model_type model{programs[here.self()], inner, channel};
+        optpipe::handover<threads::executor, model_type, threads::control_channel> run{
+            programs[here.self()], here, model, channel, [&](const std::string&) { return programs; }};
+        if (here.self() == rank{0}) run.publish("the same again");
+        for (; run.version() == 0 || steps[at] < 5; ++steps[at])
+            for (run.step(); model.was_void(); ++voids[at])
+                run.step();
+        model.finish(here);
+    });
+    CHECK(steps[0] == steps[1]);
+    CHECK(voids[0] == steps[0] / 2);
+    CHECK(voids[1] == voids[0]);
 }
 
 TEST_CASE("a rank that fails while others wait for its gradients ends the run on all") {

@@ -101,9 +101,10 @@ inline bool is_mistaken(const optpipe::schedule& s, const std::vector<double>& s
     }
     return mistaken;
 }
-/// The steps that have to be void, in this order. After the last step there is none.
+/// How many steps have to be void, in this order. After the last step there is none.
 inline std::size_t voids_in(const optpipe::schedule& s, const lone_training& alone,
                             const optpipe::execution::post_validation_options& how) {
+    if (how.barrier) return 0;
     return static_cast<std::size_t>(std::count_if(alone.squares.begin(), alone.squares.end() - 1,
                                                   [&](const auto& each) { return is_mistaken(s, each, how); }));
 }
@@ -171,7 +172,7 @@ std::size_t train_rank(const optpipe::rank_program& program, Executor& here, Cha
 }
 
 /// A plain one, one for each place of an overflow in the first step, in two in a row and in the last, one with several
-/// places, and two where gradients are scaled down.
+/// places, and two where gradients are scaled down, the last also with the barrier.
 inline std::vector<reversible_case> reversible_cases(const optpipe::schedule& s) {
     const auto last = optpipe::stage{s.graph.stages() - 1};
     const auto middle = optpipe::stage{s.graph.stages() / 2};
@@ -183,7 +184,8 @@ inline std::vector<reversible_case> reversible_cases(const optpipe::schedule& s)
     auto norms = norms_of(train_alone(s, {}));
     std::sort(norms.begin(), norms.end());
     all.push_back({.options = {.max_norm = norms[norms.size() / 2]}});
-    all.push_back({.overflows = {{5, last}, {6, middle}}, .options = {.max_norm = norms[2]}});
+    for (const bool barrier : {false, true})
+        all.push_back({.overflows = {{5, last}, {6, middle}}, .options = {.max_norm = norms[2], .barrier = barrier}});
     return all;
 }
 

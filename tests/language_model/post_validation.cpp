@@ -52,19 +52,14 @@ template <class Placement, class Build> std::size_t compare(std::size_t ranks, c
     std::size_t voids = 0;
     for (auto& how : training::reversible_cases(*s)) {
         const auto alone = training::train_alone(*s, how);
-        const auto check = [&](std::size_t expected_voids) {
+        for (const auto& order : {training::order_of_numbers(ranks), ex::order_of_ends(*s)}) {
+            how.options.order = order;
             const auto piped = train_on_threads(p, *s, how);
             CHECK(piped.parameters == alone.parameters);
             CHECK(piped.losses == alone.losses);
-            CHECK(piped.voids == expected_voids);
+            CHECK(piped.voids == training::voids_in(*s, alone, how.options));
             voids += piped.voids;
-        };
-        for (const auto& order : {training::order_of_numbers(ranks), ex::order_of_ends(*s)}) {
-            how.options.order = order;
-            check(training::voids_in(*s, alone, how.options));
         }
-        how.options.barrier = true;
-        check(0);
     }
     return voids;
 }
@@ -72,10 +67,7 @@ template <class Placement, class Build> std::size_t compare(std::size_t ranks, c
 } // namespace
 
 TEST_CASE("on two ranks") { CHECK(compare<optpipe::placement::linear>(2, optpipe::one_forward_one_backward) > 0); }
-TEST_CASE("on four ranks") {
-    CHECK(compare<optpipe::placement::linear>(4, optpipe::one_forward_one_backward) > 0);
-    CHECK(compare<optpipe::placement::linear>(4, optpipe::zero_bubble_h2) > 0);
-}
+TEST_CASE("on four ranks") { CHECK(compare<optpipe::placement::linear>(4, optpipe::zero_bubble_h2) > 0); }
 TEST_CASE("with two stages on each") {
     CHECK(compare<optpipe::placement::v>(2, optpipe::zero_bubble_v) > 0);
     CHECK(compare<optpipe::placement::v>(4, optpipe::v_half) > 0);

@@ -4,7 +4,6 @@
 #include "mpi/support/world.hpp"
 #include "optpipe/execution/mpi/executor.hpp"
 #include "optpipe/execution/run.hpp"
-#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h2.hpp"
 #include "optpipe/schedule/builders/zero_bubble_v.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
@@ -47,8 +46,5 @@ template <class Placement, class Build> void compare_all(const Build& build) {
 
 } // namespace
 
-TEST_CASE("with a stage per process") {
-    compare_all<optpipe::placement::linear>(optpipe::one_forward_one_backward);
-    compare_all<optpipe::placement::linear>(optpipe::zero_bubble_h2);
-}
+TEST_CASE("with a stage per process") { compare_all<optpipe::placement::linear>(optpipe::zero_bubble_h2); }
 TEST_CASE("with two, there and back") { compare_all<optpipe::placement::v>(optpipe::zero_bubble_v); }
