@@ -3,7 +3,7 @@
 // Where one gradient overflows the whole step is skipped, and gradients that are too large together are scaled down.
 // Both depend on all ranks, which therefore wait for one another before their optimizers' steps. Here they don't: each
 // goes on with what is known from the ranks before it and begins the next step's forwards; what is known of all comes
-// back meanwhile, and who was wrong takes the step back and makes it again. The model is trained both ways, with
+// back meanwhile, and a rank that was wrong takes its step back and makes it again. The model is trained both ways, with
 // overflows on different ranks now and then. All parameters are the same to the last bit.
 //
 //     example_18_post_validation [TEXT]

@@ -5,11 +5,11 @@
 #include "optpipe/execution/control_channel.hpp"
 #include "optpipe/execution/executor.hpp"
 #include "optpipe/execution/gradient_state.hpp"
+#include "optpipe/execution/reversible_model.hpp"
 #include "optpipe/execution/stage_model.hpp"
 #include "optpipe/program/ir.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
-#include <concepts>
 #include <cstddef>
 #include <limits>
 #include <optional>
@@ -23,58 +23,16 @@ struct post_validation_options {
     /// Of the gradients of all stages together; larger ones are scaled down to it.
     double max_norm = std::numeric_limits<double>::infinity();
     /// In which the state of the gradients passes through the ranks: all of them, on every rank the same. Empty: 0, 1,
-    /// and so on. Who comes late in a step should come late in it (`order_of_ends`); results don't depend on it.
+    /// and so on. A rank waits for those before it, so that one that ends late should come late (`order_of_ends`).
+    /// Results don't depend on it.
     std::vector<rank> order{};
     /// No rank makes its update before the gradients of all are known, as without post-validation. To compare with.
     bool barrier = false;
 };
 
-/// The ranks in the order in which a schedule lets them end. In zero-bubble schedules that of their numbers, in 1F1B
-/// the other way round.
+/// The ranks in the order in which a schedule lets them end. In ZB-H2 that of their numbers, in 1F1B the other way
+/// round.
 [[nodiscard]] std::vector<rank> order_of_ends(const schedule& s);
-
-template <class M, class L> concept has_gradient_squares = requires(M& model, L& on, stage which) {
-    { model.gradient_squares(on, which) } -> std::same_as<double>;
-};
-template <class M, class L>
-concept has_decided_update = requires(M& model, L& on, stage which, const update_decision& by) {
-    { model.update(on, which, by) } -> std::same_as<void>;
-};
-template <class M, class L> concept has_revise = requires(M& model, L& on, stage which, const update_decision& by) {
-    { model.revise(on, which, by) } -> std::same_as<void>;
-};
-template <class M, class L> concept has_settle = requires(M& model, L& on, stage which) {
-    { model.settle(on, which) } -> std::same_as<void>;
-};
-template <class M, class L> concept has_abandon = requires(M& model, L& on, stage which) {
-    { model.abandon(on, which) } -> std::same_as<void>;
-};
-
-/// A stage model whose optimizer can take a step back.
-///
-/// Semantics: `gradient_squares` is the sum of the squares of the stage's gradients, in an order of its own that is
-/// always the same; not finite if one of them overflowed. `update` makes the optimizer's step under a decision and what
-/// else ends a step (its loss, the next data), and keeps the gradients. `revise` takes the optimizer's step back and
-/// makes it again under another decision: parameters and moments are then what `update` would have left under that
-/// one, bit for bit; nothing else changes, as forwards of the next step may have run. `settle`: the update stands, the
-/// gradients may be cleared. `abandon`: the forwards that ran since the last update don't count, nor what they have
-/// added to a loss; the next ones are of the same microbatches. All are called from `launch` of the compute lane. What
-/// they return, or decide by, is on the host: on a device `gradient_squares` waits for the lane.
-template <class M, class L>
-concept reversible_model = stage_model<M, L> && has_gradient_squares<M, L> && has_decided_update<M, L> &&
-    has_revise<M, L> && has_settle<M, L> && has_abandon<M, L>;
-
-/// The sentence that a type lacks to be a reversible model for lanes of type `L`.
-template <class M, class L> consteval bool check_reversible_model() {
-    static_assert(check_stage_model<M, L>());
-    static_assert(has_gradient_squares<M, L>, "reversible model: needs `double gradient_squares(lane&, stage)`");
-    static_assert(has_decided_update<M, L>,
-                  "reversible model: needs `void update(lane&, stage, const update_decision&)`");
-    static_assert(has_revise<M, L>, "reversible model: needs `void revise(lane&, stage, const update_decision&)`");
-    static_assert(has_settle<M, L>, "reversible model: needs `void settle(lane&, stage)`");
-    static_assert(has_abandon<M, L>, "reversible model: needs `void abandon(lane&, stage)`");
-    return reversible_model<M, L>;
-}
 
 /// The way of the state of gradients through the ranks, seen from one of them.
 class state_route {

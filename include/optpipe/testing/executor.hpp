@@ -6,6 +6,7 @@
 #include "optpipe/execution/executor.hpp"
 #include "optpipe/execution/lane.hpp"
 #include "optpipe/execution/memory.hpp"
+#include "optpipe/execution/reversible_model.hpp"
 #include "optpipe/execution/stage_model.hpp"
 #include "optpipe/execution/transport.hpp"
 #include "optpipe/program/ir.hpp"
@@ -52,6 +53,13 @@ struct stage_model {
     void backward_input(lane&, const execution::backward_task&) {}
     void backward_weight(lane&, const execution::weight_task&) {}
 };
+struct reversible_model : stage_model {
+    double gradient_squares(lane&, stage) { return 0.0; }
+    void update(lane&, stage, const execution::update_decision&) {}
+    void revise(lane&, stage, const execution::update_decision&) {}
+    void settle(lane&, stage) {}
+    void abandon(lane&, stage) {}
+};
 struct executor {
     using lane_type = archetype::lane;
     archetype::lane open_lane(lane_kind, std::size_t);
@@ -84,8 +92,8 @@ struct peer_channel {
 
 static_assert(execution::lane<lane> && execution::copy_engine<copy_engine, lane> && execution::memory<device_memory> &&
               execution::transport<transport, lane> && execution::stage_model<stage_model, lane> &&
-              execution::executor<executor> && execution::control_channel<control_channel> &&
-              execution::peer_channel<peer_channel>);
+              execution::reversible_model<reversible_model, lane> && execution::executor<executor> &&
+              execution::control_channel<control_channel> && execution::peer_channel<peer_channel>);
 
 } // namespace optpipe::testing::archetype
 
@@ -175,6 +183,22 @@ struct executor_without_finish : archetype::executor {
 };
 struct executor_without_cancel : archetype::executor {
     void cancel() = delete;
+};
+
+struct reversible_without_gradient_squares : archetype::reversible_model {
+    void gradient_squares() = delete;
+};
+struct reversible_without_update : archetype::reversible_model {
+    void update() = delete;
+};
+struct reversible_without_revise : archetype::reversible_model {
+    void revise() = delete;
+};
+struct reversible_without_settle : archetype::reversible_model {
+    void settle() = delete;
+};
+struct reversible_without_abandon : archetype::reversible_model {
+    void abandon() = delete;
 };
 
 struct peer_channel_without_place : archetype::peer_channel {

@@ -67,7 +67,7 @@ public:
     [[nodiscard]] bool is_waited_for() const { return star_.is_under_way() || is_receiving_; }
 
 private:
-    /// Waits until `has_come`. Whether it has, and nothing failed.
+    /// Waits until it has come, something failed or the patience is over. Whether it has come.
     template <class Come> bool await(std::unique_lock<std::mutex>& lock, const Come& has_come) {
         changed_.wait_for(lock, own_patience(), [&] { return has_come() || failed_.happened().load(); });
         return has_come();
