@@ -1,7 +1,9 @@
 #define OPTPIPE_COMPILING_execution 1
 #include <optpipe/execution/bound_program.hpp>
 #include <optpipe/execution/control_star.hpp>
+#include <optpipe/execution/gradient_state.hpp>
 #include <optpipe/execution/measured.hpp>
+#include <optpipe/execution/post_validation.hpp>
 #include <optpipe/execution/program_preparer.hpp>
 #include <optpipe/execution/threads/control_channel.hpp>
 #include <optpipe/execution/threads/executor.hpp>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <span>
@@ -22,17 +23,21 @@ public:
 
     /// Takes the gradients and leaves zeros.
     void step(std::span<Real> parameters, std::span<Real> gradients) {
+        step(parameters, gradients, 1.0);
+        std::fill(gradients.begin(), gradients.end(), Real{});
+    }
+    /// The gradients are multiplied by `scale` first, and left as they are.
+    void step(std::span<Real> parameters, std::span<const Real> gradients, double scale) {
         ++steps_;
         const double first = 1.0 - std::pow(rates_.first_decay, static_cast<double>(steps_));
         const double second = 1.0 - std::pow(rates_.second_decay, static_cast<double>(steps_));
         for (std::size_t i = 0; i < parameters.size(); ++i) {
-            const auto g = static_cast<double>(gradients[i]);
+            const auto g = scale * static_cast<double>(gradients[i]);
             mean_[i] = rates_.first_decay * mean_[i] + (1.0 - rates_.first_decay) * g;
             square_[i] = rates_.second_decay * square_[i] + (1.0 - rates_.second_decay) * g * g;
             const double direction = mean_[i] / first / (std::sqrt(square_[i] / second) + rates_.epsilon);
             const auto x = static_cast<double>(parameters[i]);
             parameters[i] = static_cast<Real>(x - rates_.learning_rate * (direction + rates_.weight_decay * x));
-            gradients[i] = 0;
         }
     }
 

@@ -8,6 +8,7 @@
 #include <optpipe/execution/stage_model.hpp>
 #include <optpipe/pipeline/problem.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -97,15 +98,25 @@ public:
         packer(t.stage).recompute(storage_.at(t.storage), batch_of(position(t.stage), t.microbatch), t);
     }
     template <class Lane> void update(Lane&, optpipe::stage s) {
-        auto& now = position(s);
-        losses_.resize(std::max(losses_.size(), now.step + 1));
-        losses_[now.step] += stage(s).take_loss() * now.text.share();
-        optimizers_[s.position()].step(stage(s).parameters(), stage(s).gradients());
-        at_[s.position()] = make_position(now.step + 1);
+        optimizer(s).step(stage(s).parameters(), stage(s).gradients());
+        end_step(s);
     }
 
     /// Of each step so far, in nats per token, this replica's share; zeros where the rank hasn't got the last stage.
     [[nodiscard]] const std::vector<double>& losses() const { return losses_; }
+
+protected:
+    model_stage<Real>& stage(optpipe::stage s) { return (*stages_)[s.position()]; }
+    adamw<Real>& optimizer(optpipe::stage s) { return optimizers_[s.position()]; }
+    /// At which the stage is, from 0 on.
+    [[nodiscard]] std::size_t step_of(optpipe::stage s) { return position(s).step; }
+    /// Takes down the loss, and goes on to the next pieces of the text.
+    void end_step(optpipe::stage s) {
+        auto& now = position(s);
+        losses_.resize(std::max(losses_.size(), now.step + 1));
+        losses_[now.step] += stage(s).take_loss() * now.text.share();
+        at_[s.position()] = make_position(now.step + 1);
+    }
 
 private:
     struct place {
@@ -124,7 +135,6 @@ private:
     [[nodiscard]] text_batch batch_of(const place& at, optpipe::microbatch m) const {
         return at.text[replica_.self * microbatches_ + m.position()];
     }
-    model_stage<Real>& stage(optpipe::stage s) { return (*stages_)[s.position()]; }
     stash_packer<model_stage<Real>>& packer(optpipe::stage s) {
         auto& found = packers_[s.position()];
         if (!found) found.emplace(stage(s));

@@ -11,6 +11,7 @@
 #include "optpipe/execution/lane.hpp"
 #include "optpipe/execution/measured.hpp"
 #include "optpipe/execution/memory.hpp"
+#include "optpipe/execution/post_validation.hpp"
 #include "optpipe/execution/run.hpp"
 #include "optpipe/execution/stage_model.hpp"
 #include "optpipe/execution/threads/executor.hpp"

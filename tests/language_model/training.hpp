@@ -242,11 +242,10 @@ inline std::vector<std::vector<std::size_t>> weight_order(const optpipe::schedul
             order[timed.op.stage.position()].push_back(timed.op.microbatch.position());
     return order;
 }
-/// The stages after one step without a pipeline: every microbatch through all of them and back, and then all weight
+/// A step without a pipeline, up to the gradients: every microbatch through all stages and back, and then all weight
 /// gradients, stage by stage in the order of a schedule.
-inline stages_type step_alone(const optpipe::schedule& s) {
-    const language_model::text_step step{text, tiny, s.graph.microbatches(), 0};
-    auto stages = fresh_stages(s.graph.stages());
+inline void step_alone(stages_type& stages, const optpipe::schedule& s, std::size_t number) {
+    const language_model::text_step step{text, tiny, s.graph.microbatches(), number};
     const auto boundary = stages.front().boundary();
     std::vector<std::vector<std::vector<double>>> kept(s.graph.microbatches());
     std::vector<double> in(boundary), out(boundary);
@@ -263,6 +262,11 @@ inline stages_type step_alone(const optpipe::schedule& s) {
     for (std::size_t i = 0; i < stages.size(); ++i)
         for (const auto m : order[i])
             stages[i].backward_weight(step[m], kept[m][i]);
+}
+/// The stages after the first one.
+inline stages_type step_alone(const optpipe::schedule& s) {
+    auto stages = fresh_stages(s.graph.stages());
+    step_alone(stages, s, 0);
     return stages;
 }
 inline std::vector<double> gradients_alone(const optpipe::schedule& s) {

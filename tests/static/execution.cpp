@@ -33,6 +33,13 @@ static_assert(ex::stage_model<archetype::stage_model, archetype::lane>);
 static_assert(!ex::stage_model<mutant::stage_without_forward, archetype::lane>);
 static_assert(!ex::stage_model<mutant::stage_without_backward_input, archetype::lane>);
 static_assert(!ex::stage_model<mutant::stage_without_backward_weight, archetype::lane>);
+static_assert(ex::reversible_model<archetype::reversible_model, archetype::lane>);
+static_assert(!ex::reversible_model<archetype::stage_model, archetype::lane>);
+static_assert(!ex::reversible_model<mutant::reversible_without_gradient_squares, archetype::lane>);
+static_assert(!ex::reversible_model<mutant::reversible_without_update, archetype::lane>);
+static_assert(!ex::reversible_model<mutant::reversible_without_revise, archetype::lane>);
+static_assert(!ex::reversible_model<mutant::reversible_without_settle, archetype::lane>);
+static_assert(!ex::reversible_model<mutant::reversible_without_abandon, archetype::lane>);
 static_assert(!ex::has_backward<archetype::stage_model, archetype::lane>);
 static_assert(!ex::has_update<archetype::stage_model, archetype::lane>);
 static_assert(!ex::has_recompute<archetype::stage_model, archetype::lane>);
@@ -58,10 +65,16 @@ static_assert(!ex::control_channel<mutant::control_channel_without_begin_minimum
 static_assert(!ex::control_channel<mutant::control_channel_without_minimum>);
 static_assert(!ex::control_channel<mutant::control_channel_without_cancel>);
 
+static_assert(ex::peer_channel<archetype::peer_channel>);
+static_assert(!ex::peer_channel<mutant::peer_channel_without_place>);
+static_assert(!ex::peer_channel<mutant::peer_channel_without_send>);
+static_assert(!ex::peer_channel<mutant::peer_channel_without_wait>);
+
 // Ours.
 static_assert(ex::executor<optpipe::threads::executor>);
 static_assert(ex::executor<trace_executor>);
 static_assert(ex::control_channel<optpipe::threads::control_channel>);
+static_assert(ex::peer_channel<optpipe::threads::control_channel>);
 static_assert(ex::timed_lane<optpipe::threads::lane> && !ex::timed_lane<archetype::lane>);
 static_assert(ex::stage_model<tracing_model, optpipe::threads::lane>);
 static_assert(ex::has_update<tracing_model, optpipe::threads::lane>);

@@ -54,6 +54,22 @@ template <class C>
 concept control_channel = has_place<C> && has_publish<C> && has_next_published<C> && has_report<C> &&
     has_next_report<C> && has_begin_minimum<C> && has_minimum<C> && has_cancel<C>;
 
+template <class C> concept has_send = requires(C& by, rank to, std::string_view text) {
+    { by.send(to, text) } -> std::same_as<void>;
+};
+template <class C> concept has_receive = requires(C& by, rank from) {
+    { by.receive(from) } -> std::same_as<std::string>;
+};
+
+/// What carries texts between any two ranks.
+///
+/// Semantics: `send(to, text)` returns at once, and the text comes whatever the receiver does meanwhile; `to` may be
+/// the sender itself. `receive(from)` waits for the next text of that rank, in the order in which it sent them. Once a
+/// rank has failed, or doesn't send what another waits for within the channel's patience, both throw
+/// `execution_error`. For one thread at a time, which may be another than the one that uses the rest of a control
+/// channel.
+template <class C> concept peer_channel = has_place<C> && has_send<C> && has_receive<C>;
+
 /// The sentence that a type lacks to be a control channel.
 template <class C> consteval bool check_control_channel() {
     static_assert(has_place<C>, "control channel: needs `rank self() const` and `std::size_t ranks() const`");
@@ -66,6 +82,14 @@ template <class C> consteval bool check_control_channel() {
     static_assert(has_cancel<C>,
                   "control channel: needs `void cancel(std::string_view what_it_did, std::string_view reason)`");
     return control_channel<C>;
+}
+
+/// The sentence that a type lacks to be a peer channel.
+template <class C> consteval bool check_peer_channel() {
+    static_assert(has_place<C>, "peer channel: needs `rank self() const` and `std::size_t ranks() const`");
+    static_assert(has_send<C>, "peer channel: needs `void send(rank to, std::string_view)`");
+    static_assert(has_receive<C>, "peer channel: needs `std::string receive(rank from)`");
+    return peer_channel<C>;
 }
 
 } // namespace optpipe::execution

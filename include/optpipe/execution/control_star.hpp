@@ -20,6 +20,7 @@ struct control_letter {
     enum class kind_type : std::uint8_t {
         text,  ///< published, or reported
         value, ///< to rank 0: of a minimum; from it: the least
+        peer,  ///< from one rank to another; the value: to rank 0, for which rank; from it, of which
     };
     kind_type kind = kind_type::text;
     std::uint64_t value = 0;
@@ -35,7 +36,7 @@ public:
         control_letter what{};
     };
 
-    control_star(rank self, std::size_t ranks) : self_{self}, ranks_{ranks}, values_(ranks) {}
+    control_star(rank self, std::size_t ranks) : self_{self}, ranks_{ranks}, values_(ranks), received_(ranks) {}
 
     [[nodiscard]] rank self() const { return self_; }
     [[nodiscard]] std::size_t ranks() const { return ranks_; }
@@ -45,6 +46,11 @@ public:
     void begin_minimum(std::uint64_t value);
     [[nodiscard]] std::optional<std::string> next_published() { return next_of(published_); }
     [[nodiscard]] std::optional<rank_text> next_report() { return next_of(reports_); }
+
+    /// By way of rank 0, which all carriers reach.
+    void send_to(rank to, std::string_view text);
+    [[nodiscard]] bool has_text_of(rank from) const { return !received_[from.position()].empty(); }
+    [[nodiscard]] std::string next_of_peer(rank from) { return *next_of(received_[from.position()]); }
 
     /// Begun here and not read yet.
     [[nodiscard]] bool is_under_way() const { return under_way_; }
@@ -65,6 +71,7 @@ private:
     void send(control_letter what);
     void send_to_others(const control_letter& what);
     void count(rank from, std::uint64_t value);
+    void pass_on(rank from, control_letter what);
     template <class T> static std::optional<T> next_of(std::deque<T>& all) {
         if (all.empty()) return std::nullopt;
         std::optional<T> first{std::move(all.front())};
@@ -80,6 +87,8 @@ private:
     std::vector<std::optional<std::uint64_t>> values_;
     std::optional<std::uint64_t> minimum_;
     bool under_way_ = false;
+    /// By sender.
+    std::vector<std::deque<std::string>> received_;
     std::vector<addressed> outbox_;
 };
 
@@ -102,6 +111,14 @@ OPTPIPE_INLINE void control_star::begin_minimum(std::uint64_t value) {
     OPTPIPE_EXPECT(!under_way_, "control channel: the last minimum hasn't been read");
     under_way_ = true;
     send({control_letter::kind_type::value, value, {}});
+}
+
+OPTPIPE_INLINE void control_star::send_to(rank to, std::string_view text) {
+    OPTPIPE_EXPECT(to.position() < ranks_, "control channel: a text for a rank that there isn't");
+    if (to == self_)
+        received_[to.position()].emplace_back(text);
+    else
+        send({control_letter::kind_type::peer, to.value(), std::string{text}});
 }
 
 OPTPIPE_INLINE std::uint64_t control_star::read_minimum() {
@@ -131,6 +148,12 @@ OPTPIPE_INLINE void control_star::take(rank from, control_letter what) {
         else
             minimum_ = what.value;
         return;
+    case control_letter::kind_type::peer:
+        if (is_first())
+            pass_on(from, std::move(what));
+        else
+            received_[static_cast<std::size_t>(what.value)].push_back(std::move(what.text));
+        return;
     }
 }
 
@@ -142,6 +165,15 @@ OPTPIPE_INLINE void control_star::send(control_letter what) {
 OPTPIPE_INLINE void control_star::send_to_others(const control_letter& what) {
     for (std::size_t to = 1; to < ranks_; ++to)
         outbox_.push_back({rank{to}, what});
+}
+
+OPTPIPE_INLINE void control_star::pass_on(rank from, control_letter what) {
+    const rank to{static_cast<std::size_t>(what.value)};
+    what.value = from.value();
+    if (to == self_)
+        received_[from.position()].push_back(std::move(what.text));
+    else
+        outbox_.push_back({to, std::move(what)});
 }
 
 OPTPIPE_INLINE void control_star::count(rank from, std::uint64_t value) {

@@ -43,6 +43,7 @@ public:
         try {
             for (std::size_t round = 0; round < how_.rounds; ++round)
                 check_round(round);
+            check_texts();
             check_end();
             if (how_.with_error) check_error();
         } catch (const std::exception& e) {
@@ -128,6 +129,27 @@ private:
                 if (!reports_[r].empty()) reports_[r].pop_front();
             }
     }
+    /// All send to all, themselves included, before any receives, and then again with a reader ahead of its senders.
+    void check_texts() {
+        if constexpr (execution::peer_channel<Channel>)
+            for (std::size_t round = 0; round < how_.rounds; ++round) {
+                std::vector<std::vector<std::string>> sent(by_.ranks(), std::vector<std::string>(by_.ranks()));
+                for (auto& own : sent)
+                    for (auto& text : own)
+                        text = some_text();
+                const auto self = by_.self().position();
+                const bool reads_first = round % by_.ranks() == self && self > 0;
+                if (reads_first) check_text_of(0, sent);
+                for (std::size_t to = by_.ranks(); to-- > 0;)
+                    by_.send(rank{to}, sent[self][to]);
+                for (std::size_t from = reads_first ? 1 : 0; from < by_.ranks(); ++from)
+                    check_text_of(from, sent);
+            }
+    }
+    void check_text_of(std::size_t from, const std::vector<std::vector<std::string>>& sent) {
+        if (by_.receive(rank{from}) != sent[from][by_.self().position()])
+            report("a text of a rank", "another one came, or in another order");
+    }
     void check_end() {
         by_.begin_minimum(0);
         static_cast<void>(by_.minimum());
@@ -181,7 +203,8 @@ private:
 
 } // namespace detail
 
-/// What a control channel does that isn't as the concept says, one sentence each. Empty: it keeps to it.
+/// What a control channel does that isn't as the concept says, one sentence each. Empty: it keeps to it. One that is
+/// a peer channel too is checked as both.
 ///
 /// Called on every rank, each with its end, at the same time: by a thread per rank, or a process.
 template <class Channel>

@@ -6,6 +6,7 @@
 #include "optpipe/execution/executor.hpp"
 #include "optpipe/execution/lane.hpp"
 #include "optpipe/execution/memory.hpp"
+#include "optpipe/execution/reversible_model.hpp"
 #include "optpipe/execution/stage_model.hpp"
 #include "optpipe/execution/transport.hpp"
 #include "optpipe/program/ir.hpp"
@@ -52,6 +53,13 @@ struct stage_model {
     void backward_input(lane&, const execution::backward_task&) {}
     void backward_weight(lane&, const execution::weight_task&) {}
 };
+struct reversible_model : stage_model {
+    double gradient_squares(lane&, stage) { return 0.0; }
+    void update(lane&, stage, const execution::update_decision&) {}
+    void revise(lane&, stage, const execution::update_decision&) {}
+    void settle(lane&, stage) {}
+    void abandon(lane&, stage) {}
+};
 struct executor {
     using lane_type = archetype::lane;
     archetype::lane open_lane(lane_kind, std::size_t);
@@ -75,10 +83,17 @@ struct control_channel {
     std::uint64_t minimum() { return 0; }
     void cancel(std::string_view, std::string_view) {}
 };
+struct peer_channel {
+    optpipe::rank self() const { return {}; }
+    std::size_t ranks() const { return 1; }
+    void send(optpipe::rank, std::string_view) {}
+    std::string receive(optpipe::rank) { return {}; }
+};
 
 static_assert(execution::lane<lane> && execution::copy_engine<copy_engine, lane> && execution::memory<device_memory> &&
               execution::transport<transport, lane> && execution::stage_model<stage_model, lane> &&
-              execution::executor<executor> && execution::control_channel<control_channel>);
+              execution::reversible_model<reversible_model, lane> && execution::executor<executor> &&
+              execution::control_channel<control_channel> && execution::peer_channel<peer_channel>);
 
 } // namespace optpipe::testing::archetype
 
@@ -168,6 +183,33 @@ struct executor_without_finish : archetype::executor {
 };
 struct executor_without_cancel : archetype::executor {
     void cancel() = delete;
+};
+
+struct reversible_without_gradient_squares : archetype::reversible_model {
+    void gradient_squares() = delete;
+};
+struct reversible_without_update : archetype::reversible_model {
+    void update() = delete;
+};
+struct reversible_without_revise : archetype::reversible_model {
+    void revise() = delete;
+};
+struct reversible_without_settle : archetype::reversible_model {
+    void settle() = delete;
+};
+struct reversible_without_abandon : archetype::reversible_model {
+    void abandon() = delete;
+};
+
+struct peer_channel_without_place : archetype::peer_channel {
+    void ranks() const = delete;
+};
+struct peer_channel_without_send : archetype::peer_channel {
+    void send() = delete;
+};
+/// Waits for nothing.
+struct peer_channel_without_wait : archetype::peer_channel {
+    std::optional<std::string> receive(optpipe::rank) { return {}; }
 };
 
 struct control_channel_without_place : archetype::control_channel {

@@ -55,6 +55,8 @@ public:
     void begin_minimum(std::uint64_t value) { by_.begin_minimum(value); }
     [[nodiscard]] std::uint64_t minimum() { return by_.minimum(); }
     void cancel(std::string_view what_it_did, std::string_view reason) { by_.cancel(what_it_did, reason); }
+    void send(rank to, std::string_view text) { by_.send(to, text); }
+    [[nodiscard]] std::string receive(rank from) { return by_.receive(from); }
 
 protected:
     threads::control_channel& by_;
@@ -104,6 +106,14 @@ struct reports_late : honest {
     }
     std::vector<std::string> held_, due_;
 };
+struct crosses_texts : honest {
+    using honest::honest;
+    void send(rank to, std::string_view text) { by_.send(rank{(to.position() + 1) % ranks()}, text); }
+};
+struct cuts_texts : honest {
+    using honest::honest;
+    void send(rank to, std::string_view text) { by_.send(to, text.substr(0, 99)); }
+};
 /// Of 32 bits.
 struct small_minimum : honest {
     using honest::honest;
@@ -126,6 +136,8 @@ TEST_CASE("what isn't right is found") {
     CHECK(contains(faults_of<loses_texts>(2, few), "a text that was published doesn't come"));
     CHECK(contains(faults_of<cuts_at_zero>(2, few), "a report: isn't there"));
     CHECK(contains(faults_of<reports_late>(2, few), "a report: isn't there"));
+    CHECK(contains(faults_of<crosses_texts>(2, few), "a text of a rank: another one came"));
+    CHECK(contains(faults_of<cuts_texts>(2, few), "a text of a rank: another one came"));
     CHECK(contains(faults_of<small_minimum>(2, few), "a minimum: isn't the least"));
     CHECK(contains(faults_of<own_value>(2, few), "rank 1, a minimum: isn't the least"));
 }
@@ -148,6 +160,14 @@ TEST_CASE("a rank that doesn't come is named") {
     }
     for (const auto r : {0U, 2U})
         CHECK(said[r] == "rank 0, a minimum of all ranks: rank 1 hasn't come for it within 50 ms");
+}
+
+TEST_CASE("so is one whose text doesn't come") {
+    threads::failure failed;
+    threads::control_board board{2, 50ms, failed};
+    CHECK_THROWS_WITH(static_cast<void>(board[rank{0}].receive(rank{1})),
+                      "rank 0, a text of rank 1: it hasn't come within 50 ms");
+    CHECK_THROWS_AS(board[rank{1}].send(rank{0}, "too late"), optpipe::execution_error);
 }
 
 } // namespace

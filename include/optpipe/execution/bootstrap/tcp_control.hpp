@@ -41,6 +41,7 @@ struct control_frame {
     enum class kind_type : std::uint8_t {
         text,    ///< as of `execution::control_letter`
         value,   ///< the same
+        peer,    ///< the same
         failure, ///< the number is a rank; operation and reason, a line end between them
         goodbye, ///< nothing comes after it
     };
@@ -254,9 +255,14 @@ private:
             }
         return true;
     }
-    [[nodiscard]] static frame to_frame(const letter& what) {
-        const bool is_text = what.kind == letter::kind_type::text;
-        return {is_text ? frame::kind_type::text : frame::kind_type::value, what.value, what.text};
+    [[nodiscard]] static frame to_frame(const letter& what) { return {frame_kind(what.kind), what.value, what.text}; }
+    [[nodiscard]] static frame::kind_type frame_kind(letter::kind_type kind) {
+        switch (kind) {
+        case letter::kind_type::text: return frame::kind_type::text;
+        case letter::kind_type::value: return frame::kind_type::value;
+        case letter::kind_type::peer: return frame::kind_type::peer;
+        }
+        return frame::kind_type::goodbye;
     }
     [[nodiscard]] peer* find(rank who) {
         const auto at = std::find_if(peers_.begin(), peers_.end(), [&](const peer& p) { return p.who == who; });
@@ -311,14 +317,9 @@ private:
     void hear(peer& from) {
         while (auto what = frame::take(from.in)) {
             switch (what->kind) {
-            case frame::kind_type::text:
-            case frame::kind_type::value: {
-                const auto kind =
-                    what->kind == frame::kind_type::text ? letter::kind_type::text : letter::kind_type::value;
-                const std::scoped_lock lock{mutex_};
-                channel_.take(from.who, {kind, what->value, std::move(what->text)});
-                break;
-            }
+            case frame::kind_type::text: take(from, letter::kind_type::text, *what); break;
+            case frame::kind_type::value: take(from, letter::kind_type::value, *what); break;
+            case frame::kind_type::peer: take(from, letter::kind_type::peer, *what); break;
             case frame::kind_type::failure: {
                 const auto end = what->text.find('\n');
                 failed_.report(rank{what->value}, what->text.substr(0, end), what->text.substr(end + 1));
@@ -327,6 +328,10 @@ private:
             case frame::kind_type::goodbye: from.has_left = true; break;
             }
         }
+    }
+    void take(const peer& from, letter::kind_type kind, frame& what) {
+        const std::scoped_lock lock{mutex_};
+        channel_.take(from.who, {kind, what.value, std::move(what.text)});
     }
     void lose(peer& which) {
         if (!std::exchange(which.has_left, true))

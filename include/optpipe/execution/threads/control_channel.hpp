@@ -55,18 +55,28 @@ public:
     [[nodiscard]] std::uint64_t minimum();
     void cancel(std::string_view what_it_did, std::string_view reason);
 
+    void send(rank to, std::string_view text);
+    [[nodiscard]] std::string receive(rank from);
+
     // For the carrier, under the lock.
 
     [[nodiscard]] std::vector<execution::control_star::addressed> take_outbox() { return star_.take_outbox(); }
     [[nodiscard]] bool has_outgoing() const { return star_.has_outgoing(); }
     void take(rank from, execution::control_letter what);
-    /// Whether its rank has begun a minimum that it hasn't read.
-    [[nodiscard]] bool is_waited_for() const { return star_.is_under_way(); }
+    /// Whether its rank has begun a minimum that it hasn't read, or waits for a text.
+    [[nodiscard]] bool is_waited_for() const { return star_.is_under_way() || is_receiving_; }
 
 private:
+    /// Waits until it has come, something failed or the patience is over. Whether it has come.
+    template <class Come> bool await(std::unique_lock<std::mutex>& lock, const Come& has_come) {
+        changed_.wait_for(lock, own_patience(), [&] { return has_come() || failed_.happened().load(); });
+        return has_come();
+    }
+    /// Only the first failure counts.
+    [[noreturn]] void fail(const std::string& waited_for, const std::string& missing);
     /// Rank 0 knows which ranks are missing, so the others give it time to say so.
     [[nodiscard]] std::chrono::nanoseconds own_patience() const;
-    template <class Act> void send(const Act& act) {
+    template <class Act> void put(const Act& act) {
         if (failed_.happened().load()) throw by_.verdict();
         const std::scoped_lock lock{mutex_};
         act();
@@ -84,11 +94,12 @@ private:
     failure& failed_;
     std::mutex& mutex_;
     control_carrier& by_;
+    bool is_receiving_ = false;
     std::condition_variable changed_;
     wake_registration registration_;
 };
 
-static_assert(execution::check_control_channel<control_channel>());
+static_assert(execution::check_control_channel<control_channel>() && execution::check_peer_channel<control_channel>());
 
 /// The control channels of ranks that are threads of one process, whatever executor they have.
 class control_board final : private control_carrier {
@@ -121,7 +132,7 @@ OPTPIPE_INLINE control_channel::control_channel(rank self, std::size_t ranks, st
     : star_{self, ranks}, patience_{patience}, failed_{failed}, mutex_{mutex}, by_{by}, registration_{failed, *this} {}
 
 OPTPIPE_INLINE void control_channel::publish(std::string_view text) {
-    send([&] { star_.publish(text); });
+    put([&] { star_.publish(text); });
 }
 
 OPTPIPE_INLINE std::optional<std::string> control_channel::next_published() {
@@ -129,7 +140,7 @@ OPTPIPE_INLINE std::optional<std::string> control_channel::next_published() {
 }
 
 OPTPIPE_INLINE void control_channel::report(std::string_view text) {
-    send([&] { star_.report(text); });
+    put([&] { star_.report(text); });
 }
 
 OPTPIPE_INLINE std::optional<execution::rank_text> control_channel::next_report() {
@@ -137,7 +148,7 @@ OPTPIPE_INLINE std::optional<execution::rank_text> control_channel::next_report(
 }
 
 OPTPIPE_INLINE void control_channel::begin_minimum(std::uint64_t value) {
-    send([&] { star_.begin_minimum(value); });
+    put([&] { star_.begin_minimum(value); });
 }
 
 OPTPIPE_INLINE std::uint64_t control_channel::minimum() {
@@ -145,13 +156,31 @@ OPTPIPE_INLINE std::uint64_t control_channel::minimum() {
     {
         std::unique_lock lock{mutex_};
         OPTPIPE_EXPECT(star_.is_under_way(), "control channel: no minimum has been begun");
-        changed_.wait_for(lock, own_patience(), [&] { return star_.has_minimum() || failed_.happened().load(); });
-        if (star_.has_minimum()) return star_.read_minimum();
+        if (await(lock, [&] { return star_.has_minimum(); })) return star_.read_minimum();
         missing = star_.missing();
     }
-    // Only the first failure counts.
-    failed_.report(self(), "a minimum of all ranks",
-                   missing + " hasn't come for it within " +
+    fail("a minimum of all ranks", missing + " hasn't come for it");
+}
+
+OPTPIPE_INLINE void control_channel::send(rank to, std::string_view text) {
+    put([&] { star_.send_to(to, text); });
+}
+
+OPTPIPE_INLINE std::string control_channel::receive(rank from) {
+    const auto has_come = [&] { return star_.has_text_of(from); };
+    {
+        std::unique_lock lock{mutex_};
+        is_receiving_ = true;
+        const bool came = await(lock, has_come);
+        is_receiving_ = false;
+        if (came) return star_.next_of_peer(from);
+    }
+    fail("a text of rank " + std::to_string(from.value()), "it hasn't come");
+}
+
+OPTPIPE_INLINE void control_channel::fail(const std::string& waited_for, const std::string& missing) {
+    failed_.report(self(), waited_for,
+                   missing + " within " +
                        std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(own_patience()).count()) +
                        " ms");
     throw by_.verdict();

@@ -1,0 +1,97 @@
+#pragma once
+
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/core/index.hpp"
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace optpipe::execution {
+
+/// What an optimizer does with the gradients of a step.
+struct update_decision {
+    /// What every gradient is multiplied by first, 1 or less; 0: the step is skipped, as a gradient overflowed.
+    double scale = 1.0;
+    [[nodiscard]] bool is_skip() const { return scale == 0.0; }
+    friend bool operator==(const update_decision&, const update_decision&) = default;
+};
+
+/// What is known of the gradients of a step, of some stages or of all: it grows as it passes from rank to rank.
+class gradient_state {
+public:
+    explicit gradient_state(std::size_t stages) : squares_(stages) {}
+    /// From what `text` gave. Throws `error` if it is of another number of stages.
+    gradient_state(std::size_t stages, std::string_view text);
+    /// Bytes of numbers as they are in memory: all ranks are machines of the same kind.
+    [[nodiscard]] std::string text() const;
+
+    /// The sum of the squares of all gradients of a stage.
+    void add(stage s, double squares) { squares_[s.position()] = squares; }
+    /// What is right if there are no other gradients: skip if the sum of squares isn't finite, else scale down to
+    /// `max_norm`. It is summed in the order of stages, so that it is the same to the last bit in whatever order ranks
+    /// have added theirs.
+    [[nodiscard]] update_decision decision(double max_norm) const;
+
+    /// A rank makes its update by this.
+    void note(const update_decision& made);
+    /// Whether all ranks have made theirs by the same one.
+    [[nodiscard]] bool is_unanimous() const { return !differ_; }
+
+private:
+    std::vector<double> squares_;
+    std::optional<update_decision> noted_;
+    bool differ_ = false;
+};
+
+} // namespace optpipe::execution
+
+#if OPTPIPE_DEFINES(execution)
+#include "optpipe/core/error.hpp"
+
+#include <cmath>
+#include <cstring>
+
+namespace optpipe::execution {
+
+namespace detail {
+
+/// The scale of a decision that nobody has made yet.
+inline constexpr double no_scale = -1.0;
+
+} // namespace detail
+
+OPTPIPE_INLINE gradient_state::gradient_state(std::size_t stages, std::string_view text) : squares_(stages + 2) {
+    if (text.size() != squares_.size() * sizeof(double))
+        throw error{"a state of gradients that isn't one of " + std::to_string(stages) + " stages"};
+    std::memcpy(squares_.data(), text.data(), text.size());
+    differ_ = squares_[stages + 1] != 0.0;
+    if (const double scale = squares_[stages]; scale != detail::no_scale) noted_ = update_decision{scale};
+    squares_.resize(stages);
+}
+
+OPTPIPE_INLINE std::string gradient_state::text() const {
+    auto numbers = squares_;
+    numbers.push_back(noted_ ? noted_->scale : detail::no_scale);
+    numbers.push_back(differ_ ? 1.0 : 0.0);
+    return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(double)};
+}
+
+OPTPIPE_INLINE update_decision gradient_state::decision(double max_norm) const {
+    double sum = 0.0;
+    for (const double each : squares_)
+        sum += each;
+    if (!std::isfinite(sum)) return {.scale = 0.0};
+    const double norm = std::sqrt(sum);
+    return {.scale = norm > max_norm ? max_norm / norm : 1.0};
+}
+
+OPTPIPE_INLINE void gradient_state::note(const update_decision& made) {
+    differ_ |= noted_ && *noted_ != made;
+    noted_ = made;
+}
+
+} // namespace optpipe::execution
+#endif

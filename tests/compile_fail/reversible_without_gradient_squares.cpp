@@ -1,0 +1,9 @@
+// expect: reversible model: needs .double gradient_squares
+#include "optpipe/testing/executor.hpp"
+
+#ifdef OPTPIPE_CONTROL
+using subject = optpipe::testing::archetype::reversible_model;
+#else
+using subject = optpipe::testing::mutant::reversible_without_gradient_squares;
+#endif
+static_assert(optpipe::execution::check_reversible_model<subject, optpipe::testing::archetype::lane>());
