@@ -353,3 +353,31 @@ TEST_CASE("a bound falls with every limit that is lifted") {
         CHECK(bounds_of(lifted).best().value() <= before.best().value() * (1.0 + 1e-6));
     }
 }
+
+TEST_CASE("the worked example of optpipe/schedule/README.md") {
+    optpipe::stage_costs pass{1_ms, 1_ms, 1_ms};
+    pass.activation = 1_gb;
+    pass.weight_stash = 0.5_gb;
+    const optpipe::graph<2, 4> g;
+    struct row {
+        optpipe::memory_size limit;
+        double load, warm_up, area, rounds, best;
+    };
+    for (const auto& [limit, load, warm_up, area, rounds, best] :
+         {row{2_gb, 13, 13, 9, 12, 13}, row{1.5_gb, 13, 14, 17, 17, 17}, row{1_gb, 13, 14, 20, 20, 20}}) {
+        CAPTURE(limit.value());
+        const auto p = to_problem(make_problem(g, optpipe::uniform_memory{pass}, limit));
+        const auto b = bounds_of(p);
+        CHECK(b.critical_path == 5_ms);
+        CHECK(b.device_load.value() == doctest::Approx(load));
+        CHECK(b.warm_up.value() == doctest::Approx(warm_up));
+        CHECK(b.memory_area.value() == doctest::Approx(area));
+        CHECK(b.stash_rounds.value() == doctest::Approx(rounds));
+        CHECK(b.best().value() == doctest::Approx(best));
+    }
+    pass.transfer = transfer_times{1_ms, 1_ms};
+    auto uneven = to_problem(make_problem(g, optpipe::uniform_memory{pass}, 2_gb));
+    uneven.memory_limit[optpipe::rank{1}] = 1_gb;
+    CHECK(bounds_of(uneven).best().value() == doctest::Approx(13.0));
+    CHECK(strong_bounds_of(uneven).propagation > 13_ms);
+}
