@@ -75,6 +75,24 @@ void check(const problem& p, const schedule& best, cp::overtaking form, tally& s
     seen.conflicts += search.conflicts();
 }
 
+/// The same where every few steps somebody stops the search, which goes on later.
+void check_interrupted(const problem& p, const schedule& best, random_numbers& random, tally& seen) {
+    const cp::pipeline_model m{p, cp::overtaking::pooled};
+    const auto known = cp::assignment_of(m, best);
+    ++seen.problems;
+    cp::prover<known_solution> search{m, 1, known_solution{m, known}};
+    search.limit(m.time().nearest(objective_of(p, best).value()));
+    auto away = known;
+    away.values.flip();
+    search.hint(away);
+    auto answer = cp::search_status::stopped;
+    for (int pieces = 0; pieces < 200 && answer == cp::search_status::stopped; ++pieces)
+        answer = search.search(2000, [&] { return random.chance(20); });
+    CHECK(answer != cp::search_status::infeasible);
+    CHECK(search.known_solution().first() == "");
+    seen.conflicts += search.conflicts();
+}
+
 tally check_many(const testing::problem_ranges& ranges, std::uint64_t seed, std::size_t count) {
     random_numbers random{seed};
     tally seen;
@@ -117,4 +135,20 @@ TEST_CASE("with storage options") {
                                  13, oracle::random_cases(200));
     CHECK(seen.problems > oracle::random_cases(200));
     CHECK(seen.conflicts > oracle::random_cases(200));
+}
+
+TEST_CASE("with interruptions") {
+    constexpr std::uint64_t seed = 15;
+    random_numbers random{seed};
+    tally seen;
+    for (std::size_t i = 0; i < 200; ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        const auto r = testing::make_random_problem(
+            random, {.ranks = 2, .stages = 4, .microbatches = 4, .cells = 8, .offloading_percent = 60});
+        const auto best = oracle::exhaustive_optimum(r.problem, r.grid, 20'000);
+        if (best.proven && best.objective) check_interrupted(r.problem, best.schedule, random, seen);
+    }
+    CHECK(seen.problems > 100);
+    CHECK(seen.conflicts > 300);
 }

@@ -104,6 +104,8 @@ private:
     /// are present, so that has to hold before one becomes true.
     bool refute(Trail& trail, const arc& a) const {
         const auto other = trail.bound(opposite(a.target));
+        // Not any more, where the search was interrupted and backtracked before this.
+        if (trail.bound(a.source) + a.gap + other <= 0) return true;
         const fact bounds[] = {fact::of(a.source, 1 - other - a.gap), fact::of(opposite(a.target), other)};
         const auto order = a.guards[0];
         if (!order.negated()) return trail.assign(!order, bounds);
