@@ -53,26 +53,53 @@ TEST_CASE("local search: what it offers with storage options is valid, and what 
     }
 }
 
-TEST_CASE("plans with storage options are never below the optimum, nor bounds above it") {
+namespace {
+
+struct plan_tally {
+    std::size_t compared = 0;
+    std::size_t optimal = 0;
     std::size_t proven = 0;
-    std::size_t found = 0;
-    for (std::uint64_t seed = 1; seed <= oracle::random_cases(100); ++seed) {
-        CAPTURE(seed);
-        const auto given = some_problem(seed, {.cells = 4, .offloading_percent = 60});
+
+    void compare(const testing::random_problem& given, std::chrono::milliseconds time) {
         const auto best = oracle::exhaustive_optimum(given.problem, given.grid, 4'000);
-        if (!best.proven) continue;
+        if (!best.proven) return;
         REQUIRE(best.objective.has_value());
-        const auto planned = plan(given.problem, {.time_limit = 20ms, .threads = 1});
+        const auto planned = plan(given.problem, {.time_limit = time, .threads = 2});
         REQUIRE(planned);
         const auto verdict = oracle::judge(given.problem, planned->schedule);
         REQUIRE_MESSAGE(verdict.valid(), verdict.text());
         CHECK(planned->objective.value() >= *best.objective * (1.0 - 1e-6));
         CHECK(planned->bound.value() <= *best.objective * (1.0 + 1e-6));
-        ++proven;
-        found += planned->objective.value() <= *best.objective * (1.0 + 1e-6) ? 1 : 0;
+        ++compared;
+        const bool is_best = planned->objective.value() <= *best.objective * (1.0 + 1e-6);
+        CHECK((is_best || planned->why != plan_end::optimal));
+        optimal += is_best ? 1 : 0;
+        proven += planned->why == plan_end::optimal ? 1 : 0;
     }
-    MESSAGE(found << " of " << proven << " optima found");
-    CHECK(found >= proven / 2);
+};
+
+plan_tally compare_plans(std::uint64_t seed, std::uint64_t count, const oracle::problem_ranges& ranges) {
+    plan_tally seen;
+    for (std::uint64_t i = 1; i <= oracle::random_cases(count); ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        seen.compare(some_problem(seed * 1'000'003 + i, ranges), 20ms);
+    }
+    MESSAGE(seen.compared << " compared: " << seen.optimal << " optimal, " << seen.proven << " proven");
+    return seen;
+}
+
+} // namespace
+
+TEST_CASE("plans with storage options are never below the optimum, nor bounds above it") {
+    const auto seen = compare_plans(1, 100, {.cells = 4, .offloading_percent = 60});
+    CHECK(seen.optimal >= seen.compared / 2);
+}
+
+TEST_CASE("nor with more microbatches on two ranks, v placements and shared links among them") {
+    const auto seen =
+        compare_plans(2, 60, {.ranks = 2, .stages = 4, .microbatches = 3, .cells = 6, .offloading_percent = 60});
+    CHECK(seen.optimal >= seen.compared / 2);
 }
 
 TEST_CASE("keep, offload and recompute are mixed where that is better than any of them alone") {
