@@ -44,7 +44,7 @@ TEST_CASE("the plan is shown with its proven bound") {
 TEST_CASE("the text keeps to the width that it is given") {
     for (const std::size_t width : {60U, 90U, 200U}) {
         ::setenv("COLUMNS", std::to_string(width).c_str(), 1);
-        const auto result = run({"plan", data("problems/unit-p4-m8-mem075.json")});
+        const auto result = run({"plan", data("problems/unit-p4-m8-mem075.json"), "--time-limit", "0"});
         ::unsetenv("COLUMNS");
         REQUIRE_MESSAGE(result.status == 0, result);
         std::istringstream lines{result.out};
@@ -56,9 +56,10 @@ TEST_CASE("the text keeps to the width that it is given") {
     }
 }
 
-TEST_CASE("what plan writes passes check, for every method that has a schedule") {
+TEST_CASE("what plan writes passes check, for every method that has a schedule, and the default is as good as any") {
     const workplace place;
-    for (const std::string name : names)
+    for (const std::string name : names) {
+        double best = 0.0;
         for (const std::string method : {"best", "gpipe", "1f1b", "adaptive"}) {
             const auto planned = run({"plan", data(name), "--method", method, "--out", place / "s.json"});
             INFO(name << ", " << method << ": " << planned);
@@ -73,18 +74,12 @@ TEST_CASE("what plan writes passes check, for every method that has a schedule")
             CHECK(document.bound.has_value());
             const auto checked = run({"check", data(name), place / "s.json"});
             CHECK_MESSAGE((checked.status == 0 && checked.out.starts_with("valid objective=")), checked);
+            const auto objective = json::parse(place.read("s.json"))["objective"].get<double>();
+            if (method == "best") best = objective;
+            CHECK(best <= objective);
             fs::remove(place / "s.json");
         }
-}
-
-TEST_CASE("the default is as good as any method") {
-    const workplace place;
-    for (const std::string name : names) {
-        REQUIRE(run({"plan", data(name), "--out", place / "best.json"}).status == 0);
-        const auto best = json::parse(place.read("best.json"))["objective"].get<double>();
-        for (const std::string method : {"gpipe", "1f1b", "adaptive"})
-            if (run({"plan", data(name), "--method", method, "--out", place / "one.json"}).status == 0)
-                CHECK_MESSAGE(best <= json::parse(place.read("one.json"))["objective"].get<double>(), name << method);
+        CHECK(best > 0.0);
     }
 }
 
