@@ -8,7 +8,9 @@
 // rank without any recomputation; the best published schedule with one option for all microbatches; the plans without
 // recomputation, without transfers, and with all options; the bound of the last one. `idle`: objective less work, as a
 // share of the better of `uniform` and `offload only`. `--sweep` plans each problem with so many memory limits from
-// 0.15 to 1 of what 1F1B holds, and gives these four objectives over the work. `--svg` draws the last plans.
+// 0.15 to 1 of what 1F1B holds, and gives these four objectives over the work. `--svg` draws the last plans,
+// or the curves of each sweep.
+#include "curves_picture.hpp"
 #include "problem_files.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/io/file.hpp>
@@ -28,6 +30,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -158,27 +161,57 @@ problem with_memory(problem p, double share) {
     return p;
 }
 
+/// The curves of a sweep, and a row of its table for each point: objectives over the work of the busiest rank.
+class sweep_table {
+public:
+    explicit sweep_table(const std::string& name) : name_{name} {
+        std::cout << "\n" << name << ", objective over the work of the busiest rank:\n\n| memory of 1F1B's |";
+        for (const auto& each : curves_)
+            std::cout << " " << each.name << " |";
+        std::cout << "\n|---|---|---|---|---|---|\n";
+    }
+    void add(double share, const row& r) {
+        shares_.push_back(share);
+        std::cout << "| " << percent(share) << " |";
+        const std::optional<double> bound = r.joint ? std::optional{r.joint->bound.value()} : std::nullopt;
+        std::size_t next = 0;
+        for (const auto& value :
+             {r.uniform, objective_of(r.offload_only), objective_of(r.recompute_only), objective_of(r.joint), bound}) {
+            const auto over = value ? std::optional{*value / r.work} : std::nullopt;
+            curves_[next++].values.push_back(over);
+            std::cout << " " << shown(over, 4) << " |";
+        }
+        std::cout << std::endl;
+    }
+    /// Nothing to draw with fewer than two points.
+    void draw(const std::string& folder) && {
+        if (shares_.size() < 2) return;
+        bench::curves_picture picture{name_ + ": objective over work", "memory limit, as a share of 1F1B's peak",
+                                      std::move(shares_), std::move(curves_)};
+        write_file(folder + "/sweep_" + name_ + ".svg", std::move(picture).draw());
+    }
+
+private:
+    std::string name_;
+    std::vector<double> shares_{};
+    std::vector<bench::curve> curves_{{"uniform", "#9467bd"},
+                                      {"offload only", "#1f77b4"},
+                                      {"recompute only", "#ff7f0e"},
+                                      {"all", "#2ca02c"},
+                                      {"bound", "#999"}};
+};
+
 void sweep(const std::vector<std::filesystem::path>& files, const settings& s) {
     for (const auto& file : files) {
         const auto p = read_problem(file.string());
-        std::cout << "\n"
-                  << p.name << ", objective over the work of the busiest rank:\n\n"
-                  << "| memory of 1F1B's | uniform | offload only | recompute only | all | bound "
-                     "|\n|---|---|---|---|---|---|\n";
+        sweep_table table{p.name};
         for (std::size_t i = 0; i < s.sweep; ++i) {
             const double share =
                 0.15 + 0.85 * static_cast<double>(i) / static_cast<double>(std::max<std::size_t>(s.sweep - 1, 1));
             const auto limited = with_memory(p, share);
-            if (!validate(limited).empty()) continue;
-            const auto r = make_row(limited, s);
-            const auto over = [&](const std::optional<double>& value) {
-                return value ? format_number(*value / r.work, 4) : std::string{"–"};
-            };
-            std::cout << "| " << percent(share) << " | " << over(r.uniform) << " | "
-                      << over(objective_of(r.offload_only)) << " | " << over(objective_of(r.recompute_only)) << " | "
-                      << over(objective_of(r.joint)) << " | " << (r.joint ? over(r.joint->bound.value()) : "–") << " |"
-                      << std::endl;
+            if (validate(limited).empty()) table.add(share, make_row(limited, s));
         }
+        if (!s.svg.empty()) std::move(table).draw(s.svg);
     }
 }
 

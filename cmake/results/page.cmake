@@ -21,8 +21,8 @@ answer("Are the baselines fair where memory is tight?"
 "A published schedule that doesn't fit is also planned for more memory and then offloaded (`over-memory`), and with one storage
 option for all microbatches where stages may recompute: `one option for all` in the second table, with the builders in the
 manner of AdaPipe and Mario beside the others. The first table has what each method reaches as published. SPPO and SSDTrain
-aren't among them."
-methods storage)
+aren't among them. The last tables are the same question for other memory limits."
+methods storage sweep)
 
 answer("How robust are plans?"
 "Every duration varies at random, in part in common on a rank. `price`: what planning for a percentile costs without noise;
