@@ -62,7 +62,9 @@ answer("How much memory does each rank hold?"
 memory)
 
 answer("Which is the largest model in fixed memory, and what does the microbatch size do?"
-"Not measured yet.")
+"Both by arithmetic: smaller microbatches leave more room and shorter bubbles, and here their kernels are as efficient as large
+ones, which on a device they aren't. `keep` is what schedules reach that neither offload nor recompute."
+models)
 
 answer("A cold and a warm cache?"
 "A plan from the cache that is proven ends the search at once; from another the search goes on."

@@ -8,6 +8,7 @@ step(robust 2 4 bench_robust --time {s})
 step(storage 4 4 bench_storage --time {s} --threads 2)
 step(sweep 6 5 bench_storage --time {s} --threads 2 --sweep 8 --only store-llama2-7b --only store-llama2-13b-4k-p8-tight
      --only store-p4-m8)
+step(models 2 5 bench_model_sizes --time {s} --threads 2)
 step(planner 4 10 bench_planner --time {s} --threads 2)
 # Each strategy alone beside the builders, and all but each.
 set(strategies local-search windows cp milp modulo over-memory)
