@@ -51,6 +51,10 @@ struct handover_result {
 /// other microbatches than the first program, or needs more than the arenas, lanes or markers that there are. Then all
 /// go on with the program that they have.
 ///
+/// The channel is the one beside the executor: `control` of a `threads::cluster` or an `mpi::member`; for NCCL that of
+/// a `bootstrap::tcp_control`. Steps are issued: one that a CUDA executor has captured stays that of the program that
+/// ran then.
+///
 /// Contract: all ranks call `step` equally often. Executor, model and channel outlive the handover, and nobody else
 /// uses the channel meanwhile. For one thread, the one that issues.
 template <class Executor, class Model, execution::control_channel Channel> class handover {

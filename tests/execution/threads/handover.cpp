@@ -1,5 +1,6 @@
 #include "optpipe/execution/handover.hpp"
 
+#include "execution/check_handovers.hpp"
 #include "execution/handovers.hpp"
 #include "optpipe/execution/threads/run.hpp"
 #include "optpipe/execution/transfer_probe.hpp"
@@ -40,21 +41,6 @@ threads::options exact_memory(const std::vector<optpipe::per_rank<optpipe::rank_
     return how;
 }
 
-void check(const std::vector<handovers::record>& seen, std::size_t wanted) {
-    const auto& first = seen.front();
-    CHECK(handovers::wrong_results(first, wanted, ranks) == "");
-    const auto accepted = handovers::accepted(first);
-    MESSAGE(first.versions.size() << " steps, " << accepted << " of " << wanted << " plans accepted");
-    CHECK(accepted > wanted / 4);
-    CHECK(accepted < wanted);
-    for (const auto& own : seen) {
-        CHECK(own.versions == first.versions); // never two programs in one step
-        CHECK(own.weights == own.versions.size() * handovers::microbatches);
-        CHECK(own.slabs == 3);
-        CHECK(own.lanes <= handovers::most_lanes);
-    }
-}
-
 TEST_CASE("random handovers: all ranks exchange their programs between the same steps, or none does") {
     const auto plans = handovers::plans(ranks);
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {
@@ -66,7 +52,7 @@ TEST_CASE("random handovers: all ranks exchange their programs between the same 
             tracing_model model{ranks};
             seen[r.position()] = handovers::run_rank(here, cluster.control(r), model, plans, 70, seed);
         });
-        check(seen, 70);
+        handovers::check(seen, 70);
     }
 }
 
