@@ -27,61 +27,84 @@ struct search_tally {
     std::size_t infeasible = 0;
 };
 
-/// `tightened`: the share of the memory limits that is left.
-search_tally check_against_exhaustive(std::uint64_t seed, std::uint64_t count, testing::problem_ranges ranges,
-                                      double tightened = 1.0) {
-    ranges.storage_percent = 100;
-    search_tally seen;
-    for (std::uint64_t i = 0; i < count; ++i) {
-        CAPTURE(seed);
-        CAPTURE(i);
+/// A family of random problems: the i-th is drawn from `seed` and i alone.
+struct family {
+    std::uint64_t seed;
+    testing::problem_ranges ranges;
+    /// The share of the memory limits that is left.
+    double tightened = 1.0;
+
+    [[nodiscard]] testing::random_problem draw(std::uint64_t i) const {
         random_numbers random{seed * 1'000'003 + i};
-        auto r = testing::make_random_problem(random, ranges);
+        auto wanted = ranges;
+        wanted.storage_percent = 100;
+        auto r = testing::make_random_problem(random, wanted);
         for (auto& limit : r.problem.memory_limit)
             limit = tightened * limit;
-        if (!r.problem.has_storage_options()) continue;
-        const auto best = oracle::exhaustive_optimum(r.problem, r.grid, 20'000);
-        if (!best.proven) continue;
-        const auto optimum = best.objective ? duration{*best.objective} : duration::unlimited();
-        bool sound = true;
-        search_state state{r.problem, {}, [&](const search_step& step) {
-                               sound = sound && (!best.objective || step.bound <= optimum * (1.0 + 1e-9));
-                           }};
-        cp_search(state, {.conflicts = 200'000});
-        CHECK(sound);
-        ++(best.objective ? seen.proven : seen.infeasible);
-        if (!best.objective) {
-            CHECK_FALSE(state.incumbent());
-            CHECK(state.bound().is_unlimited());
-            continue;
-        }
-        REQUIRE(state.incumbent());
-        const auto verdict = oracle::judge(r.problem, *state.incumbent());
-        CHECK_MESSAGE(verdict.valid(), verdict.text());
-        CHECK(state.proven());
-        CHECK(state.objective().value() == doctest::Approx(optimum.value()));
+        return r;
     }
+};
+
+const family small{21, {.cells = 5, .offloading_percent = 60}};
+const family two_ranks{
+    22, {.ranks = 2, .stages = 4, .microbatches = 4, .cells = 6, .offloading_percent = 60, .span_percent = 10}};
+const family little_memory{23, {.cells = 4, .offloading_percent = 40}, 0.4};
+
+void check_against_exhaustive(const family& of, std::uint64_t i, search_tally& seen) {
+    CAPTURE(of.seed);
+    CAPTURE(i);
+    const auto r = of.draw(i);
+    if (!r.problem.has_storage_options()) return;
+    const auto best = oracle::exhaustive_optimum(r.problem, r.grid, 20'000);
+    if (!best.proven) return;
+    const auto optimum = best.objective ? duration{*best.objective} : duration::unlimited();
+    bool sound = true;
+    search_state state{r.problem, {}, [&](const search_step& step) {
+                           sound = sound && (!best.objective || step.bound <= optimum * (1.0 + 1e-9));
+                       }};
+    cp_search(state, {.conflicts = 200'000});
+    CHECK(sound);
+    ++(best.objective ? seen.proven : seen.infeasible);
+    if (!best.objective) {
+        CHECK_FALSE(state.incumbent());
+        CHECK(state.bound().is_unlimited());
+        return;
+    }
+    REQUIRE(state.incumbent());
+    const auto verdict = oracle::judge(r.problem, *state.incumbent());
+    CHECK_MESSAGE(verdict.valid(), verdict.text());
+    CHECK(state.proven());
+    CHECK(state.objective().value() == doctest::Approx(optimum.value()));
+}
+
+search_tally check_many(const family& of, std::uint64_t count) {
+    search_tally seen;
+    for (std::uint64_t i = 0; i < count; ++i)
+        check_against_exhaustive(of, i, seen);
     return seen;
 }
 
 } // namespace
 
 TEST_CASE("storage options: the optimum, proven") {
-    const auto seen = check_against_exhaustive(21, oracle::random_cases(150), {.cells = 5, .offloading_percent = 60});
-    CHECK(seen.proven > oracle::random_cases(60));
+    CHECK(check_many(small, oracle::random_cases(150)).proven > oracle::random_cases(60));
 }
 
 TEST_CASE("storage options: the optimum with more microbatches on two ranks, v placements among them") {
-    const auto seen = check_against_exhaustive(
-        22, oracle::random_cases(150),
-        {.ranks = 2, .stages = 4, .microbatches = 4, .cells = 6, .offloading_percent = 60, .span_percent = 10});
-    CHECK(seen.proven > oracle::random_cases(60));
+    CHECK(check_many(two_ranks, oracle::random_cases(150)).proven > oracle::random_cases(60));
 }
 
 TEST_CASE("storage options: too little memory for any of them is proven") {
-    const auto seen =
-        check_against_exhaustive(23, oracle::random_cases(200), {.cells = 4, .offloading_percent = 40}, 0.4);
-    CHECK(seen.infeasible > oracle::random_cases(20) - 1);
+    CHECK(check_many(little_memory, oracle::random_cases(200)).infeasible > oracle::random_cases(20) - 1);
+}
+
+TEST_CASE("storage options: transfers that take no time and start with others are proven too") {
+    // The memory of tasks that start together wasn't added up, and the search ended at a schedule that exceeds it.
+    search_tally seen;
+    check_against_exhaustive(two_ranks, 904, seen);
+    check_against_exhaustive(two_ranks, 1363, seen);
+    check_against_exhaustive(little_memory, 1011, seen);
+    CHECK(seen.proven == 3);
 }
 
 TEST_CASE("a schedule with storage options is an assignment, and that is the schedule") {
@@ -116,7 +139,7 @@ TEST_CASE("a schedule with storage options is an assignment, and that is the sch
         const auto in_order = cp::schedule_of(fifo, cp::assignment_of(fifo, drawn));
         overtaking += in_order && is_valid(p, *in_order) ? 0 : 1;
     }
-    CHECK(overtaking > oracle::random_cases(30) - 1);
+    CHECK(overtaking > oracle::random_cases(15));
 }
 
 TEST_CASE("keep, offload and recompute together: a proven optimum") {

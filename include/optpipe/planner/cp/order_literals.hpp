@@ -17,7 +17,9 @@ namespace optpipe::cp {
 class order_literals {
 public:
     /// Uses the differences that `m` has at this point. `m` must outlive this object.
-    explicit order_literals(model& m) : model_{&m}, paths_{m} {}
+    explicit order_literals(model& m)
+        : model_{&m}, paths_{m}, instants_{std::any_of(m.tasks.begin(), m.tasks.end(),
+                                                       [](const task& t) { return t.length == 0; })} {}
 
     [[nodiscard]] const longest_paths& paths() const { return paths_; }
 
@@ -46,7 +48,8 @@ public:
         }
         return find(ends_, x, y, all[x].length, -all[x].length);
     }
-    /// If `y` is present: `x` is present and starts no later. For equal starts either order is valid.
+    /// If `y` is present: `x` is present and starts no later. Where tasks that share a memory start together, this may
+    /// be false for some pairs in one order; but one of the tasks has all the others before it.
     literal starts_before(task_index x, task_index y) {
         const auto& all = model_->tasks;
         if (paths_(x, y) >= 0) return presence_given(x, y);
@@ -54,13 +57,13 @@ public:
         const bool x_stays = all[x].presence == always;
         const bool y_stays = all[y].presence == always;
         const auto t = orders_.find(key(std::min(x, y), std::max(x, y)));
-        if (t != orders_.end() && x_stays && y_stays) return x < y ? t->second : !t->second;
+        const bool apart = t != orders_.end() && all[x].length > 0 && all[y].length > 0;
+        if (apart && x_stays && y_stays) return x < y ? t->second : !t->second;
         // For an optional task the negation of the reverse order will do: its value doesn't matter where the task is
         // absent.
-        if (x_stays && (!y_stays || y < x)) return !find(starts_, y, x, 0, 0);
-        // Two optional tasks on different machines have a literal for each order: one of them holds for equal starts.
-        const bool reversed = !x_stays && !y_stays && t == orders_.end() && x > y;
-        return find(starts_, x, y, 0, reversed ? 1 : 0);
+        if (x_stays && (!y_stays || y < x)) return !find(starts_, y, x, 0, instants_ ? 1 : 0);
+        // Two optional tasks have a literal for each order: for equal starts the one of the later task holds.
+        return find(starts_, x, y, 0, (y_stays ? instants_ : !apart && x > y) ? 1 : 0);
     }
 
     /// start(y) ≥ start(x) + gap, for tasks that are always present.
@@ -111,6 +114,10 @@ private:
 
     model* model_;
     longest_paths paths_;
+    /// Whether any task takes no time. Otherwise at most two tasks that share a memory start together, on two machines,
+    /// and a solution may choose which of them is before the other. Of three or more such choices could form a cycle;
+    /// so then the last of those always present has all the others before it, or else the first.
+    bool instants_;
     std::unordered_map<std::uint64_t, literal> orders_;
     std::unordered_map<std::uint64_t, literal> ends_;
     std::unordered_map<std::uint64_t, literal> starts_;
