@@ -392,7 +392,7 @@ template <pipeline_graph Graph>
         case obstacle::host_memory: return detail::memory_refusal(p, given, memory_kind::host);
         }
         begun += op.kind == operation_kind::forward ? 1 : 0;
-        finished += is_weight_gradient(op.kind) ? 1 : 0;
+        if (is_weight_gradient(op.kind)) ++finished;
         offloaded += op.kind == operation_kind::offload ? 1 : 0;
         offloaded -= op.kind == operation_kind::reload ? 1 : 0;
     }
