@@ -4,8 +4,8 @@
 //
 //     bench_online [--out FOLDER] [--unit MS] [--only SECTION] [--share SHARE] [--offline SECONDS]
 //
-// A unit of the problem's time, about a forward, is 2 ms, so that a step takes some 70 ms and all runs about six
-// minutes. Sections: train, link, rank, noise, profile. `--share` shortens all runs to a share of their steps, to try
+// A unit of the problem's time, about a forward, is 2 ms, so that a step takes some 70 ms and all runs about seven
+// minutes. Sections: train, link, rank, probe, noise, profile. `--share` shortens all runs to a share of their steps, to try
 // it out: 1 is all.
 #include "online_picture.hpp"
 #include "online_training.hpp"
@@ -71,6 +71,8 @@ settings parse(int count, char** arguments) {
 // takes as long as two forwards.
 
 constexpr double transfer_time = 2.0;
+/// So much slower than the others is a link over which nothing is worth a transfer.
+constexpr double avoided_link = 8.0;
 
 /// What is believed before the first step: all operations take as long.
 problem guess() {
@@ -301,15 +303,20 @@ void train_section(page& to, const settings& s) {
     to.log(seen);
 }
 
-void drift_section(page& to, const settings& s, const std::string& name, const std::string& title, double link_factor,
-                   double rank_factor) {
-    training how{{real_costs("before", 0), real_costs("slow", s.steps(150), link_factor, rank_factor),
-                  real_costs("restored", s.steps(350))},
-                 s.steps(550),
-                 {},
-                 std::chrono::duration<double, std::milli>{s.unit_ms},
-                 s.text};
-    to.say("## ", title, "\n\nFrom step ", how.phases[1].from, " to ", how.phases[2].from, " of ", how.steps, ".");
+/// How many of a schedule's operations are transfers of this rank.
+std::size_t transfers_of(const problem& p, const schedule& plan, rank r) {
+    std::size_t count = 0;
+    for (const auto& each : plan.operations)
+        if (is_transfer(each.op.kind) && p.rank_of(each.op.stage) == r) ++count;
+    return count;
+}
+
+void drift_section(page& to, const settings& s, const std::string& name, const std::string& title,
+                   std::vector<phase> phases, std::size_t steps) {
+    training how{std::move(phases), steps, {}, std::chrono::duration<double, std::milli>{s.unit_ms}, s.text};
+    to.say("## ", title, "\n");
+    for (std::size_t i = 0; i < how.phases.size(); ++i)
+        to.say("- Steps ", how.phases[i].from, " to ", how.end_of(i) - 1, ": ", how.phases[i].name);
     std::vector<plan_result> offline;
     std::vector<offline_step> alone;
     for (std::size_t i = 0; i < how.phases.size(); ++i) {
@@ -318,6 +325,8 @@ void drift_section(page& to, const settings& s, const std::string& name, const s
                          measured_step(how, how.phases[i], offline.back().schedule, s.steps(60))});
     }
     const auto seen = train_online(how, how.phases[0].costs, offline[0].schedule, online(how.steps));
+    to.say("\nThe plan at the beginning has ", transfers_of(how.phases[0].costs, offline[0].schedule, rank{1}),
+           " transfers on rank 1.");
     to.picture(name, seen, alone);
     to.say("| costs | found after | last switch after | step | offline plan, alone | above it | as planned | offline "
            "plan | above it |\n"
@@ -437,8 +446,18 @@ int main(int count, char** arguments) try {
     describe_machine(to, s);
     const auto wanted = [&](const std::string& name) { return s.only.empty() || s.only == name; };
     if (wanted("train")) train_section(to, s);
-    if (wanted("link")) drift_section(to, s, "link", "A host link at half its speed", 2.0, 1.0);
-    if (wanted("rank")) drift_section(to, s, "rank", "A rank that is 30 % slower", 1.0, 1.3);
+    const auto drift = [&](const std::string& name, const std::string& title, double link_factor, double rank_factor) {
+        if (!wanted(name)) return;
+        drift_section(to, s, name, title,
+                      {real_costs("before", 0), real_costs("slow", s.steps(150), link_factor, rank_factor),
+                       real_costs("restored", s.steps(350))},
+                      s.steps(550));
+    };
+    drift("link", "A host link at half its speed", 2.0, 1.0);
+    drift("rank", "A rank that is 30 % slower", 1.0, 1.3);
+    if (wanted("probe"))
+        drift_section(to, s, "probe", "A host link that the plan avoids becomes faster",
+                      {real_costs("slow", 0, avoided_link, 1.0), real_costs("fast", s.steps(150))}, s.steps(350));
     if (wanted("noise")) noise_section(to, s);
     if (wanted("profile")) profile_section(to, s);
     to.write();

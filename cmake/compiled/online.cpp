@@ -2,3 +2,4 @@
 #include <optpipe/online/controller.hpp>
 #include <optpipe/online/online_state.hpp>
 #include <optpipe/online/plan_text.hpp>
+#include <optpipe/online/room_for_plans.hpp>

@@ -8,6 +8,7 @@
 #include "optpipe/online/controller.hpp"
 #include "optpipe/online/online_state.hpp"
 #include "optpipe/online/options.hpp"
+#include "optpipe/online/room_for_plans.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
@@ -32,17 +33,18 @@ namespace optpipe {
 /// records times.
 template <class Executor, class Model, execution::control_channel Channel> class online_run {
 public:
-    /// Begins with `first`, a valid schedule of the problem, in the arenas of `room_for_plans`, or larger ones.
+    /// Begins with `first`, a valid schedule of the problem, in arenas as large as `room`: without it those of
+    /// `room_for_plans`, or larger ones where `first` needs more. With less, plans that need more are refused.
     online_run(const problem& p, const schedule& first, Executor& on, Model& model, Channel& channel,
                const online_setting& setting, const online_options& options = {},
-               const execution::arena_sizes& room = {})
+               const std::optional<execution::arena_sizes>& room = {})
         : executor_{&on}, state_{p, first, on.self(), setting, options},
           handover_{state_.program(on.self()),
                     on,
                     model,
                     channel,
                     [this](const std::string& plan) { return state_.programs_of(plan); },
-                    largest(room, room_for_plans(p, state_.program(on.self()), setting.lowering))} {}
+                    room ? *room : room_for_plans(p, on.self(), setting.lowering)} {}
     online_run(const online_run&) = delete;
     online_run& operator=(const online_run&) = delete;
 

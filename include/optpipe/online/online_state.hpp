@@ -3,7 +3,6 @@
 #include "optpipe/core/compiled.hpp"
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/index.hpp"
-#include "optpipe/execution/arenas.hpp"
 #include "optpipe/execution/clock_time.hpp"
 #include "optpipe/execution/control_channel.hpp"
 #include "optpipe/execution/executor.hpp"
@@ -37,11 +36,6 @@ struct online_setting {
     /// What a unit of the problem's time is on the clock.
     clock_time time_unit{};
 };
-
-/// The arenas that hold whatever plan of a problem keeps to the memory limits of a rank; where there is no limit, all
-/// that is ever stored on it. Message buffers have no limit in the problem: twice those of the first program.
-[[nodiscard]] execution::arena_sizes room_for_plans(const problem& p, const rank_program& first,
-                                                    const lowering_options& how);
 
 namespace detail {
 
@@ -111,25 +105,6 @@ private:
 #include <utility>
 
 namespace optpipe {
-
-OPTPIPE_INLINE execution::arena_sizes room_for_plans(const problem& p, const rank_program& first,
-                                                     const lowering_options& how) {
-    constexpr std::size_t message_room = 2;
-    memory_size all{};
-    for (const stage s : p.graph.all_stages())
-        if (p.rank_of(s) == first.self) {
-            auto most = std::max(p.costs[s].activation, p.costs[s].weight_stash);
-            for (const auto& option : p.storage[s])
-                most = std::max(most, option.held);
-            all += static_cast<double>(p.graph.microbatches()) * most;
-        }
-    const auto bytes = [&](memory_size limit) {
-        return static_cast<std::size_t>(std::ceil(std::min(limit, all).value() * how.bytes_per_unit));
-    };
-    const execution::arena_sizes room{bytes(p.memory_limit[first.self]), bytes(p.host_memory_limit[first.self]),
-                                      message_room * first.message_bytes};
-    return largest(room, execution::sizes_of(first));
-}
 
 namespace detail {
 

@@ -100,9 +100,6 @@ public:
           cells_(p.graph.stages() * p.graph.microbatches(), no_buffers), capacity_(p.graph.ranks()),
           host_capacity_(p.graph.ranks()), computed_(p.graph.ranks()),
           weights_left_(p.graph.stages(), p.graph.microbatches()) {
-        options_.message_bytes = aligned(options_.message_bytes);
-        for (auto& bytes : options_.boundary_bytes)
-            bytes = aligned(bytes);
         for (const stage at : p.graph.all_stages())
             find_sizes(at);
         find_capacities();
@@ -188,13 +185,10 @@ private:
     static constexpr std::array kept_roles{buffer_role::kept, buffer_role::resident_kept, buffer_role::restored_kept,
                                            buffer_role::added};
 
-    [[nodiscard]] std::size_t aligned(std::size_t bytes) const {
-        return (bytes + options_.alignment - 1) / options_.alignment * options_.alignment;
-    }
     /// Of every storage option of a stage. Without a list, a stash moves as a whole if it moves.
     void find_sizes(stage at) {
         const auto rounded = [&](memory_size size) {
-            return aligned(
+            return options_.aligned(
                 static_cast<std::size_t>(std::llround(std::max(0.0, size.value() * options_.bytes_per_unit))));
         };
         const auto options = p_.storage[at].empty() ? 1 : p_.storage[at].size();
@@ -370,9 +364,7 @@ private:
     /// Of what an operation hands to the next stage, or to the one before.
     [[nodiscard]] std::size_t message_bytes(const operation& produced_by) const {
         const auto s = produced_by.stage.position();
-        const auto boundary = direction_of(produced_by) == message_direction::forward ? s : s - 1;
-        const auto& own = options_.boundary_bytes;
-        return boundary < own.size() ? own[boundary] : options_.message_bytes;
+        return options_.bytes_of_message(direction_of(produced_by) == message_direction::forward ? s : s - 1);
     }
     static buffer_id& buffer(cell& c, buffer_role role) { return c[static_cast<std::size_t>(role)]; }
     /// Of one operation's stash, by its role.

@@ -63,6 +63,15 @@ struct lowering_options {
     /// For options with a RECOMPUTE that restores some of what the weight gradient needs: so that each part is made
     /// where it stays. Without an entry, and beyond what is possible: as much as is held.
     std::vector<held_for_weight> kept{};
+
+    /// Rounded up to a multiple of the alignment.
+    [[nodiscard]] constexpr std::size_t aligned(std::size_t bytes) const {
+        return (bytes + alignment - 1) / alignment * alignment;
+    }
+    /// What a message between the `boundary`-th stage and the next one takes, aligned.
+    [[nodiscard]] constexpr std::size_t bytes_of_message(std::size_t boundary) const {
+        return aligned(boundary < boundary_bytes.size() ? boundary_bytes[boundary] : message_bytes);
+    }
 };
 
 } // namespace optpipe

@@ -1,0 +1,65 @@
+#pragma once
+
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/execution/arenas.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/program/lower/options.hpp"
+
+namespace optpipe {
+
+/// The arenas of a rank that hold whatever plan of the problem keeps to the rank's memory limits; where there is no
+/// limit, all that is ever stored on it.
+///
+/// Messages have no limit in the problem. A microbatch has at most one message at a time before or after a stage (its
+/// activation is used before its gradient is made), and an operation has one more while it runs: microbatches + 1 of
+/// the larger one per stage. Not counted is what fragmentation adds where boundaries differ in size.
+[[nodiscard]] execution::arena_sizes room_for_plans(const problem& p, rank self, const lowering_options& how);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(online)
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/program/ir.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+namespace optpipe {
+namespace detail {
+
+inline memory_size most_of_stash(const problem& p, stage s) {
+    auto most = std::max(p.costs[s].activation, p.costs[s].weight_stash);
+    for (const auto& option : p.storage[s])
+        most = std::max(most, option.held);
+    return most;
+}
+/// Of the messages that a stage takes and hands on.
+inline std::size_t largest_message(const problem& p, stage s, const lowering_options& how) {
+    return std::max(p.is_first(s) ? 0 : how.bytes_of_message(s.position() - 1),
+                    p.is_last(s) ? 0 : how.bytes_of_message(s.position()));
+}
+
+} // namespace detail
+
+OPTPIPE_INLINE execution::arena_sizes room_for_plans(const problem& p, rank self, const lowering_options& how) {
+    memory_size all{};
+    std::size_t stashes = 0;
+    std::size_t messages = 0;
+    for (const stage s : p.graph.all_stages()) {
+        if (p.rank_of(s) != self) continue;
+        all += static_cast<double>(p.graph.microbatches()) * detail::most_of_stash(p, s);
+        stashes += p.graph.microbatches();
+        messages += (p.graph.microbatches() + 1) * detail::largest_message(p, s, how);
+    }
+    // Each part of a stash is rounded by itself.
+    const auto rounding = stashes * buffer_roles * how.alignment;
+    const auto bytes = [&](memory_size limit) {
+        return static_cast<std::size_t>(std::ceil(std::min(limit, all).value() * how.bytes_per_unit)) + rounding;
+    };
+    return {bytes(p.memory_limit[self]), bytes(p.host_memory_limit[self]), messages};
+}
+
+} // namespace optpipe
+#endif

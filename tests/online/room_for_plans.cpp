@@ -1,0 +1,83 @@
+#include "optpipe/online/room_for_plans.hpp"
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/program/lower.hpp"
+#include "optpipe/schedule/builders/gpipe.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+#include "oracle/random_cases.hpp"
+#include "oracle/random_schedule.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace {
+
+using namespace optpipe;
+
+lowering_options random_lowering(random_numbers& random, bool equal_boundaries) {
+    lowering_options how{.bytes_per_unit = 1000.0,
+                         .alignment = std::size_t{1} << random.below(9),
+                         .message_bytes = 1 + random.below(5000),
+                         .lanes = static_cast<message_lanes>(random.below(3))};
+    if (!equal_boundaries) how.boundary_bytes.assign(1, 1 + random.below(5000));
+    return how;
+}
+bool holds(const execution::arena_sizes& room, const execution::arena_sizes& needed) {
+    return largest(room, needed) == room;
+}
+
+} // namespace
+
+TEST_CASE("the arenas hold every plan of a problem, however little sense is in it") {
+    const auto cases = oracle::random_cases(3000);
+    std::size_t tried = 0;
+    for (std::uint64_t seed = 0; seed < cases; ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        const auto given = oracle::make_random_problem(
+            random, {.ranks = 3, .stages = 6, .microbatches = 6, .cells = 16, .storage_percent = 40});
+        const auto& p = given.problem;
+        const auto how = random_lowering(random, p.graph.stages() > 2);
+        const auto programs = lower(p, oracle::random_schedule(random, given), how);
+        if (!programs) continue;
+        ++tried;
+        for (const auto& program : *programs)
+            CHECK(holds(room_for_plans(p, program.self, how), execution::sizes_of(program)));
+    }
+    CHECK(tried > cases / 2);
+}
+
+TEST_CASE("no message buffer is spare where every microbatch waits") {
+    // GPipe's forwards reach a last stage that begins late: all activations wait there.
+    const duration unit{1};
+    const stage_costs costs{unit, unit, unit, memory_size{1}, memory_size{0.5}, {}};
+    auto p = to_problem(make_problem(graph<2, 5>{}, uniform_memory{costs}, memory_size::unlimited()));
+    const lowering_options how{.bytes_per_unit = 64.0, .alignment = 1, .message_bytes = 24};
+    auto late = *simulate(p, gpipe(p.graph));
+    for (auto& timed : late.operations)
+        if (timed.op.stage == stage{1} || timed.op.kind != operation_kind::forward) {
+            timed.start += duration{10};
+            timed.end += duration{10};
+        }
+    const auto programs = lower(p, late, how);
+    REQUIRE(programs);
+    const rank last{1};
+    CHECK((*programs)[last].message_bytes + how.message_bytes >= room_for_plans(p, last, how).message);
+    CHECK(room_for_plans(p, last, how).message == 6 * how.message_bytes);
+}
+
+TEST_CASE("limits bound what stashes take, and without them all of them find room") {
+    const duration unit{1};
+    const stage_costs costs{unit, unit, unit, memory_size{1}, memory_size{0.5}, {}};
+    const lowering_options how{.bytes_per_unit = 64.0, .alignment = 1};
+    const auto room = [&](memory_size limit) {
+        return room_for_plans(to_problem(make_problem(graph<2, 8>{}, uniform_memory{costs}, limit)), rank{0}, how);
+    };
+    const auto rounding = room(memory_size::unlimited()).device - 8 * 64;
+    CHECK(room(memory_size{3}).device == 3 * 64 + rounding);
+    CHECK(rounding == 8 * buffer_roles);
+}
