@@ -275,18 +275,18 @@ private:
 
     /// If there is no schedule yet, takes one that needs no search, whatever the time; or remembers why there is none.
     void find_any_schedule() {
-        if (state_.incumbent() || refused_) return;
+        if (state_.incumbent() || refused_ || state_.abandoned()) return;
         const stopwatch watch;
         const auto& p = state_.problem();
         outcome<order> built;
         state_.try_strategy(adaptive.name, [&] {
             if (fits_one_at_a_time(p)) state_.offer(order_within_memory(p, least_memory(p)), adaptive.name);
-            if (state_.incumbent()) return;
+            if (state_.incumbent() || state_.abandoned()) return;
             built = adaptive(p, [] { return true; });
             if (built) state_.offer(*built, adaptive.name);
         });
         log_.add(adaptive.name, watch.seconds());
-        if (!state_.incumbent()) refused_ = built ? simulate(p, *built).why() : built.why();
+        if (!state_.incumbent() && !state_.abandoned()) refused_ = built ? simulate(p, *built).why() : built.why();
     }
 
     plan_result result() {

@@ -2,6 +2,7 @@
 #include "optpipe/planner/strategies/over_memory_builders.hpp"
 
 #include "optpipe/core/random.hpp"
+#include "optpipe/schedule/builders/pipe_offload.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 #include "optpipe/testing/random_problem.hpp"
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <stop_token>
 #include <utility>
 
 using namespace optpipe;
@@ -103,4 +105,20 @@ TEST_CASE("a stopped search for transfers has made one attempt") {
     CHECK(2 * stopped.spent() < whole.spent());
     CHECK(whole.value() <= stopped.value());
     CHECK(std::move(stopped).take().operations.size() >= computations.operations.size());
+}
+
+TEST_CASE("an abandoned search for transfers makes none") {
+    const auto p = v_problem(4, 12, 3.0, 2.0);
+    const cell_flags may_offload(p.graph.stages() * p.graph.microbatches(), static_cast<unsigned char>(1));
+    const auto computations = order_of(*build_schedule(detail::without_limits(p), zero_bubble_v));
+    std::stop_source source;
+    source.request_stop();
+    const auto token = source.get_token();
+    detail::offload_search<any_graph> abandoned{p, may_offload};
+    abandoned.run(computations, [] { return false; }, stop_check{token});
+    CHECK(abandoned.spent() == 0);
+    CHECK(abandoned.value().is_unlimited());
+    const auto built = pipe_offload(p, stop_check{token});
+    REQUIRE_FALSE(built);
+    CHECK(built.why().reason == was_stopped().reason);
 }

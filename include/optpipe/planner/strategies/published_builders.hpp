@@ -127,7 +127,7 @@ private:
     void run(const std::vector<std::size_t>& which, std::size_t threads) {
         const auto one = [&](std::size_t i) { build(which[i]); };
         milp::search::workers{which.size(), one}.run(threads);
-        if (!best_) return;
+        if (!best_ || state_.abandoned()) return;
         // To check a schedule takes longer than a stop may.
         if (state_.limits().stop.stop_requested() && !state_.objective().is_unlimited()) return;
         const auto& name = jobs_[best_->job].name;
@@ -139,7 +139,7 @@ private:
         if (state_.limits().processor) state_.limits().processor->pause_if_over(state_.limits().stop);
         result.method = jobs_[k].name;
         result.published = jobs_[k].published;
-        if (is_too_late(jobs_[k].cost)) {
+        if (state_.abandoned() || is_too_late(jobs_[k].cost)) {
             result.why.sentence = "skipped: there was no time left";
             return;
         }

@@ -92,7 +92,7 @@ offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::
         const auto base = interleaved_order(p, size);
         const auto flags = longest_lived(p, *simulate(free, base), share.chunks, share.half);
         offload_search<Graph> search{p, flags};
-        search.run(base, stop);
+        search.run(base, stop, stop);
         if (stop()) return was_stopped();
         if (best && (search.value() > value || (search.value() == value && search.lack() >= lack))) continue;
         value = search.value();

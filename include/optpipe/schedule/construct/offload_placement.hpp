@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/container.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/construct/offload_on_demand.hpp"
@@ -58,10 +59,12 @@ public:
         }
     }
 
-    /// By start.
-    [[nodiscard]] constexpr std::vector<timed_operation> run(const offload_placement& how) const {
+    /// By start. Those of some links alone once `abandon` says so.
+    [[nodiscard]] constexpr std::vector<timed_operation> run(const offload_placement& how,
+                                                             stop_check abandon = {}) const {
         std::vector<timed_operation> transfers;
         for (const auto& members : detail::ranks_by_link(p_)) {
+            if (abandon()) break;
             auto transfer_pairs = transfer_pairs_of(members, how);
             if (!transfer_pairs.empty()) place(how, members, transfer_pairs);
             for (const auto& t : transfer_pairs) {

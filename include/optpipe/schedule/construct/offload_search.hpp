@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/container.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/construct/merge_lanes.hpp"
@@ -44,8 +45,11 @@ public:
     constexpr void run(const basic_order<Graph>& computations) {
         run(computations, [] { return false; });
     }
-    /// `stop()` is polled between attempts, and in them; at least one order is tried.
-    template <std::predicate Stop> constexpr void run(const basic_order<Graph>& computations, Stop stop) {
+    /// `stop()` is polled between attempts, and in them; at least one order is tried. `abandon` interrupts that one too:
+    /// then there may be no order to take.
+    template <std::predicate Stop>
+    constexpr void run(const basic_order<Graph>& computations, Stop stop, stop_check abandon = {}) {
+        abandon_ = abandon;
         const auto free = without_limits(p_);
         auto timed = *simulate(free, computations);
         const auto reached = objective_after_postponing(timed);
@@ -92,7 +96,7 @@ private:
         std::sort(computations.operations.begin(), computations.operations.end(), starts_before);
         const auto attempt = [&](const offload_placer<Graph>& placer, const basic_schedule<Graph>& around,
                                  const offload_placement& how) {
-            offer(merged(around, placer.run(how)), stop);
+            offer(merged(around, placer.run(how, abandon_)), stop);
             return is_exhausted() || stop() || (limited_ && best_value_ <= undelayed);
         };
         const offload_placer<Graph> placer{p_, may_offload_, computations};
@@ -144,6 +148,7 @@ private:
         }
         const auto peak = limited_ ? memory_size{} : largest_peak(planned);
         evaluate(std::move(as_planned), peak);
+        if (abandon_()) return;
         const auto before = lanes;
         for (const rank r : p_.graph.all_ranks())
             if (!stop()) keeper_.run(r, lanes[r]);
@@ -155,8 +160,10 @@ private:
     }
     /// Of equal objectives the lower planned peak counts, where no limit says what is enough.
     constexpr void evaluate(basic_order<Graph> candidate, memory_size peak) {
+        if (abandon_()) return;
         spent_ += candidate.operations.size();
-        auto timed = time_order(p_, candidate);
+        auto timed = time_order(p_, candidate, abandon_);
+        if (abandon_()) return;
         if (!timed) {
             consider_nearest(std::move(candidate), timed.why());
             return;
@@ -189,6 +196,7 @@ private:
     const cell_flags& may_offload_;
     memory_keeper<Graph> keeper_;
     bool limited_ = false;
+    stop_check abandon_{};
     std::size_t spent_ = 0;
     std::optional<basic_order<Graph>> best_{};
     duration best_value_ = duration::unlimited();
