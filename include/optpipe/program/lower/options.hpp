@@ -51,6 +51,10 @@ struct lowering_options {
     message_lanes lanes = message_lanes::separate;
     receive_issue receives = receive_issue::early;
     part_placement placement = part_placement::exact;
+    /// Where host memory consists of parts, none of which a copy may reach out of: the size of each, in bytes, a
+    /// multiple of `alignment`. Each stash on the host then lies in one piece in one of them; what that leaves free at
+    /// the ends of parts comes on top of the plan's peak. 0: it is all of one piece.
+    std::size_t host_part = 0;
     /// Whether each stage has an optimizer's step at the end.
     bool update = false;
     /// Whether the gradients of each stage are reduced over the pipelines that train the same model, on a lane of its
