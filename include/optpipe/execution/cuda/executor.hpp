@@ -83,7 +83,8 @@ public:
 /// A step that an executor has captured as a graph.
 using step_graph = index<struct step_graph_tag>;
 
-/// One rank on a CUDA device. For one thread, the one that issues.
+/// One rank on a CUDA device. For one thread, the one that issues. Programs for it begin with `lowering_defaults`, or
+/// with NCCL's: `lower` itself knows of no device.
 class executor {
 public:
     using lane_type = lane;

@@ -27,7 +27,7 @@ enum class receive_issue : std::uint8_t {
 /// Whether a part of a stash may be split into segments.
 enum class part_placement : std::uint8_t {
     exact,      ///< it may, where otherwise more than the plan's peak would be needed
-    contiguous, ///< it may not; fragmentation comes on top of the plan's peak
+    contiguous, ///< it may not; fragmentation comes on top of the plan's peak. For GPUs, see `cuda::lowering_defaults`
 };
 
 /// How much of what the forward holds with a storage option the weight gradient needs too.
