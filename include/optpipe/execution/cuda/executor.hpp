@@ -265,11 +265,13 @@ private:
         try {
             if (const auto message = by_.first_open()) return to_string(*message);
             const std::scoped_lock lock{group_.mutex};
-            for (const auto* s : lanes_locked())
+            for (const auto* s : lanes_locked()) {
+                if (s->target.done()) continue; // of tasks that nobody waits for no event tells
                 if (const auto open = s->issued.first_open()) {
                     place = to_string(open->label);
                     if (!open->waits) break;
                 }
+            }
         } catch (const error&) { // a device that doesn't even tell that
         }
         return place;
