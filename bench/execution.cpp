@@ -1,6 +1,6 @@
 // What running a program costs. `issue`: the interpreter alone, on an executor that does nothing. `chain`: what one
-// operation costs one rank on threads, in processor time of all its threads. `planned`: a step on threads with links as slow as
-// planned and operations of 1 ms, against the same step simulated.
+// operation costs one rank on threads, in processor time of all its threads. `planned`: a step on threads with links as
+// slow as planned and operations of 1 ms, against the same step simulated.
 #include <optpipe/execution.hpp>
 #include <optpipe/program/lower.hpp>
 #include <optpipe/schedule.hpp>
@@ -50,8 +50,9 @@ struct null_executor {
     null_executor& memory() { return *this; }
     void finish() {}
     void cancel(std::string_view, std::string_view) {}
-    void copy_out(null_lane&, const task_label& what, execution::copy_pieces) { benchmark::DoNotOptimize(&what); }
-    void copy_in(null_lane&, const task_label& what, execution::copy_pieces) { benchmark::DoNotOptimize(&what); }
+    void copy(null_lane&, execution::copy_direction, const task_label& what, execution::copy_pieces) {
+        benchmark::DoNotOptimize(&what);
+    }
     void exchange(null_lane&, execution::message_ends messages) { benchmark::DoNotOptimize(messages.data()); }
     null_slab device(std::size_t bytes) { return {std::vector<std::byte>(bytes)}; }
     null_slab host(std::size_t bytes) { return {std::vector<std::byte>(bytes)}; }

@@ -44,8 +44,8 @@ TEST_CASE("copies to and from memory that is pinned in parts never reach over an
         auto lane = on.open_lane(optpipe::lane_kind::copy, 4);
         const optpipe::execution::copy_piece in{device.memory(), host.memory().first(size)};
         const optpipe::execution::copy_piece out{host.memory().subspan(size, size), device.memory()};
-        on.copies().copy_in(lane, {}, {&in, 1});
-        on.copies().copy_out(lane, {}, {&out, 1});
+        on.copies().copy(lane, optpipe::execution::copy_direction::in, {}, {&in, 1});
+        on.copies().copy(lane, optpipe::execution::copy_direction::out, {}, {&out, 1});
         on.finish();
         bool same = true;
         for (std::size_t i = 0; i < size; ++i)

@@ -66,11 +66,8 @@ private:
 
 class copy_engine {
 public:
-    void copy_out(lane& on, const task_label& label, execution::copy_pieces pieces) {
-        on.copy(label, pieces, cudaMemcpyDeviceToHost);
-    }
-    void copy_in(lane& on, const task_label& label, execution::copy_pieces pieces) {
-        on.copy(label, pieces, cudaMemcpyHostToDevice);
+    void copy(lane& on, execution::copy_direction way, const task_label& label, execution::copy_pieces pieces) {
+        on.copy(label, pieces, way == execution::copy_direction::out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice);
     }
 };
 
