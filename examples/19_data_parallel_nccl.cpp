@@ -111,7 +111,7 @@ per_rank<rank_program> make_programs(std::size_t ranks) {
     return *std::move(programs);
 }
 
-/// What all GPUs know: who is where, and where the groups meet.
+/// What all GPUs know: their places, and where the groups meet.
 struct meeting {
     explicit meeting(std::size_t gpus) : mesh{{.data = replicas, .pipeline = gpus / replicas}} {
         for (auto& each : pipelines = std::vector<nccl::world_id>(mesh.groups(mesh_dimension::pipeline)))
