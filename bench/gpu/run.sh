@@ -7,7 +7,8 @@
 #     bench/gpu/run.sh [--results DIR]        (bench/results)
 #
 # Needs no network, and no package but a C++ compiler, CMake and the CUDA Toolkit; with Eigen and oneTBB the planner takes
-# part, with NCCL two processes on the GPU. What is left out says so in the results. The exit status is 0 if all went well, 1 if a part failed, 2 if something is missing.
+# part, with NCCL two processes on the GPU. What is left out says so in the results. The exit status is 0 if all went
+# well, 1 if a part failed, 2 if something is missing.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 
