@@ -4,6 +4,7 @@
 // run is over the engine has all of them back. Here each GPU of this machine is a rank, with a thread of its own; with
 // one GPU there is one rank and no message. Without a GPU there is nothing to run on, and it says so.
 
+#include "relay_stage.hpp"
 #include <optpipe/execution.hpp>
 #include <optpipe/execution/cuda/device.hpp>
 #include <optpipe/execution/nccl/executor.hpp>
@@ -90,39 +91,6 @@ nccl::borrowed_communicators lend_communicators(engine& from) {
     return {from.communicators[0], from.communicators[1], [&from](ncclComm_t which) { from.abort(which); }};
 }
 
-/// A stage of a "model" that hands on what it gets, and stashes it until the weight gradient looks at it.
-class relay_stage {
-public:
-    void forward(cuda::lane& on, const execution::forward_task& t) {
-        const auto stash = execution::contiguous(t.kept);
-        if (t.input.empty())
-            must(
-                cudaMemsetAsync(stash.data(), 1 + static_cast<int>(t.microbatch.value()), bytes, on.stream().native()));
-        else
-            copy(on, stash, t.input);
-        if (!t.output.empty()) copy(on, t.output, stash);
-    }
-    void backward_input(cuda::lane& on, const execution::backward_task& t) {
-        if (!t.output.empty()) copy(on, t.output, t.input.empty() ? execution::contiguous(t.kept) : t.input);
-    }
-    void backward_weight(cuda::lane& on, const execution::weight_task& t) {
-        on.stream().copy(seen_.memory().data() + t.microbatch.position(), execution::contiguous(t.kept).data(), 1,
-                         cudaMemcpyDeviceToHost);
-    }
-    /// Whether each microbatch came by with what the first stage put into it.
-    [[nodiscard]] bool has_seen_all() const {
-        for (std::size_t m = 0; m < microbatches; ++m)
-            if (std::to_integer<std::size_t>(seen_.memory()[m]) != m + 1) return false;
-        return true;
-    }
-
-private:
-    static void copy(cuda::lane& on, std::span<std::byte> to, std::span<const std::byte> from) {
-        on.stream().copy(to.data(), from.data(), from.size(), cudaMemcpyDeviceToDevice);
-    }
-    cuda::pinned_slab seen_{microbatches};
-};
-
 /// A stage on each rank, with room for two stashes; the others are offloaded.
 per_rank<rank_program> make_programs(std::size_t ranks) {
     const duration unit{1.0};
@@ -145,7 +113,7 @@ std::string run_rank(const rank_program& program, const std::array<ncclUniqueId,
     try {
         const auto device = static_cast<int>(program.self.value());
         engine mine{ids, device, static_cast<int>(program.ranks)};
-        relay_stage stage;
+        relay_stage stage{microbatches, bytes};
         nccl::member here{lend_communicators(mine), lend_streams(mine, device)};
         runner<cuda::executor, relay_stage> runs{program, here.executor(), stage};
         for (int step = 0; step < 2; ++step)

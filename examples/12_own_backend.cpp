@@ -173,13 +173,12 @@ struct memory {
 };
 
 struct copy_engine {
-    void copy_out(lane& on, const task_label& label, execution::copy_pieces pieces) {
+    void copy(lane& on, execution::copy_direction, const task_label& label, execution::copy_pieces pieces) {
         on.put(to_string(label), [pieces] {
             for (const auto& [to, from] : pieces)
                 std::copy(from.begin(), from.end(), to.begin());
         });
     }
-    void copy_in(lane& on, const task_label& label, execution::copy_pieces pieces) { copy_out(on, label, pieces); }
 };
 
 /// A message is a job of its own, which comes after both of its ends. Between two ranks ends meet by their order.

@@ -74,13 +74,11 @@ struct copy_engine {
     };
     threads::copy_engine* plain;
     engine::memory* own;
-    void copy_out(threads::lane& on, const task_label& what, execution::copy_pieces pieces) const {
-        if (!pieces.empty()) return plain->copy_out(on, what, pieces);
-        on.launch(what, moves{&own->device, &own->host, what.op});
-    }
-    void copy_in(threads::lane& on, const task_label& what, execution::copy_pieces pieces) const {
-        if (!pieces.empty()) return plain->copy_in(on, what, pieces);
-        on.launch(what, moves{&own->host, &own->device, what.op});
+    void copy(threads::lane& on, execution::copy_direction way, const task_label& what,
+              execution::copy_pieces pieces) const {
+        if (!pieces.empty()) return plain->copy(on, way, what, pieces);
+        const bool leaves = way == execution::copy_direction::out;
+        on.launch(what, leaves ? moves{&own->device, &own->host, what.op} : moves{&own->host, &own->device, what.op});
     }
 };
 /// An executor on threads but for that.

@@ -7,7 +7,8 @@
 #     bench/gpu/run.sh [--results DIR]        (bench/results)
 #
 # Needs no network, and no package but a C++ compiler, CMake and the CUDA Toolkit; with Eigen and oneTBB the planner takes
-# part. The exit status is 0 if all went well, 1 if a part failed, 2 if something is missing.
+# part, with NCCL two processes on the GPU. What is left out says so in the results. The exit status is 0 if all went
+# well, 1 if a part failed, 2 if something is missing.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 
@@ -94,6 +95,13 @@ part() {
     write_results
     return $status
 }
+# left_out NAME REASON: what can't be measured here, which is no failure.
+left_out() {
+    echo "$1: left out, $2"
+    parts_json+=("{\"part\": $(quoted "$1"), \"meaning\": $(quoted "left out, $2"), \"rows\": []}")
+    parts_markdown+=("## $1: left out, $2")
+    write_results
+}
 write_results() {
     local about commit
     about=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | head -n 1)
@@ -133,7 +141,20 @@ fi
 export CUDA_DEVICE_MAX_CONNECTIONS=32
 part bandwidth 60 $bin/gpu_bandwidth --out "$work/bandwidth"
 part conformance 60 $bin/gpu_conformance --out "$work/conformance"
+part capture 40 $bin/gpu_capture --out "$work/capture"
 part arithmetic 40 $bin/gpu_arithmetic --out "$work/arithmetic"
+# With NCCL: what a group costs; a process that is killed, and what receives take of the device, each with two processes
+# on the one GPU.
+nccl() { # NAME SECONDS
+    if [[ -x $bin/gpu_$1 ]]; then
+        part "$1" "$2" "$bin/gpu_$1" --out "$work/$1"
+    else
+        left_out "$1" "as NCCL isn't installed"
+    fi
+}
+nccl groups 40
+nccl lost_rank 60
+nccl receives 60
 training() { # NAME SECONDS OPTIONS...
     local name=$1 limit=$2 left=$((all_seconds - SECONDS))
     shift 2
@@ -156,7 +177,7 @@ training training-4-green-bf16 60 "${four[@]}" --on green-contexts --products bf
 if command -v compute-sanitizer >/dev/null; then
     part sanitizer 90 compute-sanitizer --error-exitcode 1 $bin/gpu_conformance --out "$work/sanitizer"
 else
-    echo "sanitizer: left out, as there is no compute-sanitizer"
+    left_out sanitizer "as there is no compute-sanitizer"
 fi
 
 echo "written: $prefix.json, $prefix.md"

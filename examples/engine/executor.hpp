@@ -59,14 +59,12 @@ private:
 };
 
 struct copy_engine {
-    void copy_out(lane& on, const optpipe::task_label& label, optpipe::execution::copy_pieces pieces) {
+    void copy(lane& on, optpipe::execution::copy_direction, const optpipe::task_label& label,
+              optpipe::execution::copy_pieces pieces) {
         on.stream().enqueue({.name = to_string(label), .run = [pieces] {
                                  for (const auto& [to, from] : pieces)
                                      std::copy(from.begin(), from.end(), to.begin());
                              }});
-    }
-    void copy_in(lane& on, const optpipe::task_label& label, optpipe::execution::copy_pieces pieces) {
-        copy_out(on, label, pieces);
     }
 };
 
@@ -101,9 +99,9 @@ private:
     engine::post::message_ptr announce(const optpipe::execution::message_end& mine, std::size_t self) const {
         const auto peer = mine.label.peer.position();
         const auto channel = static_cast<int>(optpipe::direction_of(mine.label.op));
-        return post_->announce(
-            mine.sends ? engine::post::route{self, peer, channel} : engine::post::route{peer, self, channel},
-            mine.sends);
+        return post_->announce(mine.sends ? engine::post::route{self, peer, channel}
+                                          : engine::post::route{peer, self, channel},
+                               mine.sends);
     }
     static void arrive(std::vector<end>& open, engine::stream& stream) {
         for (auto& [what, message] : open) {

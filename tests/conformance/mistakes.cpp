@@ -24,6 +24,7 @@ using namespace std::chrono_literals;
 using conformance::faults_of;
 using optpipe::rank;
 using optpipe::task_label;
+using optpipe::execution::copy_direction;
 using optpipe::execution::copy_pieces;
 using optpipe::execution::message_ends;
 namespace threads = optpipe::threads;
@@ -173,9 +174,8 @@ struct shared_lane {
 };
 struct shared_copies {
     threads::copy_engine* by;
-    void copy_in(shared_lane& on, const task_label& label, copy_pieces pieces) { by->copy_in(*on.all, label, pieces); }
-    void copy_out(shared_lane& on, const task_label& label, copy_pieces pieces) {
-        by->copy_out(*on.all, label, pieces);
+    void copy(shared_lane& on, copy_direction way, const task_label& label, copy_pieces pieces) {
+        by->copy(*on.all, way, label, pieces);
     }
 };
 struct shared_transport {
@@ -198,7 +198,9 @@ private:
 
 struct one_way_copies : threads::copy_engine {
     explicit one_way_copies(threads::copy_engine& c) : threads::copy_engine{c} {}
-    void copy_out(threads::lane&, const task_label&, copy_pieces) {}
+    void copy(threads::lane& on, copy_direction way, const task_label& label, copy_pieces pieces) {
+        if (way == copy_direction::in) threads::copy_engine::copy(on, way, label, pieces);
+    }
 };
 struct one_way_executor : threads::executor {
     using threads::executor::executor;
@@ -206,8 +208,7 @@ struct one_way_executor : threads::executor {
 };
 /// Copies are made when they are asked for.
 struct eager_copies {
-    void copy_in(threads::lane& on, const task_label& label, copy_pieces pieces) { copy_out(on, label, pieces); }
-    void copy_out(threads::lane&, const task_label&, copy_pieces pieces) {
+    void copy(threads::lane&, copy_direction, const task_label&, copy_pieces pieces) {
         for (const auto& [to, from] : pieces)
             if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
     }
@@ -241,11 +242,8 @@ template <class Base> struct executor_with_sides : Base {
 /// Copies that don't come behind what is in the lane.
 struct stray_copies {
     threads::copy_engine* by;
-    void copy_in(lane_with_side& on, const task_label& label, copy_pieces pieces) {
-        by->copy_in(on.side, label, pieces);
-    }
-    void copy_out(lane_with_side& on, const task_label& label, copy_pieces pieces) {
-        by->copy_out(on.side, label, pieces);
+    void copy(lane_with_side& on, copy_direction way, const task_label& label, copy_pieces pieces) {
+        by->copy(on.side, way, label, pieces);
     }
 };
 struct stray_executor : executor_with_sides<threads::executor> {

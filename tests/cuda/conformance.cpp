@@ -77,7 +77,9 @@ struct hasty_executor : cuda::executor {
 struct stray_copies : cuda::copy_engine {
     cuda::stream* elsewhere;
     explicit stray_copies(cuda::stream& s) : elsewhere{&s} {}
-    void copy_in(cuda::lane&, const optpipe::task_label&, optpipe::execution::copy_pieces pieces) {
+    void copy(cuda::lane& on, optpipe::execution::copy_direction way, const optpipe::task_label& label,
+              optpipe::execution::copy_pieces pieces) {
+        if (way == optpipe::execution::copy_direction::out) return cuda::copy_engine::copy(on, way, label, pieces);
         for (const auto& [to, from] : pieces)
             elsewhere->copy(to.data(), from.data(), from.size(), cudaMemcpyHostToDevice);
     }

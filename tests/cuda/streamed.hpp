@@ -154,7 +154,8 @@ small_programs(optpipe::message_lanes lanes = optpipe::message_lanes::separate) 
 }
 
 /// Three ranks whose stashes have to travel.
-inline optpipe::per_rank<optpipe::rank_program> offloading_programs() {
+inline optpipe::per_rank<optpipe::rank_program> offloading_programs(const optpipe::lowering_options& how = {
+                                                                        .bytes_per_unit = 4.0, .message_bytes = 24}) {
     optpipe::stage_costs each;
     each.forward = each.backward_input = each.backward_weight = optpipe::duration{1.0};
     each.activation = optpipe::memory_size{2.0};
@@ -166,7 +167,7 @@ inline optpipe::per_rank<optpipe::rank_program> offloading_programs() {
     p.transfer.engines = 2;
     const auto s = build_schedule(p, quick_adaptive);
     REQUIRE(s.has_value());
-    auto programs = lower(p, *s, {.bytes_per_unit = 4.0, .message_bytes = 24});
+    auto programs = lower(p, *s, how);
     REQUIRE(programs.has_value());
     REQUIRE((*programs)[optpipe::rank{0}].host_bytes > 0);
     return *std::move(programs);

@@ -56,9 +56,9 @@ TEST_CASE("memory that a copy uses for longer than anybody waits is left to it, 
                 optpipe::task_label::task_kind::operation, offload_of(optpipe::stage{1}, optpipe::microbatch{2}), {}};
             auto& copies = one[rank{0}].copies();
             if (leaves)
-                copies.copy_out(lane, label, {&piece, 1});
+                copies.copy(lane, optpipe::execution::copy_direction::out, label, {&piece, 1});
             else
-                copies.copy_in(lane, label, {&piece, 1});
+                copies.copy(lane, optpipe::execution::copy_direction::in, label, {&piece, 1});
             CHECK_THROWS_WITH_AS(one[rank{0}].finish(),
                                  "rank 0, 1OFFLOAD2: not over after 50 ms; as rank 0 was still at it 50 ms later, its "
                                  "memory is never freed",

@@ -211,12 +211,9 @@ struct labelled_copies {
         }
     };
     allocator* of;
-    void copy_out(threads::lane& on, const task_label& label, ex::copy_pieces pieces) const {
+    void copy(threads::lane& on, ex::copy_direction, const task_label& label, ex::copy_pieces pieces) const {
         if (!pieces.empty()) throw optpipe::error{"pieces that aren't the engine's"};
         on.launch(label, moves{of, label.op});
-    }
-    void copy_in(threads::lane& on, const task_label& label, ex::copy_pieces pieces) const {
-        copy_out(on, label, pieces);
     }
 };
 struct engine_executor {

@@ -18,6 +18,14 @@ namespace {
 
 struct communicator_state;
 
+/// What all ranks have, to be added up in their order.
+struct summands {
+    void* own = nullptr;
+    std::size_t bytes = 0;
+    ncclDataType_t type = ncclFloat;
+    /// By rank; without this one's.
+    std::vector<std::vector<std::byte>> others;
+};
 /// One end of a message.
 struct message_end {
     int peer = 0;
@@ -27,6 +35,8 @@ struct message_end {
     std::size_t size = 0;
     bool is_lost = false;
     cudaStream_t stream = nullptr;
+    /// Of a receive that is part of a sum, into its memory.
+    std::shared_ptr<summands> sum{};
 };
 /// The messages of one group on one communicator.
 struct kernel {
@@ -190,6 +200,23 @@ bool is_ready(const std::shared_ptr<kernel>& k, std::size_t number) {
     }
     return k->met == k->ends.size();
 }
+template <class Real> void add_up(const summands& all) {
+    auto* const own = static_cast<Real*>(all.own);
+    for (std::size_t i = 0; i < all.bytes / sizeof(Real); ++i) {
+        Real sum{};
+        for (const auto& each : all.others)
+            sum += each.empty() ? own[i] : reinterpret_cast<const Real*>(each.data())[i];
+        own[i] = sum;
+    }
+}
+/// Once for each sum, when all of it has come.
+void finish_sums(const kernel& k) {
+    std::set<std::shared_ptr<summands>> sums;
+    for (const auto& e : k.ends)
+        if (e.sum) sums.insert(e.sum);
+    for (const auto& each : sums)
+        each->type == ncclFloat ? add_up<float>(*each) : add_up<double>(*each);
+}
 void run(const std::shared_ptr<kernel>& k) {
     const std::scoped_lock lock{lib().mutex};
     for (const auto& m : std::exchange(k->meetings, {})) {
@@ -199,6 +226,7 @@ void run(const std::shared_ptr<kernel>& k) {
         const auto& received = m->receiver->ends[m->received];
         std::memcpy(received.to, sent.from, std::min(sent.size, received.size));
     }
+    if (!k->on->aborted) finish_sums(*k);
     k->over = true;
     auto& waiting = k->on->kernels;
     waiting.erase(std::find(waiting.begin(), waiting.end(), k));
@@ -214,7 +242,7 @@ void launch(const std::shared_ptr<communicator_state>& on, const std::vector<mes
         if (e.is_send)
             uses.reads.push_back({e.from, e.size});
         else
-            uses.writes.push_back({e.to, e.size});
+            uses.writes.push_back({e.sum ? e.sum->own : e.to, e.size});
         streams.insert(e.stream);
     }
     const auto first = ends.front().stream;
@@ -246,6 +274,13 @@ void launch(const std::shared_ptr<communicator_state>& on, const std::vector<mes
     }
 }
 
+/// Into the open group.
+void put(ncclComm_t c, const message_end& e) {
+    auto& all = group().messages;
+    auto mine = std::find_if(all.begin(), all.end(), [&](const auto& entry) { return entry.first == c; });
+    if (mine == all.end()) mine = all.insert(all.end(), {c, {}});
+    mine->second.push_back(e);
+}
 ncclResult_t add(ncclComm_t c, message_end e) {
     const char* const call = e.is_send ? "ncclSend" : "ncclRecv";
     const bool is_device_memory = e.size == 0 || fake_cuda::is_device_memory(e.is_send ? e.from : e.to, e.size);
@@ -254,10 +289,7 @@ ncclResult_t add(ncclComm_t c, message_end e) {
     check_use(c, call);
     if (!is_device_memory) complain(std::string{call} + ": no device memory");
     if (e.is_send) e.is_lost = ++lib().sends == lib().settings.lost_message;
-    auto& all = group().messages;
-    auto mine = std::find_if(all.begin(), all.end(), [&](const auto& entry) { return entry.first == c; });
-    if (mine == all.end()) mine = all.insert(all.end(), {c, {}});
-    mine->second.push_back(e);
+    put(c, e);
     return ncclSuccess;
 }
 
@@ -469,6 +501,28 @@ ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t, int p
 ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t, int peer, ncclComm_t c, cudaStream_t stream) {
     FAKE_CALL("ncclRecv");
     return add(c, {.peer = peer, .to = data, .size = count, .stream = stream});
+}
+ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t how,
+                           ncclComm_t c, cudaStream_t stream) {
+    FAKE_CALL("ncclAllReduce");
+    const auto size = count * (type == ncclFloat ? sizeof(float) : sizeof(double));
+    const bool is_device_memory = fake_cuda::is_device_memory(to, size);
+    const std::scoped_lock lock{lib().mutex};
+    if (!is_there(c, "ncclAllReduce") || from != to || how != ncclSum || (type != ncclFloat && type != ncclDouble))
+        return ncclInvalidArgument;
+    check_use(c, "ncclAllReduce");
+    if (!is_device_memory) complain("ncclAllReduce: no device memory");
+    const auto ranks = static_cast<std::size_t>(c->state->all->ranks);
+    const auto sum = std::make_shared<summands>(summands{to, size, type, {}});
+    sum->others.resize(ranks);
+    for (std::size_t r = 0; r < ranks; ++r) {
+        const auto peer = static_cast<int>(r);
+        if (peer == c->state->rank) continue;
+        sum->others[r].resize(size);
+        put(c, {.peer = peer, .is_send = true, .from = to, .size = size, .stream = stream});
+        put(c, {.peer = peer, .to = sum->others[r].data(), .size = size, .stream = stream, .sum = sum});
+    }
+    return ncclSuccess;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t c) {
     FAKE_RELEASE("ncclCommDestroy");

@@ -7,7 +7,8 @@
 #include <vector>
 
 /// Stands in for NCCL in tests, on top of fake_cuda: sends are rendezvous, groups progress together, messages match by
-/// order per communicator, peer and direction. Ranks are threads of this process.
+/// order per communicator, peer and direction; a sum is messages between all ranks, added up in their order. Ranks are
+/// threads of this process.
 ///
 /// As strict as NCCL 2.28: what is on one communicator runs in the order of its issue, whatever the streams, and the
 /// streams of a group wait for each other; a group gets into its streams some time after it was closed, the first one

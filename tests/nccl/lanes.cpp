@@ -57,6 +57,7 @@ TEST_CASE("what is started from suits NCCL") {
     CHECK(how.receives == optpipe::receive_issue::when_due);
     CHECK(how.placement == optpipe::part_placement::contiguous);
     CHECK(how.alignment == 256);
+    CHECK(how.host_part == cuda::options{}.pinned_part);
 }
 
 TEST_CASE("a communicator takes no more of the device than it may") {

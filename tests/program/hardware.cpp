@@ -72,6 +72,60 @@ TEST_CASE("a buffer that isn't aligned is found") {
     CHECK(all_of(check_programs(programs)) == "rank 0: has an alignment of 0 bytes\n");
 }
 
+/// The buffers on the host that reach over a multiple of `part`, or lie in several pieces.
+std::size_t split_by(std::size_t part, const rank_program& p) {
+    return static_cast<std::size_t>(std::count_if(p.buffers.begin(), p.buffers.end(), [&](const auto& b) {
+        if (b.arena != optpipe::memory_arena::host || b.segments == 0) return false;
+        const auto& first = p.segments[b.first_segment];
+        return b.segments > 1 || first.offset / part != (first.offset + first.bytes - 1) / part;
+    }));
+}
+
+TEST_CASE("no stash on the host lies in two parts of its memory") {
+    constexpr std::size_t part = std::size_t{64} << 10U;
+    std::size_t arenas_of_parts = 0;
+    std::size_t split_otherwise = 0;
+    for_random_schedules(oracle::random_cases(40), [&](const optpipe::problem& p, const optpipe::schedule& s) {
+        optpipe::memory_size largest{1.0};
+        for (const auto& each : p.costs)
+            largest = std::max({largest, each.activation, each.weight_stash});
+        // With no limit, as what is left free in parts comes on top.
+        auto roomy = p;
+        for (const auto r : p.graph.all_ranks())
+            roomy.host_memory_limit[r] = optpipe::memory_size::unlimited();
+        optpipe::lowering_options how{.bytes_per_unit = 0.6 * static_cast<double>(part) / largest.value()};
+        const auto plain = lower(roomy, s, how);
+        how.host_part = part;
+        const auto programs = lower(roomy, s, how);
+        REQUIRE(programs.has_value() == plain.has_value());
+        if (!programs) return;
+        CHECK(all_of(check_programs(*programs)) == "");
+        for (const auto& each : *programs) {
+            CHECK(split_by(part, each) == 0);
+            arenas_of_parts += each.host_bytes > part ? 1 : 0;
+        }
+        for (const auto& each : *plain)
+            split_otherwise += split_by(part, each);
+    });
+    MESSAGE(arenas_of_parts << " arenas of several parts; " << split_otherwise << " stashes would be split");
+    CHECK(arenas_of_parts > 0);
+    CHECK(split_otherwise > 0);
+}
+
+TEST_CASE("a stash in two parts is found, and one that fits into none is refused") {
+    optpipe::random_numbers random{first_seed};
+    const auto p = optpipe::testing::make_random_problem(random, {.ranks = 2, .offloading_percent = 100}).problem;
+    const auto s = build_schedule(p, optpipe::pipe_offload);
+    REQUIRE(s);
+    auto programs = *lower(p, *s, {.bytes_per_unit = 1e4});
+    for (auto& each : programs)
+        each.host_part = 256;
+    CHECK(all_of(check_programs(programs)).find("reaches over the end of a part of 256 bytes") != std::string::npos);
+    const auto refused = lower(p, *s, {.bytes_per_unit = 1e4, .host_part = 256});
+    REQUIRE_FALSE(refused);
+    CHECK(describe(refused.why()).find("larger than a part of host memory") != std::string::npos);
+}
+
 /// Of every receive, the time by the plan from when it may begin to when its message is sent, all together.
 optpipe::duration waits_of_receives(const optpipe::schedule& s, const optpipe::per_rank<rank_program>& programs) {
     const auto time_of = [&](const optpipe::operation& op) {

@@ -17,8 +17,7 @@ static_assert(!ex::lane<mutant::lane_without_wait>);
 static_assert(!ex::lane<mutant::lane_with_mutable_wait>);
 
 static_assert(ex::copy_engine<archetype::copy_engine, archetype::lane>);
-static_assert(!ex::copy_engine<mutant::copy_engine_without_copy_out, archetype::lane>);
-static_assert(!ex::copy_engine<mutant::copy_engine_without_copy_in, archetype::lane>);
+static_assert(!ex::copy_engine<mutant::copy_engine_without_copy, archetype::lane>);
 
 static_assert(ex::memory<archetype::device_memory>);
 static_assert(!ex::memory<mutant::memory_without_device>);

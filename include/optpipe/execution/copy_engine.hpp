@@ -5,6 +5,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 namespace optpipe::execution {
@@ -16,28 +17,28 @@ struct copy_piece {
 };
 using copy_pieces = std::span<const copy_piece>;
 
-template <class C, class L>
-concept has_copy_out = requires(C& engine, L& on, const task_label& label, copy_pieces pieces) {
-    { engine.copy_out(on, label, pieces) } -> std::same_as<void>;
+enum class copy_direction : std::uint8_t {
+    out, ///< from the device to the host
+    in,  ///< from the host to the device
 };
+
 template <class C, class L>
-concept has_copy_in = requires(C& engine, L& on, const task_label& label, copy_pieces pieces) {
-    { engine.copy_in(on, label, pieces) } -> std::same_as<void>;
+concept has_copy = requires(C& engine, L& on, copy_direction way, const task_label& label, copy_pieces pieces) {
+    { engine.copy(on, way, label, pieces) } -> std::same_as<void>;
 };
 
 /// Copies between a device and its host.
 ///
-/// Semantics: `copy_out` puts copies from the device arena to the host arena at the end of the lane, `copy_in` the
-/// other way round. They are over, all of them, before what comes next in the lane. `pieces` and what they point to
-/// stay where they are until the step is over. There are none where the engine owns stashes (`buffer_owners`): its own
-/// copy engine knows by the label what to copy.
-template <class C, class L> concept copy_engine = lane<L> && has_copy_out<C, L> && has_copy_in<C, L>;
+/// Semantics: `copy` puts copies from one arena to the other at the end of the lane. They are over, all of them, before
+/// what comes next in the lane. `pieces` and what they point to stay where they are until the step is over. There are
+/// none where the engine owns stashes (`buffer_owners`): its own copy engine knows by the label what to copy.
+template <class C, class L> concept copy_engine = lane<L> && has_copy<C, L>;
 
 /// The sentence that a type lacks to be a copy engine for lanes of type `L`.
 template <class C, class L> consteval bool check_copy_engine() {
     static_assert(check_lane<L>());
-    static_assert(has_copy_out<C, L>, "copy engine: needs `void copy_out(lane&, const task_label&, copy_pieces)`");
-    static_assert(has_copy_in<C, L>, "copy engine: needs `void copy_in(lane&, const task_label&, copy_pieces)`");
+    static_assert(has_copy<C, L>,
+                  "copy engine: needs `void copy(lane&, copy_direction, const task_label&, copy_pieces)`");
     return copy_engine<C, L>;
 }
 

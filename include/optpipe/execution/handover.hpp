@@ -52,8 +52,8 @@ struct handover_result {
 /// go on with the program that they have.
 ///
 /// The channel is the one beside the executor: `control` of a `threads::cluster` or an `mpi::member`; for NCCL that of
-/// a `bootstrap::tcp_control`. Steps are issued: one that a CUDA executor has captured stays that of the program that
-/// ran then.
+/// a `bootstrap::tcp_control` or an `mpi::control`. Steps are issued: one that a CUDA executor has captured stays that
+/// of the program that ran then.
 ///
 /// Contract: all ranks call `step` equally often. Executor, model and channel outlive the handover, and nobody else
 /// uses the channel meanwhile. For one thread, the one that issues.

@@ -119,10 +119,8 @@ private:
     }
     void copy(lane_type& on, const task& t) {
         const auto pieces = copy_pieces{program_.copies}.subspan(t.first, t.count);
-        if (t.label.op.kind == operation_kind::offload)
-            executor_->copies().copy_out(on, t.label, pieces);
-        else
-            executor_->copies().copy_in(on, t.label, pieces);
+        const auto way = t.label.op.kind == operation_kind::offload ? copy_direction::out : copy_direction::in;
+        executor_->copies().copy(on, way, t.label, pieces);
     }
     void exchange(lane_type& on, const task& t) {
         const auto planned = message_ends{program_.messages}.subspan(t.first, t.count);

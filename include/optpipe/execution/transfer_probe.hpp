@@ -47,8 +47,8 @@ public:
         lane_.forget_times();
         auto back = what;
         back.kind = operation_kind::reload;
-        executor_->copies().copy_out(lane_, {task_label::task_kind::operation, what, {}}, out_);
-        executor_->copies().copy_in(lane_, {task_label::task_kind::operation, back, {}}, in_);
+        executor_->copies().copy(lane_, copy_direction::out, {task_label::task_kind::operation, what, {}}, out_);
+        executor_->copies().copy(lane_, copy_direction::in, {task_label::task_kind::operation, back, {}}, in_);
         lane_.record(done_);
     }
     [[nodiscard]] const marker_of<Executor>& done() const { return done_; }

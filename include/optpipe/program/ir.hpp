@@ -192,6 +192,8 @@ struct rank_program {
     std::size_t message_bytes = 0;
     /// Every segment begins at a multiple of it, in bytes.
     std::size_t alignment = 1;
+    /// No segment on the host reaches over a multiple of it, in bytes; 0: it may.
+    std::size_t host_part = 0;
     /// Forwards alone, for evaluation and inference: no stashes, no backwards, no reductions, no updates.
     bool forward_only = false;
 

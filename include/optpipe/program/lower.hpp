@@ -16,8 +16,9 @@ namespace optpipe {
 /// The device arena of each rank is as large as the peak of the plan, up to rounding of sizes; the buffers of messages
 /// come on top. Stages that are neighbours on one rank hand over without a message. Refuses a schedule that `validate`
 /// rejects (with `forward_only`: `validate_forward_only`), one whose memory has no order (two stashes swapped at one
-/// instant in a full memory), and one that exceeds the limit with the placement asked for. `check_programs` accepts the
-/// programs. O(n log n) for n operations, times the number of buffers that a rank holds at once.
+/// instant in a full memory), one that exceeds the limit with the placement asked for, and one that offloads a stash
+/// which no part of host memory holds. `check_programs` accepts the programs. O(n log n) for n operations, times the
+/// number of buffers that a rank holds at once.
 [[nodiscard]] outcome<per_rank<rank_program>> lower(const problem& p, const schedule& s,
                                                     const lowering_options& options = {});
 
@@ -104,7 +105,17 @@ public:
             find_sizes(at);
         find_capacities();
         for (const rank r : p.graph.all_ranks())
-            writers_.emplace_back(r, p.transfer.engines, options.lanes, capacity_[r], host_capacity_[r]);
+            writers_.emplace_back(r, p.transfer.engines, options.lanes, capacity_[r],
+                                  arena_allocator{host_capacity_[r], host_part()});
+    }
+
+    /// Whether each stash that is offloaded fits into a part of host memory.
+    [[nodiscard]] bool fits_parts() const {
+        return std::all_of(plan_.nodes().begin(), plan_.nodes().end(), [&](const plan_node& node) {
+            if (node.is_message()) return true;
+            const auto& op = plan_.operation_of(node).op;
+            return op.kind != operation_kind::offload || stash_of(op).moved() <= host_part();
+        });
     }
 
     /// False if the precedences have a cycle.
@@ -145,6 +156,7 @@ public:
             all[r].stages = p_.graph.stages();
             all[r].microbatches = p_.graph.microbatches();
             all[r].alignment = options_.alignment;
+            all[r].host_part = options_.host_part;
             all[r].forward_only = options_.forward_only;
         }
         return all;
@@ -185,6 +197,13 @@ private:
     static constexpr std::array kept_roles{buffer_role::kept, buffer_role::resident_kept, buffer_role::restored_kept,
                                            buffer_role::added};
 
+    [[nodiscard]] std::size_t host_part() const {
+        return options_.host_part > 0 ? options_.host_part : arena_allocator::no_parts;
+    }
+    [[nodiscard]] part_placement placement_in(memory_arena which) const {
+        const bool has_parts = which == memory_arena::host && options_.host_part > 0;
+        return has_parts ? part_placement::contiguous : options_.placement;
+    }
     /// Of every storage option of a stage. Without a list, a stash moves as a whole if it moves.
     void find_sizes(stage at) {
         const auto rounded = [&](memory_size size) {
@@ -388,7 +407,7 @@ private:
     void take(program_writer& w, const operation& op, memory_arena which, std::span<const buffer_role> roles) {
         for (const auto role : roles)
             if (const auto bytes = bytes_of(op, role); bytes > 0)
-                buffer(cell_of(op), role) = w.acquire(which, bytes, options_.placement);
+                buffer(cell_of(op), role) = w.acquire(which, bytes, placement_in(which));
     }
     void name(instruction& i, std::span<const buffer_role> roles) {
         for (const auto role : roles)
@@ -538,6 +557,8 @@ OPTPIPE_INLINE outcome<per_rank<rank_program>> lower(const problem& p, const sch
                                                      const lowering_options& options) {
     constexpr std::size_t most_alignment = std::size_t{1} << 20U;
     OPTPIPE_EXPECT(options.alignment > 0 && options.alignment <= most_alignment, "lower: alignment is 1 to 1 MiB");
+    OPTPIPE_EXPECT(options.host_part % options.alignment == 0,
+                   "lower: parts of host memory end at multiples of the alignment");
     OPTPIPE_EXPECT(options.bytes_per_unit > 0.0, "lower: a unit of memory has more than 0 bytes");
     const auto refuse = [](std::string_view sentence) { return detail::not_executable(sentence, 0); };
     OPTPIPE_EXPECT(!(options.forward_only && options.update), "lower: forwards alone leave nothing to update by");
@@ -551,6 +572,7 @@ OPTPIPE_INLINE outcome<per_rank<rank_program>> lower(const problem& p, const sch
     if (!detail::is_addressable(p, options)) return refuse("the stashes of a step can't be addressed in bytes");
     for (const auto grouping : {options.lanes, message_lanes::separate}) {
         detail::lowering work{p, s, options, grouping};
+        if (!work.fits_parts()) return refuse("a stash that is offloaded is larger than a part of host memory");
         if (!work.write()) continue;
         auto programs = work.programs();
         const auto why = work.over_limit(programs);

@@ -51,6 +51,10 @@ private:
                std::find(all_operation_kinds.begin(), all_operation_kinds.end(), op.kind) != all_operation_kinds.end();
     }
 
+    [[nodiscard]] bool reaches_over_part(const memory_segment& s) const {
+        return p_.host_part > 0 && s.bytes > p_.host_part - s.offset % p_.host_part;
+    }
+
     void check_lanes() {
         auto kinds = p_.lanes;
         std::sort(kinds.begin(), kinds.end());
@@ -75,6 +79,8 @@ private:
                 return report(place, "reaches beyond the end of its arena");
             if (segment.bytes > 0 && segment.offset % p_.alignment != 0)
                 return report(place, "begins at no multiple of " + std::to_string(p_.alignment) + " bytes");
+            if (buffer.arena == memory_arena::host && reaches_over_part(segment))
+                return report(place, "reaches over the end of a part of " + std::to_string(p_.host_part) + " bytes");
             bytes += segment.bytes;
         }
         if (bytes != buffer.bytes) report(place, "isn't as long as its segments");

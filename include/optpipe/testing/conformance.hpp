@@ -85,9 +85,9 @@ private:
         auto on = lane(lane_kind::copy);
         for (std::size_t round = 1; round <= how_.rounds; ++round) {
             fill(first(from), round);
-            on_.copies().copy_in(on, copy_label(operation_kind::reload), {&in, 1});
+            on_.copies().copy(on, execution::copy_direction::in, copy_label(operation_kind::reload), {&in, 1});
             on.launch(copy_label(operation_kind::forward), counting{&calls});
-            on_.copies().copy_out(on, copy_label(operation_kind::offload), {&out, 1});
+            on_.copies().copy(on, execution::copy_direction::out, copy_label(operation_kind::offload), {&out, 1});
             on_.finish();
             if (!holds(first(to), round)) report("lane", "doesn't do things in order, or `finish` returns too early");
         }
@@ -118,10 +118,11 @@ private:
             // The second copy in is over before the second copy out starts, and starts after the first one.
             for (std::size_t i = 0; i < 2; ++i) {
                 inward.wait(left);
-                on_.copies().copy_in(inward, copy_label(operation_kind::reload), in);
+                on_.copies().copy(inward, execution::copy_direction::in, copy_label(operation_kind::reload), in);
                 inward.record(arrived);
                 outward.wait(arrived);
-                on_.copies().copy_out(outward, copy_label(operation_kind::offload), {&out[i], 1});
+                on_.copies().copy(outward, execution::copy_direction::out, copy_label(operation_kind::offload),
+                                  {&out[i], 1});
                 outward.record(left);
             }
             on_.finish();
@@ -144,8 +145,8 @@ private:
         const std::array out{execution::copy_piece{to.first(200), here.subspan(100, 200)},
                              execution::copy_piece{to.subspan(200, 100), here.first(100)}};
         auto on = lane(lane_kind::copy);
-        on_.copies().copy_in(on, copy_label(operation_kind::reload), in);
-        on_.copies().copy_out(on, copy_label(operation_kind::offload), out);
+        on_.copies().copy(on, execution::copy_direction::in, copy_label(operation_kind::reload), in);
+        on_.copies().copy(on, execution::copy_direction::out, copy_label(operation_kind::offload), out);
         on_.finish();
         if (!holds(to, 7)) report("copy", "pieces don't go where they belong");
     }
@@ -170,14 +171,16 @@ private:
             }
         const execution::copy_pieces pieces{in};
         auto copies = lane(lane_kind::copy);
-        on_.copies().copy_in(copies, copy_label(operation_kind::reload), pieces.first(messages));
+        on_.copies().copy(copies, execution::copy_direction::in, copy_label(operation_kind::reload),
+                          pieces.first(messages));
         on_.finish();
         auto forward_sends = lane(lane_kind::send_forward);
         auto backward_sends = lane(lane_kind::send_backward);
         auto receives = lane(lane_kind::receive_forward);
         for (std::size_t k = 0; k < messages; ++k) {
             // The second direction is told to send first, and is later to do it. Which one is received first changes.
-            on_.copies().copy_in(backward_sends, copy_label(operation_kind::reload), pieces.subspan(messages + k, 1));
+            on_.copies().copy(backward_sends, execution::copy_direction::in, copy_label(operation_kind::reload),
+                              pieces.subspan(messages + k, 1));
             for (const auto which : {std::size_t{1}, std::size_t{0}}) {
                 in_.send(which == 0 ? forward_sends : backward_sends, kinds[which], next(), k, place(which, k, false));
                 const auto other = k % 2 == 0 ? which : 1 - which;
@@ -188,7 +191,8 @@ private:
         for (std::size_t which = 0; which < 2; ++which)
             for (std::size_t k = 0; k < messages; ++k) {
                 const execution::copy_piece out{first(host), place(which, k, true)};
-                on_.copies().copy_out(copies, copy_label(operation_kind::offload), {&out, 1});
+                on_.copies().copy(copies, execution::copy_direction::out, copy_label(operation_kind::offload),
+                                  {&out, 1});
                 on_.finish();
                 if (!holds(first(host), value(previous(), which, k)))
                     report("transport", "a message isn't the one whose turn it is in its direction");
@@ -215,14 +219,14 @@ private:
             fill(part(1), round + 10 * on_.self().position() + 5);
             fill(part(2), 200);
             fill(part(3), 201);
-            on_.copies().copy_in(on, copy_label(operation_kind::reload), in);
+            on_.copies().copy(on, execution::copy_direction::in, copy_label(operation_kind::reload), in);
             in_.exchange(on, {receive_of(message(task_kind::receive, backward, next(), round), there(3)),
                               send_of(message(task_kind::send, backward, previous(), round), there(1)),
                               receive_of(message(task_kind::receive, forward, previous(), round), there(2)),
                               send_of(message(task_kind::send, forward, next(), round), there(0))});
             in_.exchange(on, {send_of(message(task_kind::send, forward, next(), 0), there(0).first(0)),
                               receive_of(message(task_kind::receive, forward, previous(), 0), there(2).first(0))});
-            on_.copies().copy_out(on, copy_label(operation_kind::offload), out);
+            on_.copies().copy(on, execution::copy_direction::out, copy_label(operation_kind::offload), out);
             on_.finish();
             if (!holds(part(2), round + 10 * previous().position()) ||
                 !holds(part(3), round + 10 * next().position() + 5))

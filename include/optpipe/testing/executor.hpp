@@ -33,8 +33,7 @@ struct lane {
     void wait(const marker&) {}
 };
 struct copy_engine {
-    void copy_out(lane&, const task_label&, execution::copy_pieces) {}
-    void copy_in(lane&, const task_label&, execution::copy_pieces) {}
+    void copy(lane&, execution::copy_direction, const task_label&, execution::copy_pieces) {}
 };
 struct slab {
     slab(slab&&) = default;
@@ -121,11 +120,8 @@ struct lane_with_mutable_wait : archetype::lane {
     void wait(marker&) {}
 };
 
-struct copy_engine_without_copy_out : archetype::copy_engine {
-    void copy_out() = delete;
-};
-struct copy_engine_without_copy_in : archetype::copy_engine {
-    void copy_in() = delete;
+struct copy_engine_without_copy : archetype::copy_engine {
+    void copy() = delete;
 };
 
 struct memory_without_device : archetype::device_memory {

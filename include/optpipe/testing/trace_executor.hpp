@@ -393,8 +393,12 @@ public:
         in_->fail(self_, std::string{what_it_did}, std::string{reason});
     }
 
-    void copy_out(trace_lane& on, const task_label& label, execution::copy_pieces pieces) { copy(on, label, pieces); }
-    void copy_in(trace_lane& on, const task_label& label, execution::copy_pieces pieces) { copy(on, label, pieces); }
+    void copy(trace_lane& on, execution::copy_direction, const task_label& label, execution::copy_pieces pieces) {
+        in_->with_lock([&] {
+            on.state_->commands.push_back(
+                {.what = detail::trace_command::what_kind::copy, .label = label, .pieces = pieces});
+        });
+    }
     void exchange(trace_lane& on, execution::message_ends messages) {
         in_->with_lock([&] {
             auto& put = on.state_->commands.emplace_back();
@@ -407,13 +411,6 @@ public:
     [[nodiscard]] trace_slab host(std::size_t bytes) { return trace_slab{bytes}; }
 
 private:
-    void copy(trace_lane& on, const task_label& label, execution::copy_pieces pieces) {
-        in_->with_lock([&] {
-            on.state_->commands.push_back(
-                {.what = detail::trace_command::what_kind::copy, .label = label, .pieces = pieces});
-        });
-    }
-
     trace_world* in_;
     rank self_;
 };

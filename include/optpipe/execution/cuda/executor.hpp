@@ -66,11 +66,8 @@ private:
 
 class copy_engine {
 public:
-    void copy_out(lane& on, const task_label& label, execution::copy_pieces pieces) {
-        on.copy(label, pieces, cudaMemcpyDeviceToHost);
-    }
-    void copy_in(lane& on, const task_label& label, execution::copy_pieces pieces) {
-        on.copy(label, pieces, cudaMemcpyHostToDevice);
+    void copy(lane& on, execution::copy_direction way, const task_label& label, execution::copy_pieces pieces) {
+        on.copy(label, pieces, way == execution::copy_direction::out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice);
     }
 };
 
@@ -83,7 +80,8 @@ public:
 /// A step that an executor has captured as a graph.
 using step_graph = index<struct step_graph_tag>;
 
-/// One rank on a CUDA device. For one thread, the one that issues.
+/// One rank on a CUDA device. For one thread, the one that issues. Programs for it begin with `lowering_defaults`, or
+/// with NCCL's: `lower` itself knows of no device.
 class executor {
 public:
     using lane_type = lane;
@@ -264,11 +262,13 @@ private:
         try {
             if (const auto message = by_.first_open()) return to_string(*message);
             const std::scoped_lock lock{group_.mutex};
-            for (const auto* s : lanes_locked())
+            for (const auto* s : lanes_locked()) {
+                if (s->target.done()) continue; // of tasks that nobody waits for no event tells
                 if (const auto open = s->issued.first_open()) {
                     place = to_string(open->label);
                     if (!open->waits) break;
                 }
+            }
         } catch (const error&) { // a device that doesn't even tell that
         }
         return place;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/index.hpp"
+#include "optpipe/execution/cuda/lowering.hpp"
 #include "optpipe/execution/failure_channel.hpp"
 #include "optpipe/program/ir.hpp"
 
@@ -34,10 +35,11 @@ struct options {
     /// Events with times around every task. Not with graphs.
     bool record_times = false;
     /// The most host memory that is pinned by one call, in bytes, rounded up to pages: drivers refuse very large ones.
-    std::size_t pinned_part = std::size_t{64} << 30U;
+    /// Of programs with another `lowering_options::host_part`, what lies in two parts is copied in two pieces.
+    std::size_t pinned_part = pinned_part_bytes;
     /// Told at once what fails on this rank, and asked, wherever this rank waits for its device or for NCCL, what
-    /// failed on others: then `finish` throws that instead of waiting out its patience. `bootstrap::tcp_control` is
-    /// one. It outlives executors.
+    /// failed on others: then `finish` throws that instead of waiting out its patience. `bootstrap::tcp_control` and
+    /// `mpi::control` are two. It outlives executors.
     execution::failure_channel* failures = nullptr;
     /// Told what is likely to be slow; without it nobody is.
     std::function<void(const std::string&)> warn{};

@@ -2,15 +2,16 @@
 
 #include "optpipe/core/contract.hpp"
 #include "optpipe/execution/cuda/error.hpp"
+#include "optpipe/execution/cuda/lowering.hpp"
 #include "optpipe/execution/cuda/numa.hpp"
 
 #include <cuda_runtime_api.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <new>
 #include <span>
@@ -60,12 +61,53 @@ inline constexpr std::size_t page_bytes = 4096;
     return part - reinterpret_cast<std::uintptr_t>(at) % part;
 }
 
+/// Pages of the host, which begin so that they have no end of a part between them if they fit into one, and at the
+/// beginning of a part otherwise.
+class page_range {
+public:
+    page_range() = default;
+    /// Throws `std::bad_alloc`.
+    page_range(std::size_t bytes, std::size_t part) : bytes_{bytes} {
+        if (bytes == 0) return;
+        // Addresses alone, which cost nothing; what isn't used of them goes back at once.
+        const auto reserved = bytes + std::min(bytes, part);
+        void* const all = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (all == MAP_FAILED) throw std::bad_alloc{};
+        auto* const first = static_cast<std::byte*>(all);
+        const auto before = bytes > part_end(first, part) ? part_end(first, part) % part : 0;
+        begin_ = first + before;
+        if (before > 0) munmap(first, before);
+        if (before + bytes < reserved) munmap(begin_ + bytes, reserved - bytes - before);
+        if (mprotect(begin_, bytes, PROT_READ | PROT_WRITE) == 0) return;
+        munmap(begin_, bytes);
+        throw std::bad_alloc{};
+    }
+    page_range(page_range&& other) noexcept
+        : begin_{std::exchange(other.begin_, nullptr)}, bytes_{std::exchange(other.bytes_, 0)} {}
+    page_range& operator=(page_range&& other) noexcept {
+        std::swap(begin_, other.begin_);
+        std::swap(bytes_, other.bytes_);
+        return *this;
+    }
+    ~page_range() {
+        if (begin_) munmap(begin_, bytes_);
+    }
+    [[nodiscard]] std::byte* begin() const { return begin_; }
+    [[nodiscard]] std::size_t bytes() const { return bytes_; }
+    /// From now on nobody's.
+    void leak() noexcept { begin_ = nullptr; }
+
+private:
+    std::byte* begin_ = nullptr;
+    std::size_t bytes_ = 0;
+};
+
 } // namespace detail
 
 /// Where a `pinned_slab` comes from.
 struct pinned_options {
     /// The most bytes that are pinned by one call, rounded up to pages.
-    std::size_t part = std::size_t{64} << 30U;
+    std::size_t part = pinned_part_bytes;
     /// That touch the pages first, which puts them into their memory; none: any.
     std::vector<int> processors{};
 };
@@ -73,67 +115,66 @@ struct pinned_options {
 /// All host memory that a plan offloads to, in one piece that the device can copy from and to at full speed.
 ///
 /// Pages are touched by several threads before they are pinned, which is faster than cudaHostAlloc, and pinned in
-/// parts, as drivers refuse very large ones. Parts end at multiples of their size (`part_end`); no copy may cross an
-/// end.
+/// parts, as drivers refuse very large ones. No copy may cross an end of one: parts end at multiples of their size,
+/// both of addresses (`part_end`) and counted from the beginning, as `lowering_options::host_part` wants it.
 class pinned_slab {
 public:
     explicit pinned_slab(std::size_t bytes, const pinned_options& how = {}, leak_flag leaks = {})
-        : bytes_{whole_pages(bytes)}, part_{whole_pages(how.part)}, leaks_{std::move(leaks)} {
-        OPTPIPE_EXPECT(part_ > 0, "cuda: a part of pinned memory has more than 0 bytes");
-        if (bytes_ == 0) return;
-        begin_ = static_cast<std::byte*>(std::aligned_alloc(page, bytes_));
-        if (!begin_) throw std::bad_alloc{};
+        : part_{checked(whole_pages(how.part))}, pages_{whole_pages(bytes), part_}, leaks_{std::move(leaks)} {
+        auto* const begin = pages_.begin();
+        detail::divide_among(pages_.bytes() / page, how.processors, [begin](std::size_t from, std::size_t to) {
+            for (std::size_t i = from; i < to; ++i)
+                begin[i * page] = std::byte{};
+        });
         try {
-            detail::divide_among(bytes_ / page, how.processors, [this](std::size_t from, std::size_t to) {
-                for (std::size_t i = from; i < to; ++i)
-                    begin_[i * page] = std::byte{};
-            });
             pin();
         } catch (...) {
-            release();
+            unpin();
             throw;
         }
     }
     pinned_slab(pinned_slab&& other) noexcept
-        : begin_{std::exchange(other.begin_, nullptr)}, bytes_{std::exchange(other.bytes_, 0)},
-          pinned_{std::exchange(other.pinned_, 0)}, part_{other.part_}, leaks_{std::move(other.leaks_)} {}
+        : part_{other.part_}, pages_{std::move(other.pages_)}, pinned_{std::exchange(other.pinned_, 0)},
+          leaks_{std::move(other.leaks_)} {}
     pinned_slab& operator=(pinned_slab&& other) noexcept {
-        std::swap(begin_, other.begin_);
-        std::swap(bytes_, other.bytes_);
-        std::swap(pinned_, other.pinned_);
         std::swap(part_, other.part_);
+        std::swap(pages_, other.pages_);
+        std::swap(pinned_, other.pinned_);
         std::swap(leaks_, other.leaks_);
         return *this;
     }
     ~pinned_slab() {
-        if (!(leaks_ && *leaks_)) release();
+        if (leaks_ && *leaks_)
+            pages_.leak();
+        else
+            unpin();
     }
-    [[nodiscard]] std::span<std::byte> memory() const { return {begin_, bytes_}; }
+    [[nodiscard]] std::span<std::byte> memory() const { return {pages_.begin(), pages_.bytes()}; }
 
 private:
     static constexpr std::size_t page = detail::page_bytes;
     static constexpr auto whole_pages = detail::whole_pages;
 
+    static std::size_t checked(std::size_t part) {
+        OPTPIPE_EXPECT(part > 0, "cuda: a part of pinned memory has more than 0 bytes");
+        return part;
+    }
     [[nodiscard]] std::size_t next_part(std::size_t at) const {
-        return std::min(bytes_, at + detail::part_end(begin_ + at, part_));
+        return std::min(pages_.bytes(), at + detail::part_end(pages_.begin() + at, part_));
     }
     void pin() {
-        for (; pinned_ < bytes_; pinned_ = next_part(pinned_))
-            check(cudaHostRegister(begin_ + pinned_, next_part(pinned_) - pinned_, cudaHostRegisterDefault),
+        for (; pinned_ < pages_.bytes(); pinned_ = next_part(pinned_))
+            check(cudaHostRegister(pages_.begin() + pinned_, next_part(pinned_) - pinned_, cudaHostRegisterDefault),
                   "cudaHostRegister");
     }
-    void release() noexcept {
+    void unpin() noexcept {
         for (std::size_t at = 0; at < pinned_; at = next_part(at))
-            static_cast<void>(cudaHostUnregister(begin_ + at));
-        std::free(begin_);
-        begin_ = nullptr;
-        bytes_ = pinned_ = 0;
+            static_cast<void>(cudaHostUnregister(pages_.begin() + at));
     }
 
-    std::byte* begin_ = nullptr;
-    std::size_t bytes_ = 0;
-    std::size_t pinned_ = 0;
     std::size_t part_;
+    detail::page_range pages_;
+    std::size_t pinned_ = 0;
     leak_flag leaks_;
 };
 

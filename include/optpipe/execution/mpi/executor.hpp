@@ -3,7 +3,7 @@
 #include "optpipe/core/index.hpp"
 #include "optpipe/execution/error.hpp"
 #include "optpipe/execution/executor.hpp"
-#include "optpipe/execution/mpi/error.hpp"
+#include "optpipe/execution/mpi/control.hpp"
 #include "optpipe/execution/mpi/options.hpp"
 #include "optpipe/execution/mpi/post_office.hpp"
 #include "optpipe/execution/mpi/session.hpp"
@@ -11,9 +11,6 @@
 #include "optpipe/execution/threads/world.hpp"
 
 #include <mpi.h>
-
-#include <cstddef>
-#include <exception>
 
 namespace optpipe::mpi {
 
@@ -58,43 +55,16 @@ static_assert(execution::check_executor<executor>());
 /// `--enable-recovery` of Open MPI's.
 class member {
 public:
-    explicit member(MPI_Comm among, const options& how = {}) : member{among, how, nullptr} {}
+    explicit member(MPI_Comm among, const options& how = {}) : control_{among, how} {}
     /// Tells the session if a rank is lost, so that it doesn't wait for it.
-    explicit member(session& of, const options& how = {}) : member{of.world(), how, &of} {}
-    member(const member&) = delete;
-    member& operator=(const member&) = delete;
-    ~member() {
-        if (std::uncaught_exceptions() > exceptions_) executor_.cancel("outside of operations", "left by an exception");
-        office_.leave();
-        if (session_ && office_.has_lost_rank()) session_->lose_rank();
-    }
+    explicit member(session& of, const options& how = {}) : control_{of, how} {}
     [[nodiscard]] mpi::executor& executor() { return executor_; }
     /// A rank that fails, here or in its executor, ends both on all ranks.
-    [[nodiscard]] threads::control_channel& control() { return office_.control(); }
+    [[nodiscard]] threads::control_channel& control() { return control_.channel(); }
 
 private:
-    struct place {
-        rank self;
-        std::size_t ranks;
-    };
-    static place place_in(MPI_Comm among) {
-        check_thread_level();
-        int self = 0;
-        int ranks = 0;
-        check(MPI_Comm_rank(among, &self), "MPI_Comm_rank");
-        check(MPI_Comm_size(among, &ranks), "MPI_Comm_size");
-        return {rank{self}, static_cast<std::size_t>(ranks)};
-    }
-    member(MPI_Comm among, const options& how, session* of) : member{among, how, of, place_in(among)} {}
-    member(MPI_Comm among, const options& how, session* of, const place& here)
-        : session_{of}, world_{here.ranks, detail::lane_options(how, here.self, here.ranks), office_},
-          office_{among, how.patience, world_}, executor_{world_, office_, here.self} {}
-
-    session* session_;
-    int exceptions_ = std::uncaught_exceptions();
-    threads::world world_;
-    post_office office_;
-    mpi::executor executor_;
+    mpi::control control_;
+    mpi::executor executor_{control_.world(), control_.office(), control().self()};
 };
 
 } // namespace optpipe::mpi

@@ -17,6 +17,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -184,11 +185,14 @@ private:
     const execution::failure_channel* failures_ = nullptr;
 };
 
-/// Ends what is under way on all of them.
-inline void abort_together(std::span<communicator> all) noexcept {
+/// Ends what is under way on all communicators of these ranges.
+template <class... Communicators> void abort_together(Communicators&... all) noexcept {
     const bool is_group = ncclGroupStart() == ncclSuccess;
-    for (auto& each : all)
-        each.abort();
+    const auto abort_all = [](auto& range) {
+        for (auto& each : range)
+            each.abort();
+    };
+    (abort_all(all), ...);
     if (is_group) static_cast<void>(ncclGroupEnd());
 }
 
@@ -214,6 +218,14 @@ public:
     void receive(communicator& by, std::span<std::byte> data, int peer, cudaStream_t where) {
         put(by, ncclRecv(data.data(), data.size(), ncclChar, peer, by.native(), where), "receive from", peer);
     }
+    /// Leaves the sum over all ranks with each.
+    template <class Real> void add_up(communicator& by, std::span<Real> data, cudaStream_t where) {
+        static_assert(std::is_same_v<Real, float> || std::is_same_v<Real, double>);
+        constexpr auto type = std::is_same_v<Real, float> ? ncclFloat : ncclDouble;
+        note(by);
+        const auto status = ncclAllReduce(data.data(), data.data(), data.size(), type, ncclSum, by.native(), where);
+        if (is_failure(status)) by.settle(status, "ncclAllReduce");
+    }
     /// Returns once the work is in the streams, so that events may be recorded behind it. `what` stands in the message
     /// of an error.
     void close(std::string_view what) {
@@ -221,7 +233,7 @@ public:
         const auto status = end();
         for (auto* each : used_)
             each->settle(status, what);
-        if (used_.empty() && status != ncclSuccess && status != ncclInProgress) throw error{status, std::string{what}};
+        if (used_.empty() && is_failure(status)) throw error{status, std::string{what}};
     }
 
 private:
@@ -230,10 +242,13 @@ private:
         return ncclGroupEnd();
     }
     void put(communicator& by, ncclResult_t status, const char* what, int peer) {
-        if (std::find(used_.begin(), used_.end(), &by) == used_.end()) used_.push_back(&by);
-        if (status != ncclSuccess && status != ncclInProgress)
-            by.settle(status, std::string{what} + " rank " + std::to_string(peer));
+        note(by);
+        if (is_failure(status)) by.settle(status, std::string{what} + " rank " + std::to_string(peer));
     }
+    void note(communicator& by) {
+        if (std::find(used_.begin(), used_.end(), &by) == used_.end()) used_.push_back(&by);
+    }
+    static bool is_failure(ncclResult_t status) { return status != ncclSuccess && status != ncclInProgress; }
 
     watchdog* watched_by_;
     std::vector<communicator*> used_;

@@ -84,7 +84,6 @@ public:
              const communicator_limits& limits = {}, const execution::failure_channel* failures = nullptr)
         : patience_{patience}, failures_{failures}, layout_{id.layout} {
         constexpr std::array all{"activations", "gradients"};
-        communicators_.reserve(id.count());
         try {
             for (std::size_t i = 0; i < id.count(); ++i) {
                 std::string name = all[2 * i / id.count()];
@@ -101,7 +100,6 @@ public:
     messages(const borrowed_communicators& from, milliseconds patience,
              const execution::failure_channel* failures = nullptr)
         : patience_{patience}, failures_{failures} {
-        communicators_.reserve(2);
         communicators_.emplace_back(from.activations, from.abort, patience, "activations", failures);
         communicators_.emplace_back(from.gradients, from.abort, patience, "gradients", failures);
         if (from.activations == from.gradients)
@@ -161,8 +159,9 @@ public:
 
     void check_health() override {
         if (!healthy()) return; // given up
-        for (auto& each : communicators_)
-            each.check_health("waiting");
+        for (auto* all : {&communicators_, &beside_})
+            for (auto& each : *all)
+                each.check_health("waiting");
     }
     [[nodiscard]] std::optional<task_label> first_open() const override {
         for (std::size_t i = 0; i < used_; ++i)
@@ -170,9 +169,23 @@ public:
         return std::nullopt;
     }
     void forget_messages() noexcept override { used_ = 0; }
-    void abandon() noexcept override { abort_together(communicators_); }
+    void abandon() noexcept override { abort_together(communicators_, beside_); }
     /// Exchanges that it still knows of.
     [[nodiscard]] std::size_t under_way() const { return used_; }
+
+    /// A communicator for what is no message of the pipeline. It ends with the others, and stays where it is. For all
+    /// of its ranks at once.
+    [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
+                                            const communicator_limits& limits) {
+        auto& made = beside_.emplace_back(id, self, ranks, patience_, std::move(name), limits, failures_);
+        const auto what = "the first sum of " + made.name();
+        first_use(what, [&](std::span<std::byte> room, cuda::stream_ref where) {
+            batch open;
+            open.add_up(made, std::span{reinterpret_cast<float*>(room.data()), 1}, where.native());
+            open.close(what);
+        });
+        return made;
+    }
 
     /// An instant that all ranks share, on this one's clock. For all ranks at once, before the first step.
     [[nodiscard]] shared_instant<clock> share_begin() {
@@ -239,7 +252,9 @@ private:
     }
     [[nodiscard]] const communicator& any() const { return communicators_.front(); }
     [[nodiscard]] bool healthy() const {
-        return std::all_of(communicators_.begin(), communicators_.end(), [](const auto& c) { return c.healthy(); });
+        const auto is_healthy = [](const communicator& c) { return c.healthy(); };
+        return std::all_of(communicators_.begin(), communicators_.end(), is_healthy) &&
+               std::all_of(beside_.begin(), beside_.end(), is_healthy);
     }
     [[nodiscard]] communicator& communicator_of(message_direction way, int sender) {
         const std::size_t each = communicators_.size() / 2;
@@ -263,13 +278,19 @@ private:
     }
     void warm_up() {
         if (ranks() < 2) return;
+        first_use("the first messages", [&](std::span<std::byte> room, cuda::stream_ref where) {
+            for (auto& by : communicators_)
+                greet_neighbours(by, room, where);
+        });
+    }
+    /// Puts `issue(memory of the device, stream)` there, and waits until it is over.
+    template <class Issue> void first_use(const std::string& what, const Issue& issue) {
         cuda::stream s;
         const cuda::device_slab room{4};
         try {
-            for (auto& by : communicators_)
-                greet_neighbours(by, room.memory(), s);
+            issue(room.memory(), s);
             if (!cuda::detail::await(s, clock::now() + patience_, [&] { check_start(); }))
-                throw timeout_error{"the first messages: not over after " + std::to_string(patience_.count()) + " ms"};
+                throw timeout_error{what + ": not over after " + std::to_string(patience_.count()) + " ms"};
         } catch (...) {
             abandon(); // before memory goes that a message may still use
             throw;
@@ -289,7 +310,8 @@ private:
     milliseconds patience_;
     const execution::failure_channel* failures_ = nullptr;
     communicator_layout layout_ = communicator_layout::per_direction;
-    std::vector<communicator> communicators_;
+    std::deque<communicator> communicators_;
+    std::deque<communicator> beside_;
     /// The exchanges since all were over, and room for more.
     std::deque<std::pair<task_label, cuda::event>> under_way_;
     std::size_t used_ = 0;
@@ -310,44 +332,56 @@ public:
     /// Throws `execution_error` if it can't join the others.
     member(const world_id& id, rank self, std::size_t ranks, const cuda::options& how = {},
            const communicator_limits& limits = {}) try
-        : device_{how.device_of(self)}, messages_{id, self, ranks, how.patience, limits, how.failures},
-          executor_{group_, messages_, how, self, ranks} {
+        : failures_{how.failures}, device_{how.device_of(self)},
+          messages_{id, self, ranks, how.patience, limits, how.failures}, executor_{group_, messages_, how, self,
+                                                                                    ranks} {
         begin_times(how);
     } catch (...) {
-        fail_to_join(self, how);
+        fail_to_join(self, how.failures);
     }
     /// Which rank this is, and of how many, is what the communicators say.
     explicit member(const borrowed_communicators& from, const cuda::options& how = {})
         : member{rank{communicator::rank_in(from.activations)}, from, how} {}
     [[nodiscard]] cuda::executor& executor() { return executor_; }
+    /// A communicator beside those of the pipeline, which ends when they do: for `gradient_sum`. All of its ranks join
+    /// at the same time, before the first step. Throws as the constructors do.
+    [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
+                                            const communicator_limits& limits = {}) {
+        const cuda::current_device here{executor_.device()};
+        try {
+            return messages_.join_beside(id, self, ranks, std::move(name), limits);
+        } catch (...) {
+            fail_to_join(executor_.self(), failures_);
+        }
+    }
 
 private:
     member(rank self, const borrowed_communicators& from, const cuda::options& how) try
-        : device_{how.device_of(self)}, messages_{from, how.patience, how.failures}, executor_{group_, messages_, how,
-                                                                                               self,
-                                                                                               messages_.ranks()} {
+        : failures_{how.failures}, device_{how.device_of(self)}, messages_{from, how.patience, how.failures},
+          executor_{group_, messages_, how, self, messages_.ranks()} {
         if (messages_.device() != executor_.device())
             throw optpipe::error{"communicators of device " + std::to_string(messages_.device()) +
                                  ", to be used on device " + std::to_string(executor_.device())};
         begin_times(how);
     } catch (...) {
-        fail_to_join(self, how);
+        fail_to_join(self, how.failures);
     }
 
     /// Throws what is being handled, with its place, and tells the others; or another rank's failure as it is.
-    [[noreturn]] static void fail_to_join(rank self, const cuda::options& how) try {
+    [[noreturn]] static void fail_to_join(rank self, execution::failure_channel* failures) try {
         throw;
     } catch (const execution_error&) {
         throw;
     } catch (const std::exception& e) {
         const execution_error mine{self, "joining the others", e.what()};
-        if (how.failures) how.failures->tell(mine);
+        if (failures) failures->tell(mine);
         throw mine;
     }
     void begin_times(const cuda::options& how) {
         if (how.record_times) group_.begin = messages_.share_begin().when;
     }
 
+    execution::failure_channel* failures_;
     cuda::current_device device_;
     cuda::detail::rank_group group_;
     messages messages_;

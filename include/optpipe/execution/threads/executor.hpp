@@ -55,11 +55,9 @@ private:
 class copy_engine {
 public:
     explicit copy_engine(rank_state& of) : of_{of} {}
-    void copy_out(lane& on, const task_label& label, execution::copy_pieces pieces) { put(on, label, pieces); }
-    void copy_in(lane& on, const task_label& label, execution::copy_pieces pieces) { put(on, label, pieces); }
+    void copy(lane& on, execution::copy_direction, const task_label& label, execution::copy_pieces pieces);
 
 private:
-    void put(lane& on, const task_label& label, execution::copy_pieces pieces);
     rank_state& of_;
 };
 
@@ -160,7 +158,8 @@ OPTPIPE_INLINE slab memory::take(std::size_t bytes, const counter& in_use, const
     return {bytes, in_use};
 }
 
-OPTPIPE_INLINE void copy_engine::put(lane& on, const task_label& label, execution::copy_pieces pieces) {
+OPTPIPE_INLINE void copy_engine::copy(lane& on, execution::copy_direction, const task_label& label,
+                                      execution::copy_pieces pieces) {
     auto& c = on.thread_->next();
     c.what = lane_command::what_kind::copy;
     c.label = label;

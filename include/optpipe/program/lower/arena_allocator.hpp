@@ -14,7 +14,8 @@
 namespace optpipe::detail {
 
 /// Allocates from one block of memory by the lifetimes of a plan. A free block remembers the instruction that freed it,
-/// as the next user has to wait for that one.
+/// as the next user has to wait for that one. No segment reaches from one part into the next: parts end at multiples of
+/// their size.
 class arena_allocator {
 public:
     static constexpr std::uint32_t no_instruction = std::numeric_limits<std::uint32_t>::max();
@@ -25,9 +26,9 @@ public:
         std::vector<std::uint32_t> after;
     };
 
-    explicit arena_allocator(std::size_t bytes = 0) : size_{bytes}, free_bytes_{bytes} {
-        if (bytes > 0) free_.push_back({0, bytes, 0, no_instruction});
-    }
+    static constexpr std::size_t no_parts = std::numeric_limits<std::size_t>::max();
+
+    explicit arena_allocator(std::size_t bytes = 0, std::size_t part = no_parts) : part_{part} { grow(bytes); }
 
     /// The segments become free at `instant`, when the instruction `by` ends.
     void promise(std::size_t instant, std::uint32_t by, std::vector<memory_segment> segments) {
@@ -49,17 +50,24 @@ public:
     }
     /// Appends memory beyond the plan's peak.
     void grow(std::size_t bytes) {
-        give_back({size_, bytes, 0, no_instruction});
-        size_ += bytes;
+        for (const auto end = size_ + bytes; size_ < end;) {
+            const auto next = std::min(end, size_ + left_of_part(size_));
+            give_back({size_, next - size_, 0, no_instruction});
+            size_ = next;
+        }
     }
 
     [[nodiscard]] std::size_t size() const { return size_; }
     [[nodiscard]] std::size_t free_bytes() const { return free_bytes_; }
-    /// How much the arena must grow for one segment of `bytes` at its end.
+    /// How much the arena must grow for one segment of `bytes`, which fit into a part, at its end.
     [[nodiscard]] std::size_t missing_at_end(std::size_t bytes) const {
-        std::size_t tail = 0;
-        for (std::size_t i = free_.size(); i-- > 0 && free_[i].offset + free_[i].bytes + tail == size_;)
-            tail += free_[i].bytes;
+        auto begin = size_;
+        for (std::size_t i = free_.size(); i-- > 0 && free_[i].offset + free_[i].bytes == begin;) {
+            begin = free_[i].offset;
+            if (begins_part(begin)) break;
+        }
+        const auto tail = size_ - begin;
+        if (bytes > left_of_part(begin)) return left_of_part(begin) - tail + bytes;
         return bytes > tail ? bytes - tail : 0;
     }
 
@@ -118,13 +126,19 @@ private:
         }
     };
 
+    [[nodiscard]] bool begins_part(std::size_t offset) const { return offset % part_ == 0; }
+    [[nodiscard]] std::size_t left_of_part(std::size_t offset) const { return part_ - offset % part_; }
+    /// Whether a segment may reach from a block that ends there into this one.
+    [[nodiscard]] bool continues(std::size_t end, const block& b) const {
+        return b.offset == end && !begins_part(b.offset);
+    }
     [[nodiscard]] run best_run(std::size_t bytes) const {
         run best;
         for (std::size_t first = 0; first < free_.size(); ++first) {
             std::size_t length = 0;
             std::size_t since = 0;
             for (std::size_t last = first; last < free_.size(); ++last) {
-                if (free_[last].offset != free_[first].offset + length) break;
+                if (last > first && !continues(free_[first].offset + length, free_[last])) break;
                 length += free_[last].bytes;
                 since = std::max(since, free_[last].since);
                 if (length < bytes) continue;
@@ -166,13 +180,14 @@ private:
         if (at + 1 >= free_.size()) return;
         auto& a = free_[at];
         const auto& b = free_[at + 1];
-        if (a.offset + a.bytes != b.offset || a.since != b.since || a.by != b.by) return;
+        if (!continues(a.offset + a.bytes, b) || a.since != b.since || a.by != b.by) return;
         a.bytes += b.bytes;
         free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(at) + 1);
     }
 
-    std::size_t size_;
-    std::size_t free_bytes_;
+    std::size_t part_;
+    std::size_t size_ = 0;
+    std::size_t free_bytes_ = 0;
     std::vector<block> free_;
     std::priority_queue<promised> promises_;
 };

@@ -27,7 +27,7 @@ enum class receive_issue : std::uint8_t {
 /// Whether a part of a stash may be split into segments.
 enum class part_placement : std::uint8_t {
     exact,      ///< it may, where otherwise more than the plan's peak would be needed
-    contiguous, ///< it may not; fragmentation comes on top of the plan's peak
+    contiguous, ///< it may not; fragmentation comes on top of the plan's peak. For GPUs, see `cuda::lowering_defaults`
 };
 
 /// How much of what the forward holds with a storage option the weight gradient needs too.
@@ -51,6 +51,10 @@ struct lowering_options {
     message_lanes lanes = message_lanes::separate;
     receive_issue receives = receive_issue::early;
     part_placement placement = part_placement::exact;
+    /// Where host memory consists of parts, none of which a copy may reach out of: the size of each, in bytes, a
+    /// multiple of `alignment`. Each stash on the host then lies in one piece in one of them; what that leaves free at
+    /// the ends of parts comes on top of the plan's peak. 0: it is all of one piece.
+    std::size_t host_part = 0;
     /// Whether each stage has an optimizer's step at the end.
     bool update = false;
     /// Whether the gradients of each stage are reduced over the pipelines that train the same model, on a lane of its

@@ -20,8 +20,8 @@ class program_writer {
 public:
     using position = std::uint32_t;
 
-    program_writer(rank self, int engines, message_lanes lanes, std::size_t device_bytes, std::size_t host_bytes)
-        : engines_{engines}, lanes_{lanes}, device_{device_bytes}, host_{host_bytes} {
+    program_writer(rank self, int engines, message_lanes lanes, std::size_t device_bytes, const arena_allocator& host)
+        : engines_{engines}, lanes_{lanes}, device_{device_bytes}, host_{host} {
         program_.self = self;
         program_.lanes.push_back(lane_kind::compute);
         lane_length_.push_back(0);

@@ -128,11 +128,9 @@ public:
         on_.transport().exchange(in, {messages.begin(), messages.size()});
     }
     /// The pieces have to live until the executor has finished.
-    void copy_in(lane_type& in, const execution::copy_piece& piece) {
-        on_.copies().copy_in(in, label(operation_kind::reload), {&piece, 1});
-    }
-    void copy_out(lane_type& in, const execution::copy_piece& piece) {
-        on_.copies().copy_out(in, label(operation_kind::offload), {&piece, 1});
+    void copy(lane_type& in, execution::copy_direction way, const execution::copy_piece& piece) {
+        const bool leaves = way == execution::copy_direction::out;
+        on_.copies().copy(in, way, label(leaves ? operation_kind::offload : operation_kind::reload), {&piece, 1});
     }
 
     static void fill(std::span<std::byte> data, std::size_t value) {

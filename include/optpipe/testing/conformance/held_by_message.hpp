@@ -93,10 +93,10 @@ private:
             waiting.wait(marker);
             in_.send(waiting, forward, in_.next(), 0, own.ping());
             in_.receive(held, forward, in_.next(), round, own.device(0));
-            in_.copy_out(held, behind);
+            in_.copy(held, execution::copy_direction::out, behind);
             held.record(marker);
             waiting.wait(marker);
-            in_.copy_out(waiting, elsewhere);
+            in_.copy(waiting, execution::copy_direction::out, elsewhere);
             send_pings(pings, own.ping());
             in_.on().finish();
             if (!Context::holds(own.host(1), round))
@@ -112,7 +112,7 @@ private:
         auto on = in_.lane(lane_kind::communication, 2 * commands());
         for (std::size_t round = 1; round <= in_.how().rounds; ++round) {
             Context::fill(own.host(0), round);
-            in_.copy_in(on, in);
+            in_.copy(on, execution::copy_direction::in, in);
             in_.receive(on, forward, in_.previous(), 0, own.ping());
             receive_pings(on, own.ping());
             in_.send(on, forward, in_.previous(), round, own.device(0));
@@ -129,9 +129,9 @@ private:
         auto pings = in_.lane(lane_kind::send_backward, commands());
         Context::fill(own.host(0), 1);
         Context::fill(own.host(1), stale);
-        in_.copy_in(on, right);
+        in_.copy(on, execution::copy_direction::in, right);
         in_.send(on, forward, in_.next(), 1, own.device(0));
-        in_.copy_in(on, wrong);
+        in_.copy(on, execution::copy_direction::in, wrong);
         send_pings(pings, own.ping());
         in_.on().finish();
     }
@@ -141,7 +141,7 @@ private:
         auto on = in_.lane(lane_kind::receive_forward, 2 * commands());
         receive_pings(on, own.ping());
         in_.receive(on, forward, in_.previous(), 1, own.device(0));
-        in_.copy_out(on, out);
+        in_.copy(on, execution::copy_direction::out, out);
         in_.on().finish();
         if (!Context::holds(own.host(0), 1))
             in_.report("transport", "what is behind a send in its lane comes before that is over");
@@ -157,7 +157,7 @@ private:
         send_pings(pings, own.ping());
         in_.receive(on, backward, in_.next(), 0, own.device(0));
         in_.receive(on, forward, in_.next(), 0, own.device(1));
-        in_.on().copies().copy_out(on, Context::label(offload), out);
+        in_.on().copies().copy(on, execution::copy_direction::out, Context::label(offload), out);
         in_.on().finish();
         if (!Context::holds(own.host(0), 10) || !Context::holds(own.host(1), 11))
             in_.report("transport", "a message isn't the one whose turn it is in its direction");
@@ -170,7 +170,7 @@ private:
         auto gradients = in_.lane(lane_kind::send_backward, 2 * commands());
         Context::fill(own.host(0), 10);
         Context::fill(own.host(1), 11);
-        in_.on().copies().copy_in(activations, Context::label(reload), in);
+        in_.on().copies().copy(activations, execution::copy_direction::in, Context::label(reload), in);
         in_.on().finish();
         in_.send(activations, forward, in_.previous(), 0, own.device(1));
         receive_pings(gradients, own.ping());

@@ -123,8 +123,8 @@ private:
         auto& gate = hold(opened);
         auto on = std::move(opened);
         launch(on, work);
-        in_.copy_in(on, in);
-        in_.copy_out(on, out);
+        in_.copy(on, execution::copy_direction::in, in);
+        in_.copy(on, execution::copy_direction::out, out);
         await_held(gate);
         let_others_go_on();
         const bool is_early = work.load() || !Context::holds(first(to), stale);
@@ -253,10 +253,10 @@ private:
         auto held = in_.lane(lane_kind::copy_in);
         auto waiting = in_.lane(lane_kind::copy_out);
         auto& gate = hold(held);
-        in_.copy_in(held, in);
+        in_.copy(held, execution::copy_direction::in, in);
         held.record(arrived);
         waiting.wait(arrived);
-        in_.copy_out(waiting, out);
+        in_.copy(waiting, execution::copy_direction::out, out);
         await_held(gate);
         let_others_go_on();
         const bool is_early = !Context::holds(first(to), stale);
