@@ -116,6 +116,8 @@ public:
 
     [[nodiscard]] const trail_type& now() const { return trail_; }
     [[nodiscard]] std::size_t conflicts() const { return conflicts_; }
+    /// Of propagation, but for the last few of each: what a search costs where there are no conflicts yet.
+    [[nodiscard]] std::size_t steps() const { return steps_; }
     [[nodiscard]] Witness& known_solution() { return trail_.known_solution(); }
 
 private:
@@ -166,9 +168,9 @@ private:
     bool propagate_all() {
         constexpr std::size_t between_looks = 64;
         for (std::size_t steps = 1;; ++steps) {
-            if (steps % between_looks == 0 && is_enough(steps)) {
-                interrupted_ = true;
-                return true;
+            if (steps % between_looks == 0) {
+                steps_ += between_looks;
+                if (is_enough(steps)) return interrupted_ = true;
             }
             if (next_ < trail_.size()) {
                 const auto e = trail_[next_++];
@@ -293,6 +295,7 @@ private:
     bool interrupted_ = false;
     bool crept_at_root_ = false;
     std::size_t conflicts_ = 0;
+    std::size_t steps_ = 0;
     std::size_t restarts_ = 0;
     std::size_t most_learned_ = 4000;
     bool feasible_ = true;

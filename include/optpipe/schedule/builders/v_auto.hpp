@@ -45,11 +45,11 @@ public:
     constexpr outcome<basic_order<Graph>> run() {
         collect();
         try_all();
-        if (stop_()) return was_stopped();
+        if (stop_.is_requested() || (stop_() && !best_.found())) return was_stopped();
         const auto bound = bounds_of(p_).best() + tolerance{}.at(best_.value());
         if (best_.value() > bound) improve();
         if (best_.value() > bound) begin_from_squeezed(bound);
-        if (stop_()) return was_stopped();
+        if (stop_.is_requested()) return was_stopped();
         if (best_.found()) return std::move(best_).take();
         return least_;
     }
