@@ -57,7 +57,7 @@ inline search_limits limits_of(const plan_options& options) {
     if (options.stops_without_plan) limits.abandon = options.stop;
     limits.gap = options.gap;
     limits.processor = options.processor;
-    constexpr std::chrono::duration<double> century{3.2e9};
+    constexpr std::chrono::duration<double> century{3.2e9}; // seconds
     if (options.time_limit && *options.time_limit < century)
         limits.deadline = std::chrono::steady_clock::now() +
                           std::chrono::duration_cast<std::chrono::steady_clock::duration>(*options.time_limit);
@@ -169,8 +169,9 @@ private:
     void search() {
         const stopwatch watch;
         // In problems of a million cells they take a second; most of the time is left to find a schedule.
+        constexpr int part_for_bounds = 4;
         const auto now = std::chrono::steady_clock::now();
-        const auto quarter = now + (state_.limits().deadline - now) / 4;
+        const auto quarter = now + (state_.limits().deadline - now) / part_for_bounds;
         const auto late = [&] { return state_.done() || std::chrono::steady_clock::now() >= quarter; };
         add_uniform_storage();
         state_.try_strategy(structure,
@@ -239,7 +240,7 @@ private:
     }
     /// Whether any adapted order of the entry is executable.
     bool offer_adapted(const cache_entry& entry) {
-        constexpr std::size_t enough = 3;
+        constexpr std::size_t enough = 3; // the first are from the middle of the step; others differ little
         std::size_t executable = 0;
         for (const auto& adapted : adapted_orders(entry.operations, entry.of.microbatches, state_.problem())) {
             order candidate{state_.problem().graph, {}};

@@ -74,9 +74,12 @@ private:
     grid result{times, p.serial_time().value()};
     if (p.objective != objective_kind::span || !result.is_exact()) return result;
     std::int64_t parts = 1;
-    for (std::size_t k = 2; k <= p.graph.ranks() && parts < 1'000'000; ++k)
+    // Beyond, sums of durations would no longer be whole numbers of a double.
+    constexpr std::int64_t most_parts = 1'000'000;
+    constexpr double most_ticks = 1e15;
+    for (std::size_t k = 2; k <= p.graph.ranks() && parts < most_parts; ++k)
         parts = std::lcm(parts, static_cast<std::int64_t>(k));
-    if (p.serial_time().value() / result.unit() * static_cast<double>(parts) < 1e15) result.refine(parts);
+    if (p.serial_time().value() / result.unit() * static_cast<double>(parts) < most_ticks) result.refine(parts);
     return result;
 }
 
