@@ -95,7 +95,7 @@ private:
     /// Pairs that aren't in time are dropped and the rest placed anew, until all are in time.
     constexpr void place(const offload_placement& how, const std::vector<rank>& members,
                          std::vector<transfer_pair>& transfer_pairs) const {
-        constexpr int most_rounds = 8;
+        constexpr int most_rounds = 8; // seldom reached; those that aren't in time then make computations wait
         for (int round = 0; round < most_rounds; ++round) {
             place_all(how, members, transfer_pairs);
             if (std::erase_if(transfer_pairs, [&](const transfer_pair& t) { return !t.is_in_time(slack_); }) == 0)

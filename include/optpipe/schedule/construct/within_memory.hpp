@@ -46,7 +46,7 @@ public:
     /// microbatches that start earlier, up to one more on every rank, as in 1F1B. Contract: one microbatch at a time
     /// fits.
     constexpr basic_order<Graph> run() {
-        constexpr int steps = 20;
+        constexpr int steps = 20; // halvings: to a millionth
         const auto path = nominal_end(1.0);
         auto period = busiest();
         const auto most = std::max(1.0, static_cast<double>(p_.graph.ranks()) * (period / path));
