@@ -73,13 +73,13 @@ inline void check_robust_options(const robust_options& options, std::vector<viol
     if (options.samples == 0) found.push_back({"robust.samples", "must not be 0"});
     if (!(noise.spread >= 0.0 && std::isfinite(noise.spread)))
         found.push_back({"robust.noise.spread", "must be finite and not negative"});
-    for (const auto& [name, share] : {std::pair{"rank_correlation", noise.rank_correlation},
-                                      std::pair{"slow_link_chance", noise.slow_link_chance},
-                                      std::pair{"straggler_chance", noise.straggler_chance}})
+    for (const auto& [name, share] :
+         {std::pair{"rank_correlation", noise.rank_correlation}, std::pair{"slow_link_chance", noise.slow_link_chance},
+          std::pair{"straggler_chance", noise.straggler_chance}})
         if (!(share >= 0.0 && share <= 1.0))
             found.push_back({std::string{"robust.noise."} + name, "must be between 0 and 1"});
-    for (const auto& [name, factor] : {std::pair{"slow_link_factor", noise.slow_link_factor},
-                                       std::pair{"straggler_factor", noise.straggler_factor}})
+    for (const auto& [name, factor] :
+         {std::pair{"slow_link_factor", noise.slow_link_factor}, std::pair{"straggler_factor", noise.straggler_factor}})
         if (!(factor > 0.0 && std::isfinite(factor)))
             found.push_back({std::string{"robust.noise."} + name, "must be finite and above 0"});
 }
@@ -145,8 +145,10 @@ private:
 class plan_search {
 public:
     plan_search(const problem& p, const plan_options& options, std::vector<any_search_strategy> strategies)
-        : options_{options}, start_{start_of(p, options)}, threads_{thread_count(options)},
-          state_{p, limits_of(options), options.progress, failures_of(options)} {
+        : options_{options}, start_{start_of(p, options)}, threads_{thread_count(options)}, state_{
+                                                                                                p, limits_of(options),
+                                                                                                options.progress,
+                                                                                                failures_of(options)} {
         for (auto& strategy : strategies)
             if (!is_left_out(strategy.name())) strategies_.push_back(std::move(strategy));
     }
@@ -216,9 +218,7 @@ private:
             strategies_.push_back(std::move(strategy));
     }
     /// What it keeps has no storage options.
-    [[nodiscard]] bool uses_cache() const {
-        return !options_.cache.empty() && !state_.problem().has_storage_options();
-    }
+    [[nodiscard]] bool uses_cache() const { return !options_.cache.empty() && !state_.problem().has_storage_options(); }
     void start_from_cache() {
         const stopwatch watch;
         const auto& p = state_.problem();

@@ -24,8 +24,8 @@ namespace optpipe {
 
 /// How `cp_search` divides its effort, and what it doesn't begin.
 struct cp_parameters {
-    /// Of the first round over the searches, in conflicts: many short rounds change sides often, few long ones keep what
-    /// they learn. Chosen, not tuned.
+    /// Of the first round over the searches, in conflicts: many short rounds change sides often, few long ones keep
+    /// what they learn. Chosen, not tuned.
     std::size_t first_round = 200;
     /// Each round is longer than the last by one part in so many.
     std::size_t round_growth = 2;
@@ -276,8 +276,8 @@ private:
 ///
 /// Offers schedules and raises the bound as it goes; starts from the best builder's if there is none. Returns
 /// when the search is done or a limit is reached; at once, with the structural bound, for problems with more operations
-/// and transfers than `cp_parameters::most_tasks` (all that storage options may add counted), and for those with storage
-/// options and many microbatches. For those `window_search` uses the same solver on windows of a schedule.
+/// and transfers than `cp_parameters::most_tasks` (all that storage options may add counted), and for those with
+/// storage options and many microbatches. For those `window_search` uses the same solver on windows of a schedule.
 inline void cp_search(search_state& state, const cp_options& options = {}) {
     cp::detail::state_search{state, options}.run();
 }

@@ -6,8 +6,8 @@
 
 namespace optpipe {
 
-/// How `window_search` draws windows. All were set by hand when it was written, and are the same for every problem; none
-/// has been tuned on its own.
+/// How `window_search` draws windows. All were set by hand when it was written, and are the same for every problem;
+/// none has been tuned on its own.
 struct window_parameters {
     /// Computations in a window: the first, the least and the most. Windows that are searched completely grow, the
     /// others shrink: larger ones hold better schedules, and more of them are given up.

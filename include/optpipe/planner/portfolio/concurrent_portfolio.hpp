@@ -13,16 +13,16 @@ namespace optpipe {
 
 /// How the concurrent portfolio shares time. All were chosen when it was written; none has been tuned on its own.
 struct time_share_parameters {
-    /// Of a weight, the part that a slice leaves; and how much of the gap closed is worth as a share. A higher reward or a
-    /// lower part follows success sooner, and starves sooner what succeeds later.
+    /// Of a weight, the part that a slice leaves; and how much of the gap closed is worth as a share. A higher reward
+    /// or a lower part follows success sooner, and starves sooner what succeeds later.
     double decay = 0.7;
     double reward = 10.0;
     /// A slice with more effort that takes less than this factor longer spent none of it; after so many, the strategy
     /// rests until there is a better incumbent. The factor is above the noise of a loaded machine.
     double idle_factor = 1.3;
     std::size_t most_idle_slices = 2;
-    /// The effort grows at least and at most by these factors from slice to slice: strategies that aren't randomized begin
-    /// anew, so that with 4 no more than a third of their time is repeated.
+    /// The effort grows at least and at most by these factors from slice to slice: strategies that aren't randomized
+    /// begin anew, so that with 4 no more than a third of their time is repeated.
     double randomized_growth = 2.0;
     double restarting_growth = 4.0;
     double most_growth = 16.0;
@@ -30,8 +30,8 @@ struct time_share_parameters {
     /// count.
     double rest_per_share = 0.5;
     double most_shares = 2.0;
-    /// A slice is interrupted after this multiple of the time that was expected, but no sooner than after so many seconds:
-    /// estimates are rough.
+    /// A slice is interrupted after this multiple of the time that was expected, but no sooner than after so many
+    /// seconds: estimates are rough.
     double time_factor = 8.0;
     double least_seconds = 0.5;
 };

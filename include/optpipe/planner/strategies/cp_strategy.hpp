@@ -13,8 +13,8 @@ namespace optpipe {
 /// `cp_search` as a strategy. The effort counts propagation steps.
 struct cp_strategy {
     static constexpr std::string_view name = "cp";
-    /// Of the first call: some tens of milliseconds. A million steps take one to two seconds, of problems with 60 to 400
-    /// cells.
+    /// Of the first call: some tens of milliseconds. A million steps take one to two seconds, of problems with 60 to
+    /// 400 cells.
     static constexpr std::size_t first_steps = 50'000;
     /// It alone closes the gap from both sides. Chosen, not tuned.
     static constexpr double share = 2.0;

@@ -119,7 +119,8 @@ struct milp_strategy {
         if (p.has_storage_options() || p.graph.stages() * p.graph.microbatches() > parameters.most_rows)
             return {.applicable = false};
         const formulation::operation_table operations{p};
-        return {.applicable = !formulation::detail::is_certainly_too_large(operations, options_for(parameters.most_rows)),
+        return {.applicable =
+                    !formulation::detail::is_certainly_too_large(operations, options_for(parameters.most_rows)),
                 .first_effort = effort_of(operations.any_may_offload() ? parameters.first_with_offloads
                                                                        : parameters.first_without_offloads)};
     }

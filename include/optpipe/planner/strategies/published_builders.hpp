@@ -28,9 +28,9 @@ namespace detail {
 
 /// When builders are left out, and when they are stopped.
 struct builder_parameters {
-    /// Of the time that is left, what one that can be stopped may take: half, so that however many are stopped, something
-    /// is left for the next and for searches. At 64 ranks x 512 microbatches in v placement and 3 s, those of one
-    /// stage's blocks end in that time, and the adaptive one gives the best of what it tried.
+    /// Of the time that is left, what one that can be stopped may take: half, so that however many are stopped,
+    /// something is left for the next and for searches. At 64 ranks x 512 microbatches in v placement and 3 s, those of
+    /// one stage's blocks end in that time, and the adaptive one gives the best of what it tried.
     double slice = 0.5;
     /// Passes through the problem that remain to be made: to offer the best schedule, and where there is none to build
     /// one too.
@@ -140,15 +140,17 @@ private:
         if (state_.limits().processor) state_.limits().processor->pause_if_over(state_.limits().stop);
         result.method = jobs_[k].name;
         result.published = jobs_[k].published;
-        const auto until = jobs_[k].stoppable ? builder_deadline(state_.limits(), with_.slice) : state_.limits().deadline;
+        const auto until =
+            jobs_[k].stoppable ? builder_deadline(state_.limits(), with_.slice) : state_.limits().deadline;
         if (is_too_late(jobs_[k].stoppable, until)) {
             result.why.sentence = "skipped: there was no time left";
             return;
         }
         const stopwatch watch;
         outcome<schedule> made{refusal{.sentence = "broke a contract"}};
-        state_.try_strategy(result.method,
-                            [&] { made = jobs_[k].build(state_.problem(), stop_check{state_.limits().stop, until}); });
+        state_.try_strategy(result.method, [&] {
+            made = jobs_[k].build(state_.problem(), stop_check{state_.limits().stop, until});
+        });
         result.seconds = watch.seconds();
         if (made || made.why().reason != refusal_reason::does_not_apply) log_.add(result.method, result.seconds);
         if (made)

@@ -253,7 +253,8 @@ private:
         const auto keep = [this](const compute_lanes& lanes) { return interleave(p_.graph, lanes); };
         for (const auto& one : tried_)
             if (spent_ < effort_ && !stop_())
-                spent_ += lane_search{p_, fill, best_, seed_, stop_}.run(one.lanes, (effort_ - spent_) / with_.improving_part);
+                spent_ += lane_search{p_, fill, best_, seed_, stop_}.run(one.lanes,
+                                                                         (effort_ - spent_) / with_.improving_part);
         if (best_.found() && spent_ < effort_ && !stop_())
             spent_ += lane_search{p_, keep, best_, seed_, stop_}.run(lanes_of(p_, *best_), effort_ - spent_);
     }

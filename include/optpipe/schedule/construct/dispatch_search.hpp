@@ -101,9 +101,7 @@ public:
 private:
     using hints = dispatch_hints<Graph>;
 
-    constexpr bool exhausted() const {
-        return stop_() || (spent_ >= effort_ && trials_ >= with_.least_trials);
-    }
+    constexpr bool exhausted() const { return stop_() || (spent_ >= effort_ && trials_ >= with_.least_trials); }
     constexpr duration trial(const dispatch_options& options, const hints& exceptions) {
         if (exhausted()) return duration::unlimited();
         dispatcher<Graph> run{p_, facts_, options, exceptions};
@@ -152,9 +150,9 @@ private:
         }
         better |= tune(&o::weight_fit, with_.weight_fits);
         if (p_.graph.stages() != p_.graph.ranks())
-            better |= tune(&o::forwards,
-                           std::array{forward_preference::deepest_stage, forward_preference::shallowest_stage,
-                                      forward_preference::oldest_microbatch});
+            better |=
+                tune(&o::forwards, std::array{forward_preference::deepest_stage, forward_preference::shallowest_stage,
+                                              forward_preference::oldest_microbatch});
         better |= tune(&o::forward_wait, with_.forward_waits);
         better |= tune(&o::memory_share, with_.memory_shares);
         return better;

@@ -43,8 +43,8 @@ public:
         spent_ = 0;
         auto current = evaluate(lanes);
         auto least = current;
-        for (std::size_t failures = 0; failures < with.most_failures && spent_ < effort && !exchanges_.empty() && !stop_();
-             ++failures) {
+        for (std::size_t failures = 0;
+             failures < with.most_failures && spent_ < effort && !exchanges_.empty() && !stop_(); ++failures) {
             const auto [r, i] = exchanges_[random_.below(exchanges_.size())];
             auto kept = exchanges_;
             std::swap(lanes[r][i], lanes[r][i + 1]);

@@ -50,7 +50,7 @@ public:
     constexpr offload_placer(const basic_problem<Graph>& p, const cell_flags& may_offload,
                              const basic_schedule<Graph>& computations)
         : p_{p}, may_offload_{may_offload}, leaves_(may_offload.size()),
-          due_(may_offload.size()), slack_{time_slack(p, computations, tolerance{1e-9})} {
+          due_(may_offload.size()), slack_{time_slack(p, computations, tolerance{rounding})} {
         for (const auto& timed : computations.operations) {
             const auto cell = cell_numbering{p.graph}(timed.op);
             if (timed.op.kind == operation_kind::forward) leaves_[cell] = timed.end;
@@ -115,6 +115,9 @@ private:
         else
             detail::transfers_on_demand<Graph>{p_, members, transfer_pairs, slack_}.run();
     }
+
+    /// Of a time: what sums of durations lose.
+    static constexpr double rounding = 1e-9;
 
     const basic_problem<Graph>& p_;
     const cell_flags& may_offload_;

@@ -39,9 +39,9 @@ struct offload_search_parameters {
     std::size_t effort = 5'000'000;
     /// Stashes that are back within so many round trips stay: 3 as published, and where that is too much memory fewer.
     std::array<double, 2> round_trips{3.0, 1.0};
-    /// A plan is slowed down by these parts of itself, each of which is the last one doubled, until all transfers that are
-    /// allowed are in time. Transfers that take two thirds of the step do best with a plan twice as long, those that
-    /// take all of it with one a tenth longer (54 plans of problems drawn at random).
+    /// A plan is slowed down by these parts of itself, each of which is the last one doubled, until all transfers that
+    /// are allowed are in time. Transfers that take two thirds of the step do best with a plan twice as long, those
+    /// that take all of it with one a tenth longer (54 plans of problems drawn at random).
     double first_slowdown = 0.05;
     double most_slowdown = 2.0;
     /// If nothing else fits, one stash in so many is left where it is.
@@ -85,9 +85,7 @@ public:
 
 private:
     /// A deterministic measure of time.
-    constexpr bool is_exhausted() const {
-        return spent_ > with_.effort;
-    }
+    constexpr bool is_exhausted() const { return spent_ > with_.effort; }
     constexpr duration objective_after_postponing(basic_schedule<Graph>& timed) const {
         const auto makespan = objective_of(p_, timed);
         postpone_warm_up(p_, timed);
