@@ -47,7 +47,7 @@ struct cp_options {
     std::uint64_t seed = 1;
     /// The conflict limit. Where this or the next ends the search, it is the same every time.
     std::size_t conflicts = std::numeric_limits<std::size_t>::max();
-    /// The limit of propagation steps: some microsecond each, whatever the size of the problem.
+    /// The limit of propagation steps: half a microsecond to a few each, whatever the size.
     std::size_t steps = std::numeric_limits<std::size_t>::max();
     cp_parameters parameters{};
 };
@@ -242,7 +242,8 @@ private:
         const auto steps_before = search.steps();
         const auto answer = search.search(effort, [&] { return is_enough(search.steps() - steps_before); });
         spent_ += search.conflicts() - before + 1;
-        spent_steps_ += search.steps() - steps_before;
+        // A search that gave up says so in conflicts alone.
+        spent_steps_ += search.steps() - steps_before + search.conflicts() - before;
         return answer;
     }
     /// Whether the solution is a schedule.

@@ -139,7 +139,7 @@ public:
 
     [[nodiscard]] const trail_type& now() const { return trail_; }
     [[nodiscard]] std::size_t conflicts() const { return conflicts_; }
-    /// Of propagation, but for the last few of each: what a search costs where there are no conflicts yet.
+    /// Of propagation: what a search costs, also where there are no conflicts.
     [[nodiscard]] std::size_t steps() const { return steps_; }
     [[nodiscard]] Witness& known_solution() { return trail_.known_solution(); }
 
@@ -190,10 +190,8 @@ private:
     }
     bool propagate_all() {
         for (std::size_t steps = 1;; ++steps) {
-            if (steps % with_.steps_between_looks == 0) {
-                steps_ += with_.steps_between_looks;
-                if (is_enough(steps)) return interrupted_ = true;
-            }
+            ++steps_;
+            if (steps % with_.steps_between_looks == 0 && is_enough(steps)) return interrupted_ = true;
             if (next_ < trail_.size()) {
                 const auto e = trail_[next_++];
                 if (!(e.is_bound ? on_bound(e.code) : on_literal(e.as_literal()))) return false;

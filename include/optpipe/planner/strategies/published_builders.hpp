@@ -29,8 +29,8 @@ namespace detail {
 /// When builders are left out, and when they are stopped.
 struct builder_parameters {
     /// Of the time that is left, what one that can be stopped may take: half, so that however many are stopped,
-    /// something is left for the next and for searches. At 64 ranks x 512 microbatches in v placement and 3 s, those of
-    /// one stage's blocks end in that time, and the adaptive one gives the best of what it tried.
+    /// something is left for the next and for searches. At 64 ranks x 512 microbatches in v placement they take 0.2 s
+    /// (zb-v) to 1.9 s (v-auto, which returns the best so far).
     double slice = 0.5;
     /// Passes through the problem that remain to be made: to offer the best schedule, and where there is none to build
     /// one too.
