@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <stop_token>
 
@@ -147,4 +148,20 @@ TEST_CASE("published builders that take long can be stopped") {
     check_stops(loop, pipe_offload);
     check_stops(loop, pipe_offload_half);
     check_stops(loop, pipe_offload_full);
+}
+
+TEST_CASE("a deadline stops builders that search, and only those") {
+    const std::stop_source source;
+    const auto token = source.get_token();
+    using clock = stop_check::clock;
+    const stop_check late{token, clock::time_point::min()};
+    CHECK((late() && !late.is_requested()));
+    const stop_check early{token, clock::now() + std::chrono::hours{1}};
+    CHECK_FALSE((early() || early.is_requested()));
+    const auto p = limited_problem<placement::v>(3, 6, 6.0);
+    CHECK_FALSE(build_schedule(p, v_half, late));
+    CHECK_FALSE(build_schedule(p, v_auto, late));
+    CHECK(build_schedule(p, v_half, early));
+    const auto linear = limited_problem<placement::linear>(4, 8, 8.0);
+    CHECK(build_schedule(linear, gpipe, late));
 }

@@ -2,19 +2,30 @@
 
 #include "optpipe/core/standard.hpp"
 
+#include <chrono>
 #include <stop_token>
 
 namespace optpipe {
 
-/// Asks a stop token, or nobody: what constant expressions can pass along. Borrows the token.
+/// Asks a stop token and perhaps the clock, or nobody: what constant expressions can pass along. Borrows the token.
 class stop_check {
 public:
+    using clock = std::chrono::steady_clock;
+
     constexpr stop_check() = default;
-    explicit stop_check(const std::stop_token& token) : token_{&token} {}
-    [[nodiscard]] constexpr bool operator()() const { return token_ != nullptr && token_->stop_requested(); }
+    explicit stop_check(const std::stop_token& token, clock::time_point deadline = clock::time_point::max())
+        : token_{&token}, deadline_{deadline} {}
+    [[nodiscard]] constexpr bool operator()() const { return is_requested() || is_late(); }
+    /// Whether nobody wants what there is by now, either.
+    [[nodiscard]] constexpr bool is_requested() const { return token_ != nullptr && token_->stop_requested(); }
 
 private:
+    [[nodiscard]] constexpr bool is_late() const {
+        return deadline_ != clock::time_point::max() && clock::now() >= deadline_;
+    }
+
     const std::stop_token* token_ = nullptr;
+    clock::time_point deadline_ = clock::time_point::max();
 };
 
 } // namespace optpipe

@@ -24,7 +24,7 @@ public:
 
     /// `latest`: by when all of a rank's computations must be over.
     precedence(const operation_table& operations, const per_rank<double>& latest, double slack)
-        : operations_{&operations}, count_{3 * operations.cells()}, words_{(count_ + 63) / 64},
+        : operations_{&operations}, count_{3 * operations.cells()}, words_{(count_ + word_bits - 1) / word_bits},
           after_(count_ * words_, 0), before_(count_ * words_, 0), earliest_(count_, 0.0),
           latest_(count_), slack_{slack} {
         for (operation_id a = 0; a < count_; ++a)
@@ -62,8 +62,8 @@ public:
         // Whatever is a or before it comes before whatever is b or after it.
         std::vector<std::uint64_t> sources(row(before_, a), row(before_, a) + words_);
         std::vector<std::uint64_t> targets(row(after_, b), row(after_, b) + words_);
-        sources[a / 64] |= std::uint64_t{1} << (a % 64);
-        targets[b / 64] |= std::uint64_t{1} << (b % 64);
+        sources[a / word_bits] |= std::uint64_t{1} << (a % word_bits);
+        targets[b / word_bits] |= std::uint64_t{1} << (b % word_bits);
         for (operation_id x = 0; x < count_; ++x) {
             if (has(sources, x)) merge(row(after_, x), targets);
             if (has(targets, x)) merge(row(before_, x), sources);
@@ -162,10 +162,13 @@ private:
     }
 
     using words = std::vector<std::uint64_t>;
+    static constexpr std::size_t word_bits = 64;
     [[nodiscard]] bool bit(const words& all, operation_id a, operation_id b) const {
-        return (all[a * words_ + b / 64] >> (b % 64) & 1U) != 0;
+        return (all[a * words_ + b / word_bits] >> (b % word_bits) & 1U) != 0;
     }
-    [[nodiscard]] static bool has(const words& set, operation_id x) { return (set[x / 64] >> (x % 64) & 1U) != 0; }
+    [[nodiscard]] static bool has(const words& set, operation_id x) {
+        return (set[x / word_bits] >> (x % word_bits) & 1U) != 0;
+    }
     [[nodiscard]] std::uint64_t* row(words& all, operation_id a) const { return all.data() + a * words_; }
     void merge(std::uint64_t* into, const words& from) const {
         for (std::size_t w = 0; w < words_; ++w)

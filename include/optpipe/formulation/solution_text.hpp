@@ -74,7 +74,7 @@ private:
         double value = 0.0;
         const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
         if (code != std::errc{} || end != text.data() + text.size() || !std::isfinite(value))
-            refuse("'" + text.substr(0, 40) + "' is no number");
+            refuse("'" + text.substr(0, longest_word) + "' is no number");
         return value;
     }
     void set(const std::string& name, const std::string& value) { values_[name] = number_in(value); }
@@ -82,7 +82,7 @@ private:
     /// "Optimal - objective value 17.0", then "  12 x12   3.5   0"; infeasible ones begin with two stars.
     void read_cbc(const std::string& status) {
         if (status.find("nfeasible") != std::string::npos || status.find("nbounded") != std::string::npos)
-            refuse("holds no solution: " + status.substr(0, 80));
+            refuse("holds no solution: " + status.substr(0, longest_line));
         for (std::string line; next(line);) {
             if (line.starts_with("**")) refuse("CBC marks a value as infeasible");
             std::istringstream fields{line};
@@ -95,7 +95,7 @@ private:
     /// "solution status: optimal", "objective value: 17", then "x12   3.5   (obj:1)".
     void read_scip(const std::string& status) {
         if (status.find("infeasible") != std::string::npos || status.find("unbounded") != std::string::npos)
-            refuse("holds no solution: " + status.substr(0, 80));
+            refuse("holds no solution: " + status.substr(0, longest_line));
         for (std::string line; next(line);) {
             if (line.starts_with("objective value:")) continue;
             if (line.starts_with("no solution")) refuse("holds no solution");
@@ -133,7 +133,7 @@ private:
         bool after_status = false;
         do {
             if (after_status && line != "Optimal" && line.find("nfeasible") != std::string::npos)
-                refuse("holds no solution: " + line.substr(0, 80));
+                refuse("holds no solution: " + line.substr(0, longest_line));
             after_status = line == "Model status";
             if (line.starts_with("# Rows") || line.starts_with("# Dual")) return;
             std::istringstream fields{line};
@@ -154,6 +154,9 @@ private:
     }
 
     static constexpr std::size_t first_lines = 8;
+    // Characters that a message quotes.
+    static constexpr std::size_t longest_word = 40;
+    static constexpr std::size_t longest_line = 80;
 
     std::istringstream lines_;
     std::string source_;

@@ -57,7 +57,7 @@ inline search_limits limits_of(const plan_options& options) {
     if (options.stops_without_plan) limits.abandon = options.stop;
     limits.gap = options.gap;
     limits.processor = options.processor;
-    constexpr std::chrono::duration<double> century{3.2e9};
+    constexpr std::chrono::duration<double> century{3.2e9}; // seconds
     if (options.time_limit && *options.time_limit < century)
         limits.deadline = std::chrono::steady_clock::now() +
                           std::chrono::duration_cast<std::chrono::steady_clock::duration>(*options.time_limit);
@@ -73,13 +73,13 @@ inline void check_robust_options(const robust_options& options, std::vector<viol
     if (options.samples == 0) found.push_back({"robust.samples", "must not be 0"});
     if (!(noise.spread >= 0.0 && std::isfinite(noise.spread)))
         found.push_back({"robust.noise.spread", "must be finite and not negative"});
-    for (const auto& [name, share] : {std::pair{"rank_correlation", noise.rank_correlation},
-                                      std::pair{"slow_link_chance", noise.slow_link_chance},
-                                      std::pair{"straggler_chance", noise.straggler_chance}})
+    for (const auto& [name, share] :
+         {std::pair{"rank_correlation", noise.rank_correlation}, std::pair{"slow_link_chance", noise.slow_link_chance},
+          std::pair{"straggler_chance", noise.straggler_chance}})
         if (!(share >= 0.0 && share <= 1.0))
             found.push_back({std::string{"robust.noise."} + name, "must be between 0 and 1"});
-    for (const auto& [name, factor] : {std::pair{"slow_link_factor", noise.slow_link_factor},
-                                       std::pair{"straggler_factor", noise.straggler_factor}})
+    for (const auto& [name, factor] :
+         {std::pair{"slow_link_factor", noise.slow_link_factor}, std::pair{"straggler_factor", noise.straggler_factor}})
         if (!(factor > 0.0 && std::isfinite(factor)))
             found.push_back({std::string{"robust.noise."} + name, "must be finite and above 0"});
 }
@@ -145,8 +145,10 @@ private:
 class plan_search {
 public:
     plan_search(const problem& p, const plan_options& options, std::vector<any_search_strategy> strategies)
-        : options_{options}, start_{start_of(p, options)}, threads_{thread_count(options)},
-          state_{p, limits_of(options), options.progress, failures_of(options)} {
+        : options_{options}, start_{start_of(p, options)}, threads_{thread_count(options)}, state_{
+                                                                                                p, limits_of(options),
+                                                                                                options.progress,
+                                                                                                failures_of(options)} {
         for (auto& strategy : strategies)
             if (!is_left_out(strategy.name())) strategies_.push_back(std::move(strategy));
     }
@@ -169,8 +171,9 @@ private:
     void search() {
         const stopwatch watch;
         // In problems of a million cells they take a second; most of the time is left to find a schedule.
+        constexpr int part_for_bounds = 4;
         const auto now = std::chrono::steady_clock::now();
-        const auto quarter = now + (state_.limits().deadline - now) / 4;
+        const auto quarter = now + (state_.limits().deadline - now) / part_for_bounds;
         const auto late = [&] { return state_.done() || std::chrono::steady_clock::now() >= quarter; };
         add_uniform_storage();
         state_.try_strategy(structure,
@@ -215,9 +218,7 @@ private:
             strategies_.push_back(std::move(strategy));
     }
     /// What it keeps has no storage options.
-    [[nodiscard]] bool uses_cache() const {
-        return !options_.cache.empty() && !state_.problem().has_storage_options();
-    }
+    [[nodiscard]] bool uses_cache() const { return !options_.cache.empty() && !state_.problem().has_storage_options(); }
     void start_from_cache() {
         const stopwatch watch;
         const auto& p = state_.problem();
@@ -239,7 +240,7 @@ private:
     }
     /// Whether any adapted order of the entry is executable.
     bool offer_adapted(const cache_entry& entry) {
-        constexpr std::size_t enough = 3;
+        constexpr std::size_t enough = 3; // the first are from the middle of the step; others differ little
         std::size_t executable = 0;
         for (const auto& adapted : adapted_orders(entry.operations, entry.of.microbatches, state_.problem())) {
             order candidate{state_.problem().graph, {}};

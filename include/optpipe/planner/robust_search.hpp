@@ -28,7 +28,28 @@
 #include <utility>
 #include <vector>
 
-namespace optpipe::detail {
+namespace optpipe {
+
+/// How plans for a percentile are looked for. All were chosen when it was written; none has been tuned on its own.
+struct robust_parameters {
+    /// Of the time: most goes into the plan without noise, which the others begin from.
+    double nominal_share = 0.5;
+    double protected_share = 0.2;
+    /// Schedules on the way to the plan without noise that are ranked: the latest, which are the best.
+    std::size_t most_candidates = 12;
+    /// A move takes a computation past so many others of its rank, at most.
+    std::size_t farthest_move = 3;
+    /// Without a time limit, so many operations are timed: a second's work or two. Of the samples a move is refused
+    /// after one in so many, in the mean.
+    std::size_t most_timed = 10'000'000;
+    std::size_t samples_per_look = 10;
+    /// Times the samples of the search, in steps that played no part in it.
+    std::size_t confirmation = 10;
+    /// Of the percentile: a smaller gain may be an error of sampling.
+    double least_gain = 1e-3;
+};
+
+namespace detail {
 
 /// Improves the percentile of one order's step time by moving computations past others of their rank. All orders are
 /// compared under the same random steps; those that were slowest before come first, so that most moves are refused
@@ -71,11 +92,10 @@ public:
 private:
     /// The best order with one computation moved past one to three others of its rank, in either direction.
     [[nodiscard]] std::optional<order> neighbour(random_numbers& random) const {
-        constexpr std::size_t farthest = 3;
         const auto& ops = best_.operations;
         const auto first = random.below(ops.size());
-        auto distance = random.between(1, farthest);
-        const bool forth = random.chance(50);
+        auto distance = random.between(1, with_.farthest_move);
+        const bool forth = random.chance(half);
         if (is_transfer(ops[first].kind)) return std::nullopt;
         auto last = first;
         while (distance > 0 && ++last < ops.size())
@@ -88,6 +108,9 @@ private:
         std::rotate(begin, forth ? begin + 1 : end - 1, end);
         return moved;
     }
+
+    static constexpr unsigned half = 50; ///< percent
+    static constexpr robust_parameters with_{};
 
     const problem& problem_;
     const robust_options& options_;
@@ -122,9 +145,7 @@ template <class Plan>
 outcome<plan_result> plan_robustly(const problem& p, const plan_options& options, const Plan& plan_nominally) {
     using clock = std::chrono::steady_clock;
     using seconds = std::chrono::duration<double>;
-    // Shares of the time: most goes into the plan without noise, which the others begin from.
-    constexpr double nominal_share = 0.5;
-    constexpr double protected_share = 0.2;
+    constexpr robust_parameters with;
     const auto begin = clock::now();
     const auto& robust = *options.robust;
     const auto time_until = [&](double share) -> std::optional<seconds> {
@@ -135,15 +156,14 @@ outcome<plan_result> plan_robustly(const problem& p, const plan_options& options
     std::mutex mutex;
     std::vector<std::shared_ptr<const schedule>> found;
     const auto collect = [&](const search_progress& step) {
-        constexpr std::size_t most = 12; // the latest are the best
         const std::scoped_lock lock{mutex};
         if (!step.incumbent || (!found.empty() && found.back() == step.incumbent)) return;
-        if (found.size() == most) found.erase(found.begin());
+        if (found.size() == with.most_candidates) found.erase(found.begin());
         found.push_back(step.incumbent);
     };
     auto how = options;
     how.robust.reset();
-    how.time_limit = time_until(nominal_share);
+    how.time_limit = time_until(with.nominal_share);
     how.progress = [&](const search_progress& step) {
         collect(step);
         if (options.progress) options.progress(step);
@@ -156,7 +176,7 @@ outcome<plan_result> plan_robustly(const problem& p, const plan_options& options
     how.start = result.schedule;
     how.cache.clear();
     how.progress = collect;
-    how.time_limit = time_until(nominal_share + protected_share);
+    how.time_limit = time_until(with.nominal_share + with.protected_share);
     if (const auto with_slack = plan_nominally(with_protection(p, robust.noise), how))
         found.push_back(std::make_shared<const schedule>(with_slack->schedule));
     found.push_back(std::make_shared<const schedule>(result.schedule));
@@ -165,25 +185,21 @@ outcome<plan_result> plan_robustly(const problem& p, const plan_options& options
     improver.offer(order_of(nominal_schedule));
     for (const auto& candidate : found)
         if (const auto timed = retime(p, *candidate)) improver.offer(order_of(*timed));
-    // Without a time limit, so many operations are timed: a second's work or two.
-    constexpr std::size_t most_timed = 10'000'000;
-    const auto per_move = nominal_schedule.operations.size() * (1 + robust.samples / 10);
+    const auto per_move = nominal_schedule.operations.size() * (1 + robust.samples / with.samples_per_look);
     const auto until = time_until(1.0);
     const bool is_timed = until && std::isfinite(until->count());
     const auto moves_begin = clock::now();
-    improver.improve(
-        is_timed ? std::numeric_limits<std::size_t>::max() : most_timed / std::max<std::size_t>(1, per_move),
-        random_numbers{options.seed}, [&] {
-            if (options.processor) options.processor->pause_if_over(options.stop);
-            return options.stop.stop_requested() || (is_timed && clock::now() - moves_begin >= *until);
-        });
+    improver.improve(is_timed ? std::numeric_limits<std::size_t>::max()
+                              : with.most_timed / std::max<std::size_t>(1, per_move),
+                     random_numbers{options.seed}, [&] {
+                         if (options.processor) options.processor->pause_if_over(options.stop);
+                         return options.stop.stop_requested() || (is_timed && clock::now() - moves_begin >= *until);
+                     });
 
-    constexpr std::size_t confirmation = 10;
-    constexpr double least_gain = 1e-3; // what is less may be an error of sampling
     auto fresh = robust.noise;
     fresh.seed = random_numbers{robust.noise.seed}.next();
     const auto times_of = [&](const order& given) {
-        return step_times(p, given, fresh, confirmation * robust.samples);
+        return step_times(p, given, fresh, with.confirmation * robust.samples);
     };
     const auto nominal_times = times_of(order_of(nominal_schedule));
     robust_result numbers;
@@ -192,7 +208,7 @@ outcome<plan_result> plan_robustly(const problem& p, const plan_options& options
     numbers.percentile = numbers.nominal_percentile = percentile_of(nominal_times, robust.percentile);
     const auto robust_times = times_of(improver.best());
     const auto percentile = percentile_of(robust_times, robust.percentile);
-    const bool is_better = percentile < (1.0 - least_gain) * numbers.nominal_percentile;
+    const bool is_better = percentile < (1.0 - with.least_gain) * numbers.nominal_percentile;
     if (is_better) {
         numbers.mean = mean_of(robust_times);
         numbers.percentile = percentile;
@@ -212,4 +228,5 @@ outcome<plan_result> plan_robustly(const problem& p, const plan_options& options
     return result;
 }
 
-} // namespace optpipe::detail
+} // namespace detail
+} // namespace optpipe

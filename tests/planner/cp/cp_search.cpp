@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 using namespace optpipe;
 
@@ -105,3 +106,31 @@ TEST_CASE("durations that no unit divides: the search ends, with a proof in spit
 TEST_CASE("small problems of every kind") { check_many({.cells = 6}, 1, 200); }
 TEST_CASE("with offloading") { check_many({.ranks = 2, .stages = 3, .cells = 6, .offloading_percent = 100}, 2, 200); }
 TEST_CASE("time engaged") { check_many({.ranks = 2, .stages = 3, .cells = 5, .span_percent = 100}, 3, 200); }
+
+TEST_CASE("the same steps of propagation find the same; none searches nothing, enough prove the optimum") {
+    std::size_t searched = 0;
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        const auto p =
+            testing::make_random_problem(random, {.ranks = 3, .stages = 3, .microbatches = 4, .cells = 12}).problem;
+        const auto after = [&](std::size_t steps) {
+            auto state = std::make_unique<search_state>(p);
+            cp_search(*state, {.steps = steps});
+            return state;
+        };
+        const auto none = after(0);
+        const auto some = after(2'000);
+        const auto again = after(2'000);
+        CHECK(some->bound() == again->bound());
+        CHECK(some->objective() == again->objective());
+        const auto all = after(50'000'000);
+        CHECK(all->proven());
+        CHECK(none->bound() <= bounds_of(p).best());
+        CHECK(none->bound() <= some->bound());
+        CHECK(some->bound() <= all->bound());
+        CHECK(all->objective() <= some->objective());
+        searched += none->proven() ? 0 : 1;
+    }
+    CHECK(searched > 0);
+}

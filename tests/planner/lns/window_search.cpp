@@ -108,7 +108,7 @@ TEST_CASE("windows lie in the schedule, and possible transfers are beside their 
         std::size_t nonempty = 0;
         for (int i = 0; i < 50; ++i) {
             const detail::window_center center{0.02 * i * whole, random.below(6)};
-            const auto w = detail::draw_window(p, map, how, 40.0, center, random);
+            const auto w = detail::draw_window(p, map, how, 40.0, center, {}, random);
             std::size_t inside = 0;
             for (const auto& timed : s.operations)
                 inside += map.contains(w, timed.op) ? 1 : 0;

@@ -1,4 +1,6 @@
 #include "optpipe/planner/plan.hpp"
+#include "optpipe/planner/strategies/propagation_strategy.hpp"
+#include "optpipe/schedule/bounds/propagation.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "oracle/exhaustive.hpp"
 #include "oracle/reference_checker.hpp"
@@ -59,4 +61,19 @@ TEST_CASE("without a time limit all strategies together give the same plan on an
         CHECK(alone->bound == together->bound);
         CHECK(alone->method == together->method);
     }
+}
+
+TEST_CASE("propagation that was interrupted goes on in the next call, and only then is complete") {
+    random_numbers random{3};
+    const auto p = testing::make_random_problem(random, {.ranks = 3, .microbatches = 5, .cells = 20}).problem;
+    const propagation_strategy strategy;
+    search_state state{p};
+    search_limits passed;
+    passed.deadline = std::chrono::steady_clock::time_point::min();
+    search_state view{state, passed, "late"};
+    const auto whole = propagation_bound(p, duration{});
+    strategy(view, {});
+    CHECK(state.bound() < whole);
+    strategy(state, {});
+    CHECK(state.bound() == whole);
 }

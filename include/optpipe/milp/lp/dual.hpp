@@ -153,10 +153,14 @@ private:
         }
     }
     [[nodiscard]] double least_pivot() const {
+        // Each update adds to the error of the factors.
         constexpr int early = 10;
         constexpr int late = 20;
+        constexpr double least_early = 1e-9;
+        constexpr double least_between = 3e-8;
+        constexpr double least_late = 1e-7;
         const int updates = t_.factors.updates();
-        return updates < early ? 1e-9 : updates < late ? 3e-8 : 1e-7;
+        return updates < early ? least_early : updates < late ? least_between : least_late;
     }
     /// The pivot is computed twice, by row and by column; where the two disagree, neither is right.
     [[nodiscard]] bool is_reliable(int row, int entering) const {

@@ -120,7 +120,9 @@ private:
     /// The ratio test of Harris (1973): among the rows that block within the tolerance, the largest pivot.
     void choose_row() {
         double relaxed = std::numeric_limits<double>::infinity();
-        const double least = t_.factors.updates() > 0 ? 1e-8 : 1e-9;
+        constexpr double least_fresh = 1e-9;
+        constexpr double least_updated = 1e-8;
+        const double least = t_.factors.updates() > 0 ? least_updated : least_fresh;
         for (const int i : column_.index)
             if (const auto l = limit_of(i); l.pivot > least)
                 relaxed = std::min(relaxed, (std::max(l.room, 0.0) + settings_.primal_tolerance) / l.pivot);

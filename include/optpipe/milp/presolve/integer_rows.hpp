@@ -33,12 +33,14 @@ private:
     /// 0 where a column is not an integer, or a coefficient is no integral multiple of anything reasonable.
     static double common_divisor(const reducible& m, row r, const margins& slack) {
         constexpr double largest = 1e6;
+        constexpr double tenth = 0.1;
+        constexpr double hundredth = 0.01;
         double least = infinity;
         for (const auto& t : m.terms(r)) {
             if (!m.is_integer(t.column)) return 0.0;
             least = std::min(least, std::abs(t.coefficient));
         }
-        for (const double unit : {1.0, least, least / 2.0, 0.5, 0.1, 0.01}) {
+        for (const double unit : {1.0, least, least / 2.0, 0.5, tenth, hundredth}) {
             std::int64_t divisor = 0;
             bool is_multiple = true;
             for (const auto& t : m.terms(r)) {

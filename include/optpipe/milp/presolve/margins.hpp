@@ -17,7 +17,10 @@ struct margins {
     [[nodiscard]] double excess_at(double a) const { return feasible.slack(a); }
     /// Of a bound that has just been computed. No more than that: what a column may be off by, times a coefficient, is
     /// what its rows are off by.
-    [[nodiscard]] static double noise_at(double a) { return 4.0 * std::numeric_limits<double>::epsilon() * scale(a); }
+    [[nodiscard]] static double noise_at(double a) {
+        constexpr double operations = 4.0; // that round
+        return operations * std::numeric_limits<double>::epsilon() * scale(a);
+    }
     [[nodiscard]] bool is_integral(double a) const { return std::abs(a - std::round(a)) <= equality.at(scale(a)); }
     [[nodiscard]] double rounded_up(double a, double noise = 0.0) const { return feasible.rounded_up(a, noise); }
     [[nodiscard]] double rounded_down(double a, double noise = 0.0) const { return feasible.rounded_down(a, noise); }

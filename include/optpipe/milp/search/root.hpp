@@ -32,6 +32,31 @@ enum class root_outcome : unsigned char {
     stopped,
 };
 
+/// How the work at the root is divided, in conflicts and visits of rows. Chosen when it was written; no comparison with
+/// other values is on record.
+struct root_parameters {
+    /// Of the first run of the prover, before there is a relaxation.
+    std::size_t first_conflicts = 10'000;
+    std::size_t first_visits = 20'000'000;
+    /// No longer than so many times what the relaxation is expected to take, which may be all that is needed, or than
+    /// that once if there are continuous columns; but a few hundredths of a second in any case.
+    std::size_t first_share = 10;
+    std::size_t least_first_visits = 1'000'000;
+    /// With a second thread the prover goes on beside the relaxation, so its first run is short.
+    std::size_t first_visits_in_parallel = 200'000;
+    std::size_t first_conflicts_if_short = 500;
+    /// The relaxation is next after so many conflicts without progress. That of a small problem takes so little
+    /// that it comes sooner.
+    std::size_t first_stall_limit = 1'500;
+    /// Of the prover, between two parts of the work on the relaxation.
+    std::size_t conflicts_per_slice = 500;
+    std::size_t visits_per_slice = 2'000'000;
+    /// Of probing all binaries.
+    std::size_t probing_effort = 5'000'000;
+    /// Of the open integers: with more of them fixed, the problem is presolved again.
+    std::size_t least_fixed_percent = 20;
+};
+
 /// The work before the tree: propagation, a first run of the prover, the relaxation with its cuts, heuristics.
 class root_node {
 public:
@@ -52,7 +77,6 @@ public:
     [[nodiscard]] std::size_t cuts() const { return lp_ ? lp_->cuts().size() : 0; }
     /// Whether so many integers have been fixed that the problem is another one.
     [[nodiscard]] bool is_reduced_enough() const {
-        constexpr std::size_t least_percent = 20;
         const auto& p = *context_->instance;
         std::size_t open = 0, fixed = 0;
         for (std::size_t j = 0; j < p.columns(); ++j) {
@@ -60,7 +84,7 @@ public:
             ++open;
             if (engine_.bounds().is_fixed(j)) ++fixed;
         }
-        return fixed * 100 > open * least_percent;
+        return fixed * 100 > open * with_.least_fixed_percent;
     }
     std::function<void(double)> report;
 
@@ -88,23 +112,9 @@ public:
     [[nodiscard]] std::shared_ptr<const std::vector<double>> point() const { return point_; }
 
 private:
-    using tree_workers = std::span<const std::unique_ptr<tree_worker>>;
+    static constexpr root_parameters with_{};
 
-    static constexpr std::size_t first_conflicts = 10'000;
-    static constexpr std::size_t first_visits = 20'000'000;
-    /// No longer than so many times what the relaxation is expected to take, which may be all that is needed, or than
-    /// that once if there are continuous columns; but a few hundredths of a second in any case.
-    static constexpr std::size_t first_share = 10;
-    static constexpr std::size_t least_first_visits = 1'000'000;
-    /// With a second thread the prover goes on beside the relaxation, so its first run is short.
-    static constexpr std::size_t first_visits_in_parallel = 200'000;
-    static constexpr std::size_t first_conflicts_if_short = 500;
-    /// The relaxation is next after so many conflicts without progress. That of a small problem takes so little
-    /// that it comes sooner.
-    static constexpr std::size_t first_stall_limit = 1'500;
-    static constexpr std::size_t conflicts_per_slice = 500;
-    static constexpr std::size_t visits_per_slice = 2'000'000;
-    static constexpr std::size_t probing_effort = 5'000'000;
+    using tree_workers = std::span<const std::unique_ptr<tree_worker>>;
 
     [[nodiscard]] double cutoff() const { return context_->cutoff_below(context_->incumbent_objective()); }
     void raise(double bound) {
@@ -124,14 +134,15 @@ private:
         prover_->take_bound(std::max(bound_, context_->help.bound));
         const bool reals = context_->instance->has(column_kind::continuous);
         const bool in_parallel = proves_in_parallel();
-        const auto conflicts = reals || in_parallel ? first_conflicts_if_short : first_conflicts;
-        const auto most = in_parallel ? first_visits_in_parallel : first_visits;
+        const auto conflicts = reals || in_parallel ? with_.first_conflicts_if_short : with_.first_conflicts;
+        const auto most = in_parallel ? with_.first_visits_in_parallel : with_.first_visits;
         // On one thread the relaxation waits for the prover: for as long as it will take itself.
         const auto fair = in_parallel ? 0 : std::min(most, expected_effort());
-        const auto share = reals ? 1 : first_share;
-        const auto visits = std::min(most, std::max(least_first_visits, share * expected_effort()));
-        const auto stall_limit = std::min(first_stall_limit, expected_effort());
-        const auto turn = std::min({visits, visits_per_slice, stall_limit * prover::visits_per_conflict});
+        const auto share = reals ? 1 : with_.first_share;
+        const auto visits = std::min(most, std::max(with_.least_first_visits, share * expected_effort()));
+        const auto stall_limit = std::min(with_.first_stall_limit, expected_effort());
+        const auto turn =
+            std::min({visits, with_.visits_per_slice, stall_limit * prover_parameters{}.visits_per_conflict});
         const auto goes_on = [&] {
             if (prover_->done() || prover_->stuck() || context_->limits->over()) return false;
             if (prover_->effort() < fair) return true;
@@ -139,7 +150,7 @@ private:
                    prover_->stalled_conflicts() < stall_limit;
         };
         do
-            prover_->work(conflicts_per_slice, turn);
+            prover_->work(with_.conflicts_per_slice, turn);
         while (goes_on());
         prover_->found().publish(*context_);
         merge_prover_results();
@@ -164,7 +175,7 @@ private:
     root_outcome solve_alone() { return load_relaxation() ? solve_relaxation() : root_outcome::stopped; }
     root_outcome process_relaxation() {
         const bool probes = context_->options->cuts && context_->instance->has_integers();
-        if (probes && !implied_.probe(engine_, probing_effort)) return root_outcome::closed;
+        if (probes && !implied_.probe(engine_, with_.probing_effort)) return root_outcome::closed;
         return load_relaxation() ? solve_relaxation() : root_outcome::stopped;
     }
     /// False where there is no memory for it.
@@ -213,7 +224,7 @@ private:
     void prove_until(const std::atomic<bool>& is_finished) {
         while (!is_finished.load() && !prover_->done() && !prover_->stuck() && !context_->limits->over()) {
             prover_->take_cutoff(cutoff());
-            prover_->work(conflicts_per_slice, visits_per_slice, &is_finished);
+            prover_->work(with_.conflicts_per_slice, with_.visits_per_slice, &is_finished);
         }
         if (prover_->done()) context_->limits->finish();
     }

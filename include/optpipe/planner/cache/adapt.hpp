@@ -77,7 +77,10 @@ inline void append_shifted(operation_sequence& to, const operation_sequence& all
             result.push_back(drop_microbatches(all, from, to, kept));
         return result;
     }
-    for (const std::size_t period : {1u, 2u, 3u, 4u, 6u, 8u, 12u})
+    // Periods of published schedules, and a few of their multiples; from the middle of the steady state, or a third
+    // before or after.
+    constexpr std::array<std::size_t, 7> periods{1, 2, 3, 4, 6, 8, 12};
+    for (const auto period : periods)
         for (const auto at : {(from - std::min(from, period)) / 2, from / 3, 2 * from / 3})
             if (at + period < from) {
                 auto repeated = repeat_microbatches(all, from, to, at, period);

@@ -16,19 +16,20 @@ public:
             value_ = (value_ ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
     }
     void add(std::uint64_t number) {
-        for (unsigned shift = 0; shift < 64; shift += 8)
+        for (unsigned shift = 0; shift < bits; shift += 8)
             value_ = (value_ ^ ((number >> shift) & 0xffU)) * 0x100000001b3U;
     }
     [[nodiscard]] std::uint64_t value() const { return value_; }
     [[nodiscard]] std::string text() const {
         constexpr std::string_view digits = "0123456789abcdef";
         std::string result;
-        for (unsigned shift = 64; shift > 0; shift -= 4)
+        for (unsigned shift = bits; shift > 0; shift -= 4)
             result += digits[(value_ >> (shift - 4)) & 0xfU];
         return result;
     }
 
 private:
+    static constexpr unsigned bits = 64;
     std::uint64_t value_ = 0xcbf29ce484222325U;
 };
 

@@ -116,8 +116,11 @@ public:
     }
 
 private:
+    /// Entries of similar problems that are adapted: each takes some passes through the problem.
     static constexpr std::size_t most_near = 4;
+    /// Of a folder; the oldest go. To look for similar ones reads the head of each.
     static constexpr std::size_t most_entries = 256;
+    /// What isn't read, as no search wrote it: the problem, and the whole file.
     static constexpr std::size_t most_head_bytes = std::size_t{1} << 20U;
     static constexpr std::size_t most_bytes = std::size_t{1} << 28U;
 
@@ -175,7 +178,7 @@ private:
         return a.empty() ? 0.0 : sum / static_cast<double>(a.size());
     }
     static double ratio(double a, double b) {
-        constexpr double most = 3.0;
+        constexpr double most = 3.0; // of 20 times, and more
         if (a == b) return 0.0;
         if (!(a > 0.0) || !(b > 0.0) || std::isinf(a) || std::isinf(b)) return most;
         return std::min(most, std::abs(std::log(a / b)));

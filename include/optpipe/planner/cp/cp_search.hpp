@@ -22,25 +22,72 @@
 
 namespace optpipe {
 
+/// How `cp_search` divides its effort, and what it doesn't begin.
+struct cp_parameters {
+    /// Of the first round over the searches, in conflicts: many short rounds change sides often, few long ones keep
+    /// what they learn. Chosen, not tuned.
+    std::size_t first_round = 200;
+    /// Each round is longer than the last by one part in so many.
+    std::size_t round_growth = 2;
+    /// Conflicts per conflict of the searches for bounds, each of which starts anew: a proof from the incumbent's side
+    /// comes earlier, a bound without one is a little lower. Of 40 small problems drawn at random and 5 s of the
+    /// processor, 2 instead of 1: four incumbents better, one found at all, three bounds lower by 0.2 to 2 %.
+    std::size_t incumbent_share = 2;
+    /// The least part of the gap at which a bound is looked for, 1 in so many: smaller ones are answered sooner, and
+    /// raise the bound by less. Chosen, not tuned.
+    std::int64_t most_gap_divisor = 64;
+    /// Larger problems aren't begun: to build the model can't be interrupted, and grows with the square of the tasks;
+    /// 0.02 to 0.16 s for 2000 tasks of problems drawn at random.
+    std::size_t most_tasks = 2000;
+    /// Clauses on the ways of microbatches (`stage_storage`): tens of megabytes.
+    std::size_t most_links = 200'000;
+};
+
 struct cp_options {
     std::uint64_t seed = 1;
-    /// The conflict limit. Where this ends the search, it is the same every time.
+    /// The conflict limit. Where this or the next ends the search, it is the same every time.
     std::size_t conflicts = std::numeric_limits<std::size_t>::max();
+    /// The limit of propagation steps: half a microsecond to a few each, whatever the size.
+    std::size_t steps = std::numeric_limits<std::size_t>::max();
+    cp_parameters parameters{};
 };
 
 namespace cp::detail {
+
+/// F, I, W and two transfers of a microbatch on a stage.
+inline constexpr std::size_t tasks_without_options = 5;
+
+/// F, I and W of a microbatch, and what the storage options may add.
+[[nodiscard]] inline std::size_t tasks_per_microbatch(const problem& p, stage s) {
+    std::size_t tasks = 3;
+    for (std::size_t i = 0; i < p.storage_options(s); ++i) {
+        const auto o = p.storage_of(s, i);
+        tasks += (o.offloads() ? 2U : 0U) + (o.extra_work() > duration{} ? 1U : 0U);
+    }
+    return tasks;
+}
+[[nodiscard]] inline bool is_too_large(const problem& p, const cp_parameters& with) {
+    const auto stages = p.graph.stages();
+    const auto microbatches = p.graph.microbatches();
+    if (!p.has_storage_options()) return tasks_without_options * stages * microbatches > with.most_tasks;
+    std::size_t tasks = 0;
+    for (const stage s : p.graph.all_stages())
+        tasks += microbatches * tasks_per_microbatch(p, s);
+    const auto links = stages * microbatches * microbatches * microbatches * microbatches;
+    return tasks > with.most_tasks || links > with.most_links;
+}
 
 /// One search of the shared state, from both sides: searches below the incumbent look for better schedules; searches
 /// for far better ones, when they are infeasible, raise the bound.
 class state_search {
 public:
     state_search(search_state& state, const cp_options& options)
-        : state_{&state}, options_{options}, problem_{&state.problem()} {}
+        : state_{&state}, options_{options}, with_{options.parameters}, problem_{&state.problem()} {}
 
     void run() {
         if (state_->objective().is_unlimited() && !problem_->has_storage_options()) try_builders();
         state_->raise_bound(bounds_of(*problem_).best(), name);
-        if (state_->done() || too_large()) return;
+        if (state_->done() || is_too_large(*problem_, with_)) return;
         pooled_.emplace(*problem_, overtaking::pooled);
         bound_from_root();
         incumbent_searches_.push_back({&*pooled_, std::make_unique<prover<>>(*pooled_, options_.seed)});
@@ -48,21 +95,12 @@ public:
             ordered_.emplace(*problem_, overtaking::forbidden);
             incumbent_searches_.push_back({&*ordered_, std::make_unique<prover<>>(*ordered_, options_.seed)});
         }
-        for (std::size_t effort = first_effort; !finished(); effort += effort / 2)
+        for (auto effort = with_.first_round; !finished(); effort += effort / with_.round_growth)
             if (!run_round(effort)) return;
     }
 
 private:
     static constexpr std::string_view name = "cp";
-    static constexpr std::size_t first_effort = 200;
-    /// Conflicts per conflict of the searches for bounds, each of which starts anew: a proof from the incumbent's side
-    /// comes earlier, a bound without one is a little lower. Of 40 small problems drawn at random and 5 s of the
-    /// processor, 2 instead of 1: four incumbents better, one found at all, three bounds lower by 0.2 to 2 %.
-    static constexpr std::size_t incumbent_share = 2;
-    static constexpr std::size_t max_tasks = 2000;
-    /// Clauses on the ways of microbatches (`stage_storage`): tens of megabytes.
-    static constexpr std::size_t max_links = 200'000;
-
     struct incumbent_search {
         const pipeline_model* model;
         std::unique_ptr<prover<>> search;
@@ -76,31 +114,18 @@ private:
         bool any = false;
         for (std::size_t i = 0; i < incumbent_searches_.size() && !finished(); ++i)
             any |= improve_incumbent(i, effort);
-        if (!finished()) any |= improve_bound(std::max<std::size_t>(1, effort / incumbent_share));
+        if (!finished()) any |= improve_bound(std::max<std::size_t>(1, effort / with_.incumbent_share));
         return any;
     }
-    [[nodiscard]] bool finished() const { return state_->done() || spent_ >= options_.conflicts; }
+    [[nodiscard]] bool finished() const {
+        return state_->done() || spent_ >= options_.conflicts || spent_steps_ >= options_.steps;
+    }
+    /// Whether the steps are spent, with those of a search under way.
+    [[nodiscard]] bool is_enough(std::size_t steps) const {
+        return state_->done() || spent_steps_ + steps >= options_.steps;
+    }
     [[nodiscard]] std::size_t allowed(std::size_t effort) const {
         return std::min(effort, options_.conflicts - std::min(spent_, options_.conflicts));
-    }
-    [[nodiscard]] bool too_large() const {
-        const auto stages = problem_->graph.stages();
-        const auto microbatches = problem_->graph.microbatches();
-        if (!problem_->has_storage_options()) return 5 * stages * microbatches > max_tasks;
-        std::size_t tasks = 0;
-        for (const stage s : problem_->graph.all_stages())
-            tasks += microbatches * tasks_per_microbatch(s);
-        const auto links = stages * microbatches * microbatches * microbatches * microbatches;
-        return tasks > max_tasks || links > max_links;
-    }
-    /// F, I and W, and what the storage options may add.
-    [[nodiscard]] std::size_t tasks_per_microbatch(stage s) const {
-        std::size_t tasks = 3;
-        for (std::size_t i = 0; i < problem_->storage_options(s); ++i) {
-            const auto o = problem_->storage_of(s, i);
-            tasks += (o.offloads() ? 2U : 0U) + (o.extra_work() > duration{} ? 1U : 0U);
-        }
-        return tasks;
     }
     void try_builders() {
         for_each_builder([&](const auto& builder) {
@@ -122,7 +147,8 @@ private:
     [[nodiscard]] ticks rounding() const {
         if (pooled_->time().is_exact()) return 0;
         // Durations and hops of a microbatch on a stage, each off by half a tick.
-        const std::size_t most = problem_->has_storage_options() ? 8 : 5;
+        constexpr std::size_t with_options = 8;
+        const std::size_t most = problem_->has_storage_options() ? with_options : tasks_without_options;
         return static_cast<ticks>(most * problem_->graph.stages() * problem_->graph.microbatches());
     }
     /// No schedule has an objective of `most` ticks or less.
@@ -139,13 +165,14 @@ private:
         excluded_ = pooled_->time().below(state_->bound().value()) - 1 - rounding();
         ticks infeasible = excluded_;
         ticks feasible = target();
-        while (feasible - infeasible > 1 && !state_->done()) {
+        while (feasible - infeasible > 1 && !finished()) {
             // The target first: often that is infeasible already.
             const bool first = feasible == target();
             const auto at = first ? feasible : infeasible + (feasible - infeasible) / 2;
             prover<> probe{*pooled_, options_.seed};
             probe.limit(at);
-            const bool feasible_here = probe.may_be_feasible([&] { return state_->done(); });
+            const bool feasible_here = probe.may_be_feasible([&] { return is_enough(probe.steps()); });
+            spent_steps_ += probe.steps();
             (feasible_here ? feasible : infeasible) = first && feasible_here ? feasible - 1 : at;
             if (!feasible_here) exclude(at);
             if (first && !feasible_here) return;
@@ -198,7 +225,7 @@ private:
         const auto answer = count(*bound_search_, allowed(effort));
         if (answer == search_status::stopped) {
             // The smallest fraction is searched without a limit, so that there is an answer.
-            if (gap_divisor_ >= max_gap_divisor) return true;
+            if (gap_divisor_ >= with_.most_gap_divisor) return true;
             gap_divisor_ *= 2;
         } else if (answer == search_status::infeasible) {
             exclude(bound_search_->limit());
@@ -212,8 +239,11 @@ private:
     }
     search_status count(prover<>& search, std::size_t effort) {
         const auto before = search.conflicts();
-        const auto answer = search.search(effort, [&] { return state_->done(); });
+        const auto steps_before = search.steps();
+        const auto answer = search.search(effort, [&] { return is_enough(search.steps() - steps_before); });
         spent_ += search.conflicts() - before + 1;
+        // A search that gave up says so in conflicts alone.
+        spent_steps_ += search.steps() - steps_before + search.conflicts() - before;
         return answer;
     }
     /// Whether the solution is a schedule.
@@ -226,17 +256,18 @@ private:
 
     search_state* state_;
     cp_options options_;
+    cp_parameters with_;
     const problem* problem_;
     std::optional<pipeline_model> pooled_;
     std::optional<pipeline_model> ordered_;
     std::optional<pipeline_model> unordered_;
     std::vector<incumbent_search> incumbent_searches_;
     std::unique_ptr<prover<>> bound_search_;
-    static constexpr ticks max_gap_divisor = 64;
     ticks gap_divisor_ = 2;
     ticks excluded_ = 0;
     ticks least_feasible_ = std::numeric_limits<ticks>::max();
     std::size_t spent_ = 0;
+    std::size_t spent_steps_ = 0;
 };
 
 } // namespace cp::detail
@@ -245,9 +276,9 @@ private:
 /// operations, on offloads and on storage options, with propagation and clause learning, without linear programs.
 ///
 /// Offers schedules and raises the bound as it goes; starts from the best builder's if there is none. Returns
-/// when the search is done or the conflict limit is reached; at once, with the structural bound, for problems with more
-/// than 2000 operations and transfers (all that storage options may add counted), and for those with storage options
-/// and many microbatches. For those `window_search` uses the same solver on windows of a schedule.
+/// when the search is done or a limit is reached; at once, with the structural bound, for problems with more operations
+/// and transfers than `cp_parameters::most_tasks` (all that storage options may add counted), and for those with
+/// storage options and many microbatches. For those `window_search` uses the same solver on windows of a schedule.
 inline void cp_search(search_state& state, const cp_options& options = {}) {
     cp::detail::state_search{state, options}.run();
 }

@@ -18,9 +18,12 @@ class grid {
 public:
     explicit grid(const std::vector<double>& values, double largest_sum) {
         double power = 1.0;
-        for (int digits = 0; digits <= 7; ++digits, power *= 10.0)
+        constexpr double ten = 10.0;
+        constexpr int most_digits = 7; // of measured times
+        for (int digits = 0; digits <= most_digits; ++digits, power *= ten)
             if (fits(values, power, largest_sum)) return;
-        unit_ = largest_sum > 0.0 ? std::ldexp(largest_sum, -40) : 1.0;
+        constexpr int bits = 40; // of the largest sum: sums of n roundings still fit 55
+        unit_ = largest_sum > 0.0 ? std::ldexp(largest_sum, -bits) : 1.0;
     }
 
     [[nodiscard]] double unit() const { return unit_; }
@@ -37,13 +40,14 @@ public:
 
 private:
     bool fits(const std::vector<double>& values, double power, double largest_sum) {
-        constexpr double most = 1e13;
+        constexpr double most = 1e13; // ticks, which a double and sums of them still hold
+        constexpr double rounding = 1e-9;
         if (largest_sum * power > most) return false;
         std::int64_t common = 0;
         for (const double v : values) {
             const double scaled = v * power;
             const double full = std::round(scaled);
-            if (std::abs(scaled - full) > 1e-9 * std::max(1.0, scaled)) return false;
+            if (std::abs(scaled - full) > rounding * std::max(1.0, scaled)) return false;
             common = std::gcd(common, static_cast<std::int64_t>(full));
         }
         unit_ = static_cast<double>(std::max<std::int64_t>(common, 1)) / power;
@@ -74,9 +78,12 @@ private:
     grid result{times, p.serial_time().value()};
     if (p.objective != objective_kind::span || !result.is_exact()) return result;
     std::int64_t parts = 1;
-    for (std::size_t k = 2; k <= p.graph.ranks() && parts < 1'000'000; ++k)
+    // Beyond, sums of durations would no longer be whole numbers of a double.
+    constexpr std::int64_t most_parts = 1'000'000;
+    constexpr double most_ticks = 1e15;
+    for (std::size_t k = 2; k <= p.graph.ranks() && parts < most_parts; ++k)
         parts = std::lcm(parts, static_cast<std::int64_t>(k));
-    if (p.serial_time().value() / result.unit() * static_cast<double>(parts) < 1e15) result.refine(parts);
+    if (p.serial_time().value() / result.unit() * static_cast<double>(parts) < most_ticks) result.refine(parts);
     return result;
 }
 

@@ -118,7 +118,7 @@ public:
         if (span)
             for (const auto n : lanes_[problem_->rank_of(stage{0}).position()])
                 latest_[n] = most - items_[n].length;
-        constexpr int most_rounds = 8;
+        constexpr int most_rounds = 8; // windows of spans depend on each other; wider ones are valid too
         for (int round = 0; round < most_rounds; ++round) {
             sweep();
             if (!span || !narrow_spans(most)) break;

@@ -60,7 +60,7 @@ private:
     }
     /// A release that hasn't happened implies that later ones haven't either; an acquisition implies the earlier ones.
     void join() {
-        constexpr std::size_t most_pairs = 1U << 16U;
+        constexpr std::size_t most_pairs = std::size_t{1} << 16U; // without them the terms are weaker, not wrong
         if (origins_.size() * origins_.size() > most_pairs) return;
         const auto& paths = known_->paths();
         for (std::uint32_t e = 0; e < origins_.size(); ++e)

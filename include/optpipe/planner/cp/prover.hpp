@@ -23,6 +23,7 @@ public:
     [[nodiscard]] const pipeline_model& model() const { return *model_; }
     [[nodiscard]] Witness& known_solution() { return solver_.known_solution(); }
     [[nodiscard]] std::size_t conflicts() const { return solver_.conflicts(); }
+    [[nodiscard]] std::size_t steps() const { return solver_.steps(); }
 
     /// `most` in the model's ticks.
     void limit(ticks most) {

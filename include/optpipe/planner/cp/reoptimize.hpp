@@ -25,7 +25,7 @@ namespace optpipe::cp {
 struct reoptimize_options {
     /// The conflict limit.
     std::size_t conflicts = 1000;
-    /// Skipped if more operations than this would be involved.
+    /// Skipped if more operations than this would be involved: the model grows with their square.
     std::size_t most_tasks = 1000;
     std::uint64_t seed = 1;
     /// Polled; true ends the search.

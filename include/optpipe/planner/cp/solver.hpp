@@ -32,6 +32,28 @@ enum class search_status {
     stopped,    ///< the conflict limit is reached, or a stop was requested
 };
 
+/// How `solver` searches. Where no source is given they were chosen when it was written, not tuned.
+struct solver_parameters {
+    /// Conflicts, times Luby's sequence: a restart leaves a bad start earlier, and repeats more.
+    std::size_t restart_unit = 100;
+    /// Of activities per conflict, as in MiniSat: a lower one follows the last conflicts more closely.
+    double activity_decay = 0.95;
+    /// Initial activities differ by up to a thousand of these at random, so that seeds differ: less than one conflict.
+    double tie_breaker = 1e-9;
+    /// Steps of a propagation per task until it is interrupted: on pipelines of 4 to 24 ranks none took more than 83.
+    std::size_t most_steps_per_task = 1000;
+    /// What an interrupted propagation counts as, in steps per task for a conflict.
+    std::size_t steps_per_conflict = 50;
+    /// Learned clauses are halved at so many, and then at a tenth more: more prune more, and slow propagation down.
+    std::size_t most_learned = 4000;
+    std::size_t learned_growth = 10;
+    /// Clauses of fewer decision levels are kept in any case, as by Glucose (Audemard and Simon, 2009).
+    std::uint32_t kept_levels = 3;
+    /// Propagation steps, and decisions or conflicts, between two looks at the clock.
+    std::size_t steps_between_looks = 64;
+    std::size_t decisions_between_looks = 32;
+};
+
 /// Clause-learning tree search over choices: propagation to a fixed point, a learned clause per conflict, restarts,
 /// branching by activity with phase saving (Marques-Silva and Sakallah 1996; Moskewicz et al.
 /// 2001; Pipatsrisawat and Darwiche 2007).
@@ -42,7 +64,8 @@ public:
     /// `m` must outlive the solver. Starts are non-negative; `at_most` and `at_least` tighten them.
     explicit solver(const model& m, std::uint64_t seed = 1, Witness known = {})
         : model_{&m}, network_{m}, clauses_{m.variables()}, trail_{m, network_, clauses_, std::move(known)},
-          arcs_{network_}, transitive_{m}, knapsacks_{m}, machines_{m}, analysis_{m.variables(), 2 * m.tasks.size()}, order_{m.variables()},
+          arcs_{network_}, transitive_{m},
+          knapsacks_{m}, machines_{m}, analysis_{m.variables(), 2 * m.tasks.size()}, order_{m.variables()},
           phase_(m.variables(), -1) {
         add_variables(seed);
         std::vector<std::vector<task_index>> tasks(m.variables());
@@ -95,7 +118,7 @@ public:
         if (crept_at_root_) return give_up(last);
         auto restart = conflicts_ + restart_after();
         for (std::size_t steps = 0;; ++steps) {
-            if (interrupted_ || (steps % 32 == 0 && stop())) return leave();
+            if (interrupted_ || (steps % with_.decisions_between_looks == 0 && stop())) return leave();
             if (!propagate()) {
                 ++conflicts_;
                 if (!learn()) return search_status::infeasible;
@@ -116,15 +139,17 @@ public:
 
     [[nodiscard]] const trail_type& now() const { return trail_; }
     [[nodiscard]] std::size_t conflicts() const { return conflicts_; }
+    /// Of propagation: what a search costs, also where there are no conflicts.
+    [[nodiscard]] std::size_t steps() const { return steps_; }
     [[nodiscard]] Witness& known_solution() { return trail_.known_solution(); }
 
 private:
     /// Variable 0 is `always`, which is never decided. Ties are broken by the seed.
     void add_variables(std::uint64_t seed) {
-        constexpr double tie_breaker = 1e-9;
+        constexpr std::size_t grains = 1000;
         random_numbers random{seed};
         for (std::uint32_t v = 1; v < model_->variables(); ++v) {
-            order_.set_activity(v, tie_breaker * static_cast<double>(random.below(1000)));
+            order_.set_activity(v, with_.tie_breaker * static_cast<double>(random.below(grains)));
             order_.insert(v);
         }
     }
@@ -164,12 +189,9 @@ private:
         return false;
     }
     bool propagate_all() {
-        constexpr std::size_t between_looks = 64;
         for (std::size_t steps = 1;; ++steps) {
-            if (steps % between_looks == 0 && is_enough(steps)) {
-                interrupted_ = true;
-                return true;
-            }
+            ++steps_;
+            if (steps % with_.steps_between_looks == 0 && is_enough(steps)) return interrupted_ = true;
             if (next_ < trail_.size()) {
                 const auto e = trail_[next_++];
                 if (!(e.is_bound ? on_bound(e.code) : on_literal(e.as_literal()))) return false;
@@ -188,9 +210,9 @@ private:
     /// and the next propagation resumes it; at the root it would not terminate sooner.
     bool is_enough(std::size_t steps) {
         if (stop_ && stop_()) return true;
-        if (steps < most_steps_per_task * (model_->tasks.size() + 1)) return false;
+        if (steps < with_.most_steps_per_task * (model_->tasks.size() + 1)) return false;
         crept_at_root_ = crept_at_root_ || trail_.level() == 0;
-        conflicts_ += most_steps_per_task / steps_per_conflict;
+        conflicts_ += with_.most_steps_per_task / with_.steps_per_conflict;
         return true;
     }
     bool on_bound(bound_index b) {
@@ -216,7 +238,7 @@ private:
         const auto what = analysis_.learn(trail_, [&](std::uint32_t v) { order_.bump(v); });
         if (what.final) return feasible_ = false;
         if constexpr (Witness::active()) check(what);
-        order_.decay(activity_decay);
+        order_.decay(with_.activity_decay);
         backtrack(what.level);
         if (what.clause.size() == 1) return trail_.assign(what.clause.front(), reason{}) || (feasible_ = false);
         const auto c = clauses_.add(what.clause, true, what.distinct_levels);
@@ -246,9 +268,9 @@ private:
             levels.push_back(clauses_.levels_of(c));
         auto middle = levels.begin() + static_cast<std::ptrdiff_t>(levels.size() / 2);
         std::nth_element(levels.begin(), middle, levels.end());
-        const auto most = std::max<std::uint32_t>(*middle, 3);
+        const auto most = std::max(*middle, with_.kept_levels);
         clauses_.erase_learned_if([&](clause_index c) { return clauses_.levels_of(c) >= most; });
-        most_learned_ += most_learned_ / 10;
+        most_learned_ += most_learned_ / with_.learned_growth;
     }
 
     // Branching.
@@ -267,13 +289,9 @@ private:
         if (c.first == c.second) return false;
         return trail_.earliest(c.first) + trail_.latest(c.first) <= trail_.earliest(c.second) + trail_.latest(c.second);
     }
-    [[nodiscard]] std::size_t restart_after() const { return restart_unit * learning::luby(restarts_ + 1); }
+    [[nodiscard]] std::size_t restart_after() const { return with_.restart_unit * learning::luby(restarts_ + 1); }
 
-    static constexpr std::size_t restart_unit = 100; ///< conflicts
-    static constexpr double activity_decay = 0.95;   ///< per conflict, as in MiniSat
-    // On pipelines of 4 to 24 ranks no propagation took more than 83 steps per task.
-    static constexpr std::size_t most_steps_per_task = 1000;
-    static constexpr std::size_t steps_per_conflict = 50;
+    static constexpr solver_parameters with_{};
 
     const model* model_;
     network network_;
@@ -293,8 +311,9 @@ private:
     bool interrupted_ = false;
     bool crept_at_root_ = false;
     std::size_t conflicts_ = 0;
+    std::size_t steps_ = 0;
     std::size_t restarts_ = 0;
-    std::size_t most_learned_ = 4000;
+    std::size_t most_learned_ = with_.most_learned;
     bool feasible_ = true;
 };
 

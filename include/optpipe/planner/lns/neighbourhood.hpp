@@ -2,6 +2,7 @@
 
 #include "optpipe/core/random.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/lns/parameters.hpp"
 #include "optpipe/planner/lns/window.hpp"
 
 #include <algorithm>
@@ -23,19 +24,23 @@ inline constexpr std::array all_neighbourhoods{neighbourhood::interval,     neig
                                                neighbourhood::microbatches, neighbourhood::transfers,
                                                neighbourhood::warm_up,      neighbourhood::cool_down};
 
+/// F, I and W of a microbatch on a stage.
+inline constexpr std::size_t computations_each = 3;
+
 /// A window of about `size` computations (or transfer pairs). `around`: a time and a rank that it should contain.
 struct window_center {
     duration time{};
     std::size_t rank = 0;
 };
 [[nodiscard]] inline window draw_window(const problem& p, const window_map& map, neighbourhood how, double size,
-                                        const window_center& around, random_numbers& random) {
+                                        const window_center& around, const window_parameters& with,
+                                        random_numbers& random) {
     const auto ranks = p.graph.ranks();
     const auto all = p.graph.microbatches();
     window w;
-    const auto share = [&] { return 0.25 * static_cast<double>(random.between(1, 3)); };
+    const auto parts = static_cast<double>(with.parts_before);
     const auto within = [&](duration length) {
-        w.from = around.time - share() * length;
+        w.from = around.time - static_cast<double>(random.between(1, with.parts_before - 1)) / parts * length;
         w.to = w.from + length;
     };
     const auto some_ranks = [&](std::size_t count) {
@@ -54,21 +59,21 @@ struct window_center {
         break;
     }
     case neighbourhood::microbatches: {
-        const auto wanted = static_cast<std::size_t>(size / (3.0 * static_cast<double>(p.graph.stages())));
+        const auto wanted = static_cast<std::size_t>(size) / (computations_each * p.graph.stages());
         const auto count = std::min(all, std::max<std::size_t>(1, wanted));
         w.first_microbatch = random.below(all - count + 1);
         w.last_microbatch = w.first_microbatch + count - 1;
         break;
     }
     case neighbourhood::transfers: {
-        const auto count = random.between(1, std::min<std::size_t>(ranks, 4));
+        const auto count = random.between(1, std::min(ranks, with.most_transfer_ranks));
         some_ranks(count);
-        within(3.0 * static_cast<double>(ranks) / static_cast<double>(count) * map.time_of(size));
+        within(with.transfer_length * static_cast<double>(ranks) / static_cast<double>(count) * map.time_of(size));
         w.transfers_only = true;
         break;
     }
-    case neighbourhood::warm_up: w.to = 2.0 * map.time_of(size); break;
-    case neighbourhood::cool_down: w.from = map.end() - 2.0 * map.time_of(size); break;
+    case neighbourhood::warm_up: w.to = with.end_length * map.time_of(size); break;
+    case neighbourhood::cool_down: w.from = map.end() - with.end_length * map.time_of(size); break;
     }
     return w;
 }

@@ -2,6 +2,7 @@
 
 #include "optpipe/core/random.hpp"
 #include "optpipe/planner/lns/neighbourhood.hpp"
+#include "optpipe/planner/lns/parameters.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,19 +10,28 @@
 
 namespace optpipe::detail {
 
+/// At least 0, less than 1.
+[[nodiscard]] inline double random_share(random_numbers& random) {
+    constexpr std::size_t grains = std::size_t{1} << 20U;
+    return static_cast<double>(random.below(grains)) / static_cast<double>(grains);
+}
+
 /// Adaptive choice of the next neighbourhood and of the size of its windows, by the gain of recent windows per cost,
 /// with some exploration.
 class neighbourhood_selector {
 public:
     /// `offloads`: whether anything can be offloaded.
-    neighbourhood_selector(bool offloads, double largest)
-        : offloads_{offloads}, largest_{std::max(largest, smallest)} {}
+    neighbourhood_selector(bool offloads, double largest, const window_parameters& with = {})
+        : offloads_{offloads}, largest_{std::max(largest, with.least_size)}, with_{with} {
+        for (auto& own : records_)
+            own.size = with.first_size;
+    }
 
     [[nodiscard]] neighbourhood select(random_numbers& random) const {
         double total = 0.0;
         for (const auto how : all_neighbourhoods)
             total += weight(how);
-        auto left = total * (static_cast<double>(random.below(1U << 20U)) / static_cast<double>(1U << 20U));
+        auto left = total * random_share(random);
         for (const auto how : all_neighbourhoods) {
             left -= weight(how);
             if (left < 0.0) return how;
@@ -34,18 +44,15 @@ public:
     /// window was searched to the end.
     void update(neighbourhood how, double gain, double cost, bool settled) {
         auto& own = at(how);
-        constexpr double memory = 0.85;
-        own.gain = memory * own.gain + gain;
-        own.cost = memory * own.cost + cost;
-        constexpr double growth = 1.2;
-        own.size = settled ? own.size * growth : own.size / growth;
-        own.size = std::clamp(own.size, smallest, largest_);
+        own.gain = with_.memory * own.gain + gain;
+        own.cost = with_.memory * own.cost + cost;
+        own.size = settled ? own.size * with_.growth : own.size / with_.growth;
+        own.size = std::clamp(own.size, with_.least_size, largest_);
     }
 
 private:
-    static constexpr double smallest = 12.0;
     struct record {
-        double size = 24.0;
+        double size = 0.0;
         double gain = 0.0;
         double cost = 0.0;
     };
@@ -56,18 +63,18 @@ private:
         const auto& own = at(how);
         return own.cost > 0.0 ? own.gain / own.cost : 0.0;
     }
-    /// From a tenth to one, relative to the most successful.
+    /// Above that of exploration, relative to the most successful.
     [[nodiscard]] double weight(neighbourhood how) const {
         if (how == neighbourhood::transfers && !offloads_) return 0.0;
-        constexpr double exploration = 0.1;
         double best = 0.0;
         for (const auto other : all_neighbourhoods)
             best = std::max(best, rate(other));
-        return best > 0.0 ? exploration + rate(how) / best : 1.0;
+        return best > 0.0 ? with_.exploration + rate(how) / best : 1.0;
     }
 
     bool offloads_;
     double largest_;
+    window_parameters with_;
     std::array<record, all_neighbourhoods.size()> records_{};
 };
 

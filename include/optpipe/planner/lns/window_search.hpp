@@ -5,6 +5,7 @@
 #include "optpipe/planner/cp/reoptimize.hpp"
 #include "optpipe/planner/lns/neighbourhood.hpp"
 #include "optpipe/planner/lns/neighbourhood_selector.hpp"
+#include "optpipe/planner/lns/parameters.hpp"
 #include "optpipe/planner/lns/window.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/schedule/bounds/storage_relaxation.hpp"
@@ -25,6 +26,7 @@ struct window_options {
     /// How many windows are tried at most. If this ends the search and no other strategy offers anything, the result is
     /// determined by problem, start and seed.
     std::size_t windows = std::numeric_limits<std::size_t>::max();
+    window_parameters with{};
 };
 
 namespace detail {
@@ -34,8 +36,7 @@ class lns_run {
 public:
     lns_run(search_state& state, const window_options& options)
         : state_{state}, p_{state.problem()}, options_{options}, random_{options.seed},
-          selector_{offloads_anything(p_),
-                    static_cast<double>(std::min<std::size_t>(3 * p_.graph.stages() * p_.graph.microbatches(), 400))} {}
+          selector_{offloads_anything(p_), static_cast<double>(most_computations()), options.with} {}
 
     void run() {
         for (std::size_t i = 0; i < options_.windows && !state_.done(); ++i) {
@@ -47,6 +48,9 @@ public:
     }
 
 private:
+    [[nodiscard]] std::size_t most_computations() const {
+        return std::min(computations_each * p_.graph.stages() * p_.graph.microbatches(), options_.with.most_size);
+    }
     void adopt(std::shared_ptr<const schedule> best) {
         current_ = std::move(best);
         map_.emplace(p_, *current_);
@@ -66,24 +70,21 @@ private:
     }
     [[nodiscard]] window_center center() {
         if (!gaps_.empty()) return gaps_[random_.below(gaps_.size())];
-        return {random_share() * map_->end(), random_.below(p_.graph.ranks())};
-    }
-    [[nodiscard]] double random_share() {
-        return static_cast<double>(random_.below(1U << 20U)) / static_cast<double>(1U << 20U);
+        return {random_share(random_) * map_->end(), random_.below(p_.graph.ranks())};
     }
 
     void attempt() {
         const auto how = selector_.select(random_);
-        const auto w = draw_window(p_, *map_, how, selector_.size(how), center(), random_);
+        const auto w = draw_window(p_, *map_, how, selector_.size(how), center(), options_.with, random_);
         const auto before = objective_of(p_, *current_);
-        constexpr std::size_t most_conflicts = 400;
         const auto found = cp::reoptimize(
             p_, *current_, [&](const operation& op) { return map_->contains(w, op); }, before - 2.0 * state_.slack(),
-            {.conflicts = most_conflicts, .seed = random_.next(), .stop = [&] { return state_.done(); }});
+            {.conflicts = options_.with.conflicts, .seed = random_.next(), .stop = [&] { return state_.done(); }});
         double gain = 0.0;
         if (found.better) gain = std::max(0.0, (before - state_.offer(*found.better, "windows")) / before);
         // The cost of a conflict grows with the tasks; the rest is one pass through the problem.
-        const auto cost = static_cast<double>((found.conflicts + 10) * (found.tasks + 10)) +
+        const auto least = options_.with.least_cost;
+        const auto cost = static_cast<double>((found.conflicts + least) * (found.tasks + least)) +
                           static_cast<double>(current_->operations.size());
         selector_.update(how, gain, cost, found.settled);
     }

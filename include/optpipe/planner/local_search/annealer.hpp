@@ -201,7 +201,7 @@ private:
     lane_orders::sequences best_;
     std::size_t left_;
     std::uint64_t seed_;
-    double weight_ = 0.1;
+    double weight_ = with_.mean_weights.front();
     double current_ = 0.0;
     double value_ = 0.0;
     double best_value_ = lane_times::never;

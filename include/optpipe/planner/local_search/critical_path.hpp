@@ -2,6 +2,7 @@
 
 #include "optpipe/planner/local_search/lane_orders.hpp"
 #include "optpipe/planner/local_search/lane_times.hpp"
+#include "optpipe/planner/local_search/parameters.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -16,14 +17,13 @@ public:
     using id = flat_pipeline::id;
     static constexpr id none = flat_pipeline::none;
 
-    critical_path(const lane_orders& lanes, const lane_times& times)
-        : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times} {}
+    critical_path(const lane_orders& lanes, const lane_times& times, const annealing_parameters& with = {})
+        : p_{&lanes.pipeline()}, lanes_{&lanes}, times_{&times}, longest_{with.longest_path * p_->size()},
+          far_back_{with.farthest_back * p_->mean_duration()} {}
 
     void find(id last) {
         chain_.clear();
-        constexpr std::size_t no_circle = 8; // a path through operations without length may come back
-        const std::size_t most = no_circle * p_->size();
-        for (id i = last; i != none && chain_.size() < most; i = predecessor(i))
+        for (id i = last; i != none && chain_.size() < longest_; i = predecessor(i))
             chain_.push_back(i);
     }
     /// From the last to the first.
@@ -52,8 +52,7 @@ private:
             if (times_->end(before) == times_->start(i)) return before;
             if (f.acquired > 0.0 && g.acquired > 0.0 && times_->start(before) == times_->start(i)) return before;
             if (!p_->offloads() && !transfer) return none;
-            constexpr double far_back = 16.0; // in mean durations: nothing that ended so long ago binds
-            if (times_->end(before) + p_->mean_duration() * far_back < times_->start(i)) return none;
+            if (times_->end(before) + far_back_ < times_->start(i)) return none;
         }
         return none;
     }
@@ -61,6 +60,8 @@ private:
     const flat_pipeline* p_;
     const lane_orders* lanes_;
     const lane_times* times_;
+    std::size_t longest_;
+    double far_back_;
     std::vector<id> chain_;
 };
 

@@ -55,7 +55,9 @@ public:
 
 private:
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
-    static bool flip(random_numbers& random) { return random.chance(50); }
+    static constexpr unsigned half = 50; ///< percent
+    static constexpr double quarter = 0.25;
+    static bool flip(random_numbers& random) { return random.chance(half); }
 
     id distance(id i, random_numbers& random) const {
         auto most = draw<std::size_t>(with_.shift_lengths, random);
@@ -209,7 +211,7 @@ private:
         place(out, to);
         const auto quarters =
             random.chance(with_.reload_in_time_chance) ? 0 : random.below(with_.earliest_reload_quarters);
-        const double early = length * static_cast<double>(quarters) / 4.0;
+        const double early = length * static_cast<double>(quarters) * quarter;
         const double comes = times_->start(back) - length - early;
         id before = lanes_->position(back);
         for (id here = lanes_->previous(before, lane); here > lanes_->position(out);

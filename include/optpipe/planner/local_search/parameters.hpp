@@ -94,6 +94,10 @@ struct annealing_parameters {
     double cold = 0.02;
     /// Of the mean over the ranks in the cost, beside the worst rank.
     std::array<double, 4> mean_weights{0.1, 0.02, 0.3, 0.05};
+    /// A path through operations without length may come back: followed for so many times the number of operations.
+    std::size_t longest_path = 8;
+    /// In mean durations: what ended so long before an operation starts doesn't bind it.
+    double farthest_back = 16.0;
     /// One round in so many goes on from where the last one ended, the others from the best.
     std::size_t rounds_per_wandering = 3;
     /// Of all moves: those that begin at any operation rather than at one of a critical path.

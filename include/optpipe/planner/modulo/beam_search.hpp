@@ -2,6 +2,7 @@
 
 #include "optpipe/core/random.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/modulo/parameters.hpp"
 #include "optpipe/planner/modulo/pattern.hpp"
 #include "optpipe/planner/modulo/stage_fitter.hpp"
 
@@ -62,9 +63,7 @@ public:
 
 private:
     static constexpr std::size_t none = static_cast<std::size_t>(-1);
-    /// Of a period, in a lifespan: of patterns that are equally good the one with fewer transfers goes on.
-    static constexpr double offload_penalty = 0.01;
-    static constexpr double tie_breaker = 1e-9;
+    static constexpr beam_parameters with_{};
     struct node {
         std::size_t parent = none;
         std::vector<pattern_slot> slots{};
@@ -98,7 +97,9 @@ private:
         return around;
     }
     /// The last stage has several distances to try, each twice, and decides for all others.
-    [[nodiscard]] static std::size_t attempts_at_last(std::size_t attempts) { return 4 * attempts + 10; }
+    [[nodiscard]] static std::size_t attempts_at_last(std::size_t attempts) {
+        return with_.last_stage_factor * attempts + with_.least_at_last;
+    }
     [[nodiscard]] stage_fitter::neighbour_bounds around(stage s, std::size_t parent) const {
         const stage next = s.next();
         stage_fitter::neighbour_bounds around;
@@ -123,9 +124,10 @@ private:
             if (!fitter_.attempt(s, last ? start_of(s, i) : fixed, own, number, options_.eager, child.slots)) continue;
             for (const auto& at : child.slots)
                 child.lifespan +=
-                    (at.gradient - at.forward).value() + (at.offloaded ? offload_penalty * period_.value() : 0.0);
+                    (at.gradient - at.forward).value() + (at.offloaded ? with_.offload_penalty * period_.value() : 0.0);
             // Ties are broken at random, so that the children of one parent don't fill the beam.
-            child.lifespan += tie_breaker * period_.value() * static_cast<double>(random_.below(1000));
+            constexpr std::size_t grains = 1000;
+            child.lifespan += with_.tie_breaker * period_.value() * static_cast<double>(random_.below(grains));
             next.push_back(nodes_.size());
             nodes_.push_back(std::move(child));
         }

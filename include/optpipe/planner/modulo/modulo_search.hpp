@@ -19,8 +19,10 @@ struct modulo_options {
     std::uint64_t seed = 1;
     /// The limit of stage placements tried while searching for periods; about a quarter of a microsecond each.
     std::size_t effort = 20'000'000;
-    /// Improves the schedule of the reduced problem before it is unrolled.
-    std::function<void(search_state&)> improve = [](search_state& few) { window_search(few, {.windows = 40}); };
+    /// Improves the schedule of the reduced problem before it is unrolled. As many windows as take some seconds at
+    /// most.
+    static constexpr std::size_t windows = 40;
+    std::function<void(search_state&)> improve = [](search_state& few) { window_search(few, {.windows = windows}); };
     modulo_parameters with{};
 };
 

@@ -3,6 +3,7 @@
 #include "optpipe/core/container.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/modulo/modulo_timeline.hpp"
+#include "optpipe/planner/modulo/parameters.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -40,19 +41,20 @@ public:
     [[nodiscard]] bool fits(stage s, const modulo_timeline& lane) const {
         const auto& sums = remaining_[s];
         if (sums.empty()) return true;
+        constexpr std::size_t borders = 4; // of the sums and of the spare time, each off by a rounding
         double wasted = 0.0;
         const auto gaps = lane.gaps();
         for (const auto gap : gaps) {
             const auto above = std::upper_bound(sums.begin(), sums.end(), gap + slack_);
             wasted += std::max(0.0, gap - *(above - 1));
         }
-        return wasted <= spare_[p_.rank_of(s)] + slack_ * static_cast<double>(4 + gaps.size());
+        return wasted <= spare_[p_.rank_of(s)] + slack_ * static_cast<double>(borders + gaps.size());
     }
 
 private:
     /// All subset sums; empty if there are too many.
     void extend(std::vector<double>& sums, double length) const {
-        constexpr std::size_t most = 512;
+        constexpr auto most = beam_parameters{}.most_sums;
         if (sums.empty()) return;
         const auto count = sums.size();
         for (std::size_t i = 0; i < count; ++i)

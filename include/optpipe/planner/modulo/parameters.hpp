@@ -27,9 +27,24 @@ struct period_parameters {
     std::array<double, 5> shares{0.0, 0.3, 0.6, 0.85, 1.0};
     /// A periodicity that is behind the best one by more than this gets no wider beams, after so many rounds.
     double max_ratio = 1.15;
-    std::size_t patient_rounds = 3;
+    std::size_t least_rounds = 3;
     /// What it takes to complete a pattern, in attempts to place a stage, for each cell of the step.
     std::size_t completion_effort = 12;
+};
+
+/// How `beam_search` grows patterns. Set by hand as those of the periods were.
+struct beam_parameters {
+    /// Of a period, in a lifespan: of patterns that are equally good the one with fewer transfers goes on.
+    double offload_penalty = 0.01;
+    /// Of a period: lifespans differ by up to a thousand of these at random, so that the children of one parent don't
+    /// fill the beam.
+    double tie_breaker = 1e-9;
+    /// Attempts at the last stage, which decides for all others: so many for each at another stage, and as many as try
+    /// each of its five distances twice.
+    std::size_t last_stage_factor = 4;
+    std::size_t least_at_last = 10;
+    /// Sums of durations of a rank that `packing` keeps to tell whether a gap can be filled; with more it doesn't.
+    std::size_t most_sums = 512;
 };
 
 /// How `modulo_search` places `wavefronts`.
@@ -62,6 +77,8 @@ struct steady_state_parameters {
     /// A segment repeated so often and so often tells how long more repetitions take.
     std::size_t few_repetitions = 2;
     std::size_t more_repetitions = 6;
+    /// Microbatches of a segment: divisors of the last, so that one reduced problem serves all.
+    std::array<std::size_t, 6> counts{1, 2, 3, 4, 6, 12};
 };
 
 struct modulo_parameters {

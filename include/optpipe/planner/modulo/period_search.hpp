@@ -84,7 +84,7 @@ private:
             search_upward(at, round);
             return;
         }
-        if (round > with_.patient_rounds && at.best > with_.max_ratio * best()) return;
+        if (round > with_.least_rounds && at.best > with_.max_ratio * best()) return;
         for (const double share : with_.shares) {
             if (exhausted()) return;
             const auto previous = at.best;

@@ -37,6 +37,8 @@ public:
     /// link, six are enough to vary all that is systematic twice.
     static constexpr std::size_t first_random_attempt = 3;
     static constexpr std::size_t systematic_attempts = 6;
+    /// Of a period: what sums of durations lose.
+    static constexpr double rounding = 1e-9;
 
     struct neighbour_bounds {
         std::vector<double> latest_forward{};
@@ -45,7 +47,7 @@ public:
 
     stage_fitter(const problem& p, duration period, std::size_t periodicity, random_numbers& random)
         : p_{p}, random_{random}, period_{period.value()},
-          periodicity_{periodicity}, slack_{tolerance{1e-9}.at(period).value()},
+          periodicity_{periodicity}, slack_{tolerance{rounding}.at(period).value()},
           memory_slack_{0.5 * tolerance{}.at(p.memory_scale()).value()}, packing_{p, period_, periodicity, slack_} {}
 
     [[nodiscard]] bool possible() const { return packing_.possible(); }

@@ -54,7 +54,7 @@ public:
             last = std::max(last, timed.end);
         auto least = duration::unlimited();
         repeated_segment best;
-        for (const auto count : counts)
+        for (const auto count : with_.counts)
             for (const double place : with_.segment_places) {
                 if (missing() % count != 0 || state_.done()) continue;
                 const auto segment = finder.find(place * last, count);
@@ -70,8 +70,6 @@ public:
 
 private:
     static constexpr std::string_view name = "modulo";
-    /// Microbatches per repeated segment.
-    static constexpr std::array<std::size_t, 6> counts{1, 2, 3, 4, 6, 12};
 
     [[nodiscard]] stop_check abandon() const { return stop_check{state_.limits().abandon}; }
     [[nodiscard]] std::size_t missing() const { return p_.graph.microbatches() - reduced_.graph.microbatches(); }
@@ -79,7 +77,7 @@ private:
     [[nodiscard]] std::size_t enough() const {
         const auto all = p_.graph.microbatches();
         const auto enough = with_.pipelines * std::max(p_.graph.ranks(), with_.least_ranks);
-        return all <= enough + enough / 2 ? all : enough + (all - enough) % counts.back();
+        return all <= enough + enough / 2 ? all : enough + (all - enough) % with_.counts.back();
     }
     void offer(const periodic_pattern& pattern, const completion_options& how) {
         auto completed = complete_pattern(reduced_, pattern, how, abandon());

@@ -77,14 +77,16 @@ public:
 
 private:
     static constexpr unsigned char weight_bit = 4;
+    static constexpr unsigned char reload_bit = 16;
+    static constexpr unsigned char full_bit = 32;
     static constexpr unsigned char bit_of(operation_kind kind) {
         switch (kind) {
         case operation_kind::forward: return 1;
         case operation_kind::backward_input: return 2;
         case operation_kind::backward_weight: return weight_bit;
-        case operation_kind::backward: return 2 | weight_bit | 32;
+        case operation_kind::backward: return 2 | weight_bit | full_bit;
         case operation_kind::offload: return 8;
-        case operation_kind::reload: return 16;
+        case operation_kind::reload: return reload_bit;
         case operation_kind::recompute: break;
         }
         return 0;

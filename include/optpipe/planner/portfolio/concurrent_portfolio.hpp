@@ -11,12 +11,38 @@
 
 namespace optpipe {
 
+/// How the concurrent portfolio shares time. All were chosen when it was written; none has been tuned on its own.
+struct time_share_parameters {
+    /// Of a weight, the part that a slice leaves; and how much of the gap closed is worth as a share. A higher reward
+    /// or a lower part follows success sooner, and starves sooner what succeeds later.
+    double decay = 0.7;
+    double reward = 10.0;
+    /// A slice with more effort that takes less than this factor longer spent none of it; after so many, the strategy
+    /// rests until there is a better incumbent. The factor is above the noise of a loaded machine.
+    double idle_factor = 1.3;
+    std::size_t most_idle_slices = 2;
+    /// The effort grows at least and at most by these factors from slice to slice: strategies that aren't randomized
+    /// begin anew, so that with 4 no more than a third of their time is repeated.
+    double randomized_growth = 2.0;
+    double restarting_growth = 4.0;
+    double most_growth = 16.0;
+    /// Of the time that is left, what a slice may take of it for each unit of the strategy's share; and the shares that
+    /// count.
+    double rest_per_share = 0.5;
+    double most_shares = 2.0;
+    /// A slice is interrupted after this multiple of the time that was expected, but no sooner than after so many
+    /// seconds: estimates are rough.
+    double time_factor = 8.0;
+    double least_seconds = 0.5;
+};
+
 /// Options of the concurrent portfolio.
 struct concurrent_options {
     std::uint64_t seed = 1;
     std::size_t threads = 1;
     /// The length of the first time slices; later ones are longer.
     double slice_seconds = 0.1;
+    time_share_parameters with{};
 };
 
 /// Runs the strategies concurrently on all threads until the search is done or none has anything left to try. They
@@ -107,7 +133,8 @@ public:
         e.served += seconds - t.expected_seconds;
         const double after = gap();
         const double closed = t.gap > 0.0 ? std::max(0.0, (t.gap - after) / t.gap) : 0.0;
-        e.weight = decay * e.weight + (1.0 - decay) * (e.traits.share + reward * closed);
+        const auto& with = options_.with;
+        e.weight = with.decay * e.weight + (1.0 - with.decay) * (e.traits.share + with.reward * closed);
         schedule_next(e, t, seconds, cut);
         if (!sound) e.paused_at = state_.objective();
         changed_.notify_all();
@@ -120,9 +147,6 @@ public:
     }
 
 private:
-    static constexpr double decay = 0.7;
-    static constexpr double reward = 10.0;
-
     struct entry {
         const any_search_strategy* strategy = nullptr;
         strategy_traits traits{};
@@ -178,20 +202,22 @@ private:
     }
     /// Slices grow with their results, once they are long enough to be measured.
     void schedule_next(entry& e, const time_slice& t, double seconds, bool cut) const {
-        constexpr std::size_t max_idle_slices = 2;
+        const auto& with = options_.with;
         const bool more_effort = e.last_effort > 0 && t.options.effort >= 2 * e.last_effort;
-        const bool idle = !e.traits.randomized && !cut && more_effort && seconds < 1.3 * e.last_seconds;
+        const bool idle = !e.traits.randomized && !cut && more_effort && seconds < with.idle_factor * e.last_seconds;
         e.idle_slices = idle ? e.idle_slices + 1 : 0;
         e.paused_at.reset();
         const bool exhausted = !cut && t.options.effort == max_effort; // it ended with effort left
-        if (e.idle_slices >= max_idle_slices || exhausted) e.paused_at = state_.objective();
+        if (e.idle_slices >= with.most_idle_slices || exhausted) e.paused_at = state_.objective();
         e.last_effort = t.options.effort;
         e.last_seconds = seconds;
         e.shortest_seconds = e.shortest_seconds > 0.0 ? std::min(e.shortest_seconds, seconds) : seconds;
-        const double min_growth = e.traits.randomized ? 2.0 : 4.0;
-        const double wanted = std::clamp(options_.slice_seconds / std::max(seconds, shortest), min_growth, 16.0);
+        const double least_growth = e.traits.randomized ? with.randomized_growth : with.restarting_growth;
+        const double wanted =
+            std::clamp(options_.slice_seconds / std::max(seconds, shortest), least_growth, with.most_growth);
         // Only strategies with a large share may take the rest of the time.
-        const double longest = std::max(options_.slice_seconds, 0.5 * std::min(2.0, e.traits.share) * seconds_left());
+        const double part = with.rest_per_share * std::min(with.most_shares, e.traits.share);
+        const double longest = std::max(options_.slice_seconds, part * seconds_left());
         const double growth = std::min(wanted, std::max(1.0, longest / std::max(seconds, shortest)));
         e.effort = scaled(t.options.effort, growth);
         e.expected_seconds = seconds * growth;
@@ -220,12 +246,11 @@ private:
 };
 
 /// A slice that takes much longer than expected is interrupted; the next one of the strategy has twice the time.
-inline std::chrono::steady_clock::time_point deadline_of(const search_state& state, const time_shares::time_slice& t) {
+inline std::chrono::steady_clock::time_point deadline_of(const search_state& state, const time_shares::time_slice& t,
+                                                         const time_share_parameters& with) {
     if (t.dedicated_thread) return state.limits().deadline;
-    constexpr double time_factor = 8.0;
-    constexpr double min_seconds = 0.5;
-    constexpr double max_seconds = 1e6;
-    const double seconds = std::clamp(time_factor * t.expected_seconds, min_seconds, max_seconds);
+    constexpr double longest = 1e6; // the clock can still add it
+    const double seconds = std::clamp(with.time_factor * t.expected_seconds, with.least_seconds, longest);
     const auto length =
         std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
     return std::min(state.limits().deadline, std::chrono::steady_clock::now() + length);
@@ -242,7 +267,7 @@ OPTPIPE_INLINE void run_concurrent_portfolio(search_state& state, const std::vec
             const stopwatch watch;
             const auto& strategy = *slice->strategy;
             auto limits = state.limits();
-            limits.deadline = deadline_of(state, *slice);
+            limits.deadline = deadline_of(state, *slice, options.with);
             limits.stop = stop.token();
             search_state view{state, std::move(limits), strategy.name()};
             bool sound = false;

@@ -37,8 +37,8 @@ struct strategy_traits {
     /// Whether its effort is measured by a clock, so that the same effort isn't always the same work. The deterministic
     /// portfolio leaves it out.
     bool timed = false;
-    /// Whether it should keep a thread: it loses its learned state when a call ends, and may finish a problem of this
-    /// size.
+    /// Whether it should keep a thread where there are several: it loses its learned state when a call ends, and may
+    /// finish the problem.
     bool dedicated_thread = false;
     /// An effort that takes some tens of milliseconds; larger ones are tried later. 0: any call takes longer, and it
     /// runs only if there is time.

@@ -15,12 +15,21 @@ namespace optpipe {
 /// `local_search` as a strategy.
 struct local_search_strategy {
     static constexpr std::string_view name = "local-search";
+    /// Of the first call, in moves: a move visits about as many operations as there are cells, and in larger problems
+    /// more of them miss the cache. Some tens of milliseconds; later calls are as long as these turn out to allow.
+    static constexpr std::size_t least_moves = 10;
+    static constexpr std::size_t first_cells = 400'000;
+    static constexpr std::size_t first_squared_cells = 32'000'000;
+    /// For the setup, measured for 4 ranks and 100,000 microbatches.
+    static constexpr double least_passes = 10.0;
+
     [[nodiscard]] static strategy_traits traits(const problem& p) {
         const auto cells = detail::cells_of(p);
+        const auto moves = std::min(first_cells / cells, first_squared_cells / (cells * cells));
         return {.knows_storage_options = true,
                 .randomized = true,
-                .first_effort = std::max<std::size_t>(10, std::min(400'000 / cells, 32'000'000 / (cells * cells))),
-                .least_passes = 10.0}; // for the setup, measured for 4 ranks and 100,000 microbatches
+                .first_effort = std::max(least_moves, moves),
+                .least_passes = least_passes};
     }
     void operator()(search_state& state, const strategy_options& options) const {
         local_search(state, {.seed = options.seed, .moves = options.effort});

@@ -21,26 +21,41 @@
 
 namespace optpipe {
 
+/// How `milp_strategy` divides its time. All were chosen when it was written; none has been tuned on its own.
+struct milp_parameters {
+    /// Larger models are left to other strategies.
+    std::size_t most_rows = 150'000;
+    /// Of the time of a model, the part without LP relaxations, which are slow and weak for pure ordering decisions.
+    double share_without_relaxations = 0.75;
+    /// Of the time, the part of an inexact model, which is far easier than the exact one after it; and its most.
+    double share_of_inexact = 0.4;
+    std::chrono::duration<double> longest_inexact{600.0};
+    /// Between two exchanges with the other strategies.
+    std::chrono::duration<double> exchange_interval{0.02};
+    /// Of the first call. Without offloading, the search without relaxations often finishes within half a second.
+    std::chrono::duration<double> first_with_offloads{0.1};
+    std::chrono::duration<double> first_without_offloads{0.6};
+};
+
 namespace detail {
 
 /// Solves one model: its incumbents are offered at once, those of other strategies become its cutoff.
 class milp_run {
 public:
-    milp_run(search_state& state, std::string_view name, std::shared_ptr<const formulation::formulated> f)
-        : state_{state}, name_{name}, f_{std::move(f)}, stop_{state.limits().stop} {}
+    milp_run(search_state& state, std::string_view name, std::shared_ptr<const formulation::formulated> f,
+             const milp_parameters& with)
+        : state_{state}, name_{name}, f_{std::move(f)}, with_{with}, stop_{state.limits().stop} {}
 
-    /// First without LP relaxations, which are slow and weak for pure ordering decisions.
+    /// First without LP relaxations.
     milp::result run(const strategy_options& o, std::chrono::duration<double> time) {
         const auto begin = std::chrono::steady_clock::now();
-        constexpr double share_without = 0.75;
-        auto result = run_once(o, share_without * time, false);
+        auto result = run_once(o, with_.share_without_relaxations * time, false);
         if (!std::holds_alternative<milp::stopped>(result.why) || state_.done()) return result;
         return run_once(o, time - (std::chrono::steady_clock::now() - begin), true);
     }
 
 private:
     milp::result run_once(const strategy_options& o, std::chrono::duration<double> time, bool with_relaxations) {
-        constexpr std::chrono::duration<double> look_every{0.02};
         milp::solve_options options;
         options.threads = std::max<std::size_t>(1, o.threads);
         options.seed = o.seed;
@@ -48,7 +63,7 @@ private:
         options.tree_search = with_relaxations;
         options.stop = stop_.token();
         options.shared = &found_;
-        options.progress_interval = look_every;
+        options.progress_interval = with_.exchange_interval;
         options.on_progress = [this](const milp::progress& at, milp::solution_sink& sink) { look(at, sink); };
         formulation::search_hooks hooks{f_, state_.bound(), [this](const schedule& s) { state_.offer(s, name_); }};
         auto result = milp::solve(f_->model, options, hooks);
@@ -80,6 +95,7 @@ private:
     search_state& state_;
     std::string_view name_;
     std::shared_ptr<const formulation::formulated> f_;
+    milp_parameters with_;
     linked_stop stop_;
     milp::shared_incumbent found_;
     double offered_ = milp::infinity;
@@ -96,17 +112,17 @@ private:
 /// An effort of a million is about a second of one thread.
 struct milp_strategy {
     static constexpr std::string_view name = "milp";
-    /// Larger models are left to other strategies.
-    std::size_t most_rows = 150'000;
+    milp_parameters parameters{};
 
     [[nodiscard]] strategy_traits traits(const problem& p) const {
         // Each has a row at least; to count them takes as much memory as the model has.
-        if (p.has_storage_options() || p.graph.stages() * p.graph.microbatches() > most_rows)
+        if (p.has_storage_options() || p.graph.stages() * p.graph.microbatches() > parameters.most_rows)
             return {.applicable = false};
         const formulation::operation_table operations{p};
-        return {.applicable = !formulation::detail::is_certainly_too_large(operations, options_for(most_rows)),
-                // Without offloading, the search without relaxations often finishes within half a second.
-                .first_effort = operations.any_may_offload() ? 100'000u : 600'000u};
+        return {.applicable =
+                    !formulation::detail::is_certainly_too_large(operations, options_for(parameters.most_rows)),
+                .first_effort = effort_of(operations.any_may_offload() ? parameters.first_with_offloads
+                                                                       : parameters.first_without_offloads)};
     }
 
     void operator()(search_state& state, const strategy_options& options) const {
@@ -119,7 +135,8 @@ struct milp_strategy {
             const auto horizon = state.objective() - 0.5 * state.slack();
             const auto f = model_of(state, discipline, horizon);
             if (!f) return;
-            const auto result = detail::milp_run{state, name, *f}.run(options, (*f)->is_exact ? left : share_of(left));
+            const auto result =
+                detail::milp_run{state, name, *f, parameters}.run(options, (*f)->is_exact ? left : share_of(left));
             if ((*f)->is_exact || (*f)->is_pooled) conclude(state, result, horizon);
             if ((*f)->is_exact) return;
         }
@@ -129,16 +146,15 @@ private:
     using clock = std::chrono::steady_clock;
     using seconds = std::chrono::duration<double>;
 
+    static constexpr double effort_per_second = 1e6;
+    static std::size_t effort_of(seconds time) { return static_cast<std::size_t>(effort_per_second * time.count()); }
     static seconds time_left(const search_state& state, const strategy_options& options, clock::time_point begin) {
-        constexpr double effort_per_second = 1e6;
         const seconds wanted{static_cast<double>(options.effort) / effort_per_second};
         return std::min<seconds>(wanted - (clock::now() - begin), state.limits().deadline - clock::now());
     }
     /// The time share of an inexact model.
-    static seconds share_of(seconds left) {
-        constexpr double share = 0.4;
-        constexpr seconds longest{600.0};
-        return std::min(share * left, longest);
+    [[nodiscard]] seconds share_of(seconds left) const {
+        return std::min(parameters.share_of_inexact * left, parameters.longest_inexact);
     }
     static formulation::options options_for(std::size_t most_rows) {
         formulation::options o;
@@ -147,7 +163,7 @@ private:
     }
     [[nodiscard]] outcome<std::shared_ptr<const formulation::formulated>>
     model_of(const search_state& state, formulation::overtaking discipline, duration horizon) const {
-        auto o = options_for(most_rows);
+        auto o = options_for(parameters.most_rows);
         o.overtaking = discipline;
         o.horizon = horizon;
         o.bound = std::min(state.bound(), horizon);

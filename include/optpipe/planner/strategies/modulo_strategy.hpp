@@ -14,14 +14,23 @@ namespace optpipe {
 /// `modulo_search` as a strategy, for steps that are longer than prologue and epilogue.
 struct modulo_strategy {
     static constexpr std::string_view name = "modulo";
+    /// Placements of a stage: about a quarter of a microsecond each.
+    static constexpr std::size_t first_effort = 50'000;
+    /// Its periods are found in few calls. Chosen, not tuned.
+    static constexpr double share = 0.5;
+    /// To unroll a pattern.
+    static constexpr double least_passes = 5.0;
+    /// One move of local search on prologue and epilogue for so many placements: about as long. Chosen, not tuned.
+    static constexpr std::size_t placements_per_move = 10;
+
     [[nodiscard]] static strategy_traits traits(const problem& p) {
         return {.applicable = p.graph.microbatches() >= 2 * p.graph.ranks(),
-                .first_effort = 50'000,
-                .share = 0.5,
-                .least_passes = 5.0}; // to unroll a pattern
+                .first_effort = first_effort,
+                .share = share,
+                .least_passes = least_passes};
     }
     void operator()(search_state& state, const strategy_options& options) const {
-        const auto moves = options.effort / 10;
+        const auto moves = options.effort / placements_per_move;
         const auto seed = options.seed;
         modulo_search(state, {.seed = seed, .effort = options.effort, .improve = [moves, seed](search_state& shorter) {
                                   local_search(shorter, {.seed = seed, .moves = moves});

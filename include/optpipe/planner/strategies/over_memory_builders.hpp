@@ -5,6 +5,7 @@
 #include "optpipe/planner/portfolio/run_log.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
+#include "optpipe/planner/strategies/cells_of.hpp"
 #include "optpipe/planner/strategies/published_builders.hpp"
 #include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/construct/offload_placement.hpp"
@@ -13,6 +14,7 @@
 #include "optpipe/schedule/time/evaluate.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -21,6 +23,30 @@
 #include <vector>
 
 namespace optpipe {
+
+/// How `over_memory_strategy` looks for the memory to plan for. Factors are of the limit of each rank. All were chosen
+/// when it was written, and none has been tuned on its own.
+struct over_memory_parameters {
+    /// Each builder plans for this much first. More leaves a shorter step, from which more has to be offloaded.
+    double first_factor = 1.5;
+    std::array<double, 2> further_factors{1.25, 2.0};
+    /// Where none of those fits.
+    double last_factor = 1.1;
+    /// Then around the best, in steps that are halved.
+    double first_step = 0.125;
+    double finest = 0.01;
+    /// What a builder visits, for each cell: F, I, W and two passes to time them.
+    std::size_t operations_per_cell = 5;
+    /// A builder that searches has one part in so many of the effort, so that there is some left for the others.
+    std::size_t most_of_effort = 8;
+    /// The effort of the first call, for each cell: some tens of milliseconds for a few hundred cells.
+    std::size_t first_effort_per_cell = 200;
+    /// Relative to other strategies: its steps are few, and the same every time.
+    double share = 0.5;
+    /// Of a builder, and of its offload search.
+    double least_passes = 10.0;
+};
+
 namespace detail {
 
 /// Published schedules planned for more memory, then offloaded to fit.
@@ -37,7 +63,7 @@ public:
 
     void run() {
         for_each_builder([&](const auto& build) {
-            if (!finished() && !offloads(build.name) && !is_too_late(build.name)) consider(build);
+            if (!finished() && !offloads(build.name) && !is_too_late(pass_seconds_)) consider(build);
         });
         std::stable_sort(candidates_.begin(), candidates_.end(),
                          [](const candidate& a, const candidate& b) { return a.undelayed < b.undelayed; });
@@ -47,7 +73,6 @@ public:
 
 private:
     static constexpr std::string_view name = "over-memory";
-    static constexpr double first_factor = 1.5;
 
     /// A builder, and its schedule for more memory before anything is offloaded.
     struct candidate {
@@ -55,34 +80,36 @@ private:
         std::function<outcome<schedule>(const problem&)> build;
         schedule made;
         duration undelayed;
+        double seconds;
     };
 
     /// These builders offload by themselves.
     static bool offloads(std::string_view builder) { return builder == adaptive.name || builder.starts_with("po"); }
     [[nodiscard]] bool finished() const { return spent_ >= effort_ || state_.done(); }
 
-    /// A deadline doesn't interrupt builders, only a stop request does.
-    [[nodiscard]] bool is_too_late(std::string_view builder) const {
-        const std::chrono::duration<double> expected{builder_cost(builder, p_) * unit_seconds_};
+    [[nodiscard]] bool is_too_late(double seconds) const {
+        const std::chrono::duration<double> expected{seconds};
         return expected > state_.limits().deadline - std::chrono::steady_clock::now();
     }
 
     template <class Builder> void consider(Builder build) {
-        std::size_t cost = 5 * may_offload_.size();
+        std::size_t cost = with_.operations_per_cell * may_offload_.size();
         if constexpr (requires { build.effort; }) {
-            build.effort = std::min(build.effort, effort_ / 8);
+            build.effort = std::min(build.effort, effort_ / with_.most_of_effort);
             cost += build.effort;
         }
         const auto counted = [this, build, cost](const problem& relaxed) {
             spent_ += cost;
-            return build_schedule(relaxed, build, stop_check{state_.limits().stop});
+            const auto until = builder_deadline(state_.limits(), builder_parameters{}.slice);
+            return build_schedule(relaxed, build, stop_check{state_.limits().stop, until});
         };
         const stopwatch watch;
-        auto built = counted(with_memory(first_factor));
-        unit_seconds_ = std::max(unit_seconds_, watch.seconds() / builder_cost(build.name, p_));
+        auto built = counted(with_memory(with_.first_factor));
+        const auto seconds = watch.seconds();
+        if (!is_stoppable<Builder>) pass_seconds_ = std::max(pass_seconds_, seconds);
         if (built) {
             const auto undelayed = objective_of(p_, *built);
-            candidates_.push_back({build.name, counted, *std::move(built), undelayed});
+            candidates_.push_back({build.name, counted, *std::move(built), undelayed, seconds});
         }
     }
     [[nodiscard]] problem with_memory(double factor) const {
@@ -96,10 +123,10 @@ private:
 
     /// Searches the memory factor: a few values, then around the best.
     void search_factor(const candidate& one) {
-        double best_factor = first_factor;
+        double best_factor = with_.first_factor;
         auto best = value_of(one.made);
         const auto attempt = [&](double factor) {
-            if (finished() || is_too_late(one.builder)) return;
+            if (finished() || is_too_late(one.seconds)) return;
             const auto built = one.build(with_memory(factor));
             // Many builders give the same schedule for different memory.
             if (!built || built->operations == one.made.operations) return;
@@ -108,11 +135,10 @@ private:
             best = value;
             best_factor = factor;
         };
-        attempt(1.25);
-        attempt(2.0);
-        if (best.is_unlimited()) attempt(1.1);
-        constexpr double finest = 0.01;
-        for (double step = 0.125; step > finest && !best.is_unlimited(); step *= 0.5) {
+        for (const auto factor : with_.further_factors)
+            attempt(factor);
+        if (best.is_unlimited()) attempt(with_.last_factor);
+        for (double step = with_.first_step; step > with_.finest && !best.is_unlimited(); step *= 0.5) {
             const double middle = best_factor;
             attempt(middle + step);
             attempt(middle - step);
@@ -133,8 +159,9 @@ private:
     const problem& p_;
     std::size_t effort_;
     std::size_t spent_ = 0;
-    /// An upper estimate of the time of the cheapest builder.
-    double unit_seconds_ = 0.0;
+    over_memory_parameters with_{};
+    /// The longest time of a builder that can't be stopped.
+    double pass_seconds_ = 0.0;
     cell_flags may_offload_;
     std::vector<candidate> candidates_{};
 };
@@ -149,10 +176,11 @@ struct over_memory_strategy {
         bool any_may_offload = false;
         for (const stage s : p.graph.all_stages())
             any_may_offload |= p.costs[s].can_offload() && !p.memory_limit[p.rank_of(s)].is_unlimited();
+        const over_memory_parameters with;
         return {.applicable = any_may_offload,
-                .first_effort = 200 * p.graph.stages() * p.graph.microbatches(),
-                .share = 0.5,
-                .least_passes = 10.0}; // of a builder, and of its offload search
+                .first_effort = with.first_effort_per_cell * detail::cells_of(p),
+                .share = with.share,
+                .least_passes = with.least_passes};
     }
     void operator()(search_state& state, const strategy_options& options) const {
         detail::over_memory_builders{state, options.effort}.run();

@@ -8,10 +8,13 @@ namespace optpipe {
 
 /// `milp_strategy`, whose effort is time.
 struct timed_milp_strategy : milp_strategy {
+    /// Where others find schedules too, it mostly proves. Chosen, not tuned.
+    static constexpr double share = 0.5;
+
     [[nodiscard]] strategy_traits traits(const problem& p) const {
         auto known = milp_strategy::traits(p);
         known.timed = true;
-        known.share = 0.5;
+        known.share = share;
         return known;
     }
 };

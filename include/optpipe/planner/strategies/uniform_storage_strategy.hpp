@@ -60,7 +60,8 @@ public:
                          [](const auto& a, const auto& b) { return a.first < b.first; });
         random_numbers random{seed};
         std::size_t chosen = 0;
-        while (chosen + 1 < by_objective.size() && random.chance(50))
+        constexpr unsigned half = 50; // percent
+        while (chosen + 1 < by_objective.size() && random.chance(half))
             ++chosen;
         return by_objective[chosen].second;
     }

@@ -29,10 +29,14 @@ public:
     column_program(std::vector<double> sides, double artificial_cost)
         : rows_{sides.size()}, artificial_cost_{artificial_cost}, sides_{std::move(sides)} {
         constexpr double perturbation = 1e-9;
+        // A linear congruential generator (Knuth and Lewis), of which the upper 24 bits count.
+        constexpr std::uint32_t multiplier = 1664525U;
+        constexpr std::uint32_t increment = 1013904223U;
+        constexpr double range = 16777216.0;
         std::uint32_t random = 12345;
         for (double& b : sides_) {
-            random = random * 1664525U + 1013904223U;
-            b += perturbation * (1.0 + static_cast<double>(random >> 8) / 16777216.0);
+            random = random * multiplier + increment;
+            b += perturbation * (1.0 + static_cast<double>(random >> 8) / range);
         }
         inverse_.assign(rows_ * rows_, 0.0);
         basis_.resize(rows_);
@@ -137,7 +141,8 @@ private:
         for (std::size_t i = 0; i < rows_; ++i) {
             if (direction_[i] <= smallest_pivot) continue;
             const double ratio = std::max(0.0, values_[i]) / direction_[i];
-            const bool tie = leaving != rows_ && ratio <= least * (1.0 + 1e-12) && ratio >= least * (1.0 - 1e-12);
+            constexpr double rounding = 1e-12;
+            const bool tie = leaving != rows_ && ratio <= least * (1.0 + rounding) && ratio >= least * (1.0 - rounding);
             if (leaving == rows_ || (tie ? direction_[i] > direction_[leaving] : ratio < least)) {
                 leaving = i;
                 least = ratio;

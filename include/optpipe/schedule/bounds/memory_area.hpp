@@ -206,7 +206,8 @@ private:
             needed -= some * w.saving;
             if (some < a.count) return time;
         }
-        return needed <= 1e-12 * a.scale ? time : duration::unlimited().value();
+        constexpr double rounding = 1e-12;
+        return needed <= rounding * a.scale ? time : duration::unlimited().value();
     }
 
     constexpr time_windows<Graph> windows_for(rank r) const {

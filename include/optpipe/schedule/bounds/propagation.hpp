@@ -268,13 +268,14 @@ OPTPIPE_INLINE duration propagation_bound(const problem& p, duration known, doub
             open = std::move(tried);
             return true;
         };
+        constexpr double first_step = 0.01; // once the known bound is refuted
         double step = precision;
         double top = refuted * (1.0 + step);
         for (; !holds(top); top *= 1.0 + step) {
             refuted = top;
             // If any schedule is valid, the serial one is, up to rounding.
             if (refuted > 2.0 * p.serial_time().value()) return duration::unlimited();
-            step = std::max(0.01, 2.0 * step);
+            step = std::max(first_step, 2.0 * step);
         }
         while (step > precision && top - refuted > precision * top && !propagation.exhausted()) {
             const double middle = 0.5 * (top + refuted);

@@ -164,6 +164,8 @@ private:
     static constexpr double optimality = 1e-7;
     /// Sums of values are rounded; more than that they aren't.
     static constexpr double rounding = 1.0 + 1e-10;
+    /// Of a time: shorter windows are nothing but rounding.
+    static constexpr double time_share = 1e-9;
     static constexpr std::size_t no_row = static_cast<std::size_t>(-1);
     enum instant_row : std::size_t { stashes, with_pending, restored, offloaded, instant_rows };
 
@@ -209,7 +211,7 @@ private:
         std::sort(ends.begin(), ends.end());
         double from = 0.0;
         for (const double to : ends) {
-            if (to > most || to - from <= 1e-9 * known_) continue;
+            if (to > most || to - from <= time_share * known_) continue;
             intervals_.push_back({side, from, to});
             if (counts_stashes(side, to)) instants_.push_back({side, to});
             fixed_ += to - from;
@@ -219,7 +221,7 @@ private:
 
     /// Where gradients begin, and where forwards and gradients end.
     [[nodiscard]] bool counts_stashes(int side, double at) const {
-        const auto near = [&](double x) { return std::abs(x - at) <= 1e-9 * known_; };
+        const auto near = [&](double x) { return std::abs(x - at) <= time_share * known_; };
         return std::any_of(needs_.options.begin(), needs_.options.end(), [&](const option_needs& n) {
             if (side > 0) return near(n.window[run_gradient].head);
             return near(n.window[run_gradient].tail) || near(n.window[run_forward].tail);
@@ -341,7 +343,8 @@ private:
         }
     }
     static bool allowed(const activity_window& w, const interval& j) {
-        return j.side == 0 || (j.side > 0 ? w.head : w.tail) < j.to * (1.0 - 1e-12);
+        constexpr double exactness = 1e-12;
+        return j.side == 0 || (j.side > 0 ? w.head : w.tail) < j.to * (1.0 - exactness);
     }
 
     struct choice {

@@ -77,7 +77,8 @@ private:
     constexpr void search(const basic_problem<Graph>& p, bool may_stay, const Stop& stop,
                           best_order<Graph>& best) const {
         const auto known = bound > duration{} ? bound : bounds_of(p, stop).best();
-        const auto halt = [&, proven = (1.0 + 1e-9) * known] { return stop() || best.value() <= proven; };
+        constexpr double rounding = 1e-9;
+        const auto halt = [&, proven = (1.0 + rounding) * known] { return stop() || best.value() <= proven; };
         if (may_stay && !halt()) best.offer(gpipe(p.graph));
         if (may_stay && !halt() && one_stage_per_rank(p.graph)) best.offer(one_forward_one_backward(p.graph));
         if (halt()) return;

@@ -24,6 +24,27 @@
 namespace optpipe {
 namespace detail {
 
+/// How `v_search` divides its effort: parts are one in so many of it. Chosen when it was written, not tuned.
+struct v_search_parameters {
+    /// For blocks with one setting; some are screened whatever the size of the problem.
+    std::size_t screening_part = 4;
+    std::size_t least_screened = 8;
+    /// Of those the best, with every setting, and with up to so many more forwards at first.
+    std::size_t tried_further = 8;
+    std::size_t more_forwards = 4;
+    /// For pulling operations into gaps, each of which takes as long as filling in weight gradients so often; and for
+    /// the search from what that leads to.
+    std::size_t squeezing_part = 4;
+    std::size_t fillings_per_squeeze = 10;
+    /// For the search from each of the best; of what is left, so that there is some for the last one.
+    std::size_t improving_part = 3;
+    /// Places to begin that search from: orders, and orders after pulling.
+    std::size_t kept = 6;
+    std::size_t kept_squeezed = 3;
+    /// How weight gradients are filled into the best order.
+    std::array<weight_filling, 4> fillings{{{0.5, false}, {0.0, false}, {1.0, true}, {0.5, true}}};
+};
+
 /// Looks for the block of v placement that gives the shortest step within the memory.
 template <pipeline_graph Graph> class v_search {
 public:
@@ -45,11 +66,11 @@ public:
     constexpr outcome<basic_order<Graph>> run() {
         collect();
         try_all();
-        if (stop_()) return was_stopped();
+        if (stop_.is_requested() || (stop_() && !best_.found())) return was_stopped();
         const auto bound = bounds_of(p_).best() + tolerance{}.at(best_.value());
         if (best_.value() > bound) improve();
         if (best_.value() > bound) begin_from_squeezed(bound);
-        if (stop_()) return was_stopped();
+        if (stop_.is_requested()) return was_stopped();
         if (best_.found()) return std::move(best_).take();
         return least_;
     }
@@ -69,6 +90,10 @@ private:
         duration value{};
     };
 
+    static constexpr v_search_parameters with_{};
+
+    /// F, I and W of each microbatch and stage.
+    constexpr std::size_t operations() const { return 3 * p_.graph.stages() * p_.graph.microbatches(); }
     constexpr memory_size slack() const { return tolerance{}.at(p_.memory_scale()); }
     constexpr memory_size largest_stash(rank r) const {
         const auto& down = p_.costs[stage{r.value()}];
@@ -150,9 +175,6 @@ private:
     }
     /// Screens all with one setting, within part of the effort, then tries every setting for the best.
     constexpr void try_all() {
-        // Some whatever the size of the problem.
-        constexpr std::size_t least_trials = 8;
-        constexpr std::size_t tried_further = 8;
         struct screened {
             duration value{};
             std::size_t which = 0;
@@ -162,7 +184,7 @@ private:
         };
         std::vector<screened> order;
         for (std::size_t i = 0; i < candidates_.size(); ++i) {
-            if ((i >= least_trials && spent_ > effort_ / 4) || stop_()) break;
+            if ((i >= with_.least_screened && spent_ > effort_ / with_.screening_part) || stop_()) break;
             const auto block = block_of(candidates_[i]);
             if (candidates_[i].fits && !best_.found())
                 best_.offer(*interleave(p_.graph, lanes_of(repeat(p_.graph, block))));
@@ -171,8 +193,8 @@ private:
         }
         std::sort(order.begin(), order.end());
         // More forwards at first than the largest stash allows: others may be smaller, or be freed in part by I.
-        for (std::size_t more = 0; more < 4; ++more)
-            for (std::size_t i = 0; i < std::min(tried_further, order.size()); ++i) {
+        for (std::size_t more = 0; more < with_.more_forwards; ++more)
+            for (std::size_t i = 0; i < std::min(with_.tried_further, order.size()); ++i) {
                 if ((i + more > 0 && spent_ > effort_ / 2) || stop_()) break;
                 try_ends(block_of(candidates_[order[i].which]), stashes_ + more);
             }
@@ -186,10 +208,9 @@ private:
     /// Weight gradients where the ranks have time, and where they would have it if all passes took as long.
     constexpr void attempt(compute_lanes lanes) {
         if (stop_()) return;
-        constexpr std::size_t kept = 6;
         const auto value = std::min(offer_filled(p_, lanes, {}), offer_filled(even_, lanes, {}));
         squeeze(lanes);
-        if (!value.is_unlimited()) keep_best(tried_, {std::move(lanes), value}, kept);
+        if (!value.is_unlimited()) keep_best(tried_, {std::move(lanes), value}, with_.kept);
     }
     static constexpr void keep_best(std::vector<tried>& some, tried one, std::size_t most) {
         if (some.size() < most) {
@@ -203,38 +224,37 @@ private:
     /// Whatever is ready is pulled into the holes that are left, as the paper does at the end of its cool-down. The
     /// best are kept apart, as further places to begin from.
     constexpr void squeeze(const compute_lanes& lanes) {
-        constexpr std::size_t cost = 10; // of filling in weight gradients
-        constexpr std::size_t kept = 3;
-        if (squeezing_ > effort_ / 4 || stop_()) return;
-        squeezing_ += cost * 3 * p_.graph.stages() * p_.graph.microbatches();
+        if (squeezing_ > effort_ / with_.squeezing_part || stop_()) return;
+        squeezing_ += with_.fillings_per_squeeze * operations();
         auto filled = fill_with_weights(p_, lanes, p_.memory_limit);
         if (!filled) return;
         const auto value = squeezed_.offer(fill_gaps(p_, *std::move(filled), p_.memory_limit, stop_));
-        keep_best(squeezed_lanes_, {lanes, value}, kept);
+        keep_best(squeezed_lanes_, {lanes, value}, with_.kept_squeezed);
     }
     constexpr void begin_from_squeezed(duration bound) {
         if (squeezed_.value() < best_.value()) best_.offer(*squeezed_);
         const auto fill = [this](const compute_lanes& lanes) { return fill_with_weights(p_, lanes, p_.memory_limit); };
+        const auto effort = effort_ / with_.squeezing_part;
         std::size_t spent = 0;
         for (const auto& one : squeezed_lanes_)
-            if (best_.value() > bound && spent < effort_ / 4 && !stop_())
-                spent += lane_search{p_, fill, best_, seed_, stop_}.run(one.lanes, effort_ / 4 - spent);
+            if (best_.value() > bound && spent < effort && !stop_())
+                spent += lane_search{p_, fill, best_, seed_, stop_}.run(one.lanes, effort - spent);
     }
     constexpr duration offer_filled(const basic_problem<Graph>& costs, const compute_lanes& lanes, weight_filling how) {
-        spent_ += 3 * p_.graph.stages() * p_.graph.microbatches();
+        spent_ += operations();
         if (stop_()) return duration::unlimited();
         auto filled = fill_with_weights(costs, lanes, p_.memory_limit, how);
         return filled ? best_.offer(*std::move(filled)) : duration::unlimited();
     }
     constexpr void improve() {
-        constexpr weight_filling fillings[] = {{0.5, false}, {0.0, false}, {1.0, true}, {0.5, true}};
-        for (const auto& how : fillings)
+        for (const auto& how : with_.fillings)
             if (!tried_.empty()) offer_filled(p_, tried_.front().lanes, how);
         const auto fill = [this](const compute_lanes& lanes) { return fill_with_weights(p_, lanes, p_.memory_limit); };
         const auto keep = [this](const compute_lanes& lanes) { return interleave(p_.graph, lanes); };
         for (const auto& one : tried_)
             if (spent_ < effort_ && !stop_())
-                spent_ += lane_search{p_, fill, best_, seed_, stop_}.run(one.lanes, (effort_ - spent_) / 3);
+                spent_ += lane_search{p_, fill, best_, seed_, stop_}.run(one.lanes,
+                                                                         (effort_ - spent_) / with_.improving_part);
         if (best_.found() && spent_ < effort_ && !stop_())
             spent_ += lane_search{p_, keep, best_, seed_, stop_}.run(lanes_of(p_, *best_), effort_ - spent_);
     }

@@ -288,7 +288,8 @@ private:
                                      best_order<Graph>& best, stop_check stop) {
         std::vector<duration> allowed;
         auto least = duration::unlimited();
-        for (std::size_t runs = 0; runs < 64 && !stop(); ++runs) {
+        constexpr std::size_t most_runs = 64; // a few are usual
+        for (std::size_t runs = 0; runs < most_runs && !stop(); ++runs) {
             detail::zero_bubble_v_run<Graph> run{p, switches, allowed, stop};
             auto made = run.run();
             if (!made) return;

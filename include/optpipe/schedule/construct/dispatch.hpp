@@ -42,17 +42,20 @@ public:
             ranks_[r].held.resize(count_);
             ranks_[r].lacking.resize(count_, facts.least[r]);
         }
+        constexpr double nearly_one = 0.999; // rounds up, but for the rounding of what is integral
         for (const stage s : p.graph.all_stages()) {
             stages_[s].cells.resize(count_);
             const double depth =
-                options.depth * (facts.paths.lifespan[s] / facts.cycle) + 0.999 + exceptions.depth[s.position()];
+                options.depth * (facts.paths.lifespan[s] / facts.cycle) + nearly_one + exceptions.depth[s.position()];
             stages_[s].cap = static_cast<std::size_t>(std::clamp(depth, 1.0, static_cast<double>(count_)));
             careful_ = careful_ || facts.decision[s] != offload_decision::forbid;
         }
     }
 
+    /// Of operations, ranks and stages, by what starts one.
+    static constexpr std::size_t visits_per_start = 16;
     /// Deterministic work: operations, ranks, stages and stashes visited.
-    [[nodiscard]] constexpr std::size_t work() const { return 16 * started_.size() + work_; }
+    [[nodiscard]] constexpr std::size_t work() const { return visits_per_start * started_.size() + work_; }
 
     /// All operations in the order in which they started; fewer than a step has after a deadlock.
     [[nodiscard]] constexpr operation_list<Graph> run() {
@@ -60,7 +63,7 @@ public:
     }
     /// `stop()` is polled; what has started by then is only the beginning of an order.
     template <std::predicate Stop> [[nodiscard]] constexpr operation_list<Graph> run(const Stop& stop) {
-        constexpr std::size_t between_looks = 1024;
+        constexpr std::size_t between_looks = 1024; // some tenths of a millisecond
         started_.reserve(5 * p_->graph.stages() * count_);
         for (const rank r : p_->graph.all_ranks())
             touch(r);
@@ -68,7 +71,7 @@ public:
         for (std::size_t steps = 1; !events_.empty(); ++steps) {
             if (steps % between_looks == 0 && stop()) break;
             now_ = events_.front().time;
-            const auto slack = 1e-9 * now_;
+            const auto slack = time_share * now_;
             while (!events_.empty() && events_.front().time <= now_ + slack)
                 apply(pop());
             serve();
@@ -360,7 +363,7 @@ private:
         const double place = static_cast<double>(facts_->lifespan_place[s]);
         const double share = options_.offload_share * static_cast<double>(facts_->stages[r].size()) - place;
         const auto truncated = [&](std::size_t k) {
-            return static_cast<std::size_t>(share * static_cast<double>(k) + 1e-9);
+            return static_cast<std::size_t>(share * static_cast<double>(k) + time_share);
         };
         bool wants = share >= 1.0 || (share > 0.0 && truncated(m + 1) > truncated(m));
         if (!wants && options_.staging >= 0.0 && !ranks_[r].limit.is_unlimited())
@@ -522,7 +525,7 @@ private:
         const auto op = offloaded[i];
         const auto m = op.microbatch.position();
         const auto ahead = (1.0 + options_.lead) * costs(op.stage).transfer->reload;
-        if (expected_gradient(op.stage, m) - ahead > now_ + 1e-9 * now_) {
+        if (expected_gradient(op.stage, m) - ahead > now_ + time_share * now_) {
             // Reloads that wait for other gradients are reconsidered when these end.
             const auto gate = reachable_gradient(op.stage, m) - ahead;
             if (gate > now_ && (ranks_[r].gate <= now_ || gate < ranks_[r].gate)) wake(r, ranks_[r].gate = gate);
@@ -533,6 +536,9 @@ private:
         start_transfer(op, r, stash::coming);
         return true;
     }
+
+    /// Of a time: rounding of the sums that it came from.
+    static constexpr double time_share = 1e-9;
 
     const basic_problem<Graph>* p_;
     const dispatch_facts<Graph>* facts_;

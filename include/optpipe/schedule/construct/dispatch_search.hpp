@@ -6,6 +6,7 @@
 #include "optpipe/schedule/time/evaluate.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -40,6 +41,35 @@ private:
     duration value_ = duration::unlimited();
 };
 
+/// What `dispatch_search` tries. The values of each parameter span its range, finer where schedules change most; set by
+/// hand when it was written, and the same for every problem.
+struct dispatch_search_parameters {
+    static constexpr double no_limit = 1e9; ///< of the depth: more than there are microbatches
+    /// Tried together first, as they interact most.
+    std::array<double, 3> first_depths{2.0, 1.0, no_limit};
+    std::array<double, 3> first_offload_shares{1.0, 0.5, 0.0};
+    std::array<double, 3> first_stagings{1.0, 3.0, -1.0};
+    /// Then each on its own, as long as that helps.
+    std::array<double, 9> depths{1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, no_limit};
+    std::array<double, 7> stagings{-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 6.0};
+    std::array<double, 5> offload_shares{0.0, 0.25, 0.5, 0.75, 1.0};
+    std::array<double, 6> leads{0.0, 0.5, 1.0, 2.0, 4.0, 8.0};
+    std::array<double, 5> weight_fits{0.0, 0.25, 0.5, 0.75, 1.0};
+    std::array<double, 3> forward_waits{0.0, 0.5, 1.0};
+    std::array<double, 5> memory_shares{1.0, 0.9, 0.8, 0.65, 0.5};
+    /// Made whatever the effort: a schedule is needed.
+    std::size_t least_trials = 8;
+    /// Of the walk, until it restarts: longer walks go farther from the parameters, and repeat less.
+    std::size_t most_failures = 400;
+    /// In one step of the walk.
+    std::size_t most_changes = 3;
+    /// Drawn values are multiples of a quarter, from the first to the first and so many less one.
+    std::size_t depth_quarters = 9;
+    std::size_t share_quarters = 5;
+    std::size_t most_staging = 8;
+    std::size_t most_lead = 9;
+};
+
 /// Searches for the run of a dispatcher that gives the shortest step: first its parameters, one after the other, as
 /// long as that helps; then random exceptions to its rules, kept unless they are worse. `Stop` is polled between runs,
 /// and in them.
@@ -71,10 +101,7 @@ public:
 private:
     using hints = dispatch_hints<Graph>;
 
-    constexpr bool exhausted() const {
-        constexpr std::size_t least_trials = 8;
-        return stop_() || (spent_ >= effort_ && trials_ >= least_trials);
-    }
+    constexpr bool exhausted() const { return stop_() || (spent_ >= effort_ && trials_ >= with_.least_trials); }
     constexpr duration trial(const dispatch_options& options, const hints& exceptions) {
         if (exhausted()) return duration::unlimited();
         dispatcher<Graph> run{p_, facts_, options, exceptions};
@@ -87,10 +114,10 @@ private:
     }
     /// The parameters that interact most, together: depth and offloads.
     constexpr void scan() {
-        for (const double depth : {2.0, 1.0, 1e9}) {
+        for (const double depth : with_.first_depths) {
             if (!offloads_) adopt({.depth = depth});
-            for (const double share : {1.0, 0.5, 0.0})
-                for (const double staging : {1.0, 3.0, -1.0})
+            for (const double share : with_.first_offload_shares)
+                for (const double staging : with_.first_stagings)
                     if (offloads_) adopt({.depth = depth, .offload_share = share, .staging = staging});
         }
     }
@@ -103,39 +130,39 @@ private:
         return true;
     }
 
-    template <class Value, class... Values> constexpr bool tune(Value dispatch_options::*parameter, Values... values) {
+    template <class Value, std::size_t Count>
+    constexpr bool tune(Value dispatch_options::*parameter, const std::array<Value, Count>& values) {
         bool better = false;
-        const auto attempt = [&](Value value) {
+        for (const auto value : values) {
             auto options = options_;
             options.*parameter = value;
             if (adopt(options)) better = true;
-        };
-        (attempt(values), ...);
+        }
         return better;
     }
     constexpr bool tune_parameters() {
         using o = dispatch_options;
-        bool better = tune(&o::depth, 1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, 1e9);
+        bool better = tune(&o::depth, with_.depths);
         if (offloads_) {
-            better |= tune(&o::staging, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 6.0);
-            better |= tune(&o::offload_share, 0.0, 0.25, 0.5, 0.75, 1.0);
-            better |= tune(&o::lead, 0.0, 0.5, 1.0, 2.0, 4.0, 8.0);
+            better |= tune(&o::staging, with_.stagings);
+            better |= tune(&o::offload_share, with_.offload_shares);
+            better |= tune(&o::lead, with_.leads);
         }
-        better |= tune(&o::weight_fit, 0.0, 0.25, 0.5, 0.75, 1.0);
+        better |= tune(&o::weight_fit, with_.weight_fits);
         if (p_.graph.stages() != p_.graph.ranks())
-            better |= tune(&o::forwards, forward_preference::deepest_stage, forward_preference::shallowest_stage,
-                           forward_preference::oldest_microbatch);
-        better |= tune(&o::forward_wait, 0.0, 0.5, 1.0);
-        better |= tune(&o::memory_share, 1.0, 0.9, 0.8, 0.65, 0.5);
+            better |=
+                tune(&o::forwards, std::array{forward_preference::deepest_stage, forward_preference::shallowest_stage,
+                                              forward_preference::oldest_microbatch});
+        better |= tune(&o::forward_wait, with_.forward_waits);
+        better |= tune(&o::memory_share, with_.memory_shares);
         return better;
     }
 
     constexpr void walk() {
-        constexpr std::size_t max_failures = 400;
-        for (std::size_t failures = 0; failures < max_failures && !exhausted(); ++failures) {
+        for (std::size_t failures = 0; failures < with_.most_failures && !exhausted(); ++failures) {
             auto options = options_;
             auto exceptions = hints_;
-            for (auto changes = 1 + random_.below(3); changes > 0; --changes)
+            for (auto changes = 1 + random_.below(with_.most_changes); changes > 0; --changes)
                 change(options, exceptions);
             const auto value = trial(options, exceptions);
             if (value > value_) continue;
@@ -157,16 +184,19 @@ private:
         }
     }
     constexpr void change_at_random(dispatch_options& options) {
-        const auto quarters = [&](std::size_t count) { return 0.25 * static_cast<double>(random_.below(count)); };
+        constexpr double quarter = 0.25;
+        const auto quarters = [&](std::size_t count) { return quarter * static_cast<double>(random_.below(count)); };
         switch (random_.below(offloads_ ? 6 : 3)) {
-        case 0: options.depth = 1.0 + quarters(9); break;
-        case 1: options.weight_fit = quarters(5); break;
-        case 2: options.forward_wait = quarters(5); break;
-        case 3: options.staging = 4.0 * quarters(8) - 1.0; break;
-        case 4: options.offload_share = quarters(5); break;
-        default: options.lead = 4.0 * quarters(9); break;
+        case 0: options.depth = 1.0 + quarters(with_.depth_quarters); break;
+        case 1: options.weight_fit = quarters(with_.share_quarters); break;
+        case 2: options.forward_wait = quarters(with_.share_quarters); break;
+        case 3: options.staging = static_cast<double>(random_.below(with_.most_staging)) - 1.0; break;
+        case 4: options.offload_share = quarters(with_.share_quarters); break;
+        default: options.lead = static_cast<double>(random_.below(with_.most_lead)); break;
         }
     }
+
+    static constexpr dispatch_search_parameters with_{};
 
     const basic_problem<Graph>& p_;
     const dispatch_facts<Graph>& facts_;

@@ -77,7 +77,9 @@ private:
     constexpr std::size_t candidate(rank r, std::size_t i, duration from, memory_size held) const {
         const auto& own = own_[r];
         const auto gap = own[i].start - from;
-        const auto last = std::min(own.size(), i + 4 * 3 * p_.graph.stages());
+        constexpr std::size_t depths = 4;
+        constexpr std::size_t passes_each = 3;
+        const auto last = std::min(own.size(), i + depths * passes_each * p_.graph.stages());
         std::vector<operation> passed;
         auto most = held;
         for (std::size_t j = i; j < last && passed.size() < kinds_[r]; ++j) {
@@ -128,7 +130,7 @@ template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> fill_gaps(const basic_problem<Graph>& p, basic_order<Graph> given,
                                                      const per_rank<memory_size, Graph::rank_extent>& budget,
                                                      stop_check stop = {}) {
-    constexpr std::size_t most_passes = 6;
+    constexpr std::size_t most_passes = 6; // the first ones gain most; each takes as long as a simulation
     auto value = duration::unlimited();
     auto candidate = given;
     for (std::size_t pass = 0; pass < most_passes && !stop(); ++pass) {

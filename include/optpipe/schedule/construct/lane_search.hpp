@@ -19,6 +19,14 @@
 
 namespace optpipe {
 
+/// How long `lane_search` goes on. Chosen when it was written, not tuned.
+struct lane_search_parameters {
+    /// Since the last improvement, until it ends.
+    std::size_t most_failures = 1000;
+    /// One swap in so many that is worse, but for the objective, is kept: it leads away from local optima.
+    std::size_t kept_of_harmless = 16;
+};
+
 /// Local search over the order of the compute operations on each rank: swaps neighbours of which the second waits
 /// for the first only, and keeps swaps that aren't worse. `Complete` makes an order of lanes, or refuses; the lanes
 /// may lack what it adds (weight gradients, say). No transfers.
@@ -31,18 +39,17 @@ public:
     /// Offers all that it finds to `best`. Stops when asked to, after `effort` operations placed, or after many
     /// failures. The operations placed.
     constexpr std::size_t run(compute_lanes lanes, std::size_t effort) {
-        constexpr std::size_t max_failures = 1000;
-        constexpr std::size_t whim = 16;
+        constexpr lane_search_parameters with;
         spent_ = 0;
         auto current = evaluate(lanes);
         auto least = current;
-        for (std::size_t failures = 0; failures < max_failures && spent_ < effort && !exchanges_.empty() && !stop_();
-             ++failures) {
+        for (std::size_t failures = 0;
+             failures < with.most_failures && spent_ < effort && !exchanges_.empty() && !stop_(); ++failures) {
             const auto [r, i] = exchanges_[random_.below(exchanges_.size())];
             auto kept = exchanges_;
             std::swap(lanes[r][i], lanes[r][i + 1]);
             const auto next = evaluate(lanes);
-            const bool harmless = next.objective <= current.objective && random_.below(whim) == 0;
+            const bool harmless = next.objective <= current.objective && random_.below(with.kept_of_harmless) == 0;
             if (next.objective.is_unlimited() || (next > current && !harmless)) {
                 std::swap(lanes[r][i], lanes[r][i + 1]);
                 exchanges_ = std::move(kept);

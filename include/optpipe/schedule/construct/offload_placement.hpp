@@ -51,7 +51,7 @@ public:
     constexpr offload_placer(const basic_problem<Graph>& p, const cell_flags& may_offload,
                              const basic_schedule<Graph>& computations)
         : p_{p}, may_offload_{may_offload}, leaves_(may_offload.size()),
-          due_(may_offload.size()), slack_{time_slack(p, computations, tolerance{1e-9})} {
+          due_(may_offload.size()), slack_{time_slack(p, computations, tolerance{rounding})} {
         for (const auto& timed : computations.operations) {
             const auto cell = cell_numbering{p.graph}(timed.op);
             if (timed.op.kind == operation_kind::forward) leaves_[cell] = timed.end;
@@ -98,7 +98,7 @@ private:
     /// Pairs that aren't in time are dropped and the rest placed anew, until all are in time.
     constexpr void place(const offload_placement& how, const std::vector<rank>& members,
                          std::vector<transfer_pair>& transfer_pairs) const {
-        constexpr int most_rounds = 8;
+        constexpr int most_rounds = 8; // seldom reached; those that aren't in time then make computations wait
         for (int round = 0; round < most_rounds; ++round) {
             place_all(how, members, transfer_pairs);
             if (std::erase_if(transfer_pairs, [&](const transfer_pair& t) { return !t.is_in_time(slack_); }) == 0)
@@ -118,6 +118,9 @@ private:
         else
             detail::transfers_on_demand<Graph>{p_, members, transfer_pairs, slack_}.run();
     }
+
+    /// Of a time: what sums of durations lose.
+    static constexpr double rounding = 1e-9;
 
     const basic_problem<Graph>& p_;
     const cell_flags& may_offload_;

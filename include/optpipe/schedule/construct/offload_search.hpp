@@ -12,6 +12,7 @@
 #include "optpipe/schedule/time/simulate.hpp"
 
 #include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <optional>
@@ -30,6 +31,23 @@ template <pipeline_graph Graph>
         limit = memory_size::unlimited();
     return free;
 }
+
+/// How `offload_search` tries. Where no source is given they were chosen when it was written, not tuned.
+struct offload_search_parameters {
+    /// Rounds of placing transfers anew around the times that they led to; each is as long as the first.
+    int most_rounds = 6;
+    /// Operations looked at in all: a second or two.
+    std::size_t effort = 5'000'000;
+    /// Stashes that are back within so many round trips stay: 3 as published, and where that is too much memory fewer.
+    std::array<double, 2> round_trips{3.0, 1.0};
+    /// A plan is slowed down by these parts of itself, each of which is the last one doubled, until all transfers that
+    /// are allowed are in time. Transfers that take two thirds of the step do best with a plan twice as long, those
+    /// that take all of it with one a tenth longer (54 plans of problems drawn at random).
+    double first_slowdown = 0.05;
+    double most_slowdown = 2.0;
+    /// If nothing else fits, one stash in so many is left where it is.
+    std::array<std::size_t, 2> every{2, 3};
+};
 
 /// Looks for the best transfers for a given order of computations: first such that delay nothing, then, where the
 /// memory is too small for these, with computations that wait; placed anew around the times that they then have, as
@@ -54,8 +72,7 @@ public:
         auto timed = *simulate(free, computations);
         const auto reached = objective_after_postponing(timed);
         const auto undelayed = reached + tolerance{}.at(reached);
-        constexpr int most_rounds = 6;
-        for (int round = 0; round < most_rounds; ++round) {
+        for (int round = 0; round < with_.most_rounds; ++round) {
             round_value_ = duration::unlimited();
             place(timed, undelayed, stop);
             if (round_value_.is_unlimited() || best_value_ <= undelayed || is_exhausted() || stop()) return;
@@ -72,10 +89,7 @@ public:
 
 private:
     /// A deterministic measure of time.
-    constexpr bool is_exhausted() const {
-        constexpr std::size_t effort = 5'000'000;
-        return spent_ > effort;
-    }
+    constexpr bool is_exhausted() const { return spent_ > with_.effort; }
     constexpr duration objective_after_postponing(basic_schedule<Graph>& timed) const {
         const auto makespan = objective_of(p_, timed);
         postpone_warm_up(p_, timed);
@@ -93,30 +107,36 @@ private:
     /// times: a plan slowed down until the engines can do all transfers is better than one that drops some.
     template <class Stop>
     constexpr void place(basic_schedule<Graph>& computations, duration undelayed, const Stop& stop) {
+        std::size_t in_time = 0;
         std::sort(computations.operations.begin(), computations.operations.end(), starts_before);
         const auto attempt = [&](const offload_placer<Graph>& placer, const basic_schedule<Graph>& around,
                                  const offload_placement& how) {
-            offer(merged(around, placer.run(how, abandon_)), stop);
+            const auto transfers = placer.run(how, abandon_);
+            in_time = transfers.size();
+            offer(merged(around, transfers), stop);
             return is_exhausted() || stop() || (limited_ && best_value_ <= undelayed);
         };
         const offload_placer<Graph> placer{p_, may_offload_, computations};
-        for (const double round_trips : {3.0, 1.0})
+        for (const double round_trips : with_.round_trips)
             for (const bool in_slots : {true, false})
                 if (attempt(placer, computations, {in_slots, round_trips, 1})) return;
         if (!limited_) return;
         // No plan: only the memory decides what must be offloaded.
         offer(computations, stop);
-        for (const double factor : {1.15, 2.0, 1.4, 3.0, 1.05}) {
-            const auto slow = slowed_down(computations, factor);
+        for (auto part = with_.first_slowdown; part <= with_.most_slowdown && in_time < all_transfers(); part *= 2.0) {
+            const auto slow = slowed_down(computations, 1.0 + part);
             const offload_placer<Graph> slow_placer{p_, may_offload_, slow};
             for (const bool in_slots : {true, false})
                 if (attempt(slow_placer, slow, {in_slots, 1.0, 1})) return;
         }
-        for (const std::size_t every : {2UL, 3UL})
+        for (const std::size_t every : with_.every)
             for (const bool in_slots : {true, false})
                 if (attempt(placer, computations, {in_slots, 1.0, every})) return;
     }
 
+    constexpr std::size_t all_transfers() const {
+        return 2 * static_cast<std::size_t>(std::count(may_offload_.begin(), may_offload_.end(), 1));
+    }
     static constexpr basic_schedule<Graph> slowed_down(basic_schedule<Graph> s, double factor) {
         for (auto& timed : s.operations) {
             timed.start = factor * timed.start;
@@ -191,6 +211,8 @@ private:
         nearest_keeps_host_ = keeps_host;
         nearest_ = std::move(candidate);
     }
+
+    static constexpr offload_search_parameters with_{};
 
     const basic_problem<Graph>& p_;
     const cell_flags& may_offload_;

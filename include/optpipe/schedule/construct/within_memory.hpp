@@ -40,13 +40,14 @@ constexpr void append_backward(Operations& operations, const basic_problem<Graph
 template <pipeline_graph Graph> class periodic_order {
 public:
     constexpr explicit periodic_order(const basic_problem<Graph>& p)
-        : p_{p}, slots_(2 * p.graph.stages()), by_phase_(slots_.size(), std::size_t{0}), slack_{tolerance{}.at(p.memory_scale())} {}
+        : p_{p}, slots_(2 * p.graph.stages()),
+          by_phase_(slots_.size(), std::size_t{0}), slack_{tolerance{}.at(p.memory_scale())} {}
 
     /// The period is the work of the busiest rank, if the memory allows it. What memory is left then is for
     /// microbatches that start earlier, up to one more on every rank, as in 1F1B. Contract: one microbatch at a time
     /// fits.
     constexpr basic_order<Graph> run() {
-        constexpr int steps = 20;
+        constexpr int steps = 20; // halvings: to a millionth
         const auto path = nominal_end(1.0);
         auto period = busiest();
         const auto most = std::max(1.0, static_cast<double>(p_.graph.ranks()) * (period / path));
@@ -207,7 +208,8 @@ template <pipeline_graph Graph>
 }
 
 /// A decent order, in the time of a sort: as many microbatches under way as the memory holds without offloading,
-/// at equal distances, or one at a time where even that must offload, or where there are lists of storage options. Valid whenever any schedule is.
+/// at equal distances, or one at a time where even that must offload, or where there are lists of storage options.
+/// Valid whenever any schedule is.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> order_within_memory(const basic_problem<Graph>& p,
                                                                const least_memory_by_rank<Graph>& least) {

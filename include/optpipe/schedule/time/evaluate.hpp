@@ -57,7 +57,7 @@ template <pipeline_graph Graph, class Builder>
             return build(p);
     }();
     if (!built) return built.why();
-    if (stop()) return was_stopped();
+    if (stop.is_requested()) return was_stopped();
     return time_order(p, *built);
 }
 

@@ -26,6 +26,22 @@ enum class search_outcome : unsigned char {
     budget,        ///< of conflicts
 };
 
+/// How `conflict_search` restarts and forgets. Chosen when it was written; no comparison with other values is on
+/// record.
+struct conflict_parameters {
+    /// Initial activities differ by up to a thousand of these at random, so that seeds differ: less than one conflict.
+    double tie_breaker = 1e-6;
+    /// Of activities per conflict, as in MiniSat: a lower one follows the last conflicts more closely.
+    double activity_decay = 0.95;
+    /// Conflicts, times Luby's sequence: a restart leaves a bad start earlier, and repeats more.
+    std::size_t restart_unit = 100;
+    /// Rounds of propagation between two looks at the clock.
+    std::size_t rounds_between_looks = 64;
+    /// Half of the learned clauses go at so many, and then at so many more: more prune more, and slow propagation down.
+    std::size_t most_learned = 4000;
+    std::size_t learned_growth = 500;
+};
+
 /// Depth-first search on the integer columns without any relaxation: decides where conflicts have been, propagates,
 /// learns, restarts (as satisfiability solvers do). Keeps what it learned from run to run.
 class conflict_search {
@@ -33,11 +49,12 @@ public:
     conflict_search(const problem& p, std::uint64_t seed)
         : problem_{&p}, engine_{p}, analysis_{p}, order_{p.columns()}, phase_(p.columns(), unknown),
           is_general_(p.columns()), dispatcher_{p}, random_{seed} {
+        constexpr std::size_t grains = 1000;
         for (std::size_t j = 0; j < p.columns(); ++j)
             if (p.kind[j] == column_kind::implied) {
                 implied_.push_back(j);
             } else if (p.is_integer(j)) {
-                order_.set_activity(j, small_share * static_cast<double>(random_.below(1000)));
+                order_.set_activity(j, with_.tie_breaker * static_cast<double>(random_.below(grains)));
                 order_.insert(j);
             }
         for (std::size_t j = 0; j < p.columns(); ++j) {
@@ -106,7 +123,8 @@ public:
                 until_restart -= until_restart > 0 ? 1 : 0;
                 continue;
             }
-            if (conflicts_ >= end || (++rounds % rounds_per_look == 0 && stop())) return leave(search_outcome::budget);
+            if (conflicts_ >= end || (++rounds % with_.rounds_between_looks == 0 && stop()))
+                return leave(search_outcome::budget);
             if (until_restart == 0) {
                 restart();
                 until_restart = restart_length();
@@ -132,18 +150,16 @@ public:
         const auto learned = analysis_.analyze(engine_, conflict);
         for (const auto j : analysis_.involved())
             if (problem_->is_integer(j)) order_.bump(j);
-        order_.decay(activity_decay);
+        order_.decay(with_.activity_decay);
         engine_.learned().decay();
         retreat(learned.back_to);
         return engine_.learn(learned.literals, true, learned.levels) || !engine_.refuted();
     }
 
 private:
+    static constexpr conflict_parameters with_{};
+
     static constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
-    static constexpr double small_share = 1e-6;
-    static constexpr double activity_decay = 0.95;
-    static constexpr std::size_t restart_unit = 100;
-    static constexpr std::size_t rounds_per_look = 64;
 
     search_outcome leave(search_outcome outcome) {
         restart();
@@ -169,12 +185,12 @@ private:
     bool open_root() {
         if (engine_.learned().learned() > learned_limit_) {
             engine_.learned().forget_half();
-            learned_limit_ += learned_growth;
+            learned_limit_ += with_.learned_growth;
         }
         return !engine_.refuted();
     }
     /// Of the next restart, in conflicts.
-    std::size_t restart_length() { return restart_unit * learning::luby(++restarts_); }
+    std::size_t restart_length() { return with_.restart_unit * learning::luby(++restarts_); }
     std::optional<literal> choose() {
         const auto& d = engine_.bounds();
         if (dispatching_)
@@ -203,8 +219,6 @@ private:
         return value < up ? at_most(j, value) : at_least(j, value);
     }
 
-    static constexpr std::size_t learned_growth = 500;
-
     const problem* problem_;
     propagator engine_;
     conflict_analysis analysis_;
@@ -222,7 +236,7 @@ private:
     std::size_t conflicts_ = 0;
     std::size_t decisions_ = 0;
     std::size_t restarts_ = 0;
-    std::size_t learned_limit_ = 4000;
+    std::size_t learned_limit_ = with_.most_learned;
 };
 
 } // namespace optpipe::milp::search

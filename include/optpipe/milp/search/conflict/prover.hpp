@@ -55,6 +55,23 @@ private:
     static double whole(const problem& p, double value) { return p.objective_step > 0.0 ? std::round(value) : value; }
 };
 
+/// How `prover` divides its effort, in visits of rows. Chosen when it was written; no comparison with other values is
+/// on record.
+struct prover_parameters {
+    /// What a conflict may cost: dearer ones count as several without progress.
+    std::size_t visits_per_conflict = 1000;
+    /// Conflicts between two looks at what the search has proven.
+    std::size_t conflicts_per_run = 500;
+    /// Dispatching rules for a first point: in the first call, and in all.
+    std::size_t first_rules = 2;
+    std::size_t most_rules = 100;
+    /// What a rule takes, for each coefficient; no rule is tried that takes longer than so many calls.
+    std::size_t visits_per_entry = 12;
+    std::size_t most_slices = 16;
+    /// Of a run that looks for a first point.
+    std::size_t conflicts_for_point = 400;
+};
+
 /// Proves without relaxations: conflict search alternates between better points and a proof that none lies within a
 /// step above the lower bound (destructive lower bounds), which grows while that is easy. Strong where big-M rows make
 /// relaxations weak.
@@ -68,9 +85,6 @@ public:
             has_continuous_ = has_continuous_ || c.instance->kind[j] == column_kind::continuous;
     }
 
-    /// What a conflict may cost, in visits of rows.
-    static constexpr std::size_t visits_per_conflict = 1000;
-
     [[nodiscard]] worker_results& found() { return results_; }
     /// No point below the cutoff has a lower objective than this.
     [[nodiscard]] double bound() const { return bound_; }
@@ -78,7 +92,8 @@ public:
     [[nodiscard]] bool done() const { return done_; }
     /// Conflicts since the last progress, or as many as cost the same effort.
     [[nodiscard]] std::size_t stalled_conflicts() const {
-        return std::max(search_.conflicts() - last_success_, (effort() - effort_at_success_) / visits_per_conflict);
+        return std::max(search_.conflicts() - last_success_,
+                        (effort() - effort_at_success_) / with_.visits_per_conflict);
     }
     [[nodiscard]] std::size_t conflicts() const { return search_.conflicts(); }
     /// In visits of rows, or what takes as long.
@@ -120,8 +135,8 @@ public:
         while (!done_ && !stuck_ && !is_wanted() && search_.conflicts() < last_conflict && effort() < last_visit &&
                !context_->limits->over()) {
             const auto before = search_.conflicts();
-            const auto outcome =
-                run_once(std::min(slice, last_conflict - std::min(before, last_conflict)) + 1, last_visit);
+            const auto left = last_conflict - std::min(before, last_conflict);
+            const auto outcome = run_once(std::min(with_.conflicts_per_run, left) + 1, last_visit);
             context_->limits->count_conflicts(search_.conflicts() - before);
             if (outcome != search_outcome::budget || !is_wanted()) digest(outcome);
             raise_bound();
@@ -131,23 +146,19 @@ public:
     [[nodiscard]] bool stuck() const { return stuck_; }
 
 private:
-    static constexpr std::size_t slice = 500;
+    static constexpr prover_parameters with_{};
 
     /// A first point, where there is none yet: binaries that order columns are decided by a few dispatching rules at
     /// first, by one more in each later slice. Their cost doesn't count as stalled. A rule visits every row several
     /// times: it may take longer than the slice, within a factor.
     void dispatch(std::size_t visits) {
-        constexpr std::size_t first_rules = 2;
-        constexpr std::size_t most_rules = 100;
-        constexpr std::size_t visits_per_entry = 12;
-        constexpr std::size_t most_slices = 16;
         if (!search_.can_dispatch()) return;
-        const auto needed = visits_per_entry * scaled_->instance.entries.size();
-        if (needed > most_slices * visits) return;
+        const auto needed = with_.visits_per_entry * scaled_->instance.entries.size();
+        if (needed > with_.most_slices * visits) return;
         const auto of_a_rule = std::max(visits / 2, needed);
         const auto conflicts_before = search_.conflicts();
         const auto effort_before = effort();
-        const auto last = std::min(most_rules, std::max(first_rules, rules_tried_ + 1));
+        const auto last = std::min(with_.most_rules, std::max(with_.first_rules, rules_tried_ + 1));
         for (; rules_tried_ < last && needs_point() && !is_over(effort() + 1); ++rules_tried_) {
             search_.begin_dispatching();
             run_for_point(of_a_rule);
@@ -167,10 +178,9 @@ private:
     }
     [[nodiscard]] bool needs_point() const { return results_.cutoff == infinity && !done_ && !stuck_; }
     void run_for_point(std::size_t visits) {
-        constexpr std::size_t most_conflicts = 400;
         const auto before = search_.conflicts();
         const auto last_visit = effort() + visits;
-        const auto outcome = search_.run(most_conflicts, {}, [&] { return is_over(last_visit); });
+        const auto outcome = search_.run(with_.conflicts_for_point, {}, [&] { return is_over(last_visit); });
         context_->limits->count_conflicts(search_.conflicts() - before);
         if (outcome != search_outcome::budget) digest(outcome);
     }

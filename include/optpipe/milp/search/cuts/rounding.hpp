@@ -7,6 +7,7 @@
 #include "optpipe/milp/search/tree/proof_row.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +21,22 @@ namespace optpipe::milp::search {
 struct row_multiplier {
     std::uint32_t row;
     double multiplier;
+};
+
+/// What `mixed_integer_rounding` tries for a sum of rows. Chosen when it was written; no comparison with other values
+/// is on record.
+struct rounding_parameters {
+    /// Distances from the point to cuts: nearer ones are dropped.
+    double least_efficacy = 1e-3;
+    /// Coefficients after rounding.
+    double zero = 1e-10;
+    /// Coefficients that the sum is divided by; then parts of the best one, as in the paper.
+    std::size_t most_divisors = 16;
+    std::array<double, 3> shares{2.0, 4.0, 8.0};
+    /// Of the integers that are tried from their other bound.
+    std::size_t most_flips = 30;
+    /// Of the side after division: near 0 the cut is weak, and its coefficients large.
+    double least_fraction = 0.01;
 };
 
 /// Mixed-integer rounding (Nemhauser and Wolsey, 1990; the procedure of Marchand and Wolsey, 2001) of a sum of rows of
@@ -49,7 +66,7 @@ public:
             auto found = round(*divisor);
             if (!found) continue;
             found->measure(point);
-            if (found->efficacy > least_efficacy && (!best || found->efficacy > best->efficacy))
+            if (found->efficacy > with_.least_efficacy && (!best || found->efficacy > best->efficacy))
                 best = std::move(found);
         }
         return best;
@@ -59,12 +76,7 @@ public:
     [[nodiscard]] std::size_t effort() const { return effort_; }
 
 private:
-    static constexpr double least_efficacy = 1e-3;
-    static constexpr double zero = 1e-10;
-    static constexpr std::size_t most_divisors = 16;
-    /// Of the integers that are tried from their other bound.
-    static constexpr std::size_t most_flips = 30;
-    static constexpr double least_fraction = 0.01;
+    static constexpr rounding_parameters with_{};
 
     /// A column, or the activity of a row, as a distance from one of its bounds: at least 0.
     struct part {
@@ -189,7 +201,7 @@ private:
             consider(d);
         if (quality <= 0.0) return std::nullopt;
         const double first = best;
-        for (const double share : {2.0, 4.0, 8.0})
+        for (const double share : with_.shares)
             consider(first / share);
         for (const auto k : flippable()) {
             flip(parts_[k]);
@@ -203,9 +215,9 @@ private:
         for (const auto& p : parts_) {
             const double size = std::abs(p.coefficient);
             if (!is_between(p) || size < problem_.tolerances.feasibility) continue;
-            const auto same = [&](double d) { return std::abs(d - size) < zero * size; };
+            const auto same = [&](double d) { return std::abs(d - size) < with_.zero * size; };
             if (std::none_of(result.begin(), result.end(), same)) result.push_back(size);
-            if (result.size() > most_divisors) break;
+            if (result.size() > with_.most_divisors) break;
         }
         return result;
     }
@@ -216,7 +228,7 @@ private:
             if (const auto& p = parts_[k]; is_between(p) && std::isfinite(p.width))
                 found.emplace_back(std::abs(p.value - 0.5 * p.width), k);
         std::sort(found.begin(), found.end());
-        found.resize(std::min(found.size(), most_flips));
+        found.resize(std::min(found.size(), with_.most_flips));
         std::vector<std::size_t> result;
         for (const auto& [unused, k] : found)
             result.push_back(k);
@@ -241,7 +253,9 @@ private:
         }
         return square > 0.0 ? violation / std::sqrt(square) : 0.0;
     }
-    static bool is_usable(double fraction) { return fraction >= least_fraction && fraction <= 1.0 - least_fraction; }
+    static bool is_usable(double fraction) {
+        return fraction >= with_.least_fraction && fraction <= 1.0 - with_.least_fraction;
+    }
 
     /// The parts are at least 0, so parts_ <= right_ may be rounded; then back to columns.
     std::optional<cut> round(double divisor) {

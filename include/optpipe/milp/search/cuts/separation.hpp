@@ -22,6 +22,19 @@
 
 namespace optpipe::milp::search {
 
+/// How long cuts are separated at the root. Chosen when it was written; no comparison with other values is on record.
+struct separation_parameters {
+    /// Besides, the bound has to stall.
+    std::size_t most_rounds = 200;
+    /// Rounds without progress, relative to the gap, until it ends.
+    std::size_t stall_limit = 4;
+    double least_progress = 1e-4;
+    /// Cuts that a round adds: these, and one for so many columns. More raise the bound in fewer rounds, and slow the
+    /// simplex down.
+    std::size_t least_per_round = 50;
+    std::size_t columns_per_cut = 10;
+};
+
 /// Rounds of cuts at the root: all separators into one pool, the best of it into the relaxation, out again what is not
 /// tight. Until the bound stalls.
 class separation {
@@ -45,8 +58,8 @@ public:
         double bound = lp.bound();
         memory_share share{*context_->limits};
         std::size_t stalled = 0;
-        for (std::size_t round = 0; round < most_rounds && stalled < stall_limit && !context_->limits->over();
-             ++round) {
+        for (std::size_t round = 0;
+             round < with_.most_rounds && stalled < with_.stall_limit && !context_->limits->over(); ++round) {
             if (fractional_count(lp) == 0) return true;
             find(lp, cliques, ends, rows, networks);
             share.set(pool_.bytes() + cliques.bytes() + ends.bytes() + rows.bytes() + networks.bytes());
@@ -63,18 +76,18 @@ public:
             drop_loose(lp);
             const double reached = lp.bound();
             on_bound(reached);
-            stalled = reached > bound + least_progress * std::max(1.0, std::abs(bound)) ? 0 : stalled + 1;
+            stalled = reached > bound + with_.least_progress * std::max(1.0, std::abs(bound)) ? 0 : stalled + 1;
             bound = std::max(bound, reached);
         }
         return true;
     }
 
 private:
-    static constexpr std::size_t most_rounds = 200;
-    static constexpr std::size_t stall_limit = 4;
-    static constexpr double least_progress = 1e-4;
+    static constexpr separation_parameters with_{};
 
-    [[nodiscard]] std::size_t most_per_round() const { return 50 + context_->instance->columns() / 10; }
+    [[nodiscard]] std::size_t most_per_round() const {
+        return with_.least_per_round + context_->instance->columns() / with_.columns_per_cut;
+    }
     [[nodiscard]] std::size_t fractional_count(const relaxation& lp) const {
         const auto& p = *context_->instance;
         std::size_t count = 0;

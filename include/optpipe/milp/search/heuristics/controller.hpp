@@ -16,6 +16,20 @@
 
 namespace optpipe::milp::search {
 
+/// When heuristics run, and for how long. Chosen when it was written; no comparison with other values is on record.
+struct heuristic_parameters {
+    /// Nodes of the worker, however they are cut into dives, between two heuristic dives.
+    std::size_t nodes_per_diving = 200;
+    /// Nodes of the tree that searches a neighbourhood, at the root and later.
+    std::size_t root_nodes = 200;
+    std::size_t tree_nodes = 300;
+    /// Binaries that local branching changes: Fischetti and Lodi (2003) take 10 to 20.
+    std::size_t radius = 10;
+    /// Of a neighbourhood: these, and of the simplex iterations so far one in so many.
+    std::size_t least_iterations = 1000;
+    std::size_t share_of_iterations = 4;
+};
+
 /// Decides which heuristic runs when, for one worker.
 class heuristic_controller {
 public:
@@ -35,29 +49,23 @@ public:
     }
     /// Improvement heuristics, if the worker has a point.
     void neighbours_at_root(tree_worker& w, const node& root) {
-        if (context_->options->heuristics) neighbourhood(w, root, root_nodes);
+        if (context_->options->heuristics) neighbourhood(w, root, with_.root_nodes);
     }
     void before_dive(tree_worker& w, const node& n) {
         if (!context_->options->heuristics) return;
         users(w, n);
         if (w.nodes() >= next_diving_) {
-            next_diving_ = w.nodes() + nodes_per_diving;
+            next_diving_ = w.nodes() + with_.nodes_per_diving;
             dive_once(w, n);
         }
         if (w.nodes() >= next_neighbourhood_) {
             next_neighbourhood_ = 2 * w.nodes();
-            neighbourhood(w, n, tree_nodes);
+            neighbourhood(w, n, with_.tree_nodes);
         }
     }
 
 private:
-    /// Of the worker, however they are cut into dives.
-    static constexpr std::size_t nodes_per_diving = 200;
-    static constexpr std::size_t root_nodes = 200;
-    static constexpr std::size_t tree_nodes = 300;
-    static constexpr std::size_t radius = 10;
-    static constexpr std::size_t least_iterations = 1000;
-    static constexpr std::size_t share_of_iterations = 4;
+    static constexpr heuristic_parameters with_{};
 
     void dive_once(tree_worker& w, const node& n) {
         constexpr std::array rules{diving_rule::guided, diving_rule::pseudocost, diving_rule::locked,
@@ -69,7 +77,7 @@ private:
             n, rule, incumbent ? std::span<const double>{*incumbent} : std::span<const double>{}, as_many_again(w));
     }
     /// As the worker's relaxations have taken so far.
-    static std::size_t as_many_again(tree_worker& w) { return least_iterations + w.lp().solver().iterations(); }
+    static std::size_t as_many_again(tree_worker& w) { return with_.least_iterations + w.lp().solver().iterations(); }
     void users(tree_worker& w, const node& n) {
         if (!context_->help.solution_near || !relaxed(w, n)) return;
         const std::vector<double> point(w.lp().point().begin(), w.lp().point().end());
@@ -79,12 +87,12 @@ private:
     void neighbourhood(tree_worker& w, const node& n, std::size_t nodes) {
         const auto incumbent = w.found().point;
         if (!incumbent || !context_->solve_sub || !relaxed(w, n)) return;
-        const sub_effort most{nodes, least_iterations + w.lp().solver().iterations() / share_of_iterations};
+        const sub_effort most{nodes, with_.least_iterations + w.lp().solver().iterations() / with_.share_of_iterations};
         const std::vector<double> point(w.lp().point().begin(), w.lp().point().end());
         const auto& d = w.engine().bounds();
         const double cutoff = w.found().cutoff;
         const auto found = next_is_rins_ ? rins(*context_, d, *incumbent, point, most, cutoff)
-                                         : local_branching(*context_, d, *incumbent, radius, most, cutoff);
+                                         : local_branching(*context_, d, *incumbent, with_.radius, most, cutoff);
         next_is_rins_ = !next_is_rins_;
         if (found) w.offer(*found);
     }
@@ -98,8 +106,8 @@ private:
     locks locks_;
     random_numbers random_;
     std::size_t next_rule_;
-    std::size_t next_diving_ = nodes_per_diving;
-    std::size_t next_neighbourhood_ = nodes_per_diving;
+    std::size_t next_diving_ = with_.nodes_per_diving;
+    std::size_t next_neighbourhood_ = with_.nodes_per_diving;
     bool next_is_rins_;
 };
 

@@ -24,6 +24,23 @@
 
 namespace optpipe::milp::search {
 
+/// How `parallel_tree_search` divides the work. Chosen when it was written; no comparison with other values is on
+/// record.
+struct tree_search_parameters {
+    /// In deterministic mode, whatever the number of threads: more keep more threads busy, and choose worse nodes.
+    std::size_t workers_of_rounds = 4;
+    /// Few go where the best bound is, many solve their relaxations warm.
+    std::size_t nodes_per_dive = 60;
+    /// Of the prover; the first slice is the shortest, 1 in so many, so that easy trees don't wait for it.
+    std::size_t conflicts_per_slice = 1500;
+    std::size_t visits_per_slice = 1'000'000;
+    std::size_t first_slice_divisor = 16;
+    /// After so many conflicts without progress the prover gets half of the effort that the tree gets; before, as much.
+    std::size_t stall_limit = 2'000;
+    /// Kept for workers that haven't taken them over yet; later ones are dropped.
+    std::size_t most_global_bounds = 100'000;
+};
+
 /// Parallel branch and bound: the workers, what they share, and which works on what. Opportunistic: each thread takes
 /// the next best node as soon as it is free. Deterministic: in rounds, in which a fixed number of workers take the best
 /// nodes; what they found is merged in the order of the workers when all have finished.
@@ -34,7 +51,8 @@ public:
 
     /// The tree starts with the root; without this there is none.
     void start_tree(const propagator& engine, const relaxation& lp, node root) {
-        const auto wanted = deterministic() ? workers_of_rounds : std::max<std::size_t>(1, context_->options->threads);
+        const auto wanted =
+            deterministic() ? with_.workers_of_rounds : std::max<std::size_t>(1, context_->options->threads);
         const auto count = std::min(wanted, context_->limits->memory_left() / (engine.bytes() + lp.bytes()));
         if (count == 0) {
             context_->limits->end(limit::memory);
@@ -75,16 +93,9 @@ public:
     std::function<void(double)> report;
 
 private:
+    static constexpr tree_search_parameters with_{};
+
     using clock = std::chrono::steady_clock;
-    static constexpr std::size_t workers_of_rounds = 4;
-    static constexpr std::size_t nodes_per_dive = 60;
-    /// Of the prover; the first slice is the shortest, so that easy trees don't wait for it.
-    static constexpr std::size_t conflicts_per_slice = 1500;
-    static constexpr std::size_t visits_per_slice = 1'000'000;
-    static constexpr std::size_t first_slice_divisor = 16;
-    /// After so many conflicts without progress the prover gets half of the effort that the tree gets; before, as much.
-    static constexpr std::size_t stall_limit = 2'000;
-    static constexpr std::size_t most_global_bounds = 100'000;
 
     [[nodiscard]] bool deterministic() const { return context_->options->deterministic; }
     /// Not while it is busy on another thread.
@@ -134,7 +145,7 @@ private:
         return true;
     }
     [[nodiscard]] bool proof_is_due() const { return handicap() * proof_effort_ <= tree_effort_; }
-    [[nodiscard]] std::size_t handicap() const { return prover_->stalled_conflicts() < stall_limit ? 1 : 2; }
+    [[nodiscard]] std::size_t handicap() const { return prover_->stalled_conflicts() < with_.stall_limit ? 1 : 2; }
     void wait_in_prover(bool waits) {
         if (waits == waits_in_prover_) return;
         waits_in_prover_ = waits;
@@ -146,7 +157,8 @@ private:
             sync_prover();
         }
         const auto before = prover_->effort();
-        prover_->work(conflicts_per_slice / slice_divisor_, visits_per_slice / slice_divisor_, &leave_prover_);
+        prover_->work(with_.conflicts_per_slice / slice_divisor_, with_.visits_per_slice / slice_divisor_,
+                      &leave_prover_);
         const std::scoped_lock lock{mutex_};
         wait_in_prover(false);
         slice_divisor_ = std::max<std::size_t>(1, slice_divisor_ / 2);
@@ -168,7 +180,7 @@ private:
         std::vector<node> open;
         const auto before = workers_[t]->effort();
         heuristics_[t].before_dive(*workers_[t], n);
-        workers_[t]->dive(std::move(n), nodes_per_dive, open, [this](std::vector<node>& left) { share(left); });
+        workers_[t]->dive(std::move(n), with_.nodes_per_dive, open, [this](std::vector<node>& left) { share(left); });
         const std::scoped_lock lock{mutex_};
         tree_effort_ += workers_[t]->effort() - before;
         busy_bounds_[t] = infinity;
@@ -218,9 +230,9 @@ private:
         }
         if (proof) sync_prover();
         const auto work = [&](std::size_t k) {
-            if (k == heads.size()) return prover_->work(conflicts_per_slice, visits_per_slice);
+            if (k == heads.size()) return prover_->work(with_.conflicts_per_slice, with_.visits_per_slice);
             heuristics_[k].before_dive(*workers_[k], heads[k]);
-            workers_[k]->dive(std::move(heads[k]), nodes_per_dive, open[k], [](std::vector<node>&) {});
+            workers_[k]->dive(std::move(heads[k]), with_.nodes_per_dive, open[k], [](std::vector<node>&) {});
         };
         const auto tasks = heads.size() + (proof ? 1 : 0);
         workers{tasks, work}.run(context_->options->threads);
@@ -281,7 +293,7 @@ private:
         if (prover_->done()) finished_ = true;
     }
     void gather_global_bounds(worker_results& f) {
-        if (global_bounds_.size() < most_global_bounds)
+        if (global_bounds_.size() < with_.most_global_bounds)
             global_bounds_.insert(global_bounds_.end(), f.global_bounds.begin(), f.global_bounds.end());
         f.global_bounds.clear();
     }
@@ -333,7 +345,7 @@ private:
     std::size_t proof_effort_ = 0;
     std::size_t tree_effort_ = 0;
     std::size_t rounds_ = 0;
-    std::size_t slice_divisor_ = first_slice_divisor;
+    std::size_t slice_divisor_ = with_.first_slice_divisor;
     /// Threads without a node; whether one of them runs the prover meanwhile, and the flag that calls it back.
     std::atomic<std::size_t> waiting_{0};
     bool waits_in_prover_ = false;

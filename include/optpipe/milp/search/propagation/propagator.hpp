@@ -15,6 +15,15 @@
 
 namespace optpipe::milp::search {
 
+/// How long rows are propagated at a node. Chosen when it was written; no comparison with other values is on record.
+struct propagation_parameters {
+    /// Visits of rows: these, and so many for each row. They end a propagation whose bounds creep.
+    std::size_t least_budget = 2000;
+    std::size_t budget_per_row = 200;
+    /// Terms that count as one more visit.
+    std::size_t terms_per_visit = 8;
+};
+
 /// Bounds with everything that tightens them: the rows of a problem (both sides), the cutoff of the objective, and
 /// clauses. Every bound change has a reason.
 class propagator {
@@ -122,7 +131,7 @@ public:
     /// To the fixed point, or to a limit where continuous bounds converge too slowly. False: a conflict.
     bool propagate() {
         if (contradiction_at_root_) return false;
-        const auto budget = visits_ + least_budget + budget_per_row * rows_.size();
+        const auto budget = visits_ + with_.least_budget + with_.budget_per_row * rows_.size();
         while (true) {
             while (head_ < domains_.changes())
                 if (!follow(domains_.at(head_++))) return fail();
@@ -175,7 +184,7 @@ public:
         switch (why.from) {
         case reason::source::none: break;
         case reason::source::row:
-            visits_ += 1 + rows_[why.which].count / terms_per_visit;
+            visits_ += 1 + rows_[why.which].count / with_.terms_per_visit;
             row_explanation{domains_, rows_, problem_->tolerances}.implied(why.which, l, out);
             break;
         case reason::source::disjunction:
@@ -210,9 +219,7 @@ public:
     }
 
 private:
-    static constexpr std::size_t least_budget = 2000;
-    static constexpr std::size_t terms_per_visit = 8;
-    static constexpr std::size_t budget_per_row = 200;
+    static constexpr propagation_parameters with_{};
 
     struct kept_list {
         trail_position bound_change; ///< that it explains
@@ -309,7 +316,7 @@ private:
 
     bool visit(std::uint32_t row) {
         const auto& r = rows_[row];
-        visits_ += 1 + r.count / terms_per_visit;
+        visits_ += 1 + r.count / with_.terms_per_visit;
         if (r.limit == infinity) return true;
         const auto terms = rows_.terms(row);
         const row_sum sum{terms, [&](bound_index b) { return domains_[b]; }};

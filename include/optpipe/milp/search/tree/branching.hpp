@@ -44,6 +44,20 @@ struct branching_choice {
     bool up_first = false;
 };
 
+/// How much `reliability_branching` tries. Chosen when it was written; no comparison with other values is on record.
+struct branching_parameters {
+    /// Observations on which a pseudocost rests: fewer cost less at the top of the tree. The paper takes 8.
+    std::size_t reliable = 4;
+    /// Columns that are tried at a node, and how many of them without a better one.
+    std::size_t most_tried = 40;
+    std::size_t lookahead = 9;
+    /// Of the simplex: more tell the gain more precisely, and cost more.
+    std::size_t iterations_per_child = 60;
+    /// Of a unit, by which the integer above may be farther and still is tried first: there a decision usually has
+    /// consequences.
+    double up_margin = 0.2;
+};
+
 /// Reliability branching (Achterberg, Koch and Martin, 2005): pseudocosts where they rest on enough observations, else
 /// both children are tried with a few iterations, the most promising columns first.
 class reliability_branching {
@@ -62,7 +76,8 @@ public:
         std::size_t without_progress = 0, tried = 0;
         for (const auto& f : candidates) {
             double score = expected(f);
-            if (history_.reliability(f.column) < reliable && tried < most_tried && !context_->limits->over()) {
+            const bool reliable = history_.reliability(f.column) >= with_.reliable;
+            if (!reliable && tried < with_.most_tried && !context_->limits->over()) {
                 if (!start) start = lp_.solver().current_basis();
                 ++tried;
                 const auto gain = strong_branch(f, bound, cutoff, *start, news);
@@ -73,7 +88,7 @@ public:
                 best_score = score;
                 best = f;
                 without_progress = 0;
-            } else if (++without_progress >= lookahead) {
+            } else if (++without_progress >= with_.lookahead) {
                 break;
             }
         }
@@ -81,10 +96,7 @@ public:
     }
 
 private:
-    static constexpr std::size_t reliable = 4;
-    static constexpr std::size_t most_tried = 40;
-    static constexpr std::size_t lookahead = 9;
-    static constexpr std::size_t iterations_per_child = 60;
+    static constexpr branching_parameters with_{};
 
     struct gains {
         double down = 0.0;
@@ -97,7 +109,7 @@ private:
         return pseudocosts::score(f.down() * history_.unit(f.column, false), f.up() * history_.unit(f.column, true));
     }
     /// Towards the nearer integer; ties go up, where a decision usually has consequences.
-    [[nodiscard]] static bool up_first(const fractional& f) { return f.up() <= f.down() + 0.2; }
+    [[nodiscard]] static bool up_first(const fractional& f) { return f.up() <= f.down() + with_.up_margin; }
 
     gains strong_branch(const fractional& f, double bound, double cutoff, const basis& start,
                         std::vector<pseudocosts::observation>& news) {
@@ -105,7 +117,7 @@ private:
         for (const bool up : {false, true}) {
             const double low = lp_.lower(f.column), high = lp_.upper(f.column);
             lp_.set_bounds(f.column, up ? std::ceil(f.value) : low, up ? high : std::floor(f.value));
-            const auto status = lp_.solve(*context_->limits, cutoff, iterations_per_child);
+            const auto status = lp_.solve(*context_->limits, cutoff, with_.iterations_per_child);
             const double reached = std::max(bound, lp_.bound());
             lp_.set_bounds(f.column, low, high);
             lp_.solver().set_basis(start);

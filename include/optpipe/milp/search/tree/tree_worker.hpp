@@ -28,6 +28,24 @@
 
 namespace optpipe::milp::search {
 
+/// How `tree_worker` works on a node. Chosen when it was written; no comparison with other values is on record.
+struct tree_worker_parameters {
+    /// Visits of rows in a dive, or what takes as long: then others may take nodes over.
+    std::size_t effort_per_dive = 10'000'000;
+    /// Of propagation and relaxation at a node, as long as each fixes something.
+    std::size_t most_rounds = 4;
+    /// Half of the learned clauses go at so many.
+    std::size_t most_learned = 5000;
+    /// Literals of a clause that is learned from an infeasible relaxation: longer ones prune less, and cost more.
+    std::size_t longest_statement = 200;
+    /// Of the user's cuts: rounds at a node, cuts of a round, and how many are held before those that are loose go.
+    std::size_t most_separations = 3;
+    std::size_t most_cuts_per_round = 10;
+    std::size_t most_cuts = 50;
+    /// Nodes at which the user's cuts aren't asked for, after there were none.
+    std::size_t longest_pause = 31;
+};
+
 /// One worker of branch and bound on relaxations: dives from a node, leaving open ones behind. What it finds for others
 /// is kept until they collect it.
 class tree_worker {
@@ -43,8 +61,7 @@ public:
     /// Takes nodes from `n` on, depth first, at most `budget` of them, fewer where they are expensive; what is left is
     /// in `open`, the shallowest first. After each node `share` gets `open` and may take some away.
     template <class Share> void dive(node n, std::size_t budget, std::vector<node>& open, Share share) {
-        constexpr std::size_t most_effort = 10'000'000;
-        const auto last = effort() + most_effort;
+        const auto last = effort() + with_.effort_per_dive;
         open.clear();
         open.push_back(std::move(n));
         while (!open.empty() && budget-- > 0 && effort() < last && !context_->limits->over()) {
@@ -89,7 +106,7 @@ public:
         for (const auto& f : global_bounds)
             if (!engine_.imply_at_root(f)) return;
         static_cast<void>(engine_.propagate());
-        if (engine_.learned().learned() > most_learned) engine_.learned().forget_half();
+        if (engine_.learned().learned() > with_.most_learned) engine_.learned().forget_half();
     }
 
     /// Makes the bounds those of a node. False: nothing is left of it, and why has been learned.
@@ -116,7 +133,7 @@ public:
     /// Solves the relaxation within the bounds at hand, and tightens them by reduced costs, until nothing changes.
     /// `bound` rises. `open`: `lp().point()` is good if `has_point`.
     verdict relax(double& bound, bool& has_point) {
-        for (std::size_t round = 0; round < most_rounds; ++round) {
+        for (std::size_t round = 0; round < with_.most_rounds; ++round) {
             const auto status = solve_once(bound, has_point);
             if (status != verdict::open || !has_point || results_.cutoff == infinity) return status;
             const auto changes = engine_.bounds().changes();
@@ -173,28 +190,20 @@ public:
         const std::vector<literal> conflict = engine_.conflict();
         auto learned = analysis_.analyze(engine_, conflict);
         retreat(learned.back_to);
-        if (learned.literals.size() > longest_statement) return;
+        if (learned.literals.size() > with_.longest_statement) return;
         static_cast<void>(engine_.learn(learned.literals, true, learned.levels));
         if (learned.literals.size() == 1) results_.global_bounds.push_back(learned.literals.front());
     }
 
 private:
+    static constexpr tree_worker_parameters with_{};
+
     void account(std::span<const node> open) {
         std::size_t sum = bytes();
         for (const auto& n : open)
             sum += n.bytes();
         share_.set(sum);
     }
-
-    static constexpr std::size_t most_rounds = 4;
-    static constexpr std::size_t most_learned = 5000;
-    static constexpr std::size_t longest_statement = 200;
-    /// Of the user's cuts: rounds at a node, cuts of a round, and how many are held before those that are loose go.
-    static constexpr std::size_t most_separations = 3;
-    static constexpr std::size_t most_cuts_per_round = 10;
-    static constexpr std::size_t most_cuts = 50;
-    /// Nodes at which the user's cuts aren't asked for, after there were none.
-    static constexpr std::size_t longest_pause = 31;
 
     struct step {
         literal decision;
@@ -243,12 +252,12 @@ private:
         if (!context_->help.cuts_at || !context_->options->cuts) return what;
         if (nodes_ < next_separation_) return what;
         bool found = false;
-        for (std::size_t round = 0; round < most_separations && what == verdict::open && has_point; ++round) {
+        for (std::size_t round = 0; round < with_.most_separations && what == verdict::open && has_point; ++round) {
             if (fractional_columns(*context_, lp_.point()).empty() || !add_user_cuts()) break;
             found = true;
             what = relax(bound, has_point);
         }
-        separation_pause_ = found ? 0 : std::min(longest_pause, 2 * separation_pause_ + 1);
+        separation_pause_ = found ? 0 : std::min(with_.longest_pause, 2 * separation_pause_ + 1);
         next_separation_ = nodes_ + 1 + separation_pause_;
         return what;
     }
@@ -258,12 +267,12 @@ private:
         cut_pool pool;
         user_separation{*context_}.separate(point, pool);
         std::vector<sparse_row> rows;
-        for (const auto& c : pool.take(point, most_cuts_per_round)) {
+        for (const auto& c : pool.take(point, with_.most_cuts_per_round)) {
             context_->watch(c.entries, c.limit);
             rows.push_back(c.row());
         }
         if (rows.empty()) return false;
-        if (lp_.cuts().size() > cuts_of_root_ + most_cuts) lp_.remove_cuts(lp_.loose_cuts(cuts_of_root_));
+        if (lp_.cuts().size() > cuts_of_root_ + with_.most_cuts) lp_.remove_cuts(lp_.loose_cuts(cuts_of_root_));
         lp_.add_cuts(rows);
         return true;
     }

@@ -1,0 +1,4 @@
+struct search {
+    void deepen() { depth_ = 130; }
+    int depth_ = 64; // has a name
+};

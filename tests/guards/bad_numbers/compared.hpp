@@ -1,0 +1,1 @@
+inline bool is_small(int cells) { return cells <= 130; }

@@ -1,0 +1,4 @@
+struct effort {
+    int first;
+};
+inline effort usual() { return {.first = 50'000}; }
