@@ -16,7 +16,7 @@ public:
     explicit stop_check(const std::stop_token& token, clock::time_point deadline = clock::time_point::max())
         : token_{&token}, deadline_{deadline} {}
     [[nodiscard]] constexpr bool operator()() const { return is_requested() || is_late(); }
-    /// Whether nobody wants what there is by now, either.
+    /// Whether a stop was requested, so that what was found so far is of no use either. A deadline doesn't count.
     [[nodiscard]] constexpr bool is_requested() const { return token_ != nullptr && token_->stop_requested(); }
 
 private:

@@ -27,19 +27,17 @@ public:
     /// `bump(variable)` is called for every variable involved.
     template <class Bump> learned_clause learn(const Trail& trail, Bump bump) {
         learned_clause result;
-        level_ = 0;
-        for (const auto& f : trail.conflict())
-            level_ = std::max(level_, level_of(trail, f));
-        if (level_ == 0) {
-            result.final = true;
-            return result;
+        conflict_ = trail.conflict();
+        for (bool has_choice = false; !has_choice;) {
+            level_ = 0;
+            for (const auto& f : conflict_)
+                level_ = std::max(level_, level_of(trail, f));
+            if (level_ == 0) {
+                result.final = true;
+                return result;
+            }
+            has_choice = resolve_at_level(trail, bump);
         }
-        clause_.assign(1, never);
-        here_ = below_ = 0;
-        flagged_.assign(trail.size(), false);
-        value_.resize(trail.size());
-        add(trail, trail.conflict(), bump);
-        resolve(trail, bump);
         for (const auto l : clause_)
             seen_[l.variable()] = true;
         shorten(trail);
@@ -56,6 +54,24 @@ private:
         return at < 0 ? 0 : trail[static_cast<std::size_t>(at)].level;
     }
 
+    /// The clause of the conflict's highest level. False if no choice of that level is involved: then `conflict_` becomes
+    /// what it follows from on the levels below. Propagation isn't complete: what is derived on a level may have
+    /// followed from earlier ones.
+    template <class Bump> bool resolve_at_level(const Trail& trail, Bump& bump) {
+        clause_.assign(1, never);
+        here_ = below_ = 0;
+        flagged_.assign(trail.size(), false);
+        value_.resize(trail.size());
+        add(trail, conflict_, bump);
+        if (resolve(trail, bump)) return true;
+        conflict_.clear();
+        for (std::size_t i = 1; i < clause_.size(); ++i)
+            conflict_.push_back(fact::of(!clause_[i]));
+        for (const auto v : marked_)
+            seen_[v] = false;
+        marked_.clear();
+        return false;
+    }
     template <class Bump> void add(const Trail& trail, const std::vector<fact>& facts, Bump& bump) {
         for (const auto& f : facts)
             if (f.is_bound)
@@ -100,7 +116,8 @@ private:
         ++(trail[place].level == level_ ? here_ : below_);
     }
 
-    template <class Bump> void resolve(const Trail& trail, Bump& bump) {
+    /// Whether a choice of the highest level is found.
+    template <class Bump> bool resolve(const Trail& trail, Bump& bump) {
         bool found = false;
         for (std::size_t i = trail.size(); i-- > 0 && (!found || below_ > 0);) {
             if (!flagged_[i]) continue;
@@ -120,6 +137,7 @@ private:
             }
             add(trail, facts_, bump);
         }
+        return found;
     }
 
     /// Clause minimization: drops literals that the others imply (Sörensson and Biere 2009).
@@ -206,6 +224,7 @@ private:
     std::vector<ticks> value_;
     std::vector<bool> in_clause_;
     std::vector<literal> clause_;
+    std::vector<fact> conflict_;
     std::vector<fact> facts_;
     std::vector<bool> levels_;
     /// Per entry of the trail, and those that have an outcome.
