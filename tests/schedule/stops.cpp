@@ -151,7 +151,7 @@ TEST_CASE("published builders that take long can be stopped") {
 }
 
 TEST_CASE("a deadline stops builders that search, and only those") {
-    const std::stop_source source;
+    std::stop_source source;
     const auto token = source.get_token();
     using clock = stop_check::clock;
     const stop_check late{token, clock::time_point::min()};
