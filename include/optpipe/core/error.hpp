@@ -2,6 +2,7 @@
 
 #include "optpipe/core/standard.hpp"
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 #include <utility>

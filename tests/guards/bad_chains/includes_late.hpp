@@ -1,5 +1,5 @@
 #pragma once
 
-inline std::string another_name() { return {}; }
+inline name another_name() { return {}; }
 
-#include <has_string.hpp>
+#include <has_name.hpp>

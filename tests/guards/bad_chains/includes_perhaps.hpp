@@ -1,7 +1,7 @@
 #pragma once
 
 #if defined(OPTPIPE_NEVER)
-#include <has_string.hpp>
+#include <has_name.hpp>
 #endif
 
-inline std::string any_name() { return {}; }
+inline name any_name() { return {}; }

@@ -1,5 +1,5 @@
 #pragma once
 
-#include <has_string.hpp>
+#include <has_name.hpp>
 
-std::string no_name() { return {}; }
+name no_name() { return {}; }

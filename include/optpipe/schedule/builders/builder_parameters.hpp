@@ -3,6 +3,7 @@
 #include "optpipe/core/error.hpp"
 
 #include <charconv>
+#include <concepts>
 #include <cstddef>
 #include <string>
 #include <string_view>

@@ -1,0 +1,5 @@
+#pragma once
+
+struct name {};
+
+inline name a_name() { return {}; }

@@ -1,5 +1,0 @@
-#pragma once
-
-#include <string>
-
-inline std::string a_name() { return {}; }

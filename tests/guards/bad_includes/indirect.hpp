@@ -1,0 +1,5 @@
+#pragma once
+
+#include <lucky.hpp>
+
+inline std::vector<int> none() { return {}; }

@@ -1,6 +1,0 @@
-#include "optpipe/pipeline.hpp"
-#include "optpipe/schedule.hpp"
-#include "optpipe/testing.hpp"
-#include "optpipe/testing/executor.hpp"
-#include "optpipe/testing/milp_solvers.hpp"
-#include "optpipe/testing/search_strategies.hpp"
