@@ -158,24 +158,24 @@ TEST_CASE("a problem that isn't JSON is refused with the place where it stops to
     }
 }
 
-TEST_CASE("100 MB of garbage are refused at once") {
-    const std::pair<const char*, std::string> garbage[] = {{"text", repeated("garbage \x01\xff", 100 * megabyte)},
-                                                           {"brackets", repeated("[", 100 * megabyte)},
-                                                           {"objects", repeated("{\"a\":", 100 * megabyte)},
-                                                           {"list", "[" + repeated("0,", 100 * megabyte)},
-                                                           {"string", "\"" + repeated("x", 100 * megabyte)}};
+TEST_CASE("garbage is refused, and at once where it is 100 MB") {
+    const std::pair<const char*, std::string> garbage[] = {{"text", repeated("garbage \x01\xff", 50 * megabyte)},
+                                                           {"brackets", repeated("[", 50 * megabyte)},
+                                                           {"objects", repeated("{\"a\":", 50 * megabyte)},
+                                                           {"list", "[" + repeated("0,", 50 * megabyte)},
+                                                           {"string", "\"" + repeated("x", 50 * megabyte)}};
     for (const auto& [kind, text] : garbage) {
         const workplace place;
         const auto large = place.write("large.json", text);
+        const auto read = run({"plan", large, "--out", place / "out.json"});
+        CHECK_MESSAGE((read.status == 2 && read.says({"large.json"}) && read.err.size() < 1000), kind << '\n' << read);
+        fs::resize_file(large, 100 * megabyte);
         const auto as_problem = run({"plan", large, "--out", place / "out.json"});
         CHECK_MESSAGE((as_problem.status == 2 && as_problem.says({"large.json", "larger than 64 MiB"})),
                       kind << '\n'
                            << as_problem);
         const auto as_schedule = run({"check", data("two-ranks.json"), large});
         CHECK_MESSAGE((as_schedule.status == 2 && as_schedule.says({"large.json"})), kind << '\n' << as_schedule);
-        fs::resize_file(large, 50 * megabyte);
-        const auto less = run({"plan", large, "--out", place / "out.json"});
-        CHECK_MESSAGE((less.status == 2 && less.says({"large.json"}) && less.err.size() < 1000), kind << '\n' << less);
         CHECK(place.files().size() == 1);
     }
 }

@@ -21,7 +21,7 @@ namespace {
 class plan {
 public:
     explicit plan(std::string problem) : problem_{std::move(problem)} {
-        REQUIRE(run({"plan", problem_, "--quiet", "--out", place_ / "s.json"}).status == 0);
+        REQUIRE(run({"plan", problem_, "--quiet", "--time-limit", "0.2", "--out", place_ / "s.json"}).status == 0);
         valid_ = json::parse(place_.read("s.json"));
     }
     [[nodiscard]] json document() const { return valid_; }

@@ -18,7 +18,7 @@ using nlohmann::json;
 TEST_CASE("draw draws what plan draws") {
     const workplace place;
     const auto problem = data("chunks.json");
-    REQUIRE(run({"plan", problem, "--quiet", "--out", place / "s.json", "--svg", place / "plan.svg"}).status == 0);
+    REQUIRE(run({"plan", problem, "--quiet", "--time-limit", "0.2", "--out", place / "s.json", "--svg", place / "plan.svg"}).status == 0);
     const auto result = run({"draw", place / "s.json", "--problem", problem, "--svg", place / "draw.svg"});
     CHECK_MESSAGE((result.status == 0 && result.out.empty() && result.err.empty()), result);
     CHECK(place.read("draw.svg") == place.read("plan.svg"));
@@ -27,7 +27,7 @@ TEST_CASE("draw draws what plan draws") {
 TEST_CASE("an invalid schedule is drawn, with a note") {
     const workplace place;
     const auto problem = data("two-ranks.json");
-    REQUIRE(run({"plan", problem, "--quiet", "--out", place / "s.json"}).status == 0);
+    REQUIRE(run({"plan", problem, "--quiet", "--time-limit", "0.2", "--out", place / "s.json"}).status == 0);
     auto document = json::parse(place.read("s.json"));
     document["operations"].erase(document["operations"].begin());
     place.write("s.json", document.dump());
@@ -39,7 +39,7 @@ TEST_CASE("an invalid schedule is drawn, with a note") {
 TEST_CASE("what can't be drawn is refused and leaves no picture") {
     const workplace place;
     const auto problem = data("two-ranks.json");
-    REQUIRE(run({"plan", problem, "--quiet", "--out", place / "s.json"}).status == 0);
+    REQUIRE(run({"plan", problem, "--quiet", "--time-limit", "0.2", "--out", place / "s.json"}).status == 0);
     auto document = json::parse(place.read("s.json"));
     document["operations"][0]["op"] = "9F0";
     place.write("far.json", document.dump());
@@ -62,7 +62,7 @@ struct measured_plan {
     json slower;
 
     measured_plan() {
-        REQUIRE(run({"plan", problem, "--quiet", "--out", place / "s.json"}).status == 0);
+        REQUIRE(run({"plan", problem, "--quiet", "--time-limit", "0.2", "--out", place / "s.json"}).status == 0);
         slower = json::parse(place.read("s.json"));
         slower["method"] = "measured";
         for (auto& entry : slower["operations"])

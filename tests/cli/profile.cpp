@@ -52,7 +52,7 @@ TEST_CASE("measured steps give a problem with the measured costs") {
                   doctest::Approx(2.0 * (time(before, "backward_input") + time(before, "backward_weight"))));
             CHECK(time(after, "activation") == time(before, "activation"));
         }
-        const auto planned = run({"plan", out, "--start", first, "--quiet"});
+        const auto planned = run({"plan", out, "--start", first, "--time-limit", "0.2", "--quiet"});
         CHECK_MESSAGE(planned.status == 0, planned);
     }
 }

@@ -31,7 +31,7 @@ void run_all(const optpipe::problem& p, tally& seen) {
 void run_with(std::size_t ranks) {
     namespace placement = optpipe::placement;
     CAPTURE(ranks);
-    const std::size_t microbatches = 2 * ranks + 2;
+    const std::size_t microbatches = ranks + 4;
     tally seen;
     run_all(training::problem_with<placement::linear>(ranks, microbatches), seen);
     run_all(training::problem_with<placement::loop<2>>(ranks, microbatches), seen);

@@ -35,6 +35,7 @@ plan_options robust_plan(double spread) {
     options.robust.emplace();
     options.robust->noise.spread = spread;
     options.robust->samples = 60;
+    options.robust->effort = 1'000'000;
     options.threads = 1;
     return options;
 }

@@ -105,8 +105,9 @@ bool are_equal(const problem& a, const problem& b) {
 } // namespace
 
 TEST_CASE("every builder of the library keeps its promises") {
-    for_each_builder([](const auto& builder) {
+    for_each_builder([](auto builder) {
         CAPTURE(builder.name);
+        if constexpr (requires { builder.effort = 1000; }) builder.effort = 1000; // promises don't depend on it
         const auto found = check_builder(builder, {.problems = 12});
         CHECK_MESSAGE(found.passed(), found.text());
     });

@@ -14,6 +14,9 @@ struct robust_options {
     double percentile = 95.0;
     /// Random steps by which schedules are compared; ten times as many confirm the choice.
     std::size_t samples = 100;
+    /// Without a time limit: so many operations are timed in the steps by which moves are judged; 10 million are a
+    /// second's work or two.
+    std::size_t effort = 10'000'000;
 };
 
 /// Step times under noise, of a robust plan and of the plan that it is compared with (the start if there is one, else

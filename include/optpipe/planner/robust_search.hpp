@@ -39,9 +39,7 @@ struct robust_parameters {
     std::size_t most_candidates = 12;
     /// A move takes a computation past so many others of its rank, at most.
     std::size_t farthest_move = 3;
-    /// Without a time limit, so many operations are timed: a second's work or two. Of the samples a move is refused
-    /// after one in so many, in the mean.
-    std::size_t most_timed = 10'000'000;
+    /// Of the samples a move is refused after one in so many, in the mean.
     std::size_t samples_per_look = 10;
     /// Times the samples of the search, in steps that played no part in it.
     std::size_t confirmation = 10;
@@ -190,7 +188,7 @@ outcome<plan_result> plan_robustly(const problem& p, const plan_options& options
     const bool is_timed = until && std::isfinite(until->count());
     const auto moves_begin = clock::now();
     improver.improve(is_timed ? std::numeric_limits<std::size_t>::max()
-                              : with.most_timed / std::max<std::size_t>(1, per_move),
+                              : robust.effort / std::max<std::size_t>(1, per_move),
                      random_numbers{options.seed}, [&] {
                          if (options.processor) options.processor->pause_if_over(options.stop);
                          return options.stop.stop_requested() || (is_timed && clock::now() - moves_begin >= *until);

@@ -2,6 +2,7 @@
 
 #include "optpipe/core/random.hpp"
 #include "oracle/exhaustive.hpp"
+#include "oracle/random_cases.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/reference_checker.hpp"
 
@@ -50,7 +51,7 @@ TEST_CASE("everything that is offered is valid and has the objective that the st
 TEST_CASE("never below the optimum, and nearly always there") {
     std::size_t proven = 0;
     std::size_t found = 0;
-    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    for (std::uint64_t seed = 1; seed <= oracle::random_cases(300); ++seed) {
         CAPTURE(seed);
         random_numbers random{seed};
         oracle::problem_ranges ranges;
@@ -67,8 +68,8 @@ TEST_CASE("never below the optimum, and nearly always there") {
         found += state.objective().value() <= *best.objective + slack ? 1 : 0;
     }
     MESSAGE("found " << found << " of " << proven);
-    CHECK(proven > 150);
-    CHECK(100 * found >= 95 * proven);
+    CHECK(proven > oracle::random_cases(150));
+    CHECK(100 * (proven - found) <= 5 * proven + 100); // one is forgiven where few are tried
 }
 
 TEST_CASE("the same seed and effort find the same; an own start without an incumbent") {

@@ -8,6 +8,7 @@
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 #include "oracle/golden.hpp"
+#include "oracle/random_cases.hpp"
 #include "oracle/reference_checker.hpp"
 #include "oracle/v_problem.hpp"
 
@@ -42,7 +43,8 @@ problem half_stages(std::size_t ranks, std::size_t microbatches, oracle::profile
     return oracle::v_problem(ranks, microbatches, c, 0.5, 0.5 * weight_share);
 }
 
-template <class Builder> void check_laws(const Builder& build, std::uint64_t seed, int problems) {
+template <class Builder> void check_laws(const Builder& build, std::uint64_t seed, std::uint64_t usual) {
+    const auto problems = static_cast<int>(oracle::random_cases(usual));
     int fitted = 0;
     int refused = 0;
     for (int i = 0; i < problems; ++i) {
