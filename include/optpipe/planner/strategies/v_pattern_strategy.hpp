@@ -1,0 +1,87 @@
+#pragma once
+
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/validate_problem.hpp"
+#include "optpipe/planner/lns/rescheduling_search.hpp"
+#include "optpipe/planner/modulo/steady_state.hpp"
+#include "optpipe/planner/modulo/v_pattern_search.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/planner/portfolio/search_strategy.hpp"
+#include "optpipe/planner/strategies/cells_of.hpp"
+#include "optpipe/schedule/builders/v_block.hpp"
+#include "optpipe/schedule/construct/uniform_storage.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+
+namespace optpipe {
+
+/// Periodic patterns of v placement with one storage option for all microbatches, none of which is offloaded, and
+/// beginning and end of the step by list scheduling. With each option that all stages have.
+struct v_pattern_strategy {
+    static constexpr std::string_view name = "v-patterns";
+    /// Of the first call, for each option: cyclic orders of a rank. Some tens of milliseconds.
+    static constexpr std::size_t first_effort = 200'000;
+    /// To list-schedule an end takes as long as so many orders for each cell.
+    static constexpr std::size_t orders_per_cell = 2;
+    /// An end is scheduled so often at least: most is gained by then.
+    static constexpr std::size_t least_trials = 200;
+    /// List scheduling of the ends made steps up to 7 % shorter.
+    static constexpr double most_gain = 1.1;
+    /// To complete a pattern.
+    static constexpr double least_passes = 5.0;
+
+    [[nodiscard]] static strategy_traits traits(const problem& p) {
+        const bool offloads = std::any_of(p.costs.begin(), p.costs.end(),
+                                          [](const stage_costs& c) { return c.can_offload(); });
+        return {.applicable = is_v_placed(p.graph) && p.split_backward && !offloads &&
+                              p.graph.microbatches() >= 2 * p.graph.ranks(),
+                .knows_storage_options = true,
+                .randomized = true,
+                .first_effort = first_effort,
+                .least_passes = least_passes};
+    }
+    void operator()(search_state& state, const strategy_options& options) const {
+        const auto& p = state.problem();
+        if (!p.has_storage_options())
+            search(state, p, options, [](order found) { return found; });
+        for (const auto& option : common_option_names(p)) {
+            const auto stored = find_common_option(p, option.view());
+            if (!p.has_storage_options() || state.done()) break;
+            auto uniform = uniform_problem(p, *stored);
+            for (auto& c : uniform.costs)
+                c.transfer.reset();
+            if (validate(uniform).empty())
+                search(state, uniform, options, [&](const order& found) { return with_storage(p, *stored, found); });
+        }
+        rescheduling_search(state, {.seed = options.seed, .trials = trials(p, options)});
+    }
+
+private:
+    [[nodiscard]] static std::size_t trials(const problem& p, const strategy_options& options) {
+        return std::max(least_trials, options.effort / (orders_per_cell * detail::cells_of(p)));
+    }
+    /// Of a problem without storage options, whose orders are those of the other one by `convert`.
+    template <class Convert>
+    static void search(search_state& state, const problem& plain, const strategy_options& options, Convert convert) {
+        const auto slowest = std::min(plain.serial_time(), state.target());
+        const auto longest_period = slowest / static_cast<double>(plain.graph.microbatches());
+        search_state own{plain, state.limits()};
+        detail::steady_state run{own};
+        const auto reschedule = [&](search_state& any) {
+            rescheduling_search(any, {.seed = options.seed, .trials = trials(any.problem(), options)});
+        };
+        detail::search_v_patterns(
+            run.reduced(), options.seed, options.effort, longest_period,
+            [&](const periodic_pattern& found) { run.offer(found); }, [&] { return own.done(); });
+        if (own.objective() > most_gain * state.objective()) return;
+        run.finish(reschedule);
+        if (!run.is_reduced()) reschedule(own);
+        if (const auto found = own.incumbent()) state.offer(convert(order_of(*found)), name);
+    }
+};
+static_assert(check_search_strategy<v_pattern_strategy>());
+
+} // namespace optpipe
