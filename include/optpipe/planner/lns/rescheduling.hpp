@@ -40,8 +40,8 @@ public:
     list_rescheduler(const list_rescheduler&) = delete;
     list_rescheduler& operator=(const list_rescheduler&) = delete;
 
-    /// The length of the schedule made, from its first start to its last end; unlimited where memory leaves no operation
-    /// to go on with.
+    /// The length of the schedule made, from its first start to its last end; unlimited where memory leaves no
+    /// operation to go on with.
     [[nodiscard]] duration run(const rescheduling& how, random_numbers& random) {
         wait_ = how.wait;
         reset(how.noise, random);
@@ -119,7 +119,8 @@ private:
         };
         const auto find = [&](const operation& op) {
             auto* j = known[number(op)];
-            if (!j && op.kind == operation_kind::backward_input) j = known[number(sibling(op, operation_kind::backward))];
+            if (!j && op.kind == operation_kind::backward_input)
+                j = known[number(sibling(op, operation_kind::backward))];
             return j;
         };
         for (auto& j : jobs_) {

@@ -50,7 +50,8 @@ public:
         const auto microbatches = static_cast<double>(p_.graph.microbatches());
         for (const rank r : p_.graph.all_ranks())
             load_ = std::max(load_, p_.load(r) / microbatches);
-        longest_part_ = std::min(1.0, options.with.most_per_rank * static_cast<double>(p_.graph.ranks()) / microbatches);
+        longest_part_ =
+            std::min(1.0, options.with.most_per_rank * static_cast<double>(p_.graph.ranks()) / microbatches);
     }
 
     void run() {

@@ -23,9 +23,9 @@ namespace optpipe::detail {
 /// Looks for a pattern of one microbatch per period in v placement, rank by rank from the fold, where forwards turn, to
 /// the first. In each period a rank runs F, I and W of both of its stages, in some cyclic order, one right after the
 /// other but for one gap with all its idle time. All cyclic orders are tried, each at the time at which one of
-/// the four operations that depend on the rank before doesn't wait. Partial patterns in which microbatches wait least go
-/// on: for as long, all ranks up to the first hold a stash more. A beam search: its patterns are feasible, but it isn't
-/// complete.
+/// the four operations that depend on the rank before doesn't wait. Partial patterns in which microbatches wait least
+/// go on: for as long, all ranks up to the first hold a stash more. A beam search: its patterns are feasible, but it
+/// isn't complete.
 ///
 /// `beam_search` places a stage after the other, and so fills ranks that have no time to spare seldom.
 class v_pattern_beam {
@@ -241,27 +241,64 @@ private:
     std::size_t work_ = 0;
 };
 
-/// Searches patterns of v placement from the load bound on the period upward until one is within memory, with beams
-/// that double in width until the effort is spent. Every pattern goes to `take(const periodic_pattern&)`. Only periods
-/// below `most` are tried. Returns the effort spent, in cyclic orders; one period is always tried.
-template <class Take, class Stop>
-std::size_t search_v_patterns(const problem& p, std::uint64_t seed, std::size_t effort, duration most, Take take,
-                              Stop stop, const v_pattern_parameters& with = {}) {
-    random_numbers random{seed};
-    const auto load = least_period_by_load(p);
-    std::size_t spent = 0;
-    for (auto width = with.first_width; width <= with.max_width; width *= 2)
-        for (double above = 0.0; (1.0 + above) * load < most; above = above * with.step_growth + with.first_step) {
-            if (stop() || (spent > 0 && spent >= effort)) return spent;
-            const auto noise = random.below(2) == 0 ? 0.0 : with.noise;
-            v_pattern_beam beam{p, (1.0 + above) * load, width, noise, random};
-            const auto found = beam.run(stop);
-            spent += beam.work();
-            if (!found) continue;
-            take(*found);
-            break;
+/// Searches patterns of v placement from the load bound on the period upward until one is within memory, and then below
+/// that, with beams that double in width until the effort is spent.
+///
+/// Every pattern goes to `take(const periodic_pattern&)`. `Stop` is polled between partial patterns.
+template <class Take, class Stop> class v_pattern_search {
+public:
+    /// The effort counts cyclic orders. Only periods below `longest` are tried.
+    v_pattern_search(const problem& p, std::uint64_t seed, std::size_t effort, duration longest, Take take, Stop stop,
+                     const v_pattern_parameters& with = {})
+        : p_{p}, with_{with}, random_{seed}, effort_{effort}, longest_{longest}, take_{std::move(take)},
+          stop_{std::move(stop)}, load_{least_period_by_load(p)} {}
+
+    /// At least one period is tried.
+    void run() {
+        for (auto width = with_.first_width; width <= with_.max_width && !exhausted(); width *= 2)
+            search_upward(width);
+    }
+    [[nodiscard]] std::size_t spent() const { return spent_; }
+
+private:
+    [[nodiscard]] bool exhausted() const { return stop_() || (spent_ > 0 && spent_ >= effort_); }
+
+    bool attempt(duration period, std::size_t width) {
+        const auto noise = random_.below(2) == 0 ? 0.0 : with_.noise;
+        v_pattern_beam beam{p_, period, width, noise, random_};
+        const auto found = beam.run(stop_);
+        spent_ += beam.work();
+        if (found) take_(*found);
+        return found.has_value();
+    }
+    void search_upward(std::size_t width) {
+        duration missed{};
+        for (double above = 0.0; !exhausted(); above = above * with_.step_growth + with_.first_step) {
+            const auto period = (1.0 + above) * load_;
+            if (!(period < longest_)) return;
+            if (attempt(period, width)) {
+                if (above > 0.0) bisect(missed, period, width);
+                return;
+            }
+            missed = period;
         }
-    return spent;
-}
+    }
+    void bisect(duration missed, duration found, std::size_t width) {
+        for (std::size_t step = 0; step < with_.bisections && !exhausted(); ++step) {
+            const auto middle = missed + 0.5 * (found - missed);
+            (attempt(middle, width) ? found : missed) = middle;
+        }
+    }
+
+    const problem& p_;
+    v_pattern_parameters with_;
+    random_numbers random_;
+    std::size_t effort_;
+    duration longest_;
+    Take take_;
+    Stop stop_;
+    duration load_;
+    std::size_t spent_ = 0;
+};
 
 } // namespace optpipe::detail

@@ -23,7 +23,7 @@ namespace optpipe {
 struct v_pattern_strategy {
     static constexpr std::string_view name = "v-patterns";
     /// Of the first call, for each option: cyclic orders of a rank. Some tens of milliseconds.
-    static constexpr std::size_t first_effort = 200'000;
+    static constexpr std::size_t first_effort = 500'000;
     /// To list-schedule an end takes as long as so many orders for each cell.
     static constexpr std::size_t orders_per_cell = 2;
     /// An end is scheduled so often at least: most is gained by then.
@@ -34,8 +34,8 @@ struct v_pattern_strategy {
     static constexpr double least_passes = 5.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {
-        const bool offloads = std::any_of(p.costs.begin(), p.costs.end(),
-                                          [](const stage_costs& c) { return c.can_offload(); });
+        const bool offloads =
+            std::any_of(p.costs.begin(), p.costs.end(), [](const stage_costs& c) { return c.can_offload(); });
         return {.applicable = is_v_placed(p.graph) && p.split_backward && !offloads &&
                               p.graph.microbatches() >= 2 * p.graph.ranks(),
                 .knows_storage_options = true,
@@ -45,8 +45,7 @@ struct v_pattern_strategy {
     }
     void operator()(search_state& state, const strategy_options& options) const {
         const auto& p = state.problem();
-        if (!p.has_storage_options())
-            search(state, p, options, [](order found) { return found; });
+        if (!p.has_storage_options()) search(state, p, options, [](order found) { return found; });
         for (const auto& option : common_option_names(p)) {
             const auto stored = find_common_option(p, option.view());
             if (!p.has_storage_options() || state.done()) break;
@@ -73,9 +72,13 @@ private:
         const auto reschedule = [&](search_state& any) {
             rescheduling_search(any, {.seed = options.seed, .trials = trials(any.problem(), options)});
         };
-        detail::search_v_patterns(
-            run.reduced(), options.seed, options.effort, longest_period,
-            [&](const periodic_pattern& found) { run.offer(found); }, [&] { return own.done(); });
+        detail::v_pattern_search{run.reduced(),
+                                 options.seed,
+                                 options.effort,
+                                 longest_period,
+                                 [&](const periodic_pattern& found) { run.offer(found); },
+                                 [&] { return own.done(); }}
+            .run();
         if (own.objective() > most_gain * state.objective()) return;
         run.finish(reschedule);
         if (!run.is_reduced()) reschedule(own);
