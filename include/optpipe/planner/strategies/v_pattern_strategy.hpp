@@ -8,6 +8,7 @@
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
 #include "optpipe/planner/strategies/cells_of.hpp"
+#include "optpipe/schedule/bounds/structural_bounds.hpp"
 #include "optpipe/schedule/builders/v_block.hpp"
 #include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/schedule.hpp"
@@ -19,11 +20,11 @@
 namespace optpipe {
 
 /// Periodic patterns of v placement with one storage option for all microbatches, none of which is offloaded, and
-/// beginning and end of the step by list scheduling. With each option that all stages have.
+/// beginning and end of the step by list scheduling. Seed by seed with each option that all stages have.
 struct v_pattern_strategy {
     static constexpr std::string_view name = "v-patterns";
-    /// Of the first call, for each option: cyclic orders of a rank. Some tens of milliseconds.
-    static constexpr std::size_t first_effort = 500'000;
+    /// Of the first call: cyclic orders of a rank. Some tens of milliseconds.
+    static constexpr std::size_t first_effort = 300'000;
     /// To list-schedule an end takes as long as so many orders for each cell.
     static constexpr std::size_t orders_per_cell = 2;
     /// An end is scheduled so often at least: most is gained by then.
@@ -45,22 +46,30 @@ struct v_pattern_strategy {
     }
     void operator()(search_state& state, const strategy_options& options) const {
         const auto& p = state.problem();
-        if (!p.has_storage_options()) search(state, p, options, [](order found) { return found; });
-        for (const auto& option : common_option_names(p)) {
-            const auto stored = find_common_option(p, option.view());
-            if (!p.has_storage_options() || state.done()) break;
-            auto uniform = uniform_problem(p, *stored);
-            for (auto& c : uniform.costs)
-                c.transfer.reset();
-            if (validate(uniform).empty())
-                search(state, uniform, options, [&](const order& found) { return with_storage(p, *stored, found); });
-        }
+        if (!p.has_storage_options())
+            search(state, p, options, [](order found) { return found; });
+        else
+            search_next_option(state, options);
         rescheduling_search(state, {.seed = options.seed, .trials = trials(p, options)});
     }
 
 private:
     [[nodiscard]] static std::size_t trials(const problem& p, const strategy_options& options) {
         return std::max(least_trials, options.effort / (orders_per_cell * detail::cells_of(p)));
+    }
+    /// Of those that may lead to an improvement another one for each seed.
+    static void search_next_option(search_state& state, const strategy_options& options) {
+        const auto& p = state.problem();
+        const auto names = common_option_names(p);
+        for (std::size_t i = 0; i < names.size() && !state.done(); ++i) {
+            const auto stored = *find_common_option(p, names[(options.seed + i) % names.size()].view());
+            auto uniform = uniform_problem(p, stored);
+            for (auto& c : uniform.costs)
+                c.transfer.reset();
+            if (!validate(uniform).empty() || !(bounds_of(uniform).best() < state.target())) continue;
+            search(state, uniform, options, [&](const order& found) { return with_storage(p, stored, found); });
+            return;
+        }
     }
     /// Of a problem without storage options, whose orders are those of the other one by `convert`.
     template <class Convert>
