@@ -62,11 +62,9 @@ struct wavefront_parameters {
 
 /// How `search_v_patterns` looks for periods. Chosen when it was written, not tuned.
 struct v_pattern_parameters {
-    /// From the load bound upward: the first step, as a part of the bound, and how steps grow. Then so often in the middle
-    /// between the longest period without and the shortest with a pattern.
+    /// From the load bound upward: the first step, as a part of the bound, and how steps grow.
     double first_step = 0.005;
     double step_growth = 1.5;
-    std::size_t bisections = 2;
     /// Of partial patterns kept: of the first beams, and of the widest.
     std::size_t first_width = 4, max_width = 64;
     /// Of a period: how far the costs of partial patterns are disturbed, in half of the beams.

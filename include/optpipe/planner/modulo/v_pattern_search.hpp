@@ -241,8 +241,8 @@ private:
     std::size_t work_ = 0;
 };
 
-/// Searches patterns of v placement from the load bound on the period upward until one is within memory, and then below
-/// that, with beams that double in width until the effort is spent.
+/// Searches patterns of v placement from the load bound on the period upward until one is within memory; with beams that
+/// double in width, until the effort is spent.
 ///
 /// Every pattern goes to `take(const periodic_pattern&)`. `Stop` is polled between partial patterns.
 template <class Take, class Stop> class v_pattern_search {
@@ -271,22 +271,12 @@ private:
         if (found) take_(*found);
         return found.has_value();
     }
+    /// A step below the first period with a pattern there may be one too, but mostly with the same order of operations,
+    /// whose times follow from that.
     void search_upward(std::size_t width) {
-        duration missed{};
         for (double above = 0.0; !exhausted(); above = above * with_.step_growth + with_.first_step) {
             const auto period = (1.0 + above) * load_;
-            if (!(period < longest_)) return;
-            if (attempt(period, width)) {
-                if (above > 0.0) bisect(missed, period, width);
-                return;
-            }
-            missed = period;
-        }
-    }
-    void bisect(duration missed, duration found, std::size_t width) {
-        for (std::size_t step = 0; step < with_.bisections && !exhausted(); ++step) {
-            const auto middle = missed + 0.5 * (found - missed);
-            (attempt(middle, width) ? found : missed) = middle;
+            if (!(period < longest_) || attempt(period, width)) return;
         }
     }
 

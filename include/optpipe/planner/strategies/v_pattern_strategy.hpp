@@ -46,11 +46,14 @@ struct v_pattern_strategy {
     }
     void operator()(search_state& state, const strategy_options& options) const {
         const auto& p = state.problem();
+        const auto before = state.objective();
         if (!p.has_storage_options())
             search(state, p, options, [](order found) { return found; });
         else
             search_next_option(state, options);
-        rescheduling_search(state, {.seed = options.seed, .trials = trials(p, options)});
+        // What other strategies found.
+        if (!(state.objective() < before))
+            rescheduling_search(state, {.seed = options.seed, .trials = trials(p, options)});
     }
 
 private:
