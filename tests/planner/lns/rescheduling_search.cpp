@@ -71,6 +71,26 @@ TEST_CASE("what is kept stays, at either end") {
     }
 }
 
+TEST_CASE("a recomputation long before its gradient stays where it is kept") {
+    auto p = two_ranks(2);
+    for (const stage s : p.graph.all_stages())
+        p.storage[s].push_back({.name = "again", .held = memory_size{0.5}, .recompute = duration{1.0}});
+    auto given = one_at_a_time(p);
+    const auto again = recompute_of(stage{0}, microbatch{0});
+    std::erase(given.operations, again);
+    given.operations.insert(given.operations.begin() + 1, again);
+    const auto timed = *time_order(p, given);
+    random_numbers random{1};
+    detail::list_rescheduler end{p, timed, false};
+    // 0F0 and 0RECOMPUTE0.
+    REQUIRE(!end.run({duration{1.5}}, random).is_unlimited());
+    const auto made = time_order(p, end.made());
+    REQUIRE(made);
+    CHECK(oracle::judge(p, *made).valid());
+    CHECK(objective_of(p, *made) < objective_of(p, timed));
+    CHECK(lane(p, end.made(), rank{0}).at(1) == "0RECOMPUTE0");
+}
+
 TEST_CASE("what it offers is valid and better, with every way to store a stash but offloading") {
     std::size_t better = 0;
     for (std::uint64_t seed = 1; seed <= 60; ++seed) {

@@ -197,8 +197,9 @@ private:
         chosen = best_until(on, first + wait_ * chosen->length);
         std::erase(ready_[on], chosen);
         place(*chosen, earliest(*chosen));
+        // A recomputation that is kept may come before its last input here.
         for (const auto& [later, delay] : chosen->next)
-            if (later->waits == 0) ready_[later->on].push_back(later);
+            if (later->waits == 0 && !later->placed) ready_[later->on].push_back(later);
         return true;
     }
     [[nodiscard]] job* best_until(rank on, duration until) const {
