@@ -68,7 +68,7 @@ struct v_pattern_parameters {
     /// Of partial patterns kept: of the first beams, and of the widest.
     std::size_t first_width = 4, max_width = 64;
     /// Of a period: how far the costs of partial patterns are disturbed, in half of the beams.
-    double noise = 0.02;
+    double noise = 0.1;
 };
 
 /// How `modulo_search` completes patterns and repeats the steady state.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/bounded_text.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/planner/lns/rescheduling_search.hpp"
@@ -11,16 +12,19 @@
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
 #include "optpipe/schedule/builders/v_block.hpp"
 #include "optpipe/schedule/construct/uniform_storage.hpp"
+#include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <string_view>
+#include <vector>
 
 namespace optpipe {
 
 /// Periodic patterns of v placement with one storage option for all microbatches, none of which is offloaded, and
-/// beginning and end of the step by list scheduling. Seed by seed with each option that all stages have.
+/// beginning and end of the step by list scheduling. Call by call with another option that
+/// all stages have, mostly with that of the incumbent.
 struct v_pattern_strategy {
     static constexpr std::string_view name = "v-patterns";
     /// Of the first call, for each rank: its cyclic orders around the narrowest beam at the first few periods. A tenth
@@ -51,7 +55,7 @@ struct v_pattern_strategy {
         if (!p.has_storage_options())
             search(state, p, options, [](order found) { return found; });
         else
-            search_next_option(state, options);
+            search_option(state, options);
         // What other strategies found.
         if (!(state.objective() < before))
             rescheduling_search(state, {.seed = options.seed, .trials = trials(p, options)});
@@ -61,12 +65,26 @@ private:
     [[nodiscard]] static std::size_t trials(const problem& p, const strategy_options& options) {
         return std::max(least_trials, options.effort / (orders_per_cell * detail::cells_of(p)));
     }
-    /// Of those that may lead to an improvement another one for each seed.
-    static void search_next_option(search_state& state, const strategy_options& options) {
+    /// With odd seeds the option that most stashes of the incumbent have, else one after the other.
+    [[nodiscard]] static std::size_t first_option(const search_state& state, const strategy_options& options,
+                                                  const std::vector<bounded_text<32>>& names) {
+        const auto best = state.incumbent();
+        if (!best || options.seed % 2 == 0) return options.seed / 2;
+        std::vector<std::size_t> count(names.size() + 1, 0);
+        for (const auto& timed : best->operations)
+            if (timed.op.kind == operation_kind::forward) {
+                const auto own = storage_of(state.problem(), timed.op).name;
+                ++count[static_cast<std::size_t>(std::find(names.begin(), names.end(), own) - names.begin())];
+            }
+        return static_cast<std::size_t>(std::max_element(count.begin(), count.end() - 1) - count.begin());
+    }
+    /// From that one on the first that may lead to an improvement.
+    static void search_option(search_state& state, const strategy_options& options) {
         const auto& p = state.problem();
         const auto names = common_option_names(p);
+        const auto first = names.empty() ? 0 : first_option(state, options, names);
         for (std::size_t i = 0; i < names.size() && !state.done(); ++i) {
-            const auto stored = *find_common_option(p, names[(options.seed + i) % names.size()].view());
+            const auto stored = *find_common_option(p, names[(first + i) % names.size()].view());
             auto uniform = uniform_problem(p, stored);
             for (auto& c : uniform.costs)
                 c.transfer.reset();
