@@ -2,6 +2,7 @@
 
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/random.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
@@ -41,8 +42,8 @@ public:
     list_rescheduler& operator=(const list_rescheduler&) = delete;
 
     /// The length of the schedule made, from its first start to its last end; unlimited where memory leaves no
-    /// operation to go on with.
-    [[nodiscard]] duration run(const rescheduling& how, random_numbers& random) {
+    /// operation to go on with, or if it is stopped. `stop` is asked for every operation.
+    [[nodiscard]] duration run(const rescheduling& how, random_numbers& random, stop_check stop = {}) {
         wait_ = how.wait;
         reset(how.noise, random);
         auto left = jobs_.size();
@@ -54,7 +55,7 @@ public:
         for (auto& j : jobs_)
             if (!j.placed && j.waits == 0) ready_[j.on].push_back(&j);
         for (; left > 0; --left)
-            if (!place_next()) return duration::unlimited();
+            if (stop() || !place_next()) return duration::unlimited();
         return length();
     }
     /// The order that the last run made. Contract: it made one.

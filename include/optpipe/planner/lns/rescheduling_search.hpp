@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/random.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/lns/neighbourhood_selector.hpp"
 #include "optpipe/planner/lns/rescheduling.hpp"
@@ -79,7 +80,7 @@ private:
         if (best && state_.objective() < value_ - state_.slack()) adopt(*best);
         return ends_[0].has_value();
     }
-    void adopt(schedule found) {
+    void adopt(const schedule& found) {
         for (auto& each : ends_)
             each.reset();
         const auto& all = found.operations;
@@ -99,13 +100,13 @@ private:
         auto least = value_;
         for (const double part : options_.with.parts)
             for (const double wait : options_.with.waits) {
-                if (!may_go_on()) return;
+                if (!may_go_on()) break;
                 auto found = make({beginning, {(1.0 - longest_part_ * part) * end_, wait, noise}});
                 if (!found || !(objective_of(p_, *found) < least)) continue;
                 least = objective_of(p_, *found);
                 best = *std::move(found);
             }
-        if (best) offer(*std::move(best));
+        if (best && least < value_) offer(*std::move(best));
     }
     [[nodiscard]] trial draw() {
         trial t;
@@ -122,7 +123,7 @@ private:
     [[nodiscard]] std::optional<schedule> make(const trial& t) {
         ++trials_;
         auto& end = *ends_[t.beginning ? 1 : 0];
-        const auto length = end.run(t.how, random_);
+        const auto length = end.run(t.how, random_, stop_check{state_.limits().stop, state_.limits().deadline});
         if (length.is_unlimited()) return std::nullopt;
         if (p_.objective == objective_kind::makespan && length > end_ + state_.slack()) return std::nullopt;
         auto timed = time_order(p_, end.made(), stop_check{state_.limits().abandon});

@@ -23,12 +23,12 @@
 namespace optpipe {
 
 /// Periodic patterns of v placement with one storage option for all microbatches, none of which is offloaded, and
-/// beginning and end of the step by list scheduling. Call by call with another option that
-/// all stages have, mostly with that of the incumbent.
+/// beginning and end of the step by list scheduling. Every other call takes the option that most stashes of the
+/// incumbent have, the others one after the other of those that all stages have.
 struct v_pattern_strategy {
     static constexpr std::string_view name = "v-patterns";
-    /// Of the first call, for each rank: its cyclic orders around the narrowest beam at the first few periods. A tenth
-    /// of a second for 16 ranks.
+    /// Of the first call, for each rank: its cyclic orders for the narrowest beams of the first few periods. With 16
+    /// ranks some tens of milliseconds.
     static constexpr std::size_t first_effort_per_rank = 12'000;
     /// To list-schedule an end takes as long as so many orders for each cell.
     static constexpr std::size_t orders_per_cell = 2;
@@ -36,8 +36,10 @@ struct v_pattern_strategy {
     static constexpr std::size_t least_trials = 200;
     /// List scheduling of the ends made steps up to 7 % shorter.
     static constexpr double most_gain = 1.1;
-    /// To complete a pattern.
-    static constexpr double least_passes = 5.0;
+    /// Relative to other strategies: most is found in the first calls.
+    static constexpr double share = 0.5;
+    /// To complete a pattern, and to read the schedule for list scheduling.
+    static constexpr double least_passes = 10.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {
         const bool offloads =
@@ -47,6 +49,7 @@ struct v_pattern_strategy {
                 .knows_storage_options = true,
                 .randomized = true,
                 .first_effort = first_effort_per_rank * p.graph.ranks(),
+                .share = share,
                 .least_passes = least_passes};
     }
     void operator()(search_state& state, const strategy_options& options) const {
