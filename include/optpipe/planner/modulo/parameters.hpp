@@ -60,6 +60,17 @@ struct wavefront_parameters {
     std::size_t attempt_effort = 12;
 };
 
+/// How `search_v_patterns` looks for periods. Chosen when it was written, not tuned.
+struct v_pattern_parameters {
+    /// From the load bound upward: the first step, as a part of the bound, and how steps grow.
+    double first_step = 0.005;
+    double step_growth = 1.5;
+    /// Of partial patterns kept: of the first beams, and of the widest.
+    std::size_t first_width = 4, max_width = 64;
+    /// Of a period: how far the costs of partial patterns are disturbed, in half of the beams.
+    double noise = 0.1;
+};
+
 /// How `modulo_search` completes patterns and repeats the steady state.
 struct steady_state_parameters {
     /// The reduced problem has microbatches for so many pipelines, each at least of so many ranks: enough for prologue

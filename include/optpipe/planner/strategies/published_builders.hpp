@@ -28,9 +28,9 @@ namespace detail {
 
 /// When builders are left out, and when they are stopped.
 struct builder_parameters {
-    /// Of the time that is left, what one that can be stopped may take: half, so that however many are stopped,
-    /// something is left for the next and for searches. At 64 ranks x 512 microbatches in v placement they take 0.2 s
-    /// (zb-v) to 1.9 s (v-auto, which returns the best so far).
+    /// Of the time that is left, what those that can be stopped may take together: half, so that as much is left for
+    /// searches, however many storage options each is run with. At 64 ranks x 512 microbatches in v placement they take
+    /// 0.2 s (zb-v) to 1.9 s (v-auto, which returns the best so far).
     double slice = 0.5;
     /// Passes through the problem that remain to be made: to offer the best schedule, and where there is none to build
     /// one too.
@@ -126,7 +126,8 @@ private:
         std::vector<std::size_t> which;
         for (std::size_t k = 0; k < jobs_.size(); ++k)
             if (jobs_[k].stoppable == stoppable) which.push_back(k);
-        const auto one = [&](std::size_t i) { build(which[i]); };
+        const auto until = stoppable ? builder_deadline(state_.limits(), with_.slice) : state_.limits().deadline;
+        const auto one = [&](std::size_t i) { build(which[i], until); };
         milp::search::workers{which.size(), one}.run(threads);
         if (!best_ || state_.abandoned()) return;
         // To check a schedule takes longer than a stop may.
@@ -135,13 +136,11 @@ private:
         if (best_->objective < state_.objective())
             state_.try_strategy(name, [&] { state_.offer_timed(best_->made, name); });
     }
-    void build(std::size_t k) {
+    void build(std::size_t k, std::chrono::steady_clock::time_point until) {
         auto& result = results_[k];
         if (state_.limits().processor) state_.limits().processor->pause_if_over(state_.limits().stop);
         result.method = jobs_[k].name;
         result.published = jobs_[k].published;
-        const auto until =
-            jobs_[k].stoppable ? builder_deadline(state_.limits(), with_.slice) : state_.limits().deadline;
         if (state_.abandoned() || is_too_late(jobs_[k].stoppable, until)) {
             result.why.sentence = "skipped: there was no time left";
             return;
@@ -191,7 +190,7 @@ private:
 } // namespace detail
 
 /// Runs the published builders concurrently and offers the best schedule: first those that write one down, then those
-/// that search, each of which is stopped after a part of the time that is left. Returns the result of each in the order
+/// that search, which are stopped after a part of the time that is left. Returns the result of each in the order
 /// of `all_builders`. Builders that would exceed the deadline are skipped.
 ///
 /// With lists of storage options, each builder with each option that all stages have.

@@ -1,0 +1,166 @@
+#pragma once
+
+#include "optpipe/core/random.hpp"
+#include "optpipe/core/stop_check.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/lns/neighbourhood_selector.hpp"
+#include "optpipe/planner/lns/rescheduling.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace optpipe {
+
+/// What `rescheduling_search` draws. All were set by hand when it was written, and are the same for every problem.
+struct rescheduling_parameters {
+    /// The longest part that is scheduled anew: what the steady state takes for so many microbatches per rank. Warm-up
+    /// and cool-down take about one each; a longer part ends worse more often.
+    double most_per_rank = 1.6;
+    /// At first: the parts of it and the waits (see `rescheduling`) of which the best is taken.
+    std::array<double, 8> parts{0.12, 0.25, 0.37, 0.5, 0.62, 0.75, 0.87, 1.0};
+    std::array<double, 4> waits{0.0, 0.3, 0.6, 1.0};
+    /// Then at random: the most that is waited, and noises, in loads of the busiest rank for one microbatch.
+    double most_wait = 1.2;
+    std::array<double, 4> noises{0.0, 0.1, 0.3, 1.0};
+};
+
+struct rescheduling_options {
+    std::uint64_t seed = 1;
+    /// How many schedules are made at most. If this ends the search and no other strategy offers anything, the result
+    /// is determined by problem, start and seed.
+    std::size_t trials = std::numeric_limits<std::size_t>::max();
+    rescheduling_parameters with{};
+};
+
+namespace detail {
+
+/// One run, from the incumbent on.
+class rescheduling_run {
+public:
+    rescheduling_run(search_state& state, const rescheduling_options& options)
+        : state_{state}, p_{state.problem()}, options_{options}, random_{options.seed} {
+        const auto microbatches = static_cast<double>(p_.graph.microbatches());
+        for (const rank r : p_.graph.all_ranks())
+            load_ = std::max(load_, p_.load(r) / microbatches);
+        longest_part_ =
+            std::min(1.0, options.with.most_per_rank * static_cast<double>(p_.graph.ranks()) / microbatches);
+    }
+
+    void run() {
+        for (bool gained = true; gained && may_go_on();) {
+            const auto before = value_;
+            sweep(false);
+            sweep(true);
+            gained = value_ < before - state_.slack();
+        }
+        while (may_go_on())
+            attempt(draw());
+    }
+
+private:
+    /// How an end is scheduled anew, and which.
+    struct trial {
+        bool beginning = false;
+        rescheduling how{};
+    };
+
+    /// Goes on from a better incumbent of another strategy, if there is one.
+    [[nodiscard]] bool may_go_on() {
+        if (trials_ >= options_.trials || state_.done()) return false;
+        const auto best = state_.incumbent();
+        if (best && state_.objective() < value_ - state_.slack()) adopt(*best);
+        return ends_[0].has_value();
+    }
+    void adopt(const schedule& found) {
+        for (auto& each : ends_)
+            each.reset();
+        const auto& all = found.operations;
+        if (std::any_of(all.begin(), all.end(), [](const auto& timed) { return is_transfer(timed.op.kind); })) return;
+        value_ = objective_of(p_, found);
+        end_ = {};
+        for (const auto& timed : all)
+            end_ = std::max(end_, timed.end);
+        for (const bool beginning : {false, true})
+            ends_[beginning ? 1 : 0].emplace(p_, found, beginning);
+    }
+
+    /// Adopts the best of a grid of limits, from which single random ones lead less far.
+    void sweep(bool beginning) {
+        const auto noise = draw().how.noise;
+        std::optional<schedule> best;
+        auto least = value_;
+        for (const double part : options_.with.parts)
+            for (const double wait : options_.with.waits) {
+                if (!may_go_on()) break;
+                auto found = make({beginning, {(1.0 - longest_part_ * part) * end_, wait, noise}});
+                if (!found || !(objective_of(p_, *found) < least)) continue;
+                least = objective_of(p_, *found);
+                best = *std::move(found);
+            }
+        if (best && least < value_) offer(*std::move(best));
+    }
+    [[nodiscard]] trial draw() {
+        trial t;
+        t.beginning = random_.below(2) == 1;
+        t.how.kept = (1.0 - longest_part_ * random_share(random_)) * end_;
+        t.how.wait = options_.with.most_wait * random_share(random_);
+        t.how.noise = options_.with.noises[random_.below(options_.with.noises.size())] * load_;
+        return t;
+    }
+    /// Goes on from one that is as good too, as it leads to others.
+    void attempt(const trial& t) {
+        if (auto found = make(t); found && objective_of(p_, *found) <= value_) offer(*std::move(found));
+    }
+    [[nodiscard]] std::optional<schedule> make(const trial& t) {
+        ++trials_;
+        auto& end = *ends_[t.beginning ? 1 : 0];
+        const auto length = end.run(t.how, random_, stop_check{state_.limits().stop, state_.limits().deadline});
+        if (length.is_unlimited()) return std::nullopt;
+        if (p_.objective == objective_kind::makespan && length > end_ + state_.slack()) return std::nullopt;
+        auto timed = time_order(p_, end.made(), stop_check{state_.limits().abandon});
+        if (!timed) return std::nullopt;
+        return *std::move(timed);
+    }
+    void offer(schedule found) {
+        adopt(found);
+        if (value_ < state_.target()) state_.offer_timed(std::move(found), name);
+    }
+
+    static constexpr std::string_view name = "reschedule";
+
+    search_state& state_;
+    const problem& p_;
+    rescheduling_options options_;
+    random_numbers random_;
+    /// The work of the busiest rank on one microbatch.
+    duration load_{};
+    /// Of the step.
+    double longest_part_ = 1.0;
+    std::size_t trials_ = 0;
+    /// The schedule from which it goes on: its end and its beginning, objective and length.
+    std::array<std::optional<list_rescheduler>, 2> ends_{};
+    duration value_ = duration::unlimited();
+    duration end_{};
+};
+
+} // namespace detail
+
+/// Schedules the beginning or the end of the incumbent anew by list scheduling, with random limits and priorities, and
+/// goes on from what is no worse: a neighbourhood of all ranks at once, for the prologue and epilogue of schedules with
+/// a steady state. Every stash is stored as before. Nothing is done with schedules that offload.
+///
+/// Single-threaded. Does nothing without a schedule to start from.
+inline void rescheduling_search(search_state& state, const rescheduling_options& options = {}) {
+    detail::rescheduling_run{state, options}.run();
+}
+
+} // namespace optpipe

@@ -1,0 +1,124 @@
+#pragma once
+
+#include "optpipe/core/bounded_text.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/validate_problem.hpp"
+#include "optpipe/planner/lns/rescheduling_search.hpp"
+#include "optpipe/planner/modulo/steady_state.hpp"
+#include "optpipe/planner/modulo/v_pattern_search.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/planner/portfolio/search_strategy.hpp"
+#include "optpipe/planner/strategies/cells_of.hpp"
+#include "optpipe/schedule/bounds/structural_bounds.hpp"
+#include "optpipe/schedule/builders/v_block.hpp"
+#include "optpipe/schedule/construct/uniform_storage.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+namespace optpipe {
+
+/// Periodic patterns of v placement with one storage option for all microbatches, none of which is offloaded, and
+/// beginning and end of the step by list scheduling. Every other call takes the option that most stashes of the
+/// incumbent have, the others one after the other of those that all stages have.
+struct v_pattern_strategy {
+    static constexpr std::string_view name = "v-patterns";
+    /// Of the first call, for each rank: its cyclic orders for the narrowest beams of the first few periods. With 16
+    /// ranks some tens of milliseconds.
+    static constexpr std::size_t first_effort_per_rank = 12'000;
+    /// To list-schedule an end takes as long as so many orders for each cell.
+    static constexpr std::size_t orders_per_cell = 2;
+    /// An end is scheduled so often at least: most is gained by then.
+    static constexpr std::size_t least_trials = 200;
+    /// List scheduling of the ends made steps up to 7 % shorter.
+    static constexpr double most_gain = 1.1;
+    /// Relative to other strategies: most is found in the first calls.
+    static constexpr double share = 0.5;
+    /// To complete a pattern, and to read the schedule for list scheduling.
+    static constexpr double least_passes = 10.0;
+
+    [[nodiscard]] static strategy_traits traits(const problem& p) {
+        const bool offloads =
+            std::any_of(p.costs.begin(), p.costs.end(), [](const stage_costs& c) { return c.can_offload(); });
+        return {.applicable = is_v_placed(p.graph) && p.split_backward && !offloads &&
+                              p.graph.microbatches() >= 2 * p.graph.ranks(),
+                .knows_storage_options = true,
+                .randomized = true,
+                .first_effort = first_effort_per_rank * p.graph.ranks(),
+                .share = share,
+                .least_passes = least_passes};
+    }
+    void operator()(search_state& state, const strategy_options& options) const {
+        const auto& p = state.problem();
+        const auto before = state.objective();
+        if (!p.has_storage_options())
+            search(state, p, options, [](order found) { return found; });
+        else
+            search_option(state, options);
+        // What other strategies found.
+        if (!(state.objective() < before))
+            rescheduling_search(state, {.seed = options.seed, .trials = trials(p, options)});
+    }
+
+private:
+    [[nodiscard]] static std::size_t trials(const problem& p, const strategy_options& options) {
+        return std::max(least_trials, options.effort / (orders_per_cell * detail::cells_of(p)));
+    }
+    /// With odd seeds the option that most stashes of the incumbent have, else one after the other.
+    [[nodiscard]] static std::size_t first_option(const search_state& state, const strategy_options& options,
+                                                  const std::vector<bounded_text<32>>& names) {
+        const auto best = state.incumbent();
+        if (!best || options.seed % 2 == 0) return options.seed / 2;
+        std::vector<std::size_t> count(names.size() + 1, 0);
+        for (const auto& timed : best->operations)
+            if (timed.op.kind == operation_kind::forward) {
+                const auto own = storage_of(state.problem(), timed.op).name;
+                ++count[static_cast<std::size_t>(std::find(names.begin(), names.end(), own) - names.begin())];
+            }
+        return static_cast<std::size_t>(std::max_element(count.begin(), count.end() - 1) - count.begin());
+    }
+    /// From that one on the first that may lead to an improvement.
+    static void search_option(search_state& state, const strategy_options& options) {
+        const auto& p = state.problem();
+        const auto names = common_option_names(p);
+        const auto first = names.empty() ? 0 : first_option(state, options, names);
+        for (std::size_t i = 0; i < names.size() && !state.done(); ++i) {
+            const auto stored = *find_common_option(p, names[(first + i) % names.size()].view());
+            auto uniform = uniform_problem(p, stored);
+            for (auto& c : uniform.costs)
+                c.transfer.reset();
+            if (!validate(uniform).empty() || !(bounds_of(uniform).best() < state.target())) continue;
+            search(state, uniform, options, [&](const order& found) { return with_storage(p, stored, found); });
+            return;
+        }
+    }
+    /// Of a problem without storage options, whose orders are those of the other one by `convert`.
+    template <class Convert>
+    static void search(search_state& state, const problem& plain, const strategy_options& options, Convert convert) {
+        const auto slowest = std::min(plain.serial_time(), state.target());
+        const auto longest_period = slowest / static_cast<double>(plain.graph.microbatches());
+        search_state own{plain, state.limits()};
+        detail::steady_state run{own};
+        const auto reschedule = [&](search_state& any) {
+            rescheduling_search(any, {.seed = options.seed, .trials = trials(any.problem(), options)});
+        };
+        detail::v_pattern_search{run.reduced(),
+                                 options.seed,
+                                 options.effort,
+                                 longest_period,
+                                 [&](const periodic_pattern& found) { run.offer(found); },
+                                 [&] { return own.done(); }}
+            .run();
+        if (own.objective() > most_gain * state.objective()) return;
+        run.finish(reschedule);
+        if (!run.is_reduced()) reschedule(own);
+        if (const auto found = own.incumbent()) state.offer(convert(order_of(*found)), name);
+    }
+};
+static_assert(check_search_strategy<v_pattern_strategy>());
+
+} // namespace optpipe
