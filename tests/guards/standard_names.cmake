@@ -8,8 +8,8 @@ endfunction()
 names_of(algorithm
     adjacent_find all_of any_of binary_search clamp copy count count_if equal fill fill_n find find_if for_each
     generate includes inplace_merge is_permutation is_sorted iter_swap lower_bound make_heap max max_element min
-    min_element minmax minmax_element next_permutation none_of nth_element pop_heap push_heap remove_if reverse rotate sort
-    stable_partition stable_sort transform unique upper_bound
+    min_element minmax minmax_element next_permutation none_of nth_element pop_heap push_heap remove_if reverse rotate
+    sort stable_partition stable_sort transform unique upper_bound
 )
 names_of("algorithm;iterator;ranges" ranges)
 names_of(array array)
@@ -20,7 +20,8 @@ names_of(cctype toupper)
 names_of(charconv chars_format from_chars to_chars)
 names_of(chrono chrono)
 names_of(cmath
-    ceil copysign exp2 floor fma isfinite isinf isnan ldexp llround log log10 log2 lround pow remainder round signbit sqrt
+    ceil copysign exp2 floor fma isfinite isinf isnan ldexp llround log log10 log2 lround pow remainder round signbit
+    sqrt
 )
 names_of("cmath;cstdlib" abs)
 names_of(compare partial_ordering strong_ordering)
