@@ -5,15 +5,20 @@
 # own would say: what the earlier ones declare, a later header declares itself before its own first line of code.
 #
 # Only includes that nothing but comments comes before count: what is included further down, or under a condition, isn't
-# there for the code above it.
+# there for the code above it. Headers that only include others are left out: there is nothing that they could lack.
 function(header_chains result include_dir)
+    set(with_code "")
     foreach(header IN LISTS ARGN)
+        file(STRINGS ${include_dir}/${header} code REGEX "^[^#/]")
+        if(code)
+            list(APPEND with_code ${header})
+        endif()
         leading_includes(direct ${include_dir}/${header})
         set(direct_${header} ${direct})
         set(known_${header} FALSE)
     endforeach()
     set(by_size "")
-    foreach(header IN LISTS ARGN)
+    foreach(header IN LISTS with_code)
         include_closure(${header})
         list(LENGTH closure_${header} size)
         math(EXPR size "${size} + 100000")

@@ -113,7 +113,7 @@ tally check_many(const testing::problem_ranges& ranges, std::uint64_t seed, std:
 TEST_CASE("problems of every kind") {
     const auto seen = check_many({.cells = 8, .span_percent = 20}, 11, 200);
     CHECK(seen.problems > oracle::random_cases(300));
-    CHECK(seen.conflicts > oracle::random_cases(1000));
+    CHECK(seen.conflicts > oracle::random_cases(80)); // nearly all are those of a few problems
 }
 
 TEST_CASE("with offloading") {
@@ -121,7 +121,7 @@ TEST_CASE("with offloading") {
         {.ranks = 2, .stages = 4, .microbatches = 4, .cells = 8, .offloading_percent = 100, .span_percent = 10}, 12,
         200);
     CHECK(seen.problems > oracle::random_cases(300));
-    CHECK(seen.conflicts > oracle::random_cases(1000));
+    CHECK(seen.conflicts > oracle::random_cases(80)); // nearly all are those of a few problems
 }
 
 TEST_CASE("with storage options") {
