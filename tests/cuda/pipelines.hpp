@@ -7,6 +7,7 @@
 #include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "oracle/random_cases.hpp"
+#include "schedule/quick_builders.hpp"
 
 #include <doctest/doctest.h>
 
@@ -59,7 +60,7 @@ void for_each_program(std::size_t ranks, std::initializer_list<optpipe::message_
             }
     };
     const auto built = [&](const optpipe::problem& p) {
-        optpipe::for_each_builder([&](const auto& build) {
+        for_each_quick_builder([&](const auto& build) {
             const std::string name{build.name};
             CAPTURE(name);
             if (name == optpipe::adaptive.name) return; // with little effort below

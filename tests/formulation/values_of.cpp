@@ -10,6 +10,7 @@
 #include "optpipe/schedule/time/validate.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/random_schedule.hpp"
+#include "schedule/quick_builders.hpp"
 
 #include <doctest/doctest.h>
 
@@ -65,8 +66,7 @@ TEST_CASE("what builders make is a point of the model") {
                              "offload-p2-m4-mem050-k100", "offload-p4-m8-mem075-k050", "llama2-7b-4k-p4"}) {
         const auto p = file(name);
         const auto restricted = model_of(p, overtaking::forbidden), exact = model_of(p, overtaking::allowed);
-        for_each_builder([&](auto build) {
-            if constexpr (requires { build.effort = 1000; }) build.effort = 1000;
+        for_each_quick_builder([&](const auto& build) {
             INFO(name << ": " << build.name);
             const auto built = build_schedule(p, build);
             if (!built || !is_valid(p, *built)) return;

@@ -7,6 +7,7 @@
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "oracle/random_cases.hpp"
+#include "schedule/quick_builders.hpp"
 
 #include <doctest/doctest.h>
 
@@ -42,7 +43,7 @@ template <class Visit> void for_random_schedules(std::size_t problems, Visit vis
         CAPTURE(seed);
         optpipe::random_numbers random{seed};
         const auto p = optpipe::testing::make_random_problem(random, ranges).problem;
-        optpipe::for_each_builder([&](const auto& build) {
+        for_each_quick_builder([&](const auto& build) {
             const std::string name{build.name};
             CAPTURE(name);
             if (const auto s = build_schedule(p, build)) visit(p, *s);

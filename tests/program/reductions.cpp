@@ -10,6 +10,7 @@
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "oracle/random_cases.hpp"
+#include "schedule/quick_builders.hpp"
 
 #include <doctest/doctest.h>
 
@@ -81,7 +82,7 @@ TEST_CASE("each stage is reduced as soon as its last weight gradient is done") {
         CAPTURE(seed);
         optpipe::random_numbers random{seed};
         const auto p = optpipe::testing::make_random_problem(random, ranges).problem;
-        optpipe::for_each_builder([&](const auto& build) {
+        for_each_quick_builder([&](const auto& build) {
             const auto s = build_schedule(p, build);
             if (!s) return;
             const auto programs = lower(p, *s,

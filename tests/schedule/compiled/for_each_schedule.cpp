@@ -2,11 +2,12 @@
 
 #include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
+#include "schedule/quick_builders.hpp"
 
 namespace compiled {
 
 void for_each_schedule(const optpipe::problem& p, const visit_schedule& visit) {
-    optpipe::for_each_builder([&](const auto& build) {
+    for_each_quick_builder([&](const auto& build) {
         if (const auto s = build_schedule(p, build)) visit(std::string{build.name}, *s);
     });
 }
