@@ -1,19 +1,24 @@
 // What the size of a microbatch does to a step, and how large a model fits the memory: a transformer by arithmetic
-// (optpipe/pipeline/transformer.hpp) on 8 devices of 80 GB. Two Markdown tables on standard output.
+// (optpipe/pipeline/transformer.hpp) on 8 devices of 80 GB. Then models as published
+// (optpipe/pipeline/model_shapes.hpp) on as many devices as such models are trained on. Markdown tables on standard
+// output.
 //
 //     bench_model_sizes [--time SECONDS] [--threads N]
 //
 // By default 5 seconds and 2 threads for each plan. Columns: `keep`: the best published schedule that neither offloads
 // nor recomputes, or "no room"; `one option`: the best published schedule, with the best single storage option for all
-// microbatches; `plan`: with all options, and its bound. All as ms for a sequence; `work`: of the busiest device without
-// recomputation. Kernels are as efficient at every size here: on a device small ones are slower.
+// microbatches; `plan`: with all options, and its bound. All as ms for a sequence; `work`: of the busiest device
+// without recomputation; `weights` and `stash`: the largest of a device; `tensor`, `experts`: ranks that share layers,
+// or experts. Kernels are as efficient at every size here: on a device small ones are slower.
 #include "problem_files.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/pipeline/make_problem.hpp>
+#include <optpipe/pipeline/model_shapes.hpp>
 #include <optpipe/pipeline/transformer.hpp>
 #include <optpipe/pipeline/validate_problem.hpp>
 #include <optpipe/planner.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <iostream>
@@ -44,15 +49,51 @@ constexpr transformer<> model_of(std::size_t layers, std::size_t microbatch_size
             .rank_link_rate = 50.0};
 }
 
+/// A published model, and how it is laid out: devices like those of `model_of`, with 50 GB/s to those that share its
+/// experts.
+struct layout {
+    const char* name;
+    decoder model;
+    std::size_t ranks;
+    std::size_t tensor_parallel = 1, expert_parallel = 1, optimizer_shards = 1;
+    std::size_t microbatches = 32;
+
+    [[nodiscard]] decoder laid_out() const {
+        auto m = model;
+        m.tensor_parallel = tensor_parallel;
+        m.expert_parallel = expert_parallel;
+        m.optimizer_shards = optimizer_shards;
+        m.compute_rate = 300.0;
+        m.host_link_rate = 20.0;
+        m.rank_link_rate = 50.0;
+        if (expert_parallel > 1) m.expert_link_rate = 50.0;
+        return m;
+    }
+};
+const layout published_models[] = {
+    {"Llama 2 7B", model_shapes::llama2_7b, 4},
+    {"Llama 2 13B", model_shapes::llama2_13b, 4},
+    {"Llama 3 8B", model_shapes::llama3_8b, 4},
+    {"Llama 3 70B", model_shapes::llama3_70b, 8, 4},
+    {"Qwen3 32B", model_shapes::qwen3_32b, 8, 2},
+    {"Qwen3 235B-A22B", model_shapes::qwen3_235b_a22b, 16, 1, 8},
+    {"Mixtral 8x7B", model_shapes::mixtral_8x7b, 8, 1, 4},
+    {"DeepSeek-V3", model_shapes::deepseek_v3, 16, 1, 64, 128},
+};
+
 constexpr auto all_options = storage::keep | storage::offload | storage::selective | storage::full;
 
 /// Empty where a device hasn't the memory for weights and one microbatch.
-template <class Policy>
-std::optional<problem> problem_of(const transformer<>& model, std::size_t microbatches, const Policy& policy) {
-    const graph<dynamic, dynamic> shape{devices, microbatches};
-    const auto weights = model.static_memory(stage{0}, devices);
-    if (weights >= device_memory) return std::nullopt;
-    auto p = to_problem(make_problem(to_any_graph(shape), model, device_memory - weights, policy));
+template <class Model, class Policy>
+std::optional<problem> problem_of(const Model& model, std::size_t ranks, std::size_t microbatches,
+                                  const Policy& policy) {
+    const graph<dynamic, dynamic> shape{ranks, microbatches};
+    auto p = to_problem(make_problem(to_any_graph(shape), model, memory_size::unlimited(), policy));
+    for (const rank r : p.graph.all_ranks()) {
+        const auto weights = model.static_memory(stage{r.position()}, ranks);
+        if (weights >= device_memory) return std::nullopt;
+        p.memory_limit[r] = device_memory - weights;
+    }
     p.p2p = hop_times<>{model.p2p()};
     return validate(p).empty() ? std::optional{p} : std::nullopt;
 }
@@ -71,23 +112,31 @@ duration published(const std::optional<plan_result>& of) {
     return best ? best->objective.value_or(duration::unlimited()) : duration::unlimited();
 }
 
-void write_row(const transformer<>& model, std::size_t microbatches, const settings& s) {
-    const auto kept = planned(problem_of(model, microbatches, storage::keep), s);
-    const auto every = planned(problem_of(model, microbatches, all_options), s);
+template <class Model>
+void write_row(const Model& model, std::size_t ranks, std::size_t microbatches, const settings& s) {
+    const auto kept = planned(problem_of(model, ranks, microbatches, storage::keep), s);
+    const auto every = planned(problem_of(model, ranks, microbatches, all_options), s);
     const auto per_sequence = [&](duration t) {
         const auto sequences = static_cast<double>(microbatches * model.microbatch_size);
         return t.is_unlimited() ? std::string{"no room"} : format_number(t.value() / sequences, 4);
     };
-    const auto work = static_cast<double>(microbatches) * model.costs(stage{0}, devices).work();
-    std::cout << " | " << format_number(model.static_memory(stage{0}, devices).value(), 3) << " | "
-              << format_number(model.costs(stage{0}, devices).activation.value(), 3) << " | " << per_sequence(work)
-              << " | " << per_sequence(published(kept)) << " | " << per_sequence(published(every)) << " | "
-              << per_sequence(every ? every->objective : duration::unlimited()) << " | "
+    duration work{};
+    memory_size weights{}, stash{};
+    for (std::size_t i = 0; i < ranks; ++i) {
+        const auto costs = model.costs(stage{i}, ranks);
+        work = std::max(work, static_cast<double>(microbatches) * costs.work());
+        weights = std::max(weights, model.static_memory(stage{i}, ranks));
+        stash = std::max(stash, costs.activation);
+    }
+    std::cout << " | " << format_number(weights.value(), 3) << " | " << format_number(stash.value(), 3) << " | "
+              << per_sequence(work) << " | " << per_sequence(published(kept)) << " | " << per_sequence(published(every))
+              << " | " << per_sequence(every ? every->objective : duration::unlimited()) << " | "
               << per_sequence(every ? every->bound : duration::unlimited()) << " |" << std::endl;
 }
 
 void write_head(const std::string& title, const std::string& first_columns, std::size_t columns) {
-    std::cout << "\n" << title << "\n\n"
+    std::cout << "\n"
+              << title << "\n\n"
               << first_columns << " | weights [GB] | stash [GB] | work | keep | one option | plan | bound |\n";
     for (std::size_t i = 0; i < columns + 7; ++i)
         std::cout << "|---";
@@ -105,11 +154,18 @@ int main(int count, char** arguments) {
     write_head("64 sequences a step, 80 layers, in microbatches of different sizes:", "| size | microbatches", 2);
     for (const std::size_t size : {1, 2, 4, 8}) {
         std::cout << "| " << size << " | " << sequences / size;
-        write_row(model_of(80, size), sequences / size, s);
+        write_row(model_of(80, size), devices, sequences / size, s);
     }
     write_head("More and more layers, 16 microbatches of one sequence:", "| layers", 1);
     for (const std::size_t layers : {40, 64, 80, 88, 96, 104, 112}) {
         std::cout << "| " << layers;
-        write_row(model_of(layers, 1), 16, s);
+        write_row(model_of(layers, 1), devices, 16, s);
+    }
+    write_head("Models as published, one sequence in a microbatch:",
+               "| model | sequence | ranks | tensor | experts | microbatches", 6);
+    for (const auto& l : published_models) {
+        std::cout << "| " << l.name << " | " << l.model.sequence << " | " << l.ranks << " | " << l.tensor_parallel
+                  << " | " << l.expert_parallel << " | " << l.microbatches;
+        write_row(l.laid_out(), l.ranks, l.microbatches, s);
     }
 }

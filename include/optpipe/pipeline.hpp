@@ -1,13 +1,16 @@
 #pragma once
 
 #include "optpipe/pipeline/costs.hpp"
+#include "optpipe/pipeline/decoder.hpp"
 #include "optpipe/pipeline/graph.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/pipeline/memory_model.hpp"
+#include "optpipe/pipeline/model_shapes.hpp"
 #include "optpipe/pipeline/offload_policy.hpp"
 #include "optpipe/pipeline/paths.hpp"
 #include "optpipe/pipeline/placement.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/transformer.hpp"
+#include "optpipe/pipeline/usual_storage.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"

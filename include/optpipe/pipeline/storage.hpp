@@ -58,6 +58,6 @@ struct storage_option {
 
 /// The storage options of a stage. Empty: `keep`, and `offload` where the stage has transfer times.
 template <bool IsStatic>
-using storage_list = bounded_vector<storage_option, IsStatic ? std::size_t{12} : extents::dynamic>;
+using storage_list = bounded_vector<storage_option, IsStatic ? most_storage_options : extents::dynamic>;
 
 } // namespace optpipe

@@ -7,6 +7,7 @@
 #include "optpipe/pipeline/memory_model.hpp"
 #include "optpipe/pipeline/storage.hpp"
 #include "optpipe/pipeline/storage_policy.hpp"
+#include "optpipe/pipeline/usual_storage.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -109,7 +110,7 @@ template <class Split = even_layers> struct transformer {
         result.activation = device_memory(count * stash_bytes() + output_stash);
         result.weight_stash = device_memory(count * weight_stash_bytes());
         if (host_link_rate > 0.0) {
-            const duration one_way = transfer_time(result.activation, host_link_rate);
+            const duration one_way = time_over(result.activation, host_link_rate);
             result.transfer = transfer_times{one_way, one_way};
         }
         return result;
@@ -125,28 +126,21 @@ template <class Split = even_layers> struct transformer {
     /// | `attention` | softmax, its dropout and their mask; only where they are stashed | 4s·sbh FLOP |
     /// | `full` | all but the layer's input | the forward |
     ///
-    /// inside the backward, or before it (`-ahead`). Each with no transfer, with one of all that is held (`+offload`;
-    /// `offload` alone for the kept stash), and of half of it (`+offload-half`), where there is a host link. The stash of
-    /// the output layer stays as it is.
+    /// Inside the backward or ahead of it, with transfers and without (`usual_storage`). The stash of the output layer stays as it is.
     [[nodiscard]] constexpr storage_list<false> storage(stage s, std::size_t stages) const {
         const auto count = static_cast<double>(layers.layers_of(s, stages));
-        const auto kept = costs(s, stages);
         const double tensor = bytes_per_element * elements();
         const double rest_of_mlp = (parameters_per_layer - 4.0) * elements() * static_cast<double>(hidden);
-        storage_list<false> options;
+        usual_storage usual{costs(s, stages), host_link_rate};
         const auto add = [&](std::string_view name, double saved_bytes, double work) {
-            const auto held = kept.activation - device_memory(count * saved_bytes);
-            const auto again = compute_time(count * work);
-            add_transfers(options, {name, held, {}, again, {}, {}});
-            add_transfers(options, {{name, "-ahead"}, held, again, {}, {}, {}});
+            usual.add(name, device_memory(count * saved_bytes), compute_time(count * work));
         };
-        add_transfers(options, keep_stash(kept));
         add("norms", 2.0 * tensor, norm_share * forward_work());
         add("mlp", (recompute_cheap_layers ? 4.0 : 8.0) * tensor, rest_of_mlp);
         if (!recompute_cheap_layers && heads > 0)
             add("attention", attention_bytes(), 4.0 * elements() * static_cast<double>(sequence));
         add("full", stash_bytes() - tensor, forward_work());
-        return options;
+        return usual.options();
     }
 
     /// Weights, gradients and optimizer state of a stage: what is gone from the device's memory before any activation.
@@ -159,7 +153,7 @@ template <class Split = even_layers> struct transformer {
 
     /// One activation tensor of sbh elements, from one rank to another.
     [[nodiscard]] constexpr duration p2p() const {
-        return transfer_time(device_memory(bytes_per_element * elements()), rank_link_rate);
+        return time_over(device_memory(bytes_per_element * elements()), rank_link_rate);
     }
 
     /// PipeOffload's k: the round trip of a layer's stash to the host and back, as a multiple of the layer's F + I + W.
@@ -167,7 +161,7 @@ template <class Split = even_layers> struct transformer {
     /// k = 10 / (3(6h + s)) · compute rate / host link rate. Needs a host link.
     [[nodiscard]] constexpr double round_trip_ratio() const {
         const duration layer = compute_time(forward_work() + backward_input_work() + backward_weight_work());
-        return 2.0 * transfer_time(device_memory(stash_bytes()), host_link_rate) / layer;
+        return 2.0 * time_over(device_memory(stash_bytes()), host_link_rate) / layer;
     }
 
 private:
@@ -196,21 +190,6 @@ private:
             static_cast<double>(heads) * static_cast<double>(sequence) / static_cast<double>(hidden);
         return elements() * attention * (2.0 * bytes_per_element + 1.0);
     }
-    /// An option without a transfer, and with each.
-    constexpr void add_transfers(storage_list<false>& options, const storage_option& option) const {
-        options.push_back(option);
-        if (host_link_rate <= 0.0) return;
-        const bool is_kept = option.name == "keep";
-        for (const bool whole : {true, false}) {
-            auto moved = option;
-            moved.name = is_kept ? bounded_text<32>{"offload"} : bounded_text<32>{option.name.view(), "+offload"};
-            if (!whole) moved.name.append("-half");
-            moved.transfer_size = (whole ? 1.0 : 0.5) * option.held;
-            const auto one_way = transfer_time(moved.transfer_size, host_link_rate);
-            moved.transfer = transfer_times{one_way, one_way};
-            options.push_back(moved);
-        }
-    }
     /// At 2 bytes per element 16sbh, or 32sbh where nothing is computed again.
     [[nodiscard]] constexpr double weight_stash_bytes() const {
         return (recompute_cheap_layers ? 8.0 : 16.0) * bytes_per_element * elements();
@@ -221,9 +200,6 @@ private:
     }
     [[nodiscard]] constexpr memory_size device_memory(double bytes) const {
         return memory_size{bytes / static_cast<double>(tensor_parallel) * 1e-9};
-    }
-    [[nodiscard]] static constexpr duration transfer_time(memory_size size, double rate) {
-        return duration{size.value() / rate * 1e3};
     }
 };
 

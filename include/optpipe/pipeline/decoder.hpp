@@ -1,0 +1,290 @@
+#pragma once
+
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/costs.hpp"
+#include "optpipe/pipeline/memory_model.hpp"
+#include "optpipe/pipeline/storage.hpp"
+#include "optpipe/pipeline/storage_policy.hpp"
+#include "optpipe/pipeline/transformer.hpp"
+#include "optpipe/pipeline/usual_storage.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <string_view>
+
+namespace optpipe {
+
+/// The shape of one layer of a decoder-only transformer: grouped-query or latent attention, and a gated feed-forward
+/// part (SwiGLU), dense or of experts. Widths are in elements; counts are per token and for the whole layer.
+struct decoder_layer {
+    std::size_t hidden = 0;
+    std::size_t heads = 0;
+    /// Heads of keys and values; as many as `heads` without groups.
+    std::size_t key_value_heads = 0;
+    /// Of one head: its query and key, and its value.
+    std::size_t key_width = 0;
+    std::size_t value_width = 0;
+    /// Latent attention (DeepSeek-V2, section 2.1): what queries are compressed to, what keys and values are, and the
+    /// part of a key that carries the position and that all heads share. 0: attention isn't latent.
+    std::size_t query_rank = 0;
+    std::size_t key_value_rank = 0;
+    std::size_t rotary_width = 0;
+    /// Of one expert, or of the only one.
+    std::size_t feed_forward = 0;
+    /// Experts that tokens are routed to; 1: a dense layer.
+    std::size_t experts = 1;
+    std::size_t active_experts = 1;
+    /// Experts that see every token, beside those.
+    std::size_t shared_experts = 0;
+
+    [[nodiscard]] constexpr bool is_latent() const { return key_value_rank > 0; }
+    [[nodiscard]] constexpr bool is_routed() const { return experts > 1; }
+
+    [[nodiscard]] constexpr double attention_parameters() const {
+        const double outward = real(heads) * real(value_width) * real(hidden);
+        if (!is_latent()) return real(hidden) * projected() + outward;
+        const double compress = real(hidden) * compressed();
+        const double expand = real(query_rank) * real(heads) * real(key_width) +
+                              real(key_value_rank) * real(heads) * real(key_width - rotary_width + value_width);
+        return compress + expand + outward;
+    }
+    /// Three matrices: gate, up and down.
+    [[nodiscard]] constexpr double expert_parameters() const { return 3.0 * real(hidden) * real(feed_forward); }
+    /// Of the experts that tokens are routed to.
+    [[nodiscard]] constexpr double routed_parameters() const {
+        return is_routed() ? real(experts) * expert_parameters() : 0.0;
+    }
+    /// Norms and biases are left out.
+    [[nodiscard]] constexpr double parameters() const { return shared_parameters() + routed_parameters(); }
+    /// Those that a token meets.
+    [[nodiscard]] constexpr double active_parameters() const {
+        return shared_parameters() + (is_routed() ? real(active_experts) * expert_parameters() : 0.0);
+    }
+    /// FLOP of the forward through gate and up.
+    [[nodiscard]] constexpr double gate_and_up_work() const {
+        return 2.0 * 2.0 / 3.0 * experts_met() * expert_parameters();
+    }
+    /// FLOP of the forward through the matrices that give queries, keys and values.
+    [[nodiscard]] constexpr double projection_work() const {
+        return 2.0 * (attention_parameters() - real(heads) * real(value_width) * real(hidden));
+    }
+    /// FLOP of the forward through attention itself, over so many tokens. Nothing is saved by the causal mask, as in
+    /// the papers' formulas.
+    [[nodiscard]] constexpr double attention_work(std::size_t sequence) const {
+        return 2.0 * real(sequence) * real(heads) * real(key_width + value_width);
+    }
+    /// FLOP of the forward.
+    [[nodiscard]] constexpr double forward_work(std::size_t sequence) const {
+        return 2.0 * active_parameters() + attention_work(sequence);
+    }
+
+    /// Elements that the backward needs where norms, activation functions and softmax are computed again: the layer's
+    /// input, queries, keys and values, what attention gives, the input of the feed-forward part (of each expert a
+    /// copy), gate and up. 10 h for a plain layer without a gate (PipeOffload, section 2).
+    [[nodiscard]] constexpr double stashed() const {
+        return 2.0 * real(hidden) + projections_stashed() + real(heads) * real(value_width) + copies_to_experts() +
+               gate_and_up();
+    }
+    /// Elements of queries, keys and values, and of what they are computed from where attention is latent.
+    [[nodiscard]] constexpr double projections_stashed() const {
+        return projected() + (is_latent() ? compressed() : 0.0);
+    }
+    [[nodiscard]] constexpr double gate_and_up() const { return 2.0 * experts_met() * real(feed_forward); }
+    /// Elements that go to experts, and come back from them.
+    [[nodiscard]] constexpr double copies_to_experts() const {
+        return is_routed() ? real(active_experts) * real(hidden) : 0.0;
+    }
+
+private:
+    [[nodiscard]] static constexpr double real(std::size_t count) { return static_cast<double>(count); }
+    [[nodiscard]] constexpr double shared_parameters() const {
+        const double always = is_routed() ? real(shared_experts) : 1.0;
+        const double router = is_routed() ? real(hidden) * real(experts) : 0.0;
+        return attention_parameters() + always * expert_parameters() + router;
+    }
+    [[nodiscard]] constexpr double experts_met() const {
+        return is_routed() ? real(active_experts + shared_experts) : 1.0;
+    }
+    /// Elements of queries, keys and values.
+    [[nodiscard]] constexpr double projected() const {
+        return real(heads) * real(key_width) + real(key_value_heads) * real(key_width + value_width);
+    }
+    [[nodiscard]] constexpr double compressed() const { return real(query_rank + key_value_rank + rotary_width); }
+};
+
+/// What training a decoder-only transformer costs by arithmetic, in milliseconds and gigabytes (10^9 bytes), from the
+/// shapes of its layers: a first guess, until there is a measured profile. Where `transformer` has the formulas of the
+/// papers, this has real models: `model_shapes.hpp`. F is 2 FLOP per parameter and token and attention, I the same with
+/// attention twice, W 2 FLOP per parameter and token. Embeddings take no time.
+///
+/// A plain aggregate, for designated initializers; `compute_rate` has to be given, the shape by one of `model_shapes`.
+struct decoder {
+    std::size_t layers = 0;
+    decoder_layer layer{};
+    /// The first layers, of another shape.
+    std::size_t first_layers = 0;
+    decoder_layer first_layer{};
+    /// The output layer on the last stage, and the embedding on the first. 0: without them.
+    std::size_t vocabulary = 0;
+
+    std::size_t sequence = 4096;
+    std::size_t microbatch_size = 1;
+    /// Ranks that share every layer: divides all work, all memory and what is sent between ranks.
+    std::size_t tensor_parallel = 1;
+    /// Groups of ranks that share the experts, each with its own microbatches: divides the parameters of experts.
+    /// Tokens go to all experts evenly.
+    std::size_t expert_parallel = 1;
+    /// Ranks that share the state of the optimizer (ZeRO, stage 1).
+    std::size_t optimizer_shards = 1;
+    double bytes_per_element = 2.0;
+    /// Weights and gradients, and the state of the optimizer: Adam with mixed precision.
+    double bytes_per_parameter = 6.0;
+    double optimizer_bytes_per_parameter = 12.0;
+    /// TFLOP/s that a rank reaches.
+    double compute_rate = 0.0;
+    /// GB/s between a rank and its host. 0: no stage can be offloaded.
+    double host_link_rate = 0.0;
+    /// GB/s between two ranks of the pipeline.
+    double rank_link_rate = std::numeric_limits<double>::infinity();
+    /// GB/s between ranks that share experts: what goes to experts and comes back takes time of F and I.
+    double expert_link_rate = std::numeric_limits<double>::infinity();
+
+    /// Of the whole model, with embedding and output layer.
+    [[nodiscard]] constexpr double parameters() const {
+        return each_layer(&decoder_layer::parameters) + 2.0 * embedding_parameters();
+    }
+    /// Those that a token meets, counted alike.
+    [[nodiscard]] constexpr double active_parameters() const {
+        return each_layer(&decoder_layer::active_parameters) + 2.0 * embedding_parameters();
+    }
+
+    [[nodiscard]] constexpr stage_costs costs(stage s, std::size_t stages) const {
+        const auto here = layers_of(s, stages);
+        const bool has_output = vocabulary > 0 && is_last(s, stages);
+        const double output = has_output ? 2.0 * embedding_parameters() : 0.0;
+        const double weights = here.sum([](const decoder_layer& l) { return 2.0 * l.active_parameters(); }) + output;
+        const double attention = here.sum([&](const decoder_layer& l) { return l.attention_work(sequence); });
+        const auto dispatch = here.sum([](const decoder_layer& l) { return 2.0 * l.copies_to_experts(); }) *
+                              element_time(expert_link_rate);
+
+        stage_costs result;
+        result.forward = compute_time(weights + attention) + dispatch;
+        result.backward_input = compute_time(weights + 2.0 * attention) + dispatch;
+        result.backward_weight = compute_time(weights);
+        const auto stash = elements(here.sum([](const decoder_layer& l) { return l.stashed(); }));
+        result.activation = stash + (has_output ? elements(static_cast<double>(layer.hidden)) : memory_size{});
+        result.weight_stash = weight_share * stash;
+        if (host_link_rate > 0.0) {
+            const auto one_way = time_over(result.activation, host_link_rate);
+            result.transfer = transfer_times{one_way, one_way};
+        }
+        return result;
+    }
+
+    /// The usual ways to store a stash:
+    ///
+    /// | name | not kept, per layer | computed again |
+    /// | --- | --- | --- |
+    /// | `mlp` | gate and up, and the copies of their input for experts | gate and up; tokens go to the experts again |
+    /// | `attention` | queries, keys and values | their matrices (latent attention: all of them) |
+    /// | `full` | all but the layer's input | the forward |
+    ///
+    /// Inside the backward or ahead of it, with transfers and without (`usual_storage`).
+    [[nodiscard]] constexpr storage_list<false> storage(stage s, std::size_t stages) const {
+        const auto here = layers_of(s, stages);
+        usual_storage usual{costs(s, stages), host_link_rate};
+        const auto add = [&](std::string_view name, auto&& saved, auto&& work, auto&& sent) {
+            usual.add(name, elements(here.sum(saved)),
+                      compute_time(here.sum(work)) + here.sum(sent) * element_time(expert_link_rate));
+        };
+        add(
+            "mlp", [](const decoder_layer& l) { return l.gate_and_up() + l.copies_to_experts(); },
+            [](const decoder_layer& l) { return l.gate_and_up_work(); },
+            [](const decoder_layer& l) { return l.copies_to_experts(); });
+        add(
+            "attention", [](const decoder_layer& l) { return l.projections_stashed(); },
+            [](const decoder_layer& l) { return l.projection_work(); }, [](const decoder_layer&) { return 0.0; });
+        add(
+            "full", [](const decoder_layer& l) { return l.stashed() - static_cast<double>(l.hidden); },
+            [&](const decoder_layer& l) { return l.forward_work(sequence); },
+            [](const decoder_layer& l) { return 2.0 * l.copies_to_experts(); });
+        return usual.options();
+    }
+
+    /// Weights, gradients and optimizer state of a stage: what is gone from the device's memory before any activation.
+    [[nodiscard]] constexpr memory_size static_memory(stage s, std::size_t stages) const {
+        const auto here = layers_of(s, stages);
+        const double everywhere =
+            here.sum([](const decoder_layer& l) { return l.parameters() - l.routed_parameters(); });
+        const double routed = here.sum([](const decoder_layer& l) { return l.routed_parameters(); });
+        const double ends =
+            (s.position() == 0 ? embedding_parameters() : 0.0) + (is_last(s, stages) ? embedding_parameters() : 0.0);
+        const double held = everywhere + ends + routed / static_cast<double>(expert_parallel);
+        // Ranks that share experts have different ones: fewer are left to share the state of one.
+        const auto shards_of_experts = std::max<std::size_t>(1, optimizer_shards / expert_parallel);
+        const double state = (everywhere + ends) / static_cast<double>(optimizer_shards) +
+                             routed / static_cast<double>(expert_parallel * shards_of_experts);
+        return device_memory(bytes_per_parameter * held + optimizer_bytes_per_parameter * state);
+    }
+
+    /// One activation tensor, from one rank to another.
+    [[nodiscard]] constexpr duration p2p() const {
+        return time_over(elements(static_cast<double>(layer.hidden)), rank_link_rate);
+    }
+
+private:
+    /// Of a stash W still needs that share: 8 of 10 tensors, as in `transformer`.
+    static constexpr double weight_share = 0.8;
+
+    /// How many layers of each shape a stage holds.
+    struct layer_counts {
+        const decoder& of;
+        std::size_t first;
+        std::size_t others;
+
+        template <class F> [[nodiscard]] constexpr double sum(const F& each) const {
+            const double of_first = first > 0 ? static_cast<double>(first) * each(of.first_layer) : 0.0;
+            return of_first + static_cast<double>(others) * each(of.layer);
+        }
+    };
+    [[nodiscard]] constexpr layer_counts layers_of(stage s, std::size_t stages) const {
+        OPTPIPE_EXPECT(first_layers <= layers, "decoder: more first layers than layers");
+        const even_layers split{.total = layers};
+        std::size_t before = 0;
+        for (std::size_t i = 0; i < s.position(); ++i)
+            before += split.layers_of(stage{i}, stages);
+        const auto here = split.layers_of(s, stages);
+        const auto first = before < first_layers ? std::min(here, first_layers - before) : 0;
+        return {*this, first, here - first};
+    }
+    template <class Member> [[nodiscard]] constexpr double each_layer(Member member) const {
+        return layer_counts{*this, first_layers, layers - first_layers}.sum(
+            [&](const decoder_layer& l) { return (l.*member)(); });
+    }
+    [[nodiscard]] static constexpr bool is_last(stage s, std::size_t stages) { return s.position() + 1 == stages; }
+    [[nodiscard]] constexpr double embedding_parameters() const {
+        return static_cast<double>(vocabulary) * static_cast<double>(layer.hidden);
+    }
+
+    [[nodiscard]] constexpr double tokens() const {
+        return static_cast<double>(sequence) * static_cast<double>(microbatch_size);
+    }
+    /// So many FLOP per token.
+    [[nodiscard]] constexpr duration compute_time(double work) const {
+        return duration{tokens() * work / static_cast<double>(tensor_parallel) / compute_rate * 1e-9};
+    }
+    /// So many elements per token.
+    [[nodiscard]] constexpr memory_size elements(double count) const {
+        return device_memory(bytes_per_element * tokens() * count);
+    }
+    [[nodiscard]] constexpr duration element_time(double rate) const { return time_over(elements(1.0), rate); }
+    [[nodiscard]] constexpr memory_size device_memory(double bytes) const {
+        return memory_size{bytes / static_cast<double>(tensor_parallel) * 1e-9};
+    }
+};
+
+static_assert(memory_model<decoder> && has_storage<decoder>);
+
+} // namespace optpipe

@@ -1,0 +1,57 @@
+#pragma once
+
+#include "optpipe/core/bounded_text.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/costs.hpp"
+#include "optpipe/pipeline/storage.hpp"
+
+#include <string_view>
+
+namespace optpipe {
+
+/// What passes over a link of so many GB/s takes, in milliseconds. An unlimited rate: nothing.
+[[nodiscard]] constexpr duration time_over(memory_size size, double gigabytes_per_second) {
+    return duration{size.value() / gigabytes_per_second * 1e3};
+}
+
+/// The storage options of a stage of a model: its stash kept, and every part that can be computed again left out, ahead
+/// of the backward (`-ahead`) or inside it; each with no transfer, with one of all that is held (`+offload`; `offload`
+/// alone for the kept stash), and of half of it (`+offload-half`), where there is a link to the host.
+class usual_storage {
+public:
+    /// `host_link_rate`: GB/s, of the stage's rank. 0: there is no link.
+    constexpr usual_storage(const stage_costs& kept, double host_link_rate)
+        : activation_{kept.activation}, host_link_rate_{host_link_rate} {
+        add(keep_stash(kept));
+    }
+
+    /// Leaves `saved` out, which takes `again` to compute.
+    constexpr void add(std::string_view name, memory_size saved, duration again) {
+        const auto held = activation_ - saved;
+        add({name, held, {}, again, {}, {}});
+        add({{name, "-ahead"}, held, again, {}, {}, {}});
+    }
+    [[nodiscard]] constexpr const storage_list<false>& options() const { return options_; }
+
+private:
+    constexpr void add(const storage_option& option) {
+        options_.push_back(option);
+        if (host_link_rate_ <= 0.0) return;
+        const bool is_kept = option.name == "keep";
+        for (const bool whole : {true, false}) {
+            auto moved = option;
+            moved.name = is_kept ? bounded_text<32>{"offload"} : bounded_text<32>{option.name.view(), "+offload"};
+            if (!whole) moved.name.append("-half");
+            moved.transfer_size = (whole ? 1.0 : 0.5) * option.held;
+            const auto one_way = time_over(moved.transfer_size, host_link_rate_);
+            moved.transfer = transfer_times{one_way, one_way};
+            options_.push_back(moved);
+        }
+    }
+
+    memory_size activation_;
+    double host_link_rate_;
+    storage_list<false> options_{};
+};
+
+} // namespace optpipe
