@@ -1,10 +1,14 @@
-# cmake [-DPRESET=debug] [-DCTEST_OPTIONS=-R;core] -P cmake/test.cmake: builds everything and runs the tests. Runs from
-# any directory.
+# cmake [-DPRESET=debug] [-DGUARDS=ON] [-DCTEST_OPTIONS=-R;core] -P cmake/test.cmake: builds everything and runs the tests.
+# GUARDS: also what checks the code instead of running it (every header alone, under two compilers and nvcc; code that must
+# not compile; packages; words, links), which takes as long again. Runs from any directory.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/bootstrap.cmake)
 
 if(NOT DEFINED PRESET)
     set(PRESET release)
+endif()
+if(NOT GUARDS)
+    list(APPEND CTEST_OPTIONS -LE guard)
 endif()
 optpipe_configure(${PRESET})
 optpipe_build(${PRESET})
