@@ -5,8 +5,8 @@
 //     bench_online [--out FOLDER] [--unit MS] [--only SECTION] [--share SHARE] [--offline SECONDS]
 //
 // A unit of the problem's time, about a forward, is 2 ms, so that a step takes some 70 ms and all runs about seven
-// minutes. Sections: train, link, rank, probe, noise, profile. `--share` shortens all runs to a share of their steps, to try
-// it out: 1 is all.
+// minutes. Sections: train, link, rank, probe, noise, profile. `--share` shortens all runs to a share of their steps,
+// to try it out: 1 is all.
 #include "online_picture.hpp"
 #include "online_training.hpp"
 #include <optpipe/core/format.hpp>
@@ -152,7 +152,11 @@ public:
             say("step ", event.step, ", ", spelling(event.kind), ": ", event.text);
         say("```\n");
     }
-    void write() { write_text_file(settings_.out + "/online.md", text_); }
+    void write() {
+        write_text_file(settings_.out + "/online.md", text_);
+        std::cout
+            << "Step times over steps, switches and what they cost: [Planning again while it trains](online.md).\n";
+    }
 
 private:
     static void write_text_file(const std::string& path, const std::string& text) {

@@ -3,6 +3,7 @@
 //
 //     bench_planner [--time SECONDS] [--threads N] [--seed N] [--only TEXT]... [--without STRATEGY]... [--large]
 //                   [--csv FILE] [--json FILE] [--svg FILE] [--reference FILE.csv] [FOLDER | PROBLEM.json]...
+//     bench_planner --each-alone [--time SECONDS] [--random N] ...
 //     bench_planner --without-each [--time SECONDS] [--seeds N] [--random N] ...
 //
 // By default the problems of the tests, 10 seconds and 2 threads. `--only` keeps the problems whose names hold the
@@ -12,9 +13,13 @@
 // every step. `--large` takes problems with 64 ranks and 1024 microbatches instead of files, and 60 seconds each, and
 // says how much memory the process had in use at most.
 //
+// `--each-alone` plans every problem by the published builders, with each strategy beside them, and with all, and says
+// how far each is above the best of them over time.
+//
 // `--without-each` plans every problem with all strategies, and with each left out, for so many seeds (3), and says
 // what got worse by more than the seeds differ. `--random` adds problems drawn at random from `--seed` on. Without
 // `--time` every plan gets the same deterministic work, about a second of it.
+#include "each_alone.hpp"
 #include "large_problem.hpp"
 #include "problem_files.hpp"
 #include "random_problem.hpp"
@@ -52,6 +57,7 @@ using namespace optpipe;
 struct settings {
     std::optional<double> given_seconds{};
     bool large = false;
+    bool each_alone = false;
     bool without_each = false;
     std::size_t seeds = 3;
     std::size_t random = 0;
@@ -135,7 +141,9 @@ settings read_settings(int count, char** arguments) {
                                 {"--svg", [&](const std::string& v) { s.svg = v; }},
                                 {"--reference", [&](const std::string& v) { s.references = v; }},
                             },
-                            {{"--large", [&] { s.large = true; }}, {"--without-each", [&] { s.without_each = true; }}});
+                            {{"--large", [&] { s.large = true; }},
+                             {"--each-alone", [&] { s.each_alone = true; }},
+                             {"--without-each", [&] { s.without_each = true; }}});
     if (s.places.empty()) s.places.emplace_back(bench::test_problems);
     return s;
 }
@@ -503,6 +511,12 @@ template <class Take> void for_each_problem(const settings& s, const Take& take)
 
 int main(int count, char** arguments) try {
     const auto s = read_settings(count, arguments);
+    if (s.each_alone) {
+        bench::each_alone table{{s.seconds(), s.threads, s.seed}};
+        for_each_problem(s, [&](const problem& p) { table.add(p); });
+        table.print();
+        return 0;
+    }
     if (s.without_each) {
         bench::without_each table{{s.given_seconds, s.threads, s.seed, s.seeds}};
         for_each_problem(s, [&](const problem& p) { table.add(p); });

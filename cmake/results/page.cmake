@@ -2,14 +2,17 @@
 answer("How large are the models, and how does the gap fall?"
 "`optpipe plan` doesn't depend on one model of the whole problem: on small problems the mixed-integer model and constraint
 programming prove, on large ones windows and local search improve, and bounds come from the structure. The first table is what
-a model of the whole problem would have. In the second each column is what is known after so many seconds."
+a model of the whole problem would have. In the second each column is what is known after so many seconds.
+
+![The mean gap of groups of problems over time](gap.svg)"
 sizes planner planner-long)
 
 answer("What does the constructive start reach alone, what does each part of the search add, and what is the MILP's share?"
-"The column `adaptive` of every table is the constructive start alone. Then each strategy alone beside the published builders,
-and all but one of them. The row of a problem in `without-milp` beside that in `planner` is the share of branch and bound over LP
-relaxations."
-planner ${alone} ${without})
+"The column `adaptive` of the tables of planning is the constructive start alone. The first table here has the published
+builders without a search, with each strategy beside them, and with all, over time: `milp` is branch and bound over LP relaxations,
+`cp` constraint programming. The second leaves out one strategy at a time, on problems drawn at random too: `worse` and `better` are
+by more than three seeds with all strategies differ."
+each-alone without-each)
 
 answer("What do other solvers reach?"
 "CBC, GLPK, HiGHS, SCIP and CP-SAT, as far as they are installed, on the same models and on the problems themselves. Then our
@@ -19,20 +22,37 @@ others linear integer pipeline second-thread)
 
 answer("Are the baselines fair where memory is tight?"
 "A published schedule that doesn't fit is also planned for more memory and then offloaded (`over-memory`), and with one storage
-option for all microbatches where stages may recompute: `one option for all` in the second table, with the builders in the
-manner of AdaPipe and Mario beside the others. The first table has what each method reaches as published. SPPO and SSDTrain
-aren't among them. The last tables are the same question for other memory limits."
+option for all microbatches where stages may recompute: `uniform` in the second table, with the builders in the manner of AdaPipe
+and Mario beside the others. The first table has what each method reaches as published. SPPO and SSDTrain aren't among them.
+
+The second table: each problem of `tests/data/storage` is planned without recomputation, without transfers, and with all its options;
+`idle` is the objective less the work, as a share of the better of `uniform` and `offload only`. Where a problem has no transfers,
+`recompute only` and `all` are the same question: they show how much two runs of ten seconds differ.
+
+![A plan that keeps, offloads and recomputes](../../examples/pictures/storage.svg)
+
+The last tables ask the same for other memory limits: every device gets the same share of the largest peak of 1F1B, and a dash is no
+schedule.
+
+![llama2-7b on 4 devices](sweep_store-llama2-7b-4k-p4.svg)
+
+![llama2-13b on 8 devices](sweep_store-llama2-13b-4k-p8-tight.svg)
+
+![4 devices, 8 microbatches](sweep_store-p4-m8-k150.svg)"
 methods storage sweep)
 
 answer("How robust are plans?"
-"Every duration varies at random, in part in common on a rank. `price`: what planning for a percentile costs without noise;
-`gain`: what it brings with it."
+"Every duration varies by 10 % (standard deviation), a quarter of its variance in common on a rank. Each problem is planned without
+regard to noise, from that plan on for the 95th percentile of the step time, and both plans run in 2000 random steps that played no
+part in planning. `price`: what the robust plan loses without noise; `gain`: what its percentile is lower."
 robust)
 
 answer("Does switching plans disturb training?"
-"All ranks take a new plan between the same two steps, or none does. This is tested, not measured here: random handovers and ranks
-that are killed in each state of one (`tests/mpi`), gradients over a switch (`tests/execution`), long runs with noise and no
-switch (`tests/online`). Convergence over hundreds of steps of a large model on GPUs is not measured.")
+"All ranks take a new plan between the same two steps, or none does. This is tested: random handovers and ranks that are killed in
+each state of one (`tests/mpi`), gradients over a switch (`tests/execution`), long runs with noise and no switch (`tests/online`).
+A training run on threads is measured, with links and ranks that change their speed on the way. Convergence over hundreds of steps of
+a large model on GPUs is not."
+online)
 
 answer("How long does profiling take?"
 "Profiling is part of training: `online_run` measures some of the steps that run anyway. How long a 14B model on 16 GPUs takes is
@@ -40,10 +60,11 @@ not measured: that needs the GPUs. Durations of F, I and W in the problem files 
 closed formulas (`transformer`), or from `optpipe profile` for measured ones; nothing here was profiled on a GPU.")
 
 answer("Tensor parallelism, ZeRO, MoE, real models?"
-"Tensor parallelism changes durations and sizes, and is in the problems with `tp8` in their names. Llama 2 and 3 and GPT shapes
-are among the problems. Qwen, Mixtral and DeepSeek-V3 are not, nor ZeRO, whose gathers a problem can't express but as time of the
-operations."
-planner)
+"Tensor parallelism changes durations and sizes, and is in the problems with `tp8` in their names. Experts change them too: layers and
+widths of Llama 2 and 3, Qwen3, Mixtral and DeepSeek-V3 stand with their sources in `optpipe/pipeline/model_shapes.hpp`, and the
+last table below plans them. Of ZeRO a problem can express stage 1, which is memory alone; gathers of stages 2 and 3 only as time of
+the operations."
+models)
 
 answer("Sequences of varying length?"
 "Can't be done yet: microbatches of one stage cost the same.")
@@ -73,3 +94,8 @@ caches)
 answer("How near are bounds, and how large can problems be?"
 "Bounds without a search, and 64 ranks × 1024 microbatches."
 bounds large)
+
+answer("What do building and running a schedule cost?"
+"`x simulate` is against evaluating the schedule once; `planned` is a step on threads, as long as its links and operations of 1 ms
+make it, and what it takes longer than simulated."
+builders execution)
