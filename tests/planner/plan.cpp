@@ -141,6 +141,24 @@ TEST_CASE("without time there is a schedule that uses the memory, even if no pub
     CHECK(3.0 * planned->objective < p.serial_time());
 }
 
+TEST_CASE("where only builders that search fit, there is a schedule before they do") {
+    auto p = unit_problem(4, 8);
+    for (auto& limit : p.memory_limit)
+        limit = memory_size{2.0};
+    const auto r = plan(p, {.threads = 2});
+    REQUIRE(r);
+    for (const auto& b : r->builders)
+        if (b.objective) CHECK(b.method == "zb-auto");
+    const auto first = std::find_if(r->history.begin(), r->history.end(),
+                                    [](const search_step& step) { return !step.objective.is_unlimited(); });
+    REQUIRE(first != r->history.end());
+    CHECK(first->strategy == "adaptive");
+    const auto without = plan(p, {.threads = 2, .without = {"adaptive"}});
+    REQUIRE(without);
+    CHECK(std::none_of(without->history.begin(), without->history.end(),
+                       [](const search_step& step) { return step.strategy == "adaptive"; }));
+}
+
 TEST_CASE("why it ended") {
     const auto p = unit_problem(4, 8);
     plan_options options;

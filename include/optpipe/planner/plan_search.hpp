@@ -192,14 +192,9 @@ private:
             state_.try_strategy(cached, [&] { start_from_cache(); });
             if (is_cached_ || state_.done()) return;
         }
-        builders_ = run_published_builders(state_, options_.without, threads_, log_);
+        builders_ = run_published_builders(state_, options_.without, threads_, log_, [&] { run_adaptive_once(); });
         if (!is_left_out(adaptive.name)) find_any_schedule();
-        // A first incumbent for the strategies.
-        if (const auto* strategy = strategy_named(adaptive_strategy::name); strategy && !state_.done()) {
-            const auto traits = strategy->traits(state_.problem());
-            if (traits.applicable && state_.has_time_for(traits.least_passes))
-                run_strategy(*strategy, {options_.seed, traits.first_effort, 1});
-        }
+        run_adaptive_once();
         if (state_.done()) return;
         if (!options_.time_limit)
             run_deterministic_portfolio(state_, strategies_,
@@ -210,6 +205,15 @@ private:
             run_concurrent_portfolio(state_, strategies_, {.seed = options_.seed, .threads = threads_}, log_);
     }
 
+    /// A first incumbent for the strategies; before the builders that search, where no other fits: theirs may take seconds.
+    void run_adaptive_once() {
+        const auto* strategy = strategy_named(adaptive_strategy::name);
+        if (!strategy || has_run_adaptive_ || state_.done()) return;
+        const auto traits = strategy->traits(state_.problem());
+        if (!traits.applicable || !state_.has_time_for(traits.least_passes)) return;
+        has_run_adaptive_ = true;
+        run_strategy(*strategy, {options_.seed, traits.first_effort, 1});
+    }
     /// Strategies without storage options join in. They share what they find, whoever comes first: in a deterministic
     /// search they are left out.
     void add_uniform_storage() {
@@ -339,6 +343,7 @@ private:
     bool is_cached_ = false;
     /// Why there is no schedule, unless a strategy finds one.
     std::optional<refusal> refused_{};
+    bool has_run_adaptive_ = false;
     std::string cached_method_{};
 };
 

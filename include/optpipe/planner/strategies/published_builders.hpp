@@ -108,8 +108,9 @@ public:
     builder_runner(search_state& state, std::vector<builder_job> jobs, run_log& log)
         : state_{state}, jobs_{std::move(jobs)}, log_{log}, results_(jobs_.size()) {}
 
-    std::vector<builder_result> run(std::size_t threads) {
+    std::vector<builder_result> run(std::size_t threads, const std::function<void()>& if_none_fits) {
         run_those(false, threads);
+        if (!state_.incumbent()) if_none_fits();
         run_those(true, threads);
         return std::move(results_);
     }
@@ -189,18 +190,19 @@ private:
 
 } // namespace detail
 
-/// Runs the published builders concurrently and offers the best schedule: first those that write one down, then those
-/// that search, which are stopped after a part of the time that is left. Returns the result of each in the order
-/// of `all_builders`. Builders that would exceed the deadline are skipped.
+/// Runs the published builders concurrently and offers the best schedule: first those that write one down, then, after
+/// `if_none_fits` where there is no schedule yet, those that search, which are stopped after a part of the time that is
+/// left. Returns the result of each in the order of `all_builders`. Builders that would exceed the deadline are skipped.
 ///
 /// With lists of storage options, each builder with each option that all stages have.
 ///
 /// Runs on the threads of the caller's arena.
 inline std::vector<builder_result> run_published_builders(search_state& state, const std::vector<std::string>& without,
-                                                          std::size_t threads, run_log& log) {
+                                                          std::size_t threads, run_log& log,
+                                                          const std::function<void()>& if_none_fits) {
     auto jobs = state.problem().has_storage_options() ? detail::uniform_storage_builders(state.problem(), without)
                                                       : detail::published_builders(without);
-    return detail::builder_runner{state, std::move(jobs), log}.run(threads);
+    return detail::builder_runner{state, std::move(jobs), log}.run(threads, if_none_fits);
 }
 
 } // namespace optpipe
