@@ -23,7 +23,7 @@ step(online 8 0 bench_online --out bench/results)
 step(execution 1 0 bench_execution --benchmark_counters_tabular=true)
 step(builders 5 0 bench_builders --benchmark_counters_tabular=true)
 # One problem of each kind; bench/results/others.md has all 59.
-step(others 10 5 bench/others.py --program build/release/bin/optpipe --time-limit {s},{s}
+step(others 10 5 bench/others.py --program build/release/bin/optpipe --time-limit {s},{s} --threads 1
      --results build/results/others.jsonl --only llama2-7b --only gpt-10.5b-8k --only offload-p3-m6-mem075-k100
      --only offload-p4-m8-mem050-k100 --only po-d4-v4 --only skew-p4 --only unit-p4-m8-mem075 --only v-unit-p4-m12-k6
      --only zb-1.5b-p8-m24-mem100)
