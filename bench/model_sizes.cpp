@@ -31,26 +31,27 @@ using namespace optpipe;
 
 constexpr std::size_t devices = 8;
 constexpr memory_size device_memory{80.0};
+constexpr double teraflops = 300.0;
+/// GB/s, to the host and between devices.
+constexpr double host_link = 20.0, device_link = 50.0;
 
 struct settings {
     double seconds = 5.0;
     std::size_t threads = 2;
 };
 
-/// With the hidden size of Llama 2 13B, on devices that reach 300 TFLOP/s, with 20 GB/s to the host and 50 GB/s to each
-/// other.
+/// With the hidden size of Llama 2 13B.
 constexpr transformer<> model_of(std::size_t layers, std::size_t microbatch_size) {
     return {.layers = {.total = layers},
             .hidden = 5120,
             .sequence = 4096,
             .microbatch_size = microbatch_size,
-            .compute_rate = 300.0,
-            .host_link_rate = 20.0,
-            .rank_link_rate = 50.0};
+            .compute_rate = teraflops,
+            .host_link_rate = host_link,
+            .rank_link_rate = device_link};
 }
 
-/// A published model, and how it is laid out: devices like those of `model_of`, with 50 GB/s to those that share its
-/// experts.
+/// A published model, and how it is laid out.
 struct layout {
     const char* name;
     decoder model;
@@ -63,10 +64,10 @@ struct layout {
         m.tensor_parallel = tensor_parallel;
         m.expert_parallel = expert_parallel;
         m.optimizer_shards = optimizer_shards;
-        m.compute_rate = 300.0;
-        m.host_link_rate = 20.0;
-        m.rank_link_rate = 50.0;
-        if (expert_parallel > 1) m.expert_link_rate = 50.0;
+        m.compute_rate = teraflops;
+        m.host_link_rate = host_link;
+        m.rank_link_rate = device_link;
+        if (expert_parallel > 1) m.expert_link_rate = device_link;
         return m;
     }
 };

@@ -43,12 +43,15 @@ struct decoder_layer {
     [[nodiscard]] constexpr bool is_routed() const { return experts > 1; }
 
     [[nodiscard]] constexpr double attention_parameters() const {
-        const double outward = real(heads) * real(value_width) * real(hidden);
-        if (!is_latent()) return real(hidden) * projected() + outward;
+        return projection_parameters() + real(heads) * real(value_width) * real(hidden);
+    }
+    /// Of the matrices that give queries, keys and values.
+    [[nodiscard]] constexpr double projection_parameters() const {
+        if (!is_latent()) return real(hidden) * projected();
         const double compress = real(hidden) * compressed();
         const double expand = real(query_rank) * real(heads) * real(key_width) +
                               real(key_value_rank) * real(heads) * real(key_width - rotary_width + value_width);
-        return compress + expand + outward;
+        return compress + expand;
     }
     /// Three matrices: gate, up and down.
     [[nodiscard]] constexpr double expert_parameters() const { return 3.0 * real(hidden) * real(feed_forward); }
@@ -62,14 +65,12 @@ struct decoder_layer {
     [[nodiscard]] constexpr double active_parameters() const {
         return shared_parameters() + (is_routed() ? real(active_experts) * expert_parameters() : 0.0);
     }
-    /// FLOP of the forward through gate and up.
+    /// FLOP of the forward through gate and up: two for each parameter of two of the three matrices.
     [[nodiscard]] constexpr double gate_and_up_work() const {
         return 2.0 * 2.0 / 3.0 * experts_met() * expert_parameters();
     }
     /// FLOP of the forward through the matrices that give queries, keys and values.
-    [[nodiscard]] constexpr double projection_work() const {
-        return 2.0 * (attention_parameters() - real(heads) * real(value_width) * real(hidden));
-    }
+    [[nodiscard]] constexpr double projection_work() const { return 2.0 * projection_parameters(); }
     /// FLOP of the forward through attention itself, over so many tokens. Nothing is saved by the causal mask, as in
     /// the papers' formulas.
     [[nodiscard]] constexpr double attention_work(std::size_t sequence) const {
@@ -176,10 +177,7 @@ struct decoder {
         const auto stash = elements(here.sum([](const decoder_layer& l) { return l.stashed(); }));
         result.activation = stash + (has_output ? elements(static_cast<double>(layer.hidden)) : memory_size{});
         result.weight_stash = weight_share * stash;
-        if (host_link_rate > 0.0) {
-            const auto one_way = time_over(result.activation, host_link_rate);
-            result.transfer = transfer_times{one_way, one_way};
-        }
+        result.transfer = transfers_over(result.activation, host_link_rate);
         return result;
     }
 

@@ -109,10 +109,7 @@ template <class Split = even_layers> struct transformer {
         result.backward_weight = compute_time(count * backward_weight_work() + output_work);
         result.activation = device_memory(count * stash_bytes() + output_stash);
         result.weight_stash = device_memory(count * weight_stash_bytes());
-        if (host_link_rate > 0.0) {
-            const duration one_way = time_over(result.activation, host_link_rate);
-            result.transfer = transfer_times{one_way, one_way};
-        }
+        result.transfer = transfers_over(result.activation, host_link_rate);
         return result;
     }
 

@@ -5,6 +5,7 @@
 #include "optpipe/pipeline/costs.hpp"
 #include "optpipe/pipeline/storage.hpp"
 
+#include <optional>
 #include <string_view>
 
 namespace optpipe {
@@ -12,6 +13,12 @@ namespace optpipe {
 /// What passes over a link of so many GB/s takes, in milliseconds. An unlimited rate: nothing.
 [[nodiscard]] constexpr duration time_over(memory_size size, double gigabytes_per_second) {
     return duration{size.value() / gigabytes_per_second * 1e3};
+}
+/// To the host and back, over a link of so many GB/s each way. 0: there is none.
+[[nodiscard]] constexpr std::optional<transfer_times> transfers_over(memory_size size, double gigabytes_per_second) {
+    if (gigabytes_per_second <= 0.0) return std::nullopt;
+    const auto one_way = time_over(size, gigabytes_per_second);
+    return transfer_times{one_way, one_way};
 }
 
 /// The storage options of a stage of a model: its stash kept, and every part that can be computed again left out, ahead
@@ -43,8 +50,7 @@ private:
             moved.name = is_kept ? bounded_text<32>{"offload"} : bounded_text<32>{option.name.view(), "+offload"};
             if (!whole) moved.name.append("-half");
             moved.transfer_size = (whole ? 1.0 : 0.5) * option.held;
-            const auto one_way = time_over(moved.transfer_size, host_link_rate_);
-            moved.transfer = transfer_times{one_way, one_way};
+            moved.transfer = transfers_over(moved.transfer_size, host_link_rate_);
             options_.push_back(moved);
         }
     }

@@ -205,7 +205,8 @@ private:
             run_concurrent_portfolio(state_, strategies_, {.seed = options_.seed, .threads = threads_}, log_);
     }
 
-    /// A first incumbent for the strategies; before the builders that search, where no other fits: theirs may take seconds.
+    /// A first incumbent for the strategies; before the builders that search, where no other fits: theirs may take
+    /// seconds.
     void run_adaptive_once() {
         const auto* strategy = strategy_named(adaptive_strategy::name);
         if (!strategy || has_run_adaptive_ || state_.done()) return;
