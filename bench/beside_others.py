@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Our mixed-integer solver beside HiGHS and SCIP (pip: highspy, pyscipopt), one thread each, as a Markdown table.
 
-    build/release/bin/bench_milp --write MODELS
     bench/beside_others.py --bench build/release/bin/bench_milp [--limit SECONDS] [--results FILE.jsonl] [--table] MODELS
 
+MODELS is a folder of .mps files; where there is none, `bench_milp --write` makes it, with models from seeds.
 Times and the limit (10 s) are the processor's, from the model in memory to the solution in memory, so that what else the
 machine does counts little. One model after the other, all solvers in turn, each in a process of its own. What is in the
 results file already isn't run again; --table makes the table from that file alone. A ratio is how often longer we take
@@ -140,6 +140,8 @@ def main():
     missing = [package for package in NEEDS.values() if importlib.util.find_spec(package) is None]
     if missing:
         print(f"Not installed, and left out: {', '.join(missing)} (pip install {' '.join(missing)})", file=sys.stderr)
+    if not os.path.isdir(options.models):
+        subprocess.run([options.bench, "--write", options.models], check=True, stdout=subprocess.DEVNULL)
     solvers = [OURS] + [s for s, package in NEEDS.items() if package not in missing]
     for file in sorted(f for f in os.listdir(options.models) if f.endswith(".mps")):
         for solver in solvers:

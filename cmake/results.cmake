@@ -62,10 +62,9 @@ set(targets "")
 foreach(name IN LISTS ONLY)
     is_kept(there ${name})
     if(NOT name STREQUAL "page" AND NOT there)
-        list(GET command_of_${name} 0 first)
-        if(first MATCHES "^bench_")
-            list(APPEND targets ${first})
-        else() # scripts run the program
+        string(REGEX MATCHALL "bench_[a-z_]+" benchmarks "${command_of_${name}}")
+        list(APPEND targets ${benchmarks})
+        if(NOT benchmarks) # scripts run the program
             list(APPEND targets optpipe_cli)
         endif()
     endif()
@@ -138,7 +137,7 @@ function(tables result)
             file(READ ${kept}/${name}.md table)
             file(READ ${kept}/${name}.where where)
             string(STRIP "${table}" table)
-            if(table MATCHES "^---") # of Google Benchmark
+            if(NOT table MATCHES "\\| --- ") # the program's, or Google Benchmark's
                 set(table "```\n${table}\n```")
             endif()
             string(APPEND text "\n${where}\n\n${table}\n")

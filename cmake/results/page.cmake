@@ -16,9 +16,13 @@ each-alone without-each)
 
 answer("What do other solvers reach?"
 "CBC, GLPK, HiGHS, SCIP and CP-SAT, as far as they are installed, on the same models and on the problems themselves. Then our
-solver on models that aren't pipelines. Earlier runs with their comments: [others](others.md), [the solver](milp.md), [models from
-seeds](milp_seeded.md)."
-others linear integer pipeline second-thread)
+solver on models that aren't pipelines, those of the tests and sixty made from seeds. All 59 problems in an earlier run:
+[others](others.md)."
+others linear integer pipeline seeded second-thread)
+
+answer("What does a first program cost?"
+"The methods on README's problem, as the program shows them, and the compiler's time for README's first program."
+compare first-program)
 
 answer("Are the baselines fair where memory is tight?"
 "A published schedule that doesn't fit is also planned for more memory and then offloaded (`over-memory`), and with one storage

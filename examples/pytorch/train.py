@@ -4,7 +4,7 @@
 
 For each number of ranks it writes a problem, plans it (`optpipe plan`), writes the plan for PyTorch (`optpipe
 export-csv`) and starts as many processes, which talk through gloo on the CPU. They train for some steps with the plan,
-in both formats of PyTorch's schedule files, and with a schedule of PyTorch's. Losses and gradients of each step are
+in both formats of PyTorch's schedule files, with schedules as published, and with a schedule of PyTorch's. Losses and gradients of each step are
 compared with those of the same model without a pipeline.
 
 Needs torch (tried with 2.15); without it, it says so and ends with status 77. Everything below that begins with an
@@ -32,6 +32,13 @@ STEPS = 3
 WIDTH = 16
 SAMPLES_PER_MICROBATCH = 2
 LEARNING_RATE = 0.05
+# Which schedules run for each placement: the plan, and one of each family.
+SCHEDULES = {
+    "linear": ["plan", "gpipe", "1f1b", "zb-h1", "zb-auto", "gis-h"],
+    "loop": ["plan", "interleaved", "gis"],
+    "v": ["plan", "zb-v", "v-half", "v-min", "dualpipe-v"],
+}
+FORMATS = ["compute_only", "compute_comms"]
 # Relative to the largest gradient of a parameter. Sums are formed in another order with a pipeline; more than rounding
 # in double precision means another result.
 TOLERANCE = 1e-6
@@ -114,11 +121,11 @@ class runs:
             optimizer.step()
         return difference(results, self.expected)
 
-    def with_plan(self, form):
+    def with_file(self, name, form):
         where = [each["rank"] for each in self.problem["stages"]]
         own = self.own_stages(where)
         runtime = schedules._PipelineScheduleRuntime(own, self.microbatches, nn.functional.mse_loss)
-        runtime._load_csv(str(self.folder / f"{form}.csv"), format=form)
+        runtime._load_csv(str(self.folder / f"{name}.{form}.csv"), format=form)
         return self.train(runtime, own)
 
     def with_pytorchs_own(self):
@@ -126,20 +133,19 @@ class runs:
         if self.stages == ranks:
             own = self.own_stages(range(ranks))
             return self.train(schedules.Schedule1F1B(own[0], self.microbatches, nn.functional.mse_loss), own)
-        where = [min(s, self.stages - 1 - s) for s in range(self.stages)]
+        where = [each["rank"] for each in self.problem["stages"]]
         own = self.own_stages(where)
+        if where[ranks] == 0:  # a loop
+            return self.train(schedules.ScheduleInterleaved1F1B(own, self.microbatches, nn.functional.mse_loss), own)
         return self.train(schedules.ScheduleZBVZeroBubble(own, self.microbatches, nn.functional.mse_loss), own)
 
 
-def process(rank, problem, folder, results):
+def process(rank, problem, names, folder, results):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=problem["ranks"])
     mine = runs(rank, problem, folder)
-    own = {
-        "plan, compute_only": mine.with_plan("compute_only"),
-        "plan, compute_comms": mine.with_plan("compute_comms"),
-        "PyTorch's own": mine.with_pytorchs_own(),
-    }
+    own = {f"{name}, {form}": mine.with_file(name, form) for name in names for form in FORMATS}
+    own["PyTorch's own"] = mine.with_pytorchs_own()
     results.put(own)
     dist.barrier()
     dist.destroy_process_group()
@@ -158,7 +164,7 @@ def problem_of(ranks, placement):
         "p2p": 0.1,
         "memory_limit": ranks + 1.0 if placement == "linear" else 2.0 * ranks,
         "stages": [
-            {"rank": min(s, stages - 1 - s) if placement == "v" else s, **costs}
+            {"rank": min(s, stages - 1 - s) if placement == "v" else s % ranks, **costs}
             | ({"backward_input": 0.1, "backward_weight": 1.9} if s == 0 else {})
             for s in range(stages)
         ],
@@ -167,18 +173,22 @@ def problem_of(ranks, placement):
 
 def compare(program, ranks, placement, folder):
     problem = problem_of(ranks, placement)
-    given, plan = folder / "problem.json", folder / "plan.json"
-    given.write_text(json.dumps(problem))
-    subprocess.run([program, "plan", given, "--out", plan, "--quiet"], check=True)
-    for form in ("compute_only", "compute_comms"):
-        written = folder / f"{form}.csv"
-        subprocess.run([program, "export-csv", given, plan, "--format", form, "--out", written], check=True)
+    for name in SCHEDULES[placement]:
+        # Published schedules need what they need.
+        limit = {} if name == "plan" else {"memory_limit": 4.0 * ranks * problem["microbatches"]}
+        given, schedule = folder / "problem.json", folder / "schedule.json"
+        given.write_text(json.dumps(problem | limit))
+        method = [] if name == "plan" else ["--method", name]
+        subprocess.run([program, "plan", given, "--out", schedule, "--quiet", *method], check=True)
+        for form in FORMATS:
+            written = folder / f"{name}.{form}.csv"
+            subprocess.run([program, "export-csv", given, schedule, "--format", form, "--out", written], check=True)
     results = processes.get_context("spawn").SimpleQueue()
-    processes.spawn(process, (problem, folder, results), nprocs=ranks)
+    processes.spawn(process, (problem, SCHEDULES[placement], folder, results), nprocs=ranks)
     of_ranks = [results.get() for _ in range(ranks)]
     worst = {name: max(each[name] for each in of_ranks) for name in of_ranks[0]}
     for name, value in worst.items():
-        print(f"{problem['name']:16} {name:20} differs from the run without a pipeline by {value:.1e}", flush=True)
+        print(f"{problem['name']:17} {name:26} differs from the run without a pipeline by {value:.1e}", flush=True)
     return max(worst.values()) <= TOLERANCE
 
 
@@ -186,7 +196,7 @@ def main():
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     options.add_argument("--optpipe", default="optpipe", help="the program optpipe")
     options.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8])
-    options.add_argument("--placement", nargs="+", choices=["linear", "v"], default=["linear", "v"])
+    options.add_argument("--placement", nargs="+", choices=list(SCHEDULES), default=list(SCHEDULES))
     given = options.parse_args()
     equal = True
     for ranks in given.ranks:
