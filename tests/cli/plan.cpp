@@ -108,9 +108,8 @@ TEST_CASE("an existing file is replaced and keeps its permissions") {
 TEST_CASE("the same seed gives the same schedule, to the byte") {
     const workplace place;
     const auto plan = [&](const std::string& file, const std::string& seed) {
-        REQUIRE(
-            run({"plan", example("llama2-7b-4k-p4.json"), "--seed", seed, "--quiet", "--out", place / file}).status ==
-            0);
+        const auto problem = data("problems/offload-p3-m6-mem075-k050.json"); // each seed finds another optimum
+        REQUIRE(run({"plan", problem, "--seed", seed, "--quiet", "--out", place / file}).status == 0);
         return place.read(file);
     };
     const auto first = plan("a.json", "7");

@@ -48,9 +48,9 @@ schedule found_for(const problem& p, std::size_t effort) {
     return *state.incumbent();
 }
 
-/// Of the best builder, each with each storage option.
-duration best_built(const problem& p) {
-    std::vector<std::string> all;
+/// Of the best builder, each with each storage option; without `left_out`.
+duration best_built(const problem& p, std::vector<std::string> left_out = {}) {
+    auto all = std::move(left_out);
     for (const auto& strategy : standard_strategies())
         all.push_back(strategy.name());
     return plan(p, {.threads = 1, .without = std::move(all)})->objective;
@@ -58,11 +58,12 @@ duration best_built(const problem& p) {
 
 } // namespace
 
-TEST_CASE("with little memory, patterns and list-scheduled ends beat all builders, with storage options and without") {
+TEST_CASE("with little memory, patterns and list-scheduled ends beat builders, with storage options and without") {
     const auto plain = v_problem(6, 24);
     CHECK(objective_of(plain, found_for(plain, 100'000)) < best_built(plain));
     const auto listed = with_options(v_problem(6, 24, 2.6));
-    CHECK(objective_of(listed, found_for(listed, 100'000)) < best_built(listed));
+    // v-auto searches for each option: seconds, a minute under the sanitizers.
+    CHECK(objective_of(listed, found_for(listed, 100'000)) < best_built(listed, {"v-auto"}));
 }
 
 TEST_CASE("a long step repeats the steady state, and the same seed and effort find the same") {
