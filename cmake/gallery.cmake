@@ -77,6 +77,30 @@ optpipe_exhibit(v-auto v v_auto "V, the best building block"
 optpipe_exhibit(dualpipe-v v dual_pipe_v "DualPipeV"
                 "To compare: it is made for frameworks that run a forward and a backward at once, and here nothing overlaps.")
 
+# As the papers have it, in the words of this library.
+set(published [=[
+What the papers say for equal stages without communication: R ranks, M microbatches, v stages on each rank; T_F, T_I and T_W
+of all stages of a rank; a stash is that of a rank for one microbatch. The bubble is what the busiest rank is engaged beyond
+its work.
+
+| method | bubble | stashes of the first rank | source |
+| --- | --- | --- | --- |
+| `gpipe` | (R − 1)(T_F + T_I + T_W) | M | Huang et al. 2019 |
+| `1f1b` | (R − 1)(T_F + T_I + T_W) | R | Narayanan et al. 2021 |
+| `zb-h1` | (R − 1)(T_F + T_I − T_W) | R | Zero Bubble, section 3 |
+| `zb-h2` | (R − 1)(T_F + T_I − 2 T_W) | 2R − 1 | the same |
+| `zb-auto` | none from about 2R stashes on | what the limit allows | the same, section 4 |
+| `interleaved` | (R − 1)(T_F + T_I + T_W)/v | R + (R − 1)/v | Narayanan et al. 2021 |
+| `gis` | (R − 1)(T_F + T_I)/v | R | PipeOffload, section 4 |
+| `gis-h` | that, and (v − 1)R/(2v) · (T_F + T_I − T_W) | (v + 1)R/(2v) | the same |
+| `po-h` | below (R − 1)(T_F + T_I + T_W) | about (v + 2)R/(8v) | the same |
+| `po-f` | the same | a few stages', whatever R | the same |
+| `zb-v` | none where T_F = T_I = T_W | R | Zero Bubble, section 6 |
+| `v-half` | about R/2 · (T_F + T_I + T_W) | ⌊(R + 2)/2⌋ | Controllable Memory |
+| `v-min` | about 2R/3 · (T_F + T_I + T_W) where T_F = T_I = T_W | ⌊(R + 4)/3⌋ | the same |
+| `v-auto` | at least (6R − 3k − 1)/2 · T_F where T_F = T_I = T_W and k stages' stashes bind | k/2, what the limit allows | the same |
+| `dualpipe-v` | published for a forward and a backward at once; here nothing overlaps | R + 1/2 | DeepSeek-AI 2025 |
+]=])
 file(
     WRITE ${gallery}/README.md
     "# The published schedules\n\n"
@@ -86,6 +110,6 @@ file(
     "the objective is the longest time that a rank is engaged. Drawn by `cmake -P cmake/gallery.cmake`.\n\n"
     "| method | placement | span | bubble rate | peak memory of the ranks (stashes) |\n"
     "| --- | --- | --- | --- | --- |\n"
-    "${table}${pictures}"
+    "${table}\n${published}${pictures}"
 )
 message(NOTICE "${table}")
