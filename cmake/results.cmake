@@ -1,13 +1,17 @@
-# cmake [-DONLY=<step>;...] [-DOUT=<page.md>] [-DPLAN_SECONDS=<s>] -P cmake/results.cmake
+# cmake [-DONLY=<step>;...] [-DOUT=<page.md>] [-DKEPT=<folder>] [-DPLAN_SECONDS=<s>] -P cmake/results.cmake
 #
 # Measures everything again and writes bench/results/README.md: what reviewers of such work ask, each with its tables.
-# Hours on two cores; nothing else should run. A step is a command whose output is kept in build/results: broken off, the
-# script goes on where it was, and a file that is removed is measured again. The page has what is there. ONLY: these steps
-# (`-DONLY=page` writes the page alone). PLAN_SECONDS: for a short run, in place of each step's time for a plan.
+# Hours on two cores; nothing else should run. A step is a command whose output is kept in KEPT (build/results): broken off,
+# the script goes on where it was, and a file that is removed is measured again. ONLY: these steps (`-DONLY=page` writes the page
+# alone); what isn't measured stays as the page has it. PLAN_SECONDS: for a short run, in place of each step's time for a
+# plan.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/bootstrap.cmake)
 
 set(kept ${optpipe_source}/build/results)
+if(KEPT)
+    set(kept ${KEPT})
+endif()
 set(bin ${optpipe_source}/build/release/bin)
 if(NOT OUT)
     set(OUT ${optpipe_source}/bench/results/README.md)
@@ -121,6 +125,28 @@ foreach(name IN LISTS ONLY)
     measure(${name})
 endforeach()
 
+set(old_page "")
+if(EXISTS ${OUT})
+    file(READ ${OUT} old_page)
+endif()
+# from_old_page(<result> <command>): where it was measured and its tables as the page has them, up to the next command, answer
+# or remark; empty if it hasn't.
+function(from_old_page result line)
+    set(${result} "" PARENT_SCOPE)
+    string(FIND "${old_page}" "\n`${line}` (" at)
+    if(at EQUAL -1)
+        return()
+    endif()
+    math(EXPR at "${at} + 1")
+    string(SUBSTRING "${old_page}" ${at} -1 rest)
+    if(rest MATCHES "\n(`[^`]|## |The table of `|Not measured here: `)")
+        string(FIND "${rest}" "${CMAKE_MATCH_0}" end)
+        string(SUBSTRING "${rest}" 0 ${end} rest)
+    endif()
+    string(STRIP "${rest}" rest)
+    set(${result} "${rest}" PARENT_SCOPE)
+endfunction()
+
 # tables(<result> <step>...): what these steps gave, with where and by what.
 function(tables result)
     set(text "")
@@ -131,6 +157,7 @@ function(tables result)
         get_property(shown GLOBAL PROPERTY shown_${name})
         set_property(GLOBAL PROPERTY shown_${name} TRUE)
         list(JOIN command_of_${name} " " line)
+        from_old_page(old "${line}")
         if(shown)
             string(APPEND text "\nThe table of `${line}` above.\n")
         elseif(EXISTS ${kept}/${name}.md)
@@ -141,6 +168,8 @@ function(tables result)
                 set(table "```\n${table}\n```")
             endif()
             string(APPEND text "\n${where}\n\n${table}\n")
+        elseif(old)
+            string(APPEND text "\n${old}\n")
         else()
             string(APPEND text "\nNot measured here: `cmake -DONLY=${name} -P cmake/results.cmake`.\n")
         endif()

@@ -54,11 +54,6 @@ void print_measures(const optpipe::problem& p, const optpipe::measures& m) {
     std::cout << '\n';
 }
 
-/// Text of a file may be broken UTF-8, which JSON can't hold.
-std::string dumped(const ordered_json& document) {
-    return document.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
-}
-
 ordered_json to_json(const optpipe::problem& p, const std::vector<optpipe::violation>& violations) {
     ordered_json result{{"problem", p.name}, {"valid", violations.empty()}, {"violations", ordered_json::array()}};
     for (const auto& v : violations)
@@ -100,7 +95,7 @@ int check(const check_options& options) {
     } else if (!options.json) {
         print_violations(violations);
     }
-    if (options.json) std::cout << dumped(result);
+    if (options.json) std::cout << json_text(result);
     return violations.empty() ? success : invalid_schedule;
 }
 

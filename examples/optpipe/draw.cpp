@@ -71,13 +71,6 @@ void restrict_ranks(optpipe::view_window& window, const std::string& ranks, std:
     window.last_rank = *last;
 }
 
-optpipe::duration last_end(const optpipe::schedule& s) {
-    optpipe::duration end{};
-    for (const auto& timed : s.operations)
-        end = std::max(end, timed.end);
-    return end;
-}
-
 optpipe::view_window window_of(const draw_options& options, const optpipe::problem& p, optpipe::duration end) {
     optpipe::view_window window;
     if (!options.ranks.empty()) restrict_ranks(window, options.ranks, p.graph.ranks());

@@ -13,9 +13,6 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-/// Names may be broken UTF-8, which JSON can't hold.
-std::string dumped(const json& document) { return document.dump(1, ' ', false, json::error_handler_t::replace) + "\n"; }
-
 template <class Value> json known(const std::optional<Value>& value) {
     return value ? json(value->value()) : json(nullptr);
 }
@@ -53,13 +50,15 @@ json method_entry(const optpipe::comparison_row& row) {
 
 } // namespace
 
+std::string json_text(const json& document) { return document.dump(1, ' ', false, json::error_handler_t::replace) + "\n"; }
+
 void add_storage_uses(nlohmann::ordered_json& result, const optpipe::problem& p, const optpipe::schedule& s) {
     for (const auto& use : optpipe::storage_uses(p, s))
         result["storage"][use.name] = use.count;
 }
 
 std::string json_of_refusal(const optpipe::problem& p, const std::string& reason) {
-    return dumped({{"problem", p.name}, {"status", "no schedule"}, {"reason", reason}});
+    return json_text({{"problem", p.name}, {"status", "no schedule"}, {"reason", reason}});
 }
 
 std::string json_of(const optpipe::problem& p, const optpipe::schedule_report& report,
@@ -68,7 +67,7 @@ std::string json_of(const optpipe::problem& p, const optpipe::schedule_report& r
     result["methods"] = json::array();
     for (const auto& a : attempts)
         result["methods"].push_back(method_entry(row_of(p, a)));
-    return dumped(result);
+    return json_text(result);
 }
 
 #if defined(OPTPIPE_HAS_MILP)
@@ -110,7 +109,7 @@ std::string json_of(const optpipe::problem& p, const optpipe::schedule_report& r
         entry["seconds"] = b.seconds;
         result["methods"].push_back(entry);
     }
-    return dumped(result);
+    return json_text(result);
 }
 
 #endif

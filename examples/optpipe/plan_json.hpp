@@ -15,6 +15,9 @@
 /// What `plan --json` prints; the fields are those that the README lists.
 namespace program {
 
+/// The document as commands print it. Names and text of files may be broken UTF-8, which JSON can't hold: a replacement
+/// character stands for it.
+std::string json_text(const nlohmann::ordered_json& document);
 /// How often each storage option is used, as `storage`; nothing where stages have none.
 void add_storage_uses(nlohmann::ordered_json& result, const optpipe::problem& p, const optpipe::schedule& s);
 std::string json_of_refusal(const optpipe::problem& p, const std::string& reason);

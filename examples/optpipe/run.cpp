@@ -32,7 +32,6 @@ namespace {
 using optpipe::memory_arena;
 using optpipe::memory_size;
 using optpipe::rank;
-using seconds = std::chrono::duration<double>;
 
 /// Where programs run that only pretend: how long a unit of the problem's time is, and how many bytes its memory.
 struct scales {
@@ -50,14 +49,8 @@ struct step {
     optpipe::schedule_report report;
 };
 
-optpipe::duration last_end(const optpipe::schedule& s) {
-    optpipe::duration end{};
-    for (const auto& timed : s.operations)
-        end = std::max(end, timed.end);
-    return end;
-}
-
 optpipe::clock_time time_unit_for(const run_options& options, const optpipe::schedule_report& plan) {
+    using seconds = std::chrono::duration<double>;
     // So that threads that wake up and messages that are handed over don't keep a machine of few cores busy.
     constexpr seconds per_operation{5e-4};
     const auto usual = std::max(seconds{0.5}, static_cast<double>(plan.schedule.operations.size()) * per_operation);

@@ -53,13 +53,6 @@ struct traced {
     }
 };
 
-duration last_end(const schedule& s) {
-    duration end{};
-    for (const auto& timed : s.operations)
-        end = std::max(end, timed.end);
-    return end;
-}
-
 } // namespace
 
 TEST_CASE("a run that keeps to its plan measures the plan") {

@@ -51,6 +51,14 @@ using schedule = basic_schedule<any_graph>;
     return a.op.kind != b.op.kind ? a.op.kind < b.op.kind : a.op < b.op;
 }
 
+/// The end of what ends last, transfers included.
+template <pipeline_graph Graph> [[nodiscard]] constexpr duration last_end(const basic_schedule<Graph>& s) {
+    duration last{};
+    for (const auto& timed : s.operations)
+        last = std::max(last, timed.end);
+    return last;
+}
+
 /// What each rank does, in the order in which it starts: a list to walk through, one per rank. Transfers stand where
 /// they start; they run beside what is computed. Of dynamic extent: gcc 12 can't return an array of vectors in a
 /// constant expression.

@@ -95,9 +95,7 @@ private:
     };
 
     void add_jobs(const schedule& given) {
-        duration end{};
-        for (const auto& timed : given.operations)
-            end = std::max(end, timed.end);
+        const auto end = last_end(given);
         jobs_.reserve(given.operations.size());
         for (const auto& timed : given.operations) {
             const auto effect = memory_effect_of(p_, timed.op);

@@ -87,9 +87,7 @@ private:
         const auto& all = found.operations;
         if (std::any_of(all.begin(), all.end(), [](const auto& timed) { return is_transfer(timed.op.kind); })) return;
         value_ = objective_of(p_, found);
-        end_ = {};
-        for (const auto& timed : all)
-            end_ = std::max(end_, timed.end);
+        end_ = last_end(found);
         for (const bool beginning : {false, true})
             ends_[beginning ? 1 : 0].emplace(p_, found, beginning);
     }

@@ -49,9 +49,7 @@ public:
     void unroll_to_all(const schedule& shorter) {
         const auto lanes = lanes_by_start(reduced_, shorter);
         const segment_finder finder{reduced_, lanes};
-        duration last{};
-        for (const auto& timed : shorter.operations)
-            last = std::max(last, timed.end);
+        const auto last = last_end(shorter);
         auto least = duration::unlimited();
         repeated_segment best;
         for (const auto count : with_.counts)

@@ -129,10 +129,7 @@ template <pipeline_graph Graph>
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration time_slack(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                             tolerance t = {}) {
-    duration latest{};
-    for (const auto& timed : s.operations)
-        latest = std::max(latest, timed.end);
-    return t.at(std::min(latest, p.serial_time()));
+    return t.at(std::min(last_end(s), p.serial_time()));
 }
 
 template <pipeline_graph Graph>
