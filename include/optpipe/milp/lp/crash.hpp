@@ -3,6 +3,7 @@
 #include "optpipe/milp/lp/basis.hpp"
 #include "optpipe/milp/lp/compressed.hpp"
 #include "optpipe/milp/lp/linear_program.hpp"
+#include "optpipe/milp/lp/parameters.hpp"
 #include "optpipe/milp/lp/tableau.hpp"
 
 #include <algorithm>
@@ -27,7 +28,6 @@ inline void triangular_crash(const linear_program& program, tableau& t) {
         return a.end(x) - a.begin(x) < a.end(y) - a.begin(y);
     });
     std::vector<char> taken(program.rows(), 0);
-    constexpr double stable_share = 0.01;
     for (const int j : order) {
         if (range(j) == 0.0) continue;
         double largest = 0.0;
@@ -39,7 +39,7 @@ inline void triangular_crash(const linear_program& program, tableau& t) {
             const auto i = at(a.index[at(k)]);
             reaches = reaches || taken[i] != 0;
             const bool equality = program.row_lower[i] == program.row_upper[i];
-            if (equality && std::abs(a.value[at(k)]) >= stable_share * largest) best = static_cast<int>(i);
+            if (equality && std::abs(a.value[at(k)]) >= parameters.stable_share * largest) best = static_cast<int>(i);
         }
         if (reaches || best < 0) continue;
         for (int k = a.begin(j); k < a.end(j); ++k)

@@ -2,6 +2,7 @@
 
 #include "optpipe/core/random.hpp"
 #include "optpipe/milp/lp/method.hpp"
+#include "optpipe/milp/lp/parameters.hpp"
 #include "optpipe/milp/lp/perturbation.hpp"
 #include "optpipe/milp/lp/pricing.hpp"
 #include "optpipe/milp/lp/ratio_test.hpp"
@@ -36,7 +37,7 @@ public:
             switch (iterate()) {
             case step::done: break;
             case step::retry:
-                if (++retries_ > most_retries) return method_end::trouble;
+                if (++retries_ > parameters.most_retries) return method_end::trouble;
                 refactor();
                 break;
             case step::feasible:
@@ -64,7 +65,6 @@ public:
 
 private:
     enum class step : unsigned char { done, retry, feasible, ray };
-    static constexpr int most_retries = 50;
 
     void refactor() {
         t_.factorize();
@@ -81,8 +81,7 @@ private:
         banned_ = false;
     }
     void perturb() {
-        constexpr double size = 5e-7;
-        perturb_costs(t_, size, random_);
+        perturb_costs(t_, parameters.cost_perturbation, random_);
         objective_ = t_.objective();
         wants_perturbation_ = false;
         perturbed_ = true;
@@ -153,24 +152,17 @@ private:
         }
     }
     [[nodiscard]] double least_pivot() const {
-        // Each update adds to the error of the factors.
-        constexpr int early = 10;
-        constexpr int late = 20;
-        constexpr double least_early = 1e-9;
-        constexpr double least_between = 3e-8;
-        constexpr double least_late = 1e-7;
         const int updates = t_.factors.updates();
-        return updates < early ? least_early : updates < late ? least_between : least_late;
+        if (updates < parameters.few_updates) return parameters.least_pivot_of_few;
+        return updates < parameters.many_updates ? parameters.least_pivot_of_some : parameters.least_pivot_of_many;
     }
     /// The pivot is computed twice, by row and by column; where the two disagree, neither is right.
     [[nodiscard]] bool is_reliable(int row, int entering) const {
-        constexpr double agreement = 1e-7;
-        constexpr double least = 1e-7;
         const double by_column = column_[row];
         const double by_row = row_[entering];
         const double size = std::min(std::abs(by_column), std::abs(by_row));
-        if (t_.factors.updates() > 0 && size < least) return false;
-        return size > 0.0 && std::abs(by_column - by_row) <= agreement * std::max(1.0, size) &&
+        if (t_.factors.updates() > 0 && size < parameters.trusted_pivot) return false;
+        return size > 0.0 && std::abs(by_column - by_row) <= parameters.pivot_agreement * std::max(1.0, size) &&
                by_column * by_row > 0.0;
     }
 
@@ -237,10 +229,8 @@ private:
     }
     /// Perturbs once steps without progress pile up.
     void note_progress(double theta) {
-        constexpr double no_step = 1e-12;
-        constexpr int stall_limit = 20;
-        degenerate_ = theta > no_step ? std::max(0, degenerate_ - 1) : degenerate_ + 1;
-        if (!settings_.perturb || perturbed_ || degenerate_ < stall_limit) return;
+        degenerate_ = theta > parameters.no_step ? std::max(0, degenerate_ - 1) : degenerate_ + 1;
+        if (!settings_.perturb || perturbed_ || degenerate_ < parameters.dual_stall_limit) return;
         wants_perturbation_ = true;
     }
 

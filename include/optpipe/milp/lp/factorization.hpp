@@ -4,6 +4,7 @@
 #include "optpipe/milp/lp/compressed.hpp"
 #include "optpipe/milp/lp/growing_lists.hpp"
 #include "optpipe/milp/lp/markowitz.hpp"
+#include "optpipe/milp/lp/parameters.hpp"
 #include "optpipe/milp/lp/triangular.hpp"
 #include "optpipe/milp/lp/work_vector.hpp"
 
@@ -46,8 +47,7 @@ public:
         const double expected = history.second();
         finish_forward(x, expected, false);
         // Without a list the density isn't known; assuming a little less leads to another look some day.
-        constexpr double doubt = 0.9;
-        history.note_second(x.is_listed() ? x.density() : doubt * expected);
+        history.note_second(x.is_listed() ? x.density() : parameters.density_doubt * expected);
     }
     /// Solves B' x = b in place.
     void backward(work_vector& x, density_history& history, work_vector* partial = nullptr) {
@@ -73,8 +73,8 @@ public:
     }
     /// Whether solving has become so much dearer that building anew is worth it.
     [[nodiscard]] bool is_bloated() const {
-        constexpr std::size_t growth = 3;
-        return upper_columns_.footprint() + update_index_.size() > growth * (footprint_ + inverse_pivots_.size());
+        return upper_columns_.footprint() + update_index_.size() >
+               parameters.largest_growth * (footprint_ + inverse_pivots_.size());
     }
 
 private:
@@ -154,9 +154,8 @@ inline bool factorization::update(int row, const work_vector& spike, const work_
     upper_order_.push_back(row);
     ++updates_;
 
-    constexpr double trust = 1e-6;
-    constexpr double least_pivot = 1e-11;
-    return std::abs(new_pivot) > least_pivot && std::abs(check - new_pivot) <= trust * std::abs(new_pivot);
+    return std::abs(new_pivot) > parameters.least_updated_pivot &&
+           std::abs(check - new_pivot) <= parameters.update_agreement * std::abs(new_pivot);
 }
 
 inline void factorization::take(const pivot_sequence& sequence, const std::vector<int>& row_of_column) {

@@ -2,6 +2,7 @@
 
 #include "optpipe/milp/lp/compressed.hpp"
 #include "optpipe/milp/lp/growing_lists.hpp"
+#include "optpipe/milp/lp/parameters.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -137,8 +138,7 @@ private:
     }
     /// Nothing longer can be better by much.
     bool enough(int count) const {
-        constexpr int search_limit = 4;
-        return searched_ >= search_limit || merit_ <= static_cast<std::int64_t>(count - 1) * (count - 1);
+        return searched_ >= parameters.markowitz_search || merit_ <= static_cast<std::int64_t>(count - 1) * (count - 1);
     }
     double largest(int column) {
         double& best = largest_[at(column)];

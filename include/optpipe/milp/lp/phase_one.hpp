@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/lp/parameters.hpp"
 #include "optpipe/milp/lp/tableau.hpp"
 
 #include <cmath>
@@ -20,11 +21,10 @@ namespace optpipe::milp::lp {
 /// that any basis can be made dual feasible by flips, and the optimum is 0 exactly for the dual feasible bases of the
 /// program.
 inline void set_phase_one_bounds(tableau& t) {
-    constexpr double box_of_free = 1000.0;
     for (int j = 0; j < t.program.variables(); ++j) {
         const bool has_lower = std::isfinite(t.program.lower[at(j)]);
         const bool has_upper = std::isfinite(t.program.upper[at(j)]);
-        const double box = has_lower || has_upper ? 1.0 : box_of_free;
+        const double box = has_lower || has_upper ? 1.0 : parameters.box_of_free;
         t.lower[at(j)] = has_lower ? 0.0 : -box;
         t.upper[at(j)] = has_upper ? 0.0 : box;
         t.settle(j);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/milp/lp/options.hpp"
+#include "optpipe/milp/lp/parameters.hpp"
 #include "optpipe/milp/lp/tableau.hpp"
 #include "optpipe/milp/lp/work_vector.hpp"
 
@@ -49,10 +50,9 @@ public:
     /// should be chosen.
     bool correct(int row, const work_vector& rho) {
         if (rule_ != pricing_rule::steepest_edge) return true;
-        constexpr double acceptable = 0.25;
         const double stored = t_.weight[at(row)];
-        t_.weight[at(row)] = std::max(rho.square(), least_weight);
-        return stored >= acceptable * t_.weight[at(row)];
+        t_.weight[at(row)] = std::max(rho.square(), parameters.least_weight);
+        return stored >= parameters.acceptable_weight * t_.weight[at(row)];
     }
     [[nodiscard]] bool needs_inverse_of_row() const { return rule_ == pricing_rule::steepest_edge; }
 
@@ -68,15 +68,13 @@ public:
             if (rule_ == pricing_rule::devex)
                 w = std::max(w, ratio * ratio * reference);
             else
-                w = std::max(w + ratio * (ratio * reference - 2.0 * tau[i]), least_weight);
+                w = std::max(w + ratio * (ratio * reference - 2.0 * tau[i]), parameters.least_weight);
         }
         const double own = reference / (pivot * pivot);
-        t_.weight[at(row)] = std::max(own, rule_ == pricing_rule::devex ? 1.0 : least_weight);
+        t_.weight[at(row)] = std::max(own, rule_ == pricing_rule::devex ? 1.0 : parameters.least_weight);
     }
 
 private:
-    static constexpr double least_weight = 1e-4;
-
     tableau& t_;
     pricing_rule rule_;
     double tolerance_;

@@ -2,6 +2,7 @@
 
 #include "optpipe/core/random.hpp"
 #include "optpipe/milp/lp/method.hpp"
+#include "optpipe/milp/lp/parameters.hpp"
 #include "optpipe/milp/lp/perturbation.hpp"
 #include "optpipe/milp/lp/tableau.hpp"
 #include "optpipe/milp/lp/work_vector.hpp"
@@ -35,7 +36,7 @@ public:
             switch (iterate()) {
             case step::done: break;
             case step::retry:
-                if (++retries_ > most_retries) return method_end::trouble;
+                if (++retries_ > parameters.most_retries) return method_end::trouble;
                 refactor();
                 break;
             case step::optimal:
@@ -63,7 +64,6 @@ public:
 
 private:
     enum class step : unsigned char { done, retry, optimal, ray };
-    static constexpr int most_retries = 50;
     static constexpr int none = -1;
 
     void refactor() {
@@ -120,9 +120,8 @@ private:
     /// The ratio test of Harris (1973): among the rows that block within the tolerance, the largest pivot.
     void choose_row() {
         double relaxed = std::numeric_limits<double>::infinity();
-        constexpr double least_fresh = 1e-9;
-        constexpr double least_updated = 1e-8;
-        const double least = t_.factors.updates() > 0 ? least_updated : least_fresh;
+        const bool fresh = t_.factors.updates() == 0;
+        const double least = fresh ? parameters.least_pivot_of_fresh : parameters.least_pivot_of_updated;
         for (const int i : column_.index)
             if (const auto l = limit_of(i); l.pivot > least)
                 relaxed = std::min(relaxed, (std::max(l.room, 0.0) + settings_.primal_tolerance) / l.pivot);
@@ -137,8 +136,7 @@ private:
             }
     }
     [[nodiscard]] bool is_reliable() {
-        constexpr double least = 1e-7;
-        return t_.factors.updates() == 0 || std::abs(column_[row_index_]) > least;
+        return t_.factors.updates() == 0 || std::abs(column_[row_index_]) > parameters.trusted_pivot;
     }
     void flip(double range) {
         move(range);
@@ -159,8 +157,7 @@ private:
         t_.factors.backward(rho_, t_.row_density, &partial_);
         t_.pivot_row(rho_, row_);
         const double pivot = column_[row_index_];
-        constexpr double agreement = 1e-7;
-        if (std::abs(pivot - row_[entering_]) > agreement * std::max(1.0, std::abs(pivot))) {
+        if (std::abs(pivot - row_[entering_]) > parameters.pivot_agreement * std::max(1.0, std::abs(pivot))) {
             if (t_.factors.updates() > 0) return step::retry;
             banned_[at(entering_)] = 1;
             any_banned_ = true;
@@ -194,16 +191,12 @@ private:
         t_.reduced_cost[at(entering_)] = 0.0;
         t_.reduced_cost[at(leaving)] = -theta;
         weight_[at(leaving)] = std::max(1.0, reference / (pivot * pivot));
-        constexpr double worn_out = 1e7;
-        if (largest > worn_out) std::fill(weight_.begin(), weight_.end(), 1.0);
+        if (largest > parameters.largest_weight) std::fill(weight_.begin(), weight_.end(), 1.0);
     }
     void note_progress() {
-        constexpr double no_step = 1e-12;
-        constexpr int stall_limit = 200;
-        constexpr double size = 1e-7;
-        degenerate_ = length_ > no_step ? std::max(0, degenerate_ - 1) : degenerate_ + 1;
-        if (!settings_.perturb || bounds_changed_ || degenerate_ < stall_limit) return;
-        perturb_bounds(t_, size, random_);
+        degenerate_ = length_ > parameters.no_step ? std::max(0, degenerate_ - 1) : degenerate_ + 1;
+        if (!settings_.perturb || bounds_changed_ || degenerate_ < parameters.primal_stall_limit) return;
+        perturb_bounds(t_, parameters.bound_perturbation, random_);
         bounds_changed_ = true;
     }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/lp/parameters.hpp"
 #include "optpipe/milp/lp/tableau.hpp"
 #include "optpipe/milp/lp/work_vector.hpp"
 
@@ -30,8 +31,7 @@ public:
         double theta = 0.0;
         while (begin < candidates_.size()) {
             // Groups get coarser, for as long as everything in them flips anyway.
-            constexpr double coarsening = 4.0;
-            theta = std::max(coarsening * theta, harris_bound(begin, candidates_.size()));
+            theta = std::max(parameters.coarsening * theta, harris_bound(begin, candidates_.size()));
             const auto end = part(begin, candidates_.size(), theta);
             const double gain = range_of(begin, end);
             if (gain > slope_) {
@@ -119,13 +119,12 @@ private:
     }
     /// The last group whose best pivot isn't much smaller than what earlier groups offer.
     void choose() {
-        constexpr double share = 0.1;
         double most = 0.0;
         for (const auto& g : groups_)
             most = std::max(most, candidates_[largest_pivot(g)].pivot);
         for (auto g = groups_.size(); g-- > 0;) {
             const auto best = largest_pivot(groups_[g]);
-            if (candidates_[best].pivot < std::min(share * most, 1.0)) continue;
+            if (candidates_[best].pivot < std::min(parameters.share_of_largest_pivot * most, 1.0)) continue;
             entering_ = candidates_[best].variable;
             for (std::size_t k = 0; k < groups_[g].begin; ++k)
                 flipped_.push_back(candidates_[k].variable);

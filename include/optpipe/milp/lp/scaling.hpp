@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/milp/lp/compressed.hpp"
+#include "optpipe/milp/lp/parameters.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -34,10 +35,9 @@ inline void balance(const compressed& a, std::vector<double>& majors, const std:
 
 /// Whether entries are so alike already that scaling would only blur them.
 inline bool is_well_scaled(const compressed& a) {
-    constexpr double low = 0.2;
-    constexpr double high = 5.0;
-    return std::all_of(a.value.begin(), a.value.end(),
-                       [](double v) { return std::abs(v) >= low && std::abs(v) <= high; });
+    return std::all_of(a.value.begin(), a.value.end(), [](double v) {
+        return std::abs(v) >= parameters.well_scaled_low && std::abs(v) <= parameters.well_scaled_high;
+    });
 }
 
 } // namespace detail

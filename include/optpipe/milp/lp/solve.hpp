@@ -6,6 +6,7 @@
 #include "optpipe/milp/lp/linear_program.hpp"
 #include "optpipe/milp/lp/method.hpp"
 #include "optpipe/milp/lp/options.hpp"
+#include "optpipe/milp/lp/parameters.hpp"
 #include "optpipe/milp/lp/phase_one.hpp"
 #include "optpipe/milp/lp/primal.hpp"
 #include "optpipe/milp/lp/scaled_tableau.hpp"
@@ -60,9 +61,8 @@ private:
     bool claims_optimal();
     void extract();
     [[nodiscard]] std::size_t most_iterations() const {
-        constexpr std::size_t least = 50'000;
-        constexpr std::size_t per_variable = 50;
-        return least + per_variable * (program_.columns() + program_.rows());
+        return parameters.least_iteration_limit +
+               parameters.iterations_per_variable * (program_.columns() + program_.rows());
     }
 
     const linear_program& program_;
@@ -83,10 +83,9 @@ inline lp_status solve_run::run() {
     found_.unbounded_ray.assign(program_.columns(), 0.0);
     next_cutoff_check_ = limits_.cutoff;
     if (has_crossed_bounds()) return lp_status::infeasible;
-    constexpr int attempts = 4;
     const auto rules = s_.t.rules;
     std::optional<lp_status> result;
-    for (int a = 0; a < attempts && !result; ++a) {
+    for (int a = 0; a < parameters.attempts && !result; ++a) {
         prepare(a);
         result = attempt(settings(a));
     }
@@ -104,7 +103,6 @@ inline bool solve_run::has_crossed_bounds() const {
 }
 
 inline method_settings solve_run::settings(int attempt) const {
-    constexpr int few_updates = 20;
     method_settings s{.pricing = options_.pricing,
                       .primal_tolerance = options_.primal_tolerance,
                       .dual_tolerance = options_.dual_tolerance,
@@ -112,22 +110,18 @@ inline method_settings solve_run::settings(int attempt) const {
                       .least_proof = options_.primal_tolerance};
     s.perturb = attempt != 1;
     if (attempt == 0) return s;
-    s.updates = std::min(s.updates, few_updates);
+    s.updates = std::min(s.updates, parameters.updates_when_careful);
     // Infeasible by no more than the tolerance: then either answer will do, if it can be proven.
     s.least_proof = 0.0;
-    constexpr double looser = 10.0;
-    if (attempt > 1) s.primal_tolerance *= looser;
-    if (attempt > 1) s.dual_tolerance *= looser;
+    if (attempt > 1) s.primal_tolerance *= parameters.looser;
+    if (attempt > 1) s.dual_tolerance *= parameters.looser;
     return s;
 }
 
 inline void solve_run::prepare(int attempt) {
-    constexpr int firm_pivots = 2;
-    constexpr int without_scaling = 3;
-    constexpr double firm_threshold = 0.5;
     if (attempt > 0) s_.forget_factors();
-    if (attempt >= firm_pivots) s_.t.rules.threshold = firm_threshold;
-    if (attempt == without_scaling) {
+    if (attempt >= parameters.attempt_with_firm_pivots) s_.t.rules.threshold = parameters.firm_threshold;
+    if (attempt == parameters.attempt_without_scaling) {
         s_.load(program_, false);
         s_.reset_basis(program_, false);
     }
@@ -145,7 +139,6 @@ inline void solve_run::start_round() {
 
 /// Dual, then primal, as long as one leaves work to the other. Where only costs have changed, primal first.
 inline std::optional<lp_status> solve_run::attempt(method_settings settings) {
-    constexpr int rounds = 5;
     verdict_ = std::nullopt;
     if (prefers_primal(settings)) {
         bool bounds_changed = false;
@@ -154,7 +147,7 @@ inline std::optional<lp_status> solve_run::attempt(method_settings settings) {
         start_round();
         s_.factorize();
     }
-    for (int round = 0; round < rounds; ++round) {
+    for (int round = 0; round < parameters.rounds; ++round) {
         verdict_ = std::nullopt;
         if (round == 0 && !run_phase_one(settings)) return verdict_;
         bool costs_changed = false;
@@ -235,13 +228,12 @@ inline bool solve_run::run_primal(const method_settings& settings, bool& bounds_
 }
 
 inline bool solve_run::is_interrupted() {
-    constexpr std::size_t between_looks_at_the_clock = 16;
     const bool limited = limits_.deadline != std::chrono::steady_clock::time_point::max();
     if (spent_ >= limits_.iterations)
         verdict_ = lp_status::iteration_limit;
     else if (limits_.stop.stop_requested() || s_.t.bytes() > limits_.memory)
         verdict_ = lp_status::stopped;
-    else if (limited && spent_ % between_looks_at_the_clock == 0 &&
+    else if (limited && spent_ % parameters.between_looks_at_the_clock == 0 &&
              std::chrono::steady_clock::now() >= limits_.deadline)
         verdict_ = lp_status::stopped;
     ++spent_;
@@ -258,8 +250,7 @@ inline bool solve_run::proves_cutoff(double objective) {
         verdict_ = lp_status::cutoff;
         return true;
     }
-    constexpr double caution = 1e-4;
-    next_cutoff_check_ = objective + caution * (1.0 + std::abs(objective));
+    next_cutoff_check_ = objective + parameters.cutoff_caution * (1.0 + std::abs(objective));
     return false;
 }
 

@@ -4,6 +4,7 @@
 #include "optpipe/milp/lp/basis.hpp"
 #include "optpipe/milp/lp/compressed.hpp"
 #include "optpipe/milp/lp/factorization.hpp"
+#include "optpipe/milp/lp/parameters.hpp"
 #include "optpipe/milp/lp/work_vector.hpp"
 
 #include <algorithm>
@@ -188,14 +189,12 @@ public:
 
     /// The entries that `rho`, a row of the inverse, gives the nonbasic variables that aren't fixed.
     void pivot_row(const work_vector& rho, work_vector& row) const {
-        constexpr double too_dense_for_rows = 0.4;
-        constexpr double too_dense_for_lists = 0.05;
         row.clear();
         const double density = rho.density();
-        if (density > too_dense_for_rows) {
+        if (density > parameters.by_columns) {
             for (int j = 0; j < program.columns; ++j)
                 if (counts(j)) list(j, column_times(j, rho.value), row);
-        } else if (density > too_dense_for_lists) {
+        } else if (density > parameters.by_sweep) {
             sweep_rows(rho, row);
         } else {
             gather_by_rows(rho, row);

@@ -2,6 +2,7 @@
 
 #include "optpipe/milp/lp/compressed.hpp"
 #include "optpipe/milp/lp/growing_lists.hpp"
+#include "optpipe/milp/lp/parameters.hpp"
 #include "optpipe/milp/lp/work_vector.hpp"
 
 #include <cstddef>
@@ -20,7 +21,7 @@ public:
     void note_second(double density) { second_ = memory * second_ + (1.0 - memory) * density; }
 
 private:
-    static constexpr double memory = 0.9;
+    static constexpr double memory = parameters.density_memory;
     double first_;
     double second_;
 };
@@ -75,9 +76,7 @@ private:
 
 /// Whether to look first where the nonzeros will be, instead of running through all pivots.
 [[nodiscard]] inline bool is_hyper_sparse(const work_vector& x, double expected) {
-    constexpr double sparse_input = 0.05;
-    constexpr double sparse_result = 0.1;
-    return expected < sparse_result && x.density() < sparse_input;
+    return expected < parameters.sparse_result && x.density() < parameters.sparse_input;
 }
 
 inline void eliminate(double* x, double pivot_value, int size, const int* index, const double* value) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/presolve/parameters.hpp"
 #include "optpipe/milp/presolve/propagation.hpp"
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
@@ -27,14 +28,13 @@ private:
     /// `sign` times the row is at most a number.
     static void tighten(const reducible& m, variable b, const column_entry& e, double sign, const propagation& tried,
                         const margins& slack, proposal_list& found) {
-        constexpr double least_share = 1e-3;
         const auto range = tried.activity(e.at);
         const double most = sign > 0.0 ? range.upper() : -range.lower();
         const double side = sign > 0.0 ? m.upper(e.at) : -m.lower(e.at);
         if (!std::isfinite(most)) return;
         const double a = sign * e.coefficient;
         const double gap = side - most;
-        if (gap <= least_share * std::abs(a) || gap <= slack.excess_at(side)) return;
+        if (gap <= parameters.least_change_behind_binary * std::abs(a) || gap <= slack.excess_at(side)) return;
         // With b at 1 (where a > 0) and at 0 (where a < 0) the row stays what it is.
         const auto smaller = a > 0.0 ? difference(a, gap) : difference(a, -gap);
         const auto moved = a > 0.0 ? difference(side, gap) : rounded{side, 0.0};

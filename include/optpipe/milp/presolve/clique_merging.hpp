@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/presolve/parameters.hpp"
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
 
@@ -32,13 +33,10 @@ public:
         const clique_table table{m, slack};
         std::size_t work = 0;
         for (const auto& clique : table.cliques())
-            if (m.has_changed(clique.at, since) && work < most_work) extend(table, clique, work, found);
+            if (m.has_changed(clique.at, since) && work < parameters.clique_work) extend(table, clique, work, found);
     }
 
 private:
-    static constexpr std::size_t most_work = 10'000'000;
-    static constexpr std::size_t largest_clique = 100;
-
     class clique_table {
     public:
         clique_table(const reducible& m, const margins& slack) : of_literal_(2 * m.all_variables().size()) {
@@ -84,7 +82,7 @@ private:
     };
 
     static void extend(const clique_table& table, const clique_row& clique, std::size_t& work, proposal_list& found) {
-        if (clique.literals.size() > largest_clique) return;
+        if (clique.literals.size() > parameters.largest_clique) return;
         auto members = clique.literals;
         for (const auto candidate : neighbours(table, clique, work)) {
             const bool joins = std::all_of(members.begin(), members.end(),
@@ -92,7 +90,7 @@ private:
             if (!joins) continue;
             if (clique.is_equation)
                 found.add({{falsify(candidate)}, {clique.at}, {}});
-            else if (members.size() < largest_clique)
+            else if (members.size() < parameters.largest_clique)
                 members.push_back(candidate);
         }
         if (members.size() > clique.literals.size()) propose(table, clique, members, found);

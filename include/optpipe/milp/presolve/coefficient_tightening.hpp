@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/presolve/parameters.hpp"
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
 
@@ -28,7 +29,6 @@ struct coefficient_tightening {
 private:
     /// `sign` times the row is at most a number.
     static proposal tightened(const reducible& m, row r, double sign, const margins& slack) {
-        constexpr double least_share = 1e-6;
         const auto range = m.activity(r);
         double most = sign > 0.0 ? range.upper() : -range.lower();
         const double side_before = sign > 0.0 ? m.upper(r) : -m.lower(r);
@@ -40,7 +40,7 @@ private:
             if (!m.is_integer(t.column)) continue;
             const double a = sign * t.coefficient;
             const double excess = side - (most - std::abs(a));
-            if (excess <= least_share * std::abs(a) || excess <= slack.excess_at(side)) continue;
+            if (excess <= parameters.least_change * std::abs(a) || excess <= slack.excess_at(side)) continue;
             const double end = a > 0.0 ? m.upper(t.column) : m.lower(t.column);
             const double change = a > 0.0 ? -excess : excess;
             const auto smaller = difference(a, -change);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/milp/presolve/implied_bounds.hpp"
+#include "optpipe/milp/presolve/parameters.hpp"
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
 
@@ -24,19 +25,18 @@ public:
         std::size_t work = 0;
         std::vector<char> gone(m.all_variables().size(), 0);
         for (const variable x : m.all_variables()) {
-            if (!m.has(x) || gone[x.position()] != 0 || !m.has_changed(x, since) || work > most_work) continue;
+            if (!m.has(x) || gone[x.position()] != 0 || !m.has_changed(x, since) || work > parameters.domination_work)
+                continue;
             if (can_grow(m, x, slack, work)) look_for_dominated(m, x, work, gone, found);
         }
     }
 
 private:
-    static constexpr std::size_t most_work = 2'000'000;
-    static constexpr std::size_t longest_row = 200;
-
     static bool can_grow(const reducible& m, variable x, const margins& slack, std::size_t& work) {
         if (m.upper(x) == infinity) return true;
         return std::any_of(m.entries(x).begin(), m.entries(x).end(), [&](const column_entry& e) {
-            if (m.terms(e.at).size() > longest_row || work > most_work) return false;
+            if (m.terms(e.at).size() > parameters.longest_domination_row || work > parameters.domination_work)
+                return false;
             work += m.terms(e.at).size();
             const auto implied = implied_by(m, e.at, m.activity(e.at), {x, e.coefficient});
             return implied.upper <= m.upper(x) + slack.noise_at(m.upper(x));
@@ -52,7 +52,7 @@ private:
             const bool is_lock = e.coefficient > 0.0 ? m.upper(e.at) < infinity : m.lower(e.at) > -infinity;
             if (is_lock && (!shortest || m.terms(e.at).size() < m.terms(shortest->at).size())) shortest = &e;
         }
-        if (!shortest || m.terms(shortest->at).size() > longest_row) return;
+        if (!shortest || m.terms(shortest->at).size() > parameters.longest_domination_row) return;
         for (const auto& t : m.terms(shortest->at)) {
             const variable y = t.column;
             if (y == x || gone[y.position()] != 0 || !std::isfinite(m.lower(y)) || !dominates(m, x, y, work)) continue;

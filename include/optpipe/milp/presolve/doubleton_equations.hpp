@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/presolve/parameters.hpp"
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
 
@@ -34,11 +35,10 @@ struct doubleton_equations {
 
 private:
     static bool can_go(const reducible& m, row r, const term& gone, const term& kept, const margins& slack) {
-        constexpr double largest_ratio = 1e3;
-        constexpr std::size_t most_entries = 500;
         const double ratio = kept.coefficient / gone.coefficient;
-        if (std::abs(ratio) > largest_ratio || std::abs(ratio) < 1.0 / largest_ratio) return false;
-        if (m.entries(gone.column).size() > most_entries) return false;
+        if (std::abs(ratio) > parameters.largest_ratio || std::abs(ratio) < 1.0 / parameters.largest_ratio)
+            return false;
+        if (m.entries(gone.column).size() > parameters.longest_doubleton_column) return false;
         if (loses_digits(m, gone.column, m.lower(r) / gone.coefficient)) return false;
         if (!m.is_integer(gone.column)) return true;
         return m.is_integer(kept.column) && slack.is_integral(ratio) &&

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/presolve/parameters.hpp"
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
 #include "optpipe/milp/presolve/support.hpp"
@@ -33,9 +34,6 @@ struct duplicate_rows {
     }
 
 private:
-    /// Of the tolerance, that taking one row for a multiple of the other may cost.
-    static constexpr double least_share = 1e-3;
-
     /// second = ratio * first; 0 if it isn't. The noise is that of the second row's sum.
     static rounded ratio(const reducible& m, row first, row second, const margins& slack) {
         const auto& a = m.terms(first);
@@ -47,7 +45,7 @@ private:
             if (a[i].column != b[i].column || off > slack.equality.at(std::abs(b[i].coefficient))) return {};
             factor.noise += off * m.size(a[i].column);
         }
-        const bool is_clear = factor.noise <= least_share * slack.feasible.integrality();
+        const bool is_clear = factor.noise <= parameters.parallel_share * slack.feasible.integrality();
         return is_clear ? factor : rounded{};
     }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/milp/presolve/implied_bounds.hpp"
+#include "optpipe/milp/presolve/parameters.hpp"
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
 
@@ -23,21 +24,18 @@ public:
     void operator()(const reducible& m, std::uint32_t since, const margins& slack, proposal_list& found) const {
         for (const row r : m.all_rows()) {
             if (!m.has(r) || !m.has_changed(r, since) || !m.is_equation(r)) continue;
-            if (m.terms(r).size() < 2 || m.terms(r).size() > longest_row) continue;
+            if (m.terms(r).size() < 2 || m.terms(r).size() > parameters.longest_row) continue;
             if (const auto* t = best_column(m, r, slack)) found.add(substitution(m, r, *t));
         }
     }
-
-    static constexpr std::size_t longest_row = 100;
-    static constexpr std::size_t longest_column = 6;
 
     /// Whether the row, as an equation, can take this one of its columns away.
     static bool can_go(const reducible& m, row r, const term& t, const margins& slack) {
         double largest = 0.0;
         for (const auto& other : m.terms(r))
             largest = std::max(largest, std::abs(other.coefficient));
-        return m.entries(t.column).size() <= longest_column && is_pivot(m, t, largest) && is_free(m, t.column, slack) &&
-               fill(m, r, t.column) <= most_fill;
+        return m.entries(t.column).size() <= parameters.longest_column && is_pivot(m, t, largest) &&
+               is_free(m, t.column, slack) && fill(m, r, t.column) <= parameters.most_fill;
     }
 
     /// Whether `side` less the other terms, divided by the coefficient, is a value that the column may have.
@@ -61,16 +59,13 @@ private:
         return best;
     }
 
-    static constexpr std::ptrdiff_t most_fill = 4;
-
     /// Large enough, in its row and in its column, that dividing by it does no harm.
     static bool is_pivot(const reducible& m, const term& t, double largest_in_row) {
-        constexpr double least_share = 1e-2;
         const auto is_far_larger = [&](const column_entry& e) {
-            return std::abs(t.coefficient) < least_share * std::abs(e.coefficient);
+            return std::abs(t.coefficient) < parameters.least_pivot * std::abs(e.coefficient);
         };
         const auto& entries = m.entries(t.column);
-        return std::abs(t.coefficient) >= least_share * largest_in_row &&
+        return std::abs(t.coefficient) >= parameters.least_pivot * largest_in_row &&
                std::none_of(entries.begin(), entries.end(), is_far_larger);
     }
 
@@ -79,7 +74,7 @@ private:
         bool from_above = m.upper(x) == infinity;
         for (const auto& e : m.entries(x)) {
             if (from_below && from_above) return true;
-            if (m.terms(e.at).size() > longest_row) continue;
+            if (m.terms(e.at).size() > parameters.longest_row) continue;
             const auto implied = implied_by(m, e.at, m.activity(e.at), {x, e.coefficient});
             from_below = from_below || implied.lower >= m.lower(x) - slack.noise_at(m.lower(x));
             from_above = from_above || implied.upper <= m.upper(x) + slack.noise_at(m.upper(x));

@@ -53,19 +53,12 @@ private:
                         proposal_list& found) {
         const double lower = m.is_integer(x) ? slack.rounded_up(implied.lower, implied.noise) : implied.lower;
         const double upper = m.is_integer(x) ? slack.rounded_down(implied.upper, implied.noise) : implied.upper;
-        const bool better_lower = is_worth(m, x, lower - m.lower(x), lower, slack);
-        const bool better_upper = is_worth(m, x, m.upper(x) - upper, upper, slack);
+        const double range = m.upper(x) - m.lower(x);
+        const bool better_lower = slack.is_worth(m.is_integer(x), lower - m.lower(x), range, lower);
+        const bool better_upper = slack.is_worth(m.is_integer(x), m.upper(x) - upper, range, upper);
         if (!better_lower && !better_upper) return;
         const double noise = m.is_integer(x) ? 0.0 : implied.noise;
         found.add(bound_column{x, better_lower ? lower : -infinity, better_upper ? upper : infinity, noise});
-    }
-
-    static bool is_worth(const reducible& m, variable x, double gain, double bound, const margins& slack) {
-        constexpr double largest = 1e7;          // beyond, a bound is nothing but bad scaling
-        constexpr double least_share = 1.0 / 50; // of the range that is there
-        if (!(gain > slack.excess_at(bound)) || std::abs(bound) > largest) return false;
-        const double range = m.upper(x) - m.lower(x);
-        return m.is_integer(x) || !std::isfinite(range) || gain > least_share * range;
     }
 };
 

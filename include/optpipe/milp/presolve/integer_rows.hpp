@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/presolve/parameters.hpp"
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
 
@@ -32,7 +33,6 @@ struct integer_rows {
 private:
     /// 0 where a column is not an integer, or a coefficient is no integral multiple of anything reasonable.
     static double common_divisor(const reducible& m, row r, const margins& slack) {
-        constexpr double largest = 1e6;
         constexpr double tenth = 0.1;
         constexpr double hundredth = 0.01;
         double least = infinity;
@@ -45,7 +45,8 @@ private:
             bool is_multiple = true;
             for (const auto& t : m.terms(r)) {
                 const double multiple = std::abs(t.coefficient) / unit;
-                is_multiple = is_multiple && multiple < largest && slack.is_integral(multiple) && multiple > 0.5;
+                is_multiple = is_multiple && multiple < parameters.largest_multiple && slack.is_integral(multiple) &&
+                              multiple > 0.5;
                 if (!is_multiple) break;
                 divisor = std::gcd(divisor, static_cast<std::int64_t>(std::llround(multiple)));
             }

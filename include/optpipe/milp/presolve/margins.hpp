@@ -2,6 +2,7 @@
 
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/milp/feasibility.hpp"
+#include "optpipe/milp/presolve/parameters.hpp"
 
 #include <cmath>
 #include <limits>
@@ -20,6 +21,11 @@ struct margins {
     [[nodiscard]] static double noise_at(double a) {
         constexpr double operations = 4.0; // that round
         return operations * std::numeric_limits<double>::epsilon() * scale(a);
+    }
+    /// Whether a bound is worth having that takes `gain` off the range of a column.
+    [[nodiscard]] bool is_worth(bool is_integer, double gain, double range, double bound) const {
+        if (!(gain > excess_at(bound)) || std::abs(bound) > parameters.largest_bound) return false;
+        return is_integer || !std::isfinite(range) || gain > parameters.least_gain * range;
     }
     [[nodiscard]] bool is_integral(double a) const { return std::abs(a - std::round(a)) <= equality.at(scale(a)); }
     [[nodiscard]] double rounded_up(double a, double noise = 0.0) const { return feasible.rounded_up(a, noise); }

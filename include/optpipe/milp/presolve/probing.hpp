@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/milp/presolve/big_m_tightening.hpp"
+#include "optpipe/milp/presolve/parameters.hpp"
 #include "optpipe/milp/presolve/propagation.hpp"
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
@@ -18,12 +19,11 @@ namespace optpipe::milp::presolving {
 /// column that is fixed by either is a function of it; and rows that it switches off may have smaller coefficients.
 struct probing {
     static constexpr std::string_view name = "probing";
-    std::size_t most_work = 20'000'000;
 
     void operator()(const reducible& m, std::uint32_t since, const margins& slack, proposal_list& found) const {
         propagation tried{m, slack};
         for (const variable b : candidates(m, since)) {
-            if (tried.work() > most_work) break;
+            if (tried.work() > parameters.probing_work) break;
             probe(m, b, tried, slack, found);
             tried.undo();
         }
@@ -73,9 +73,8 @@ private:
             return found.add({{substitute_column{x, {{b, tried.lower(x) - at_0.lower}}, at_0.lower}}, {}, {b, x}});
         const double lower = std::min(at_0.lower, tried.lower(x));
         const double upper = std::max(at_0.upper, tried.upper(x));
-        constexpr double least_share = 1.0 / 50;
         const double range = m.upper(x) - m.lower(x);
-        const double gain = std::isfinite(range) && !m.is_integer(x) ? least_share * range : 0.0;
+        const double gain = std::isfinite(range) && !m.is_integer(x) ? parameters.least_gain * range : 0.0;
         if (lower > m.lower(x) + gain || upper < m.upper(x) - gain) found.add(bound_column{x, lower, upper});
     }
 };

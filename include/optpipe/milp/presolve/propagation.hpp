@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/milp/presolve/implied_bounds.hpp"
+#include "optpipe/milp/presolve/parameters.hpp"
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
 
@@ -65,13 +66,12 @@ private:
     }
 
     bool propagate() {
-        constexpr std::size_t most_work = 20'000;
         const auto before = work_;
         bool is_possible = true;
         for (std::size_t next = 0; next < queue_.size(); ++next) {
             const row r = queue_[next];
             is_queued_[r.position()] = false;
-            if (is_possible && work_ - before < most_work) is_possible = look_at(r);
+            if (is_possible && work_ - before < parameters.propagation_work) is_possible = look_at(r);
         }
         queue_.clear();
         return is_possible;
@@ -119,18 +119,11 @@ private:
             new_lower -= noise;
             new_upper += noise;
         }
-        const bool is_higher = is_worth(x, new_lower - low, high - low, new_lower);
-        const bool is_lower = is_worth(x, high - new_upper, high - low, new_upper);
+        const bool is_higher = slack_.is_worth(m_->is_integer(x), new_lower - low, high - low, new_lower);
+        const bool is_lower = slack_.is_worth(m_->is_integer(x), high - new_upper, high - low, new_upper);
         if (is_higher || is_lower)
             narrow(x, is_higher ? std::min(new_lower, high) : low, is_lower ? std::max(new_upper, low) : high);
         return true;
-    }
-
-    [[nodiscard]] bool is_worth(variable x, double gain, double range, double bound) const {
-        constexpr double largest = 1e7;
-        constexpr double least_share = 1.0 / 50;
-        if (!(gain > slack_.excess_at(bound)) || std::abs(bound) > largest) return false;
-        return m_->is_integer(x) || !std::isfinite(range) || gain > least_share * range;
     }
 
     const reducible* m_;

@@ -4,6 +4,7 @@
 #include "optpipe/milp/check.hpp"
 #include "optpipe/milp/feasibility.hpp"
 #include "optpipe/milp/presolve/margins.hpp"
+#include "optpipe/milp/presolve/parameters.hpp"
 #include "optpipe/milp/presolve/reducible.hpp"
 
 #include <algorithm>
@@ -113,9 +114,8 @@ struct substitute_column {
 
 /// Whether x = constant + ... makes a small number the difference of large ones.
 [[nodiscard]] inline bool loses_digits(const reducible& m, variable x, double constant) {
-    constexpr double most = 1e4;
     const bool is_bounded = std::isfinite(m.lower(x)) && std::isfinite(m.upper(x));
-    return is_bounded && std::abs(constant) > most * m.size(x);
+    return is_bounded && std::abs(constant) > parameters.largest_cancellation * m.size(x);
 }
 
 [[nodiscard]] inline double noise_of_product(double a, double b) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/milp/presolve/implied_bounds.hpp"
+#include "optpipe/milp/presolve/parameters.hpp"
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
 
@@ -38,11 +39,10 @@ private:
 
     /// Large enough that dividing by it does no harm.
     static bool is_pivot(const reducible& m, row r, variable x) {
-        constexpr double least_share = 1e-3;
         double largest = 0.0;
         for (const auto& t : m.terms(r))
             largest = std::max(largest, std::abs(t.coefficient));
-        return std::abs(m.coefficient(r, x)) >= least_share * largest;
+        return std::abs(m.coefficient(r, x)) >= parameters.least_singleton_pivot * largest;
     }
 
     static void look_for_equation(const reducible& m, variable x, row r, const margins& slack, proposal_list& found) {

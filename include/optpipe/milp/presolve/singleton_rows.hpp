@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/presolve/parameters.hpp"
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
 
@@ -33,9 +34,9 @@ struct singleton_rows {
 private:
     /// In all rows of x.
     static bool is_negligible(const reducible& m, variable x, double noise) {
-        constexpr double least = 1e-9;
-        return std::all_of(m.entries(x).begin(), m.entries(x).end(),
-                           [&](const column_entry& e) { return std::abs(e.coefficient) * noise <= least; });
+        return std::all_of(m.entries(x).begin(), m.entries(x).end(), [&](const column_entry& e) {
+            return std::abs(e.coefficient) * noise <= parameters.negligible_noise;
+        });
     }
     /// To the value of an equation, if that is within the bounds as far as anybody can tell.
     static reduction fix(const reducible& m, variable x, double value, double noise) {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include "optpipe/core/standard.hpp"
+#include "optpipe/milp/presolve/parameters.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <unordered_map>
@@ -27,10 +29,9 @@ private:
 template <class Item> class support_groups {
 public:
     template <class Visit> void add(std::uint64_t hash, Item item, Visit visit) {
-        constexpr std::size_t most_compared = 8;
         auto& group = groups_[hash];
         const auto count = group.size();
-        for (std::size_t i = count > most_compared ? count - most_compared : 0; i < count; ++i)
+        for (std::size_t i = count - std::min(count, parameters.most_compared); i < count; ++i)
             if (visit(group[i], item)) return;
         group.push_back(item);
     }

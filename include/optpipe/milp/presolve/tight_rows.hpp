@@ -2,6 +2,7 @@
 
 #include "optpipe/milp/presolve/free_columns.hpp"
 #include "optpipe/milp/presolve/implied_bounds.hpp"
+#include "optpipe/milp/presolve/parameters.hpp"
 #include "optpipe/milp/presolve/reducible.hpp"
 #include "optpipe/milp/presolve/reductions.hpp"
 
@@ -20,7 +21,7 @@ public:
 
     void operator()(const reducible& m, std::uint32_t since, const margins& slack, proposal_list& found) const {
         for (const variable x : m.all_variables()) {
-            if (!m.has(x) || !m.has_changed(x, since) || m.entries(x).size() > free_columns::longest_column) continue;
+            if (!m.has(x) || !m.has_changed(x, since) || m.entries(x).size() > parameters.longest_column) continue;
             if (m.cost(x) >= 0.0) look_at(m, x, false, slack, found);
             if (m.cost(x) <= 0.0) look_at(m, x, true, slack, found);
         }
@@ -34,7 +35,7 @@ private:
             if (lock) return;
             lock = &e;
         }
-        if (!lock || m.is_equation(lock->at) || m.terms(lock->at).size() > free_columns::longest_row) return;
+        if (!lock || m.is_equation(lock->at) || m.terms(lock->at).size() > parameters.longest_row) return;
         const auto implied = implied_by(m, lock->at, m.activity(lock->at), {x, lock->coefficient});
         const bool is_kept_by_row = grows ? implied.upper <= m.upper(x) + slack.noise_at(m.upper(x))
                                           : implied.lower >= m.lower(x) - slack.noise_at(m.lower(x));

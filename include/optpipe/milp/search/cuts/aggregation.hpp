@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/milp/bytes.hpp"
+#include "optpipe/milp/search/cuts/parameters.hpp"
 #include "optpipe/milp/search/cuts/rounding.hpp"
 #include "optpipe/milp/search/cuts/sparse_sum.hpp"
 #include "optpipe/milp/search/cuts/variable_bounds.hpp"
@@ -37,10 +38,10 @@ public:
                   const variable_bounds& ends, std::span<const double> point, cut_pool& pool) {
         find_tight_rows(point);
         find_distances(lower, upper, ends, point);
-        const auto last = rounding.effort() + most_effort;
+        const auto last = rounding.effort() + with_.aggregation_effort;
         const auto first = next_row_;
         std::size_t failures = 0;
-        for (std::size_t k = 0; k < problem_.rows() && failures < most_failures; ++k) {
+        for (std::size_t k = 0; k < problem_.rows() && failures < with_.most_failures; ++k) {
             const auto i = static_cast<std::uint32_t>((first + k) % problem_.rows());
             next_row_ = i;
             if (rounding.effort() > last) return;
@@ -55,10 +56,7 @@ public:
     [[nodiscard]] std::size_t bytes() const { return bytes_of_lists(rows_of_); }
 
 private:
-    static constexpr std::size_t most_rows = 6;
-    static constexpr std::size_t most_failures = 500;
-    /// Of one call, in visits of a term: a few hundredths of a second. The next goes on where this one ends.
-    static constexpr std::size_t most_effort = 10'000'000;
+    static constexpr cut_parameters with_{};
 
     struct occurrence {
         std::uint32_t row;
@@ -72,12 +70,11 @@ private:
         return terms.size() == 2 && problem_.is_integer(terms[0].column) != problem_.is_integer(terms[1].column);
     }
     void find_tight_rows(std::span<const double> point) {
-        constexpr double near = 0.1;
         tight_.assign(problem_.rows(), 0);
         for (std::size_t i = 0; i < problem_.rows(); ++i) {
             const double sum = problem_.activity(i, point);
             const double distance = std::min(sum - problem_.row_lower[i], problem_.row_upper[i] - sum);
-            tight_[i] = distance <= near * std::max(1.0, std::abs(sum)) ? 1 : 0;
+            tight_[i] = distance <= with_.nearly_tight * std::max(1.0, std::abs(sum)) ? 1 : 0;
         }
     }
     /// Of columns that aren't integers, from the nearer of their bounds.
@@ -104,7 +101,7 @@ private:
                     pool.add(std::move(*found));
                     return true;
                 }
-            if (length == most_rows || !extend(kind)) return false;
+            if (length == with_.most_aggregated_rows || !extend(kind)) return false;
         }
     }
     void add_row(std::uint32_t i, double multiplier) {

@@ -2,6 +2,7 @@
 
 #include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/search/cuts/cut.hpp"
+#include "optpipe/milp/search/cuts/parameters.hpp"
 #include "optpipe/milp/search/problem.hpp"
 
 #include <algorithm>
@@ -84,13 +85,13 @@ public:
             }
         }
         std::sort(starts.begin(), starts.end());
-        starts.resize(std::min(starts.size(), most_starts));
+        starts.resize(std::min(starts.size(), with_.most_clique_starts));
         for (const auto& s : starts)
             grow(s.second, point, pool);
     }
 
 private:
-    static constexpr std::size_t most_starts = 200;
+    static constexpr cut_parameters with_{};
 
     [[nodiscard]] static double value(clique_table::member m, std::span<const double> point) {
         return (m & 1U) != 0 ? 1.0 - point[m >> 1U] : point[m >> 1U];

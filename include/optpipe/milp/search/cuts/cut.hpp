@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/milp/bytes.hpp"
+#include "optpipe/milp/search/cuts/parameters.hpp"
 #include "optpipe/milp/search/cuts/sparse_sum.hpp"
 #include "optpipe/milp/search/problem.hpp"
 
@@ -59,15 +60,14 @@ struct cut {
 /// too far apart, or a small coefficient without a bound.
 [[nodiscard]] inline std::optional<cut> normalized(cut c, std::span<const double> lower,
                                                    std::span<const double> upper) {
-    constexpr double widest = 1e6;
-    constexpr double largest_limit = 1e9;
+    constexpr cut_parameters with{};
     double largest = 0.0;
     for (const auto& e : c.entries)
         largest = std::max(largest, std::abs(e.coefficient));
     if (largest == 0.0) return std::nullopt;
     std::vector<entry> kept;
     for (const auto& e : c.entries) {
-        if (std::abs(e.coefficient) * widest >= largest) {
+        if (std::abs(e.coefficient) * with.widest >= largest) {
             kept.push_back(e);
             continue;
         }
@@ -78,7 +78,7 @@ struct cut {
     for (auto& e : kept)
         e.coefficient /= largest;
     c.limit /= largest;
-    if (std::abs(c.limit) > largest_limit) return std::nullopt;
+    if (std::abs(c.limit) > with.largest_limit) return std::nullopt;
     std::sort(kept.begin(), kept.end(), [](const entry& a, const entry& b) { return a.column < b.column; });
     c.entries = std::move(kept);
     return c;
@@ -88,8 +88,7 @@ struct cut {
 /// that.
 [[nodiscard]] inline std::optional<cut> normalized(const sparse_sum& terms, double limit, std::span<const double> lower,
                                                    std::span<const double> upper) {
-    /// What cancels to less than this share of its parts has lost the digits that a cut needs.
-    constexpr double least_share = 1e-7;
+    constexpr cut_parameters with{};
     cut c;
     c.limit = limit;
     double largest = 0.0, largest_size = 0.0;
@@ -104,7 +103,7 @@ struct cut {
             c.limit -= terms[j] * bound;
         }
     }
-    if (largest < least_share * largest_size) return std::nullopt;
+    if (largest < with.least_remainder * largest_size) return std::nullopt;
     return normalized(std::move(c), lower, upper);
 }
 
@@ -129,23 +128,21 @@ public:
 
     /// The most effective cuts that the point violates, no two of them nearly parallel; they leave the pool.
     std::vector<cut> take(std::span<const double> point, std::size_t most) {
-        constexpr double least_efficacy = 1e-4;
-        constexpr double most_parallel = 0.6;
         for (auto& c : cuts_) {
             c.measure(point);
-            c.age = c.efficacy > least_efficacy ? 0 : c.age + 1;
+            c.age = c.efficacy > with_.least_efficacy ? 0 : c.age + 1;
         }
         std::stable_sort(cuts_.begin(), cuts_.end(),
                          [](const cut& a, const cut& b) { return a.efficacy > b.efficacy; });
         std::vector<cut> chosen, rest;
         for (auto& c : cuts_) {
-            const bool good = chosen.size() < most && c.efficacy > least_efficacy;
+            const bool good = chosen.size() < most && c.efficacy > with_.least_efficacy;
             const bool fresh = good && std::none_of(chosen.begin(), chosen.end(), [&](const cut& other) {
-                                   return parallelism(c, other) > most_parallel;
+                                   return parallelism(c, other) > with_.most_parallel;
                                });
             if (fresh)
                 chosen.push_back(std::move(c));
-            else if (c.age < oldest)
+            else if (c.age < with_.most_idle_rounds)
                 rest.push_back(std::move(c));
         }
         cuts_ = std::move(rest);
@@ -153,7 +150,7 @@ public:
     }
 
 private:
-    static constexpr std::size_t oldest = 5;
+    static constexpr cut_parameters with_{};
 
     static bool same_terms(const cut& a, const cut& b) {
         constexpr double same = 1e-9;

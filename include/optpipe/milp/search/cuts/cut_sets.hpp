@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/milp/bytes.hpp"
+#include "optpipe/milp/search/cuts/parameters.hpp"
 #include "optpipe/milp/search/cuts/rounding.hpp"
 #include "optpipe/milp/search/cuts/variable_bounds.hpp"
 #include "optpipe/milp/search/problem.hpp"
@@ -40,7 +41,7 @@ public:
         find_openings(ends, point);
         effort_ = 0;
         const auto first = next_target_;
-        for (std::size_t k = 0; k < demand_.size() && effort_ < most_effort; ++k) {
+        for (std::size_t k = 0; k < demand_.size() && effort_ < with_.cut_set_effort; ++k) {
             const auto i = static_cast<std::uint32_t>((first + k) % demand_.size());
             next_target_ = i;
             if (demand_[i] <= problem_.tolerances.feasibility || around_[i].empty()) continue;
@@ -54,10 +55,7 @@ public:
     [[nodiscard]] std::size_t bytes() const { return bytes_of(scale_, demand_, arcs_) + bytes_of_lists(around_); }
 
 private:
-    /// Of one call, in visits of an arc: about a hundredth of a second. The next goes on where this one ends.
-    static constexpr std::size_t most_effort = 2'000'000;
-    /// A set whose arcs are open by as much together needs no more.
-    static constexpr double enough = 1.0 - 1e-3;
+    static constexpr cut_parameters with_{};
 
     struct occurrence {
         std::uint32_t row;
@@ -154,7 +152,7 @@ private:
             capacity_[2 * k] =
                 opening_[k] >= 0.0 ? opening_[k] : std::max(0.0, point[arcs_[k].column] / demand_[target]);
         double flow = 0.0;
-        while (flow < enough) {
+        while (flow < with_.enough_flow) {
             const auto source = search_back(target);
             if (source == none) return true;
             flow += send(source, target);

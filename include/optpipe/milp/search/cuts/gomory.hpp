@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/milp/search/cuts/parameters.hpp"
 #include "optpipe/milp/search/cuts/rounding.hpp"
 #include "optpipe/milp/search/tree/relaxation.hpp"
 
@@ -15,10 +16,8 @@ namespace optpipe::milp::search {
 
 /// Gomory's mixed-integer cuts (1960): roundings of the tableau rows of fractional integers, the most fractional first.
 inline void separate_gomory(const problem& p, relaxation& lp, mixed_integer_rounding& rounding, cut_pool& pool) {
-    constexpr std::size_t most_rows = 200;
-    constexpr double least_multiplier = 1e-9;
-    constexpr std::size_t most_effort = 10'000'000; // in visits of a term: a few hundredths of a second
-    const auto last = rounding.effort() + most_effort;
+    constexpr cut_parameters with{};
+    const auto last = rounding.effort() + with.gomory_effort;
     const std::vector<double> point(lp.point().begin(), lp.point().end());
     std::vector<std::pair<double, std::size_t>> rows;
     for (std::size_t j = 0; j < p.columns(); ++j) {
@@ -27,13 +26,13 @@ inline void separate_gomory(const problem& p, relaxation& lp, mixed_integer_roun
             rows.emplace_back(-distance, j);
     }
     std::sort(rows.begin(), rows.end());
-    rows.resize(std::min(rows.size(), most_rows));
+    rows.resize(std::min(rows.size(), with.most_tableau_rows));
     for (const auto& [unused, j] : rows) {
         if (rounding.effort() > last) return;
         const auto slacks = lp.solver().tableau_row(j).slacks;
         std::vector<row_multiplier> multipliers;
         for (std::size_t i = 0; i < slacks.size(); ++i)
-            if (std::abs(slacks[i]) >= least_multiplier)
+            if (std::abs(slacks[i]) >= with.least_multiplier)
                 multipliers.push_back({static_cast<std::uint32_t>(i), slacks[i]});
         if (auto found = rounding.separate(multipliers, point)) pool.add(std::move(*found));
     }

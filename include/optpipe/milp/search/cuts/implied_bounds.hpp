@@ -2,6 +2,7 @@
 
 #include "optpipe/milp/bytes.hpp"
 #include "optpipe/milp/search/cuts/cut.hpp"
+#include "optpipe/milp/search/cuts/parameters.hpp"
 #include "optpipe/milp/search/cuts/variable_bounds.hpp"
 #include "optpipe/milp/search/propagation/propagator.hpp"
 
@@ -36,7 +37,7 @@ public:
 
     void separate(std::span<const double> point, cut_pool& pool) const {
         for (const auto& c : found_) {
-            if (c.violation(point) <= least_violation) continue;
+            if (c.violation(point) <= with_.least_violation) continue;
             auto copy = c;
             copy.measure(point);
             pool.add(std::move(copy));
@@ -49,8 +50,7 @@ public:
     }
 
 private:
-    static constexpr double least_violation = 1e-4;
-    static constexpr std::size_t most_found = 50'000;
+    static constexpr cut_parameters with_{};
 
     bool assume(propagator& engine, std::size_t j, bool one) {
         const auto literal = one ? at_least(j, 1.0) : at_most(j, 0.0);
@@ -62,7 +62,7 @@ private:
     }
     void collect(const propagator& engine, std::size_t j, bool one) {
         const auto& d = engine.bounds();
-        for (auto i = d.start_of(1) + 1; i < d.changes() && found_.size() < most_found; ++i) {
+        for (auto i = d.start_of(1) + 1; i < d.changes() && found_.size() < with_.most_implied_bounds; ++i) {
             const auto b = d.at(i).bound;
             const auto y = column_of(b);
             const bool last = d.last_change(b) == i;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/milp/bytes.hpp"
+#include "optpipe/milp/search/cuts/parameters.hpp"
 #include "optpipe/milp/search/problem.hpp"
 
 #include <algorithm>
@@ -40,7 +41,7 @@ public:
             if (!std::isfinite(side)) continue;
             auto& ends = is_upper == (y.coefficient > 0.0) ? upper_ : lower_;
             const variable_bound end{x.column, -x.coefficient / y.coefficient, side / y.coefficient};
-            if (is_usable(end) && ends[y.column].size() < most_per_column) ends[y.column].push_back(end);
+            if (is_usable(end) && ends[y.column].size() < with_.most_bounds_per_column) ends[y.column].push_back(end);
         }
     }
 
@@ -58,13 +59,10 @@ public:
     [[nodiscard]] std::size_t bytes() const { return bytes_of_lists(lower_) + bytes_of_lists(upper_); }
 
 private:
-    /// More are seldom tight at one point.
-    static constexpr std::size_t most_per_column = 20;
-    /// Beyond, a binary within its tolerance of 0 still lets the column move (`y <= 1e7 x`).
-    static constexpr double largest_coefficient = 1e5;
+    static constexpr cut_parameters with_{};
 
     static bool is_usable(const variable_bound& end) {
-        return std::abs(end.coefficient) <= largest_coefficient && std::abs(end.constant) <= largest_coefficient;
+        return std::max(std::abs(end.coefficient), std::abs(end.constant)) <= with_.largest_bound_coefficient;
     }
 
     const problem* problem_;
