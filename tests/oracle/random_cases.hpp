@@ -20,4 +20,7 @@ inline std::uint64_t random_cases(std::uint64_t usual) {
     return std::max<std::uint64_t>(1, cases);
 }
 
+/// Every how manyth of the cases of a list a test tries: each, but `most` where there are fewer random cases.
+inline std::uint64_t stride(std::uint64_t most) { return std::min(most, number_from("OPTPIPE_RANDOM_CASES")); }
+
 } // namespace oracle

@@ -24,13 +24,9 @@ using oracle::rows_of;
 
 static_assert(v_auto.name == "v-auto");
 
-// A search takes too long under sanitizers: there a part of the rows has to do.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::size_t stride = 6;
-#else
-constexpr std::size_t stride = 1;
-#endif
+/// A search takes too long under sanitizers: there a part of the rows has to do.
 template <class Check> std::size_t for_some_rows(const std::string& name, Check check) {
+    const auto stride = oracle::stride(6);
     std::size_t row = 0;
     std::size_t checked = 0;
     for (const auto& fields : rows_of(name))
