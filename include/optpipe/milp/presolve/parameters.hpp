@@ -1,5 +1,7 @@
 #pragma once
 
+#include "optpipe/core/standard.hpp"
+
 #include <cstddef>
 
 namespace optpipe::milp::presolving {
@@ -9,7 +11,7 @@ namespace optpipe::milp::presolving {
 struct presolve_parameters {
     /// Bounds of columns: of a finite range, the part that a better bound must take off a column that isn't an integer.
     /// Two rows can tighten each other's columns for ever, by less each time.
-    double least_gain = 1.0 / 50;
+    double least_gain = 0.02;
     /// A bound beyond this, where there was none, tells a relaxation nothing and scales it badly.
     double largest_bound = 1e7;
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "optpipe/core/standard.hpp"
+
 #include <cstddef>
 
 namespace optpipe::milp::search {
@@ -49,7 +51,7 @@ struct cut_parameters {
     /// Cut sets: the effort of a round in visits of an arc, some hundredth of a second, after which the next goes on
     /// where it ends; and how far the arcs of a set have to be open together for it to need no more.
     std::size_t cut_set_effort = 2'000'000;
-    double enough_flow = 1.0 - 1e-3;
+    double enough_flow = 0.999;
 };
 
 } // namespace optpipe::milp::search
