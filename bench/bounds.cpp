@@ -8,7 +8,6 @@
 #include <optpipe/schedule.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
@@ -22,22 +21,6 @@
 namespace {
 
 using namespace optpipe;
-
-struct named_bound {
-    const char* name;
-    duration structural_bounds::*member;
-};
-constexpr std::array all{named_bound{"critical path", &structural_bounds::critical_path},
-                         named_bound{"device load", &structural_bounds::device_load},
-                         named_bound{"warm-up", &structural_bounds::warm_up},
-                         named_bound{"memory area", &structural_bounds::memory_area},
-                         named_bound{"link capacity", &structural_bounds::link_capacity},
-                         named_bound{"v placement", &structural_bounds::v_placement},
-                         named_bound{"propagation", &structural_bounds::propagation}};
-
-const char* best_name(const structural_bounds& bounds) {
-    return std::find_if(all.begin(), all.end(), [&](const auto& b) { return bounds.*b.member == bounds.best(); })->name;
-}
 
 template <class Work> double cpu_seconds(Work work) {
     const auto start = std::clock();
@@ -57,8 +40,9 @@ bool print_row(const problem& p, double known, bool with_builders) {
     const double strong_seconds = cpu_seconds([&] { strong = strong_bounds_of(p); });
     const auto gap = [&](const structural_bounds& b) { return 100.0 * (1.0 - b.best().value() / known); };
     std::printf("| %s | %s | %s %s | %.2f %% | %.3f | %s %s | %.2f %% | %.3f |\n", p.name.c_str(),
-                format_number(known).c_str(), best_name(cheap), format_number(cheap.best()).c_str(), gap(cheap),
-                cheap_seconds, best_name(strong), format_number(strong.best()).c_str(), gap(strong), strong_seconds);
+                format_number(known).c_str(), best_bound(cheap).name, format_number(cheap.best()).c_str(), gap(cheap),
+                cheap_seconds, best_bound(strong).name, format_number(strong.best()).c_str(), gap(strong),
+                strong_seconds);
     std::fflush(stdout);
     return tolerance{}.at(known) >= known - strong.best().value();
 }
@@ -76,8 +60,7 @@ int main(int count, char** arguments) try {
         const auto p = read_problem(file.string());
         const auto found = references.find(p.name);
         double known = duration::unlimited().value();
-        if (found != references.end())
-            known = std::min(found->second.published, found->second.best.value_or(known));
+        if (found != references.end()) known = std::min(found->second.published, found->second.best.value_or(known));
         proven += print_row(p, known, count <= 3) ? 1 : 0;
     }
     std::printf("\n%d of %zu proven\n", proven, files.size());

@@ -14,3 +14,10 @@ execute_process(COMMAND ${CMAKE_COMMAND} -E compare_files ${PAGE} ${again} RESUL
 if(different)
     message(FATAL_ERROR "${PAGE} isn't what cmake/results.cmake writes: ${again}")
 endif()
+
+# Bytes that no text has, in UTF-8 or ASCII: a benchmark printed what it had no name for.
+string(ASCII 127 192 193 245 246 247 248 249 250 251 252 253 254 255 never)
+file(READ ${PAGE} text)
+if(text MATCHES "([^\n]*)[${never}]")
+    message(FATAL_ERROR "${PAGE}: what follows isn't text: ${CMAKE_MATCH_1}")
+endif()

@@ -13,6 +13,7 @@
 #include "optpipe/schedule/bounds/time_windows.hpp"
 
 #include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <functional>
@@ -46,11 +47,33 @@ struct structural_bounds {
     /// `storage_bound`.
     duration storage_mix{};
 
-    [[nodiscard]] constexpr duration best() const {
-        return std::max({critical_path, device_load, warm_up, memory_area, link_capacity, stash_rounds, v_placement,
-                         propagation, storage_mix});
-    }
+    /// The largest of them.
+    [[nodiscard]] constexpr duration best() const;
 };
+
+/// A bound and what tables call it.
+struct named_bound {
+    const char* name;
+    duration structural_bounds::*value;
+};
+/// Every member of `structural_bounds`, in their order.
+inline constexpr std::array structural_bound_names{named_bound{"critical path", &structural_bounds::critical_path},
+                                                   named_bound{"device load", &structural_bounds::device_load},
+                                                   named_bound{"warm-up", &structural_bounds::warm_up},
+                                                   named_bound{"memory area", &structural_bounds::memory_area},
+                                                   named_bound{"link capacity", &structural_bounds::link_capacity},
+                                                   named_bound{"stash rounds", &structural_bounds::stash_rounds},
+                                                   named_bound{"v placement", &structural_bounds::v_placement},
+                                                   named_bound{"propagation", &structural_bounds::propagation},
+                                                   named_bound{"storage mix", &structural_bounds::storage_mix}};
+static_assert(structural_bound_names.size() * sizeof(duration) == sizeof(structural_bounds));
+
+/// The largest bound; of equal ones the first.
+[[nodiscard]] constexpr const named_bound& best_bound(const structural_bounds& bounds) {
+    return *std::max_element(structural_bound_names.begin(), structural_bound_names.end(),
+                             [&](const auto& a, const auto& b) { return bounds.*a.value < bounds.*b.value; });
+}
+constexpr duration structural_bounds::best() const { return this->*best_bound(*this).value; }
 
 namespace detail {
 
