@@ -13,9 +13,8 @@ namespace optpipe {
 
 /// How the concurrent portfolio shares time. All were chosen when it was written; none has been tuned on its own.
 struct time_share_parameters {
-    /// Of a weight, the part that a slice leaves; and how much of the gap closed is worth as a share. A higher reward
-    /// or a lower part follows success sooner, and starves sooner what succeeds later.
-    double decay = 0.7;
+    /// A strategy that alone closes the gap has its share this many times more. A higher reward follows success sooner,
+    /// and starves sooner what succeeds later.
     double reward = 10.0;
     /// A slice with more effort that takes less than this factor longer spent none of it; after so many, the strategy
     /// rests until there is a better incumbent. The factor is above the noise of a loaded machine.
@@ -72,11 +71,12 @@ namespace detail {
 
 /// The time shares of the strategies, and the next time slice.
 ///
-/// Weighted fair queueing: the strategy with the least time so far, relative to its weight, is next. The weight grows
-/// with the share of the gap that the strategy closes, and decays when it closes nothing. Each time slice of a strategy
-/// has more effort than the one before. A strategy that isn't randomized has one slice at a time, and pauses when more
-/// effort has no effect, until there is a better incumbent. Before the deadline only strategies are started whose
-/// shortest slice so far fits, as in large problems many can't stop soon.
+/// Start-time fair queueing (Goyal, Vin and Cheng 1997): the strategy whose next slice begins first in virtual time is
+/// next, and virtual time passes more slowly for one with a larger weight. The weight grows with the share of the gap
+/// that the strategy closes in a second, beside the others; what was closed lately counts more. Each time slice of a
+/// strategy has more effort than the one before. A strategy that isn't randomized has one slice at a time, and pauses
+/// when more effort has no effect, until there is a better incumbent. Before the deadline only strategies are started
+/// whose shortest slice so far fits, as in large problems many can't stop soon.
 class time_shares {
 public:
     struct time_slice {
@@ -84,7 +84,7 @@ public:
         std::size_t index = 0;
         const any_search_strategy* strategy = nullptr;
         strategy_options options{};
-        double gap = 1.0;
+        double weight = 1.0;
         double expected_seconds = 0.0;
         /// Runs until it returns or the search ends.
         bool dedicated_thread = false;
@@ -100,7 +100,6 @@ public:
             e.strategy = &strategy;
             e.effort = std::max<std::size_t>(1, e.traits.first_effort);
             e.expected_seconds = options.slice_seconds;
-            e.weight = e.traits.share;
             entries_.push_back(e);
         }
     }
@@ -123,18 +122,18 @@ public:
                 changed_.wait(lock);
         }
     }
-    /// `cut`: it was interrupted. Not `sound`: it failed, and rests until it begins with something else.
-    void finish(const time_slice& t, double seconds, bool cut, bool sound) {
+    /// `closed`: the part of the gap that it closed. `cut`: it was interrupted. Not `sound`: it failed, and rests until
+    /// it begins with something else.
+    void finish(const time_slice& t, double seconds, double closed, bool cut, bool sound) {
         const std::scoped_lock lock{mutex_};
         auto& e = entries_[t.index];
         --running_;
         --e.running;
         dedicated_running_ -= t.dedicated_thread ? 1 : 0;
-        e.served += seconds - t.expected_seconds;
-        const double after = gap();
-        const double closed = t.gap > 0.0 ? std::max(0.0, (t.gap - after) / t.gap) : 0.0;
-        const auto& with = options_.with;
-        e.weight = with.decay * e.weight + (1.0 - with.decay) * (e.traits.share + with.reward * closed);
+        e.begins += (seconds - t.expected_seconds) / t.weight;
+        const double now = state_.seconds();
+        e.closed += now * closed;
+        e.taken += now * seconds;
         schedule_next(e, t, seconds, cut);
         if (!sound) e.paused_at = state_.objective();
         changed_.notify_all();
@@ -154,8 +153,11 @@ private:
         std::size_t started = 0;
         std::size_t effort = 1;
         double expected_seconds = 0.0;
-        double served = 0.0;
-        double weight = 1.0;
+        /// When its next slice begins, in virtual time.
+        double begins = 0.0;
+        /// The part of the gap that it closed, and the seconds that it took, each times the time when it was done.
+        double closed = 0.0;
+        double taken = 0.0;
         /// Paused until the incumbent is better than this.
         std::optional<duration> paused_at{};
         std::size_t last_effort = 0;
@@ -165,10 +167,12 @@ private:
         std::size_t idle_slices = 0;
     };
 
-    [[nodiscard]] double gap() const {
-        const auto objective = state_.objective();
-        if (objective.is_unlimited() || objective <= duration{}) return 1.0;
-        return std::max(0.0, (objective - state_.bound()) / objective);
+    [[nodiscard]] static double rate(const entry& e) { return e.taken > 0.0 ? e.closed / e.taken : 0.0; }
+    [[nodiscard]] double weight(const entry& e) const {
+        double all = 0.0;
+        for (const auto& other : entries_)
+            all += rate(other);
+        return e.traits.share * (1.0 + (all > 0.0 ? options_.with.reward * rate(e) / all : 0.0));
     }
     /// Whether it could start, given enough time.
     [[nodiscard]] bool has_more(const entry& e) const {
@@ -182,8 +186,7 @@ private:
     entry* least_served() {
         entry* next = nullptr;
         for (auto& e : entries_)
-            if (has_more(e) && !is_too_late(e) && (!next || e.served / e.weight < next->served / next->weight))
-                next = &e;
+            if (has_more(e) && !is_too_late(e) && (!next || e.begins < next->begins)) next = &e;
         return next;
     }
     time_slice start_slice(entry& e) {
@@ -193,11 +196,13 @@ private:
         const bool dedicated_thread = e.traits.dedicated_thread && dedicated_running_ + 1 < options_.threads;
         dedicated_running_ += dedicated_thread ? 1 : 0;
         const strategy_options options{seed, dedicated_thread ? max_effort : e.effort, 1};
-        const time_slice t{index, e.strategy, options, gap(), e.expected_seconds, dedicated_thread};
+        const time_slice t{index, e.strategy, options, weight(e), e.expected_seconds, dedicated_thread};
         ++e.started;
         ++e.running;
         ++running_;
-        e.served += t.expected_seconds;
+        // One that has rested doesn't catch up.
+        virtual_time_ = std::max(virtual_time_, e.begins);
+        e.begins = virtual_time_ + t.expected_seconds / t.weight;
         return t;
     }
     /// Slices grow with their results, once they are long enough to be measured.
@@ -240,6 +245,7 @@ private:
     std::mutex mutex_{};
     std::condition_variable changed_{};
     std::vector<entry> entries_{};
+    double virtual_time_ = 0.0; ///< when the last slice began
     std::size_t running_ = 0;
     std::size_t dedicated_running_ = 0;
     bool failed_ = false;
@@ -279,7 +285,7 @@ OPTPIPE_INLINE void run_concurrent_portfolio(search_state& state, const std::vec
                 throw;
             }
             log.add(strategy.name(), watch.seconds());
-            shares.finish(*slice, watch.seconds(), view.done(), sound);
+            shares.finish(*slice, watch.seconds(), view.gap_closed(), view.done(), sound);
             if (state.done()) stop.request_stop();
         }
     };

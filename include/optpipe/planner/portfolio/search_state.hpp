@@ -127,6 +127,9 @@ public:
     [[nodiscard]] const search_limits& limits() const { return limits_; }
     [[nodiscard]] double seconds() const;
     [[nodiscard]] std::vector<search_step> history() const;
+    /// What was offered through this view: the sum of the parts of the relative gap, as it was each time, that an
+    /// improvement closed.
+    [[nodiscard]] double gap_closed() const;
 
 private:
     struct shared_state {
@@ -150,11 +153,14 @@ private:
 
     void record(schedule timed, duration value, std::string_view strategy);
     void report_failure(const std::string& sentence);
-    void note(std::string_view strategy);
+    /// (objective − bound) / objective; 1 before the first schedule.
+    [[nodiscard]] double gap() const;
+    void note(std::string_view strategy, double gap_before);
 
     std::shared_ptr<shared_state> shared_;
     search_limits limits_;
     std::string strategy_{};
+    double gap_closed_ = 0.0;
 };
 
 } // namespace optpipe
@@ -204,8 +210,9 @@ OPTPIPE_INLINE void search_state::raise_bound(duration proven, std::string_view 
     if (!(proven > bound())) return;
     OPTPIPE_EXPECT(!shared_->incumbent || proven <= objective() + 2.0 * slack(),
                    "search_state: a bound above a schedule");
+    const double before = gap();
     shared_->bound.store(std::min(proven, objective()).value());
-    note(strategy);
+    note(strategy, before);
 }
 
 OPTPIPE_INLINE std::shared_ptr<const schedule> search_state::incumbent() const {
@@ -248,10 +255,11 @@ OPTPIPE_INLINE void search_state::record(schedule timed, duration value, std::st
     if (!(value < objective())) return;
     // A valid schedule below it refutes the bound.
     const bool refutes = value < bound() - 2.0 * slack();
+    const double before = gap();
     shared_->incumbent = std::move(candidate);
     shared_->bound.store(refutes ? 0.0 : std::min(bound(), value).value());
     shared_->objective.store(value.value(), std::memory_order_release);
-    note(strategy);
+    note(strategy, before);
     OPTPIPE_EXPECT(!refutes, "search_state: a schedule below a bound");
 }
 
@@ -263,7 +271,18 @@ OPTPIPE_INLINE void search_state::report_failure(const std::string& sentence) {
     if (shared_->failures.warn) shared_->failures.warn(sentence);
 }
 
-OPTPIPE_INLINE void search_state::note(std::string_view strategy) {
+OPTPIPE_INLINE double search_state::gap_closed() const {
+    const std::scoped_lock lock{shared_->mutex};
+    return gap_closed_;
+}
+
+OPTPIPE_INLINE double search_state::gap() const {
+    if (objective().is_unlimited() || objective() <= duration{}) return 1.0;
+    return std::max(0.0, (objective() - bound()) / objective());
+}
+
+OPTPIPE_INLINE void search_state::note(std::string_view strategy, double gap_before) {
+    if (gap_before > 0.0) gap_closed_ += std::max(0.0, (gap_before - gap()) / gap_before);
     shared_->history.push_back(
         {strategy_.empty() ? std::string{strategy} : strategy_, seconds(), objective(), bound()});
     if (shared_->observe) shared_->observe({shared_->history.back(), shared_->incumbent});
