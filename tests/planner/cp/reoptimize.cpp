@@ -7,6 +7,10 @@
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "oracle/exhaustive.hpp"
+#include "oracle/random_cases.hpp"
+#include "oracle/random_problem.hpp"
+#include "oracle/random_schedule.hpp"
+#include "oracle/reference_checker.hpp"
 
 #include <doctest/doctest.h>
 
@@ -33,6 +37,15 @@ bool splits_freely(const problem& p, const schedule& s) {
            (!p.split_backward || std::none_of(s.operations.begin(), s.operations.end(), [](const timed_operation& t) {
                return t.op.kind == operation_kind::backward;
            }));
+}
+
+/// Every storage option of every stage that lists some.
+cp::storage_candidates all_options(const problem& p) {
+    cp::storage_candidates result(p.graph.stages());
+    for (const stage s : p.graph.all_stages())
+        for (std::size_t o = 0; o < p.storage[s].size(); ++o)
+            result[s.position()].push_back(static_cast<storage_index>(o));
+    return result;
 }
 
 } // namespace
@@ -69,6 +82,85 @@ TEST_CASE("with everything free the optimum is found, and nothing better") {
     CHECK(looked_at > 100);
     CHECK(reached > 50);
     CHECK(settled + 5 > looked_at);
+}
+
+TEST_CASE("with all storage options to choose from the optimum is found from any start, and nothing better") {
+    std::size_t reached = 0;
+    std::size_t refuted = 0;
+    const std::size_t cases = oracle::random_cases(300);
+    for (std::size_t i = 0; i < cases; ++i) {
+        CAPTURE(i);
+        oracle::random_numbers random{31'000 + i};
+        const auto r = oracle::make_random_problem(
+            random, {.cells = 5, .offloading_percent = 60, .span_percent = 10, .storage_percent = 100});
+        const auto& p = r.problem;
+        if (!p.has_storage_options()) continue;
+        search_state start{p};
+        start.offer(oracle::random_order(random, p), "start");
+        if (!start.incumbent() || !splits_freely(p, *start.incumbent())) continue;
+        const auto best = oracle::exhaustive_optimum(p, r.grid, 20'000);
+        if (!best.proven || !best.objective) continue;
+        const duration optimum{*best.objective};
+        const auto found = cp::reoptimize(p, *start.incumbent(), everything, optimum,
+                                          {.conflicts = 20'000, .candidates = all_options(p)});
+        CHECK(found.settled);
+        REQUIRE(found.better);
+        const auto verdict = oracle::judge(p, *found.better);
+        CHECK_MESSAGE(verdict.valid(), verdict.text());
+        CHECK(verdict.objective == doctest::Approx(optimum.value()));
+        ++reached;
+        const auto less = cp::reoptimize(p, *start.incumbent(), everything, 0.999 * optimum,
+                                         {.conflicts = 20'000, .candidates = all_options(p)});
+        CHECK_FALSE(less.better);
+        refuted += less.settled ? 1 : 0;
+    }
+    CHECK(reached > cases / 4);
+    CHECK(refuted + 3 > reached);
+}
+
+TEST_CASE("stashes of free microbatches change their storage, others don't; what is better is valid") {
+    std::size_t better = 0;
+    std::size_t changed = 0;
+    const std::size_t cases = oracle::random_cases(200);
+    for (std::size_t i = 0; i < cases; ++i) {
+        CAPTURE(i);
+        oracle::random_numbers random{77'000 + i};
+        const auto p = oracle::make_random_problem(random, {.ranks = 4,
+                                                            .stages = 6,
+                                                            .microbatches = 6,
+                                                            .cells = 24,
+                                                            .offloading_percent = 60,
+                                                            .storage_percent = 100})
+                           .problem;
+        search_state start{p};
+        start.offer(oracle::random_order(random, p), "start");
+        if (!start.incumbent() || !p.has_storage_options()) continue;
+        const auto& current = *start.incumbent();
+        const auto some = [](const operation& op) { return op.microbatch.position() % 3 == 0; };
+        const auto same = cp::reoptimize(p, current, some, objective_of(p, current),
+                                         {.conflicts = 10'000, .candidates = all_options(p)});
+        CHECK(same.better);
+        const auto found = cp::reoptimize(p, current, some, 0.97 * objective_of(p, current),
+                                          {.conflicts = 10'000, .candidates = all_options(p)});
+        if (!found.better) continue;
+        const auto verdict = oracle::judge(p, *found.better);
+        CHECK_MESSAGE(verdict.valid(), verdict.text());
+        ++better;
+        for (const auto& timed : found.better->operations) {
+            const auto& op = timed.op;
+            if (op.kind != operation_kind::forward) continue;
+            const auto before =
+                std::find_if(current.operations.begin(), current.operations.end(), [&](const timed_operation& t) {
+                    return t.op.kind == op.kind && t.op.stage == op.stage && t.op.microbatch == op.microbatch;
+                });
+            REQUIRE(before != current.operations.end());
+            if (before->op.storage == op.storage) continue;
+            CHECK(some(op));
+            ++changed;
+        }
+    }
+    CHECK(better > cases / 8);
+    CHECK(changed > cases / 8);
 }
 
 TEST_CASE("what is better is valid, and as good as asked for; what is the same is found with anything free") {

@@ -56,8 +56,9 @@ TEST_CASE("what it offers is valid, never worse than the start, and the same wit
     CHECK(better > 20);
 }
 
-TEST_CASE("storage options stay, their order doesn't: valid, and better than the start") {
+TEST_CASE("storage options and orders change: valid, and better than the start") {
     std::size_t better = 0;
+    std::size_t changed = 0;
     for (std::uint64_t seed = 1; seed <= oracle::random_cases(60); ++seed) {
         CAPTURE(seed);
         oracle::random_numbers random{seed};
@@ -69,7 +70,7 @@ TEST_CASE("storage options stay, their order doesn't: valid, and better than the
         search_state state{p};
         state.offer(start, "start");
         const auto before = *state.incumbent();
-        window_search(state, {.seed = seed, .windows = 12});
+        window_search(state, {.seed = seed, .windows = 40});
         const auto verdict = oracle::judge(p, *state.incumbent());
         REQUIRE_MESSAGE(verdict.valid(), verdict.text());
         CHECK(verdict.objective <= objective_of(p, before).value() * (1.0 + 1e-9));
@@ -79,9 +80,10 @@ TEST_CASE("storage options stay, their order doesn't: valid, and better than the
                 return timed.op.kind == operation_kind::recompute;
             });
         };
-        CHECK(recomputations(*state.incumbent()) == recomputations(before));
+        changed += recomputations(*state.incumbent()) != recomputations(before) ? 1 : 0;
     }
     CHECK(better > oracle::random_cases(30) - 1);
+    CHECK(changed > oracle::random_cases(6));
 }
 
 TEST_CASE("window by window it reaches the global optimum: known values") {
@@ -124,7 +126,7 @@ TEST_CASE("windows lie in the schedule, and possible transfers are beside their 
 }
 
 TEST_CASE("successful neighbourhoods are selected more often, and none is dropped") {
-    detail::neighbourhood_selector choice{true, 400.0};
+    detail::neighbourhood_selector choice{true, true, 400.0};
     for (int i = 0; i < 20; ++i)
         for (const auto how : detail::all_neighbourhoods)
             choice.update(how, how == detail::neighbourhood::ranks ? 0.01 : 0.0, 100.0,
@@ -140,9 +142,12 @@ TEST_CASE("successful neighbourhoods are selected more often, and none is droppe
             CHECK(count < drawn[static_cast<std::size_t>(detail::neighbourhood::ranks)] / 2);
     }
     CHECK(choice.size(detail::neighbourhood::interval) < choice.size(detail::neighbourhood::ranks));
-    detail::neighbourhood_selector without{false, 400.0};
-    for (int i = 0; i < 500; ++i)
-        CHECK(without.select(random) != detail::neighbourhood::transfers);
+    detail::neighbourhood_selector without{false, false, 400.0};
+    for (int i = 0; i < 500; ++i) {
+        const auto drawn_without = without.select(random);
+        CHECK(drawn_without != detail::neighbourhood::transfers);
+        CHECK(drawn_without != detail::neighbourhood::storage);
+    }
 }
 
 TEST_CASE("nothing to start from, or nothing left to do: nothing happens") {

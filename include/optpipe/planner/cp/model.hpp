@@ -103,6 +103,39 @@ struct model {
         add_clause(std::move(some));
         return any;
     }
+    /// A literal that is true where both of these are.
+    literal add_both(literal a, literal b) {
+        if (a == never || b == never) return never;
+        if (a == always || b == always) return a == always ? b : a;
+        const auto both = add_variable();
+        add_clause({!both, a});
+        add_clause({!both, b});
+        add_clause({both, !a, !b});
+        return both;
+    }
+    /// Of literals that aren't `never`, exactly one is true.
+    void add_exactly_one(std::vector<literal> some) {
+        std::erase(some, never);
+        for (std::size_t a = 0; a < some.size(); ++a)
+            for (std::size_t b = a + 1; b < some.size(); ++b)
+                add_clause({!some[a], !some[b]});
+        add_clause(std::move(some));
+    }
+    /// A literal that is true where all literals of one of these are false.
+    literal add_any_fails(std::vector<std::vector<literal>> some) {
+        for (auto& c : some)
+            std::erase(c, never);
+        std::erase_if(some, [](const auto& c) { return std::find(c.begin(), c.end(), always) != c.end(); });
+        if (some.empty()) return never;
+        if (std::any_of(some.begin(), some.end(), [](const auto& c) { return c.empty(); })) return always;
+        if (some.size() == 1 && some.front().size() == 1) return !some.front().front();
+        const auto fails = add_variable();
+        for (auto& c : some) {
+            c.push_back(fails);
+            clauses.push_back(std::move(c));
+        }
+        return fails;
+    }
     /// Both literals are positive.
     void add_implication(literal from, literal to) {
         implied[from.variable()] = to.variable();

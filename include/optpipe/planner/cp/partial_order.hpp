@@ -3,12 +3,15 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/cp/grid.hpp"
 #include "optpipe/planner/cp/literal.hpp"
+#include "optpipe/planner/cp/open_stash.hpp"
 #include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/cells.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
 #include "optpipe/schedule/rules/transfer_resources.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -22,14 +25,16 @@
 namespace optpipe::cp {
 
 /// A partially ordered schedule: free operations may move, the others keep their order on every lane and in memory.
-/// Where a stage has a list of storage options, stashes keep theirs.
+/// Where a stage has a list of storage options, a stash keeps its own unless there are others to choose from, and both
+/// its forward and its gradient are free.
 ///
 /// For a target objective it gives the window within which each operation starts in any schedule that reaches the
 /// target and keeps that order, wherever the free operations go.
 class partial_order {
 public:
-    using node = std::uint32_t;
-    static constexpr node no_node = std::numeric_limits<node>::max();
+    using node = open_stash::node;
+    static constexpr node no_node = open_stash::no_node;
+    static constexpr std::uint32_t no_stash = std::numeric_limits<std::uint32_t>::max();
 
     struct item {
         operation op{};
@@ -38,12 +43,17 @@ public:
         /// Its start in the current schedule.
         ticks start = 0;
         bool free = false;
-        /// A transfer of an optional offload.
+        /// A transfer of an optional offload, or what an open stash needs under some of its options only.
         bool optional = false;
+        /// It lengthens the gradient of an open stash, and is no operation of its own.
+        bool is_extra = false;
         /// It is part of the current schedule.
         bool in_schedule = true;
         /// The other transfer of an optional offload.
         node partner = no_node;
+        /// The open stash that it belongs to.
+        std::uint32_t stash = no_stash;
+        /// What its start acquires and its end releases; of an open stash's forward and gradient, under any option.
         ticks takes = 0;
         ticks gives = 0;
         ticks host_takes = 0;
@@ -56,11 +66,14 @@ public:
 
     /// `stop()` is polled; an interrupted order is incomplete and must not be used.
     template <class IsFree, class Stop>
-    partial_order(const problem& p, const schedule& s, IsFree is_free, const Stop& stop)
-        : problem_{&p}, time_{time_grid(p)}, memory_{memory_grid(p)}, number_{p.graph},
+    partial_order(const problem& p, const schedule& s, IsFree is_free, const Stop& stop,
+                  const storage_candidates& candidates = {})
+        : problem_{&p}, time_{time_grid(p)}, memory_{memory_grid(p)}, number_{p.graph}, cell_{p.graph},
           node_of_(number_.size(), no_node) {
+        find_open_stashes(s, is_free, candidates);
         for (const auto& timed : s.operations)
-            add(timed.op, time_.nearest(timed.start.value()), is_free(timed.op));
+            if (!is_alternative(timed.op)) add(timed.op, time_.nearest(timed.start.value()), is_free(timed.op));
+        add_alternatives(s, candidates);
         if (!time_.is_exact()) slack_ = static_cast<ticks>(items_.size());
         add_optional(is_free);
         if (stop()) return;
@@ -68,6 +81,8 @@ public:
         in_.resize(items_.size());
         for (const stage at : p.graph.all_stages())
             if (!stop()) add_inputs(at);
+        for (const auto& stash : open_stashes_)
+            connect_alternatives(stash);
         if (stop()) return;
         sort_items();
         if (stop()) return;
@@ -81,6 +96,7 @@ public:
     [[nodiscard]] const grid& time() const { return time_; }
     [[nodiscard]] const grid& memory() const { return memory_; }
     [[nodiscard]] const std::vector<item>& items() const { return items_; }
+    [[nodiscard]] const std::vector<open_stash>& open_stashes() const { return open_stashes_; }
     [[nodiscard]] node find(const operation& op) const { return node_of_[number_(op)]; }
     [[nodiscard]] std::span<const link> out(node n) const { return out_[n]; }
     [[nodiscard]] std::span<const link> in(node n) const { return in_[n]; }
@@ -131,18 +147,180 @@ public:
 private:
     [[nodiscard]] ticks size_of(memory_size m) const { return memory_.below(m.value()); }
 
+    [[nodiscard]] ticks length_of(const operation& op) const {
+        return time_.nearest(duration_of(*problem_, op).value());
+    }
+
+    node add(const item& i) {
+        items_.push_back(i);
+        return static_cast<node>(items_.size() - 1);
+    }
     node add(const operation& op, ticks start, bool free) {
-        const auto& p = *problem_;
-        const auto effect = memory_effect_of(p, op);
-        item i{op, p.rank_of(op.stage).position(), time_.nearest(duration_of(p, op).value()), start, free};
+        const auto n = add(item_of(op, start, free));
+        node_of_[number_(op)] = n;
+        if (const auto which = items_[n].stash; which != no_stash) {
+            if (op.kind == operation_kind::forward) open_stashes_[which].forward = n;
+            if (is_gradient(op.kind)) open_stashes_[which].gradient = n;
+        }
+        return n;
+    }
+    [[nodiscard]] item item_of(const operation& op, ticks start, bool free) const {
+        const auto effect = memory_effect_of(*problem_, op);
+        item i{op, problem_->rank_of(op.stage).position(), length_of(op), start, free};
+        i.stash = stash_of(op);
         i.takes = size_of(effect.acquired_at_start);
         i.gives = size_of(effect.released_at_end);
         i.host_takes = size_of(effect.host_acquired_at_start);
         i.host_gives = size_of(effect.host_released_at_end);
-        node_of_[number_(op)] = static_cast<node>(items_.size());
-        items_.push_back(i);
-        return static_cast<node>(items_.size() - 1);
+        return i;
     }
+
+    // Stashes whose storage option may change.
+
+    using kind_starts = std::array<ticks, all_operation_kinds.size()>;
+    using alternative = open_stash::alternative;
+
+    template <class IsFree>
+    void find_open_stashes(const schedule& s, const IsFree& is_free, const storage_candidates& candidates) {
+        if (candidates.empty()) return;
+        std::uint32_t count = 0;
+        stash_of_cell_.assign(cell_.size(), no_stash);
+        std::vector<bool> has_free_end(cell_.size(), false);
+        for (const auto& timed : s.operations) {
+            const auto& op = timed.op;
+            if ((op.kind != operation_kind::forward && !is_gradient(op.kind)) || !is_free(op)) continue;
+            const auto& others = candidates[op.stage.position()];
+            const bool may_change = std::any_of(others.begin(), others.end(), [&](auto o) { return o != op.storage; });
+            if (has_free_end[cell_(op)] && may_change) stash_of_cell_[cell_(op)] = count++;
+            has_free_end[cell_(op)] = true;
+        }
+        open_stashes_.resize(count);
+    }
+    [[nodiscard]] std::uint32_t stash_of(const operation& op) const {
+        return stash_of_cell_.empty() ? no_stash : stash_of_cell_[cell_(op)];
+    }
+    /// Whether it belongs to an open stash, and other options may do without it.
+    [[nodiscard]] bool is_alternative(const operation& op) const {
+        return stash_of(op) != no_stash && (is_transfer(op.kind) || op.kind == operation_kind::recompute);
+    }
+    void add_alternatives(const schedule& s, const storage_candidates& candidates) {
+        std::vector<kind_starts> starts(open_stashes_.size());
+        for (const auto& timed : s.operations)
+            if (const auto which = stash_of(timed.op); which != no_stash)
+                starts[which][static_cast<std::size_t>(timed.op.kind)] = time_.nearest(timed.start.value());
+        for (std::uint32_t which = 0; which < open_stashes_.size(); ++which)
+            add_alternatives(which, starts[which], candidates);
+    }
+    void add_alternatives(std::uint32_t which, const kind_starts& starts, const storage_candidates& candidates) {
+        auto& all = open_stashes_[which].alternatives;
+        const auto gradient = items_[open_stashes_[which].gradient];
+        const auto length = [&](storage_index o) { return length_of(with_option(gradient.op, o)); };
+        all.push_back({gradient.op.storage});
+        for (const auto o : candidates[gradient.op.stage.position()])
+            if (o != gradient.op.storage) all.push_back({o});
+        auto shortest = length(all.front().option);
+        for (const auto& each : all)
+            shortest = std::min(shortest, length(each.option));
+        for (auto& each : all) {
+            add_transfers(which, each, starts);
+            add_recomputation(which, each, starts);
+            add_extra(which, each, length(each.option) - shortest);
+            const auto effect = memory_effect_of(*problem_, with_option(gradient.op, each.option));
+            each.held = size_of(option(gradient.op.stage, each.option).held);
+            each.grown = size_of(effect.acquired_at_start);
+            each.released = size_of(effect.released_at_end);
+        }
+        auto& last = items_[open_stashes_[which].gradient];
+        last.start += last.length - shortest;
+        last.length = shortest;
+        const auto least = [&](ticks alternative::*amount) {
+            auto result = all.front().*amount;
+            for (const auto& each : all)
+                result = std::min(result, each.*amount);
+            return result;
+        };
+        items_[open_stashes_[which].forward].takes = least(&alternative::held);
+        last.takes = least(&alternative::grown);
+        last.gives = least(&alternative::released);
+    }
+    [[nodiscard]] static operation with_option(operation op, storage_index o) {
+        op.storage = o;
+        return op;
+    }
+    [[nodiscard]] storage_option option(stage s, storage_index o) const { return problem_->storage_of(s, o); }
+    /// Another alternative before it with the same optional item, `same(option)` says; none: null.
+    template <class Same>
+    [[nodiscard]] const alternative* shared(std::uint32_t which, const alternative& each, const Same& same) const {
+        const auto& stash = open_stashes_[which];
+        const auto s = items_[stash.forward].op.stage;
+        for (const auto* other = stash.alternatives.data(); other != &each; ++other)
+            if (same(option(s, other->option))) return other;
+        return nullptr;
+    }
+    /// An item that other options may do without, in the schedule if it belongs to the option in use.
+    node add_alternative(std::uint32_t which, const alternative& each, const operation& op, ticks start) {
+        auto i = item_of(with_option(op, each.option), start, true);
+        i.optional = true;
+        i.in_schedule = &each == open_stashes_[which].alternatives.data();
+        return add(i);
+    }
+    void add_transfers(std::uint32_t which, alternative& each, const kind_starts& starts) {
+        const auto& ends = open_stashes_[which];
+        const auto forward = items_[ends.forward];
+        const auto stored = option(forward.op.stage, each.option);
+        if (!stored.offloads()) return;
+        const auto* other = shared(which, each, [&](const storage_option& o) {
+            return o.transfer == stored.transfer && o.transfer_size == stored.transfer_size;
+        });
+        if (other) {
+            each.offload = other->offload;
+            each.reload = other->reload;
+            return;
+        }
+        const bool in_use = &each == ends.alternatives.data();
+        const auto at = [&](operation_kind kind, ticks otherwise) {
+            return in_use ? starts[static_cast<std::size_t>(kind)] : otherwise;
+        };
+        const auto ready = forward.start + forward.length;
+        each.offload = add_alternative(which, each, sibling(forward.op, operation_kind::offload),
+                                       at(operation_kind::offload, ready));
+        each.reload = add_alternative(which, each, sibling(forward.op, operation_kind::reload),
+                                      at(operation_kind::reload, ready + items_[each.offload].length));
+        items_[each.offload].partner = each.reload;
+        items_[each.reload].partner = each.offload;
+    }
+    void add_recomputation(std::uint32_t which, alternative& each, const kind_starts& starts) {
+        const auto& ends = open_stashes_[which];
+        const auto gradient = items_[ends.gradient];
+        const auto stored = option(gradient.op.stage, each.option);
+        if (!stored.recomputes()) return;
+        const auto* other = shared(which, each, [&](const storage_option& o) {
+            return o.recompute == stored.recompute && o.held == stored.held;
+        });
+        const bool in_use = &each == ends.alternatives.data();
+        const auto start = in_use ? starts[static_cast<std::size_t>(operation_kind::recompute)] : gradient.start;
+        each.recompute = other ? other->recompute
+                               : add_alternative(which, each, sibling(gradient.op, operation_kind::recompute), start);
+    }
+    void add_extra(std::uint32_t which, alternative& each, ticks length) {
+        if (length <= 0) return;
+        const auto& ends = open_stashes_[which];
+        const auto gradient = items_[ends.gradient];
+        const alternative* const end = &each;
+        const auto* other = std::find_if(ends.alternatives.data(), end, [&](const alternative& o) {
+            return o.extra != no_node && items_[o.extra].length == length;
+        });
+        if (other != end) {
+            each.extra = other->extra;
+            return;
+        }
+        each.extra = add_alternative(which, each, gradient.op, gradient.start);
+        auto& extra = items_[each.extra];
+        extra.is_extra = true;
+        extra.length = length;
+        extra.takes = extra.gives = 0;
+    }
+
     /// An offload may be dropped if either of its transfers is free; one that isn't in the schedule may be added if
     /// free.
     template <class IsFree> void add_optional(const IsFree& is_free) {
@@ -219,7 +397,8 @@ private:
     }
     void add_inputs_of(node n, bool is_offloaded) {
         if (n == no_node) return;
-        const auto way = stash_way_of(*problem_, items_[n].op, is_offloaded);
+        const bool is_open = items_[n].stash != no_stash; // what brings its stash back is optional
+        const auto way = is_open ? stash_way{} : stash_way_of(*problem_, items_[n].op, is_offloaded);
         for_each_dependency(*problem_, items_[n].op, way, [&](const operation& before, duration delay) {
             const auto from = is_gradient(before.kind) ? gradient(before.stage, before.microbatch) : find(before);
             add_precedence(from, n, time_.nearest(delay.value()));
@@ -233,6 +412,21 @@ private:
             for (const auto kind : {operation_kind::forward, operation_kind::backward_weight, operation_kind::offload,
                                     operation_kind::reload, operation_kind::recompute})
                 add_inputs_of(find({s, kind, m}), false);
+        }
+    }
+    void connect_alternatives(const open_stash& stash) {
+        for (const auto n : stash.items(&alternative::offload)) {
+            add_precedence(stash.forward, n);
+            add_precedence(n, items_[n].partner);
+            add_precedence(items_[n].partner, stash.gradient);
+        }
+        for (const auto n : stash.items(&alternative::recompute)) {
+            add_precedence(stash.forward, n);
+            add_precedence(n, stash.gradient);
+        }
+        for (const auto n : stash.items(&alternative::extra)) {
+            add_inputs_of(n, false);
+            add_precedence(n, stash.gradient);
         }
     }
     void add_lane_order() {
@@ -294,7 +488,9 @@ private:
                     latest_[sorted_[i]] = std::min(latest_[sorted_[i]], latest_[l.to] - l.gap);
     }
     /// An optional item bounds only its own partner.
-    [[nodiscard]] bool passes_on(node from, node to) const { return !items_[from].optional || items_[to].optional; }
+    [[nodiscard]] bool passes_on(node from, node to) const {
+        return !items_[from].optional || items_[from].partner == to;
+    }
     bool narrow_spans(ticks most) {
         bool changed = false;
         for (std::size_t r = 0; r < by_rank_.size(); ++r) {
@@ -318,7 +514,11 @@ private:
     grid time_;
     grid memory_;
     operation_numbering<any_graph> number_;
+    cell_numbering cell_;
     std::vector<node> node_of_;
+    /// Per cell, empty where none is open.
+    std::vector<std::uint32_t> stash_of_cell_;
+    std::vector<open_stash> open_stashes_;
     ticks slack_ = 0;
     std::vector<item> items_;
     /// Several short lists per item: freed one by one they would take as long as they took to make.

@@ -123,17 +123,8 @@ private:
         std::vector<literal> chosen(problem_->storage_options(stage_), never);
         for (const auto o : used())
             chosen[o] = used().size() == 1 ? always : model_->add_variable();
-        if (used().size() > 1) add_exactly_one(chosen);
+        if (used().size() > 1) model_->add_exactly_one(chosen);
         return chosen;
-    }
-    void add_exactly_one(const std::vector<literal>& all) {
-        std::vector<literal> some;
-        for (const auto l : all)
-            if (l != never) some.push_back(l);
-        for (std::size_t a = 0; a < some.size(); ++a)
-            for (std::size_t b = a + 1; b < some.size(); ++b)
-                model_->add_clause({!some[a], !some[b]});
-        model_->add_clause(std::move(some));
     }
     /// A task per distinct value of `properties(option)`, present with any option that has it; `make(value, presence)`
     /// adds it. No task for a value of zeros.
@@ -225,8 +216,8 @@ private:
             std::vector<literal> column;
             for (const auto& row : rows)
                 column.push_back(row[k]);
-            add_exactly_one(rows[k]);
-            add_exactly_one(column);
+            model_->add_exactly_one(rows[k]);
+            model_->add_exactly_one(column);
         }
         return rows;
     }

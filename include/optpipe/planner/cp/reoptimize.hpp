@@ -3,6 +3,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/cp/literal.hpp"
 #include "optpipe/planner/cp/model.hpp"
+#include "optpipe/planner/cp/open_stash.hpp"
 #include "optpipe/planner/cp/order_literals.hpp"
 #include "optpipe/planner/cp/partial_order.hpp"
 #include "optpipe/planner/cp/pipeline_memory.hpp"
@@ -17,6 +18,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -30,6 +32,8 @@ struct reoptimize_options {
     std::uint64_t seed = 1;
     /// Polled; true ends the search.
     std::function<bool()> stop{};
+    /// Per stage, the storage options that its stashes may change to.
+    storage_candidates candidates{};
 };
 
 struct reoptimized {
@@ -58,7 +62,9 @@ public:
         contract();
         if (is_stopped()) return;
         for (node n = 0; n < fixed.items().size(); ++n)
-            if (item(n).optional && item(n).op.kind == operation_kind::reload) add_optional_inputs(n);
+            if (is_transfer_pair(n)) add_optional_inputs(n);
+        for (const auto& stash : fixed.open_stashes())
+            add_stash_inputs(stash);
         order_literals known{model_};
         add_machines(known);
         for (std::size_t r = 0; r < fixed.by_rank().size() && !is_stopped(); ++r)
@@ -96,6 +102,9 @@ public:
         }
         for (node n = 0; n < task_.size(); ++n)
             if (item(n).optional) solver.set_phase(item(n).in_schedule ? presence(n) : !presence(n));
+        for (const auto& options : chosen_)
+            for (const auto& l : options)
+                solver.set_phase(l == options.front() ? l : !l);
     }
     /// The complete schedule with the starts that the solver found.
     template <class Trail> [[nodiscard]] schedule complete(const Trail& found) const {
@@ -110,9 +119,16 @@ public:
         }
         schedule result{fixed_->source().graph, {}};
         for (node n = 0; n < items.size(); ++n) {
-            if (is_missing(found, n)) continue;
-            const duration begin{fixed_->time().value(start[n])};
-            result.operations.push_back({items[n].op, begin, begin + duration_of(fixed_->source(), items[n].op)});
+            if (is_missing(found, n) || items[n].is_extra) continue;
+            auto op = items[n].op;
+            auto first = n;
+            if (items[n].stash != partial_order::no_stash) {
+                const auto& used = alternative_in(found, items[n].stash);
+                op.storage = used.option;
+                if (is_gradient(op.kind)) first = fixed_->open_stashes()[items[n].stash].first_of(used);
+            }
+            const duration begin{fixed_->time().value(start[first])};
+            result.operations.push_back({op, begin, begin + duration_of(fixed_->source(), op)});
         }
         return result;
     }
@@ -124,6 +140,14 @@ private:
     [[nodiscard]] literal presence(node n) const { return model_.tasks[task_[n]].presence; }
     template <class Trail> bool is_missing(const Trail& found, node n) const {
         return item(n).optional && !found.is_true(presence(n));
+    }
+
+    /// The alternative of an open stash that a solution uses.
+    template <class Trail>
+    [[nodiscard]] const open_stash::alternative& alternative_in(const Trail& found, std::uint32_t stash) const {
+        const auto& options = chosen_[stash];
+        const auto used = std::find_if(options.begin(), options.end(), [&](literal l) { return found.is_true(l); });
+        return fixed_->open_stashes()[stash].alternatives[static_cast<std::size_t>(used - options.begin())];
     }
 
     // The operations of the subproblem.
@@ -143,11 +167,16 @@ private:
             const auto partner = item(n).partner;
             here = task_[partner] != no_task ? presence(partner) : model_.add_variable();
         }
+        take(n, here);
+    }
+    void take(node n, literal here) {
         task_[n] = model_.add_task(item(n).length, here);
         node_.push_back(n);
     }
     /// Ends early where there are more than `most`.
     void choose_tasks(std::size_t most) {
+        for (const auto& stash : fixed_->open_stashes())
+            take_alternatives(stash);
         for (node n = 0; n < task_.size(); ++n)
             if (item(n).free) take(n);
         const auto free_count = node_.size();
@@ -160,7 +189,8 @@ private:
             if (!fixed_->source().memory_limit[r].is_unlimited() ||
                 !fixed_->source().host_memory_limit[r].is_unlimited())
                 take_overlapping(n, fixed_->by_rank()[r.position()]);
-            if (item(n).optional && item(n).op.kind == operation_kind::reload) take_transfer_pair(n);
+            if (is_transfer_pair(n)) take_transfer_pair(n);
+            if (item(n).stash != partial_order::no_stash && item(n).optional) take_acquisitions(n);
         }
         if (fixed_->source().objective != objective_kind::span) return;
         for (std::size_t r = 0; r < fixed_->by_rank().size(); ++r) {
@@ -172,14 +202,50 @@ private:
             if (last != lane.rend()) take(*last);
         }
     }
+    /// The reload of a pair of optional transfers, in problems without lists of storage options.
+    [[nodiscard]] bool is_transfer_pair(node n) const {
+        return item(n).optional && item(n).op.kind == operation_kind::reload &&
+               item(n).stash == partial_order::no_stash;
+    }
+    /// Memory of the device, under any option of its stash.
+    [[nodiscard]] bool acquires(node n) const {
+        if (item(n).takes > 0) return true;
+        if (item(n).stash == partial_order::no_stash) return false;
+        const auto& stash = fixed_->open_stashes()[item(n).stash];
+        return std::any_of(stash.alternatives.begin(), stash.alternatives.end(), [&](const auto& each) {
+            return (n == stash.forward && each.held > 0) || (n == stash.first_of(each) && each.grown > 0);
+        });
+    }
+    [[nodiscard]] bool acquires_any(node n) const { return item(n).host_takes > 0 || acquires(n); }
     /// Acquisitions while the stash may be offloaded.
     void take_transfer_pair(node reload) {
         take(gradient_of(reload));
-        for (const auto other : fixed_->by_rank()[item(reload).rank]) {
-            const bool takes = item(other).takes > 0 || item(other).host_takes > 0;
-            if (takes && !surely_ends_before(other, item(reload).partner) && !surely_ends_before(reload, other))
+        for (const auto other : fixed_->by_rank()[item(reload).rank])
+            if (acquires_any(other) && !surely_ends_before(other, item(reload).partner) &&
+                !surely_ends_before(reload, other))
                 take(other);
-        }
+    }
+    /// One presence per option, and what it needs.
+    void take_alternatives(const open_stash& stash) {
+        auto& options = chosen_.emplace_back();
+        for (std::size_t i = 0; i < stash.alternatives.size(); ++i)
+            options.push_back(model_.add_variable());
+        model_.add_exactly_one(options);
+        for (const auto which : open_stash::all_items)
+            for (const auto n : stash.items(which)) {
+                std::vector<literal> some;
+                for (std::size_t i = 0; i < options.size(); ++i)
+                    if (stash.alternatives[i].*which == n) some.push_back(options[i]);
+                const bool in_all = some.size() == options.size();
+                take(n, in_all ? always : model_.add_any_of(std::move(some)));
+            }
+    }
+    /// Acquisitions that come after an optional item, but not after the gradient.
+    void take_acquisitions(node optional) {
+        const auto gradient = fixed_->open_stashes()[item(optional).stash].gradient;
+        for (const auto other : fixed_->by_rank()[item(optional).rank])
+            if (acquires_any(other) && !surely_ends_before(other, optional) && !surely_ends_before(gradient, other))
+                take(other);
     }
     void take_overlapping(node n, const std::vector<node>& others) {
         for (const auto other : others)
@@ -192,6 +258,19 @@ private:
     }
     void add_optional_inputs(node reload) {
         model_.add_difference(task_[reload], task_[gradient_of(reload)], item(reload).length);
+    }
+
+    /// Between optional items of one stash: both are present only if its option needs both.
+    void add_stash_inputs(const open_stash& stash) {
+        std::set<std::pair<node, node>> pairs;
+        for (const auto& each : stash.alternatives)
+            for (const auto& [from, to] : {std::pair{each.reload, each.recompute}, std::pair{each.reload, each.extra},
+                                           std::pair{each.recompute, each.extra}})
+                if (from != partial_order::no_node && to != partial_order::no_node) pairs.emplace(from, to);
+        for (const auto& [from, to] : pairs)
+            model_.add_difference(task_[from], task_[to], item(from).length);
+        for (const auto extra : stash.items(&open_stash::alternative::extra))
+            model_.add_difference(task_[stash.gradient], task_[extra], -item(extra).length, presence(extra));
     }
 
     /// The longest path from each task to the next ones, through operations that aren't tasks.
@@ -248,8 +327,9 @@ private:
         const auto add = [&](memory_size limit, amount takes, amount gives) {
             if (limit.is_unlimited()) return;
             const auto most = fixed_->memory().below((limit + slack).value());
+            const bool on_host = takes == &partial_order::item::host_takes;
             for (const auto at : own)
-                if (item(at).*takes > 0) add_knapsack(at, own, most, takes, gives, known);
+                if (on_host ? item(at).*takes > 0 : acquires(at)) add_knapsack(at, own, most, takes, gives, known);
         };
         add(p.memory_limit[r], &partial_order::item::takes, &partial_order::item::gives);
         add(p.host_memory_limit[r], &partial_order::item::host_takes, &partial_order::item::host_gives);
@@ -258,7 +338,9 @@ private:
                       ticks partial_order::item::*gives, order_literals& known) {
         knapsack_builder use{model_, known, task_[at]};
         use.capacity = most - item(at).*takes;
+        const bool on_device = takes == &partial_order::item::takes;
         for (const auto n : own) {
+            if (on_device && item(n).optional && item(n).stash != partial_order::no_stash) continue;
             if (item(n).*takes > 0 && n != at) {
                 if (is_open(n, at))
                     use.taken(task_[n], item(n).*takes);
@@ -272,7 +354,62 @@ private:
                     use.capacity += item(n).*gives;
             }
         }
+        if (on_device)
+            for (std::size_t i = 0; i < chosen_.size(); ++i) {
+                const auto& stash = fixed_->open_stashes()[i];
+                if (item(stash.forward).rank == item(at).rank) add_alternatives(use, stash, chosen_[i], at, known);
+            }
         use.finish(task_[at] == no_task ? always : model_.tasks[task_[at]].presence);
+    }
+    /// What the option of an open stash takes and gives beyond what all of its options do.
+    void add_alternatives(knapsack_builder& use, const open_stash& stash, const std::vector<literal>& chosen, node at,
+                          order_literals& known) {
+        if (given_literal(stash.gradient, at, known) == always) {
+            use.capacity -= kept_after(stash);
+            return;
+        }
+        for (const auto which : open_stash::all_items)
+            for (const auto n : stash.items(which)) {
+                if (n != at) use.used_if(taken_literal(n, at, known), item(n).takes);
+                if (item(n).gives > 0) give(use, given_literal(n, at, known), item(n).gives);
+            }
+        for (std::size_t i = 0; i < chosen.size(); ++i) {
+            const auto& each = stash.alternatives[i];
+            const auto taken = [&](node n) { return model_.add_both(chosen[i], taken_literal(n, at, known)); };
+            if (each.held > item(stash.forward).takes)
+                use.used_if(taken(stash.forward), each.held - item(stash.forward).takes);
+            if (each.grown > item(stash.gradient).takes)
+                use.used_if(taken(stash.first_of(each)), each.grown - item(stash.gradient).takes);
+            if (each.released > item(stash.gradient).gives)
+                give(use, model_.add_both(chosen[i], given_literal(stash.gradient, at, known)),
+                     each.released - item(stash.gradient).gives);
+        }
+    }
+    static void give(knapsack_builder& use, literal given, ticks amount) {
+        use.capacity += amount;
+        use.used_if(!given, amount);
+    }
+    /// What a stash holds after its gradient, beyond what its forward and gradient take and give under all options. It
+    /// is the same for each, but for rounding.
+    [[nodiscard]] ticks kept_after(const open_stash& stash) const {
+        ticks least = std::numeric_limits<ticks>::max();
+        for (const auto& each : stash.alternatives) {
+            const auto restored = each.recompute == partial_order::no_node ? 0 : item(each.recompute).takes;
+            least = std::min(least, each.held + restored + each.grown - each.released);
+        }
+        return least - (item(stash.forward).takes + item(stash.gradient).takes - item(stash.gradient).gives);
+    }
+    /// Whether `n` starts no later than `at`.
+    [[nodiscard]] literal taken_literal(node n, node at, order_literals& known) const {
+        if (n == at) return always;
+        if (is_open(n, at)) return known.starts_before(task_[n], task_[at]);
+        return taken_before(n, at) ? always : never;
+    }
+    /// Whether `n` has ended when `at` starts.
+    [[nodiscard]] literal given_literal(node n, node at, order_literals& known) const {
+        if (n == at) return never;
+        if (is_open(n, at)) return known.ends_before(task_[n], task_[at]);
+        return given_before(n, at) ? always : never;
     }
     /// An optional transfer is always undecided unless it comes later.
     [[nodiscard]] bool is_open(node n, node at) const {
@@ -312,6 +449,8 @@ private:
     model model_;
     std::vector<task_index> task_;
     std::vector<node> node_;
+    /// Per open stash and alternative, whether it is the one in use.
+    std::vector<std::vector<literal>> chosen_;
     std::vector<std::size_t> span_ends_;
     bool too_large_ = false;
     bool stopped_ = false;
@@ -324,8 +463,8 @@ private:
 /// Free operations may swap places with others that they may overlap.
 ///
 /// `is_free(operation)` is called for every operation of the schedule, and for both transfers of every stash that could
-/// be offloaded: an offload with a free transfer may be dropped or added, unless its stage lists storage options: those
-/// stay as they are.
+/// be offloaded: an offload with a free transfer may be dropped or added. Where its stage lists storage options, a
+/// stash keeps its own, unless there are candidates and both its forward and its gradient are free.
 ///
 /// The effort depends on the free operations and those that they may overlap at the target, not on the size of the
 /// problem, except for one pass through it. A looser target means more overlaps.
@@ -334,7 +473,7 @@ template <class IsFree>
                                      const reoptimize_options& options = {}) {
     reoptimized result;
     const auto stopped = [&] { return options.stop && options.stop(); };
-    partial_order fixed{p, current, is_free, stopped};
+    partial_order fixed{p, current, is_free, stopped, options.candidates};
     if (stopped()) return result;
     const auto rounding = fixed.time().is_exact() ? 0 : static_cast<ticks>(fixed.items().size());
     const auto most = fixed.time().below(target.value()) + rounding;

@@ -111,21 +111,6 @@ private:
                 }
         use.finish(model_->tasks[at].presence);
     }
-    /// A literal that is true where all literals of one of these are false.
-    [[nodiscard]] literal any_fails(std::vector<std::vector<literal>> clauses) {
-        for (auto& c : clauses)
-            std::erase(c, never);
-        std::erase_if(clauses, [](const auto& c) { return std::find(c.begin(), c.end(), always) != c.end(); });
-        if (clauses.empty()) return never;
-        if (std::any_of(clauses.begin(), clauses.end(), [](const auto& c) { return c.empty(); })) return always;
-        if (clauses.size() == 1 && clauses.front().size() == 1) return !clauses.front().front();
-        const auto result = model_->add_variable();
-        for (auto& c : clauses) {
-            c.push_back(result);
-            model_->clauses.push_back(std::move(c));
-        }
-        return result;
-    }
     /// Whether a layer of the stash of forward `j` is in use when `at` starts.
     literal in_stash(stage s, std::size_t j, const layer& each, task_index at) {
         const auto& t = (*tasks_)[s];
@@ -151,7 +136,7 @@ private:
         }
         // Whatever the option.
         if (all) uses.assign(1, {!forward});
-        return any_fails(released(t, j, release, at, uses));
+        return model_->add_any_fails(released(t, j, release, at, uses));
     }
     /// Adds to each clause the release of the stash, by the gradient that uses it.
     std::vector<std::vector<literal>> released(const stage_tasks& t, std::size_t j,
@@ -181,7 +166,7 @@ private:
                 uses.push_back({!starts_before(t.storage.first_of(t.gradient, k, o), at),
                                 !t.storage.gradients[k][o].chosen, t.full.empty() ? never : t.full[k],
                                 known_->ends_before(t.weight[k], at)});
-        return any_fails(std::move(uses));
+        return model_->add_any_fails(std::move(uses));
     }
 
     void add_host(task_index at) {
@@ -198,8 +183,9 @@ private:
             const auto offload = stash[o].offload;
             if (offload == no_task || std::find(added.begin(), added.end(), offload) != added.end()) continue;
             added.push_back(offload);
-            use.used_if(any_fails({{!starts_before(offload, at), known_->ends_before(stash[o].reload, at)}}),
-                        sizes_of(s, o).moved);
+            use.used_if(
+                model_->add_any_fails({{!starts_before(offload, at), known_->ends_before(stash[o].reload, at)}}),
+                sizes_of(s, o).moved);
         }
     }
 

@@ -19,10 +19,11 @@ enum class neighbourhood {
     transfers,    ///< offload decisions and transfer times of a few ranks
     warm_up,      ///< all ranks at the beginning
     cool_down,    ///< all ranks at the end
+    storage,      ///< some consecutive microbatches on a few ranks, with their storage options
 };
-inline constexpr std::array all_neighbourhoods{neighbourhood::interval,     neighbourhood::ranks,
-                                               neighbourhood::microbatches, neighbourhood::transfers,
-                                               neighbourhood::warm_up,      neighbourhood::cool_down};
+inline constexpr std::array all_neighbourhoods{
+    neighbourhood::interval, neighbourhood::ranks,     neighbourhood::microbatches, neighbourhood::transfers,
+    neighbourhood::warm_up,  neighbourhood::cool_down, neighbourhood::storage};
 
 /// F, I and W of a microbatch on a stage.
 inline constexpr std::size_t computations_each = 3;
@@ -50,6 +51,12 @@ struct window_center {
         w.first_rank = std::min(w.first_rank, ranks - count);
         w.last_rank = w.first_rank + count - 1;
     };
+    const auto some_microbatches = [&](std::size_t stages) {
+        const auto wanted = static_cast<std::size_t>(size) / (computations_each * stages);
+        const auto count = std::min(all, std::max<std::size_t>(1, wanted));
+        w.first_microbatch = random.below(all - count + 1);
+        w.last_microbatch = w.first_microbatch + count - 1;
+    };
     switch (how) {
     case neighbourhood::interval: within(map.time_of(size)); break;
     case neighbourhood::ranks: {
@@ -58,13 +65,7 @@ struct window_center {
         within(static_cast<double>(ranks) / static_cast<double>(count) * map.time_of(size));
         break;
     }
-    case neighbourhood::microbatches: {
-        const auto wanted = static_cast<std::size_t>(size) / (computations_each * p.graph.stages());
-        const auto count = std::min(all, std::max<std::size_t>(1, wanted));
-        w.first_microbatch = random.below(all - count + 1);
-        w.last_microbatch = w.first_microbatch + count - 1;
-        break;
-    }
+    case neighbourhood::microbatches: some_microbatches(p.graph.stages()); break;
     case neighbourhood::transfers: {
         const auto count = random.between(1, std::min(ranks, with.most_transfer_ranks));
         some_ranks(count);
@@ -74,6 +75,13 @@ struct window_center {
     }
     case neighbourhood::warm_up: w.to = with.end_length * map.time_of(size); break;
     case neighbourhood::cool_down: w.from = map.end() - with.end_length * map.time_of(size); break;
+    case neighbourhood::storage: {
+        const auto count = random.between(1, std::min(ranks, with.most_storage_ranks));
+        some_ranks(count);
+        some_microbatches(std::max<std::size_t>(1, count * p.graph.stages() / ranks));
+        w.opens_storage = true;
+        break;
+    }
     }
     return w;
 }

@@ -20,9 +20,10 @@ namespace optpipe::detail {
 /// with some exploration.
 class neighbourhood_selector {
 public:
-    /// `offloads`: whether anything can be offloaded.
-    neighbourhood_selector(bool offloads, double largest, const window_parameters& with = {})
-        : offloads_{offloads}, largest_{std::max(largest, with.least_size)}, with_{with} {
+    /// `offloads`: whether anything can be offloaded. `has_storage_options`: whether stages list any.
+    neighbourhood_selector(bool offloads, bool has_storage_options, double largest, const window_parameters& with = {})
+        : offloads_{offloads},
+          has_storage_options_{has_storage_options}, largest_{std::max(largest, with.least_size)}, with_{with} {
         for (auto& own : records_)
             own.size = with.first_size;
     }
@@ -66,6 +67,7 @@ private:
     /// Above that of exploration, relative to the most successful.
     [[nodiscard]] double weight(neighbourhood how) const {
         if (how == neighbourhood::transfers && !offloads_) return 0.0;
+        if (how == neighbourhood::storage && !has_storage_options_) return 0.0;
         double best = 0.0;
         for (const auto other : all_neighbourhoods)
             best = std::max(best, rate(other));
@@ -73,6 +75,7 @@ private:
     }
 
     bool offloads_;
+    bool has_storage_options_;
     double largest_;
     window_parameters with_;
     std::array<record, all_neighbourhoods.size()> records_{};

@@ -27,6 +27,12 @@ struct window_parameters {
     /// Windows of transfers hold no computations: they are on fewer ranks, and longer by a factor.
     std::size_t most_transfer_ranks = 4;
     double transfer_length = 3.0;
+    /// Windows with storage options are on a few ranks, and a stash may change to some of the options of its stage:
+    /// more of either make larger models.
+    std::size_t most_storage_ranks = 4;
+    std::size_t storage_candidates = 3;
+    /// Of those, in percent: one that another microbatch of the stage uses, rather than any.
+    std::size_t used_candidate_chance = 50;
     /// A window at either end is longer by a factor: the ranks idle there.
     double end_length = 2.0;
     /// Added to the conflicts and tasks of a window to estimate its cost: what it takes without any.

@@ -22,6 +22,8 @@ struct window {
     std::size_t last_microbatch = static_cast<std::size_t>(-1);
     /// Only transfers.
     bool transfers_only = false;
+    /// Stashes within may change their storage option.
+    bool opens_storage = false;
 };
 
 /// Where everything is in a schedule. Transfers that could be added count as beside their forward or gradient.

@@ -36,7 +36,8 @@ class lns_run {
 public:
     lns_run(search_state& state, const window_options& options)
         : state_{state}, p_{state.problem()}, options_{options}, random_{options.seed},
-          selector_{offloads_anything(p_), static_cast<double>(most_computations()), options.with} {}
+          selector_{offloads_anything(p_), p_.has_storage_options(), static_cast<double>(most_computations()),
+                    options.with} {}
 
     void run() {
         for (std::size_t i = 0; i < options_.windows && !state_.done(); ++i) {
@@ -55,6 +56,37 @@ private:
         current_ = std::move(best);
         map_.emplace(p_, *current_);
         find_gaps();
+        find_used_options();
+    }
+    void find_used_options() {
+        if (!p_.has_storage_options()) return;
+        used_options_.assign(p_.graph.stages(), {});
+        for (const auto& timed : current_->operations)
+            if (timed.op.kind == operation_kind::forward)
+                used_options_[timed.op.stage.position()].push_back(timed.op.storage);
+    }
+    /// The storage options that stashes may change to: some that are in use on their stage, and some of the list, the
+    /// same ones for stages with equal lists.
+    [[nodiscard]] cp::storage_candidates draw_candidates() {
+        struct draw {
+            bool is_used;
+            std::uint64_t number;
+        };
+        std::vector<draw> drawn;
+        for (std::size_t i = 0; i < options_.with.storage_candidates; ++i)
+            drawn.push_back({random_.chance(options_.with.used_candidate_chance), random_.next()});
+        cp::storage_candidates result(p_.graph.stages());
+        for (const stage s : p_.graph.all_stages()) {
+            if (p_.storage[s].empty()) continue;
+            const auto& used = used_options_[s.position()];
+            auto& own = result[s.position()];
+            for (const auto& [is_used, number] : drawn)
+                own.push_back(is_used ? used[number % used.size()]
+                                      : static_cast<storage_index>(number % p_.storage[s].size()));
+            std::sort(own.begin(), own.end());
+            own.erase(std::unique(own.begin(), own.end()), own.end());
+        }
+        return result;
     }
     /// Where ranks idle between their first and their last operation: only idle time can be saved.
     void find_gaps() {
@@ -79,7 +111,10 @@ private:
         const auto before = objective_of(p_, *current_);
         const auto found = cp::reoptimize(
             p_, *current_, [&](const operation& op) { return map_->contains(w, op); }, before - 2.0 * state_.slack(),
-            {.conflicts = options_.with.conflicts, .seed = random_.next(), .stop = [&] { return state_.done(); }});
+            {.conflicts = options_.with.conflicts,
+             .seed = random_.next(),
+             .stop = [&] { return state_.done(); },
+             .candidates = w.opens_storage ? draw_candidates() : cp::storage_candidates{}});
         double gain = 0.0;
         if (found.better) gain = std::max(0.0, (before - state_.offer(*found.better, "windows")) / before);
         // The cost of a conflict grows with the tasks; the rest is one pass through the problem.
@@ -97,14 +132,16 @@ private:
     std::shared_ptr<const schedule> current_;
     std::optional<window_map> map_;
     std::vector<window_center> gaps_;
+    /// Per stage and microbatch, where stages list storage options.
+    std::vector<std::vector<storage_index>> used_options_;
 };
 
 } // namespace detail
 
 /// Large neighbourhood search: improves the incumbent window by window. The CP search reoptimizes a window while all
 /// other operations keep their order. Windows lie around idle gaps, are drawn from several neighbourhoods, more often
-/// from those with the highest gain per cost, and grow as long as they are searched completely. Storage options of
-/// stages that list some stay as they are in the incumbent.
+/// from those with the highest gain per cost, and grow as long as they are searched completely. Where stages list
+/// storage options, some windows may change those of their stashes.
 ///
 /// Single-threaded. Does nothing without a schedule to start from.
 inline void window_search(search_state& state, const window_options& options = {}) {
