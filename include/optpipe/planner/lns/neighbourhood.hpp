@@ -39,6 +39,8 @@ struct window_center {
     const auto ranks = p.graph.ranks();
     const auto all = p.graph.microbatches();
     window w;
+    w.opens_storage =
+        how == neighbourhood::storage || (p.has_storage_options() && random.chance(with.open_storage_chance));
     const auto parts = static_cast<double>(with.parts_before);
     const auto within = [&](duration length) {
         w.from = around.time - static_cast<double>(random.between(1, with.parts_before - 1)) / parts * length;
@@ -79,7 +81,6 @@ struct window_center {
         const auto count = random.between(1, std::min(ranks, with.most_storage_ranks));
         some_ranks(count);
         some_microbatches(std::max<std::size_t>(1, count * p.graph.stages() / ranks));
-        w.opens_storage = true;
         break;
     }
     }
