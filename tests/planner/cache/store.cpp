@@ -113,7 +113,7 @@ TEST_CASE("damaged entries are left out with a warning, those of other versions 
     CHECK_FALSE(after(flipped));
     CHECK(warnings.size() == 1);
     // It is replaced by the next plan.
-    cache.store(entry_of(p, 2.0));
+    cache.store(entry_of(p));
     CHECK(cache.find(canonical_form(p)).exact);
 }
 

@@ -105,10 +105,10 @@ public:
         std::filesystem::create_directories(path.parent_path(), failure);
         if (failure) return complain(path.parent_path(), "can't be created: " + failure.message());
         // A damaged entry is overwritten without a warning: `find` has given one.
-        if (const auto text = read_cache_file(path, most_head_bytes)) {
-            const auto there = parse_cache_head(*text);
-            if (there && is_same(there->entry.of, entry.of) && there->entry.objective <= entry.objective &&
-                there->entry.bound >= entry.bound && there->entry.budget >= entry.budget)
+        if (const auto text = read_cache_file(path, most_bytes)) {
+            const auto there = parse_cache_entry(*text);
+            if (there && is_same(there->of, entry.of) && there->objective <= entry.objective &&
+                there->bound >= entry.bound && there->budget >= entry.budget)
                 return;
         }
         if (!write_cache_file(path, to_text(entry))) return complain(path, "can't be written");
