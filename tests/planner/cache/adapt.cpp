@@ -3,6 +3,7 @@
 #include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h1.hpp"
+#include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "oracle/random_cases.hpp"
@@ -157,6 +158,25 @@ TEST_CASE("with storage options, an order is adapted to more and fewer microbatc
             CHECK(valid > 0);
             if (to <= from) CHECK(valid == adapted_orders(operations_of(known), from, other).size());
         }
+    }
+}
+
+TEST_CASE("a steady state is made longer without loss, whatever the position of its storage option") {
+    const std::size_t ranks = 4;
+    auto p = unit_problem(ranks, 3 * ranks);
+    for (auto& list : p.storage) {
+        list.push_back({"full", memory_size{0.1}, {}, duration{1.0}, {}, {}});
+        list.push_back(keep_stash(p.costs[stage{0}]));
+    }
+    const auto keep = *find_common_option(p, "keep");
+    const auto one_option = [&](const problem& q) {
+        return with_storage(q, keep, *one_forward_one_backward(uniform_problem(q, keep)));
+    };
+    const auto known = operations_of(p, one_option(p));
+    for (const std::size_t count : {2 * ranks + 1, 3 * ranks + 1, 5 * ranks, 20 * ranks}) {
+        CAPTURE(count);
+        const auto other = with_microbatches(p, count);
+        CHECK(best_of(other, known, 3 * ranks) <= objective_of(other, *simulate(other, one_option(other))));
     }
 }
 
