@@ -131,7 +131,7 @@ TEST_CASE("storage options that no problem has are refused") {
     CHECK(entry->operations.front().storage == 1);
     for (const auto* option : {"0F0:2", "0F0:0", "0F0:", "0F0:-1", "0F0:x", "0F0:1:1", "0F0:256", "0F0:257"})
         CHECK_FALSE(changed("0F0:1", option));
-    for (const auto* list : {"3 0.5", "1 0.5", "33 0.5", "1.5 0.5", "inf 0.5", "2 inf", "2"})
+    for (const auto* list : {"3 0.5", "1 0.5", "33 0.5", "2.5 0.5", "inf 0.5", "2 inf", "2"})
         CHECK_FALSE(changed("2 0.5", list));
     CHECK_FALSE(changed("0.25 0 inf inf", "0.25 0 inf 1"));
     CHECK_FALSE(changed("0.25 0 inf inf", "0.25 inf inf inf"));
