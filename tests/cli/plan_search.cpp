@@ -127,6 +127,22 @@ TEST_CASE("plans are kept in a folder, and found again") {
     CHECK(place.read("a.json") == place.read("d.json"));
 }
 
+TEST_CASE("plans with storage options are kept, and found again") {
+    const workplace place;
+    const auto plan = [&](const char* out) {
+        return run({"plan", data("stored.json"), "--cache", place / "cache", "--out", place / out});
+    };
+    const auto first = plan("a.json");
+    REQUIRE_MESSAGE(first.status == 0, first);
+    CHECK(!contains(first.out, "cache"));
+    const auto second = plan("b.json");
+    CHECK_MESSAGE((second.status == 0 && second.err.empty()), second);
+    CHECK_MESSAGE(contains(second.out, "; the plan is from cache"), second);
+    CHECK(json::parse(place.read("a.json"))["operations"] == json::parse(place.read("b.json"))["operations"]);
+    const auto checked = run({"check", data("stored.json"), place / "b.json"});
+    CHECK_MESSAGE((checked.status == 0 && checked.err.empty()), checked);
+}
+
 TEST_CASE("with a time limit a kept plan is where the search begins, and it goes on to the limit") {
     const workplace place;
     const std::vector<std::string> plan{

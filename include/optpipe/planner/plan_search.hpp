@@ -223,8 +223,7 @@ private:
         for (auto& strategy : on_uniform_storage(p, state_.limits(), strategies_))
             strategies_.push_back(std::move(strategy));
     }
-    /// What it keeps has no storage options.
-    [[nodiscard]] bool uses_cache() const { return !options_.cache.empty() && !state_.problem().has_storage_options(); }
+    [[nodiscard]] bool uses_cache() const { return !options_.cache.empty(); }
     void start_from_cache() {
         const stopwatch watch;
         const auto& p = state_.problem();
@@ -248,8 +247,10 @@ private:
     bool offer_adapted(const cache_entry& entry) {
         constexpr std::size_t enough = 3; // the first are from the middle of the step; others differ little
         std::size_t executable = 0;
-        for (const auto& adapted : adapted_orders(entry.operations, entry.of.microbatches, state_.problem())) {
-            order candidate{state_.problem().graph, {}};
+        const auto& p = state_.problem();
+        const auto known = translate_storage(entry.operations, entry.of.storage, canonical_storage(p));
+        for (const auto& adapted : adapted_orders(known, entry.of.microbatches, p)) {
+            order candidate{p.graph, {}};
             candidate.operations.assign(adapted.begin(), adapted.end());
             if (!state_.offer(candidate, cached).is_unlimited() && ++executable == enough) break;
         }

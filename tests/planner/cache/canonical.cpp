@@ -1,12 +1,15 @@
 #include "optpipe/planner/cache/canonical.hpp"
 
+#include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/planner/cache/carried_bound.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "oracle/exhaustive.hpp"
+#include "oracle/random_cases.hpp"
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <set>
 #include <string>
@@ -17,9 +20,12 @@ using namespace optpipe;
 
 namespace {
 
+/// What an exhaustive search of a test looks at; where that isn't enough, the case is left out.
+constexpr std::size_t most_nodes = 20'000;
+
 problem some_problem(std::uint64_t seed) {
     random_numbers random{seed};
-    return testing::make_random_problem(random).problem;
+    return testing::make_random_problem(random, {.storage_percent = 50}).problem;
 }
 
 /// The same problem with other units.
@@ -32,6 +38,14 @@ problem scaled(problem p, double time, double memory) {
         c.weight_stash = memory * c.weight_stash;
         if (c.transfer) c.transfer = transfer_times{time * c.transfer->offload, time * c.transfer->reload};
     }
+    for (auto& list : p.storage)
+        for (auto& o : list) {
+            o.held = memory * o.held;
+            o.transfer_size = memory * o.transfer_size;
+            o.recompute = time * o.recompute;
+            o.backward_extra = time * o.backward_extra;
+            if (o.transfer) o.transfer = transfer_times{time * o.transfer->offload, time * o.transfer->reload};
+        }
     bounded_vector<duration, dynamic> hops;
     for (const rank a : p.graph.all_ranks())
         for (const rank b : p.graph.all_ranks())
@@ -52,6 +66,7 @@ problem mirrored(const problem& p) {
     for (const stage s : p.graph.all_stages())
         map[s] = other(p.rank_of(s));
     problem result{any_graph{ranks, p.graph.microbatches(), placement::map<>{std::move(map)}}, p.costs};
+    result.storage = p.storage;
     bounded_vector<duration, dynamic> hops;
     for (const rank a : p.graph.all_ranks())
         for (const rank b : p.graph.all_ranks())
@@ -69,9 +84,26 @@ problem mirrored(const problem& p) {
     return result;
 }
 
+/// The same problem with other names of storage options, and its lists the other way round.
+problem with_other_lists(problem p) {
+    for (auto& list : p.storage) {
+        std::reverse(list.begin(), list.end());
+        for (auto& option : list)
+            option.name = bounded_text<32>{"renamed-", option.name.view()};
+    }
+    return p;
+}
+
+/// The bound for `asked` that the optimum of `known` implies; 0 if there is none.
+double implied_bound(const problem& known, double optimum, const problem& asked) {
+    return carried_bound(canonical_form(known), duration{optimum} / canonical_units_of(known).time,
+                         canonical_form(asked)) *
+           canonical_units_of(asked).time.value();
+}
+
 } // namespace
 
-TEST_CASE("names, units and numbers of ranks and links don't count") {
+TEST_CASE("names, units, numbers of ranks and links and the order of storage options don't count") {
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
         CAPTURE(seed);
         const auto p = some_problem(seed);
@@ -82,6 +114,7 @@ TEST_CASE("names, units and numbers of ranks and links don't count") {
         renamed.memory_unit = "MB";
         CHECK(canonical_form(renamed) == form);
         CHECK(canonical_form(mirrored(p)) == form);
+        CHECK(canonical_form(with_other_lists(p)) == form);
         CHECK(canonical_form(scaled(p, 4.0, 0.5)) == form);
         const auto odd = canonical_form(scaled(p, 0.3, 700.0));
         CHECK(is_same(odd, form));
@@ -127,6 +160,53 @@ TEST_CASE("what counts makes another problem") {
     CHECK_FALSE(is_same(canonical_form(longer), canonical_form(p)));
 }
 
+TEST_CASE("what counts in storage options makes another problem") {
+    using change = std::pair<const char*, void (*)(problem&)>;
+    const change changes[] = {
+        {"held", [](problem& p) { p.storage[stage{1}][2].held = memory_size{0.7}; }},
+        {"recompute", [](problem& p) { p.storage[stage{1}][2].recompute = duration{0.6}; }},
+        {"inside the backward",
+         [](problem& p) { std::swap(p.storage[stage{1}][2].recompute, p.storage[stage{1}][2].backward_extra); }},
+        {"transfer size", [](problem& p) { p.storage[stage{1}][1].transfer_size = memory_size{1.5}; }},
+        {"offload", [](problem& p) { p.storage[stage{1}][1].transfer->offload = duration{2.5}; }},
+        {"reload", [](problem& p) { p.storage[stage{1}][1].transfer->reload = duration{2.5}; }},
+        {"no offload", [](problem& p) { p.storage[stage{1}][1].transfer.reset(); }},
+        {"one less", [](problem& p) { p.storage[stage{1}].pop_back(); }},
+        {"one more", [](problem& p) { p.storage[stage{1}].push_back(p.storage[stage{1}][2]); }},
+        {"no list", [](problem& p) { p.storage[stage{1}].clear(); }},
+        {"no lists",
+         [](problem& p) {
+             for (auto& list : p.storage)
+                 list.clear();
+         }},
+        {"host", [](problem& p) { p.host_memory_limit[rank{0}] = memory_size{1.5}; }},
+        {"engines", [](problem& p) { p.transfer.engines = 2; }},
+    };
+    const stage_costs c{duration{1.0}, duration{1.0}, duration{1.0}, memory_size{2.0}, memory_size{1.0}, {}};
+    problem p{to_any_graph(graph<dynamic, dynamic>{2, 4}), per_stage<stage_costs>(2, c)};
+    const transfer_times times{duration{2.0}, duration{2.0}};
+    for (auto& list : p.storage) {
+        list.push_back(keep_stash(c));
+        list.push_back({"offload", c.activation, {}, {}, c.activation, times});
+        list.push_back({"ahead", memory_size{0.5}, duration{0.5}, {}, {}, {}});
+    }
+    std::set<std::string> names{fingerprint_of(canonical_form(p))};
+    for (const auto& [what, apply] : changes) {
+        auto changed = p;
+        apply(changed);
+        INFO(what);
+        CHECK_FALSE(is_same(canonical_form(changed), canonical_form(p)));
+        CHECK(names.insert(fingerprint_of(canonical_form(changed))).second);
+    }
+    // Where other stages have lists, orders mean something else: such plans lie apart.
+    auto without_one = p;
+    without_one.storage[stage{1}].clear();
+    CHECK(canonical_form(without_one).shape != canonical_form(p).shape);
+    // Of a host that holds all that is offloaded at once, the limit doesn't count.
+    p.host_memory_limit[rank{0}] = memory_size{8.0};
+    CHECK(names.contains(fingerprint_of(canonical_form(p))));
+}
+
 TEST_CASE("limits that nothing can reach don't count") {
     stage_costs c{duration{1.0}, duration{1.0}, duration{1.0}, memory_size{2.0}, memory_size{1.0}};
     const problem p{to_any_graph(graph<dynamic, dynamic>{2, 4}), per_stage<stage_costs>(2, c)};
@@ -161,15 +241,147 @@ TEST_CASE("a carried bound is one: against exhaustive search") {
         const auto before = oracle::exhaustive_optimum(known, made.grid);
         const auto after = oracle::exhaustive_optimum(asked, made.grid);
         if (!before.objective || !before.proven || !after.objective || !after.proven) continue;
-        const auto known_units = canonical_units_of(known);
-        const auto asked_units = canonical_units_of(asked);
-        const double bound = carried_bound(canonical_form(known), duration{*before.objective} / known_units.time,
-                                           canonical_form(asked)) *
-                             asked_units.time.value();
+        const double bound = implied_bound(known, *before.objective, asked);
         CHECK(bound <= *after.objective * (1.0 + 1e-9));
         carried += bound > 0.0 ? 1 : 0;
         tight += bound > 0.95 * *after.objective ? 1 : 0;
     }
     CHECK(carried > 50);
     CHECK(tight > 20);
+}
+
+namespace {
+
+/// What is changed in the storage options of a problem.
+enum class storage_change { none, fewer, more, held, transfer_size, transfer, way, recompute, backward_extra };
+
+/// Another option, which costs more or less; all on the grid.
+void change(random_numbers& random, storage_option& o, storage_change what, double grid) {
+    const memory_size quarter{0.25};
+    const duration step{grid * static_cast<double>(random.between(1, 3))};
+    const bool is_less = random.chance(60);
+    const auto other = [&](duration t) { return is_less ? std::max(duration{grid}, t - step) : t + step; };
+    switch (what) {
+    case storage_change::none:
+    case storage_change::fewer:
+    case storage_change::more: return;
+    case storage_change::held: o.held = std::max(o.transfer_size, o.held - 2.0 * quarter); return;
+    case storage_change::transfer_size:
+        if (!o.offloads()) return;
+        o.transfer_size = is_less ? std::max(quarter, o.transfer_size - 3.0 * quarter) : o.held;
+        return;
+    case storage_change::transfer:
+        if (!o.offloads()) return;
+        o.transfer = transfer_times{other(o.transfer->offload), other(o.transfer->reload)};
+        if (random.chance(20)) o.transfer.reset();
+        if (!o.offloads()) o.transfer_size = memory_size{};
+        return;
+    case storage_change::way: return std::swap(o.recompute, o.backward_extra);
+    case storage_change::recompute:
+        if (o.recomputes()) o.recompute = random.chance(30) ? duration{} : other(o.recompute);
+        return;
+    case storage_change::backward_extra:
+        if (o.backward_extra > duration{}) o.backward_extra = random.chance(30) ? duration{} : other(o.backward_extra);
+        return;
+    }
+}
+
+/// Other lists: one thing that is different, so that others don't hide what it does to a bound.
+void change_storage(random_numbers& random, problem& p, double grid) {
+    constexpr std::size_t kinds = 9;
+    const auto what = static_cast<storage_change>(random.below(kinds));
+    for (auto& list : p.storage) {
+        if (list.empty()) continue;
+        for (auto& option : list)
+            change(random, option, what, grid);
+        if (what == storage_change::fewer && list.size() > 1)
+            list.erase(list.begin() + static_cast<std::ptrdiff_t>(random.below(list.size())));
+        if (what != storage_change::more) continue;
+        list.push_back(list[random.below(list.size())]);
+        list.back().name = "new";
+        change(random, list.back(), static_cast<storage_change>(random.below(kinds)), grid);
+    }
+}
+
+/// Limits that matter: of the device, and in half of the cases of the host.
+void set_tight_limits(random_numbers& random, problem& p) {
+    const auto some = [&] { return memory_size{0.25 * static_cast<double>(random.between(0, 3))}; };
+    const bool is_host_limited = random.chance(50);
+    for (const rank r : p.graph.all_ranks()) {
+        memory_size largest{};
+        for (const stage s : p.graph.all_stages())
+            for (const auto& option : p.storage[s])
+                if (p.rank_of(s) == r) largest = std::max(largest, option.transfer_size);
+        if (is_host_limited) p.host_memory_limit[r] = largest + some();
+        if (const auto least = least_memory(p, r).needed; !least.is_unlimited()) p.memory_limit[r] = least + some();
+    }
+}
+
+} // namespace
+
+TEST_CASE("with storage options, a carried bound is one: against exhaustive search") {
+    std::size_t carried = 0;
+    std::size_t tight = 0;
+    for (std::uint64_t seed = 1; seed <= oracle::random_cases(2000); ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        const auto made = testing::make_random_problem(
+            random, {.ranks = 2, .stages = 2, .microbatches = 3, .cells = 4, .storage_percent = 100});
+        auto known = made.problem;
+        set_tight_limits(random, known);
+        auto asked = known;
+        change_storage(random, asked, made.grid);
+        if (random.chance(20))
+            for (auto& limit : asked.memory_limit)
+                limit = limit - memory_size{0.25};
+        if (random.chance(10))
+            for (auto& c : asked.costs)
+                c.forward = c.forward + duration{made.grid};
+        if (!validate(known).empty() || !validate(asked).empty()) continue;
+        const auto before = oracle::exhaustive_optimum(known, made.grid, most_nodes);
+        const auto after = oracle::exhaustive_optimum(asked, made.grid, most_nodes);
+        if (!before.objective || !before.proven || !after.objective || !after.proven) continue;
+        const double bound = implied_bound(known, *before.objective, asked);
+        CHECK(bound <= *after.objective * (1.0 + 1e-9));
+        carried += bound > 0.0 ? 1 : 0;
+        tight += bound > 0.95 * *after.objective ? 1 : 0;
+    }
+    CHECK(carried >= oracle::random_cases(400));
+    CHECK(tight >= oracle::random_cases(250));
+}
+
+TEST_CASE("a bound is carried to shorter lists and to options that cost more, and to no others") {
+    const stage_costs c{duration{1.0}, duration{1.0}, duration{1.0}, memory_size{2.0}, memory_size{1.0}, {}};
+    problem p{to_any_graph(graph<dynamic, dynamic>{2, 4}), per_stage<stage_costs>(2, c)};
+    const transfer_times times{duration{2.0}, duration{2.0}};
+    for (auto& list : p.storage) {
+        list.push_back(keep_stash(c));
+        list.push_back({"offload", c.activation, {}, {}, memory_size{1.5}, times});
+        list.push_back({"ahead", memory_size{0.5}, duration{0.5}, {}, {}, {}});
+        list.push_back({"transfers nothing", memory_size{0.25}, {}, duration{0.25}, {}, times});
+    }
+    const auto after = [&](void (*change)(storage_list<false>&)) {
+        auto asked = p;
+        change(asked.storage[stage{1}]);
+        return carried_bound(canonical_form(p), 1.0, canonical_form(asked));
+    };
+    using list = storage_list<false>;
+    CHECK(after([](list&) {}) > 0.999999);
+    CHECK(after([](list& l) { l.pop_back(); }) > 0.999999);
+    CHECK(after([](list& l) { l[2].held = memory_size{0.75}; }) > 0.999999);
+    CHECK(after([](list& l) { l[2].recompute = duration{1.5}; }) > 0.999999);
+    CHECK(after([](list& l) { l[1].transfer->reload = duration{3.0}; }) > 0.999999);
+    CHECK(after([](list& l) { l[1].recompute = duration{1.0}; }) > 0.999999);
+    // Less time, to which the times of all else are scaled.
+    CHECK(after([](list& l) { l[2].recompute = duration{0.4}; }) == doctest::Approx(0.8));
+    CHECK(after([](list& l) { l[1].transfer->offload = duration{1.0}; }) == doctest::Approx(0.5));
+
+    CHECK(after([](list& l) { l[2].held = memory_size{0.25}; }) == 0.0);
+    CHECK(after([](list& l) { l[1].transfer_size = memory_size{1.75}; }) == 0.0);
+    CHECK(after([](list& l) { l[1].transfer_size = memory_size{1.25}; }) == 0.0);
+    CHECK(after([](list& l) { l[3].transfer.reset(); }) == 0.0);
+    CHECK(after([](list& l) { std::swap(l[2].recompute, l[2].backward_extra); }) == 0.0);
+    CHECK(after([](list& l) { l[2].recompute = duration{}; }) == 0.0);
+    CHECK(after([](list& l) { l[1].held = memory_size{1.75}; }) == 0.0);
+    CHECK(after([](list& l) { l.push_back({"new", memory_size{0.25}, {}, duration{1.0}, {}, {}}); }) == 0.0);
 }

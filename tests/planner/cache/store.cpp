@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -63,6 +64,53 @@ TEST_CASE("stored plans are found: the same problem as exact, similar ones as ne
     CHECK(warnings.empty());
 }
 
+TEST_CASE("plans with storage options are found by their lists, whatever their order, and near ones by other lists") {
+    const temporary_folder folder;
+    std::vector<std::string> warnings;
+    const plan_cache cache{folder.path(), [&](std::string_view w) { warnings.emplace_back(w); }};
+    auto p = unit_problem(2, 4);
+    const storage_option ahead{"ahead", memory_size{0.5}, duration{0.5}, {}, {}, {}};
+    for (auto& list : p.storage) {
+        list.push_back(keep_stash(p.costs[stage{0}]));
+        list.push_back(ahead);
+    }
+    const auto with_first = [&](duration recompute) {
+        auto other = p;
+        for (auto& list : other.storage) {
+            std::reverse(list.begin(), list.end());
+            list.front().recompute = recompute;
+        }
+        return other;
+    };
+    auto more = p;
+    for (auto& list : more.storage)
+        list.push_back({"full", memory_size{0.1}, {}, duration{1.0}, {}, {}});
+    cache.store(entry_of(p));
+    cache.store(entry_of(with_first(duration{0.8})));
+    cache.store(entry_of(more));
+    cache.store(entry_of(unit_problem(2, 4)));
+    CHECK(folder.files().size() == 4);
+
+    const auto hits = cache.find(canonical_form(with_first(duration{0.5})));
+    REQUIRE(hits.exact);
+    CHECK(*hits.exact == entry_of(p));
+    CHECK(hits.near.size() == 2);
+    const auto like = cache.find(canonical_form(with_first(duration{0.75})));
+    CHECK_FALSE(like.exact);
+    REQUIRE(like.near.size() == 3);
+    CHECK(like.near[0] == entry_of(with_first(duration{0.8})));
+    CHECK(like.bound > 0.0);
+    // What is known of fewer options says nothing about more.
+    const auto longest = cache.find(canonical_form(more));
+    REQUIRE(longest.exact);
+    CHECK(longest.bound == doctest::Approx(longest.exact->bound));
+    auto cheaper = more;
+    for (auto& list : cheaper.storage)
+        list[2].held = memory_size{};
+    CHECK(cache.find(canonical_form(cheaper)).bound == 0.0);
+    CHECK(warnings.empty());
+}
+
 TEST_CASE("the better entry stays") {
     const temporary_folder folder;
     const plan_cache cache{folder.path()};
@@ -105,7 +153,7 @@ TEST_CASE("damaged entries are left out with a warning, those of other versions 
         REQUIRE(warnings.size() == 1);
         CHECK(warnings.front().find(file.string() + " is damaged") != std::string::npos);
     }
-    CHECK_FALSE(after("optpipe.plan/2\nanything"));
+    CHECK_FALSE(after("optpipe.plan/3\nanything"));
     CHECK(warnings.empty());
     // An entry whose operations alone are damaged says nothing about the problem.
     auto flipped = text;
@@ -113,7 +161,7 @@ TEST_CASE("damaged entries are left out with a warning, those of other versions 
     CHECK_FALSE(after(flipped));
     CHECK(warnings.size() == 1);
     // It is replaced by the next plan.
-    cache.store(entry_of(p, 2.0));
+    cache.store(entry_of(p));
     CHECK(cache.find(canonical_form(p)).exact);
 }
 

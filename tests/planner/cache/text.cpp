@@ -2,8 +2,9 @@
 
 #include "optpipe/core/random.hpp"
 #include "optpipe/planner/cache/plan_cache.hpp"
-#include "optpipe/schedule/builders/adaptive.hpp"
-#include "optpipe/testing/random_problem.hpp"
+#include "optpipe/schedule/construct/within_memory.hpp"
+#include "oracle/random_problem.hpp"
+#include "oracle/random_schedule.hpp"
 
 #include <doctest/doctest.h>
 
@@ -17,12 +18,12 @@ namespace {
 
 cache_entry random_entry(std::uint64_t seed) {
     random_numbers random{seed};
-    const auto p = testing::make_random_problem(random).problem;
-    const auto timed = simulate(p, one_at_a_time(p));
-    REQUIRE(timed);
-    const auto objective = objective_of(p, *timed);
+    const auto given = oracle::make_random_problem(random, {.storage_percent = 50});
+    const auto& p = given.problem;
+    const auto timed = oracle::random_schedule(random, given);
+    const auto objective = objective_of(p, timed);
     const double budget = random.chance(30) ? std::numeric_limits<double>::infinity() : 0.1;
-    return make_cache_entry(p, *timed, objective, 0.3 * objective, budget, "one at a time");
+    return make_cache_entry(p, timed, objective, 0.3 * objective, budget, "random");
 }
 
 /// The text with its checksums made right again, as a forger would.
@@ -46,9 +47,15 @@ std::string with_right_checksums(const std::string& text) {
 } // namespace
 
 TEST_CASE("what is written reads back as it was") {
+    std::size_t with_options = 0;
+    std::size_t recomputed = 0;
     for (std::uint64_t seed = 1; seed <= 200; ++seed) {
         const auto entry = random_entry(seed);
         const auto text = to_text(entry);
+        for (const auto& op : entry.operations) {
+            with_options += op.storage > 0 ? 1 : 0;
+            recomputed += op.kind == operation_kind::recompute ? 1 : 0;
+        }
         const auto read = parse_cache_entry(text);
         REQUIRE(read);
         CHECK(*read == entry);
@@ -58,6 +65,79 @@ TEST_CASE("what is written reads back as it was") {
         CHECK(head->entry.operations.empty());
         CHECK(with_right_checksums(text) == text);
     }
+    CHECK(with_options > 500);
+    CHECK(recomputed > 50);
+}
+
+TEST_CASE("an entry without storage options is written as before there were any") {
+    stage_costs unit;
+    unit.forward = unit.backward_input = unit.backward_weight = duration{1.0};
+    unit.activation = memory_size{1.0};
+    const problem p{to_any_graph(graph<dynamic, dynamic>{1, 1}), per_stage<stage_costs>(1, unit)};
+    const auto timed = simulate(p, one_at_a_time(p));
+    REQUIRE(timed);
+    const auto entry = make_cache_entry(p, *timed, duration{3.0}, duration{3.0}, 1.0, "test");
+    const auto* const text = "optpipe.plan/1\n"
+                             "shape 1 on 0, split, makespan\n"
+                             "stages 1\n"
+                             "microbatches 1\n"
+                             "times 0.3333333333333333 0.3333333333333333 0.3333333333333333\n"
+                             "stashes 1 0\n"
+                             "limits inf\n"
+                             "host_limits inf\n"
+                             "memory_scale 1\n"
+                             "objective 1\n"
+                             "bound 1\n"
+                             "budget 1\n"
+                             "method test\n"
+                             "checksum \n"
+                             "operations 0F0 0I0 0W0\n"
+                             "checksum \n";
+    CHECK(to_text(entry) == with_right_checksums(text));
+    CHECK(parse_cache_entry(to_text(entry)) == entry);
+}
+
+TEST_CASE("storage options that no problem has are refused") {
+    const std::string text = "optpipe.plan/2\n"
+                             "shape 1 on 0, split, makespan, storage 0\n"
+                             "stages 1\n"
+                             "microbatches 1\n"
+                             "times 1 1 1\n"
+                             "stashes 1 0\n"
+                             "limits inf\n"
+                             "host_limits inf\n"
+                             "storage 2 0.5 0 0.25 0 inf inf 1 1 0 0 2 2\n"
+                             "memory_scale 1\n"
+                             "objective 1\n"
+                             "bound 1\n"
+                             "budget 1\n"
+                             "method test\n"
+                             "checksum \n"
+                             "operations 0F0:1 0OFFLOAD0:1 0RELOAD0:1 0B0:1\n"
+                             "checksum \n";
+    const auto changed = [&](std::string_view from, std::string_view to) {
+        auto other = text;
+        const auto at = other.find(from);
+        REQUIRE(at != std::string::npos);
+        return parse_cache_entry(with_right_checksums(other.replace(at, from.size(), to)));
+    };
+    const auto entry = changed("", "");
+    REQUIRE(entry);
+    REQUIRE(entry->of.storage.size() == 1);
+    REQUIRE(entry->of.storage[0].size() == 2);
+    CHECK(entry->of.storage[0][0] == canonical_option{.held = 0.5, .recompute = 0.25});
+    CHECK(entry->of.storage[0][1] ==
+          canonical_option{.held = 1.0, .transfer_size = 1.0, .offload = 2.0, .reload = 2.0});
+    CHECK(entry->operations.front().storage == 1);
+    for (const auto* option : {"0F0:2", "0F0:0", "0F0:", "0F0:-1", "0F0:x", "0F0:1:1", "0F0:256", "0F0:257"})
+        CHECK_FALSE(changed("0F0:1", option));
+    for (const auto* list : {"3 0.5", "1 0.5", "33 0.5", "2.5 0.5", "inf 0.5", "2 inf", "2"})
+        CHECK_FALSE(changed("2 0.5", list));
+    CHECK_FALSE(changed("0.25 0 inf inf", "0.25 0 inf 1"));
+    CHECK_FALSE(changed("0.25 0 inf inf", "0.25 inf inf inf"));
+    CHECK_FALSE(changed("1 1 0 0 2 2", "1 1 0 0 2 2 0"));
+    CHECK_FALSE(changed("optpipe.plan/2", "optpipe.plan/1"));
+    CHECK_FALSE(changed("optpipe.plan/2", "optpipe.plan/3"));
 }
 
 TEST_CASE("every truncation is noticed") {
@@ -86,8 +166,8 @@ TEST_CASE("forged entries are refused or make sense, and nothing crashes") {
         const auto changes = random.between(1, 3);
         for (std::size_t i = 0; i < changes; ++i) {
             const auto at = random.below(text.size());
-            constexpr const char* pieces[] = {"-1", "nan", "inf", "1e999", "99999999999999999999",
-                                              "0",  " ",   "\n",  "7F7",   "x"};
+            constexpr const char* pieces[] = {"-1", "nan", "inf", "1e999", "99999999999999999999", "0", " ",
+                                              "\n", "7F7", "x",   ":3"};
             switch (random.below(4)) {
             case 0: text[at] = static_cast<char>(random.below(256)); break;
             case 1: text.erase(at, random.between(1, 20)); break;
@@ -101,8 +181,12 @@ TEST_CASE("forged entries are refused or make sense, and nothing crashes") {
         CHECK(read->bound <= read->objective);
         CHECK(std::isfinite(read->objective));
         CHECK(read->of.stashes.size() == 2 * read->of.stages);
-        for (const auto& op : read->operations)
+        CHECK((read->of.storage.empty() || read->of.storage.size() == read->of.stages));
+        for (const auto& op : read->operations) {
             CHECK((op.stage.position() < read->of.stages && op.microbatch.position() < read->of.microbatches));
+            const auto options = read->of.storage.empty() ? 0 : read->of.storage[op.stage.position()].size();
+            CHECK((op.storage == 0 || op.storage < options));
+        }
         for (const double t : read->of.times)
             CHECK((std::isfinite(t) && t >= 0.0));
         CHECK(parse_cache_entry(to_text(*read)) == read);

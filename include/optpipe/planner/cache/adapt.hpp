@@ -2,6 +2,7 @@
 
 #include "optpipe/core/index.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/cache/adapt_storage.hpp"
 #include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
@@ -13,8 +14,6 @@
 #include <vector>
 
 namespace optpipe {
-
-using operation_sequence = std::vector<operation>;
 
 /// The same order with fewer microbatches: the first `kept` stay, and the last of the others.
 [[nodiscard]] inline operation_sequence drop_microbatches(const operation_sequence& all, std::size_t from,
@@ -32,7 +31,9 @@ using operation_sequence = std::vector<operation>;
 namespace detail {
 
 inline std::size_t first_forward_of(const operation_sequence& all, std::size_t m) {
-    const auto found = std::find(all.begin(), all.end(), forward(stage{0}, microbatch{m}));
+    const auto found = std::find_if(all.begin(), all.end(), [&](const operation& op) {
+        return op.kind == operation_kind::forward && op.stage == stage{0} && op.microbatch == microbatch{m};
+    });
     return static_cast<std::size_t>(found - all.begin());
 }
 
@@ -65,10 +66,10 @@ inline void append_shifted(operation_sequence& to, const operation_sequence& all
     return made == to ? result : drop_microbatches(result, made, to, at + period);
 }
 
-/// Orders for a problem with `p`'s number of microbatches that are made of one for `from` microbatches, the most
-/// promising first. Not all of them need be executable.
-[[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const operation_sequence& all, std::size_t from,
-                                                                    const problem& p) {
+namespace detail {
+
+inline std::vector<operation_sequence> orders_of_length(const operation_sequence& all, std::size_t from,
+                                                        const problem& p) {
     const auto to = p.graph.microbatches();
     std::vector<operation_sequence> result;
     if (from == to) return {all};
@@ -91,6 +92,18 @@ inline void append_shifted(operation_sequence& to, const operation_sequence& all
     for (const auto& op : one_at_a_time(p).operations)
         if (op.microbatch.position() >= from) appended.push_back(op);
     result.push_back(std::move(appended));
+    return result;
+}
+
+} // namespace detail
+
+/// Orders for a problem with `p`'s number of microbatches that are made of one for `from` microbatches, the most
+/// promising first. Their storage options are those of `p`. Not all of them need be executable.
+[[nodiscard]] inline std::vector<operation_sequence> adapted_orders(const operation_sequence& all, std::size_t from,
+                                                                    const problem& p) {
+    auto result = detail::orders_of_length(all, from, p);
+    for (auto& adapted : result)
+        adapted = follow_storage(p, std::move(adapted));
     return result;
 }
 

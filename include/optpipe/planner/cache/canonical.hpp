@@ -3,18 +3,42 @@
 #include "optpipe/core/compiled.hpp"
 #include "optpipe/pipeline/problem.hpp"
 
+#include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
 namespace optpipe {
 
+/// A storage option in canonical units, without its name.
+struct canonical_option {
+    double held = 0.0;
+    double transfer_size = 0.0;
+    double recompute = 0.0;
+    double backward_extra = 0.0;
+    /// Infinite: nothing is offloaded.
+    double offload = std::numeric_limits<double>::infinity();
+    double reload = std::numeric_limits<double>::infinity();
+
+    static constexpr std::size_t size = 6;
+    [[nodiscard]] constexpr std::array<double, size> numbers() const {
+        return {held, transfer_size, recompute, backward_extra, offload, reload};
+    }
+    [[nodiscard]] constexpr bool offloads() const { return offload < std::numeric_limits<double>::infinity(); }
+    [[nodiscard]] constexpr bool recomputes() const { return recompute > 0.0; }
+    [[nodiscard]] constexpr double left_on_device() const { return held - transfer_size; }
+    friend constexpr auto operator<=>(const canonical_option&, const canonical_option&) = default;
+};
+using canonical_options = std::vector<canonical_option>;
+
 /// The canonical form of a problem: no names, units scaled away, ranks and links numbered in the order in which they
-/// first appear, and no numbers that can't matter. Two problems with equal forms have the same schedules up to the
-/// units, operation by operation.
+/// first appear, storage options in ascending order, and no numbers that can't matter. Two problems with equal forms
+/// have the same schedules up to the units and the numbers of storage options, operation by operation.
 struct canonical_problem {
-    /// All that is discrete, but for the number of microbatches.
+    /// All that is discrete, but for the number of microbatches and the storage options.
     std::string shape{};
     std::size_t stages = 0;
     std::size_t microbatches = 0;
@@ -28,6 +52,8 @@ struct canonical_problem {
     std::vector<double> host_limits{};
     /// What comparisons of memory are relative to.
     double memory_scale = 0.0;
+    /// By stage, in ascending order; none where a stage has no list, and empty where no stage has one.
+    std::vector<canonical_options> storage{};
 
     friend bool operator==(const canonical_problem&, const canonical_problem&) = default;
 };
@@ -40,6 +66,8 @@ struct canonical_units {
 
 [[nodiscard]] canonical_problem canonical_form(const problem& p);
 [[nodiscard]] canonical_units canonical_units_of(const problem& p);
+/// As in the canonical form, but in the order of the problem's lists.
+[[nodiscard]] std::vector<canonical_options> canonical_storage(const problem& p);
 
 /// A short name that equal forms share, and forms that differ by rounding alone almost always.
 [[nodiscard]] std::string fingerprint_of(const canonical_problem& form);
@@ -54,7 +82,7 @@ struct canonical_units {
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -75,8 +103,9 @@ public:
         for (const auto& c : p.costs) {
             units_.time += c.work();
             units_.memory = std::max({units_.memory, c.activation, c.weight_stash});
-            can_offload_ = can_offload_ || c.can_offload();
         }
+        for (const stage s : p.graph.all_stages())
+            can_offload_ = can_offload_ || most_offloaded(s).has_value();
         // Where nothing is stashed, no limit matters.
         if (!(units_.memory > memory_size{})) units_.memory = memory_size::unlimited();
     }
@@ -94,17 +123,35 @@ public:
             form.limits.push_back(limit(p_.memory_limit[r], r, false));
             form.host_limits.push_back(limit(p_.host_memory_limit[r], r, true));
         }
+        form.storage = storage();
+        for (auto& options : form.storage)
+            std::sort(options.begin(), options.end());
         return form;
+    }
+    [[nodiscard]] std::vector<canonical_options> storage() const {
+        std::vector<canonical_options> result;
+        if (!p_.has_storage_options()) return result;
+        for (const stage s : p_.graph.all_stages()) {
+            auto& options = result.emplace_back();
+            for (const auto& option : p_.storage[s])
+                options.push_back(canonical(option));
+        }
+        return result;
     }
 
 private:
-    /// "4 on 0 1 2 3, split, makespan, offload 0 1 2 3, 1 engine, full duplex, links 0 1 2 3"
+    /// "4 on 0 1 2 3, split, makespan, storage 0 1 2, offload 3, 1 engine, full duplex, links 0 1 2 3"
     [[nodiscard]] std::string shape() const {
         std::string text = std::to_string(ranks_.size()) + " on";
         for (const stage s : p_.graph.all_stages())
             text += " " + std::to_string(number_of_[p_.rank_of(s)]);
         text += p_.split_backward ? ", split" : ", whole";
         text += p_.objective == objective_kind::span ? ", span" : ", makespan";
+        if (p_.has_storage_options()) {
+            text += ", storage";
+            for (const stage s : p_.graph.all_stages())
+                if (!p_.storage[s].empty()) text += " " + std::to_string(s.value());
+        }
         if (!can_offload_) return text;
         text += ", offload";
         for (const stage s : p_.graph.all_stages())
@@ -119,6 +166,15 @@ private:
             if (at == seen.end()) seen.push_back(link);
         }
         return text;
+    }
+    [[nodiscard]] canonical_option canonical(const storage_option& option) const {
+        canonical_option result{option.held / units_.memory, option.transfer_size / units_.memory,
+                                option.recompute / units_.time, option.backward_extra / units_.time};
+        if (option.transfer) {
+            result.offload = option.transfer->offload / units_.time;
+            result.reload = option.transfer->reload / units_.time;
+        }
+        return result;
     }
     void add_stage(canonical_problem& form, stage s) const {
         const auto& c = p_.costs[s];
@@ -139,11 +195,19 @@ private:
         memory_size most{};
         for (const stage s : p_.graph.all_stages()) {
             const auto& c = p_.costs[s];
-            if (p_.rank_of(s) == r && (!host || c.can_offload()))
-                most += host ? c.activation : std::max(c.activation, c.weight_stash);
+            if (p_.rank_of(s) != r) continue;
+            most += host ? most_offloaded(s).value_or(memory_size{}) : std::max(c.activation, c.weight_stash);
         }
         const bool is_ample = given >= static_cast<double>(p_.graph.microbatches()) * most;
         return is_ample ? std::numeric_limits<double>::infinity() : given / units_.memory;
+    }
+    /// Of a stash that some storage option offloads.
+    [[nodiscard]] std::optional<memory_size> most_offloaded(stage s) const {
+        std::optional<memory_size> most;
+        for (std::size_t i = 0; i < p_.storage_options(s); ++i)
+            if (const auto option = p_.storage_of(s, i); option.offloads())
+                most = std::max(most.value_or(memory_size{}), option.transfer_size);
+        return most;
     }
 
     const problem& p_;
@@ -166,6 +230,10 @@ OPTPIPE_INLINE canonical_problem canonical_form(const problem& p) { return detai
 
 OPTPIPE_INLINE canonical_units canonical_units_of(const problem& p) { return detail::canonical_maker{p}.units(); }
 
+OPTPIPE_INLINE std::vector<canonical_options> canonical_storage(const problem& p) {
+    return detail::canonical_maker{p}.storage();
+}
+
 OPTPIPE_INLINE std::string fingerprint_of(const canonical_problem& form) {
     detail::fingerprint print;
     print.add(form.shape);
@@ -174,6 +242,12 @@ OPTPIPE_INLINE std::string fingerprint_of(const canonical_problem& form) {
         print.add(list->size());
         for (const double value : *list)
             print.add(detail::bucket_of(value));
+    }
+    for (const auto& options : form.storage) {
+        print.add(options.size());
+        for (const auto& option : options)
+            for (const double value : option.numbers())
+                print.add(detail::bucket_of(value));
     }
     return print.text();
 }

@@ -3,8 +3,10 @@
 #include "optpipe/planner/cache/canonical.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <limits>
+#include <span>
 #include <vector>
 
 namespace optpipe {
@@ -14,26 +16,63 @@ namespace detail {
 inline constexpr double unit_rounding = 1e-12;
 
 /// Whether every number of `a` is at least the corresponding one of `b`.
-inline bool at_least(const std::vector<double>& a, const std::vector<double>& b) {
+inline bool at_least(std::span<const double> a, std::span<const double> b) {
     for (std::size_t i = 0; i < a.size(); ++i)
         if (a[i] < (1.0 - unit_rounding) * b[i]) return false;
     return true;
 }
+inline bool at_least(double a, double b) { return at_least(std::span{&a, 1}, std::span{&b, 1}); }
 
 /// The largest factor by which all of `b` can be multiplied without becoming more than `a`; at most 1.
-inline double common_factor(const std::vector<double>& a, const std::vector<double>& b) {
+inline double common_factor(std::span<const double> a, std::span<const double> b) {
     double factor = 1.0;
     for (std::size_t i = 0; i < a.size(); ++i)
         if (b[i] > 0.0) factor = std::min(factor, a[i] / b[i]);
     return factor;
 }
 
+/// The largest factor, at most 1, by which the times of `known` can be multiplied so that it may take the place of
+/// `asked` in any schedule: it never holds more than that, on the device or the host, and whatever operations it has
+/// are there and as long. 0 if there is none.
+inline double replacing_factor(const canonical_option& known, const canonical_option& asked) {
+    // What both compare adds up to `held`; what is recomputed is the activation, which counts as a stash.
+    const bool holds_no_more =
+        at_least(asked.left_on_device(), known.left_on_device()) && at_least(asked.transfer_size, known.transfer_size);
+    if (!holds_no_more || (known.offloads() && !asked.offloads())) return 0.0;
+    const auto transfer_factor = known.offloads() ? common_factor(std::array{asked.offload, asked.reload},
+                                                                  std::array{known.offload, known.reload})
+                                                  : 1.0;
+    return std::min(transfer_factor, common_factor(std::array{asked.recompute, asked.backward_extra},
+                                                   std::array{known.recompute, known.backward_extra}));
+}
+
+/// The largest factor with which every storage option of `asked` can be replaced by one of `known`.
+inline double replacing_factor(const std::vector<canonical_options>& known,
+                               const std::vector<canonical_options>& asked) {
+    double factor = 1.0;
+    for (std::size_t s = 0; s < asked.size(); ++s)
+        for (const auto& option : asked[s]) {
+            double best = 0.0;
+            for (const auto& other : known[s])
+                best = std::max(best, replacing_factor(other, option));
+            factor = std::min(factor, best);
+        }
+    return factor;
+}
+
+/// Whether the same stages have lists of storage options, of whatever length.
+inline bool same_lists(const std::vector<canonical_options>& a, const std::vector<canonical_options>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](const canonical_options& x, const canonical_options& y) { return x.empty() == y.empty(); });
+}
+
 } // namespace detail
 
-/// Whether the two differ in numbers only.
+/// Whether the two differ in numbers and in storage options of the same stages only.
 [[nodiscard]] inline bool same_shape(const canonical_problem& a, const canonical_problem& b) {
     return a.shape == b.shape && a.stages == b.stages && a.times.size() == b.times.size() &&
-           a.stashes.size() == b.stashes.size() && a.limits.size() == b.limits.size();
+           a.stashes.size() == b.stashes.size() && a.limits.size() == b.limits.size() &&
+           detail::same_lists(a.storage, b.storage);
 }
 
 /// The bound for `asked` that a bound for `known` implies, both in canonical units; 0 if there is none.
@@ -42,24 +81,42 @@ inline double common_factor(const std::vector<double>& a, const std::vector<doub
 /// `known`, then each of its schedules, with the microbatches beyond those of `known` left out and times scaled by 1/f,
 /// is one of `known` with objective / f: so no schedule of `asked` is below f × bound. The bound is shaved by what
 /// rounding may have done to the numbers.
+///
+/// With lists of storage options that holds if `known` has, for each option of `asked`, one that costs no more: it
+/// takes the place of that option wherever a schedule uses it. From the forward to the end of the offload a stash holds
+/// `held`, then what is left on the device until the reload starts, then `held` again, and from the start of a
+/// recomputation the activation: none of them is more with the option of `known`, nor is what the host holds. Its
+/// operations start where those of `asked` do and end no later, and those that it doesn't have are left out: so what
+/// waits for them doesn't start too early, lanes run one operation at a time, and memory is freed no later. Options
+/// that `known` alone has don't matter: they could only make its schedules shorter. But for an option that `asked`
+/// alone has, nothing is implied.
 [[nodiscard]] inline double carried_bound(const canonical_problem& known, double bound,
                                           const canonical_problem& asked) {
     if (!same_shape(known, asked) || asked.microbatches < known.microbatches) return 0.0;
     const bool tighter = detail::at_least(asked.stashes, known.stashes) &&
                          detail::at_least(known.limits, asked.limits) &&
                          detail::at_least(known.host_limits, asked.host_limits) &&
-                         detail::at_least({known.memory_scale}, {asked.memory_scale});
+                         detail::at_least(known.memory_scale, asked.memory_scale);
     if (!tighter) return 0.0;
-    return (1.0 - 2.0 * detail::unit_rounding) * detail::common_factor(asked.times, known.times) * bound;
+    const double factor = std::min(detail::common_factor(asked.times, known.times),
+                                   detail::replacing_factor(known.storage, asked.storage));
+    return (1.0 - 2.0 * detail::unit_rounding) * factor * bound;
 }
 
 /// Whether the two are the same problem, up to rounding.
 [[nodiscard]] inline bool is_same(const canonical_problem& a, const canonical_problem& b) {
-    const auto equal = [](const std::vector<double>& x, const std::vector<double>& y) {
+    const auto equal = [](std::span<const double> x, std::span<const double> y) {
         return detail::at_least(x, y) && detail::at_least(y, x);
     };
+    const auto equal_options = [&](const canonical_options& x, const canonical_options& y) {
+        return std::equal(x.begin(), x.end(), y.begin(), y.end(),
+                          [&](const canonical_option& o, const canonical_option& other) {
+                              return equal(o.numbers(), other.numbers());
+                          });
+    };
     return same_shape(a, b) && a.microbatches == b.microbatches && equal(a.times, b.times) &&
-           equal(a.stashes, b.stashes) && equal(a.limits, b.limits) && equal(a.host_limits, b.host_limits);
+           equal(a.stashes, b.stashes) && equal(a.limits, b.limits) && equal(a.host_limits, b.host_limits) &&
+           std::equal(a.storage.begin(), a.storage.end(), b.storage.begin(), b.storage.end(), equal_options);
 }
 
 } // namespace optpipe

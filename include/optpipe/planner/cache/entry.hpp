@@ -17,7 +17,7 @@ struct cache_entry {
     double budget = 0.0;
     /// The strategy that found it.
     std::string method{};
-    /// In the order in which they start.
+    /// In the order in which they start. Their storage options are positions in `of.storage`.
     std::vector<operation> operations{};
 
     friend bool operator==(const cache_entry&, const cache_entry&) = default;

@@ -26,8 +26,9 @@ struct cache_hits {
     double bound = 0.0;
 };
 
-/// Plans in a folder, for problems of the same shape and any numbers. One folder may be used by several processes at
-/// once. Files that can't be read or written are reported to `warn`, one sentence each, and skipped.
+/// Plans in a folder, for problems of the same shape and any numbers and storage options. One folder may be used by
+/// several processes at once. Files that can't be read or written are reported to `warn`, one sentence each, and
+/// skipped.
 class plan_cache {
 public:
     using warning = std::function<void(std::string_view)>;
@@ -51,7 +52,7 @@ private:
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(planner)
-#include "optpipe/planner/cache/adapt.hpp"
+#include "optpipe/planner/cache/adapt_storage.hpp"
 #include "optpipe/planner/cache/carried_bound.hpp"
 #include "optpipe/planner/cache/files.hpp"
 #include "optpipe/planner/cache/fingerprint.hpp"
@@ -61,6 +62,7 @@ private:
 #include <cmath>
 #include <cstddef>
 #include <filesystem>
+#include <span>
 #include <system_error>
 
 namespace optpipe {
@@ -105,10 +107,10 @@ public:
         std::filesystem::create_directories(path.parent_path(), failure);
         if (failure) return complain(path.parent_path(), "can't be created: " + failure.message());
         // A damaged entry is overwritten without a warning: `find` has given one.
-        if (const auto text = read_cache_file(path, most_head_bytes)) {
-            const auto there = parse_cache_head(*text);
-            if (there && is_same(there->entry.of, entry.of) && there->entry.objective <= entry.objective &&
-                there->entry.bound >= entry.bound && there->entry.budget >= entry.budget)
+        if (const auto text = read_cache_file(path, most_bytes)) {
+            const auto there = parse_cache_entry(*text);
+            if (there && is_same(there->of, entry.of) && there->objective <= entry.objective &&
+                there->bound >= entry.bound && there->budget >= entry.budget)
                 return;
         }
         if (!write_cache_file(path, to_text(entry))) return complain(path, "can't be written");
@@ -121,7 +123,7 @@ private:
     /// Of a folder; the oldest go. To look for similar ones reads the head of each.
     static constexpr std::size_t most_entries = 256;
     /// What isn't read, as no search wrote it: the problem, and the whole file.
-    static constexpr std::size_t most_head_bytes = std::size_t{1} << 20U;
+    static constexpr std::size_t most_head_bytes = std::size_t{1} << 22U;
     static constexpr std::size_t most_bytes = std::size_t{1} << 28U;
 
     [[nodiscard]] std::filesystem::path folder_of(const canonical_problem& form) const {
@@ -142,8 +144,9 @@ private:
             return std::nullopt;
         }
         constexpr std::string_view any_version = "optpipe.plan/";
-        const bool other = text->starts_with(any_version) && text->find('\n') != std::string::npos &&
-                           !text->starts_with(std::string{cache_format} + '\n');
+        const auto format = std::string_view{*text}.substr(0, text->find('\n'));
+        const bool other = format.size() < text->size() && format.starts_with(any_version) && format != cache_format &&
+                           format != cache_format_without_storage;
         if (other) return std::nullopt;
         return text;
     }
@@ -169,9 +172,21 @@ private:
     static double distance(const canonical_problem& a, const canonical_problem& b) {
         const double microbatches = std::log(static_cast<double>(a.microbatches) / static_cast<double>(b.microbatches));
         return std::abs(microbatches) + mean_distance(a.times, b.times) + mean_distance(a.stashes, b.stashes) +
-               mean_distance(a.limits, b.limits) + mean_distance(a.host_limits, b.host_limits);
+               mean_distance(a.limits, b.limits) + mean_distance(a.host_limits, b.host_limits) +
+               storage_distance(a.storage, b.storage);
     }
-    static double mean_distance(const std::vector<double>& a, const std::vector<double>& b) {
+    /// From each option of `b` to the most similar one of `a`.
+    static double storage_distance(const std::vector<canonical_options>& a, const std::vector<canonical_options>& b) {
+        double sum = 0.0;
+        double options = 0.0;
+        for (std::size_t s = 0; s < b.size(); ++s)
+            for (const auto& option : b[s]) {
+                sum += mean_distance(a[s][most_similar(a[s], option)].numbers(), option.numbers());
+                options += 1.0;
+            }
+        return options > 0.0 ? sum / options : 0.0;
+    }
+    static double mean_distance(std::span<const double> a, std::span<const double> b) {
         double sum = 0.0;
         for (std::size_t i = 0; i < a.size(); ++i)
             sum += ratio(a[i], b[i]);
@@ -203,6 +218,7 @@ OPTPIPE_INLINE cache_entry make_cache_entry(const problem& p, const schedule& fo
     cache_entry entry{canonical_form(p), objective / units.time, bound / units.time, budget, std::move(method), {}};
     const auto sorted = order_of(found);
     entry.operations.assign(sorted.operations.begin(), sorted.operations.end());
+    entry.operations = translate_storage(std::move(entry.operations), canonical_storage(p), entry.of.storage);
     return entry;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/pipeline/storage.hpp"
 #include "optpipe/planner/cache/canonical.hpp"
 #include "optpipe/planner/cache/entry.hpp"
 #include "optpipe/planner/cache/fingerprint.hpp"
@@ -11,6 +12,7 @@
 #include <cmath>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -21,7 +23,9 @@ namespace optpipe {
 
 /// The format of entries: a line with the version, one line per field, and a line with a checksum of all before it;
 /// then the operations and their checksum. The first block is enough to tell whether an entry is of use.
-inline constexpr std::string_view cache_format = "optpipe.plan/1";
+inline constexpr std::string_view cache_format = "optpipe.plan/2";
+/// That of entries without storage options: no field `storage`, and no options of operations.
+inline constexpr std::string_view cache_format_without_storage = "optpipe.plan/1";
 
 namespace detail {
 
@@ -35,6 +39,51 @@ inline std::string cache_numbers(std::string_view name, const std::vector<double
     for (const double value : values)
         line += ' ' + cache_number(value);
     return line + '\n';
+}
+
+/// For each stage how many options it lists, and the numbers of each.
+inline std::vector<double> numbers_of(const std::vector<canonical_options>& storage) {
+    std::vector<double> numbers;
+    for (const auto& options : storage) {
+        numbers.push_back(static_cast<double>(options.size()));
+        for (const auto& option : options)
+            for (const double value : option.numbers())
+                numbers.push_back(value);
+    }
+    return numbers;
+}
+/// The inverse; nothing for any other numbers.
+inline std::optional<std::vector<canonical_options>> storage_of_numbers(const std::vector<double>& numbers) {
+    std::vector<canonical_options> storage;
+    for (auto rest = std::span{numbers}; !rest.empty();) {
+        const double count = rest.front();
+        rest = rest.subspan(1);
+        if (!(count <= static_cast<double>(most_storage_options)) || count != std::floor(count)) return std::nullopt;
+        auto& options = storage.emplace_back(static_cast<std::size_t>(count));
+        if (rest.size() < options.size() * canonical_option::size) return std::nullopt;
+        for (auto& option : options) {
+            option = {rest[0], rest[1], rest[2], rest[3], rest[4], rest[5]};
+            rest = rest.subspan(canonical_option::size);
+        }
+    }
+    return storage;
+}
+
+/// "0F0", and with another storage option than the first "0F0:2".
+inline std::string cache_word(const operation& op) {
+    return op.storage == 0 ? to_string(op) : to_string(op) + ':' + std::to_string(op.storage);
+}
+/// The inverse; nothing for any other text, nor for what the problem doesn't have.
+inline std::optional<operation> parse_cache_word(std::string_view word, const canonical_problem& of) {
+    const auto colon = std::min(word.find(':'), word.size());
+    auto op = parse_operation(word.substr(0, colon));
+    if (!op || op->stage.position() >= of.stages || op->microbatch.position() >= of.microbatches) return std::nullopt;
+    if (colon == word.size()) return op;
+    const auto* const end = word.data() + word.size();
+    const auto [stop, status] = std::from_chars(word.data() + colon + 1, end, op->storage);
+    const auto options = of.storage.empty() ? std::size_t{1} : of.storage[op->stage.position()].size();
+    const bool is_option = status == std::errc{} && stop == end && op->storage > 0 && op->storage < options;
+    return is_option ? op : std::nullopt;
 }
 
 inline std::string with_checksum(std::string block) {
@@ -115,6 +164,10 @@ inline bool is_printable(std::string_view text) {
     return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
 }
 
+inline bool makes_sense(const canonical_option& o) {
+    return std::isfinite(o.held + o.transfer_size + o.recompute + o.backward_extra) &&
+           std::isfinite(o.offload) == std::isfinite(o.reload);
+}
 /// A shape that contradicts the rest of the entry can only come from a forged file; its plan then fails `validate`
 /// for the problem that it is offered for.
 inline bool makes_sense(const cache_entry& e) {
@@ -122,7 +175,11 @@ inline bool makes_sense(const cache_entry& e) {
     const bool counts = e.of.stages > 0 && e.of.stages <= most && e.of.microbatches > 0 && e.of.microbatches <= most;
     const bool times = std::none_of(e.of.times.begin(), e.of.times.end(), [](double t) { return std::isinf(t); });
     const bool stashes = std::none_of(e.of.stashes.begin(), e.of.stashes.end(), [](double s) { return std::isinf(s); });
-    return counts && times && stashes && e.of.stashes.size() == 2 * e.of.stages &&
+    bool storage = e.of.storage.empty() || e.of.storage.size() == e.of.stages;
+    for (const auto& options : e.of.storage)
+        for (const auto& option : options)
+            storage = storage && makes_sense(option);
+    return counts && times && stashes && storage && e.of.stashes.size() == 2 * e.of.stages &&
            e.of.host_limits.size() == e.of.limits.size() && std::isfinite(e.objective) && e.bound <= e.objective &&
            is_printable(e.of.shape) && is_printable(e.method);
 }
@@ -130,17 +187,19 @@ inline bool makes_sense(const cache_entry& e) {
 } // namespace detail
 
 [[nodiscard]] inline std::string to_text(const cache_entry& e) {
-    std::string head{cache_format};
+    const bool has_storage = !e.of.storage.empty();
+    std::string head{has_storage ? cache_format : cache_format_without_storage};
     head += "\nshape " + e.of.shape + "\nstages " + std::to_string(e.of.stages) + "\nmicrobatches " +
             std::to_string(e.of.microbatches) + '\n';
     head += detail::cache_numbers("times", e.of.times) + detail::cache_numbers("stashes", e.of.stashes) +
             detail::cache_numbers("limits", e.of.limits) + detail::cache_numbers("host_limits", e.of.host_limits);
+    if (has_storage) head += detail::cache_numbers("storage", detail::numbers_of(e.of.storage));
     head += "memory_scale " + detail::cache_number(e.of.memory_scale) + '\n';
     head += "objective " + detail::cache_number(e.objective) + "\nbound " + detail::cache_number(e.bound) +
             "\nbudget " + detail::cache_number(e.budget) + "\nmethod " + e.method + '\n';
     std::string body = "operations";
     for (const auto& op : e.operations)
-        body += ' ' + to_string(op);
+        body += ' ' + detail::cache_word(op);
     return detail::with_checksum(std::move(head)) + detail::with_checksum(std::move(body) + '\n');
 }
 
@@ -153,7 +212,8 @@ struct cache_entry_head {
     detail::cache_reader in{text};
     cache_entry_head head;
     auto& e = head.entry;
-    if (in.line() != cache_format) return std::nullopt;
+    const auto format = in.line();
+    if (format != cache_format && format != cache_format_without_storage) return std::nullopt;
     e.of.shape = in.field("shape");
     e.of.stages = in.count(in.field("stages"));
     e.of.microbatches = in.count(in.field("microbatches"));
@@ -161,6 +221,11 @@ struct cache_entry_head {
     e.of.stashes = in.numbers("stashes");
     e.of.limits = in.numbers("limits");
     e.of.host_limits = in.numbers("host_limits");
+    if (format == cache_format) {
+        auto storage = detail::storage_of_numbers(in.numbers("storage"));
+        if (!storage) return std::nullopt;
+        e.of.storage = *std::move(storage);
+    }
     e.of.memory_scale = in.number(in.field("memory_scale"));
     e.objective = in.number(in.field("objective"));
     e.bound = in.number(in.field("bound"));
@@ -179,10 +244,8 @@ struct cache_entry_head {
     const auto body = text.substr(head->size);
     detail::cache_reader in{body};
     for (auto words = in.field("operations"); !words.empty();) {
-        const auto op = parse_operation(detail::cache_reader::next_word(words));
-        if (!op || op->stage.position() >= head->entry.of.stages ||
-            op->microbatch.position() >= head->entry.of.microbatches)
-            return std::nullopt;
+        const auto op = detail::parse_cache_word(detail::cache_reader::next_word(words), head->entry.of);
+        if (!op) return std::nullopt;
         head->entry.operations.push_back(*op);
     }
     if (!in.failed()) in.checksum(0);
