@@ -65,7 +65,8 @@ TEST_CASE("storage options: out as a model, back as a schedule with the options 
     static_cast<void>(solved(place, {"--horizon", "140"}, stores));
     check_import(place, place / "solution.json", stores);
     std::set<std::string> used;
-    for (const auto& timed : json::parse(place.read("schedule.json"))["operations"])
+    const auto written = json::parse(place.read("schedule.json"));
+    for (const auto& timed : written["operations"])
         if (timed.contains("storage")) used.insert(timed["storage"].get<std::string>());
     CHECK(used.size() > 1);
 }
@@ -147,7 +148,7 @@ TEST_CASE("bad solutions and options are refused with one line, and nothing is w
         {{"export-mps", data("storage/store-p2-m4-k100.json"), "--in-order"},
          {"store-p2", "only the model that names microbatches"}},
         {{"import-solution", data("storage/store-p2-m4-k100.json"), few},
-         {"few: storage.0.0: no storage option is chosen", "E.", "has no value"}},
+         {"few: storage.0.0: no storage option is chosen"}},
     };
     for (auto c : cases) {
         c.arguments.insert(c.arguments.end(), {"--out", place / "out"});
