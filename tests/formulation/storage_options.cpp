@@ -186,7 +186,14 @@ TEST_CASE("storage options: values by name are the schedule") {
     for (std::size_t j = 0; j < leading.size(); ++j)
         named[leading[j]] = (*point)[j];
     const auto& operations = *(*f)->operations;
-    const auto back = formulation::schedule_of(operations, formulation::plan_of(operations, named, "named"));
+    const auto plan = formulation::plan_of(operations, named, "named");
+    for (std::size_t a = 0; a < operations.size(); ++a) {
+        const auto op = plan.operation_of(operations, a);
+        if (!plan.takes_place(operations, a) || op.kind == operation_kind::backward) continue;
+        const double end = plan.start[a] + duration_of(p, op).value();
+        CHECK(end == doctest::Approx(named.at(formulation::end_name(operations, a))));
+    }
+    const auto back = formulation::schedule_of(operations, plan);
     REQUIRE(back.has_value());
     CHECK(is_valid(p, *back));
     CHECK(objective_of(p, *back) <= objective_of(p, given) * (1.0 + 1e-9));
@@ -194,6 +201,24 @@ TEST_CASE("storage options: values by name are the schedule") {
     std::erase_if(named, [](const auto& value) { return value.first.starts_with("storage.1.2."); });
     CHECK_THROWS_WITH_AS(static_cast<void>(formulation::plan_of(operations, named, "named")),
                          doctest::Contains("storage.1.2: no storage option is chosen"), input_error);
+}
+
+TEST_CASE("storage options: a horizon is rounded to multiples of what any option takes") {
+    auto p = file("store-p2-m4-k100.json");
+    const duration unit{10.0}, extra{3.0};
+    for (const stage s : p.graph.all_stages()) {
+        auto& c = p.costs[s];
+        c.forward = c.backward_input = c.backward_weight = unit;
+        p.storage[s] = {};
+        p.storage[s].push_back({"keep", c.activation});
+        p.storage[s].push_back({"full", 0.5 * c.activation, {}, extra});
+    }
+    p.p2p = hop_times<>{};
+    formulation::options o;
+    o.horizon = 20.0 * unit + extra;
+    const auto f = formulate(p, o);
+    REQUIRE(f.has_value());
+    CHECK((*f)->horizon == doctest::Approx(o.horizon.value()));
 }
 
 TEST_CASE("storage options: only the form that names microbatches knows them") {
