@@ -50,10 +50,6 @@ bool is_json(std::string_view text) {
 int import_solution(const import_solution_options& options) {
     outputs files{{{"PROBLEM", options.problem}, {"SOLUTION", options.solution}}, {{"--out", options.out}}};
     const auto p = read_problem(options.problem);
-    if (p.has_storage_options()) {
-        std::cerr << "optpipe: " << name_of(options.problem) << ": the model knows no lists of storage options\n";
-        return bad_input;
-    }
     const formulation::operation_table operations{p};
     constexpr std::size_t most_bytes = std::size_t{1} << 30U;
     const auto text = read_input(options.solution, most_bytes);

@@ -11,6 +11,7 @@ TEST_CASE("not built: the program is missing, or has no solver") {}
 
 #include <cmath>
 #include <cstdlib>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,27 +20,32 @@ using nlohmann::json;
 
 namespace {
 
-const std::string offloading = data("problems/offload-p2-m4-mem050-k050.json");
-constexpr double optimum = 275.4;
+struct example {
+    std::string problem;
+    std::string optimum;
+};
+const example offloads{data("problems/offload-p2-m4-mem050-k050.json"), "275.4"};
+const example stores{data("storage/store-p2-m4-k100.json"), "130"};
+const auto& offloading = offloads.problem;
 
 /// The solution file stands for an optimal schedule.
-void check_import(const workplace& place, const std::string& solution) {
-    const auto result = run({"import-solution", offloading, solution, "--out", place / "schedule.json"});
+void check_import(const workplace& place, const std::string& solution, const example& of = offloads) {
+    const auto result = run({"import-solution", of.problem, solution, "--out", place / "schedule.json"});
     REQUIRE_MESSAGE((result.status == 0 && result.err.empty()), result);
-    CHECK_MESSAGE(result.out == "objective=275.4\n", result);
+    CHECK_MESSAGE(result.out == "objective=" + of.optimum + '\n', result);
     const auto written = json::parse(place.read("schedule.json"));
-    CHECK(std::abs(written["objective"].get<double>() - optimum) < 1e-3);
-    CHECK(run({"check", offloading, place / "schedule.json"}).status == 0);
+    CHECK(std::abs(written["objective"].get<double>() - std::stod(of.optimum)) < 1e-3);
+    CHECK(run({"check", of.problem, place / "schedule.json"}).status == 0);
 }
 
 /// Of every variable its name and its value at the optimum, by our own solver.
-json solved(const workplace& place, const std::vector<std::string>& options = {}) {
-    std::vector<std::string> arguments{"export-mps", offloading, "--out", place / "model.mps"};
+json solved(const workplace& place, const std::vector<std::string>& options = {}, const example& of = offloads) {
+    std::vector<std::string> arguments{"export-mps", of.problem, "--out", place / "model.mps"};
     arguments.insert(arguments.end(), options.begin(), options.end());
     const auto exported = run(arguments);
     REQUIRE_MESSAGE((exported.status == 0 && exported.err.empty()), exported);
     const auto result = run({"solve", place / "model.mps", "--out", place / "solution.json"});
-    REQUIRE_MESSAGE((result.status == 0 && result.out.starts_with("optimal objective=275.4 ")), result);
+    REQUIRE_MESSAGE((result.status == 0 && result.out.starts_with("optimal objective=" + of.optimum + ' ')), result);
     return json::parse(place.read("solution.json"))["solution"];
 }
 
@@ -52,6 +58,17 @@ TEST_CASE("out as a model, back as a schedule") {
         static_cast<void>(solved(place, options));
         check_import(place, place / "solution.json");
     }
+}
+
+TEST_CASE("storage options: out as a model, back as a schedule with the options that were chosen") {
+    const workplace place;
+    static_cast<void>(solved(place, {"--horizon", "140"}, stores));
+    check_import(place, place / "solution.json", stores);
+    std::set<std::string> used;
+    const auto written = json::parse(place.read("schedule.json"));
+    for (const auto& timed : written["operations"])
+        if (timed.contains("storage")) used.insert(timed["storage"].get<std::string>());
+    CHECK(used.size() > 1);
 }
 
 TEST_CASE("what the model is made of is printed") {
@@ -128,8 +145,10 @@ TEST_CASE("bad solutions and options are refused with one line, and nothing is w
         {{"import-solution", offloading, "/no/such"}, {"/no/such", "No such file"}},
         {{"export-mps", offloading, "--horizon", "nan"}, {"--horizon"}},
         {{"export-mps", data("problems/zb-28.3b-p32-m128-mem100.json")}, {"zb-28.3b", "exceed the row limit"}},
-        {{"export-mps", data("storage/store-p2-m4-k100.json")}, {"store-p2", "no lists of storage options"}},
-        {{"import-solution", data("storage/store-p2-m4-k100.json"), few}, {"store-p2", "no lists of storage options"}},
+        {{"export-mps", data("storage/store-p2-m4-k100.json"), "--in-order"},
+         {"store-p2", "only the model that names microbatches"}},
+        {{"import-solution", data("storage/store-p2-m4-k100.json"), few},
+         {"few: storage.0.0: no storage option is chosen"}},
     };
     for (auto c : cases) {
         c.arguments.insert(c.arguments.end(), {"--out", place / "out"});

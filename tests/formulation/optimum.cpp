@@ -1,10 +1,5 @@
+#include "formulation/model_checks.hpp"
 #include "optpipe/formulation/formulate.hpp"
-#include "optpipe/formulation/schedule_of.hpp"
-#include "optpipe/formulation/values_of.hpp"
-#include "optpipe/milp/check.hpp"
-#include "optpipe/milp/solve.hpp"
-#include "optpipe/schedule/time/evaluate.hpp"
-#include "optpipe/schedule/time/validate.hpp"
 #include "oracle/exhaustive.hpp"
 #include "oracle/random_cases.hpp"
 #include "oracle/random_problem.hpp"
@@ -12,56 +7,14 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
-#include <optional>
 #include <variant>
 
 using namespace optpipe;
+using namespace model_checks;
 using formulation::formulate;
 using formulation::overtaking;
 
 namespace {
-
-bool near(double a, double b) { return std::abs(a - b) <= 1e-5 * std::max(1.0, std::abs(b)); }
-
-/// Each of the strengthenings on or off.
-formulation::strengthenings some_of(std::uint64_t bits) {
-    const auto bit = [&](unsigned k) { return (bits >> k & 1U) != 0; };
-    formulation::strengthenings with;
-    with.windows = bit(0);
-    with.memory_order = bit(1);
-    with.monotone = bit(2);
-    with.load = bit(3);
-    with.tails = bit(4);
-    with.memory_area = bit(5);
-    with.link_capacity = bit(6);
-    with.triangles = bit(7);
-    return with;
-}
-
-milp::result solved(const formulation::formulated& f) {
-    milp::solve_options o;
-    o.time_limit = std::chrono::duration<double>{60};
-    return milp::solve(f.model, o);
-}
-
-/// The schedule of a solution is valid, and its objective is at most that of the model.
-void check_solution(const problem& p, const formulation::formulated& f, const milp::result& r) {
-    REQUIRE(r.incumbent.has_value());
-    const auto timed = schedule_of(f, *r.incumbent);
-    REQUIRE(timed.has_value());
-    CHECK(is_valid(p, *timed));
-    const double value = objective_of(p, *timed).value();
-    CHECK((value < r.objective || near(value, r.objective)));
-}
-
-/// The schedule is a point of the model, with its own objective.
-void check_witness(const problem& p, const formulation::formulated& f, const schedule& s) {
-    const auto point = values_of(f, s);
-    REQUIRE(point.has_value());
-    const auto faults = milp::check(f.model, *point);
-    CHECK_MESSAGE(faults.empty(), milp::describe(f.model, faults.front()));
-    CHECK(near(milp::objective_value(f.model, *point), objective_of(p, s).value()));
-}
 
 struct totals {
     int exact = 0;

@@ -1,10 +1,9 @@
 #include "optpipe/formulation/values_of.hpp"
 
+#include "formulation/model_checks.hpp"
 #include "optpipe/formulation/formulate.hpp"
 #include "optpipe/formulation/priority_schedule.hpp"
-#include "optpipe/formulation/schedule_of.hpp"
 #include "optpipe/io/json_problem.hpp"
-#include "optpipe/milp/check.hpp"
 #include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/validate.hpp"
@@ -18,6 +17,7 @@
 #include <string>
 
 using namespace optpipe;
+using namespace model_checks;
 using formulation::formulate;
 using formulation::overtaking;
 
@@ -35,27 +35,6 @@ std::shared_ptr<const formulation::formulated> model_of(const problem& p, overta
     const auto f = formulate(p, o);
     REQUIRE(f.has_value());
     return *f;
-}
-
-/// Whether the model has a point for the schedule; if so, the point converts back to a schedule that isn't worse.
-bool is_point(const problem& p, const formulation::formulated& f, const schedule& s) {
-    const auto point = values_of(f, s);
-    if (!point) {
-        CHECK(point.why().reason == refusal_reason::does_not_apply);
-        CHECK(f.keeps_order);
-        return false;
-    }
-    const auto faults = milp::check(f.model, *point);
-    CHECK_MESSAGE(faults.empty(), milp::describe(f.model, faults.front()));
-    const auto objective = objective_of(p, s);
-    CHECK(milp::objective_value(f.model, *point) == doctest::Approx(objective.value()));
-    const auto back = schedule_of(f, *point);
-    // Transfers belong to no microbatch.
-    if (f.is_pooled && !back) return true;
-    REQUIRE(back.has_value());
-    CHECK(is_valid(p, *back));
-    CHECK(objective_of(p, *back).value() <= objective.value() * (1.0 + 1e-9));
-    return true;
 }
 
 } // namespace
@@ -101,11 +80,4 @@ TEST_CASE("random schedules are points of the exact model and of the pooled one,
     MESSAGE(points << " schedules, " << refused << " with overtaking and offloading");
     CHECK(points > 500);
     CHECK(refused > 10);
-}
-
-TEST_CASE("lists of storage options are refused, as the model would be of another problem") {
-    const auto p = read_problem(OPTPIPE_SOURCE_DIR "/tests/data/storage/store-p2-m4-k100.json");
-    const auto f = formulate(p);
-    REQUIRE_FALSE(f.has_value());
-    CHECK(f.why().sentence == std::string_view{"the model knows no lists of storage options"});
 }

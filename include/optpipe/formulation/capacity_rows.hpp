@@ -19,10 +19,11 @@ public:
     /// A stash occupies its rank for at least the time that its microbatch needs from F to the end of I on an empty
     /// pipeline; if offloaded, until the end of the offload and from the start of the reload:
     /// Σ stash·(lifespan − won·w) ≤ (most that fits)·(C − head − tail), once until the gradients end and once until W.
+    /// Not for ranks with lists of storage options, where a stash may leave less than that.
     void add_memory_area() {
         const auto paths = paths_of(t_.problem());
         for (const rank r : t_.problem().graph.all_ranks())
-            if (t_.is_limited(r) && !t_.stages_on(r).empty()) add_memory_area(r, paths);
+            if (t_.is_limited(r) && !t_.stages_on(r).empty() && !has_list(r)) add_memory_area(r, paths);
     }
     /// Σ T_o·w ≤ C − head − tail for each engine, and for each link where the objective is a makespan.
     void add_link_capacity() {
@@ -48,6 +49,10 @@ private:
         return d_.is_span() ? windows::of_rank(t_.problem(), r) : windows::step(t_.problem());
     }
     [[nodiscard]] const stage_costs& costs(stage s) const { return t_.problem().costs[s]; }
+    [[nodiscard]] bool has_list(rank r) const {
+        const auto& own = t_.stages_on(r);
+        return std::any_of(own.begin(), own.end(), [&](stage s) { return t_.has_list(s); });
+    }
 
     void add_memory_area(rank r, const microbatch_paths<>& paths) {
         const auto& p = t_.problem();
@@ -94,14 +99,14 @@ private:
             double head = milp::infinity, tail = milp::infinity;
             for (const stage at : stages) {
                 if (!t_.may_offload(at)) continue;
-                const auto& c = costs(at);
-                const double out = c.transfer->offload.value(), in = c.transfer->reload.value();
-                const double after_forward = (around.forward(at).head[0] + c.forward).value();
+                const double after_forward = (around.forward(at).head[0] + costs(at).forward).value();
                 const double with_gradient = (t_.problem().gradient_time(at) + around.gradient(at).tail[last]).value();
                 head = std::min(head, after_forward);
                 tail = std::min(tail, with_gradient);
                 for (std::size_t m = 0; m <= last; ++m)
-                    s.add(-(both ? out + in : inward ? in : out), d_.offloaded(t_.cell_at(at, m)));
+                    for (const role what : {role::offload, role::reload})
+                        if (both || inward == (what == role::reload))
+                            d_.add_length(s, -1.0, t_.id(what, t_.cell_at(at, m)));
             }
             if (s.terms.empty()) continue;
             s.add(1.0, d_.objective);

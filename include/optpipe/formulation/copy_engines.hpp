@@ -48,9 +48,9 @@ inline bool fits(const model_builder& d, operation_id a, operation_id b) {
 inline void exclude(model_builder& d, operation_id a, operation_id b) {
     const auto& t = d.operations();
     if (t.rank_of(a) == t.rank_of(b)) {
-        if (d.precedences().precedes(d.gradient_of(a), d.forward_of(b)))
+        if (d.precedences().precedes(d.needs_stash(a), d.forward_of(b)))
             return d.set_transfer_order(a, b, literal::always());
-        if (d.precedences().precedes(d.gradient_of(b), d.forward_of(a)))
+        if (d.precedences().precedes(d.needs_stash(b), d.forward_of(a)))
             return d.set_transfer_order(a, b, literal::never());
     }
     // Zero-length transfers of kept stashes keep the order too if there is always a place for them.

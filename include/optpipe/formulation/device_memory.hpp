@@ -2,6 +2,7 @@
 
 #include "optpipe/formulation/copy_engines.hpp"
 #include "optpipe/formulation/model_builder.hpp"
+#include "optpipe/formulation/storage_options.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -11,13 +12,13 @@
 namespace optpipe::formulation {
 
 /// Device memory at every point where it rises (README, equation 7; io/README.md, rule 7): at the start of
-/// each F, of each reload, and of each I whose weight gradient needs more than its activation. Between two of them it
-/// only falls.
+/// each F, of each reload and recomputation, and of each I whose weight gradient needs more than what is held. Between
+/// two of them it only falls.
 ///
-/// A stash is counted from the start of F; less what I releases at its end; until the end of W; and not while it is
-/// offloaded, from the end of its offload to the start of its reload. Where `weight_stash` is larger, the whole
-/// activation is held until the end of W, and the rest (`extra`) from the start of an I that isn't part of a full
-/// backward.
+/// What F leaves is counted from its start, and what a recomputation restores from that one's; less what I releases at
+/// its end; until the end of W; and what is offloaded isn't, from the end of its offload to the start of its reload.
+/// Where `weight_stash` is larger, all is held until the end of W, and the rest (`extra`) from the start of an I that
+/// isn't part of a full backward.
 ///
 /// Of two rises at one instant, the one that is ordered second counts both.
 class device_memory {
@@ -30,6 +31,7 @@ public:
             for (const cell c : t_.cells_on(r)) {
                 if (costs(c).activation > memory_size{}) add_row(start_of(t_.id(role::forward, c)));
                 if (d_.is_too_large()) return;
+                if (restored(c).most > 0.0) add_row(start_of(t_.id(role::recompute, c)));
                 if (t_.may_be_full(t_.stage_of(c))) add_row(start_of(t_.id(role::gradient, c)));
                 if (!d_.offloaded(c).is_never()) add_row(start_of(t_.id(role::reload, c)));
             }
@@ -38,32 +40,52 @@ public:
 
 private:
     [[nodiscard]] const stage_costs& costs(cell c) const { return t_.problem().costs[t_.stage_of(c)]; }
+    /// `of(costs, option)` of a cell.
+    template <class Size> [[nodiscard]] amount amount_of(cell c, const Size& of) const {
+        return d_.by_option(c, [&](storage_index o) { return of(costs(c), t_.stored(t_.stage_of(c), o)).value(); });
+    }
+    [[nodiscard]] amount held(cell c) const {
+        return amount_of(c, [](const stage_costs&, const storage_option& o) { return o.held; });
+    }
+    /// By a recomputation.
+    [[nodiscard]] amount restored(cell c) const {
+        return amount_of(c, [](const stage_costs& k, const storage_option& o) { return o.restored(k) - o.held; });
+    }
+    [[nodiscard]] amount offloaded(cell c) const {
+        return amount_of(c, [](const stage_costs&, const storage_option& o) { return o.transfer_size; });
+    }
+    /// What I adds at its start, unless it is part of a full backward.
+    [[nodiscard]] amount extra(cell c) const {
+        return amount_of(c, [](const stage_costs& k, const storage_option& o) {
+            return std::max(memory_size{}, k.weight_stash - o.restored(k));
+        });
+    }
 
     void add_row(event at) {
         const rank r = t_.rank_of(at.op);
         const cell own = t_.cell_of(at.op);
-        sum level;
+        memory_level level{d_, family::device_memory, at};
         // A pooled transfer may return before F of the same number, or after its gradient.
         const bool is_pooled_transfer = t_.is_transfer(at.op) && d_.is_pooled();
-        if (!is_pooled_transfer) level.add(costs(own).activation.value());
-        if (t_.role_of(at.op) == role::gradient) level.add(extra_of(own), d_.full(own).negation());
+        if (!is_pooled_transfer) level.hold(held(own));
+        const bool is_gradient = t_.role_of(at.op) == role::gradient;
+        if (is_gradient || t_.role_of(at.op) == role::recompute) level.hold(restored(own));
+        if (is_gradient) level.hold(extra(own), d_.full(own).negation(), at.op);
         for (const cell y : t_.cells_on(r)) {
             const bool is_present = (y == own && !is_pooled_transfer) || (y != own && add_cell(level, y, at));
             const bool may_be_offloaded = d_.is_pooled() ? y != own || !is_pooled_transfer : y != own && is_present;
             if (y == own && is_pooled_transfer) add_cell(level, y, at);
-            if (may_be_offloaded) level.add(-costs(y).activation.value(), is_offloaded(y, at));
+            if (may_be_offloaded) level.release(offloaded(y), is_offloaded(y, at), t_.id(role::offload, y));
         }
         const double limit = (t_.problem().memory_limit[r] + t_.memory_slack()).value();
         // The order variables of transfers don't constrain kept stashes, unless their zero-length transfers are
         // ordered.
         if (t_.is_transfer(at.op) && !points_count(r)) {
             const double room = std::max(0.0, total(r) - limit);
-            level.add(-room).add(room, d_.offloaded(own));
+            level.total().add(-room).add(room, d_.offloaded(own));
         }
-        d_.add_row(family::device_memory, level, -milp::infinity, limit);
+        d_.add_row(family::device_memory, level.total(), -milp::infinity, limit);
     }
-    [[nodiscard]] double extra_of(cell c) const { return (costs(c).weight_stash - costs(c).activation).value(); }
-
     [[nodiscard]] bool points_count(rank r) const {
         const auto& own = t_.stages_on(r);
         const auto offloaded = std::count_if(own.begin(), own.end(), [&](stage s) { return t_.may_offload(s); });
@@ -77,38 +99,38 @@ private:
     }
 
     /// False if the stash can't be present.
-    bool add_cell(sum& level, cell y, event at) {
-        const auto& c = costs(y);
-        const auto begun = has_begun(t_.id(role::forward, y), at);
+    bool add_cell(memory_level& level, cell y, event at) {
+        const auto f = t_.id(role::forward, y), g = t_.id(role::gradient, y), w = t_.id(role::weight, y);
+        const auto begun = has_begun(f, at);
         if (begun.is_never()) return false;
-        const double all = c.activation.value();
-        level.add(all, begun);
-        const auto g = t_.id(role::gradient, y), w = t_.id(role::weight, y);
-        if (!t_.problem().split_backward) {
-            level.add(-all, has_ended(g, at));
-        } else if (t_.may_be_full(t_.stage_of(y))) {
-            level.add(-all, has_ended(w, at));
-            add_extra(level, y, at);
-        } else {
-            const double kept = c.weight_stash.value();
-            if (all > kept) level.add(kept - all, has_ended(g, at));
-            if (kept > 0.0) level.add(-kept, has_ended(w, at));
-        }
+        level.hold(held(y), begun, f);
+        const auto again = t_.id(role::recompute, y);
+        if (const auto more = restored(y); more.most > 0.0) level.hold(more, has_begun(again, at), again);
+        const auto until_gradient = amount_of(y, [&](const stage_costs& k, const storage_option& o) {
+            if (!t_.problem().split_backward) return o.restored(k);
+            return std::max(memory_size{}, o.restored(k) - k.weight_stash);
+        });
+        if (until_gradient.most > 0.0) level.release(until_gradient, has_ended(g, at), g);
+        if (!t_.problem().split_backward) return true;
+        const auto until_weight = amount_of(
+            y, [](const stage_costs& k, const storage_option& o) { return std::min(o.restored(k), k.weight_stash); });
+        if (until_weight.most > 0.0) level.release(until_weight, has_ended(w, at), w);
+        if (t_.may_be_full(t_.stage_of(y))) add_extra(level, y, at);
         return true;
     }
     /// extra ≥ (I has begun) − (W has ended) − full.
-    void add_extra(sum& level, cell y, event at) {
+    void add_extra(memory_level& level, cell y, event at) {
         const auto begun = has_begun(t_.id(role::gradient, y), at);
         const auto ended = has_ended(t_.id(role::weight, y), at);
         if (begun.is_never() || ended.is_always()) return;
         auto what = meaning::excess_of(0.0);
         what.parts = {{1.0, begun}, {-1.0, ended}, {-1.0, d_.full(y)}};
-        const auto extra = d_.add_binary(family::device_memory, std::move(what),
-                                         "extra." + t_.name_of(t_.id(role::gradient, y)) + "." + d_.name_of(at));
+        const auto is_extra = d_.add_binary(family::device_memory, std::move(what),
+                                            "extra." + t_.name_of(t_.id(role::gradient, y)) + "." + d_.name_of(at));
         sum s;
-        s.add(1.0, extra).add(-1.0, begun).add(1.0, ended).add(1.0, d_.full(y));
+        s.add(1.0, is_extra).add(-1.0, begun).add(1.0, ended).add(1.0, d_.full(y));
         d_.add_row(family::device_memory, s, 0.0, milp::infinity);
-        level.add(extra_of(y), extra);
+        level.hold(extra(y), is_extra, t_.id(role::gradient, y));
     }
 
     /// Whether computation b counts as started at that event; false only if it starts no earlier.

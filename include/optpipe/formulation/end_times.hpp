@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/formulation/model_builder.hpp"
+#include "optpipe/formulation/storage_options.hpp"
 #include "optpipe/formulation/variable_names.hpp"
 
 #include <algorithm>
@@ -10,8 +11,8 @@
 namespace optpipe::formulation {
 
 /// The variables that all families share, always in this order, whatever is fixed: the objective C, the
-/// end E of each operation, whether a stash is offloaded (w), whether a backward is full, and for a span the first
-/// start of each rank (README: E, w, C).
+/// end E of each operation, whether a stash is offloaded (w), whether a backward is full, which storage option a stash
+/// has (x), and for a span the first start of each rank (README: E, w, x, C).
 inline void add_end_times(model_builder& d) {
     using kind = meaning::kind;
     const auto& t = d.operations();
@@ -23,12 +24,14 @@ inline void add_end_times(model_builder& d) {
             d.set_end(a, d.add_variable(family::end_times, d.earliest(end_of(a)), d.latest(end_of(a)),
                                         meaning::of(kind::end_time, a), end_name(t, a)));
     for (cell c = 0; c < t.cells(); ++c)
-        if (t.may_offload(t.stage_of(c)))
+        if (t.may_offload(t.stage_of(c)) && !t.has_list(t.stage_of(c)))
             d.set_offloaded(
                 c, d.add_binary(family::offload_decisions, meaning::of(kind::offloaded, c), offloaded_name(t, c)));
     for (cell c = 0; c < t.cells(); ++c)
         if (t.may_be_full(t.stage_of(c)))
             d.set_full(c, d.add_binary(family::full_backward, meaning::of(kind::is_full, c), full_name(t, c)));
+    for (cell c = 0; c < t.cells(); ++c)
+        add_choices(d, c);
     if (!d.is_span()) return;
     for (const rank r : p.graph.all_ranks()) {
         double latest = d.horizon() * static_cast<double>(t.ranks());

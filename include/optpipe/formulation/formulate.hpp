@@ -51,7 +51,7 @@ namespace detail {
 } // namespace detail
 
 /// The model of a problem that `validate` accepts. Refused (`does_not_apply`) if it would be too large, or if a stage
-/// has a list of storage options. It is infeasible if no schedule is within the horizon.
+/// has a list of storage options and overtaking isn't allowed. It is infeasible if no schedule is within the horizon.
 [[nodiscard]] outcome<std::shared_ptr<const formulated>> formulate(const problem& p, const options& o = {});
 
 } // namespace optpipe::formulation
@@ -70,6 +70,7 @@ namespace detail {
 #include "optpipe/formulation/objective.hpp"
 #include "optpipe/formulation/offload_decisions.hpp"
 #include "optpipe/formulation/stash_pool.hpp"
+#include "optpipe/formulation/storage_options.hpp"
 #include "optpipe/formulation/time_grid.hpp"
 #include "optpipe/formulation/triangle_rows.hpp"
 
@@ -86,6 +87,7 @@ inline void add_families(model_builder& d) {
     add_dependencies(d);
     add_exclusivity(d);
     add_full_backwards(d);
+    add_storage_options(d);
     add_offload_decisions(d);
     add_copy_engines(d);
     device_memory{d}.add();
@@ -97,6 +99,7 @@ inline void add_strengthenings(model_builder& d) {
     const auto& with = d.wanted().with;
     if (with.monotone) monotone_rows{d}.add();
     if (with.load) add_load_rows(d);
+    if (with.load) add_work_rows(d);
     if (with.tails) add_tail_rows(d);
     if (with.memory_area) capacity_rows{d}.add_memory_area();
     if (with.link_capacity) capacity_rows{d}.add_link_capacity();
@@ -106,7 +109,9 @@ inline void add_strengthenings(model_builder& d) {
 OPTPIPE_INLINE bool is_certainly_too_large(const operation_table& t, const options& o) {
     std::size_t pairs = 0;
     for (const rank r : t.problem().graph.all_ranks()) {
-        const auto own = (t.problem().split_backward ? 3 : 2) * t.microbatches() * t.stages_on(r).size();
+        std::size_t own = (t.problem().split_backward ? 3 : 2) * t.microbatches() * t.stages_on(r).size();
+        for (const stage s : t.stages_on(r))
+            if (t.may_recompute(s)) own += t.microbatches();
         pairs += own * own / 4;
     }
     return pairs > o.most_rows;
@@ -115,9 +120,9 @@ OPTPIPE_INLINE bool is_certainly_too_large(const operation_table& t, const optio
 } // namespace detail
 
 OPTPIPE_INLINE outcome<std::shared_ptr<const formulated>> formulate(const problem& p, const options& o) {
-    if (p.has_storage_options()) {
+    if (p.has_storage_options() && o.overtaking != overtaking::allowed) {
         refusal unknown;
-        unknown.sentence = "the model knows no lists of storage options";
+        unknown.sentence = "with lists of storage options there is only the model that names microbatches";
         return unknown;
     }
     refusal too_large;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/formulation/model_builder.hpp"
+#include "optpipe/formulation/storage_options.hpp"
 
 #include <cstddef>
 #include <string>
@@ -18,7 +19,7 @@ public:
         for (const rank r : t_.problem().graph.all_ranks()) {
             double all = 0.0;
             for (const cell c : t_.cells_on(r))
-                if (!d_.offloaded(c).is_never()) all += size_of(c);
+                if (!d_.offloaded(c).is_never()) all += size_of(c).most;
             const double limit = (t_.problem().host_memory_limit[r] + t_.memory_slack()).value();
             if (all <= limit) continue;
             for (const cell c : t_.cells_on(r))
@@ -27,17 +28,20 @@ public:
     }
 
 private:
-    [[nodiscard]] double size_of(cell c) const { return t_.problem().costs[t_.stage_of(c)].activation.value(); }
+    [[nodiscard]] amount size_of(cell c) const {
+        return d_.by_option(c, [&](storage_index o) { return t_.stored(t_.stage_of(c), o).transfer_size.value(); });
+    }
 
     void add_row(cell own, rank r, double limit, double all) {
-        sum level;
-        level.add(size_of(own), d_.offloaded(own));
+        const auto out = [&](cell y) { return t_.id(role::offload, y); };
+        memory_level level{d_, family::host_memory, start_of(out(own))};
+        level.hold(size_of(own), d_.offloaded(own), out(own));
         for (const cell y : t_.cells_on(r))
-            if (y != own && !d_.offloaded(y).is_never()) level.add(size_of(y), is_there(y, own));
+            if (y != own && !d_.offloaded(y).is_never()) level.hold(size_of(y), is_there(y, own), out(y));
         // Vacuous if the stash isn't offloaded.
         const double room = all - limit;
-        level.add(-room).add(room, d_.offloaded(own));
-        d_.add_row(family::host_memory, level, -milp::infinity, limit);
+        level.total().add(-room).add(room, d_.offloaded(own));
+        d_.add_row(family::host_memory, level.total(), -milp::infinity, limit);
     }
     /// ≥ 1 if both are offloaded, the offload of y starts before that of `own`, and y isn't certainly reloaded by then.
     literal is_there(cell y, cell own) {

@@ -12,14 +12,15 @@
 
 namespace optpipe::formulation {
 
-/// Dependencies of the pipeline (Zero Bubble, section 4.4; README, equation 2).
+/// Dependencies of the pipeline (Zero Bubble, section 4.4; README, equation 2). A recomputation that doesn't take place
+/// is an instant before its gradient.
 inline void add_dependencies(const operation_table& t, precedence& known) {
     const auto& p = t.problem();
     for (operation_id a = 0; a < t.size(); ++a)
         if (t.exists(a) && !t.is_transfer(a))
-            for_each_dependency(p, t.operation_of(a), false, [&](const operation& before, duration delay) {
-                known.depend(t.id_of(before), a, delay.value());
-            });
+            for_each_dependency(
+                p, t.operation_of(a), stash_way{false, t.may_recompute(t.stage_of(a))},
+                [&](const operation& before, duration delay) { known.depend(t.id_of(before), a, delay.value()); });
 }
 
 /// The latest end of each rank if the objective is at most `horizon` and no operation is delayed needlessly. For a

@@ -28,10 +28,12 @@ struct meaning {
         end_time,       ///< of the operation `op`
         offloaded,      ///< the stash of the cell `op` is offloaded
         is_full,        ///< the backward of the cell `op` is one operation
+        chosen,         ///< the cell `op` has the storage option `other`
         order,          ///< `op` before `other`
         transfer_order, ///< `op` before `other`, if both take place
         is_before,      ///< `first` no later than `then`
         excess,         ///< max(0, constant + the sum of the parts)
+        product,        ///< constant + the sum of the parts where `when` holds, else 0
     };
 
     kind what = kind::objective;
@@ -41,6 +43,7 @@ struct meaning {
     event then{};
     double constant = 0.0;
     std::vector<std::pair<double, literal>> parts{};
+    literal when{};
 
     static meaning of(kind k, std::size_t op = 0, std::size_t other = 0) {
         meaning m;

@@ -46,19 +46,19 @@ private:
     [[nodiscard]] double level_at(operation_id f, rank r, std::optional<operation_id> late) const {
         double level = 0.0;
         for (const cell y : t_.cells_on(r))
-            level += y == t_.cell_of(f) ? t_.costs_of(f).activation.value() : least_of(y, f, late);
+            level += y == t_.cell_of(f) ? t_.least_held(t_.stage_of(y)).value() : least_of(y, f, late);
         return level;
     }
     [[nodiscard]] double least_of(cell y, operation_id f, std::optional<operation_id> late) const {
-        const auto& c = t_.problem().costs[t_.stage_of(y)];
-        if (t_.may_offload(t_.stage_of(y)) || !known_.precedes(t_.id(role::forward, y), f)) return 0.0;
+        const auto least = t_.least_on_device(t_.stage_of(y));
+        if (least == memory_size{} || !known_.precedes(t_.id(role::forward, y), f)) return 0.0;
         const auto may_be_over = [&](operation_id b) {
             return !known_.precedes(f, b) && b != late && !(late && known_.precedes(*late, b));
         };
         const bool gradient = may_be_over(t_.id(role::gradient, y));
-        if (!gradient) return c.activation.value();
+        if (!gradient) return least.value();
         if (!t_.problem().split_backward || may_be_over(t_.id(role::weight, y))) return 0.0;
-        return std::min(c.activation, c.weight_stash).value();
+        return std::min(least, t_.problem().costs[t_.stage_of(y)].weight_stash).value();
     }
 
     const operation_table& t_;

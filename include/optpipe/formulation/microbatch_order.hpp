@@ -23,8 +23,12 @@ namespace optpipe::formulation {
 /// - microbatches may be numbered in the order of stage 0's forwards;
 /// - the W of a stage follow the order of its gradients: what waits for W is one weight stash as any other. (Where a
 ///   backward may be full, this holds for those that are not.)
+///
+/// *With lists of storage options it may not* either: F and I of one microbatch have the same option. What holds with
+/// transfers holds then.
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {
-    return wanted != overtaking::allowed || !operations.any_may_offload();
+    const bool names_matter = operations.any_may_offload() || operations.problem().has_storage_options();
+    return wanted != overtaking::allowed || !names_matter;
 }
 
 /// Adds the order of microbatches to the relation. Where a backward may be full, only the W of split backwards are in

@@ -40,6 +40,20 @@ struct sum {
     }
 };
 
+/// An amount that depends on the storage option of a cell: linear in its choices, as exactly one of them is 1.
+struct amount {
+    double least = 0.0;
+    double most = 0.0;
+    std::vector<std::pair<double, literal>> above{}; ///< what each option takes more than the least
+
+    [[nodiscard]] bool is_fixed() const { return above.empty(); }
+    void add_to(sum& s, double factor) const {
+        s.add(factor * least);
+        for (const auto& [more, chosen] : above)
+            s.add(factor * more, chosen);
+    }
+};
+
 /// Builds a model: the families of constraints add their variables and rows to it. Knows the meaning of each variable
 /// and the time windows of events.
 class model_builder {
@@ -47,7 +61,8 @@ public:
     model_builder(const operation_table& operations, const options& o, double horizon)
         : t_{&operations}, options_{&o}, horizon_{horizon}, slack_{time_share * horizon},
           precedences_{known_order(operations, o, horizon, slack_)}, ends_(operations.size()),
-          offloaded_(operations.cells()), fulls_(operations.cells(), literal::never()), local_(operations.size(), 0) {
+          offloaded_(operations.cells()), fulls_(operations.cells(), literal::never()), choices_(operations.cells()),
+          local_(operations.size(), 0) {
         for (const rank r : operations.problem().graph.all_ranks()) {
             const auto& own = precedences_.computations_on(r);
             for (std::size_t i = 0; i < own.size(); ++i)
@@ -104,6 +119,22 @@ public:
     /// Whether I and W of a cell are one.
     [[nodiscard]] const literal& full(cell c) const { return fulls_[c]; }
     void set_full(cell c, literal l) { fulls_[c] = l; }
+    /// Whether a cell has each of the storage options of its stage's list; empty without a list.
+    [[nodiscard]] const std::vector<literal>& choices(cell c) const { return choices_[c]; }
+    void add_choice(cell c, literal l) { choices_[c].push_back(l); }
+    /// `of(option)`, whichever option the cell has.
+    template <class Amount> [[nodiscard]] amount by_option(cell c, const Amount& of) const {
+        amount result{of(storage_index{}), of(storage_index{})};
+        const auto& all = choices_[c];
+        for (std::size_t o = 0; o < all.size(); ++o) {
+            result.least = std::min(result.least, of(static_cast<storage_index>(o)));
+            result.most = std::max(result.most, of(static_cast<storage_index>(o)));
+        }
+        for (std::size_t o = 0; o < all.size(); ++o)
+            if (const double more = of(static_cast<storage_index>(o)) - result.least; more > 0.0)
+                result.above.push_back({more, all[o]});
+        return result;
+    }
     /// Both on one rank, computations: whether a comes before b.
     [[nodiscard]] literal order(operation_id a, operation_id b) const {
         if (precedences_.precedes(a, b)) return literal::always();
@@ -127,29 +158,36 @@ public:
 
     // -- times ---------------------------------------------------------------------------------------------------
 
-    /// Computations between which a transfer takes place: its F and gradient, or, if pooled, the m-th F for the m-th
-    /// transfer, and the last gradient.
+    /// Computations between which a transfer takes place: its F and its gradient or recomputation, or, if pooled, the
+    /// m-th F for the m-th transfer, and the last gradient.
     [[nodiscard]] operation_id forward_of(operation_id a) const { return t_->id(role::forward, t_->cell_of(a)); }
-    [[nodiscard]] operation_id gradient_of(operation_id a) const {
+    [[nodiscard]] operation_id needs_stash(operation_id a) const {
         const cell last = t_->cell_at(t_->stage_of(a), t_->microbatches() - 1);
-        return t_->id(role::gradient, is_pooled() ? last : t_->cell_of(a));
+        const bool may_recompute = t_->may_recompute(t_->stage_of(a));
+        return t_->id(may_recompute ? role::recompute : role::gradient, is_pooled() ? last : t_->cell_of(a));
     }
-    /// The earliest and latest an event can be. An absent transfer has length 0 and lies between F and gradient.
+    /// The earliest and latest an event can be. An absent transfer has length 0 and lies between those two.
     [[nodiscard]] double earliest(event e) const {
         if (t_->is_transfer(e.op)) return precedences_.earliest_end(forward_of(e.op));
         return e.is_end ? precedences_.earliest_end(e.op) : precedences_.earliest_start(e.op);
     }
     [[nodiscard]] double latest(event e) const {
-        if (t_->is_transfer(e.op)) return precedences_.latest_start(gradient_of(e.op));
+        if (t_->is_transfer(e.op)) return precedences_.latest_start(needs_stash(e.op));
         return e.is_end ? precedences_.latest_end(e.op) : precedences_.latest_start(e.op);
     }
     void add_time(sum& s, double factor, event e) const {
         s.add(factor, ends_[e.op]);
-        if (e.is_end) return;
-        if (t_->is_transfer(e.op))
-            s.add(-factor * t_->length(e.op), offloaded_[t_->cell_of(e.op)]);
+        if (!e.is_end) add_length(s, -factor, e.op);
+    }
+    /// Adds its duration, which depends on how the stash is stored: 0 if it doesn't take place.
+    void add_length(sum& s, double factor, operation_id a) const {
+        const cell c = t_->cell_of(a);
+        if (t_->has_list(t_->stage_of(a)))
+            by_option(c, [&](storage_index o) { return t_->length(a, o); }).add_to(s, factor);
+        else if (t_->is_transfer(a))
+            s.add(factor * t_->length(a), offloaded_[c]);
         else
-            s.add(-factor * t_->length(e.op));
+            s.add(factor * t_->length(a));
     }
     /// Adds: if all of `given` hold, `first` comes no later than `then`.
     void imply_order(family f, const std::vector<literal>& given, event first, event then) {
@@ -252,7 +290,7 @@ private:
     };
 
     /// A computation's event that is never before, or never after, the given one.
-    [[nodiscard]] event no_earlier(event e) const { return t_->is_transfer(e.op) ? start_of(gradient_of(e.op)) : e; }
+    [[nodiscard]] event no_earlier(event e) const { return t_->is_transfer(e.op) ? start_of(needs_stash(e.op)) : e; }
     [[nodiscard]] event no_later(event e) const { return t_->is_transfer(e.op) ? end_of(forward_of(e.op)) : e; }
     [[nodiscard]] bool is_certain(event first, event then) const {
         const auto a = no_earlier(first), b = no_later(then);
@@ -290,6 +328,7 @@ private:
     std::vector<milp::variable> ends_;
     std::vector<literal> offloaded_;
     std::vector<literal> fulls_;
+    std::vector<std::vector<literal>> choices_;
     std::vector<std::size_t> local_; ///< an operation's place among those of its rank
     std::vector<std::vector<literal>> orders_;
     std::map<std::pair<operation_id, operation_id>, literal> transfer_orders_;

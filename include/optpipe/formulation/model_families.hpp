@@ -15,6 +15,7 @@ enum class family : unsigned char {
     dependencies,
     exclusivity,
     full_backward,
+    storage_options,
     offload_decisions,
     copy_engines,
     device_memory,
@@ -27,13 +28,14 @@ enum class family : unsigned char {
     link_capacity,
     triangles,
 };
-inline constexpr std::size_t families = 16;
+inline constexpr std::size_t families = 17;
 
 [[nodiscard]] constexpr std::string_view name_of(family f) {
     constexpr std::array<std::string_view, families> names{
-        "objective",    "end times",     "dependencies",  "exclusivity", "full backward", "offload decisions",
-        "copy engines", "device memory", "host memory",   "stash pool",  "monotone",      "load",
-        "tails",        "memory area",   "link capacity", "triangles"};
+        "objective",       "end times",         "dependencies", "exclusivity",   "full backward",
+        "storage options", "offload decisions", "copy engines", "device memory", "host memory",
+        "stash pool",      "monotone",          "load",         "tails",         "memory area",
+        "link capacity",   "triangles"};
     return names[static_cast<std::size_t>(f)];
 }
 

@@ -54,12 +54,12 @@ private:
             found.push_back(end_of(t_.id(role::weight, t_.cell_of(e.op))));
         return found;
     }
-    /// A transfer lies between its F and its gradient.
+    /// A transfer lies between its F and what needs the stash.
     void bridge(event first, event then, const literal& l) {
         const bool from_transfer = t_.is_transfer(first.op), to_transfer = t_.is_transfer(then.op);
         if (from_transfer == to_transfer) return;
         const auto a = from_transfer ? d_.forward_of(first.op) : first.op;
-        const auto b = to_transfer ? d_.gradient_of(then.op) : then.op;
+        const auto b = to_transfer ? d_.needs_stash(then.op) : then.op;
         if (a != b) imply(l, d_.order(a, b));
     }
 

@@ -26,24 +26,31 @@ namespace optpipe::formulation {
 
 OPTPIPE_INLINE plan_times plan_of(const operation_table& t, const named_values& values, const std::string& source) {
     constexpr double half = 0.5;
-    plan_times times{std::vector<double>(t.size(), 0.0), std::vector<unsigned char>(t.cells(), 0),
-                     std::vector<unsigned char>(t.cells(), 0)};
+    plan_times times{t};
+    std::vector<violation> missing;
     const auto is_set = [&](const std::string& name) {
         const auto found = values.find(name);
         return found != values.end() && found->second > half;
     };
     for (cell c = 0; c < t.cells(); ++c) {
-        times.offloaded[c] = t.may_offload(t.stage_of(c)) && is_set(offloaded_name(t, c)) ? 1 : 0;
-        times.is_full[c] = t.may_be_full(t.stage_of(c)) && is_set(full_name(t, c)) ? 1 : 0;
+        const stage s = t.stage_of(c);
+        times.offloaded[c] = t.may_offload(s) && is_set(offloaded_name(t, c)) ? 1 : 0;
+        times.is_full[c] = t.may_be_full(s) && is_set(full_name(t, c)) ? 1 : 0;
+        if (!t.has_list(s)) continue;
+        std::size_t o = 0;
+        while (t.options(s) > 1 && o < t.options(s) && !is_set(storage_name(t, c, o)))
+            ++o;
+        if (o < t.options(s))
+            times.store(t, c, static_cast<storage_index>(o));
+        else
+            missing.push_back({cell_name(t, "storage.", c), "no storage option is chosen"});
     }
-    std::vector<violation> missing;
     for (operation_id a = 0; a < t.size(); ++a) {
         if (!t.exists(a)) continue;
         const auto found = values.find(end_name(t, a));
-        const bool matters = !t.is_transfer(a) || times.offloaded[t.cell_of(a)] != 0;
         if (found != values.end())
-            times.start[a] = found->second - t.length(a);
-        else if (matters)
+            times.start[a] = found->second - t.length(a, times.storage[t.cell_of(a)]);
+        else if (times.takes_place(t, a))
             missing.push_back({end_name(t, a), "has no value: not a solution of a model of this problem"});
     }
     if (!missing.empty()) throw input_error{source, std::move(missing)};

@@ -16,7 +16,7 @@ namespace optpipe::formulation {
 
 /// Brings a schedule into the normal form of the model (`microbatch_order`, `operation_table`): no transfers where none
 /// are needed, microbatches in the order of their first forward, W in the order of the gradients, zero-length transfers
-/// for stashes that aren't offloaded.
+/// and recomputations for stashes that aren't offloaded or recomputed.
 class normal_form {
 public:
     explicit normal_form(const formulated& f) : f_{f}, t_{*f.operations} {}
@@ -35,7 +35,7 @@ public:
             sort_weights(at);
         if (t_.problem().objective == objective_kind::span) start_at_zero();
         for (const stage at : t_.problem().graph.all_stages())
-            if (t_.may_offload(at)) place_unused_transfers(at);
+            place_unused(at);
         return std::move(result_);
     }
 
@@ -43,14 +43,16 @@ private:
     using starts = std::vector<double>;
 
     [[nodiscard]] double& start(role what, cell c) { return result_.start[t_.id(what, c)]; }
-    [[nodiscard]] double end(role what, cell c) { return start(what, c) + t_.length(t_.id(what, c)); }
+    [[nodiscard]] double end(role what, cell c) {
+        return start(what, c) + t_.length(t_.id(what, c), result_.storage[c]);
+    }
 
     void read(const schedule& s) {
-        result_ = {starts(t_.size(), 0.0), std::vector<unsigned char>(t_.cells(), 0),
-                   std::vector<unsigned char>(t_.cells(), 0)};
+        result_ = plan_times{t_};
         for (const auto& timed : s.operations) {
             const auto c = t_.cell_at(timed.op.stage, timed.op.microbatch.position());
             const double at = timed.start.value();
+            result_.storage[c] = timed.op.storage;
             switch (timed.op.kind) {
             case operation_kind::forward: start(role::forward, c) = at; break;
             case operation_kind::backward_input: start(role::gradient, c) = at; break;
@@ -58,8 +60,8 @@ private:
             case operation_kind::backward:
                 start(role::gradient, c) = at;
                 if (!t_.problem().split_backward) break;
-                start(role::weight, c) = at + t_.length(t_.id(role::gradient, c));
-                result_.is_full[c] = t_.may_be_full(timed.op.stage) ? 1 : 0;
+                start(role::weight, c) = end(role::gradient, c);
+                result_.is_full[c] = t_.is_full_better(timed.op.stage, timed.op.storage) ? 1 : 0;
                 break;
             case operation_kind::offload:
             case operation_kind::reload:
@@ -67,7 +69,7 @@ private:
                 result_.offloaded[c] = 1;
                 start(timed.op.kind == operation_kind::offload ? role::offload : role::reload, c) = at;
                 break;
-            case operation_kind::recompute: break;
+            case operation_kind::recompute: start(role::recompute, c) = at; break;
             }
         }
     }
@@ -79,10 +81,10 @@ private:
         for (std::size_t m = 0; m < from.size(); ++m)
             result_.start[first + m] = old[from[m]];
     }
-    void renumber(stage s, std::vector<unsigned char>& flags, const std::vector<std::size_t>& from) {
+    template <class Value> void renumber(stage s, std::vector<Value>& flags, const std::vector<std::size_t>& from) {
         const auto first = t_.cell_at(s, 0);
-        const std::vector<unsigned char> old(flags.begin() + static_cast<std::ptrdiff_t>(first),
-                                             flags.begin() + static_cast<std::ptrdiff_t>(first + from.size()));
+        const std::vector<Value> old(flags.begin() + static_cast<std::ptrdiff_t>(first),
+                                     flags.begin() + static_cast<std::ptrdiff_t>(first + from.size()));
         for (std::size_t m = 0; m < from.size(); ++m)
             flags[first + m] = old[from[m]];
     }
@@ -101,6 +103,7 @@ private:
                 renumber(s, static_cast<role>(what), from);
             renumber(s, result_.offloaded, from);
             renumber(s, result_.is_full, from);
+            renumber(s, result_.storage, from);
         }
     }
     [[nodiscard]] bool keep_order() {
@@ -162,6 +165,12 @@ private:
             first = std::min(first, start(role::forward, t_.cell_at(stage{0}, m)));
         for (auto& at : result_.start)
             at -= first;
+    }
+    void place_unused(stage s) {
+        if (t_.may_offload(s)) place_unused_transfers(s);
+        for (std::size_t m = 0; m < t_.microbatches(); ++m)
+            if (const cell c = t_.cell_at(s, m); !result_.takes_place(t_, t_.id(role::recompute, c)))
+                start(role::recompute, c) = start(role::gradient, c);
     }
     /// Of a stage, in the order of the microbatches: the offload at the end of F, or of the offload before, or, within
     /// the reload of an earlier microbatch, at its end; the reload at the end of the reload before. So they keep their

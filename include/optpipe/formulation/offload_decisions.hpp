@@ -7,7 +7,8 @@
 namespace optpipe::formulation {
 
 /// The windows of transfers (README, equation 4, without Ω): E_O ≥ E_F + T_o·w, E_R ≥ E_O + T_o·w,
-/// E_I − T_I ≥ E_R. A stash that isn't offloaded has two transfers of length 0 between F and I.
+/// E_I − T_I ≥ E_R, or the same of the recomputation where there may be one. A stash that isn't offloaded has two
+/// transfers of length 0 between F and that.
 ///
 /// Without overtaking, the transfers of a stage keep the order of microbatches too. Let a and b be offloaded, a before
 /// b, but b first: then a may be offloaded when b was (its F ended even earlier) and b when a was; and if b is reloaded
@@ -15,22 +16,23 @@ namespace optpipe::formulation {
 /// transfers fit in between: see `place_unused_transfers`.
 inline void add_offload_decisions(model_builder& d) {
     const auto& t = d.operations();
-    const auto follow = [&](operation_id a, operation_id b, double length) {
+    const auto follow = [&](operation_id a, operation_id b) {
         sum s;
-        s.add(1.0, d.end(b)).add(-1.0, d.end(a)).add(-length, d.offloaded(t.cell_of(b)));
+        d.add_time(s, 1.0, start_of(b));
+        d.add_time(s, -1.0, end_of(a));
         d.add_row(family::offload_decisions, s, 0.0, milp::infinity);
     };
     for (cell c = 0; c < t.cells(); ++c) {
         if (d.offloaded(c).is_never()) continue;
         const auto f = t.id(role::forward, c);
         const auto out = t.id(role::offload, c), in = t.id(role::reload, c);
-        follow(f, out, t.length(out));
-        follow(out, in, t.length(in));
-        d.imply_order(family::offload_decisions, {}, end_of(in), start_of(d.gradient_of(in)));
+        follow(f, out);
+        follow(out, in);
+        d.imply_order(family::offload_decisions, {}, end_of(in), start_of(d.needs_stash(in)));
         const bool has_next = t.microbatch_of(c) + 1 < t.microbatches();
         if (!d.keeps_order() || !has_next) continue;
-        follow(out, out + 1, t.length(out));
-        follow(in, in + 1, t.length(in));
+        follow(out, out + 1);
+        follow(in, in + 1);
     }
 }
 

@@ -18,9 +18,9 @@ using cell = std::size_t;
 using operation_id = std::size_t;
 
 /// `gradient` is I, or B where the backward isn't split; `weight` is W, or the second half of a B where the backward
-/// may be split.
-enum class role : unsigned char { forward, gradient, weight, offload, reload };
-inline constexpr std::size_t roles = 5;
+/// may be split. Computations come first.
+enum class role : unsigned char { forward, gradient, weight, recompute, offload, reload };
+inline constexpr std::size_t roles = 6;
 
 /// The operations of a problem as the model represents them.
 ///
@@ -29,7 +29,8 @@ inline constexpr std::size_t roles = 5;
 /// B. Where it is larger, the pair may need too much memory, so I and W can be one B (`may_be_full`).
 ///
 /// Stashes of a rank whose memory holds all of them at once never need offloading: without its transfers a schedule is
-/// still valid, and no longer.
+/// still valid, and no longer. That isn't said of stages with a list of storage options, whose transfers take place
+/// where the option has them.
 class operation_table {
 public:
     explicit operation_table(optpipe::problem p);
@@ -57,30 +58,62 @@ public:
     [[nodiscard]] bool is_limited(rank r) const { return limited_[r.position()] != 0; }
     [[nodiscard]] bool may_offload(stage s) const;
     [[nodiscard]] bool may_be_full(stage s) const {
-        return problem_.split_backward && problem_.costs[s].weight_stash > problem_.costs[s].activation;
+        return any_option(s, [&](storage_index o) { return is_full_better(s, o); });
+    }
+    /// Whether I and W may need more memory than B.
+    [[nodiscard]] bool is_full_better(stage s, storage_index o) const {
+        const auto& c = problem_.costs[s];
+        return problem_.split_backward && c.weight_stash > stored(s, o).restored(c);
+    }
+    [[nodiscard]] bool may_recompute(stage s) const {
+        return any_option(s, [&](storage_index o) { return stored(s, o).recomputes(); });
     }
     [[nodiscard]] bool any_may_offload() const;
+    [[nodiscard]] bool any_may_recompute() const;
     [[nodiscard]] bool exists(operation_id a) const;
 
-    [[nodiscard]] double length(operation_id a) const;
+    [[nodiscard]] bool has_list(stage s) const { return !problem_.storage[s].empty(); }
+    /// One without a list: that of stashes that are offloaded.
+    [[nodiscard]] std::size_t options(stage s) const { return has_list(s) ? problem_.storage[s].size() : 1; }
+    [[nodiscard]] storage_option stored(stage s, storage_index o) const;
+    template <class Condition> [[nodiscard]] bool any_option(stage s, const Condition& holds) const {
+        for (std::size_t o = 0; o < options(s); ++o)
+            if (holds(static_cast<storage_index>(o))) return true;
+        return false;
+    }
+    /// The least that a stash leaves on the device when its forward starts, and until it comes back.
+    [[nodiscard]] memory_size least_held(stage s) const;
+    [[nodiscard]] memory_size least_on_device(stage s) const;
+
+    /// The least of all storage options; of a transfer, of those that have it.
+    [[nodiscard]] double length(operation_id a) const { return least_[a / count_]; }
+    /// With that option; 0 if it has no such operation.
+    [[nodiscard]] double length(operation_id a, storage_index o) const;
     [[nodiscard]] operation operation_of(operation_id a) const;
     [[nodiscard]] operation_id id_of(const operation& op) const;
     [[nodiscard]] std::string name_of(operation_id a) const { return to_string(operation_of(a)); }
 
     /// Computations of a rank, and its possible transfers.
     [[nodiscard]] std::vector<operation_id> computations_on(rank r) const {
-        return on(r, {role::forward, role::gradient, role::weight});
+        return on(r, {role::forward, role::gradient, role::weight, role::recompute});
+    }
+    /// Computations have smaller numbers.
+    [[nodiscard]] std::size_t end_of_computations() const {
+        return id(has_recompute_ ? role::offload : role::recompute, 0);
     }
     [[nodiscard]] std::vector<operation_id> transfers_on(rank r) const { return on(r, {role::offload, role::reload}); }
     [[nodiscard]] std::vector<cell> cells_on(rank r) const;
 
 private:
     [[nodiscard]] std::vector<operation_id> on(rank r, std::initializer_list<role> which) const;
+    [[nodiscard]] double least_length(role what, stage s) const;
 
     optpipe::problem problem_;
     std::size_t stages_;
     std::size_t count_;
     memory_size memory_slack_;
+    bool has_recompute_;
+    std::vector<double> least_; ///< by role and stage
     std::vector<unsigned char> limited_;
     std::vector<std::vector<stage>> by_rank_;
 };
@@ -91,14 +124,19 @@ private:
 #include "optpipe/core/tolerance.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
+#include <limits>
 
 namespace optpipe::formulation {
 
 OPTPIPE_INLINE operation_table::operation_table(optpipe::problem p)
     : problem_{std::move(p)}, stages_{problem_.graph.stages()}, count_{problem_.graph.microbatches()},
-      memory_slack_{tolerance{}.at(problem_.memory_scale())}, limited_(problem_.graph.ranks(), 0),
-      by_rank_(problem_.graph.ranks()) {
+      memory_slack_{tolerance{}.at(problem_.memory_scale())}, has_recompute_{any_may_recompute()},
+      limited_(problem_.graph.ranks(), 0), by_rank_(problem_.graph.ranks()) {
+    for (std::size_t what = 0; what < roles; ++what)
+        for (const stage s : problem_.graph.all_stages())
+            least_.push_back(least_length(static_cast<role>(what), s));
     per_rank<memory_size> all(problem_.graph.ranks());
     for (const stage s : problem_.graph.all_stages()) {
         const auto& c = problem_.costs[s];
@@ -110,6 +148,7 @@ OPTPIPE_INLINE operation_table::operation_table(optpipe::problem p)
 }
 
 OPTPIPE_INLINE bool operation_table::may_offload(stage s) const {
+    if (has_list(s)) return any_option(s, [&](storage_index o) { return stored(s, o).offloads(); });
     return problem_.costs[s].can_offload() && is_limited(problem_.rank_of(s)) &&
            problem_.costs[s].activation > memory_size{};
 }
@@ -120,25 +159,65 @@ OPTPIPE_INLINE bool operation_table::any_may_offload() const {
     return false;
 }
 
+OPTPIPE_INLINE bool operation_table::any_may_recompute() const {
+    for (const stage s : problem_.graph.all_stages())
+        if (may_recompute(s)) return true;
+    return false;
+}
+
 OPTPIPE_INLINE bool operation_table::exists(operation_id a) const {
     switch (role_of(a)) {
     case role::forward:
     case role::gradient: return true;
     case role::weight: return problem_.split_backward;
+    case role::recompute: return may_recompute(stage_of(a));
     case role::offload:
     case role::reload: return may_offload(stage_of(a));
     }
     return false;
 }
 
-OPTPIPE_INLINE double operation_table::length(operation_id a) const {
+OPTPIPE_INLINE storage_option operation_table::stored(stage s, storage_index o) const {
+    if (has_list(s)) return problem_.storage[s][o];
+    const auto& c = problem_.costs[s];
+    return {"", c.activation, {}, {}, c.activation, c.transfer};
+}
+
+OPTPIPE_INLINE memory_size operation_table::least_held(stage s) const {
+    auto least = memory_size::unlimited();
+    for (std::size_t o = 0; o < options(s); ++o)
+        least = std::min(least, stored(s, static_cast<storage_index>(o)).held);
+    return least;
+}
+
+OPTPIPE_INLINE memory_size operation_table::least_on_device(stage s) const {
+    if (!has_list(s)) return may_offload(s) ? memory_size{} : problem_.costs[s].activation;
+    auto least = memory_size::unlimited();
+    for (std::size_t o = 0; o < options(s); ++o)
+        least = std::min(least, stored(s, static_cast<storage_index>(o)).left_on_device());
+    return least;
+}
+
+OPTPIPE_INLINE double operation_table::least_length(role what, stage s) const {
+    double least = std::numeric_limits<double>::infinity();
+    const auto a = id(what, cell_at(s, 0));
+    for (std::size_t i = 0; i < options(s); ++i) {
+        const auto o = static_cast<storage_index>(i);
+        if (!is_transfer(a) || stored(s, o).offloads()) least = std::min(least, length(a, o));
+    }
+    return std::isfinite(least) ? least : 0.0;
+}
+
+OPTPIPE_INLINE double operation_table::length(operation_id a, storage_index o) const {
     const auto& c = costs_of(a);
+    const auto option = stored(stage_of(a), o);
     switch (role_of(a)) {
     case role::forward: return c.forward.value();
-    case role::gradient: return problem_.gradient_time(stage_of(a)).value();
+    case role::gradient: return (problem_.gradient_time(stage_of(a)) + option.backward_extra).value();
     case role::weight: return c.backward_weight.value();
-    case role::offload: return c.transfer->offload.value();
-    case role::reload: return c.transfer->reload.value();
+    case role::recompute: return option.recompute.value();
+    case role::offload: return option.transfer ? option.transfer->offload.value() : 0.0;
+    case role::reload: return option.transfer ? option.transfer->reload.value() : 0.0;
     }
     return 0.0;
 }
@@ -149,6 +228,7 @@ OPTPIPE_INLINE operation operation_table::operation_of(operation_id a) const {
         case role::forward: return operation_kind::forward;
         case role::gradient: return problem_.split_backward ? operation_kind::backward_input : operation_kind::backward;
         case role::weight: return operation_kind::backward_weight;
+        case role::recompute: return operation_kind::recompute;
         case role::offload: return operation_kind::offload;
         case role::reload: return operation_kind::reload;
         }
@@ -166,7 +246,7 @@ OPTPIPE_INLINE operation_id operation_table::id_of(const operation& op) const {
         case operation_kind::backward_weight: return role::weight;
         case operation_kind::offload: return role::offload;
         case operation_kind::reload: return role::reload;
-        case operation_kind::recompute: break; // the model has no lists of storage options
+        case operation_kind::recompute: return role::recompute;
         }
         return role::forward;
     };

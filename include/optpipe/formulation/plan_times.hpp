@@ -1,17 +1,45 @@
 #pragma once
 
-#include "optpipe/core/standard.hpp"
+#include "optpipe/formulation/operation_table.hpp"
+#include "optpipe/schedule/operation.hpp"
 
 #include <vector>
 
 namespace optpipe::formulation {
 
 /// A schedule in the terms of the model: when each operation starts, which stashes are offloaded, which backwards are
-/// full.
+/// full, and how stashes are stored.
 struct plan_times {
-    std::vector<double> start;            ///< per operation
-    std::vector<unsigned char> offloaded; ///< per cell
-    std::vector<unsigned char> is_full;   ///< per cell
+    std::vector<double> start{};            ///< per operation
+    std::vector<unsigned char> offloaded{}; ///< per cell
+    std::vector<unsigned char> is_full{};   ///< per cell
+    std::vector<storage_index> storage{};   ///< per cell; 0 without a list
+
+    plan_times() = default;
+    explicit plan_times(const operation_table& t)
+        : start(t.size(), 0.0), offloaded(t.cells(), 0), is_full(t.cells(), 0), storage(t.cells(), 0) {}
+
+    /// Sets an option of the list of the cell's stage.
+    void store(const operation_table& t, cell c, storage_index o) {
+        storage[c] = o;
+        offloaded[c] = t.stored(t.stage_of(c), o).offloads() ? 1 : 0;
+    }
+    /// Whether it is an operation of the schedule: not where its stash isn't offloaded or recomputed, nor W of a full
+    /// backward.
+    [[nodiscard]] bool takes_place(const operation_table& t, operation_id a) const {
+        const cell c = t.cell_of(a);
+        if (!t.exists(a)) return false;
+        if (t.is_transfer(a)) return offloaded[c] != 0;
+        if (t.role_of(a) == role::recompute) return t.stored(t.stage_of(a), storage[c]).recomputes();
+        return t.role_of(a) != role::weight || is_full[c] == 0;
+    }
+    [[nodiscard]] operation operation_of(const operation_table& t, operation_id a) const {
+        const cell c = t.cell_of(a);
+        auto op = t.operation_of(a);
+        if (t.role_of(a) == role::gradient && is_full[c] != 0) op.kind = operation_kind::backward;
+        op.storage = storage[c];
+        return op;
+    }
 };
 
 } // namespace optpipe::formulation

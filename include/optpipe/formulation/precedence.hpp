@@ -24,7 +24,8 @@ public:
 
     /// `latest`: by when all of a rank's computations must be over.
     precedence(const operation_table& operations, const per_rank<double>& latest, double slack)
-        : operations_{&operations}, count_{3 * operations.cells()}, words_{(count_ + word_bits - 1) / word_bits},
+        : operations_{&operations}, count_{operations.end_of_computations()}, words_{(count_ + word_bits - 1) /
+                                                                                     word_bits},
           after_(count_ * words_, 0), before_(count_ * words_, 0), earliest_(count_, 0.0),
           latest_(count_), slack_{slack} {
         for (operation_id a = 0; a < count_; ++a)

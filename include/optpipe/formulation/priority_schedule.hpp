@@ -8,7 +8,8 @@
 
 namespace optpipe::formulation {
 
-/// The schedule of a priority list; without transfers, operations are moved ahead into gaps.
+/// The schedule of a priority list; without transfers and lists of storage options, operations are moved ahead into
+/// gaps.
 [[nodiscard]] outcome<schedule> priority_schedule(const operation_table& t, const plan_times& wanted);
 
 } // namespace optpipe::formulation
@@ -36,7 +37,7 @@ public:
     /// Refused (`not_executable`) if no operation can be next.
     [[nodiscard]] outcome<order> run() {
         for (operation_id a = 0; a < t_.size(); ++a)
-            if (takes_place(a)) open_.push_back(a);
+            if (wanted_.takes_place(t_, a)) open_.push_back(a);
         std::sort(open_.begin(), open_.end(), [&](operation_id a, operation_id b) {
             return wanted_.start[a] != wanted_.start[b] ? wanted_.start[a] < wanted_.start[b] : a < b;
         });
@@ -58,33 +59,24 @@ private:
         why.sentence = "the memory fills up with stashes of which none can be finished";
         return why;
     }
-    [[nodiscard]] bool takes_place(operation_id a) const {
-        const cell c = t_.cell_of(a);
-        if (!t_.exists(a) || (t_.is_transfer(a) && wanted_.offloaded[c] == 0)) return false;
-        return t_.role_of(a) != role::weight || wanted_.is_full[c] == 0;
-    }
-    [[nodiscard]] operation operation_of(operation_id a) const {
-        auto op = t_.operation_of(a);
-        if (t_.role_of(a) == role::gradient && wanted_.is_full[t_.cell_of(a)] != 0) op.kind = operation_kind::backward;
-        return op;
-    }
     [[nodiscard]] bool may_come(operation_id a) const {
-        const auto op = operation_of(a);
+        const auto& p = t_.problem();
+        const auto op = wanted_.operation_of(t_, a);
         bool has_inputs = true;
         for_each_dependency(
-            t_.problem(), op, wanted_.offloaded[t_.cell_of(a)] != 0,
+            p, op, stash_way_of(p, op, wanted_.offloaded[t_.cell_of(a)] != 0),
             [&](const operation& before, duration) { has_inputs = has_inputs && done_[t_.id_of(before)] != 0; });
         if (!has_inputs) return false;
         const rank r = t_.rank_of(a);
-        const auto effect = memory_effect_of(t_.costs_of(a), op.kind);
+        const auto effect = memory_effect_of(p, op);
         const auto slack = t_.memory_slack();
-        return device_[r] + effect.acquired_at_start <= t_.problem().memory_limit[r] + slack &&
-               host_[r] + effect.host_acquired_at_start <= t_.problem().host_memory_limit[r] + slack;
+        return device_[r] + effect.acquired_at_start <= p.memory_limit[r] + slack &&
+               host_[r] + effect.host_acquired_at_start <= p.host_memory_limit[r] + slack;
     }
     void take(operation_id a, order& result) {
-        const auto op = operation_of(a);
+        const auto op = wanted_.operation_of(t_, a);
         const rank r = t_.rank_of(a);
-        const auto effect = memory_effect_of(t_.costs_of(a), op.kind);
+        const auto effect = memory_effect_of(t_.problem(), op);
         device_[r] += effect.acquired_at_start - effect.released_at_end;
         host_[r] += effect.host_acquired_at_start - effect.host_released_at_end;
         done_[a] = 1;
@@ -102,8 +94,9 @@ private:
 OPTPIPE_INLINE outcome<schedule> priority_schedule(const operation_table& t, const plan_times& wanted) {
     auto listed = priority_list{t, wanted}.run();
     if (!listed) return listed.why();
-    const bool offloaded = std::any_of(wanted.offloaded.begin(), wanted.offloaded.end(), [](auto w) { return w != 0; });
-    return time_order(t.problem(), offloaded ? *listed : fill_gaps(t.problem(), *listed, t.problem().memory_limit));
+    const bool as_listed = t.problem().has_storage_options() ||
+                           std::any_of(wanted.offloaded.begin(), wanted.offloaded.end(), [](auto w) { return w != 0; });
+    return time_order(t.problem(), as_listed ? *listed : fill_gaps(t.problem(), *listed, t.problem().memory_limit));
 }
 
 } // namespace optpipe::formulation

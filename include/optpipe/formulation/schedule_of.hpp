@@ -48,33 +48,30 @@ OPTPIPE_INLINE order order_of(const operation_table& t, const plan_times& times)
     schedule planned;
     planned.graph = t.problem().graph;
     for (operation_id a = 0; a < t.size(); ++a) {
-        const cell c = t.cell_of(a);
-        const bool takes_place = !t.is_transfer(a) || times.offloaded[c] != 0;
-        const bool is_half_of_full = t.role_of(a) == role::weight && times.is_full[c] != 0;
-        if (!t.exists(a) || !takes_place || is_half_of_full) continue;
-        auto op = t.operation_of(a);
-        double length = t.length(a);
-        if (t.role_of(a) == role::gradient && times.is_full[c] != 0) {
-            op.kind = operation_kind::backward;
-            length = t.costs_of(a).backward().value();
-        }
-        const double start = resolution * std::round(times.start[a] / resolution);
-        planned.operations.push_back({op, duration{start}, duration{start + length}});
+        if (!times.takes_place(t, a)) continue;
+        const auto op = times.operation_of(t, a);
+        const duration start{resolution * std::round(times.start[a] / resolution)};
+        planned.operations.push_back({op, start, start + duration_of(t.problem(), op)});
     }
     return optpipe::order_of(planned);
 }
 
 OPTPIPE_INLINE plan_times times_of(const formulated& f, std::span<const double> values) {
     const auto& t = *f.operations;
-    plan_times times{std::vector<double>(t.size(), 0.0), std::vector<unsigned char>(t.cells(), 0),
-                     std::vector<unsigned char>(t.cells(), 0)};
+    plan_times times{t};
     constexpr double half = 0.5;
+    for (cell c = 0; c < t.cells(); ++c)
+        if (t.has_list(t.stage_of(c))) times.store(t, c, 0);
     for (std::size_t j = 0; j < f.meanings.size(); ++j) {
         const auto& m = f.meanings[j];
-        if (m.what == meaning::kind::end_time) times.start[m.op] = values[j] - t.length(m.op);
-        if (m.what == meaning::kind::offloaded) times.offloaded[m.op] = values[j] > half ? 1 : 0;
-        if (m.what == meaning::kind::is_full) times.is_full[m.op] = values[j] > half ? 1 : 0;
+        const bool is_set = values[j] > half;
+        if (m.what == meaning::kind::offloaded) times.offloaded[m.op] = is_set ? 1 : 0;
+        if (m.what == meaning::kind::is_full) times.is_full[m.op] = is_set ? 1 : 0;
+        if (m.what == meaning::kind::chosen && is_set) times.store(t, m.op, static_cast<storage_index>(m.other));
     }
+    for (std::size_t j = 0; j < f.meanings.size(); ++j)
+        if (const auto& m = f.meanings[j]; m.what == meaning::kind::end_time)
+            times.start[m.op] = values[j] - t.length(m.op, times.storage[t.cell_of(m.op)]);
     return times;
 }
 

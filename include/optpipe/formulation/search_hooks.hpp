@@ -28,7 +28,7 @@ public:
         : f_{std::move(f)}, bound_{bound.value()}, found_{std::move(found)} {}
 
     [[nodiscard]] double objective_bound() const { return bound_; }
-    /// First offload decisions, then the order of computations, then everything implied by them.
+    /// First offload decisions and storage options, then the order of computations, then everything implied by them.
     [[nodiscard]] int branching_priority(milp::variable x) const;
     [[nodiscard]] std::optional<std::vector<double>> solution_near(std::span<const double> point) const;
 
@@ -107,14 +107,16 @@ OPTPIPE_INLINE int search_hooks::branching_priority(milp::variable x) const {
     using kind = meaning::kind;
     switch (f_->meanings[x.position()].what) {
     case kind::offloaded:
-    case kind::is_full: return 3;
+    case kind::is_full:
+    case kind::chosen: return 3;
     case kind::order: return 2;
     case kind::transfer_order: return 1;
     case kind::objective:
     case kind::first_start:
     case kind::end_time:
     case kind::is_before:
-    case kind::excess: break;
+    case kind::excess:
+    case kind::product: break;
     }
     return 0;
 }

@@ -45,7 +45,7 @@ private:
     [[nodiscard]] double start(operation_id a) const { return times_.start[a]; }
     [[nodiscard]] double end(operation_id a) const {
         const bool takes_time = !t_.is_transfer(a) || times_.offloaded[t_.cell_of(a)] != 0;
-        return start(a) + (takes_time ? t_.length(a) : 0.0);
+        return start(a) + (takes_time ? t_.length(a, times_.storage[t_.cell_of(a)]) : 0.0);
     }
     [[nodiscard]] double time(event e) const { return e.is_end ? end(e.op) : start(e.op); }
 
@@ -57,15 +57,23 @@ private:
         case kind::end_time: return end(m.op);
         case kind::offloaded: return times_.offloaded[m.op] != 0 ? 1.0 : 0.0;
         case kind::is_full: return times_.is_full[m.op] != 0 ? 1.0 : 0.0;
+        case kind::chosen: return times_.storage[m.op] == m.other ? 1.0 : 0.0;
         case kind::order: return start(m.op) < start(m.other) ? 1.0 : 0.0;
         case kind::transfer_order: return comes_first(m.op, m.other) ? 1.0 : 0.0;
         case kind::is_before: return time(m.first) <= time(m.then) + slack_ ? 1.0 : 0.0;
+        case kind::product: return sum_of(m) * value_of(m.when);
         case kind::excess: break;
         }
+        return std::max(0.0, std::round(sum_of(m)));
+    }
+    [[nodiscard]] double value_of(const literal& l) const {
+        return l.constant + (l.is_constant() ? 0.0 : l.coefficient * values_[l.column.position()]);
+    }
+    [[nodiscard]] double sum_of(const meaning& m) const {
         double sum = m.constant;
         for (const auto& [factor, l] : m.parts)
-            sum += factor * (l.constant + (l.is_constant() ? 0.0 : l.coefficient * values_[l.column.position()]));
-        return std::max(0.0, std::round(sum));
+            sum += factor * value_of(l);
+        return sum;
     }
     [[nodiscard]] bool comes_first(operation_id a, operation_id b) const {
         if (t_.role_of(a) != t_.role_of(b)) return end(a) <= start(b) + slack_;

@@ -15,17 +15,23 @@ namespace optpipe::formulation {
 }
 [[nodiscard]] inline std::string offloaded_name(const operation_table& t, cell c) { return cell_name(t, "w.", c); }
 [[nodiscard]] inline std::string full_name(const operation_table& t, cell c) { return cell_name(t, "full.", c); }
+[[nodiscard]] inline std::string storage_name(const operation_table& t, cell c, std::size_t option) {
+    return cell_name(t, "storage.", c) + "." + std::to_string(option);
+}
 
 /// The names of the first variables of every model of a problem, whatever its options: C, the ends, offload decisions,
-/// full backwards.
+/// full backwards, storage options.
 [[nodiscard]] inline std::vector<std::string> leading_names(const operation_table& t) {
     std::vector<std::string> names{"C"};
     for (operation_id a = 0; a < t.size(); ++a)
         if (t.exists(a)) names.push_back(end_name(t, a));
     for (cell c = 0; c < t.cells(); ++c)
-        if (t.may_offload(t.stage_of(c))) names.push_back(offloaded_name(t, c));
+        if (t.may_offload(t.stage_of(c)) && !t.has_list(t.stage_of(c))) names.push_back(offloaded_name(t, c));
     for (cell c = 0; c < t.cells(); ++c)
         if (t.may_be_full(t.stage_of(c))) names.push_back(full_name(t, c));
+    for (cell c = 0; c < t.cells(); ++c)
+        for (std::size_t o = 0; o < t.options(t.stage_of(c)) && t.options(t.stage_of(c)) > 1; ++o)
+            names.push_back(storage_name(t, c, o));
     return names;
 }
 

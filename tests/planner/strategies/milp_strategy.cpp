@@ -70,6 +70,28 @@ TEST_CASE("random problems: the optimum of exhaustive search") {
     CHECK(compared > 50);
 }
 
+TEST_CASE("random problems with lists of storage options: the optimum of exhaustive search") {
+    int compared = 0;
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+        random_numbers random{seed};
+        const auto made =
+            oracle::make_random_problem(random, {.cells = 5, .offloading_percent = 70, .storage_percent = 100});
+        if (!made.problem.has_storage_options()) continue;
+        const auto best = oracle::exhaustive_optimum(made.problem, made.grid, 20'000);
+        if (!best.proven || !best.objective) continue;
+        INFO("seed " << seed);
+        search_state state{made.problem};
+        // As others would have found it: what is better than the first schedule is all that is left in the model.
+        const auto built = adaptive(made.problem);
+        if (built && seed % 2 == 0) state.offer(*built, "adaptive");
+        milp_strategy{}(state, with_threads(1));
+        CHECK(state.proven());
+        CHECK(state.objective().value() == doctest::Approx(*best.objective));
+        ++compared;
+    }
+    CHECK(compared > 25);
+}
+
 TEST_CASE("a stop request stops the search, and its bound holds") {
     const auto p = file("offload-p6-m12-mem050-k050");
     search_limits limits;
@@ -90,6 +112,12 @@ TEST_CASE("problems that are too large are skipped") {
     const milp_strategy strategy;
     CHECK(strategy.traits(file("offload-p6-m12-mem050-k050")).applicable);
     CHECK_FALSE(strategy.traits(file("zb-28.3b-p32-m128-mem100")).applicable);
+    // With lists of storage options, those with more than a few stashes.
+    const auto stores = [](const char* name) {
+        return read_problem(std::string{OPTPIPE_SOURCE_DIR "/tests/data/storage/"} + name);
+    };
+    CHECK(strategy.traits(stores("store-p2-m4-k100.json")).knows_storage_options);
+    CHECK_FALSE(strategy.traits(stores("store-p3-m5-k100.json")).knows_storage_options);
     const auto p = file("zb-28.3b-p32-m128-mem100");
     search_state state{p};
     strategy(state, with_threads(1));

@@ -1,0 +1,170 @@
+#pragma once
+
+#include "optpipe/formulation/load_rows.hpp"
+#include "optpipe/formulation/model_builder.hpp"
+#include "optpipe/formulation/variable_names.hpp"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace optpipe::formulation {
+
+/// Lists of storage options (README, equation 9): x_o = 1 if a stash has option o of its stage's list. Durations and
+/// amounts of memory are linear in x (`amount`), so the other families hold as they are.
+///
+/// A recomputation is a computation of every cell that may have one. Where it doesn't take place it lasts no time and
+/// comes just before its gradient: so the orders of a rank's computations remain total ones, and rows on them valid.
+///
+/// A cell's variables of the choice; one option alone is no choice.
+inline void add_choices(model_builder& d, cell c) {
+    const auto& t = d.operations();
+    const stage s = t.stage_of(c);
+    if (!t.has_list(s)) return;
+    if (t.options(s) == 1) return d.add_choice(c, literal::always());
+    for (std::size_t o = 0; o < t.options(s); ++o)
+        d.add_choice(
+            c, d.add_binary(family::storage_options, meaning::of(meaning::kind::chosen, c, o), storage_name(t, c, o)));
+}
+
+namespace detail {
+
+/// Whether the option of a cell is one of those that the condition holds for.
+template <class Condition>
+literal option_with(model_builder& d, cell c, const Condition& holds, const std::string& name) {
+    std::vector<literal> with, without;
+    const auto& all = d.choices(c);
+    for (std::size_t o = 0; o < all.size(); ++o)
+        (holds(static_cast<storage_index>(o)) ? with : without).push_back(all[o]);
+    if (with.empty()) return literal::never();
+    if (without.empty()) return literal::always();
+    if (with.size() == 1) return with.front();
+    if (without.size() == 1) return without.front().negation();
+    auto what = meaning::excess_of(0.0);
+    sum row;
+    for (const auto& l : with) {
+        what.parts.push_back({1.0, l});
+        row.add(1.0, l);
+    }
+    const auto any = d.add_binary(family::storage_options, std::move(what), name);
+    d.add_row(family::storage_options, row.add(-1.0, any), 0.0, 0.0);
+    return any;
+}
+
+/// Without it, the recomputation is an instant: P_cb = P_gb for each other b of the rank, and E_c is the start of the
+/// gradient g.
+inline void place_unused_recomputation(model_builder& d, cell c, const literal& recomputes) {
+    const auto& t = d.operations();
+    const auto again = t.id(role::recompute, c), g = t.id(role::gradient, c);
+    for (const auto b : d.precedences().computations_on(t.rank_of(again))) {
+        if (b == again || b == g) continue;
+        const sum row = sum{}.add(1.0, recomputes).add(1.0, d.order(g, b)).add(-1.0, d.order(again, b));
+        d.add_row(family::storage_options, row, 0.0, milp::infinity);
+    }
+    d.imply_order(family::storage_options, {recomputes.negation()}, start_of(g), end_of(again));
+}
+
+inline void add_options_of(model_builder& d, cell c) {
+    const auto& t = d.operations();
+    const stage s = t.stage_of(c);
+    if (!t.has_list(s)) return;
+    sum one;
+    for (const auto& l : d.choices(c))
+        one.add(1.0, l);
+    d.add_row(family::storage_options, one, 1.0, 1.0);
+    const auto with = [&](const char* what, const auto& holds) {
+        return option_with(d, c, holds, cell_name(t, what, c));
+    };
+    if (t.may_offload(s)) d.set_offloaded(c, with("w.", [&](storage_index o) { return t.stored(s, o).offloads(); }));
+    if (t.may_recompute(s))
+        place_unused_recomputation(d, c,
+                                   with("recomputed.", [&](storage_index o) { return t.stored(s, o).recomputes(); }));
+    // Elsewhere the pair is never worse.
+    if (t.may_be_full(s)) {
+        const auto better = with("short.", [&](storage_index o) { return t.is_full_better(s, o); });
+        d.add_row(family::storage_options, sum{}.add(1.0, better).add(-1.0, d.full(c)), 0.0, milp::infinity);
+    }
+}
+
+} // namespace detail
+
+/// Σ x_o = 1, and what follows from the option: whether the stash is offloaded, whether a recomputation takes place,
+/// and whether a full backward may be of use.
+inline void add_storage_options(model_builder& d) {
+    for (cell c = 0; c < d.operations().cells() && !d.is_too_large(); ++c)
+        detail::add_options_of(d, c);
+}
+
+/// C ≥ (earliest start on the rank) + Σ T_a + (what follows its last operation), where T_a depends on options.
+inline void add_work_rows(model_builder& d) {
+    for (const rank r : d.problem().graph.all_ranks()) {
+        sum s;
+        for (const auto a : d.precedences().computations_on(r))
+            d.add_length(s, -1.0, a);
+        if (s.terms.empty()) continue; // the load rows say as much
+        const double outside = d.is_span() ? 0.0 : least_head(d, r) + least_tail(d, r);
+        d.add_row(family::storage_options, s.add(1.0, d.objective), outside, milp::infinity);
+    }
+}
+
+/// Adds to a level of memory what is held where `when` holds, and takes off it what is released where it does. Never
+/// less than is there, and just that in integral points: h ≥ a − (most of a)·(1 − when) and h ≥ (least of a)·when; the
+/// converse for what is released.
+class memory_level {
+public:
+    memory_level(model_builder& d, family f, event at) : d_{d}, family_{f}, at_{at} {}
+
+    [[nodiscard]] sum& total() { return total_; }
+    memory_level& hold(const amount& a) {
+        a.add_to(total_, 1.0);
+        return *this;
+    }
+    /// `of`: the operation that the condition is about, for a name.
+    memory_level& hold(const amount& a, const literal& when, operation_id of) {
+        if (is_linear(a, when)) return add_linear(1.0, a, when);
+        const auto held = add_product(a, when, "held.", of);
+        sum row = sum{}.add(1.0, held).add(a.most).add(-a.most, when);
+        a.add_to(row, -1.0);
+        d_.add_row(family_, row, 0.0, milp::infinity);
+        d_.add_row(family_, sum{}.add(1.0, held).add(-a.least, when), 0.0, milp::infinity);
+        total_.add(1.0, held);
+        return *this;
+    }
+    memory_level& release(const amount& a, const literal& when, operation_id of) {
+        if (is_linear(a, when)) return add_linear(-1.0, a, when);
+        const auto released = add_product(a, when, "released.", of);
+        sum row = sum{}.add(-1.0, released).add(-a.least).add(a.least, when);
+        a.add_to(row, 1.0);
+        d_.add_row(family_, row, 0.0, milp::infinity);
+        d_.add_row(family_, sum{}.add(-1.0, released).add(a.most, when), 0.0, milp::infinity);
+        total_.add(-1.0, released);
+        return *this;
+    }
+
+private:
+    [[nodiscard]] static bool is_linear(const amount& a, const literal& when) {
+        return a.is_fixed() || when.is_constant();
+    }
+    memory_level& add_linear(double factor, const amount& a, const literal& when) {
+        if (when.is_always())
+            a.add_to(total_, factor);
+        else
+            total_.add(factor * a.least, when);
+        return *this;
+    }
+    milp::variable add_product(const amount& a, const literal& when, const char* what, operation_id of) {
+        auto product = meaning::of(meaning::kind::product);
+        product.constant = a.least;
+        product.parts = a.above;
+        product.when = when;
+        return d_.add_variable(family_, 0.0, a.most, std::move(product),
+                               what + d_.operations().name_of(of) + "." + d_.name_of(at_));
+    }
+
+    model_builder& d_;
+    family family_;
+    event at_;
+    sum total_;
+};
+
+} // namespace optpipe::formulation
