@@ -128,7 +128,11 @@ TEST_CASE("a schedule with storage options is an assignment, and that is the sch
             cp::ticks used = 0;
             for (const auto& term : k.terms)
                 used += read.is_true(term.chosen) ? term.weight : 0;
-            CHECK((!read.is_true(k.guard) || used <= k.capacity));
+            if (!read.is_true(k.guard)) continue;
+            CHECK(used <= k.capacity);
+            for (const auto& term : k.terms)
+                for (const auto other : term.implied_terms)
+                    CHECK((!read.is_true(term.chosen) || read.is_true(k.terms[other].chosen)));
         }
         const auto written = cp::schedule_of(m, read);
         REQUIRE(written);

@@ -22,6 +22,8 @@ public:
                                                        [](const task& t) { return t.length == 0; })} {}
 
     [[nodiscard]] const longest_paths& paths() const { return paths_; }
+    /// Whether any task takes no time: then tasks that start together may be ordered either way.
+    [[nodiscard]] bool has_instants() const { return instants_; }
 
     /// These tasks must not overlap.
     void add_machine(std::vector<task_index> tasks) {

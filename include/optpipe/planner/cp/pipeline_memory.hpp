@@ -36,6 +36,17 @@ public:
     void used_if(literal l, ticks amount) {
         if (amount > 0) add(l, amount, no_task, false);
     }
+    /// Literals of which each implies those before it.
+    void used_if_nested(const std::vector<std::pair<literal, ticks>>& terms) {
+        std::vector<std::uint32_t> before;
+        for (const auto& [l, amount] : terms) {
+            const auto place = result_.terms.size();
+            used_if(l, amount);
+            if (result_.terms.size() == place) continue;
+            result_.terms.back().implied_terms = before;
+            before.push_back(static_cast<std::uint32_t>(place));
+        }
+    }
     /// Adds the constraint unless it can't be violated.
     void finish(literal guard) {
         ticks most = 0;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,13 @@ namespace optpipe::cp {
 /// A stash is cut into layers at the sizes that it may have. Whether a layer is in use at a start is a literal, which
 /// follows from the option, from what has started (forward, reload, recomputation) and what hasn't ended (offload, and
 /// the gradient or weight gradient that releases it).
+///
+/// Layers are nested: where one is in use, so are those below it. Under the option of the stash they are on the device
+/// from the same start or an earlier one (a recomputation starts after the reload, and that after the forward) until
+/// the same end or a later one (the weight gradient ends after its gradient). The knapsack may then count them
+/// together, before the option is known. Literals of tasks that start together may take either value; as all of these
+/// starts and ends differ, this needs tasks without duration, and layers aren't nested where there are any. Of a
+/// gradient that adds to its stash, the layers above are nested in the same way, and at any time.
 class storage_memory {
 public:
     storage_memory(const problem& p, rank r, const grid& units, const per_stage<stage_tasks>& tasks,
@@ -53,6 +61,8 @@ private:
         ticks low;
         ticks high;
     };
+    /// Literals and weights; each implies those before it.
+    using nested_terms = std::vector<std::pair<literal, ticks>>;
 
     [[nodiscard]] ticks most(memory_size limit) const {
         return units_->below((limit + tolerance{}.at(problem_->memory_scale())).value());
@@ -103,13 +113,31 @@ private:
     void add_device(task_index at) {
         knapsack_builder use{*model_, *known_, at};
         use.capacity = most(problem_->memory_limit[rank_]);
-        for (const stage s : own_)
-            for (const auto& each : layers_of(s))
-                for (std::size_t k = 0; k < (*tasks_)[s].forward.size(); ++k) {
-                    use.used_if(in_stash(s, k, each, at), each.high - each.low);
-                    use.used_if(in_gradient(s, k, each, at), each.high - each.low);
+        for (const stage s : own_) {
+            const auto layers = layers_of(s);
+            for (std::size_t k = 0; k < (*tasks_)[s].forward.size(); ++k) {
+                nested_terms stash;
+                nested_terms added;
+                for (const auto& each : layers) {
+                    stash.emplace_back(in_stash(s, k, each, at), each.high - each.low);
+                    if (each.high <= weight_stash(s))
+                        added.emplace_back(in_gradient(s, k, each, at), each.high - each.low);
                 }
+                std::reverse(added.begin(), added.end());
+                if (known_->has_instants())
+                    for (const auto& [l, amount] : stash)
+                        use.used_if(l, amount);
+                else
+                    add_nested(use, stash, at);
+                add_nested(use, added, at);
+            }
+        }
         use.finish(model_->tasks[at].presence);
+    }
+    void add_nested(knapsack_builder& use, const nested_terms& terms, task_index at) {
+        use.used_if_nested(terms);
+        for (std::size_t i = 1; i < terms.size(); ++i)
+            model_->add_clause({!model_->tasks[at].presence, terms[i - 1].first, !terms[i].first});
     }
     /// Whether a layer of the stash of forward `j` is in use when `at` starts.
     literal in_stash(stage s, std::size_t j, const layer& each, task_index at) {
@@ -117,7 +145,6 @@ private:
         const auto& release = each.high > weight_stash(s) ? t.gradient : t.weight;
         const auto forward = starts_before(t.forward[j], at);
         std::vector<std::vector<literal>> uses;
-        std::vector<literal> others{!forward};
         bool all = true;
         for (const auto o : t.storage.options) {
             const auto& stash = t.storage.stashes[j][o];
@@ -136,30 +163,31 @@ private:
         }
         // Whatever the option.
         if (all) uses.assign(1, {!forward});
-        return model_->add_any_fails(released(t, j, release, at, uses));
+        const auto held = is_held(t, j, release, at);
+        if (held == never) return never;
+        for (auto& c : uses)
+            c.push_back(!held);
+        return model_->add_any_fails(std::move(uses));
     }
-    /// Adds to each clause the release of the stash, by the gradient that uses it.
-    std::vector<std::vector<literal>> released(const stage_tasks& t, std::size_t j,
-                                               const std::vector<task_index>& release, task_index at,
-                                               const std::vector<std::vector<literal>>& uses) {
-        std::vector<std::vector<literal>> result;
+    /// Whether the gradient that uses stash `j`, or its weight gradient, hasn't ended when `at` starts. All layers and
+    /// options share this literal, so that learned clauses hold it in place of each gradient that may use the stash.
+    literal is_held(const stage_tasks& t, std::size_t j, const std::vector<task_index>& release, task_index at) {
+        const auto found = held_.find({release[j], at});
+        if (found != held_.end()) return found->second;
         const auto& by = t.storage.uses;
-        for (std::size_t k = 0; k < t.gradient.size(); ++k) {
-            const auto used = by.empty() ? (j == k ? always : never) : by[k][j];
-            if (used == never) continue;
-            const auto ended = known_->ends_before(release[k], at);
-            for (auto c : uses) {
-                c.push_back(!used);
-                c.push_back(ended);
-                result.push_back(std::move(c));
-            }
-        }
-        return result;
+        std::vector<std::vector<literal>> clauses;
+        for (std::size_t k = 0; k < release.size(); ++k)
+            if (const auto used = by.empty() ? (j == k ? always : never) : by[k][j]; used != never)
+                clauses.push_back({!used, known_->ends_before(release[k], at)});
+        const auto held = model_->add_any_fails(std::move(clauses));
+        held_.emplace(std::pair{release[j], at}, held);
+        if (&release == &t.weight && !known_->has_instants())
+            model_->add_clause({!model_->tasks[at].presence, !is_held(t, j, t.gradient, at), held});
+        return held;
     }
-    /// Whether a layer that gradient `k` adds to the stash is in use when `at` starts.
+    /// Whether a layer up to the weight stash that gradient `k` adds to the stash is in use when `at` starts.
     literal in_gradient(stage s, std::size_t k, const layer& each, task_index at) {
         const auto& t = (*tasks_)[s];
-        if (each.high > weight_stash(s)) return never;
         std::vector<std::vector<literal>> uses;
         for (const auto o : t.storage.options)
             if (each.high > sizes_of(s, o).restored)
@@ -196,6 +224,8 @@ private:
     order_literals* known_;
     model* model_;
     std::vector<stage> own_;
+    /// By the release of the same number as the stash, and by the start at which it is asked for.
+    std::map<std::pair<task_index, task_index>, literal> held_;
 };
 
 } // namespace optpipe::cp
