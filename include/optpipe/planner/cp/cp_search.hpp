@@ -112,8 +112,12 @@ private:
     /// Whether any search was left to run.
     bool run_round(std::size_t effort) {
         bool any = false;
-        for (std::size_t i = 0; i < incumbent_searches_.size() && !finished(); ++i)
-            any |= improve_incumbent(i, effort);
+        for (std::size_t i = 0; i < incumbent_searches_.size(); ++i) {
+            // A better schedule often takes a few conflicts: the rest of the effort is for the next one.
+            const auto last = spent_ + effort;
+            while (spent_ < last && !finished() && improve_incumbent(i, last - spent_))
+                any = true;
+        }
         if (!finished()) any |= improve_bound(std::max<std::size_t>(1, effort / with_.incumbent_share));
         return any;
     }
