@@ -127,7 +127,8 @@ TEST_CASE("storage options: the optimum of the model is that of the problem, wha
     CHECK(seen.compared > oracle::random_cases(120));
     CHECK(seen.offloaded > oracle::random_cases(15));
     CHECK(seen.recomputed > oracle::random_cases(15));
-    CHECK(seen.mixed > oracle::random_cases(5));
+    // Of fewer cases there may be none.
+    CHECK(seen.mixed + 2 > oracle::random_cases(7));
 }
 
 TEST_CASE("storage options: more microbatches on two ranks, v placements among them") {
