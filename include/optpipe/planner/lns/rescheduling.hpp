@@ -7,6 +7,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
+#include "optpipe/schedule/rules/transfer_resources.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -26,14 +27,71 @@ struct rescheduling {
     duration noise{};
 };
 
-/// List scheduling of one end of a schedule without transfers: ranks take whatever is ready and has memory, the longest
-/// tail first, so that weight gradients fill gaps. The beginning is scheduled backwards in time, in which an
-/// operation waits for those that need it, and memory is acquired where it was released.
+/// The memory of a rank while operations are placed in about the order of their starts: what is held, and what will be
+/// released when.
+class memory_outlook {
+public:
+    explicit memory_outlook(memory_size limit = memory_size::unlimited()) : limit_{limit} {}
+
+    void clear() {
+        held_ = memory_size{};
+        now_ = duration{};
+        due_.clear();
+    }
+    void acquire(memory_size amount) { held_ += amount; }
+    void release(memory_size amount, duration when) {
+        if (amount == memory_size{}) return;
+        const auto after = [](duration t, const promise& p) { return t < p.when; };
+        due_.insert(std::upper_bound(due_.begin(), due_.end(), when, after), {when, amount});
+    }
+    /// Nothing starts before `now` any more.
+    void advance(duration now) {
+        now_ = now;
+        std::size_t past = 0;
+        for (; past < due_.size() && due_[past].when <= now; ++past)
+            held_ -= due_[past].amount;
+        due_.erase(due_.begin(), due_.begin() + static_cast<std::ptrdiff_t>(past));
+    }
+    /// The first time from `t` on at which `amount` fits; unlimited if nothing that is promised makes room.
+    [[nodiscard]] duration first_fit(memory_size amount, duration t) const {
+        auto level = held_ + amount;
+        t = std::max(t, now_);
+        for (const auto& next : due_) {
+            if (next.when > t) {
+                if (level <= limit_) return t;
+                t = next.when;
+            }
+            level -= next.amount;
+        }
+        return level <= limit_ ? t : duration::unlimited();
+    }
+
+private:
+    struct promise {
+        duration when{};
+        memory_size amount{};
+    };
+    memory_size limit_;
+    memory_size held_{};
+    duration now_{};
+    std::vector<promise> due_{};
+};
+
+/// List scheduling of one end of a schedule: ranks and copy engines take whatever is ready and has memory, the longest
+/// tail first, so that weight gradients fill gaps. What takes memory without being waited for, as a reload, isn't ready
+/// before it has to be. The beginning is scheduled backwards in time, in which an operation waits for those that need
+/// it, and memory is acquired where it was released.
 class list_rescheduler {
 public:
-    /// For the beginning of the schedule, or for its end. Contract: no stash is offloaded.
+    /// For the beginning of the schedule, or for its end.
     list_rescheduler(const problem& p, const schedule& given, bool beginning)
-        : p_{p}, beginning_{beginning}, ready_(p.graph.ranks()), free_(p.graph.ranks()), held_(p.graph.ranks()) {
+        : p_{p}, beginning_{beginning}, ready_(3 * p.graph.ranks()), free_(5 * p.graph.ranks()),
+          device_(p.graph.ranks()), host_(p.graph.ranks()) {
+        const auto slack = tolerance{}.at(p.memory_scale());
+        for (const rank r : p.graph.all_ranks()) {
+            device_[r] = memory_outlook{p.memory_limit[r] + slack};
+            host_[r] = memory_outlook{p.host_memory_limit[r] + slack};
+        }
         add_jobs(given);
         add_dependencies();
         find_tails();
@@ -53,7 +111,7 @@ public:
                 --left;
             }
         for (auto& j : jobs_)
-            if (!j.placed && j.waits == 0) ready_[j.on].push_back(&j);
+            if (!j.placed && j.waits == 0) ready_[j.lane].push_back(&j);
         for (; left > 0; --left)
             if (stop() || !place_next()) return duration::unlimited();
         return length();
@@ -72,12 +130,20 @@ public:
     }
 
 private:
+    static constexpr std::size_t none = static_cast<std::size_t>(-1);
+
     struct job {
         operation op{};
         rank on{};
+        /// The processor of its rank, or a copy engine; and of a transfer the channel of its link. Both are places in
+        /// `free_`.
+        std::size_t lane = 0;
+        std::size_t channel = none;
         duration length{};
         memory_size acquired{};
         memory_size released{};
+        memory_size host_acquired{};
+        memory_size host_released{};
         /// Its start in the given schedule.
         duration before{};
         /// To the end of the step.
@@ -96,12 +162,25 @@ private:
 
     void add_jobs(const schedule& given) {
         const auto end = last_end(given);
+        const auto ranks = p_.graph.ranks();
         jobs_.reserve(given.operations.size());
         for (const auto& timed : given.operations) {
             const auto effect = memory_effect_of(p_, timed.op);
             job j{.op = timed.op, .on = p_.rank_of(timed.op.stage), .length = duration_of(p_, timed.op)};
-            j.acquired = beginning_ ? effect.released_at_end : effect.acquired_at_start;
-            j.released = beginning_ ? effect.acquired_at_start : effect.released_at_end;
+            j.lane = j.on.position();
+            if (is_transfer(timed.op.kind)) {
+                const bool inward = is_inward(timed.op.kind);
+                j.lane = ranks + copy_engine_of(p_.transfer, j.on, inward);
+                j.channel = 3 * ranks + host_channel_of(p_.transfer, j.on, inward);
+            }
+            j.acquired = effect.acquired_at_start;
+            j.released = effect.released_at_end;
+            j.host_acquired = effect.host_acquired_at_start;
+            j.host_released = effect.host_released_at_end;
+            if (beginning_) {
+                std::swap(j.acquired, j.released);
+                std::swap(j.host_acquired, j.host_released);
+            }
             j.before = beginning_ ? end - timed.end : timed.start;
             jobs_.push_back(std::move(j));
         }
@@ -111,10 +190,9 @@ private:
         std::vector<job*> known(number.size(), nullptr);
         for (auto& j : jobs_)
             known[number(j.op)] = &j;
-        const auto link = [&](job* earlier, job* later, duration delay) {
-            if (beginning_) std::swap(earlier, later);
-            earlier->next.emplace_back(later, delay);
-            ++later->inputs;
+        const auto link = [](job* first, job* second, duration delay) {
+            first->next.emplace_back(second, delay);
+            ++second->inputs;
         };
         const auto find = [&](const operation& op) {
             auto* j = known[number(op)];
@@ -123,14 +201,51 @@ private:
             return j;
         };
         for (auto& j : jobs_) {
-            for_each_dependency(p_, j.op, stash_way_of(p_, j.op, false),
-                                [&](const operation& before, duration delay) { link(find(before), &j, delay); });
-            // In time for its gradient, as it takes memory.
-            const bool again = j.op.kind == operation_kind::recompute && !beginning_;
-            if (!again || p_.is_last(j.op.stage)) continue;
-            const auto next = j.op.stage.next();
-            link(find(backward_input(next, j.op.microbatch)), &j, p_.hop(next, j.op.stage) - j.length);
+            const bool offloaded = known[number(offload_of(j.op.stage, j.op.microbatch))] != nullptr;
+            for_each_dependency(p_, j.op, stash_way_of(p_, j.op, offloaded),
+                                [&](const operation& before, duration delay) {
+                                    auto* input = find(before);
+                                    beginning_ ? link(&j, input, delay) : link(input, &j, delay);
+                                });
         }
+        for (auto& j : jobs_) {
+            if (!is_wanted_late(j.op.kind)) continue;
+            auto needed = j.length;
+            if (const auto* again = known[number(recompute_of(j.op.stage, j.op.microbatch))];
+                again && j.op.kind == operation_kind::reload)
+                needed += again->length;
+            duration ahead{};
+            if (auto* signal = signal_for(j, find, needed, ahead)) link(signal, &j, ahead - needed);
+        }
+    }
+    /// Whether it takes memory until something else is done: what brings a stash back, or backwards in time what takes
+    /// it away.
+    [[nodiscard]] bool is_wanted_late(operation_kind kind) const {
+        if (beginning_) return kind == operation_kind::offload;
+        return kind == operation_kind::reload || kind == operation_kind::recompute;
+    }
+    /// The last operation on the way of its microbatch that leaves time for `j` before its stash is wanted, and how
+    /// long `ahead` of that it ends at least; null if there is none.
+    template <class Find>
+    [[nodiscard]] job* signal_for(const job& j, const Find& find, duration needed, duration& ahead) const {
+        auto after = j.op.stage;
+        const auto look = [&](stage at, operation_kind kind) -> job* {
+            ahead += beginning_ ? p_.hop(after, at) : p_.hop(at, after);
+            after = at;
+            auto* signal = find({at, kind, j.op.microbatch});
+            if (ahead >= needed) return signal;
+            ahead += signal->length;
+            return nullptr;
+        };
+        const auto first = beginning_ ? operation_kind::forward : operation_kind::backward_input;
+        const auto second = beginning_ ? operation_kind::backward_input : operation_kind::forward;
+        for (auto at = j.op.stage; !p_.is_last(at);) {
+            at = at.next();
+            if (auto* signal = look(at, first)) return signal;
+        }
+        for (auto at = after; at > j.op.stage; at = at.previous())
+            if (auto* signal = look(at, second)) return signal;
+        return nullptr;
     }
     void find_tails() {
         std::vector<job*> sorted;
@@ -159,52 +274,69 @@ private:
             j.available = duration{};
             j.placed = false;
         }
+        for (auto& lane : ready_)
+            lane.clear();
+        std::fill(free_.begin(), free_.end(), duration{});
         for (const rank r : p_.graph.all_ranks()) {
-            ready_[r].clear();
-            free_[r] = duration{};
-            held_[r] = memory_size{};
+            device_[r].clear();
+            host_[r].clear();
         }
     }
     void place(job& j, duration at) {
+        const auto end = at + j.length;
         j.start = at;
         j.placed = true;
-        free_[j.on] = std::max(free_[j.on], at + j.length);
-        held_[j.on] += j.acquired - j.released;
+        free_[j.lane] = std::max(free_[j.lane], end);
+        if (j.channel != none) free_[j.channel] = std::max(free_[j.channel], end);
+        device_[j.on].acquire(j.acquired);
+        device_[j.on].release(j.released, end);
+        host_[j.on].acquire(j.host_acquired);
+        host_[j.on].release(j.host_released, end);
         for (const auto& [later, delay] : j.next) {
             --later->waits;
-            later->available = std::max(later->available, at + j.length + delay);
+            later->available = std::max(later->available, end + delay);
         }
     }
-    [[nodiscard]] bool fits(const job& j) const { return held_[j.on] + j.acquired <= p_.memory_limit[j.on] + slack_; }
-    [[nodiscard]] duration earliest(const job& j) const { return std::max(j.available, free_[j.on]); }
+    /// Unlimited where there is no memory for it, and will be none by what is placed.
+    [[nodiscard]] duration earliest(const job& j) const {
+        auto at = std::max(j.available, free_[j.lane]);
+        if (j.channel != none) at = std::max(at, free_[j.channel]);
+        if (j.acquired > memory_size{}) at = device_[j.on].first_fit(j.acquired, at);
+        if (j.host_acquired > memory_size{}) at = host_[j.on].first_fit(j.host_acquired, at);
+        return at;
+    }
     [[nodiscard]] static bool precedes(const job& a, const job& b) {
         return a.priority != b.priority ? a.priority > b.priority : a.before < b.before;
     }
 
-    /// On the rank that can start an operation first.
+    /// On the rank or copy engine that can start an operation first.
     bool place_next() {
         auto first = duration::unlimited();
-        rank on{};
-        for (const rank r : p_.graph.all_ranks())
-            for (const auto* j : ready_[r])
-                if (earliest(*j) < first && fits(*j)) {
-                    first = earliest(*j);
-                    on = r;
+        std::vector<job*>* lane = nullptr;
+        for (auto& ready : ready_)
+            for (const auto* j : ready)
+                if (const auto at = earliest(*j); at < first) {
+                    first = at;
+                    lane = &ready;
                 }
-        if (first.is_unlimited()) return false;
-        auto* chosen = best_until(on, first);
-        chosen = best_until(on, first + wait_ * chosen->length);
-        std::erase(ready_[on], chosen);
+        if (!lane) return false;
+        for (const rank r : p_.graph.all_ranks()) {
+            device_[r].advance(first);
+            host_[r].advance(first);
+        }
+        auto* chosen = best_until(*lane, first);
+        chosen = best_until(*lane, first + wait_ * chosen->length);
+        std::erase(*lane, chosen);
         place(*chosen, earliest(*chosen));
         // A recomputation that is kept may come before its last input here.
         for (const auto& [later, delay] : chosen->next)
-            if (later->waits == 0 && !later->placed) ready_[later->on].push_back(later);
+            if (later->waits == 0 && !later->placed) ready_[later->lane].push_back(later);
         return true;
     }
-    [[nodiscard]] job* best_until(rank on, duration until) const {
+    [[nodiscard]] job* best_until(const std::vector<job*>& ready, duration until) const {
         job* best = nullptr;
-        for (auto* j : ready_[on])
-            if (earliest(*j) <= until && fits(*j) && (!best || precedes(*j, *best))) best = j;
+        for (auto* j : ready)
+            if ((!best || precedes(*j, *best)) && earliest(*j) <= until) best = j;
         return best;
     }
 
@@ -221,12 +353,13 @@ private:
     const problem& p_;
     bool beginning_;
     double wait_ = 0.0;
-    memory_size slack_ = tolerance{}.at(p_.memory_scale());
     std::vector<job> jobs_{};
-    per_rank<std::vector<job*>> ready_;
-    /// The end of the last operation placed on a rank, and what it holds then.
-    per_rank<duration> free_;
-    per_rank<memory_size> held_;
+    /// Of each rank, then of its two copy engines.
+    std::vector<std::vector<job*>> ready_;
+    /// The end of the last operation placed on each of those, and then on each channel of the host links.
+    std::vector<duration> free_;
+    per_rank<memory_outlook> device_;
+    per_rank<memory_outlook> host_;
 };
 
 } // namespace optpipe::detail

@@ -84,8 +84,6 @@ private:
     void adopt(const schedule& found) {
         for (auto& each : ends_)
             each.reset();
-        const auto& all = found.operations;
-        if (std::any_of(all.begin(), all.end(), [](const auto& timed) { return is_transfer(timed.op.kind); })) return;
         value_ = objective_of(p_, found);
         end_ = last_end(found);
         for (const bool beginning : {false, true})
@@ -156,7 +154,7 @@ private:
 
 /// Schedules the beginning or the end of the incumbent anew by list scheduling, with random limits and priorities, and
 /// goes on from what is no worse: a neighbourhood of all ranks at once, for the prologue and epilogue of schedules with
-/// a steady state. Every stash is stored as before. Nothing is done with schedules that offload.
+/// a steady state. Every stash is stored as before.
 ///
 /// Single-threaded. Does nothing without a schedule to start from.
 inline void rescheduling_search(search_state& state, const rescheduling_options& options = {}) {
