@@ -75,6 +75,33 @@ TEST_CASE("many microbatches are planned on a reduced problem and unrolled") {
     }
 }
 
+TEST_CASE("slots of a period are stored in different ways where memory is short of one stash each") {
+    // 1F1B needs four stashes on the first rank.
+    auto p = linear_problem(4, 100, 3.2);
+    for (const stage s : p.graph.all_stages()) {
+        p.storage[s].push_back({.name = "keep", .held = memory_size{1.0}});
+        p.storage[s].push_back({.name = "again", .held = memory_size{0.4}, .recompute = duration{12.0}});
+        p.storage[s].push_back({.name = "inside", .held = memory_size{0.4}, .backward_extra = duration{12.0}});
+    }
+    const auto objective_with = [&](bool kept, bool again) {
+        auto q = p;
+        for (const stage s : p.graph.all_stages()) {
+            q.storage[s].clear();
+            for (const auto& option : p.storage[s])
+                if (option.extra_work() > duration{} ? again : kept) q.storage[s].push_back(option);
+        }
+        search_state state{q};
+        modulo_search(state, {.seed = 1, .effort = 200'000, .improve = {}});
+        REQUIRE(state.incumbent() != nullptr);
+        const auto verdict = oracle::judge(q, *state.incumbent());
+        CHECK_MESSAGE(verdict.valid(), verdict.text());
+        return state.objective();
+    };
+    const auto either = objective_with(true, true);
+    CHECK(either < objective_with(true, false));
+    CHECK(either < objective_with(false, true));
+}
+
 TEST_CASE("a schedule of the reduced problem becomes one of the complete problem") {
     const auto p = linear_problem(4, 200, 4.0);
     search_state state{p};

@@ -46,13 +46,16 @@ found_patterns search(const problem& p, std::uint64_t seed, std::size_t effort) 
 
 TEST_CASE("a pattern that is repeated is a valid schedule in the memory it says, however it ends") {
     std::size_t with_transfers = 0;
+    std::size_t recomputed = 0;
+    std::size_t recomputed_ahead = 0;
     std::size_t patterns = 0;
-    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    for (std::uint64_t seed = 1; seed <= 120; ++seed) {
         CAPTURE(seed);
         random_numbers random{seed};
-        const auto p =
-            testing::make_random_problem(random, {.ranks = 4, .stages = 6, .microbatches = 8, .cells = 24}).problem;
-        const auto found = search(p, seed, 4'000);
+        const testing::problem_ranges ranges{
+            .ranks = 4, .stages = 6, .microbatches = 8, .cells = 24, .storage_percent = seed > 60 ? 100U : 0U};
+        const auto p = testing::make_random_problem(random, ranges).problem;
+        const auto found = search(p, seed, p.has_storage_options() ? 20'000 : 4'000);
         for (std::size_t i = 0; i < found.all.size(); i += 1 + found.all.size() / 3) {
             const auto& pattern = found.all[i];
             ++patterns;
@@ -76,13 +79,19 @@ TEST_CASE("a pattern that is repeated is a valid schedule in the memory it says,
                     CHECK_MESSAGE(judged.valid(), judged.text());
                     if (ahead == 0.0 && !refill) CHECK(judged.objective <= doctest::Approx(verdict.objective));
                 }
-            for (const auto& slots : pattern.stages)
-                for (const auto& at : slots)
-                    with_transfers += at.offloaded ? 1 : 0;
+            for (const stage s : p.graph.all_stages())
+                for (const auto& at : pattern.stages[s]) {
+                    const auto stored = p.storage_of(s, at.storage);
+                    with_transfers += stored.offloads() ? 1 : 0;
+                    recomputed += stored.extra_work() > duration{} ? 1 : 0;
+                    recomputed_ahead += stored.recomputes() ? 1 : 0;
+                }
         }
     }
-    CHECK(patterns > 60);
-    CHECK(with_transfers > 8);
+    CHECK(patterns > 120);
+    CHECK(with_transfers > 16);
+    CHECK(recomputed > 10);
+    CHECK(recomputed_ahead > 8);
 }
 
 TEST_CASE("without a limit of memory the busiest rank is never idle") {

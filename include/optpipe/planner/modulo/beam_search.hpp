@@ -67,7 +67,8 @@ private:
     struct node {
         std::size_t parent = none;
         std::vector<pattern_slot> slots{};
-        /// Summed over the microbatches of the period, with a small penalty for each that is offloaded.
+        /// Summed over the microbatches of the period, with what is recomputed, and a small penalty for each that is
+        /// offloaded.
         double lifespan = 0.0;
     };
 
@@ -105,7 +106,7 @@ private:
         stage_fitter::neighbour_bounds around;
         for (const auto& at : nodes_[parent].slots) {
             around.latest_forward.push_back((at.forward - p_.hop(s, next) - p_.costs[s].forward).value());
-            around.earliest_gradient.push_back(at.gradient.value() + fitter_.gradient_length(next, at.full) +
+            around.earliest_gradient.push_back(at.gradient.value() + fitter_.gradient_length(next, at) +
                                                p_.hop(next, s).value());
         }
         return around;
@@ -122,9 +123,11 @@ private:
                 last ? (i % 2 == 0 ? i % stage_fitter::systematic_attempts : stage_fitter::first_random_attempt + i)
                      : i;
             if (!fitter_.attempt(s, last ? start_of(s, i) : fixed, own, number, options_.eager, child.slots)) continue;
-            for (const auto& at : child.slots)
-                child.lifespan +=
-                    (at.gradient - at.forward).value() + (at.offloaded ? with_.offload_penalty * period_.value() : 0.0);
+            for (const auto& at : child.slots) {
+                const auto& stored = fitter_.storage_of(s, at);
+                child.lifespan += (at.gradient - at.forward + stored.extra_work()).value() +
+                                  (stored.offloads() ? with_.offload_penalty * period_.value() : 0.0);
+            }
             // Ties are broken at random, so that the children of one parent don't fill the beam.
             constexpr std::size_t grains = 1000;
             child.lifespan += with_.tie_breaker * period_.value() * static_cast<double>(random_.below(grains));
@@ -150,7 +153,7 @@ private:
         const auto same = [&](duration u, duration v) { return std::abs((u - v).value()) <= fitter_.slack(); };
         for (std::size_t j = 0; j < x.size(); ++j)
             if (!same(x[j].forward, y[j].forward) || !same(x[j].gradient, y[j].gradient) ||
-                x[j].offloaded != y[j].offloaded || (several_stages_ && !same(x[j].weight, y[j].weight)))
+                x[j].storage != y[j].storage || (several_stages_ && !same(x[j].weight, y[j].weight)))
                 return false;
         return true;
     }

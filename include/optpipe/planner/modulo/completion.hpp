@@ -33,7 +33,8 @@ struct completion_options {
     for (const rank r : p.graph.all_ranks())
         spare[r] = (p.memory_limit[r] + tolerance{}.at(p.memory_scale()) - peaks[r]).value();
     for (const stage s : p.graph.all_stages())
-        stashes[p.rank_of(s)] += static_cast<double>(pattern.periodicity) * p.costs[s].activation.value();
+        for (const auto& at : pattern.stages[s])
+            stashes[p.rank_of(s)] += p.storage_of(s, at.storage).held.value();
     auto least = static_cast<double>(p.graph.microbatches());
     for (const stage s : p.graph.all_stages()) {
         const rank r = p.rank_of(s);
@@ -69,12 +70,14 @@ struct completion_options {
     return time_order(p, filled, stop);
 }
 
-/// Whether weight gradients may be rescheduled: nothing is offloaded, and every backward is split.
+/// Whether weight gradients may be rescheduled: there are no lists of storage options, nothing is offloaded, and every
+/// backward is split.
 [[nodiscard]] inline bool can_refill(const problem& p, const periodic_pattern& pattern) {
-    return p.split_backward && std::none_of(pattern.stages.begin(), pattern.stages.end(), [](const auto& slots) {
-               return std::any_of(slots.begin(), slots.end(),
-                                  [](const pattern_slot& at) { return at.offloaded || at.full; });
-           });
+    if (!p.split_backward || p.has_storage_options()) return false;
+    for (const stage s : p.graph.all_stages())
+        for (const auto& at : pattern.stages[s])
+            if (at.full || p.storage_of(s, at.storage).offloads()) return false;
+    return true;
 }
 
 } // namespace optpipe::detail

@@ -24,6 +24,7 @@ public:
         for (const stage s : p.graph.all_stages()) {
             const auto& c = p.costs[s];
             auto& own = sums[p.rank_of(s)];
+            if (may_take_longer(s)) own.clear();
             remaining_[s] = own;
             for (std::size_t j = 0; j < periodicity; ++j) {
                 extend(own, c.forward.value());
@@ -37,6 +38,8 @@ public:
     [[nodiscard]] bool possible() const {
         return std::all_of(spare_.begin(), spare_.end(), [&](double spare) { return spare >= -slack_; });
     }
+    /// The idle time of a rank in a period without recomputation.
+    [[nodiscard]] double spare(rank r) const { return spare_[r]; }
     /// Stages from `s` on are placed.
     [[nodiscard]] bool fits(stage s, const modulo_timeline& lane) const {
         const auto& sums = remaining_[s];
@@ -52,6 +55,12 @@ public:
     }
 
 private:
+    /// Whether it has storage options that recompute, so that the lengths of its operations aren't known.
+    [[nodiscard]] bool may_take_longer(stage s) const {
+        for (std::size_t i = 0; i < p_.storage_options(s); ++i)
+            if (p_.storage_of(s, i).extra_work() > duration{}) return true;
+        return false;
+    }
     /// All subset sums; empty if there are too many.
     void extend(std::vector<double>& sums, double length) const {
         constexpr auto most = beam_parameters{}.most_sums;

@@ -3,6 +3,7 @@
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/storage.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/measure.hpp"
@@ -20,10 +21,13 @@ struct pattern_slot {
     /// I, or B where `full`.
     duration gradient{};
     duration weight{};
+    /// Where the storage option has them.
     duration offload{};
     duration reload{};
+    duration recompute{};
     bool full = false;
-    bool offloaded = false;
+    /// How the stash is stored: the number of one of its stage's storage options.
+    storage_index storage = 0;
 };
 
 /// A periodic schedule in steady state: the operations of the first `periodicity` (K) microbatches recur for the next
@@ -61,24 +65,29 @@ struct memory_interval {
     return peak;
 }
 
-/// The memory of one microbatch of a stage on the device (or on the host).
-inline void append_memory_intervals(std::vector<memory_interval>& all, const stage_costs& c, const pattern_slot& at,
-                                    memory_kind which) {
-    const auto stash = c.activation.value();
+/// The memory of one microbatch of a stage on the device (or on the host). `stored`: the option of the slot.
+inline void append_memory_intervals(std::vector<memory_interval>& all, const stage_costs& c,
+                                    const storage_option& stored, const pattern_slot& at, memory_kind which) {
+    const auto add = [&](duration start, duration end, memory_size amount) {
+        if (amount > memory_size{}) all.push_back({start.value(), end.value(), amount.value()});
+    };
     if (which == memory_kind::host) {
-        if (at.offloaded) all.push_back({at.offload.value(), (at.reload + c.transfer->reload).value(), stash});
+        if (stored.offloads()) add(at.offload, at.reload + stored.transfer->reload, stored.transfer_size);
         return;
     }
-    const bool grows = !at.full && c.weight_stash > c.activation;
-    const auto gradient_end = at.gradient + (at.full ? c.backward() : c.backward_input);
+    const auto restored = stored.restored(c);
+    const bool grows = !at.full && c.weight_stash > restored;
+    const auto gradient_end = at.gradient + (at.full ? c.backward() : c.backward_input) + stored.backward_extra;
     const auto until = grows ? at.gradient : gradient_end;
-    if (at.offloaded) {
-        all.push_back({at.forward.value(), (at.offload + c.transfer->offload).value(), stash});
-        all.push_back({at.reload.value(), until.value(), stash});
+    if (stored.offloads()) {
+        add(at.forward, at.offload + stored.transfer->offload, stored.transfer_size);
+        add(at.reload, until, stored.transfer_size);
+        add(at.forward, until, stored.left_on_device());
     } else {
-        all.push_back({at.forward.value(), until.value(), stash});
+        add(at.forward, until, stored.held);
     }
-    if (!at.full) all.push_back({until.value(), (at.weight + c.backward_weight).value(), c.weight_stash.value()});
+    if (stored.recomputes()) add(at.recompute, until, restored - stored.held);
+    if (!at.full) add(until, at.weight + c.backward_weight, c.weight_stash);
 }
 
 } // namespace detail
@@ -89,7 +98,8 @@ inline void append_memory_intervals(std::vector<memory_interval>& all, const sta
     per_rank<std::vector<detail::memory_interval>> intervals(p.graph.ranks());
     for (const stage s : p.graph.all_stages())
         for (const auto& slot : pattern.stages[s])
-            detail::append_memory_intervals(intervals[p.rank_of(s)], p.costs[s], slot, which);
+            detail::append_memory_intervals(intervals[p.rank_of(s)], p.costs[s], p.storage_of(s, slot.storage), slot,
+                                            which);
     per_rank<memory_size> peaks(p.graph.ranks());
     const auto slack = tolerance{}.at(pattern.period).value();
     for (const rank r : p.graph.all_ranks())
@@ -100,7 +110,7 @@ inline void append_memory_intervals(std::vector<memory_interval>& all, const sta
 /// The pattern repeated for all microbatches of the problem, starting at 0.
 [[nodiscard]] inline schedule repeat(const problem& p, const periodic_pattern& pattern) {
     schedule result{p.graph, {}};
-    result.operations.reserve(5 * p.graph.stages() * p.graph.microbatches());
+    result.operations.reserve(6 * p.graph.stages() * p.graph.microbatches());
     auto first = duration::unlimited();
     for (const auto& slots : pattern.stages)
         for (const auto& at : slots)
@@ -109,13 +119,16 @@ inline void append_memory_intervals(std::vector<memory_interval>& all, const sta
         for (const microbatch m : p.graph.all_microbatches()) {
             const auto& at = pattern.stages[s][m.position() % pattern.periodicity];
             const auto shift = static_cast<double>(m.position() / pattern.periodicity) * pattern.length() - first;
-            const auto put = [&](const operation& op, duration start) {
+            const auto stored = p.storage_of(s, at.storage);
+            const auto put = [&](operation op, duration start) {
+                if (!p.storage[s].empty()) op.storage = at.storage;
                 result.operations.push_back({op, shift + start, shift + start + duration_of(p, op)});
             };
             put(forward(s, m), at.forward);
             put(at.full ? backward(s, m) : backward_input(s, m), at.gradient);
             if (!at.full) put(backward_weight(s, m), at.weight);
-            if (!at.offloaded) continue;
+            if (stored.recomputes()) put(recompute_of(s, m), at.recompute);
+            if (!stored.offloads()) continue;
             put(offload_of(s, m), at.offload);
             put(reload_of(s, m), at.reload);
         }

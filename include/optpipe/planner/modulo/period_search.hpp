@@ -34,8 +34,9 @@ public:
                   const period_parameters& with = {})
         : p_{p}, with_{with}, random_{seed}, effort_{effort}, take_{std::move(take)}, stop_{std::move(stop)},
           load_{least_period_by_load(p)} {
-        for (const auto& c : p.costs)
-            can_offload_ = can_offload_ || c.can_offload();
+        for (const stage s : p.graph.all_stages())
+            for (std::size_t i = 0; i < p.storage_options(s); ++i)
+                can_offload_ = can_offload_ || p.storage_of(s, i).offloads();
         const auto most = std::min(with_.max_periodicity, p.graph.microbatches());
         for (std::size_t periodicity = 1; periodicity <= most; ++periodicity)
             for (const bool eager : {false, true})

@@ -6,6 +6,7 @@
 #include "optpipe/planner/modulo/modulo_timeline.hpp"
 #include "optpipe/planner/modulo/packing.hpp"
 #include "optpipe/planner/modulo/pattern.hpp"
+#include "optpipe/planner/modulo/slot_storage.hpp"
 #include "optpipe/schedule/rules/transfer_resources.hpp"
 
 #include <algorithm>
@@ -27,6 +28,8 @@ struct rank_occupation {
     std::array<modulo_timeline, 2> link;
     std::vector<memory_interval> device{};
     std::vector<memory_interval> host{};
+    /// What is recomputed in a period.
+    duration extra_work{};
 };
 
 /// Finds pattern slots for one stage between its neighbours: forwards no later than `latest_forward`, gradients no
@@ -48,7 +51,10 @@ public:
     stage_fitter(const problem& p, duration period, std::size_t periodicity, random_numbers& random)
         : p_{p}, random_{random}, period_{period.value()},
           periodicity_{periodicity}, slack_{tolerance{rounding}.at(period).value()},
-          memory_slack_{0.5 * tolerance{}.at(p.memory_scale()).value()}, packing_{p, period_, periodicity, slack_} {}
+          memory_slack_{0.5 * tolerance{}.at(p.memory_scale()).value()}, packing_{p, period_, periodicity, slack_} {
+        for (const stage s : p.graph.all_stages())
+            storage_.emplace_back(p, s, periodicity);
+    }
 
     [[nodiscard]] bool possible() const { return packing_.possible(); }
     [[nodiscard]] double slack() const { return slack_; }
@@ -56,50 +62,85 @@ public:
 
     [[nodiscard]] rank_occupation empty_rank() const {
         const modulo_timeline all{period_ * static_cast<double>(periodicity_), slack_};
-        return {all, {all, all}, {all, all}, {}, {}};
+        return {all, {all, all}, {all, all}, {}, {}, {}};
     }
     /// Reserves the slots of a stage as far as they concern rank `r`.
     void occupy(rank_occupation& own, rank r, stage s, const std::vector<pattern_slot>& slots) const {
         const rank of = p_.rank_of(s);
         const auto& c = p_.costs[s];
         for (const auto& at : slots) {
+            const auto& stored = storage_of(s, at);
             if (of == r) {
                 own.compute.take(at.forward.value(), c.forward.value());
-                own.compute.take(at.gradient.value(), gradient_length(s, at.full));
+                own.compute.take(at.gradient.value(), gradient_length(s, at));
                 if (!at.full) own.compute.take(at.weight.value(), c.backward_weight.value());
-                append_memory_intervals(own.device, c, at, memory_kind::device);
-                append_memory_intervals(own.host, c, at, memory_kind::host);
+                if (stored.recomputes()) own.compute.take(at.recompute.value(), stored.recompute.value());
+                append_memory_intervals(own.device, c, stored, at, memory_kind::device);
+                append_memory_intervals(own.host, c, stored, at, memory_kind::host);
+                own.extra_work += stored.extra_work();
             }
-            if (!at.offloaded) continue;
+            if (!stored.offloads()) continue;
             for (const bool inward : {false, true}) {
                 const auto start = (inward ? at.reload : at.offload).value();
-                const auto length = (inward ? c.transfer->reload : c.transfer->offload).value();
+                const auto length = (inward ? stored.transfer->reload : stored.transfer->offload).value();
                 if (of == r) engine(own, inward).take(start, length);
                 link(own, inward).take(start, length);
             }
         }
     }
 
-    /// One attempt, random except for the first few. False if it fails; `slots` is then unspecified.
+    /// One attempt, random except for the first few, with as little recomputation as memory allows. False if it fails;
+    /// `slots` is then unspecified.
     bool attempt(stage s, const neighbour_bounds& around, rank_occupation own, std::size_t number, bool eager,
                  std::vector<pattern_slot>& slots) {
-        ++work_;
-        slots.assign(periodicity_, pattern_slot{});
         const auto& c = p_.costs[s];
-        const bool may_split = p_.split_backward;
-        const bool full = !may_split || (c.weight_stash > c.activation && number % 4 == 3);
-        for (auto& at : slots)
-            at.full = full;
-        if (!place_compute(s, around, own.compute, number, slots)) return false;
-        if (!packing_.fits(s, own.compute)) return false;
-        return place_stashes(s, own, eager, slots);
+        const auto& storage = storage_[s.position()];
+        const auto reserved = own.compute.mark();
+        const bool full = !p_.split_backward || (storage.may_grow(c) && number % 4 == 3);
+        for (const auto& choice : storage.choices()) {
+            const auto extra = (own.extra_work + choice.extra_work).value();
+            if (extra > packing_.spare(p_.rank_of(s)) + slack_ && extra > slack_) return false;
+            ++work_;
+            own.compute.undo(reserved);
+            slots.assign(periodicity_, pattern_slot{});
+            const auto families = families_of(storage, choice, number);
+            for (std::size_t j = 0; j < periodicity_; ++j) {
+                slots[j].full = full;
+                slots[j].storage = families[j]->first();
+            }
+            if (place_compute(s, around, own.compute, number, slots) && packing_.fits(s, own.compute) &&
+                place_stashes(s, own, families, eager, slots))
+                return true;
+        }
+        return false;
     }
-    [[nodiscard]] double gradient_length(stage s, bool full) const {
+    [[nodiscard]] const storage_option& storage_of(stage s, const pattern_slot& at) const {
+        return storage_[s.position()][at.storage];
+    }
+    /// Of I, or of B.
+    [[nodiscard]] double gradient_length(stage s, const pattern_slot& at) const {
         const auto& c = p_.costs[s];
-        return (full ? c.backward() : c.backward_input).value();
+        return ((at.full ? c.backward() : c.backward_input) + storage_of(s, at).backward_extra).value();
     }
 
 private:
+    /// One for each slot.
+    using slot_families = std::vector<const slot_storage::family*>;
+
+    /// Those of a choice, which slots have in random order after the first attempts.
+    slot_families families_of(const slot_storage& storage, const slot_storage::choice& choice, std::size_t number) {
+        slot_families families;
+        for (const auto level : choice.levels) {
+            const auto& all = storage.families(level);
+            const auto which = all.size() == 1 ? 0 : number < first_random_attempt ? number : random_.below(all.size());
+            families.push_back(&all[which % all.size()]);
+        }
+        if (number >= first_random_attempt && choice.levels.front() != choice.levels.back())
+            for (std::size_t i = families.size(); i > 1; --i)
+                std::swap(families[i - 1], families[random_.below(i)]);
+        return families;
+    }
+
     // Computations.
 
     /// Forwards and gradients one after the other in some order, each as near to its neighbours as the rank is free;
@@ -114,9 +155,11 @@ private:
                 const auto latest = around.latest_forward[item / 2];
                 ok = place_until(lane, latest, c.forward.value(), number, at.forward);
             } else {
+                const auto restore = storage_of(s, at).recompute.value();
                 const auto earliest =
-                    std::max(around.earliest_gradient[item / 2], at.forward.value() + c.forward.value());
-                ok = place_from(lane, earliest, gradient_length(s, at.full), number, at.gradient) &&
+                    std::max(around.earliest_gradient[item / 2], at.forward.value() + c.forward.value() + restore);
+                ok = place_from(lane, earliest, gradient_length(s, at), number, at.gradient) &&
+                     place_recomputation(s, lane, at, number) &&
                      (at.full || number % 3 != 1 || append_weight(s, lane, at));
             }
             if (!ok) return false;
@@ -184,9 +227,17 @@ private:
         default: return c.backward_weight.value();
         }
     }
+    /// As late as its gradient allows.
+    bool place_recomputation(stage s, modulo_timeline& lane, pattern_slot& at, std::size_t number) {
+        const auto& stored = storage_of(s, at);
+        if (!stored.recomputes()) return true;
+        const auto length = stored.recompute.value();
+        return place_until(lane, at.gradient.value() - length, length, number, at.recompute) &&
+               at.recompute >= at.forward + p_.costs[s].forward;
+    }
     /// W right after its I where that is free. The place is taken; `place_weights` finds it by its time.
     bool append_weight(stage s, modulo_timeline& lane, pattern_slot& at) {
-        const auto end = at.gradient.value() + gradient_length(s, false);
+        const auto end = at.gradient.value() + gradient_length(s, at);
         const auto length = p_.costs[s].backward_weight.value();
         at.weight = duration{modulo_timeline::never};
         if (!lane.is_free(end, length)) return true;
@@ -204,7 +255,7 @@ private:
                   [&](std::size_t a, std::size_t b) { return slots[a].gradient < slots[b].gradient; });
         for (const auto j : waiting) {
             const auto length = p_.costs[s].backward_weight.value();
-            const auto from = slots[j].gradient.value() + gradient_length(s, false);
+            const auto from = slots[j].gradient.value() + gradient_length(s, slots[j]);
             if (!place_from(lane, from, length, number, slots[j].weight)) return false;
         }
         return true;
@@ -220,8 +271,8 @@ private:
         const auto device = own.device.size();
         const auto host = own.host.size();
         for (const auto& at : slots) {
-            append_memory_intervals(own.device, p_.costs[s], at, memory_kind::device);
-            append_memory_intervals(own.host, p_.costs[s], at, memory_kind::host);
+            append_memory_intervals(own.device, p_.costs[s], storage_of(s, at), at, memory_kind::device);
+            append_memory_intervals(own.host, p_.costs[s], storage_of(s, at), at, memory_kind::host);
         }
         ++work_;
         const auto length = own.compute.period();
@@ -231,24 +282,44 @@ private:
         own.host.resize(host);
         return fits;
     }
-    bool place_stashes(stage s, rank_occupation& own, bool eager, std::vector<pattern_slot>& slots) {
-        const bool can_offload = p_.costs[s].can_offload();
-        if (!can_offload || !eager)
-            if (fits_device(s, own, slots)) return true;
-        if (!can_offload) return false;
-        for (const auto set : offloaded_sets(eager))
-            for (unsigned way = 0; way < 7; ++way) {
-                const std::array marks{own.engine[0].mark(), own.engine[1].mark(), own.link[0].mark(),
-                                       own.link[1].mark()};
-                if (place_transfers(s, own, set, way, slots) && fits_device(s, own, slots)) return true;
-                for (std::size_t i = 0; i < 2; ++i) {
-                    own.engine[i].undo(marks[i]);
-                    own.link[i].undo(marks[2 + i]);
-                }
-                for (auto& at : slots)
-                    at.offloaded = false;
+    bool place_stashes(stage s, rank_occupation& own, const slot_families& families, bool eager,
+                       std::vector<pattern_slot>& slots) {
+        std::uint32_t must = 0;
+        std::uint32_t may = 0;
+        std::size_t variants = 0;
+        for (std::size_t j = 0; j < periodicity_; ++j) {
+            if (!families[j]->kept) must |= 1U << j;
+            if (!families[j]->offloaded.empty()) may |= 1U << j;
+            variants = std::max(variants, families[j]->offloaded.size());
+        }
+        const bool may_keep = must == 0;
+        if (may_keep && (may == 0 || !eager) && fits_device(s, own, slots)) return true;
+        for (const auto set : offloaded_sets(eager)) {
+            if ((set & must) != must || (set & may) != set) continue;
+            for (std::size_t variant = 0; variant < variants; ++variant)
+                for (unsigned way = 0; way < 7; ++way)
+                    if (offload(s, own, families, set, variant, way, slots)) return true;
+        }
+        return may_keep && may != 0 && eager && fits_device(s, own, slots);
+    }
+    /// The stashes of a set of slots, each with one of its options that offload. Leaves everything as it was if it
+    /// fails.
+    bool offload(stage s, rank_occupation& own, const slot_families& families, std::uint32_t set, std::size_t variant,
+                 unsigned way, std::vector<pattern_slot>& slots) {
+        const std::array marks{own.engine[0].mark(), own.engine[1].mark(), own.link[0].mark(), own.link[1].mark()};
+        for (std::size_t j = 0; j < periodicity_; ++j)
+            if ((set >> j & 1U) != 0) {
+                const auto& options = families[j]->offloaded;
+                slots[j].storage = options[std::min(variant, options.size() - 1)];
             }
-        return eager && fits_device(s, own, slots);
+        if (place_transfers(s, own, set, way, slots) && fits_device(s, own, slots)) return true;
+        for (std::size_t i = 0; i < 2; ++i) {
+            own.engine[i].undo(marks[i]);
+            own.link[i].undo(marks[2 + i]);
+        }
+        for (std::size_t j = 0; j < periodicity_; ++j)
+            slots[j].storage = families[j]->first();
+        return false;
     }
     [[nodiscard]] std::vector<std::uint32_t> offloaded_sets(bool eager) const {
         std::vector<std::uint32_t> sets;
@@ -273,7 +344,6 @@ private:
         for (std::size_t j = 0; j < periodicity_; ++j)
             if ((set >> j & 1U) != 0) {
                 offloaded.push_back(j);
-                slots[j].offloaded = true;
                 slots[j].offload = duration{-modulo_timeline::never};
                 slots[j].reload = duration{modulo_timeline::never};
             }
@@ -304,11 +374,12 @@ private:
     }
     bool put_transfer(stage s, rank_occupation& own, bool inward, pattern_slot& at) {
         const auto& c = p_.costs[s];
-        const auto length = (inward ? c.transfer->reload : c.transfer->offload).value();
+        const auto& stored = storage_of(s, at);
+        const auto length = (inward ? stored.transfer->reload : stored.transfer->offload).value();
         auto early = (at.forward + c.forward).value();
-        auto late = at.gradient.value() - length;
+        auto late = (stored.recomputes() ? at.recompute : at.gradient).value() - length;
         if (inward)
-            early = std::max(early, (at.offload + c.transfer->offload).value());
+            early = std::max(early, (at.offload + stored.transfer->offload).value());
         else
             late = std::min(late, at.reload.value() - length);
         auto& first = engine(own, inward);
@@ -338,6 +409,8 @@ private:
     double slack_;
     double memory_slack_;
     modulo_packing packing_;
+    /// Of each stage.
+    std::vector<slot_storage> storage_{};
     std::size_t work_ = 0;
 };
 

@@ -44,7 +44,8 @@ namespace detail {
     return lanes;
 }
 
-/// The state at every position of one rank's lane: the operations done, relative to the first unfinished microbatch.
+/// The state at every position of one rank's lane: the operations done and how stashes are stored, relative to the
+/// first unfinished microbatch.
 class lane_states {
 public:
     lane_states(const problem& p, rank r, const std::vector<timed_operation>& lane) {
@@ -53,18 +54,20 @@ public:
             if (p.rank_of(s) == r) own.push_back(s);
         const auto count = p.graph.microbatches();
         std::vector<std::vector<unsigned char>> done(own.size(), std::vector<unsigned char>(count + 1, 0));
+        std::vector<std::vector<storage_index>> stored(own.size(), std::vector<storage_index>(count, 0));
         std::vector<std::size_t> first(own.size(), 0);
         std::vector<std::size_t> last(own.size(), 0);
-        note(done, first, last);
+        note(done, stored, first, last);
         for (const auto& timed : lane) {
             const auto place = std::find(own.begin(), own.end(), timed.op.stage) - own.begin();
             const auto i = static_cast<std::size_t>(place);
             const auto m = timed.op.microbatch.position();
             done[i][m] = static_cast<unsigned char>(done[i][m] | bit_of(timed.op.kind));
+            stored[i][m] = timed.op.storage;
             last[i] = std::max(last[i], m + 1);
             while (first[i] < count && (done[i][first[i]] & weight_bit) != 0)
                 ++first[i];
-            note(done, first, last);
+            note(done, stored, first, last);
         }
     }
 
@@ -79,6 +82,7 @@ private:
     static constexpr unsigned char weight_bit = 4;
     static constexpr unsigned char reload_bit = 16;
     static constexpr unsigned char full_bit = 32;
+    static constexpr unsigned char recompute_bit = 64;
     static constexpr unsigned char bit_of(operation_kind kind) {
         switch (kind) {
         case operation_kind::forward: return 1;
@@ -87,12 +91,13 @@ private:
         case operation_kind::backward: return 2 | weight_bit | full_bit;
         case operation_kind::offload: return 8;
         case operation_kind::reload: return reload_bit;
-        case operation_kind::recompute: break;
+        case operation_kind::recompute: return recompute_bit;
         }
         return 0;
     }
     static std::string key(const std::string& state, std::size_t base) { return state + std::to_string(base); }
-    void note(const std::vector<std::vector<unsigned char>>& done, const std::vector<std::size_t>& first,
+    void note(const std::vector<std::vector<unsigned char>>& done,
+              const std::vector<std::vector<storage_index>>& stored, const std::vector<std::size_t>& first,
               const std::vector<std::size_t>& last) {
         const auto base = first.front();
         std::string state;
@@ -100,7 +105,8 @@ private:
             state += std::to_string(static_cast<long>(first[i]) - static_cast<long>(base));
             state += ':';
             for (auto m = first[i]; m < last[i]; ++m)
-                state.push_back(static_cast<char>('A' + done[i][m]));
+                for (const auto part : {done[i][m], stored[i][m]})
+                    state.push_back(static_cast<char>('A' + part));
             state += ';';
         }
         positions_[key(state, base)] = states_.size();

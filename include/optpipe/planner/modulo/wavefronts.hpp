@@ -27,9 +27,9 @@ struct wavefronts {
     weight_filling filling{};
 };
 
-/// Whether wavefronts apply: one stage per rank, and nothing can be offloaded.
+/// Whether wavefronts apply: one stage per rank, and every stash is kept.
 [[nodiscard]] inline bool applies_wavefronts(const problem& p) {
-    return p.graph.stages() > 1 && one_stage_per_rank(p.graph) &&
+    return p.graph.stages() > 1 && one_stage_per_rank(p.graph) && !p.has_storage_options() &&
            std::none_of(p.costs.begin(), p.costs.end(), [](const stage_costs& c) { return c.can_offload(); });
 }
 

@@ -32,6 +32,9 @@ struct strategy_traits {
     bool applicable = true;
     /// Whether it is applicable to problems with lists of storage options at all.
     bool knows_storage_options = false;
+    /// Whether, in addition, it shall search the problems with one storage option for all microbatches. Strategies that
+    /// know no storage options do so in any case.
+    bool searches_uniform_storage = false;
     /// Whether the outcome depends on the seed, so that several concurrent calls make sense.
     bool randomized = false;
     /// Whether its effort is measured by a clock, so that the same effort isn't always the same work. The deterministic

@@ -84,8 +84,9 @@ private:
 
 } // namespace detail
 
-/// Strategies that know no storage options, for a problem that has them: each searches the problems with one option for
-/// all microbatches, mostly the best of them, for schedules. What it proves there is no bound of the whole.
+/// Strategies that know no storage options, and those that ask for it, for a problem that has them: each searches the
+/// problems with one option for all microbatches, mostly the best of them, for schedules. What it proves there is no
+/// bound of the whole.
 [[nodiscard]] inline std::vector<any_search_strategy>
 on_uniform_storage(const problem& p, const search_limits& limits, const std::vector<any_search_strategy>& strategies) {
     // Where microbatches differ in their storage there is more to gain. A guess, not tuned.
@@ -93,7 +94,8 @@ on_uniform_storage(const problem& p, const search_limits& limits, const std::vec
     const auto searches = std::make_shared<detail::uniform_searches>(p, limits);
     std::vector<any_search_strategy> adapted;
     for (const auto& strategy : strategies) {
-        if (strategy.traits(p).knows_storage_options) continue;
+        if (const auto known = strategy.traits(p); known.knows_storage_options && !known.searches_uniform_storage)
+            continue;
         const auto suited = searches->suited_to(strategy);
         if (suited.empty()) continue;
         auto traits = strategy.traits(suited.front()->state.problem());
