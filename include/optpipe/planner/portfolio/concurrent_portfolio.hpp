@@ -130,10 +130,11 @@ public:
         --running_;
         --e.running;
         dedicated_running_ -= t.dedicated_thread ? 1 : 0;
-        e.begins += (seconds - t.expected_seconds) / t.weight;
         const double now = state_.seconds();
         e.closed += now * closed;
         e.taken += now * seconds;
+        // It is charged by the weight that it has earned.
+        e.begins += seconds / weight(e) - t.expected_seconds / t.weight;
         schedule_next(e, t, seconds, cut);
         if (!sound) e.paused_at = state_.objective();
         changed_.notify_all();

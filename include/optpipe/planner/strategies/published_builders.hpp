@@ -28,10 +28,10 @@ namespace detail {
 
 /// When builders are left out, and when they are stopped.
 struct builder_parameters {
-    /// Of the time that is left, what those that can be stopped may take together: half, so that as much is left for
+    /// Of the time that is left, what those that can be stopped may take together: a quarter, so that most is left for
     /// searches, however many storage options each is run with. At 64 ranks x 512 microbatches in v placement they take
     /// 0.2 s (zb-v) to 1.9 s (v-auto, which returns the best so far).
-    double slice = 0.5;
+    double slice = 0.25;
     /// Passes through the problem that remain to be made: to offer the best schedule, and where there is none to build
     /// one too.
     double to_offer = 2.0;
