@@ -24,7 +24,7 @@ const char* const names[] = {"two-ranks.json", "v-three-ranks.json", "chunks.jso
 } // namespace
 
 TEST_CASE("the plan is shown with its proven bound") {
-    const auto result = run({"plan", example("llama2-7b-4k-p4.json")});
+    const auto result = run({"plan", example("llama2-7b-4k-p4.json"), "--gap", "0.2"});
     CHECK_MESSAGE((result.status == 0 && result.err.empty()), result);
     CHECK(contains(result.out, "rank 3"));
     CHECK(contains(result.out, "0F0"));

@@ -26,7 +26,7 @@ struct planned {
     std::string schedule = place / "plan.json";
 
     explicit planned(const std::string& name) : problem{data(name)} {
-        REQUIRE(program::run({"plan", problem, "--quiet", "--out", schedule}).status == 0);
+        REQUIRE(program::run({"plan", problem, "--gap", "0.2", "--quiet", "--out", schedule}).status == 0);
     }
     [[nodiscard]] json document(const std::string& name = "plan.json") const { return json::parse(place.read(name)); }
     [[nodiscard]] finished run(std::vector<std::string> options = {}) const {
@@ -213,8 +213,8 @@ TEST_CASE("a problem with more ranks than threads can stand for is refused") {
 #if defined(OPTPIPE_HAS_MILP)
 TEST_CASE("a run that plans again prints what it did, and draws its step times") {
     const planned plan{"two-ranks.json"};
-    const auto result = plan.run({"--online", "--steps", "12", "--scale", "0.0001", "--slow-link", "2", "--svg",
-                                  plan.place / "steps.svg"});
+    const auto result = plan.run(
+        {"--online", "--steps", "12", "--scale", "0.0001", "--slow-link", "2", "--svg", plan.place / "steps.svg"});
     REQUIRE_MESSAGE(result.status == 0, result);
     CHECK_MESSAGE(contains(result.out, "12 steps of "), result);
     CHECK_MESSAGE(contains(result.out, "% of a processor"), result);

@@ -82,13 +82,18 @@ TEST_CASE("the detector of these tests reports what no event orders, whatever ra
 }
 
 TEST_CASE("programs of all builders leave nothing to chance") {
+    // Both ways, or in turn where each run takes many times as long.
+    const bool both = oracle::stride(2) == 1;
+    std::size_t turn = 0;
     std::size_t programs_run = 0;
     for (const auto ranks : pipelines::sizes())
         pipelines::for_each_program(ranks,
                                     {message_lanes::separate, message_lanes::single, message_lanes::per_direction},
                                     [&](const per_rank<rank_program>& programs) {
                                         REQUIRE(check_programs(programs).empty());
+                                        const auto in_turn = turn++ / 2 % 2 == 0 ? issued_as::steps : issued_as::graph;
                                         for (const auto how : {issued_as::steps, issued_as::graph}) {
+                                            if (!both && how != in_turn) continue;
                                             CAPTURE(static_cast<int>(how));
                                             CHECK(races_of(programs, how) == std::vector<std::string>{});
                                             CHECK(streamed::lines(fake_cuda::complaints()) == "");
@@ -96,7 +101,7 @@ TEST_CASE("programs of all builders leave nothing to chance") {
                                         }
                                     });
     MESSAGE(programs_run << " runs");
-    CHECK(programs_run > 150);
+    CHECK(programs_run * oracle::stride(2) > 150);
 }
 
 TEST_CASE("of programs with one wait less, those that need it are found out") {

@@ -71,9 +71,14 @@ struct capture {
 };
 /// A graph that was launched.
 struct launched {
-    std::vector<bool> done;
+    struct node {
+        std::weak_ptr<stream_state> held;
+        /// How many nodes have to run before it.
+        std::size_t open = 0;
+        std::vector<std::size_t> followers{};
+    };
+    std::vector<node> nodes;
     std::size_t left = 0;
-    bool begun = false;
     std::vector<std::shared_ptr<void>> kept;
 };
 
@@ -149,6 +154,7 @@ public:
         threads.clear();
         seen.clear();
         working_.clear();
+        held_.clear();
         made_ = issued_ = 0;
         random_.seed(s.seed);
     }
@@ -165,17 +171,27 @@ public:
         if (std::find(working_.begin(), working_.end(), s) == working_.end()) working_.push_back(s);
         changed_.notify_all();
     }
+    /// Of a stream of its own; until it is released nobody asks whether it is ready.
+    void hold(const std::shared_ptr<stream_state>& s, item next) {
+        s->queue.push_back(std::move(next));
+        held_.insert(s);
+    }
+    void release(const std::weak_ptr<stream_state>& held) {
+        const auto s = held.lock();
+        if (s && held_.erase(s) > 0) working_.push_back(s);
+    }
     [[nodiscard]] nanoseconds now() {
         if (settings.tick > nanoseconds{}) clock_offset += settings.tick;
         const auto passed = settings.tick > nanoseconds{} ? nanoseconds{} : clock_type::now().time_since_epoch();
         return passed + clock_offset;
     }
     [[nodiscard]] bool is_idle() const {
-        return std::all_of(working_.begin(), working_.end(), [](const auto& s) { return s->idle(); });
+        return held_.empty() && std::all_of(working_.begin(), working_.end(), [](const auto& s) { return s->idle(); });
     }
     [[nodiscard]] bool is_idle(int device) const {
-        return std::all_of(working_.begin(), working_.end(),
-                           [&](const auto& s) { return s->device != device || s->idle(); });
+        const auto is_over = [&](const auto& s) { return s->device != device || s->idle(); };
+        return std::all_of(working_.begin(), working_.end(), is_over) &&
+               std::all_of(held_.begin(), held_.end(), is_over);
     }
     void poke() {
         const std::scoped_lock lock{mutex};
@@ -239,6 +255,7 @@ private:
     std::mt19937_64 random_{settings.seed};
     /// With work in them.
     std::vector<std::shared_ptr<stream_state>> working_;
+    std::set<std::shared_ptr<stream_state>> held_;
     std::size_t made_ = 0;
     std::uint64_t issued_ = 0;
     std::jthread worker_;
@@ -793,7 +810,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
     const auto s = stream->state;
     const auto& nodes = executable->nodes;
     const auto all = std::make_shared<launched>();
-    all->done.assign(nodes.size(), false);
+    all->nodes.resize(nodes.size());
     all->left = nodes.size();
     all->kept = executable->kept;
     std::vector<std::size_t> numbers{write_log(*s, {})};
@@ -801,7 +818,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
               {[] { return true; },
                [all] {
                    const std::scoped_lock inner{gpu().mutex};
-                   all->begun = true;
+                   for (const auto& node : all->nodes)
+                       if (node.open == 0) gpu().release(node.held);
                }});
     for (std::size_t i = 0; i < nodes.size(); ++i) {
         const auto& node = nodes[i];
@@ -815,19 +833,21 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
         }
         numbers.push_back(number);
         const auto made = node.make();
-        const auto ready = [all, before = node.after, of = made.ready, number] {
-            return all->begun && std::all_of(before.begin(), before.end(), [&](auto b) { return all->done[b]; }) &&
-                   (!of || of(number));
-        };
+        const auto ready = [of = made.ready, number] { return !of || of(number); };
         const auto run = [all, i, of = made.run] {
             if (of) of();
             const std::scoped_lock inner{gpu().mutex};
-            all->done[i] = true;
+            for (const auto later : all->nodes[i].followers)
+                if (--all->nodes[later].open == 0) gpu().release(all->nodes[later].held);
             if (--all->left == 0) all->kept.clear();
         };
         auto own = std::make_shared<stream_state>();
         own->device = node.device;
-        gpu().put(lock, own, {ready, run});
+        gpu().hold(own, {ready, run});
+        all->nodes[i].held = own;
+        all->nodes[i].open = node.after.size();
+        for (const auto before : node.after)
+            all->nodes[before].followers.push_back(i);
     }
     write_log(*s, {}, numbers);
     gpu().put(lock, s, {[all] { return all->left == 0; }, [] {}});

@@ -2,9 +2,11 @@
 
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/time/measure.hpp"
+#include "oracle/random_cases.hpp"
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -25,6 +27,15 @@ inline std::vector<std::vector<std::string>> rows_of(const std::string& name) {
             rows.back().push_back(field);
     }
     return rows;
+}
+
+/// Every how manyth row a test compares with, as `stride`, from the first on.
+inline std::vector<std::vector<std::string>> some_rows_of(const std::string& name, std::uint64_t most) {
+    const auto all = rows_of(name);
+    std::vector<std::vector<std::string>> some;
+    for (std::size_t i = 0; i < all.size(); i += stride(most))
+        some.push_back(all[i]);
+    return some;
 }
 
 /// Per full stage, in ms.

@@ -1,6 +1,7 @@
 #include "optpipe/planner/plan.hpp"
 #include "optpipe/planner/strategies/adaptive_strategy.hpp"
 #include "optpipe/testing/random_problem.hpp"
+#include "oracle/random_cases.hpp"
 #include "oracle/reference_checker.hpp"
 #include "planner/cache/folder.hpp"
 #include "planner/portfolio/fake_strategies.hpp"
@@ -135,7 +136,7 @@ TEST_CASE("a plan interrupted by a stop request or a gap doesn't settle later se
 }
 
 TEST_CASE("other microbatches, costs and limits start from cached plans") {
-    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    for (std::uint64_t seed = 1; seed <= oracle::random_cases(60); ++seed) {
         CAPTURE(seed);
         const temporary_folder folder;
         const plan_options options{.seed = seed, .cache = folder.path().string()};

@@ -55,7 +55,7 @@ TEST_CASE("with everything free the optimum is found, and nothing better") {
     std::size_t looked_at = 0;
     std::size_t settled = 0;
     std::size_t reached = 0;
-    for (std::size_t i = 0; i < 150; ++i) {
+    for (std::size_t i = 0; i < oracle::random_cases(150); ++i) {
         CAPTURE(i);
         const auto r = testing::make_random_problem(random, {.cells = 6});
         const auto current = some_schedule(r.problem);
@@ -79,8 +79,8 @@ TEST_CASE("with everything free the optimum is found, and nothing better") {
         const auto same = cp::reoptimize(r.problem, current, everything, objective_of(r.problem, current));
         CHECK(same.better);
     }
-    CHECK(looked_at > 100);
-    CHECK(reached > 50);
+    CHECK(looked_at > oracle::random_cases(100));
+    CHECK(reached > oracle::random_cases(50));
     CHECK(settled + 5 > looked_at);
 }
 
@@ -165,7 +165,7 @@ TEST_CASE("stashes of free microbatches change their storage, others don't; what
 
 TEST_CASE("what is better is valid, and as good as asked for; what is the same is found with anything free") {
     random_numbers random{5};
-    for (std::size_t i = 0; i < 300; ++i) {
+    for (std::size_t i = 0; i < oracle::random_cases(300); ++i) {
         CAPTURE(i);
         const auto r = testing::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 6, .cells = 24});
         const auto& p = r.problem;
@@ -188,7 +188,7 @@ TEST_CASE("what is settled for more free operations holds for fewer") {
     random_numbers random{6};
     std::size_t none = 0;
     std::size_t some_better = 0;
-    for (std::size_t i = 0; i < 400; ++i) {
+    for (std::size_t i = 0; i < oracle::random_cases(400); ++i) {
         CAPTURE(i);
         const auto r = testing::make_random_problem(random, {.ranks = 3, .stages = 4, .microbatches = 4, .cells = 10});
         const auto current = some_schedule(r.problem);
@@ -204,8 +204,8 @@ TEST_CASE("what is settled for more free operations holds for fewer") {
         some_better += of_few.better ? 1 : 0;
         none += of_more.settled && !of_more.better ? 1 : 0;
     }
-    CHECK(none > 50);
-    CHECK(some_better > 20);
+    CHECK(none > oracle::random_cases(50));
+    CHECK(some_better > oracle::random_cases(20));
 }
 
 TEST_CASE("transfers that take no time may change places at one instant") {
@@ -244,7 +244,7 @@ TEST_CASE("transfers that take no time may change places at one instant") {
 TEST_CASE("operations that are too short for the grid of times don't wait for each other in a cycle") {
     random_numbers random{8};
     std::size_t same = 0;
-    for (std::size_t i = 0; i < 100; ++i) {
+    for (std::size_t i = 0; i < oracle::random_cases(100); ++i) {
         CAPTURE(i);
         auto p =
             testing::make_random_problem(random, {.ranks = 3, .stages = 5, .microbatches = 4, .cells = 16}).problem;
@@ -264,7 +264,7 @@ TEST_CASE("operations that are too short for the grid of times don't wait for ea
         const auto found = cp::reoptimize(p, current, everything, 0.9 * objective, {.conflicts = 100});
         if (found.better) CHECK(objective_of(p, *found.better) <= 0.9 * objective * (1.0 + 1e-6));
     }
-    CHECK(same > 50);
+    CHECK(same > oracle::random_cases(50));
 }
 
 TEST_CASE("it stops on request, before the search as well, and then claims nothing") {

@@ -6,6 +6,7 @@
 #include "optpipe/schedule/time/simulate.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 #include "oracle/exhaustive.hpp"
+#include "oracle/random_cases.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/reference_checker.hpp"
 #include "oracle/spelled.hpp"
@@ -53,9 +54,9 @@ void check_no_worse(const problem& p, duration value, const optpipe::outcome<ord
 
 TEST_CASE("whatever the problem: valid, no worse than 1F1B or GPipe, and the same each time") {
     constexpr std::uint64_t seed = 81;
-    int tight = 0;
-    int offloading = 0;
-    for (std::uint64_t i = 0; i < 500; ++i) {
+    std::uint64_t tight = 0;
+    std::uint64_t offloading = 0;
+    for (std::uint64_t i = 0; i < oracle::random_cases(500); ++i) {
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
@@ -76,15 +77,15 @@ TEST_CASE("whatever the problem: valid, no worse than 1F1B or GPipe, and the sam
         offloading += measure(p, s).offloads > 0 ? 1 : 0;
         if (i % 4 == 0) CHECK(quick(p)->operations == built->operations);
     }
-    CHECK(tight > 200);
-    CHECK(offloading > 50);
+    CHECK(tight > oracle::random_cases(200));
+    CHECK(offloading > oracle::random_cases(50));
 }
 
 TEST_CASE("small problems are planned as well as they can be, nearly always") {
     constexpr std::uint64_t seed = 82;
-    int proven = 0;
-    int best_of_all = 0;
-    for (std::uint64_t i = 0; i < 300; ++i) {
+    std::uint64_t proven = 0;
+    std::uint64_t best_of_all = 0;
+    for (std::uint64_t i = 0; i < oracle::random_cases(300); ++i) {
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
@@ -97,15 +98,15 @@ TEST_CASE("small problems are planned as well as they can be, nearly always") {
         CHECK(value >= *best.objective * (1.0 - 1e-9));
         best_of_all += value <= *best.objective * (1.0 + 1e-9) ? 1 : 0;
     }
-    CHECK(proven > 270);
+    CHECK(proven > oracle::random_cases(270));
     CHECK(best_of_all > 9 * proven / 10);
 }
 
 TEST_CASE("a refusal is right") {
     constexpr std::uint64_t seed = 83;
-    int refused = 0;
-    int planned = 0;
-    for (std::uint64_t i = 0; i < 400; ++i) {
+    std::uint64_t refused = 0;
+    std::uint64_t planned = 0;
+    for (std::uint64_t i = 0; i < oracle::random_cases(400); ++i) {
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
@@ -134,8 +135,8 @@ TEST_CASE("a refusal is right") {
         CHECK(why.needed > why.limit);
         CHECK(why.needed == least_memory(p, why.rank).needed);
     }
-    CHECK(refused > 100);
-    CHECK(planned > 50);
+    CHECK(refused > oracle::random_cases(100));
+    CHECK(planned > oracle::random_cases(50));
 }
 
 TEST_CASE("problems in which stashes alternate on a small host are never called infeasible") {
@@ -179,7 +180,7 @@ TEST_CASE("what the policy says is done") {
 
 TEST_CASE("one at a time fits what one microbatch needs") {
     constexpr std::uint64_t seed = 84;
-    for (std::uint64_t i = 0; i < 300; ++i) {
+    for (std::uint64_t i = 0; i < oracle::random_cases(300); ++i) {
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};

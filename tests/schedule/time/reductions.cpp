@@ -6,6 +6,7 @@
 #include <optpipe/testing/random_problem.hpp>
 
 #include <doctest/doctest.h>
+#include <schedule/quick_builders.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -79,7 +80,7 @@ TEST_CASE("a rank reduces one stage at a time, none before its last weight gradi
         per_stage<duration> times(p.graph.stages());
         for (auto& each : times)
             each = duration{static_cast<double>(random.below(8))};
-        for_each_builder([&](const auto& build) {
+        for_each_quick_builder([&](const auto& build) {
             const auto s = build_schedule(p, build);
             if (!s) return;
             const auto step = simulate_reductions(p, *s, times);
