@@ -109,7 +109,7 @@ TEST_CASE("time engaged") { check_many({.ranks = 2, .stages = 3, .cells = 5, .sp
 
 TEST_CASE("the same steps of propagation find the same; none searches nothing, enough prove the optimum") {
     std::size_t searched = 0;
-    for (std::uint64_t seed = 1; seed <= 10; seed += oracle::stride(4)) {
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
         CAPTURE(seed);
         random_numbers random{seed};
         const auto p =
