@@ -28,7 +28,8 @@ struct rescheduling {
 };
 
 /// The memory of a rank while operations are placed in about the order of their starts: what is held, and what will be
-/// released when.
+/// released when. Unlike `memory_ledger`, which is for a given order, it answers when something would fit without
+/// placing it.
 class memory_outlook {
 public:
     explicit memory_outlook(memory_size limit = memory_size::unlimited()) : limit_{limit} {}
@@ -320,11 +321,9 @@ private:
                     lane = &ready;
                 }
         if (!lane) return false;
-        for (const rank r : p_.graph.all_ranks()) {
-            device_[r].advance(first);
-            host_[r].advance(first);
-        }
         auto* chosen = best_until(*lane, first);
+        device_[chosen->on].advance(first);
+        host_[chosen->on].advance(first);
         chosen = best_until(*lane, first + wait_ * chosen->length);
         std::erase(*lane, chosen);
         place(*chosen, earliest(*chosen));

@@ -5,6 +5,7 @@
 #include "optpipe/planner/modulo/beam_search.hpp"
 #include "optpipe/planner/modulo/parameters.hpp"
 #include "optpipe/planner/modulo/pattern.hpp"
+#include "optpipe/planner/modulo/slot_storage.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -35,8 +36,7 @@ public:
         : p_{p}, with_{with}, random_{seed}, effort_{effort}, take_{std::move(take)}, stop_{std::move(stop)},
           load_{least_period_by_load(p)} {
         for (const stage s : p.graph.all_stages())
-            for (std::size_t i = 0; i < p.storage_options(s); ++i)
-                can_offload_ = can_offload_ || p.storage_of(s, i).offloads();
+            can_offload_ = can_offload_ || slot_storage{p, s, 1}.can_offload();
         const auto most = std::min(with_.max_periodicity, p.graph.microbatches());
         for (std::size_t periodicity = 1; periodicity <= most; ++periodicity)
             for (const bool eager : {false, true})

@@ -124,6 +124,8 @@ public:
     }
 
 private:
+    /// In which transfers of a period are placed (`place_transfers`): four that are systematic, and three at random.
+    static constexpr unsigned transfer_orders = 7;
     /// One for each slot.
     using slot_families = std::vector<const slot_storage::family*>;
 
@@ -294,13 +296,14 @@ private:
         }
         const bool may_keep = must == 0;
         if (may_keep && (may == 0 || !eager) && fits_device(s, own, slots)) return true;
+        if (may == 0) return false;
         for (const auto set : offloaded_sets(eager)) {
             if ((set & must) != must || (set & may) != set) continue;
             for (std::size_t variant = 0; variant < variants; ++variant)
-                for (unsigned way = 0; way < 7; ++way)
+                for (unsigned way = 0; way < transfer_orders; ++way)
                     if (offload(s, own, families, set, variant, way, slots)) return true;
         }
-        return may_keep && may != 0 && eager && fits_device(s, own, slots);
+        return may_keep && eager && fits_device(s, own, slots);
     }
     /// The stashes of a set of slots, each with one of its options that offload. Leaves everything as it was if it
     /// fails.

@@ -18,7 +18,8 @@ struct rescheduling_strategy {
     /// Of the first call, in schedules made: one takes a third of a microsecond for each cell, so that these take some
     /// tens of milliseconds; and no fewer than one sweep at either end.
     static constexpr std::size_t first_cells = 100'000;
-    static constexpr std::size_t least_trials = 64;
+    static constexpr rescheduling_parameters with{};
+    static constexpr std::size_t least_trials = 2 * with.parts.size() * with.waits.size();
     /// Relative to other strategies. Of 18 problems it made three better by 0.1 to 1.1 %, in v placement, and with a
     /// share of 1 seven others worse by up to 0.5 %, whose time it took (6 s each, one seed).
     static constexpr double share = 0.25;
