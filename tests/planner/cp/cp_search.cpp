@@ -15,6 +15,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <thread>
+#include <vector>
 
 using namespace optpipe;
 
@@ -106,6 +108,26 @@ TEST_CASE("durations that no unit divides: the search ends, with a proof in spit
 TEST_CASE("small problems of every kind") { check_many({.cells = 6}, 1, 200); }
 TEST_CASE("with offloading") { check_many({.ranks = 2, .stages = 3, .cells = 6, .offloading_percent = 100}, 2, 200); }
 TEST_CASE("time engaged") { check_many({.ranks = 2, .stages = 3, .cells = 5, .span_percent = 100}, 3, 200); }
+
+TEST_CASE("concurrent searches of one state share what they learn") {
+    random_numbers random{6};
+    for (std::size_t i = 0; i < oracle::random_cases(40); ++i) {
+        CAPTURE(i);
+        const auto r = testing::make_random_problem(
+            random, {.ranks = 2, .stages = 3, .cells = 6, .offloading_percent = 50, .storage_percent = 50});
+        const auto best = oracle::exhaustive_optimum(r.problem, r.grid);
+        if (!best.proven || !best.objective) continue;
+        search_state state{r.problem};
+        {
+            std::vector<std::jthread> searches;
+            for (std::uint64_t seed = 1; seed <= 3; ++seed)
+                searches.emplace_back([&, seed] { cp_search(state, {.seed = seed, .conflicts = 200'000}); });
+        }
+        REQUIRE(state.incumbent());
+        CHECK(state.proven());
+        CHECK(state.objective().value() == doctest::Approx(*best.objective));
+    }
+}
 
 TEST_CASE("the same steps of propagation find the same; none searches nothing, enough prove the optimum") {
     std::size_t searched = 0;

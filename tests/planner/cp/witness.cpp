@@ -49,6 +49,8 @@ static_assert(cp::witness<known_solution>);
 struct tally {
     std::size_t problems = 0;
     std::size_t conflicts = 0;
+    /// Of `check_shared`: problems where the shorter schedule was refuted.
+    std::size_t refuted = 0;
 };
 
 /// Whether the assignment of a schedule, read in FIFO order, is one.
@@ -93,7 +95,39 @@ void check_interrupted(const problem& p, const schedule& best, random_numbers& r
     seen.conflicts += search.conflicts();
 }
 
-tally check_many(const testing::problem_ranges& ranges, std::uint64_t seed, std::size_t count) {
+/// The same where it shares what it learns with a search for the same and one for a shorter schedule.
+void check_shared(const problem& p, const schedule& best, cp::overtaking form, tally& seen) {
+    const cp::pipeline_model m{p, form};
+    const auto known = cp::assignment_of(m, best);
+    if (form == cp::overtaking::forbidden && !represents(m, known)) return;
+    ++seen.problems;
+    const auto objective = m.time().nearest(objective_of(p, best).value());
+    cp::clause_pool pool;
+    cp::prover<known_solution> search{m, 1, known_solution{m, known}};
+    cp::prover<> same{m, 2};
+    cp::prover<> shorter{m, 3};
+    auto away = known;
+    away.values.flip();
+    search.hint(away);
+    search.share(pool);
+    same.share(pool);
+    shorter.share(pool);
+    search.limit(objective);
+    same.limit(objective);
+    shorter.limit(objective - 1);
+    const auto pieces = [&](auto& any) { return any.search(20, [] { return false; }); };
+    bool none_shorter = false;
+    for (int turn = 0; turn < 20; ++turn) {
+        CHECK(pieces(search) != cp::search_status::infeasible);
+        CHECK(pieces(same) != cp::search_status::infeasible);
+        none_shorter = none_shorter || pieces(shorter) == cp::search_status::infeasible;
+    }
+    CHECK(search.known_solution().first() == "");
+    seen.conflicts += search.conflicts() + same.conflicts() + shorter.conflicts();
+    seen.refuted += none_shorter ? 1 : 0;
+}
+
+tally check_many(const testing::problem_ranges& ranges, std::uint64_t seed, std::size_t count, bool shared = false) {
     random_numbers random{seed};
     tally seen;
     for (std::size_t i = 0; i < oracle::random_cases(count); ++i) {
@@ -103,7 +137,7 @@ tally check_many(const testing::problem_ranges& ranges, std::uint64_t seed, std:
         const auto best = oracle::exhaustive_optimum(r.problem, r.grid, 50'000);
         if (!best.proven || !best.objective) continue;
         for (const auto form : {cp::overtaking::pooled, cp::overtaking::forbidden, cp::overtaking::allowed})
-            check(r.problem, best.schedule, form, seen);
+            shared ? check_shared(r.problem, best.schedule, form, seen) : check(r.problem, best.schedule, form, seen);
     }
     return seen;
 }
@@ -151,4 +185,13 @@ TEST_CASE("with interruptions") {
     }
     CHECK(seen.problems > oracle::random_cases(100));
     CHECK(seen.conflicts > oracle::random_cases(300));
+}
+
+TEST_CASE("searches that share what they learn") {
+    const auto seen = check_many(
+        {.ranks = 2, .stages = 4, .microbatches = 4, .cells = 8, .offloading_percent = 40, .storage_percent = 60}, 21,
+        150, true);
+    CHECK(seen.problems > oracle::random_cases(200));
+    CHECK(seen.conflicts > oracle::random_cases(80));
+    CHECK(seen.refuted > oracle::random_cases(200));
 }

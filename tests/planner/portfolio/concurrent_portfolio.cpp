@@ -67,6 +67,20 @@ struct randomized_counter : fake::counter {
     static strategy_traits traits(const problem&) { return {.randomized = true}; }
 };
 
+/// Ends once two calls are at work.
+struct cooperative : recorder {
+    static strategy_traits traits(const problem&) { return {.dedicated_thread = true, .cooperative = true}; }
+    void operator()(search_state& state, const strategy_options& options) const {
+        {
+            const std::scoped_lock lock{to->mutex};
+            to->calls.push_back(options);
+            if (++to->at_work == 2) std::stop_source{source}.request_stop();
+        }
+        while (!state.done()) {
+        }
+    }
+};
+
 struct dedicated_endless : fake::endless {
     static strategy_traits traits(const problem&) { return {.dedicated_thread = true}; }
 };
@@ -153,6 +167,18 @@ TEST_CASE("efforts grow; only randomized strategies get seeds of their own, and 
     CHECK(plain.most_at_work == 1);
     for (const auto& call : plain.calls)
         CHECK(call.seed == plain.calls.front().seed);
+}
+
+TEST_CASE("a cooperative strategy keeps one thread, and runs on others too, with seeds of their own") {
+    if (oneapi::tbb::info::default_concurrency() < 2) return;
+    recorder::record made;
+    std::stop_source source;
+    search_state state{unit_problem(2, 4), {.stop = source.get_token()}};
+    run_log log;
+    run(state, {cooperative{{&made, 0, source}}}, 2, log);
+    REQUIRE(made.calls.size() == 2);
+    CHECK(made.calls[0].effort != made.calls[1].effort);
+    CHECK(made.calls[0].seed != made.calls[1].seed);
 }
 
 TEST_CASE("strategies with a dedicated thread leave one to the others") {

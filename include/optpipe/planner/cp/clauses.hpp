@@ -16,10 +16,20 @@ using clause_index = std::uint32_t;
 /// Clauses of at least two literals; the first two of each are watched.
 class clause_store {
 public:
-    struct watcher {
-        clause_index clause;
+    class watcher {
+    public:
+        watcher(clause_index c, bool is_binary, literal blocker)
+            : clause_{2 * c + (is_binary ? 1U : 0U)}, blocker_{blocker} {}
+
+        [[nodiscard]] clause_index clause() const { return clause_ / 2; }
+        /// Whether the clause has two literals, of which the blocker is the other one: then it needn't be read.
+        [[nodiscard]] bool is_binary() const { return clause_ % 2 != 0; }
         /// One of its literals; while that is true the clause is satisfied.
-        literal blocker;
+        [[nodiscard]] literal blocker() const { return blocker_; }
+
+    private:
+        std::uint32_t clause_;
+        literal blocker_;
     };
 
     explicit clause_store(std::size_t variables) : watchers_(2 * variables) {}
@@ -69,8 +79,9 @@ private:
     static constexpr std::size_t header = 2;
 
     void watch(clause_index c) {
-        watchers_[(!at(c, 0)).code()].push_back({c, at(c, 1)});
-        watchers_[(!at(c, 1)).code()].push_back({c, at(c, 0)});
+        const bool is_binary = size_of(c) == 2;
+        watchers_[(!at(c, 0)).code()].emplace_back(c, is_binary, at(c, 1));
+        watchers_[(!at(c, 1)).code()].emplace_back(c, is_binary, at(c, 0));
     }
 
     std::vector<std::uint32_t> data_;

@@ -2,6 +2,7 @@
 
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/cp/assignment.hpp"
+#include "optpipe/planner/cp/clause_pool.hpp"
 #include "optpipe/planner/cp/pipeline_model.hpp"
 #include "optpipe/planner/cp/prover.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
@@ -11,6 +12,7 @@
 #include "optpipe/schedule/time/validate.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -56,6 +58,15 @@ struct cp_options {
 
 namespace cp::detail {
 
+/// What all searches of one problem share: learned clauses, by the form of the model.
+class shared_clauses {
+public:
+    [[nodiscard]] clause_pool& of(overtaking form) { return pools_[static_cast<std::size_t>(form)]; }
+
+private:
+    std::array<clause_pool, 3> pools_{};
+};
+
 /// F, I, W and two transfers of a microbatch on a stage.
 inline constexpr std::size_t tasks_without_options = 5;
 
@@ -80,11 +91,13 @@ inline constexpr std::size_t tasks_without_options = 5;
 }
 
 /// One search of the shared state, from both sides: searches below the incumbent look for better schedules; searches
-/// for far better ones, when they are infeasible, raise the bound.
+/// for far better ones, when they are infeasible, raise the bound. All share what they learn, also with those of other
+/// calls on the same state, at the same time or before.
 class state_search {
 public:
     state_search(search_state& state, const cp_options& options)
-        : state_{&state}, options_{options}, with_{options.parameters}, problem_{&state.problem()} {}
+        : state_{&state}, options_{options}, with_{options.parameters}, problem_{&state.problem()},
+          clauses_{state.shared<shared_clauses>()} {}
 
     void run() {
         if (state_->objective().is_unlimited() && !problem_->has_storage_options()) try_builders();
@@ -92,10 +105,10 @@ public:
         if (state_->done() || is_too_large(*problem_, with_)) return;
         pooled_.emplace(*problem_, overtaking::pooled);
         bound_from_root();
-        incumbent_searches_.push_back({&*pooled_, std::make_unique<prover<>>(*pooled_, options_.seed)});
+        incumbent_searches_.push_back({&*pooled_, new_search(*pooled_)});
         if (pooled_->offloads()) {
             ordered_.emplace(*problem_, overtaking::forbidden);
-            incumbent_searches_.push_back({&*ordered_, std::make_unique<prover<>>(*ordered_, options_.seed)});
+            incumbent_searches_.push_back({&*ordered_, new_search(*ordered_)});
         }
         for (auto effort = with_.first_round; !finished(); effort += effort / with_.round_growth)
             if (!run_round(effort)) return;
@@ -111,6 +124,11 @@ private:
         bool active = true;
     };
 
+    [[nodiscard]] std::unique_ptr<prover<>> new_search(const pipeline_model& m) const {
+        auto search = std::make_unique<prover<>>(m, options_.seed);
+        search->share(clauses_->of(m.form()));
+        return search;
+    }
     /// Whether any search was left to run.
     bool run_round(std::size_t effort) {
         bool any = false;
@@ -166,9 +184,14 @@ private:
             state_->raise_bound(duration{pooled_->time().value(most + 1 - rounding())}, name);
     }
 
+    /// What the bound, whoever raised it, says of ticks.
+    void exclude_below_bound() {
+        excluded_ = std::max(excluded_, pooled_->time().below(state_->bound().value()) - 1 - rounding());
+    }
+
     /// The least objective that root propagation leaves feasible.
     void bound_from_root() {
-        excluded_ = pooled_->time().below(state_->bound().value()) - 1 - rounding();
+        exclude_below_bound();
         ticks infeasible = excluded_;
         ticks feasible = target();
         while (feasible - infeasible > 1 && !finished()) {
@@ -217,15 +240,16 @@ private:
     void add_unordered() {
         if (incumbent_searches_.size() > 2 || problem_->has_storage_options()) return;
         unordered_.emplace(*problem_, overtaking::allowed);
-        incumbent_searches_.push_back({&*unordered_, std::make_unique<prover<>>(*unordered_, options_.seed)});
+        incumbent_searches_.push_back({&*unordered_, new_search(*unordered_)});
     }
     /// Searches at a fraction of the gap above the bound: a smaller one after a timeout, a larger one after an answer.
     /// false: the bound has met what is known to be feasible.
     bool improve_bound(std::size_t effort) {
+        exclude_below_bound();
         const auto high = std::min(target(), least_feasible_);
         if (!bound_search_ || bound_search_->limit() <= excluded_ || bound_search_->limit() >= high) {
             if (high - excluded_ <= 1) return false;
-            bound_search_ = std::make_unique<prover<>>(*pooled_, options_.seed);
+            bound_search_ = new_search(*pooled_);
             bound_search_->limit(excluded_ + std::max<ticks>(1, (high - excluded_) / gap_divisor_));
         }
         const auto answer = count(*bound_search_, allowed(effort));
@@ -264,6 +288,7 @@ private:
     cp_options options_;
     cp_parameters with_;
     const problem* problem_;
+    std::shared_ptr<shared_clauses> clauses_;
     std::optional<pipeline_model> pooled_;
     std::optional<pipeline_model> ordered_;
     std::optional<pipeline_model> unordered_;

@@ -5,6 +5,7 @@
 #include "optpipe/planner/cp/model.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -20,7 +21,7 @@ namespace optpipe::cp {
 template <class Trail> class disjunctive {
 public:
     explicit disjunctive(const model& m)
-        : model_{&m}, open_(m.machines.size()), all_open_(m.machines.size(), 0),
+        : model_{&m}, open_(m.machines.size()), all_open_(m.machines.size(), 0), orders_(m.machines.size()),
           dirty_(m.machines.size(), true) {
         std::vector<std::vector<std::uint32_t>> of_task(m.tasks.size());
         std::vector<std::vector<pair_place>> places(m.variables());
@@ -37,12 +38,15 @@ public:
     void on_literal(literal l) {
         for (const auto& at : places_[l.variable()]) {
             change_open(at, -1);
+            set_order(at, l == model_->machines[at.machine].order(at.first, at.second), true);
             mark(at.machine);
         }
     }
     void on_unassigned(literal l) {
-        for (const auto& at : places_[l.variable()])
+        for (const auto& at : places_[l.variable()]) {
             change_open(at, 1);
+            set_order(at, l == model_->machines[at.machine].order(at.first, at.second), false);
+        }
     }
 
     void on_task(task_index t) {
@@ -66,9 +70,11 @@ public:
         open_here_ = &open_[k];
         for (const bool backwards : {false, true}) {
             backwards_ = backwards;
+            orders_here_ = &orders_[k][backwards ? 1 : 0];
+            const auto known = trail.size();
             read(trail);
             if (!for_each_cluster([&] { return load(trail); })) return false;
-            read(trail);
+            if (trail.size() > known) read(trail);
             if (!for_each_cluster([&] { return edges(trail); })) return false;
         }
         return true;
@@ -80,6 +86,37 @@ private:
         ticks head;
         ticks length;
         ticks deadline;
+    };
+
+    /// The tasks of a machine that are known to run before each of them, by their places.
+    class known_orders {
+    public:
+        class row {
+        public:
+            row(const std::uint64_t* words, std::size_t count) : words_{words}, count_{count} {}
+            [[nodiscard]] bool operator()(std::size_t i) const { return (words_[i / bits] >> (i % bits) & 1U) != 0; }
+            [[nodiscard]] bool none() const {
+                return std::all_of(words_, words_ + count_, [](std::uint64_t w) { return w == 0; });
+            }
+
+        private:
+            const std::uint64_t* words_;
+            std::size_t count_;
+        };
+
+        known_orders() = default;
+        explicit known_orders(std::size_t tasks) : words_{(tasks + bits - 1) / bits}, rows_(tasks * words_, 0) {}
+        void set(std::size_t task, std::size_t before, bool known) {
+            const auto bit = std::uint64_t{1} << (before % bits);
+            auto& word = rows_[task * words_ + before / bits];
+            word = known ? word | bit : word & ~bit;
+        }
+        [[nodiscard]] row before(std::size_t task) const { return {rows_.data() + task * words_, words_}; }
+
+    private:
+        static constexpr std::size_t bits = 64;
+        std::size_t words_ = 0;
+        std::vector<std::uint64_t> rows_{};
     };
 
     struct pair_place {
@@ -97,9 +134,14 @@ private:
         const auto& on = model_->machines[k];
         const auto n = static_cast<std::uint32_t>(on.tasks.size());
         open_[k].assign(n, 0);
+        for (auto& each : orders_[k])
+            each = known_orders{n};
         for (std::uint32_t i = 0; i < n; ++i)
             for (std::uint32_t j = i + 1; j < n; ++j) {
-                if (on.order(i, j).variable() == 0) continue;
+                if (on.order(i, j).variable() == 0) {
+                    set_order({k, i, j}, on.order(i, j) == always, true);
+                    continue;
+                }
                 places[on.order(i, j).variable()].push_back({k, i, j});
                 change_open({k, i, j}, 1);
             }
@@ -108,6 +150,13 @@ private:
         open_[at.machine][at.first] += by;
         open_[at.machine][at.second] += by;
         all_open_[at.machine] += by;
+    }
+
+    void set_order(const pair_place& at, bool in_order, bool known) {
+        const auto first = in_order ? at.first : at.second;
+        const auto second = in_order ? at.second : at.first;
+        orders_[at.machine][0].set(second, first, known);
+        orders_[at.machine][1].set(first, second, known);
     }
 
     // Backwards, a task starts at minus its end.
@@ -162,9 +211,11 @@ private:
         for (const auto& last : jobs_) {
             ticks done = 0;
             std::size_t block = jobs_.size();
+            const auto precedes = orders_here_->before(last.place);
+            if (precedes.none()) continue;
             for (std::size_t i = 0; i < jobs_.size(); ++i) {
                 const auto& j = jobs_[i];
-                if (j.place == last.place || !trail.is_true(order(j, last))) continue;
+                if (!precedes(j.place)) continue;
                 if (block == jobs_.size() || j.head >= done) {
                     block = i;
                     done = j.head;
@@ -178,9 +229,10 @@ private:
     bool wait_for(Trail& trail, const job& last, std::size_t block, ticks done) {
         facts_.clear();
         const auto begin = jobs_[block].head;
+        const auto precedes = orders_here_->before(last.place);
         for (std::size_t i = block; i < jobs_.size(); ++i) {
             const auto& j = jobs_[i];
-            if (j.place == last.place || !trail.is_true(order(j, last))) continue;
+            if (!precedes(j.place)) continue;
             facts_.push_back(fact::of(order(j, last)));
             add_window(trail, j);
             facts_.push_back(begins_from(task_at(j), begin));
@@ -267,9 +319,12 @@ private:
     /// The number of undecided orders, per machine and job, and per machine.
     std::vector<std::vector<int>> open_;
     std::vector<int> all_open_;
+    /// Per machine, forwards and backwards in time.
+    std::vector<std::array<known_orders, 2>> orders_;
     std::vector<bool> dirty_;
     std::vector<std::uint32_t> waiting_;
     const std::vector<int>* open_here_ = nullptr;
+    const known_orders* orders_here_ = nullptr;
     const machine* on_ = nullptr;
     bool backwards_ = false;
     std::vector<job> all_;

@@ -15,6 +15,22 @@
 
 namespace optpipe::cp {
 
+/// Where `lost`, a watched literal, is false: watches another one in its place and returns `never`, or returns the
+/// other watched one if that is true or the only one that isn't false.
+template <class Trail>
+[[nodiscard]] literal watch_another(const Trail& trail, clause_store& clauses, clause_index c, literal lost) {
+    if (clauses.at(c, 0) == lost) clauses.exchange(c, 0, 1);
+    const literal first = clauses.at(c, 0);
+    if (trail.is_true(first)) return first;
+    for (std::size_t k = 2; k < clauses.size_of(c); ++k)
+        if (!trail.is_false(clauses.at(c, k))) {
+            clauses.exchange(c, 1, k);
+            clauses.watching(!clauses.at(c, 1)).emplace_back(c, false, first);
+            return never;
+        }
+    return first;
+}
+
 /// Unit propagation with two watched literals. false: a conflict.
 template <class Trail> bool propagate_clauses(Trail& trail, clause_store& clauses, literal now_true) {
     auto& watchers = clauses.watching(now_true);
@@ -22,29 +38,20 @@ template <class Trail> bool propagate_clauses(Trail& trail, clause_store& clause
     std::size_t kept = 0;
     for (std::size_t i = 0; i < watchers.size(); ++i) {
         const auto w = watchers[i];
-        if (trail.is_true(w.blocker)) {
+        if (trail.is_true(w.blocker())) {
             watchers[kept++] = w;
             continue;
         }
-        const auto c = w.clause;
-        if (clauses.at(c, 0) == lost) clauses.exchange(c, 0, 1);
-        const literal first = clauses.at(c, 0);
-        bool moved = false;
-        for (std::size_t k = 2; k < clauses.size_of(c) && !trail.is_true(first) && !moved; ++k)
-            if (!trail.is_false(clauses.at(c, k))) {
-                clauses.exchange(c, 1, k);
-                clauses.watching(!clauses.at(c, 1)).push_back({c, first});
-                moved = true;
-            }
-        if (moved) continue;
-        watchers[kept++] = {c, first};
-        if (trail.assign(first, {reason::kind::clause, c, 0})) continue;
+        const literal last = w.is_binary() ? w.blocker() : watch_another(trail, clauses, w.clause(), lost);
+        if (last == never) continue;
+        watchers[kept++] = {w.clause(), w.is_binary(), last};
+        if (trail.assign(last, {reason::kind::clause, w.clause(), 0})) continue;
         while (++i < watchers.size())
             watchers[kept++] = watchers[i];
-        watchers.resize(kept);
+        watchers.erase(watchers.begin() + static_cast<std::ptrdiff_t>(kept), watchers.end());
         return false;
     }
-    watchers.resize(kept);
+    watchers.erase(watchers.begin() + static_cast<std::ptrdiff_t>(kept), watchers.end());
     return true;
 }
 

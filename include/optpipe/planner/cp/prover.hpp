@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/planner/cp/assignment.hpp"
+#include "optpipe/planner/cp/clause_pool.hpp"
 #include "optpipe/planner/cp/literal.hpp"
 #include "optpipe/planner/cp/pipeline_model.hpp"
 #include "optpipe/planner/cp/solver.hpp"
@@ -20,6 +21,9 @@ public:
     explicit prover(const pipeline_model& m, std::uint64_t seed = 1, Witness known = {})
         : model_{&m}, solver_{m.tasks(), seed, std::move(known)} {}
 
+    /// With other provers of a model of the same problem and form; `pool` must outlive this one.
+    void share(clause_pool& pool) { solver_.share(pool); }
+
     [[nodiscard]] const pipeline_model& model() const { return *model_; }
     [[nodiscard]] Witness& known_solution() { return solver_.known_solution(); }
     [[nodiscard]] std::size_t conflicts() const { return solver_.conflicts(); }
@@ -30,6 +34,7 @@ public:
         if (limited_ && most >= limit_) return;
         limited_ = true;
         limit_ = most;
+        solver_.set_limit(most);
         model_->limit(solver_, most);
     }
     [[nodiscard]] ticks limit() const { return limit_; }

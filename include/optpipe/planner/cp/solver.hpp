@@ -4,6 +4,7 @@
 #include "optpipe/core/random.hpp"
 #include "optpipe/learning/luby.hpp"
 #include "optpipe/learning/vsids.hpp"
+#include "optpipe/planner/cp/clause_pool.hpp"
 #include "optpipe/planner/cp/clauses.hpp"
 #include "optpipe/planner/cp/conflict_analysis.hpp"
 #include "optpipe/planner/cp/disjunctive.hpp"
@@ -98,6 +99,11 @@ public:
         machines_.on_task(d.to);
         tightened_.push_back(static_cast<std::uint32_t>(difference));
     }
+    /// What is learned from now on is shared through `pool`, which must outlive the solver, with other solvers of the
+    /// same model.
+    void share(clause_pool& pool) { pool_ = clause_pool::member{pool}; }
+    /// What is learned from now on may hold for objectives up to this only. Never relaxed.
+    void set_limit(ticks objective) { limit_ = objective; }
     /// The value to branch on first.
     void set_phase(literal l) { phase_[l.variable()] = l.negated() ? 0 : 1; }
 
@@ -116,6 +122,7 @@ public:
         if (crept_at_root_) return give_up(last);
         if (!propagate_root(stop)) return search_status::infeasible;
         if (crept_at_root_) return give_up(last);
+        if (!import_clauses()) return search_status::infeasible;
         auto restart = conflicts_ + restart_after();
         for (std::size_t steps = 0;; ++steps) {
             if (interrupted_ || (steps % with_.decisions_between_looks == 0 && stop())) return leave();
@@ -130,6 +137,7 @@ public:
                 restart = conflicts_ + restart_after();
                 backtrack(0);
                 if (clauses_.learned().size() > most_learned_) reduce_learned();
+                if (!import_clauses()) return search_status::infeasible;
             }
             const auto next = choose();
             if (next == always) return search_status::solved;
@@ -237,15 +245,30 @@ private:
     bool learn() {
         const auto what = analysis_.learn(trail_, [&](std::uint32_t v) { order_.bump(v); });
         if (what.final) return feasible_ = false;
-        if constexpr (Witness::active()) check(what);
+        if constexpr (Witness::active()) check(what.clause);
         order_.decay(with_.activity_decay);
+        if (pool_.shares(what.distinct_levels)) pool_.add({what.clause, what.distinct_levels, limit_});
         backtrack(what.level);
         if (what.clause.size() == 1) return trail_.assign(what.clause.front(), reason{}) || (feasible_ = false);
         const auto c = clauses_.add(what.clause, true, what.distinct_levels);
         return trail_.assign(what.clause.front(), reason{reason::kind::clause, c, 0});
     }
-    void check(const learned_clause& what) {
-        for (const auto l : what.clause)
+    /// Learns, at the root, what others have learned. false: there is no solution.
+    bool import_clauses() {
+        for (auto& c : pool_.take(limit_)) {
+            if constexpr (Witness::active()) check(c.literals);
+            if (std::any_of(c.literals.begin(), c.literals.end(), [&](literal l) { return trail_.is_true(l); }))
+                continue;
+            std::erase_if(c.literals, [&](literal l) { return trail_.is_false(l); });
+            if (c.literals.size() > 1)
+                clauses_.add(c.literals, true, c.distinct_levels);
+            else if (c.literals.empty() || !trail_.assign(c.literals.front(), reason{}))
+                return feasible_ = false;
+        }
+        return true;
+    }
+    void check(const std::vector<literal>& clause) {
+        for (const auto l : clause)
             if (trail_.known_solution().holds(fact::of(l))) return;
         trail_.known_solution().contradicted("a learned clause");
     }
@@ -305,6 +328,8 @@ private:
     learning::vsids order_;
     std::vector<std::int8_t> phase_;
     jagged_array<task_index> tasks_of_;
+    clause_pool::member pool_{};
+    ticks limit_ = std::numeric_limits<ticks>::max();
     std::vector<std::uint32_t> tightened_;
     std::size_t next_ = 0;
     std::function<bool()> stop_{};

@@ -74,8 +74,9 @@ namespace detail {
 /// Start-time fair queueing (Goyal, Vin and Cheng 1997): the strategy whose next slice begins first in virtual time is
 /// next, and virtual time passes more slowly for one with a larger weight. The weight grows with the share of the gap
 /// that the strategy closes in a second, beside the others; what was closed lately counts more. Each time slice of a
-/// strategy has more effort than the one before. A strategy that isn't randomized has one slice at a time, and pauses
-/// when more effort has no effect, until there is a better incumbent. Before the deadline only strategies are started
+/// strategy has more effort than the one before. A strategy that is neither randomized nor cooperative has one slice at
+/// a time; one that isn't randomized pauses when more effort has no effect, until there is a better incumbent. One that
+/// keeps a thread is credited with what it has closed so far. Before the deadline only strategies are started
 /// whose shortest slice so far fits, as in large problems many can't stop soon.
 class time_shares {
 public:
@@ -124,12 +125,19 @@ public:
     }
     /// `closed`: the part of the gap that it closed. `cut`: it was interrupted. Not `sound`: it failed, and rests until
     /// it begins with something else.
+    /// `view` is what a slice that keeps its thread works on, until `finish`.
+    void watch(const time_slice& t, const search_state& view) {
+        if (!t.dedicated_thread) return;
+        const std::scoped_lock lock{mutex_};
+        entries_[t.index].watched = &view;
+        entries_[t.index].watched_since = state_.seconds();
+    }
     void finish(const time_slice& t, double seconds, double closed, bool cut, bool sound) {
         const std::scoped_lock lock{mutex_};
         auto& e = entries_[t.index];
         --running_;
         --e.running;
-        dedicated_running_ -= t.dedicated_thread ? 1 : 0;
+        if (t.dedicated_thread) release_thread(e);
         const double now = state_.seconds();
         e.closed += now * closed;
         e.taken += now * seconds;
@@ -139,8 +147,9 @@ public:
         if (!sound) e.paused_at = state_.objective();
         changed_.notify_all();
     }
-    void fail() {
+    void fail(const time_slice& t) {
         const std::scoped_lock lock{mutex_};
+        if (t.dedicated_thread) release_thread(entries_[t.index]);
         failed_ = true;
         --running_;
         changed_.notify_all();
@@ -159,6 +168,10 @@ private:
         /// The part of the gap that it closed, and the seconds that it took, each times the time when it was done.
         double closed = 0.0;
         double taken = 0.0;
+        bool keeps_thread = false;
+        /// What the slice that keeps a thread works on, and since when.
+        const search_state* watched = nullptr;
+        double watched_since = 0.0;
         /// Paused until the incumbent is better than this.
         std::optional<duration> paused_at{};
         std::size_t last_effort = 0;
@@ -168,7 +181,16 @@ private:
         std::size_t idle_slices = 0;
     };
 
-    [[nodiscard]] static double rate(const entry& e) { return e.taken > 0.0 ? e.closed / e.taken : 0.0; }
+    [[nodiscard]] double rate(const entry& e) const {
+        double closed = e.closed;
+        double taken = e.taken;
+        if (e.watched) {
+            const double now = state_.seconds();
+            closed += now * e.watched->gap_closed();
+            taken += now * (now - e.watched_since);
+        }
+        return taken > 0.0 ? closed / taken : 0.0;
+    }
     [[nodiscard]] double weight(const entry& e) const {
         double all = 0.0;
         for (const auto& other : entries_)
@@ -177,7 +199,7 @@ private:
     }
     /// Whether it could start, given enough time.
     [[nodiscard]] bool has_more(const entry& e) const {
-        if (e.running > 0 && !e.traits.randomized) return false;
+        if (e.running > 0 && !e.traits.randomized && !e.traits.cooperative) return false;
         return !e.paused_at || state_.objective() < *e.paused_at - state_.slack();
     }
     [[nodiscard]] bool is_too_late(const entry& e) const {
@@ -192,10 +214,14 @@ private:
     }
     time_slice start_slice(entry& e) {
         const auto index = static_cast<std::size_t>(&e - entries_.data());
-        const auto seed = options_.seed + (e.traits.randomized ? e.started : 0);
-        // At least one thread is left for the others.
-        const bool dedicated_thread = e.traits.dedicated_thread && dedicated_running_ + 1 < options_.threads;
-        dedicated_running_ += dedicated_thread ? 1 : 0;
+        const auto seed = options_.seed + (e.traits.randomized || e.traits.cooperative ? e.started : 0);
+        // One for each strategy, and at least one is left for the others.
+        const bool dedicated_thread =
+            e.traits.dedicated_thread && !e.keeps_thread && dedicated_running_ + 1 < options_.threads;
+        if (dedicated_thread) {
+            e.keeps_thread = true;
+            ++dedicated_running_;
+        }
         const strategy_options options{seed, dedicated_thread ? max_effort : e.effort, 1};
         const time_slice t{index, e.strategy, options, weight(e), e.expected_seconds, dedicated_thread};
         ++e.started;
@@ -205,6 +231,11 @@ private:
         virtual_time_ = std::max(virtual_time_, e.begins);
         e.begins = virtual_time_ + t.expected_seconds / t.weight;
         return t;
+    }
+    void release_thread(entry& e) {
+        e.keeps_thread = false;
+        e.watched = nullptr;
+        --dedicated_running_;
     }
     /// Slices grow with their results, once they are long enough to be measured.
     void schedule_next(entry& e, const time_slice& t, double seconds, bool cut) const {
@@ -278,10 +309,11 @@ OPTPIPE_INLINE void run_concurrent_portfolio(search_state& state, const std::vec
             limits.stop = stop.token();
             search_state view{state, std::move(limits), strategy.name()};
             bool sound = false;
+            shares.watch(*slice, view);
             try {
                 sound = state.try_strategy(strategy.name(), [&] { strategy(view, slice->options); });
             } catch (...) {
-                shares.fail();
+                shares.fail(*slice);
                 stop.request_stop();
                 throw;
             }

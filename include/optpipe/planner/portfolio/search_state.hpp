@@ -9,12 +9,15 @@
 
 #include <atomic>
 #include <chrono>
+#include <concepts>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <typeindex>
 #include <utility>
 #include <vector>
 
@@ -86,6 +89,15 @@ public:
     /// `proven`: no valid schedule has a smaller objective; unlimited: there is none at all.
     void raise_bound(duration proven, std::string_view strategy);
 
+    /// What calls of strategies on this problem share beside schedules and bounds: one object of each type, made by the
+    /// first that asks for it. It lives as long as the search, and is asked for from any thread.
+    template <std::default_initializable T> [[nodiscard]] std::shared_ptr<T> shared() {
+        const std::scoped_lock lock{shared_->mutex};
+        auto& object = shared_->objects[std::type_index{typeid(T)}];
+        if (!object) object = std::make_shared<T>();
+        return std::static_pointer_cast<T>(object);
+    }
+
     /// Calls a strategy. If failures are dropped, a contract violation ends this call; earlier results are kept.
     /// Whether there was no violation.
     template <class Call> bool try_strategy(std::string_view name, const Call& call) {
@@ -149,6 +161,7 @@ private:
         std::shared_ptr<const schedule> incumbent{};
         std::vector<search_step> history{};
         std::vector<std::string> reported{};
+        std::map<std::type_index, std::shared_ptr<void>> objects{};
     };
 
     void record(schedule timed, duration value, std::string_view strategy);

@@ -25,9 +25,11 @@ struct cp_strategy {
     static constexpr std::size_t most_cells_for_thread = 130;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {
+        const bool may_finish = detail::cells_of(p) <= most_cells_for_thread;
         return {.applicable = !cp::detail::is_too_large(p, {}),
                 .knows_storage_options = true,
-                .dedicated_thread = detail::cells_of(p) <= most_cells_for_thread,
+                .dedicated_thread = may_finish,
+                .cooperative = may_finish,
                 .first_effort = first_steps,
                 .share = share};
     }
