@@ -47,7 +47,7 @@ TEST_CASE("the last clauses are kept, and only those of few levels are shared") 
     CHECK_FALSE(one.shares(4));
 }
 
-TEST_CASE("who is no member shares nothing") {
+TEST_CASE("without a pool nothing is shared") {
     cp::clause_pool::member alone;
     CHECK_FALSE(alone.shares(1));
     CHECK(alone.take(0).empty());
