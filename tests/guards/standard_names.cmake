@@ -69,7 +69,6 @@ names_of("tuple;utility" tuple_element tuple_element_t tuple_size)
 names_of(type_traits
     conditional_t decay_t is_empty_v is_same_v is_trivially_copyable_v remove_cvref_t remove_reference_t
 )
-names_of(typeindex type_index)
 names_of(unordered_map unordered_map)
 names_of(unordered_set unordered_set)
 names_of(utility as_const declval exchange forward index_sequence make_index_sequence move pair swap)

@@ -17,7 +17,6 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
-#include <typeindex>
 #include <utility>
 #include <vector>
 
@@ -93,7 +92,7 @@ public:
     /// first that asks for it. It lives as long as the search, and is asked for from any thread.
     template <std::default_initializable T> [[nodiscard]] std::shared_ptr<T> shared() {
         const std::scoped_lock lock{shared_->mutex};
-        auto& object = shared_->objects[std::type_index{typeid(T)}];
+        auto& object = shared_->objects[&key_of<T>];
         if (!object) object = std::make_shared<T>();
         return std::static_pointer_cast<T>(object);
     }
@@ -161,8 +160,11 @@ private:
         std::shared_ptr<const schedule> incumbent{};
         std::vector<search_step> history{};
         std::vector<std::string> reported{};
-        std::map<std::type_index, std::shared_ptr<void>> objects{};
+        /// By the address of the `key_of` their type.
+        std::map<const char*, std::shared_ptr<void>> objects{};
     };
+
+    template <class T> static constexpr char key_of = 0;
 
     void record(schedule timed, duration value, std::string_view strategy);
     void report_failure(const std::string& sentence);
