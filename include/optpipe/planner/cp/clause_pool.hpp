@@ -26,7 +26,7 @@ struct clause_pool_parameters {
 /// holds up to the limit under which it was learned. As by parallel SAT solvers (ManySAT: Hamadi, Jabbour and Sais
 /// 2009), only those of few decision levels are shared (Audemard and Simon 2009).
 ///
-/// Every member may be called from any thread.
+/// Searches on several threads may use it at the same time, each through a `member` of its own.
 class clause_pool {
 public:
     struct clause {

@@ -64,7 +64,8 @@ public:
     [[nodiscard]] clause_pool& of(overtaking form) { return pools_[static_cast<std::size_t>(form)]; }
 
 private:
-    std::array<clause_pool, 3> pools_{};
+    static constexpr std::size_t forms = static_cast<std::size_t>(overtaking::allowed) + 1;
+    std::array<clause_pool, forms> pools_{};
 };
 
 /// F, I, W and two transfers of a microbatch on a stage.

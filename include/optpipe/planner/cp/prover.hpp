@@ -31,13 +31,11 @@ public:
 
     /// `most` in the model's ticks.
     void limit(ticks most) {
-        if (limited_ && most >= limit_) return;
-        limited_ = true;
-        limit_ = most;
+        if (most >= limit()) return;
         solver_.set_limit(most);
         model_->limit(solver_, most);
     }
-    [[nodiscard]] ticks limit() const { return limit_; }
+    [[nodiscard]] ticks limit() const { return solver_.limit(); }
     /// A hint: choices are branched on first as they are in this schedule.
     void hint(const schedule& s) { hint(assignment_of(*model_, s)); }
     void hint(const assignment& values) {
@@ -66,8 +64,6 @@ public:
 private:
     const pipeline_model* model_;
     solver<Witness> solver_;
-    ticks limit_ = 0;
-    bool limited_ = false;
 };
 
 } // namespace optpipe::cp

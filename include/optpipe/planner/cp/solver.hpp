@@ -104,6 +104,8 @@ public:
     void share(clause_pool& pool) { pool_ = clause_pool::member{pool}; }
     /// What is learned from now on may hold for objectives up to this only. Never relaxed.
     void set_limit(ticks objective) { limit_ = objective; }
+    /// The largest number before the first.
+    [[nodiscard]] ticks limit() const { return limit_; }
     /// The value to branch on first.
     void set_phase(literal l) { phase_[l.variable()] = l.negated() ? 0 : 1; }
 
