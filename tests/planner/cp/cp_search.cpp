@@ -156,3 +156,29 @@ TEST_CASE("the same steps of propagation find the same; none searches nothing, e
     }
     CHECK(searched > 0);
 }
+
+TEST_CASE("a call resumes where the last one stopped: short calls prove what a long one proves") {
+    std::size_t resumed = 0;
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        const auto p =
+            testing::make_random_problem(random, {.ranks = 3, .stages = 3, .microbatches = 6, .cells = 18}).problem;
+        search_state at_once{p};
+        cp_search(at_once);
+        REQUIRE(at_once.proven());
+        search_state state{p};
+        std::size_t calls = 0;
+        // Far too few steps to prove anything alone.
+        constexpr std::size_t steps = 50;
+        constexpr std::size_t most_calls = 100'000;
+        for (; !state.proven() && calls < most_calls; ++calls) {
+            search_state view{state, {}, "cp"};
+            cp_search(view, {.steps = steps});
+        }
+        CHECK(state.proven());
+        CHECK(state.objective().value() == doctest::Approx(at_once.objective().value()));
+        resumed += calls > 5 ? 1 : 0;
+    }
+    CHECK(resumed > 0);
+}

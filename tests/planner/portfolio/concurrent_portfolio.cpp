@@ -15,6 +15,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace optpipe;
@@ -69,7 +70,7 @@ struct randomized_counter : fake::counter {
 
 /// Ends once two calls are at work.
 struct cooperative : recorder {
-    static strategy_traits traits(const problem&) { return {.dedicated_thread = true, .cooperative = true}; }
+    static strategy_traits traits(const problem&) { return {.cooperative = true}; }
     void operator()(search_state& state, const strategy_options& options) const {
         {
             const std::scoped_lock lock{to->mutex};
@@ -81,8 +82,8 @@ struct cooperative : recorder {
     }
 };
 
-struct dedicated_endless : fake::endless {
-    static strategy_traits traits(const problem&) { return {.dedicated_thread = true}; }
+struct resuming_recorder : recorder {
+    static strategy_traits traits(const problem&) { return {.resumes = true}; }
 };
 
 /// Ignores stop requests until half of the remaining time is over.
@@ -136,7 +137,8 @@ TEST_CASE("a portfolio of strategies that have nothing left to try ends") {
         std::atomic<std::size_t> calls{0};
         std::atomic<std::size_t> unsuited{0};
         std::atomic<std::size_t> drawn{0};
-        run(state, {fake::counter{&calls}, randomized_counter{{&drawn}}, fake::counter{&unsuited, false}}, threads, log);
+        run(state, {fake::counter{&calls}, randomized_counter{{&drawn}}, fake::counter{&unsuited, false}}, threads,
+            log);
         CHECK(calls >= 2);
         CHECK(drawn >= 2);
         CHECK(unsuited == 0);
@@ -169,7 +171,24 @@ TEST_CASE("efforts grow; only randomized strategies get seeds of their own, and 
         CHECK(call.seed == plain.calls.front().seed);
 }
 
-TEST_CASE("a cooperative strategy keeps one thread, and runs on others too, with seeds of their own") {
+TEST_CASE("the effort of strategies that begin anew grows faster than that of those that resume") {
+    const auto efforts = [](const auto& make) {
+        recorder::record made;
+        search_state state{unit_problem(2, 4)};
+        state.offer(one_at_a_time(state.problem()), "start");
+        run_log log;
+        // No slice is as short: none grows more than it must.
+        run_concurrent_portfolio(state, {make(&made)}, {.threads = 1, .slice_seconds = 1e-12}, log);
+        REQUIRE(made.calls.size() >= 2);
+        return std::pair{made.calls[0].effort, made.calls[1].effort};
+    };
+    const auto anew = efforts([](auto* to) { return recorder{to}; });
+    CHECK(anew.second == 4 * anew.first);
+    const auto resumed = efforts([](auto* to) { return resuming_recorder{{to}}; });
+    CHECK(resumed.second == 2 * resumed.first);
+}
+
+TEST_CASE("a cooperative strategy runs several times at once, with seeds of their own") {
     if (oneapi::tbb::info::default_concurrency() < 2) return;
     recorder::record made;
     std::stop_source source;
@@ -177,20 +196,7 @@ TEST_CASE("a cooperative strategy keeps one thread, and runs on others too, with
     run_log log;
     run(state, {cooperative{{&made, 0, source}}}, 2, log);
     REQUIRE(made.calls.size() == 2);
-    CHECK(made.calls[0].effort != made.calls[1].effort);
     CHECK(made.calls[0].seed != made.calls[1].seed);
-}
-
-TEST_CASE("strategies with a dedicated thread leave one to the others") {
-    // Whether or not the others have started, the oracle gets a time slice: without a free thread this would not end.
-    const auto p = unit_problem(3, 6);
-    if (oneapi::tbb::info::default_concurrency() < 2) return;
-    for (int again = 0; again < 2; ++again) {
-        search_state state{p};
-        run_log log;
-        run(state, {dedicated_endless{}, dedicated_endless{}, fake::oracle{*zero_bubble_h1(p)}}, 2, log);
-        CHECK(state.proven());
-    }
 }
 
 TEST_CASE("an exception of a strategy is rethrown after the others have been stopped") {

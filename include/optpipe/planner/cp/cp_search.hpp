@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -26,8 +27,8 @@ namespace optpipe {
 
 /// How `cp_search` divides its effort, and what it doesn't begin.
 struct cp_parameters {
-    /// Of the first round over the searches, in conflicts: many short rounds change sides often, few long ones keep
-    /// what they learn. Chosen, not tuned.
+    /// Of a turn in the first round over the searches, in conflicts: many short rounds change sides often, few long
+    /// ones keep what they learn. Chosen, not tuned.
     std::size_t first_round = 200;
     /// Each round is longer than the last by one part in so many.
     std::size_t round_growth = 2;
@@ -92,27 +93,23 @@ inline constexpr std::size_t tasks_without_options = 5;
 }
 
 /// One search of the shared state, from both sides: searches below the incumbent look for better schedules; searches
-/// for far better ones, when they are infeasible, raise the bound. All share what they learn, also with those of other
-/// calls on the same state, at the same time or before.
+/// for far better ones, when they are infeasible, raise the bound. All share what they learn, also with other searches
+/// of the same state. `run` resumes where the last call stopped.
 class state_search {
 public:
-    state_search(search_state& state, const cp_options& options)
-        : state_{&state}, options_{options}, with_{options.parameters}, problem_{&state.problem()},
-          clauses_{state.shared<shared_clauses>()} {}
+    state_search(search_state& state, std::uint64_t seed, const cp_parameters& with)
+        : seed_{seed}, with_{with}, problem_{&state.problem()}, clauses_{state.shared<shared_clauses>()},
+          effort_{with.first_round} {}
 
-    void run() {
-        if (state_->objective().is_unlimited() && !problem_->has_storage_options()) try_builders();
-        state_->raise_bound(bounds_of(*problem_).best(), name);
-        if (state_->done() || is_too_large(*problem_, with_)) return;
-        pooled_.emplace(*problem_, overtaking::pooled);
-        bound_from_root();
-        incumbent_searches_.push_back({&*pooled_, new_search(*pooled_)});
-        if (pooled_->offloads()) {
-            ordered_.emplace(*problem_, overtaking::forbidden);
-            incumbent_searches_.push_back({&*ordered_, new_search(*ordered_)});
+    /// `state` is a view of the same state at every call.
+    void run(search_state& state, const cp_options& options) {
+        state_ = &state;
+        last_ = after(spent_, options.conflicts);
+        last_step_ = after(spent_steps_, options.steps);
+        if (!pooled_ && !build()) return;
+        if (incumbent_searches_.empty() && !begin()) return;
+        while (!finished() && go_on()) {
         }
-        for (auto effort = with_.first_round; !finished(); effort += effort / with_.round_growth)
-            if (!run_round(effort)) return;
     }
 
 private:
@@ -125,32 +122,61 @@ private:
         bool active = true;
     };
 
+    [[nodiscard]] static std::size_t after(std::size_t spent, std::size_t more) {
+        return spent + std::min(more, std::numeric_limits<std::size_t>::max() - spent);
+    }
+    /// false: nothing is to be searched.
+    bool build() {
+        if (state_->objective().is_unlimited() && !problem_->has_storage_options()) try_builders();
+        state_->raise_bound(bounds_of(*problem_).best(), name);
+        if (state_->done() || is_too_large(*problem_, with_)) return false;
+        pooled_.emplace(*problem_, overtaking::pooled);
+        return true;
+    }
+    /// false: it isn't complete.
+    bool begin() {
+        if (!bound_from_root()) return false;
+        incumbent_searches_.push_back({&*pooled_, new_search(*pooled_)});
+        if (pooled_->offloads()) {
+            ordered_.emplace(*problem_, overtaking::forbidden);
+            incumbent_searches_.push_back({&*ordered_, new_search(*ordered_)});
+        }
+        start_turn(0);
+        return true;
+    }
     [[nodiscard]] std::unique_ptr<prover<>> new_search(const pipeline_model& m) const {
-        auto search = std::make_unique<prover<>>(m, options_.seed);
+        auto search = std::make_unique<prover<>>(m, seed_);
         search->share(clauses_->of(m.form()));
         return search;
     }
-    /// Whether any search was left to run.
-    bool run_round(std::size_t effort) {
-        bool any = false;
-        for (std::size_t i = 0; i < incumbent_searches_.size(); ++i) {
-            // A better schedule often takes a few conflicts: the rest of the effort is for the next one.
-            const auto last = spent_ + effort;
-            while (spent_ < last && !finished() && improve_incumbent(i, last - spent_))
-                any = true;
+    /// Of its turn, what the last call left of it. false: the round is over, and none had anything left to search.
+    bool go_on() {
+        if (turn_ < incumbent_searches_.size()) {
+            // A better schedule often takes a few conflicts: the rest of the turn is for the next one.
+            if (spent_ < turn_end_ && improve_incumbent(turn_, turn_end_ - spent_))
+                any_left_ = true;
+            else
+                start_turn(turn_ + 1);
+            return true;
         }
-        if (!finished()) any |= improve_bound(std::max<std::size_t>(1, effort / with_.incumbent_share));
-        return any;
+        any_left_ |= improve_bound(std::max<std::size_t>(1, turn_end_ - std::min(spent_, turn_end_)));
+        if (finished()) return true;
+        effort_ += effort_ / with_.round_growth;
+        start_turn(0);
+        return std::exchange(any_left_, false);
     }
-    [[nodiscard]] bool finished() const {
-        return state_->done() || spent_ >= options_.conflicts || spent_steps_ >= options_.steps;
+    void start_turn(std::size_t turn) {
+        turn_ = turn;
+        const bool bounds = turn == incumbent_searches_.size();
+        turn_end_ = spent_ + (bounds ? effort_ / with_.incumbent_share : effort_);
     }
+    [[nodiscard]] bool finished() const { return state_->done() || spent_ >= last_ || spent_steps_ >= last_step_; }
     /// Whether the steps are spent, with those of a search under way.
     [[nodiscard]] bool is_enough(std::size_t steps) const {
-        return state_->done() || spent_steps_ + steps >= options_.steps;
+        return state_->done() || spent_steps_ + steps >= last_step_;
     }
     [[nodiscard]] std::size_t allowed(std::size_t effort) const {
-        return std::min(effort, options_.conflicts - std::min(spent_, options_.conflicts));
+        return std::min(effort, last_ - std::min(spent_, last_));
     }
     void try_builders() {
         for_each_builder([&](const auto& builder) {
@@ -190,23 +216,30 @@ private:
         excluded_ = std::max(excluded_, pooled_->time().below(state_->bound().value()) - 1 - rounding());
     }
 
-    /// The least objective that root propagation leaves feasible.
-    void bound_from_root() {
+    /// Excludes what root propagation finds infeasible, by bisection below the target. false: it isn't complete.
+    bool bound_from_root() {
         exclude_below_bound();
-        ticks infeasible = excluded_;
-        ticks feasible = target();
-        while (feasible - infeasible > 1 && !finished()) {
-            // The target first: often that is infeasible already.
-            const bool first = feasible == target();
-            const auto at = first ? feasible : infeasible + (feasible - infeasible) / 2;
-            prover<> probe{*pooled_, options_.seed};
-            probe.limit(at);
-            const bool feasible_here = probe.may_be_feasible([&] { return is_enough(probe.steps()); });
-            spent_steps_ += probe.steps();
-            (feasible_here ? feasible : infeasible) = first && feasible_here ? feasible - 1 : at;
-            if (!feasible_here) exclude(at);
-            if (first && !feasible_here) return;
+        while (!finished()) {
+            if (!root_probe_) {
+                // The target first: often that is infeasible already.
+                const bool first = root_feasible_ == std::numeric_limits<ticks>::max();
+                const auto high = std::min(target(), root_feasible_);
+                if (high - excluded_ <= 1) return true;
+                root_probe_ = std::make_unique<prover<>>(*pooled_, seed_);
+                root_probe_->limit(first ? high : excluded_ + (high - excluded_) / 2);
+            }
+            const auto before = root_probe_->steps();
+            const bool feasible =
+                root_probe_->may_be_feasible([&] { return is_enough(root_probe_->steps() - before); });
+            spent_steps_ += root_probe_->steps() - before;
+            if (feasible && finished()) return false;
+            if (feasible)
+                root_feasible_ = root_probe_->limit();
+            else
+                exclude(root_probe_->limit());
+            root_probe_.reset();
         }
+        return false;
     }
 
     /// false: the search of this model is settled.
@@ -256,7 +289,7 @@ private:
         const auto answer = count(*bound_search_, allowed(effort));
         if (answer == search_status::stopped) {
             // The smallest fraction is searched without a limit, so that there is an answer.
-            if (gap_divisor_ >= with_.most_gap_divisor) return true;
+            if (finished() || gap_divisor_ >= with_.most_gap_divisor) return true;
             gap_divisor_ *= 2;
         } else if (answer == search_status::infeasible) {
             exclude(bound_search_->limit());
@@ -285,8 +318,8 @@ private:
         return true;
     }
 
-    search_state* state_;
-    cp_options options_;
+    search_state* state_ = nullptr;
+    std::uint64_t seed_;
     cp_parameters with_;
     const problem* problem_;
     std::shared_ptr<shared_clauses> clauses_;
@@ -294,12 +327,46 @@ private:
     std::optional<pipeline_model> ordered_;
     std::optional<pipeline_model> unordered_;
     std::vector<incumbent_search> incumbent_searches_;
+    std::unique_ptr<prover<>> root_probe_;
+    /// The least objective that root propagation found feasible so far.
+    ticks root_feasible_ = std::numeric_limits<ticks>::max();
     std::unique_ptr<prover<>> bound_search_;
     ticks gap_divisor_ = 2;
     ticks excluded_ = 0;
     ticks least_feasible_ = std::numeric_limits<ticks>::max();
+    /// Of a turn in this round, in conflicts.
+    std::size_t effort_;
+    /// Whose turn it is, the bound's after all others, and at how many conflicts it ends.
+    std::size_t turn_ = 0;
+    std::size_t turn_end_ = 0;
+    /// Whether any search of this round had something left to search.
+    bool any_left_ = false;
+    /// Conflicts and propagation steps, and where the call ends.
     std::size_t spent_ = 0;
     std::size_t spent_steps_ = 0;
+    std::size_t last_ = 0;
+    std::size_t last_step_ = 0;
+};
+
+/// The searches of a state that no call is running.
+class paused_searches {
+public:
+    /// Null: there is none.
+    [[nodiscard]] std::unique_ptr<state_search> take() {
+        const std::scoped_lock lock{mutex_};
+        if (searches_.empty()) return nullptr;
+        auto result = std::move(searches_.back());
+        searches_.pop_back();
+        return result;
+    }
+    void put(std::unique_ptr<state_search> search) {
+        const std::scoped_lock lock{mutex_};
+        searches_.push_back(std::move(search));
+    }
+
+private:
+    std::mutex mutex_{};
+    std::vector<std::unique_ptr<state_search>> searches_{};
 };
 
 } // namespace cp::detail
@@ -311,8 +378,15 @@ private:
 /// when the search is done or a limit is reached; at once, with the structural bound, for problems with more operations
 /// and transfers than `cp_parameters::most_tasks` (all that storage options may add counted), and for those with
 /// storage options and many microbatches. For those `window_search` uses the same solver on windows of a schedule.
+///
+/// A later call on the same state, or on another view of it, resumes the search of an earlier one that has returned,
+/// with its seed and parameters. Concurrent calls have a search each, and share what they learn.
 inline void cp_search(search_state& state, const cp_options& options = {}) {
-    cp::detail::state_search{state, options}.run();
+    const auto paused = state.shared<cp::detail::paused_searches>();
+    auto search = paused->take();
+    if (!search) search = std::make_unique<cp::detail::state_search>(state, options.seed, options.parameters);
+    search->run(state, options);
+    paused->put(std::move(search));
 }
 
 } // namespace optpipe

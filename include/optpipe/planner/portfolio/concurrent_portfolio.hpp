@@ -20,9 +20,9 @@ struct time_share_parameters {
     /// rests until there is a better incumbent. The factor is above the noise of a loaded machine.
     double idle_factor = 1.3;
     std::size_t most_idle_slices = 2;
-    /// The effort grows at least and at most by these factors from slice to slice: strategies that aren't randomized
-    /// begin anew, so that with 4 no more than a third of their time is repeated.
-    double randomized_growth = 2.0;
+    /// The effort grows at least and at most by these factors from slice to slice: strategies that begin anew with the
+    /// same seed repeat with 4 no more than a third of their time.
+    double least_growth = 2.0;
     double restarting_growth = 4.0;
     double most_growth = 16.0;
     /// Of the time that is left, what a slice may take of it for each unit of the strategy's share; and the shares that
@@ -75,9 +75,9 @@ namespace detail {
 /// next, and virtual time passes more slowly for one with a larger weight. The weight grows with the share of the gap
 /// that the strategy closes in a second, beside the others; what was closed lately counts more. Each time slice of a
 /// strategy has more effort than the one before. A strategy that is neither randomized nor cooperative has one slice at
-/// a time; one that isn't randomized pauses when more effort has no effect, until there is a better incumbent. One that
-/// keeps a thread is credited with what it has closed so far. Before the deadline only strategies are started
-/// whose shortest slice so far fits, as in large problems many can't stop soon.
+/// a time; one that isn't randomized pauses when more effort has no effect, until there is a better incumbent. Before
+/// the deadline only strategies are started whose shortest slice so far fits, as in large problems many can't stop
+/// soon.
 class time_shares {
 public:
     struct time_slice {
@@ -87,8 +87,6 @@ public:
         strategy_options options{};
         double weight = 1.0;
         double expected_seconds = 0.0;
-        /// Runs until it returns or the search ends.
-        bool dedicated_thread = false;
     };
 
     time_shares(const search_state& state, const std::vector<any_search_strategy>& strategies,
@@ -125,19 +123,11 @@ public:
     }
     /// `closed`: the part of the gap that it closed. `cut`: it was interrupted. Not `sound`: it failed, and rests until
     /// it begins with something else.
-    /// `view` is what a slice that keeps its thread works on, until `finish`.
-    void watch(const time_slice& t, const search_state& view) {
-        if (!t.dedicated_thread) return;
-        const std::scoped_lock lock{mutex_};
-        entries_[t.index].watched = &view;
-        entries_[t.index].watched_since = state_.seconds();
-    }
     void finish(const time_slice& t, double seconds, double closed, bool cut, bool sound) {
         const std::scoped_lock lock{mutex_};
         auto& e = entries_[t.index];
         --running_;
         --e.running;
-        if (t.dedicated_thread) release_thread(e);
         const double now = state_.seconds();
         e.closed += now * closed;
         e.taken += now * seconds;
@@ -147,9 +137,8 @@ public:
         if (!sound) e.paused_at = state_.objective();
         changed_.notify_all();
     }
-    void fail(const time_slice& t) {
+    void fail() {
         const std::scoped_lock lock{mutex_};
-        if (t.dedicated_thread) release_thread(entries_[t.index]);
         failed_ = true;
         --running_;
         changed_.notify_all();
@@ -168,10 +157,6 @@ private:
         /// The part of the gap that it closed, and the seconds that it took, each times the time when it was done.
         double closed = 0.0;
         double taken = 0.0;
-        bool keeps_thread = false;
-        /// What the slice that keeps a thread works on, and since when.
-        const search_state* watched = nullptr;
-        double watched_since = 0.0;
         /// Paused until the incumbent is better than this.
         std::optional<duration> paused_at{};
         std::size_t last_effort = 0;
@@ -181,16 +166,7 @@ private:
         std::size_t idle_slices = 0;
     };
 
-    [[nodiscard]] double rate(const entry& e) const {
-        double closed = e.closed;
-        double taken = e.taken;
-        if (e.watched) {
-            const double now = state_.seconds();
-            closed += now * e.watched->gap_closed();
-            taken += now * (now - e.watched_since);
-        }
-        return taken > 0.0 ? closed / taken : 0.0;
-    }
+    [[nodiscard]] static double rate(const entry& e) { return e.taken > 0.0 ? e.closed / e.taken : 0.0; }
     [[nodiscard]] double weight(const entry& e) const {
         double all = 0.0;
         for (const auto& other : entries_)
@@ -215,15 +191,8 @@ private:
     time_slice start_slice(entry& e) {
         const auto index = static_cast<std::size_t>(&e - entries_.data());
         const auto seed = options_.seed + (e.traits.randomized || e.traits.cooperative ? e.started : 0);
-        // One for each strategy, and at least one is left for the others.
-        const bool dedicated_thread =
-            e.traits.dedicated_thread && !e.keeps_thread && dedicated_running_ + 1 < options_.threads;
-        if (dedicated_thread) {
-            e.keeps_thread = true;
-            ++dedicated_running_;
-        }
-        const strategy_options options{seed, dedicated_thread ? max_effort : e.effort, 1};
-        const time_slice t{index, e.strategy, options, weight(e), e.expected_seconds, dedicated_thread};
+        const strategy_options options{seed, e.effort, 1};
+        const time_slice t{index, e.strategy, options, weight(e), e.expected_seconds};
         ++e.started;
         ++e.running;
         ++running_;
@@ -231,11 +200,6 @@ private:
         virtual_time_ = std::max(virtual_time_, e.begins);
         e.begins = virtual_time_ + t.expected_seconds / t.weight;
         return t;
-    }
-    void release_thread(entry& e) {
-        e.keeps_thread = false;
-        e.watched = nullptr;
-        --dedicated_running_;
     }
     /// Slices grow with their results, once they are long enough to be measured.
     void schedule_next(entry& e, const time_slice& t, double seconds, bool cut) const {
@@ -249,7 +213,8 @@ private:
         e.last_effort = t.options.effort;
         e.last_seconds = seconds;
         e.shortest_seconds = e.shortest_seconds > 0.0 ? std::min(e.shortest_seconds, seconds) : seconds;
-        const double least_growth = e.traits.randomized ? with.randomized_growth : with.restarting_growth;
+        const bool repeats = !e.traits.randomized && !e.traits.resumes;
+        const double least_growth = repeats ? with.restarting_growth : with.least_growth;
         const double wanted =
             std::clamp(options_.slice_seconds / std::max(seconds, shortest), least_growth, with.most_growth);
         // Only strategies with a large share may take the rest of the time.
@@ -279,14 +244,12 @@ private:
     std::vector<entry> entries_{};
     double virtual_time_ = 0.0; ///< when the last slice began
     std::size_t running_ = 0;
-    std::size_t dedicated_running_ = 0;
     bool failed_ = false;
 };
 
 /// A slice that takes much longer than expected is interrupted; the next one of the strategy has twice the time.
 inline std::chrono::steady_clock::time_point deadline_of(const search_state& state, const time_shares::time_slice& t,
                                                          const time_share_parameters& with) {
-    if (t.dedicated_thread) return state.limits().deadline;
     constexpr double longest = 1e6; // the clock can still add it
     const double seconds = std::clamp(with.time_factor * t.expected_seconds, with.least_seconds, longest);
     const auto length =
@@ -309,11 +272,10 @@ OPTPIPE_INLINE void run_concurrent_portfolio(search_state& state, const std::vec
             limits.stop = stop.token();
             search_state view{state, std::move(limits), strategy.name()};
             bool sound = false;
-            shares.watch(*slice, view);
             try {
                 sound = state.try_strategy(strategy.name(), [&] { strategy(view, slice->options); });
             } catch (...) {
-                shares.fail(*slice);
+                shares.fail();
                 stop.request_stop();
                 throw;
             }

@@ -40,13 +40,13 @@ struct strategy_traits {
     /// Whether its effort is measured by a clock, so that the same effort isn't always the same work. The deterministic
     /// portfolio leaves it out.
     bool timed = false;
-    /// Whether it should keep a thread where there are several: it loses its learned state when a call ends, and may
-    /// finish the problem.
-    bool dedicated_thread = false;
     /// Whether concurrent calls help each other: what one learns the others use (`search_state::shared`), so that
     /// several make sense although the outcome doesn't depend on the seed much. The deterministic portfolio, in which
     /// calls share nothing, makes one.
     bool cooperative = false;
+    /// Whether a call resumes where the last one on the same state stopped, so that short calls cost nothing. Others
+    /// begin anew.
+    bool resumes = false;
     /// An effort that takes some tens of milliseconds; larger ones are tried later. 0: any call takes longer, and it
     /// runs only if there is time.
     std::size_t first_effort = 100'000;

@@ -100,8 +100,8 @@ on_uniform_storage(const problem& p, const search_limits& limits, const std::vec
         if (suited.empty()) continue;
         auto traits = strategy.traits(suited.front()->state.problem());
         traits.knows_storage_options = true;
-        traits.dedicated_thread = false;
         traits.cooperative = false;
+        traits.resumes = false;
         traits.share *= share;
         const auto search = [searches, suited, strategy](search_state& state, const strategy_options& options) {
             auto* chosen = detail::uniform_searches::choose(suited, options.seed + options.effort);
