@@ -175,33 +175,45 @@ struct memory_effect {
     memory_size host_released_at_end{};
 };
 
-[[nodiscard]] constexpr memory_effect memory_effect_of(const stage_costs& c, const storage_option& stored,
+/// What a stash takes of the device after its forward, when its backward starts, and in a transfer.
+struct stash_sizes {
+    memory_size held{};
+    memory_size restored{};
+    memory_size moved{};
+
+    /// Of a stage without a list of storage options.
+    constexpr explicit stash_sizes(const stage_costs& c) : held{c.activation}, restored{held}, moved{held} {}
+    constexpr stash_sizes(const stage_costs& c, const storage_option& stored)
+        : held{stored.held}, restored{stored.restored(c)}, moved{stored.transfer_size} {}
+};
+
+[[nodiscard]] constexpr memory_effect memory_effect_of(const stage_costs& c, const stash_sizes& stash,
                                                        operation_kind kind) {
     constexpr memory_size none{};
-    const auto restored = stored.restored(c);
-    const auto moved = stored.transfer_size;
     switch (kind) {
-    case operation_kind::forward: return {stored.held, none, none, none};
+    case operation_kind::forward: return {stash.held, none, none, none};
     case operation_kind::backward_input:
-        return c.weight_stash > restored ? memory_effect{c.weight_stash - restored, none, none, none}
-                                         : memory_effect{none, restored - c.weight_stash, none, none};
+        return c.weight_stash > stash.restored ? memory_effect{c.weight_stash - stash.restored, none, none, none}
+                                               : memory_effect{none, stash.restored - c.weight_stash, none, none};
     case operation_kind::backward_weight: return {none, c.weight_stash, none, none};
-    case operation_kind::backward: return {none, restored, none, none};
-    case operation_kind::offload: return {none, moved, moved, none};
-    case operation_kind::reload: return {moved, none, none, moved};
-    case operation_kind::recompute: return {restored - stored.held, none, none, none};
+    case operation_kind::backward: return {none, stash.restored, none, none};
+    case operation_kind::offload: return {none, stash.moved, stash.moved, none};
+    case operation_kind::reload: return {stash.moved, none, none, stash.moved};
+    case operation_kind::recompute: return {stash.restored - stash.held, none, none, none};
     }
     return {};
 }
 
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_effect memory_effect_of(const basic_problem<Graph>& p, const operation& op) {
-    return memory_effect_of(p.costs[op.stage], storage_of(p, op), op.kind);
+    const auto& c = p.costs[op.stage];
+    const auto& list = p.storage[op.stage];
+    return memory_effect_of(c, list.empty() ? stash_sizes{c} : stash_sizes{c, list[op.storage]}, op.kind);
 }
 
 /// Of a stage without a list of storage options.
 [[nodiscard]] constexpr memory_effect memory_effect_of(const stage_costs& c, operation_kind kind) {
-    return memory_effect_of(c, is_transfer(kind) ? offload_stash(c) : keep_stash(c), kind);
+    return memory_effect_of(c, stash_sizes{c}, kind);
 }
 
 } // namespace optpipe

@@ -90,12 +90,12 @@ private:
         }
         const double spare_above = m_->upper(r) - range.lower();
         const double spare_below = range.upper() - m_->lower(r);
+        if (spare_above >= room && spare_below >= room && std::isfinite(room)) return true;
         const double noise = m_->noise(r) + range.noise(m_->lower(r), m_->upper(r));
         if (spare_above < -slack_.excess_at(m_->upper(r)) - noise ||
             spare_below < -slack_.excess_at(m_->lower(r)) - noise)
             return false;
         if (range.open_below > 1 && range.open_above > 1) return true;
-        if (spare_above >= room && spare_below >= room && std::isfinite(room)) return true;
         for (const auto& t : terms)
             if (lower(t.column) < upper(t.column) && !tighten(r, range, t, noise / std::abs(t.coefficient)))
                 return false;

@@ -29,24 +29,8 @@ struct activity_range {
     bool is_exact = true; ///< whole numbers
 
     void add(double coefficient, double lower, double upper) {
-        const double low = coefficient > 0.0 ? lower : upper;
-        const double high = coefficient > 0.0 ? upper : lower;
-        const double part_below = coefficient * low;
-        const double part_above = coefficient * high;
-        if (std::isfinite(low)) {
-            least += part_below;
-            size = std::max(size, std::abs(part_below));
-        } else {
-            ++open_below;
-        }
-        if (std::isfinite(high)) {
-            greatest += part_above;
-            size = std::max(size, std::abs(part_above));
-        } else {
-            ++open_above;
-        }
-        const bool whole = part_below == std::round(part_below) && part_above == std::round(part_above);
-        is_exact = is_exact && whole;
+        add_end(coefficient * (coefficient > 0.0 ? lower : upper), least, open_below);
+        add_end(coefficient * (coefficient > 0.0 ? upper : lower), greatest, open_above);
     }
     /// What the sums may be off by: nothing, as long as they are sums of whole numbers.
     [[nodiscard]] double noise() const { return noise_within(size, is_exact); }
@@ -76,9 +60,23 @@ struct activity_range {
     }
 
 private:
+    /// Sums of whole numbers below this are exact.
+    static constexpr double largest_exact = 1e15;
+
+    void add_end(double part, double& sum, std::size_t& open) {
+        const double magnitude = std::abs(part);
+        if (magnitude == infinity) {
+            ++open;
+            return;
+        }
+        sum += part;
+        size = std::max(size, magnitude);
+        // In the innermost loop of propagation, where `std::round` would be a call.
+        is_exact =
+            is_exact && magnitude < largest_exact && part == static_cast<double>(static_cast<std::int64_t>(part));
+    }
     static double noise_within(double size, bool exact) {
-        constexpr double largest = 1e15;
-        return exact && size < largest ? 0.0 : noise_of_sum(size);
+        return exact && size < largest_exact ? 0.0 : noise_of_sum(size);
     }
 };
 

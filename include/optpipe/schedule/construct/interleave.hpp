@@ -23,13 +23,9 @@ public:
     constexpr explicit dependency_tracker(const Graph& g) : stages_{g.stages()}, number_{g}, done_(number_.size(), 0) {}
 
     constexpr bool ready(const operation& op) const {
-        bool all = true;
-        for_each_input(stages_, op, false, [&](const operation& before) {
-            all = all && (is_gradient(before.kind) && before.stage != op.stage
-                              ? done(before) || done(backward(before.stage, before.microbatch))
-                              : done(before));
-        });
-        return all;
+        if (const auto own = own_input_of(op, false); own && !done(*own)) return false;
+        const auto other = input_from_other_stage(stages_, op);
+        return !other || done(*other) || (is_gradient(other->kind) && done(backward(other->stage, other->microbatch)));
     }
     constexpr void finish(const operation& op) { done_[number_(op)] = 1; }
 
@@ -48,6 +44,10 @@ private:
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>> interleave(const Graph& g, const compute_lanes& lanes) {
     basic_order<Graph> merged{g, {}};
+    std::size_t operations = 0;
+    for (const auto& lane : lanes)
+        operations += lane.size();
+    merged.operations.reserve(operations);
     detail::dependency_tracker<Graph> tracker{g};
     per_rank<std::size_t, Graph::rank_extent> next(g.ranks());
     for (bool moved = true; moved;) {

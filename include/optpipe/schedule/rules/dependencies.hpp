@@ -21,38 +21,51 @@ struct stash_way {
         : is_offloaded{stored.offloads()}, is_recomputed{stored.recomputes()} {}
 };
 
+/// Whether what it waits for depends on what happened to the stash.
+[[nodiscard]] constexpr bool waits_for_stash(operation_kind kind) {
+    return is_gradient(kind) || kind == operation_kind::recompute;
+}
+
 /// As a list of storage options says; `is_offloaded` counts where there is none.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr stash_way stash_way_of(const basic_problem<Graph>& p, const operation& op, bool is_offloaded) {
     return p.storage[op.stage].empty() ? stash_way{is_offloaded} : stash_way{p.storage[op.stage][op.storage]};
 }
 
-/// Rules 2, 3, 5 and 6 of a valid schedule (io/README.md): calls `visit(before)` for every operation that `op` waits
-/// for outside its lane, in a step of so many stages. Where `before` is the backward_input of another stage, a full
-/// backward of the same stage and microbatch may take its place. The gradient waits for the last of what brings the
-/// stash of this stage and microbatch back: its recomputation, its reload, or else its forward.
+/// Rules 2, 3, 5 and 6 of a valid schedule (io/README.md): what an operation waits for outside its lane, which is one
+/// operation of its own stage and microbatch, one of another stage, or both. This is the only place that states it,
+/// except for `validate`, which is independent; tests compare the two.
 ///
-/// This is the only place that states which operation waits for which, except for `validate`, which is independent;
-/// tests compare the two.
+/// Of the same stage and microbatch. The gradient waits for the last of what brings the stash back: its recomputation,
+/// its reload, or else its forward.
+[[nodiscard]] constexpr std::optional<operation> own_input_of(const operation& op, stash_way way) {
+    const auto brought_back = way.is_offloaded ? operation_kind::reload : operation_kind::forward;
+    auto kind = operation_kind::forward;
+    switch (op.kind) {
+    case operation_kind::forward: return std::nullopt;
+    case operation_kind::backward_input:
+    case operation_kind::backward: kind = way.is_recomputed ? operation_kind::recompute : brought_back; break;
+    case operation_kind::backward_weight: kind = operation_kind::backward_input; break;
+    case operation_kind::offload: break;
+    case operation_kind::reload: kind = operation_kind::offload; break;
+    case operation_kind::recompute: kind = brought_back; break;
+    }
+    return operation{op.stage, kind, op.microbatch};
+}
+/// Of another stage, in a step of so many. Where it is a backward_input, a full backward of the same stage and
+/// microbatch may take its place.
+[[nodiscard]] constexpr std::optional<operation> input_from_other_stage(std::size_t stages, const operation& op) {
+    if (op.kind == operation_kind::forward && op.stage.position() > 0)
+        return forward(op.stage.previous(), op.microbatch);
+    if (is_gradient(op.kind) && op.stage.position() + 1 < stages) return backward_input(op.stage.next(), op.microbatch);
+    return std::nullopt;
+}
+
+/// Calls `visit(before)` for both.
 template <class Visit>
 constexpr void for_each_input(std::size_t stages, const operation& op, stash_way way, const Visit& visit) {
-    const stage s = op.stage;
-    const microbatch m = op.microbatch;
-    const auto brought_back = [&] { return way.is_offloaded ? reload_of(s, m) : forward(s, m); };
-    switch (op.kind) {
-    case operation_kind::forward:
-        if (s.position() > 0) visit(forward(s.previous(), m));
-        return;
-    case operation_kind::backward_input:
-    case operation_kind::backward:
-        visit(way.is_recomputed ? recompute_of(s, m) : brought_back());
-        if (s.position() + 1 < stages) visit(backward_input(s.next(), m));
-        return;
-    case operation_kind::backward_weight: visit(backward_input(s, m)); return;
-    case operation_kind::offload: visit(forward(s, m)); return;
-    case operation_kind::reload: visit(offload_of(s, m)); return;
-    case operation_kind::recompute: visit(brought_back()); return;
-    }
+    if (const auto own = own_input_of(op, way)) visit(*own);
+    if (const auto other = input_from_other_stage(stages, op)) visit(*other);
 }
 
 /// The same with times: `visit(before, delay)`, where the operation starts no earlier than `delay` after the end of
@@ -60,9 +73,8 @@ constexpr void for_each_input(std::size_t stages, const operation& op, stash_way
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_dependency(const basic_problem<Graph>& p, const operation& op, stash_way way,
                                    const Visit& visit) {
-    for_each_input(p.graph.stages(), op, way, [&](const operation& before) {
-        visit(before, before.stage == op.stage ? duration{} : p.hop(before.stage, op.stage));
-    });
+    if (const auto own = own_input_of(op, way)) visit(*own, duration{});
+    if (const auto other = input_from_other_stage(p.graph.stages(), op)) visit(*other, p.hop(other->stage, op.stage));
 }
 
 /// The stage that waits for the output of an operation, if another one does: the next after a forward, the previous
@@ -80,12 +92,13 @@ template <pipeline_graph Graph, class EndOf>
 [[nodiscard]] constexpr duration input_time(const basic_problem<Graph>& p, const operation& op, const EndOf& end_of,
                                             stash_way way = {}) {
     duration ready{};
-    for_each_dependency(p, op, way, [&](const operation& before, duration delay) {
-        auto end = end_of(before);
-        if (before.stage != op.stage && before.kind == operation_kind::backward_input)
-            end = std::min(end, end_of(backward(before.stage, before.microbatch)));
-        ready = std::max(ready, end + delay);
-    });
+    if (const auto own = own_input_of(op, way)) ready = std::max(ready, end_of(*own));
+    if (const auto other = input_from_other_stage(p.graph.stages(), op)) {
+        auto end = end_of(*other);
+        if (other->kind == operation_kind::backward_input)
+            end = std::min(end, end_of(backward(other->stage, other->microbatch)));
+        ready = std::max(ready, end + p.hop(other->stage, op.stage));
+    }
     return ready;
 }
 

@@ -211,7 +211,8 @@ private:
         if (comes_before_gradient(op.kind) && !gradient_end(op.stage, op.microbatch).is_unlimited()) return duration::unlimited();
         if (op.kind == operation_kind::backward_input && !problem_->split_backward) return duration::unlimited();
         return input_time(
-            *problem_, op, [this](const operation& before) { return ends_[number_(before)]; }, way_of(op));
+            *problem_, op, [this](const operation& before) { return ends_[number_(before)]; },
+            waits_for_stash(op.kind) ? way_of(op) : stash_way{});
     }
 
     constexpr duration& engine(const operation& op, rank r) {
