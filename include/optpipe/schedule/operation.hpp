@@ -181,8 +181,9 @@ struct stash_sizes {
     memory_size restored{};
     memory_size moved{};
 
-    /// Of a stage without a list of storage options.
-    constexpr explicit stash_sizes(const stage_costs& c) : held{c.activation}, restored{held}, moved{held} {}
+    /// Of a stage without a list of storage options. Nothing is moved where it can't be offloaded.
+    constexpr explicit stash_sizes(const stage_costs& c)
+        : held{c.activation}, restored{held}, moved{c.can_offload() ? held : memory_size{}} {}
     constexpr stash_sizes(const stage_costs& c, const storage_option& stored)
         : held{stored.held}, restored{stored.restored(c)}, moved{stored.transfer_size} {}
 };
@@ -204,16 +205,20 @@ struct stash_sizes {
     return {};
 }
 
+/// Of a stage without a list of storage options. Contract: it can be offloaded, for a transfer.
+[[nodiscard]] constexpr memory_effect memory_effect_of(const stage_costs& c, operation_kind kind) {
+    OPTPIPE_EXPECT(!is_transfer(kind) || c.can_offload(), "this stage can't be offloaded");
+    return memory_effect_of(c, stash_sizes{c}, kind);
+}
+
+/// Contract: the stage has its storage option.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_effect memory_effect_of(const basic_problem<Graph>& p, const operation& op) {
     const auto& c = p.costs[op.stage];
     const auto& list = p.storage[op.stage];
-    return memory_effect_of(c, list.empty() ? stash_sizes{c} : stash_sizes{c, list[op.storage]}, op.kind);
-}
-
-/// Of a stage without a list of storage options.
-[[nodiscard]] constexpr memory_effect memory_effect_of(const stage_costs& c, operation_kind kind) {
-    return memory_effect_of(c, stash_sizes{c}, kind);
+    if (list.empty()) return memory_effect_of(c, stash_sizes{c}, op.kind);
+    OPTPIPE_EXPECT(op.storage < list.size(), "no such storage option");
+    return memory_effect_of(c, stash_sizes{c, list[op.storage]}, op.kind);
 }
 
 } // namespace optpipe

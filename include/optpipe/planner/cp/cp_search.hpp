@@ -104,11 +104,11 @@ public:
     /// `state` is a view of the same state at every call.
     void run(search_state& state, const cp_options& options) {
         state_ = &state;
-        last_ = after(spent_, options.conflicts);
-        last_step_ = after(spent_steps_, options.steps);
+        conflict_limit_ = after(spent_, options.conflicts);
+        step_limit_ = after(spent_steps_, options.steps);
         if (!pooled_ && !build()) return;
         if (incumbent_searches_.empty() && !begin()) return;
-        while (!finished() && go_on()) {
+        while (!finished() && continue_turn()) {
         }
     }
 
@@ -150,7 +150,7 @@ private:
         return search;
     }
     /// Of its turn, what the last call left of it. false: the round is over, and none had anything left to search.
-    bool go_on() {
+    bool continue_turn() {
         if (turn_ < incumbent_searches_.size()) {
             // A better schedule often takes a few conflicts: the rest of the turn is for the next one.
             if (spent_ < turn_end_ && improve_incumbent(turn_, turn_end_ - spent_))
@@ -170,13 +170,15 @@ private:
         const bool bounds = turn == incumbent_searches_.size();
         turn_end_ = spent_ + (bounds ? effort_ / with_.incumbent_share : effort_);
     }
-    [[nodiscard]] bool finished() const { return state_->done() || spent_ >= last_ || spent_steps_ >= last_step_; }
+    [[nodiscard]] bool finished() const {
+        return state_->done() || spent_ >= conflict_limit_ || spent_steps_ >= step_limit_;
+    }
     /// Whether the steps are spent, with those of a search under way.
     [[nodiscard]] bool is_enough(std::size_t steps) const {
-        return state_->done() || spent_steps_ + steps >= last_step_;
+        return state_->done() || spent_steps_ + steps >= step_limit_;
     }
     [[nodiscard]] std::size_t allowed(std::size_t effort) const {
-        return std::min(effort, last_ - std::min(spent_, last_));
+        return std::min(effort, conflict_limit_ - std::min(spent_, conflict_limit_));
     }
     void try_builders() {
         for_each_builder([&](const auto& builder) {
@@ -341,11 +343,11 @@ private:
     std::size_t turn_end_ = 0;
     /// Whether any search of this round had something left to search.
     bool any_left_ = false;
-    /// Conflicts and propagation steps, and where the call ends.
+    /// Conflicts and propagation steps so far, and at how many the call ends.
     std::size_t spent_ = 0;
     std::size_t spent_steps_ = 0;
-    std::size_t last_ = 0;
-    std::size_t last_step_ = 0;
+    std::size_t conflict_limit_ = 0;
+    std::size_t step_limit_ = 0;
 };
 
 /// The searches of a state that no call is running.
