@@ -32,6 +32,9 @@ struct relay {
             arrived.emplace_back();
         }
     }
+    /// Where a call failed, copies of earlier ones may still be under way, and no stream's end waits for them.
+    ~relay() { static_cast<void>(cudaDeviceSynchronize()); }
+
     void issue(bool wait) {
         for (std::size_t i = 0; i < streams.size(); ++i) {
             if (wait && i > 0) streams[i].wait(arrived[i - 1]);
