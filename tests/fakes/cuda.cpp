@@ -169,7 +169,7 @@ public:
         next.sequence = issued_++;
         s->queue.push_back(std::move(next));
         if (std::find(working_.begin(), working_.end(), s) == working_.end()) working_.push_back(s);
-        changed_.notify_all();
+        has_work_.notify_one();
     }
     /// Of a stream of its own; until it is released nobody asks whether it is ready.
     void hold(const std::shared_ptr<stream_state>& s, item next) {
@@ -195,9 +195,12 @@ public:
     }
     void poke() {
         const std::scoped_lock lock{mutex};
-        changed_.notify_all();
+        notify();
     }
-    void notify() { changed_.notify_all(); }
+    void notify() {
+        has_work_.notify_one();
+        is_over_.notify_all();
+    }
     /// False if it hangs, which is a complaint.
     template <class Condition>
     bool wait(std::unique_lock<std::mutex>& lock, const std::string& call, const Condition& over) {
@@ -208,7 +211,7 @@ public:
                 return false;
             }
             // What it waits for may be nothing that anybody tells us of.
-            changed_.wait_for(lock, std::chrono::milliseconds{1});
+            is_over_.wait_for(lock, std::chrono::milliseconds{1});
         }
         return true;
     }
@@ -219,7 +222,7 @@ private:
         while (!stop.stop_requested()) {
             const auto chosen = choose();
             if (!chosen) {
-                changed_.wait_for(lock, std::chrono::milliseconds{1});
+                has_work_.wait_for(lock, std::chrono::milliseconds{1});
                 continue;
             }
             auto next = std::move(chosen->queue.front());
@@ -230,7 +233,7 @@ private:
             next = {}; // with what it kept
             lock.lock();
             chosen->busy = false;
-            changed_.notify_all();
+            is_over_.notify_all();
         }
     }
     /// On a hardware queue the oldest work comes first.
@@ -251,7 +254,8 @@ private:
         return chosen;
     }
 
-    std::condition_variable changed_;
+    /// Of the worker, and of those who wait for what it does.
+    std::condition_variable has_work_, is_over_;
     std::mt19937_64 random_{settings.seed};
     /// With work in them.
     std::vector<std::shared_ptr<stream_state>> working_;

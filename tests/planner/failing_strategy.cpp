@@ -1,10 +1,9 @@
 // A strategy with a mistake, in a build that goes on: what the others find isn't lost.
 #undef OPTPIPE_CONTRACTS_THROW
 #define OPTPIPE_CONTRACTS_THROW 1
-#include "optpipe/planner/plan_search.hpp"
-#include "optpipe/schedule/builders/gpipe.hpp"
-#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
-#include "optpipe/schedule/builders/zero_bubble_h1.hpp"
+#include "optpipe/planner/plan.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 
 #include <doctest/doctest.h>
