@@ -254,7 +254,7 @@ private:
         return chosen;
     }
 
-    /// Of the worker, and of those who wait for what it does.
+    /// Of the worker, and of the threads that wait for its work.
     std::condition_variable has_work_, is_over_;
     std::mt19937_64 random_{settings.seed};
     /// With work in them.
