@@ -169,7 +169,7 @@ public:
         next.sequence = issued_++;
         s->queue.push_back(std::move(next));
         if (std::find(working_.begin(), working_.end(), s) == working_.end()) working_.push_back(s);
-        has_work_.notify_one();
+        work_added_.notify_one();
     }
     /// Of a stream of its own; until it is released nobody asks whether it is ready.
     void hold(const std::shared_ptr<stream_state>& s, item next) {
@@ -198,8 +198,8 @@ public:
         notify();
     }
     void notify() {
-        has_work_.notify_one();
-        is_over_.notify_all();
+        work_added_.notify_one();
+        work_done_.notify_all();
     }
     /// False if it hangs, which is a complaint.
     template <class Condition>
@@ -211,7 +211,7 @@ public:
                 return false;
             }
             // What it waits for may be nothing that anybody tells us of.
-            is_over_.wait_for(lock, std::chrono::milliseconds{1});
+            work_done_.wait_for(lock, std::chrono::milliseconds{1});
         }
         return true;
     }
@@ -222,7 +222,7 @@ private:
         while (!stop.stop_requested()) {
             const auto chosen = choose();
             if (!chosen) {
-                has_work_.wait_for(lock, std::chrono::milliseconds{1});
+                work_added_.wait_for(lock, std::chrono::milliseconds{1});
                 continue;
             }
             auto next = std::move(chosen->queue.front());
@@ -233,7 +233,7 @@ private:
             next = {}; // with what it kept
             lock.lock();
             chosen->busy = false;
-            is_over_.notify_all();
+            work_done_.notify_all();
         }
     }
     /// On a hardware queue the oldest work comes first.
@@ -254,8 +254,8 @@ private:
         return chosen;
     }
 
-    /// Of the worker, and of the threads that wait for its work.
-    std::condition_variable has_work_, is_over_;
+    /// The worker waits for the one, and other threads for the other.
+    std::condition_variable work_added_, work_done_;
     std::mt19937_64 random_{settings.seed};
     /// With work in them.
     std::vector<std::shared_ptr<stream_state>> working_;

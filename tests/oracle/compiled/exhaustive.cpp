@@ -103,9 +103,10 @@ private:
         ticks start, end;
         amounts device, host;
     };
-    using per_rank = std::array<ticks, most_cells>;
-    /// Of its engines, or of links: out and in.
-    using per_direction = std::array<ticks, 2 * most_cells>;
+    /// Of ranks, of which there are no more than cells.
+    using rank_times = std::array<ticks, most_cells>;
+    /// Of the engines of ranks, or of links: out and in.
+    using transfer_times = std::array<ticks, 2 * most_cells>;
     /// How a stash is stored, and so how long everything takes.
     struct stored {
         std::array<ticks, kinds> lengths{};
@@ -119,8 +120,8 @@ private:
         /// Of each cell, once its F has been placed.
         std::array<std::uint8_t, most_cells> option;
         ticks last_start = 0;
-        per_rank compute_free{}, first{}, work_left{};
-        per_direction engine_free{}, link_free{};
+        rank_times compute_free{}, first{}, work_left{};
+        transfer_times engine_free{}, link_free{};
         std::vector<placed_operation> placed;
     };
 
@@ -482,7 +483,7 @@ private:
     };
     struct seen_state {
         std::array<ticks, most_operations> start;
-        per_rank first;
+        rank_times first;
     };
     bool dominated(const state& n) {
         auto& seen = seen_[{n.mask, n.option}];
