@@ -537,18 +537,22 @@ ncclResult_t ncclCommDestroy(ncclComm_t c) {
 }
 ncclResult_t ncclCommAbort(ncclComm_t c) {
     FAKE_RELEASE("ncclCommAbort");
+    std::chrono::milliseconds abort_pause{};
     {
         const std::scoped_lock lock{lib().mutex};
+        abort_pause = lib().settings.abort_pause;
         if (!is_there(c, "ncclCommAbort")) return ncclInvalidArgument;
         c->state->aborted = true;
         withdraw(c->state);
         lib().alive.erase(c);
     }
     fake_cuda::poke();
-    if (group().depth > 0)
+    if (group().depth > 0) {
         group().aborted.push_back(c);
-    else
+        std::this_thread::sleep_for(abort_pause);
+    } else {
         reclaim({c});
+    }
     return result;
 }
 

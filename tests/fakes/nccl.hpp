@@ -2,6 +2,7 @@
 
 #include <nccl.h>
 
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -26,6 +27,8 @@ struct settings {
     std::size_t lost_message = 0;
     /// From this many completed groups on, `ncclCommGetAsyncError` reports that a peer is gone.
     std::size_t lost_after_groups = static_cast<std::size_t>(-1);
+    /// How long the device works between two aborts of a group.
+    std::chrono::milliseconds abort_pause{};
     /// Blocking communicators may be made, which the library itself never does.
     bool allow_blocking = false;
 };

@@ -89,7 +89,8 @@ struct outcome {
     std::vector<summing_model::entries> seen = std::vector<summing_model::entries>(mesh.size());
 };
 /// All processes of the mesh, each a thread with a device; `train(process, executor, program, model)`.
-template <class Train> outcome on_mesh(std::chrono::milliseconds patience, const Train& train) {
+template <class Train>
+outcome on_mesh(const std::array<std::chrono::milliseconds, replicas>& patience, const Train& train) {
     const auto programs = training_programs();
     std::vector<nccl::world_id> lines(mesh.groups(mesh_dimension::pipeline));
     std::vector<ncclUniqueId> columns(mesh.groups(mesh_dimension::data));
@@ -107,7 +108,7 @@ template <class Train> outcome on_mesh(std::chrono::milliseconds patience, const
                 nccl::member here{lines[line.number],
                                   rank{line.self},
                                   stages,
-                                  {.device = static_cast<int>(i), .patience = patience, .drain = 10s}};
+                                  {.device = static_cast<int>(i), .patience = patience[column.self], .drain = 10s}};
                 nccl::gradient_sum sum{here, columns[column.number], column};
                 summing_model model{sum};
                 train(i, here.executor(), programs[rank{line.self}], model);
@@ -132,18 +133,19 @@ TEST_CASE("every replica has the sum of all, beside its pipeline, step after ste
         CAPTURE(is_captured);
         fake_cuda::reset({.log_accesses = true});
         fake_nccl::reset();
-        const auto all = on_mesh(20s, [&](std::size_t, cuda::executor& on, const auto& program, summing_model& model) {
-            summing_runner mine{program, on, model};
-            if (!is_captured) {
-                for (int step = 0; step < 3; ++step)
-                    mine.step();
-                return;
-            }
-            const auto step = on.capture([&] { mine.issue(); });
-            for (int i = 0; i < 3; ++i)
-                on.launch(step);
-            on.finish();
-        });
+        const auto all =
+            on_mesh({20s, 20s}, [&](std::size_t, cuda::executor& on, const auto& program, summing_model& model) {
+                summing_runner mine{program, on, model};
+                if (!is_captured) {
+                    for (int step = 0; step < 3; ++step)
+                        mine.step();
+                    return;
+                }
+                const auto step = on.capture([&] { mine.issue(); });
+                for (int i = 0; i < 3; ++i)
+                    on.launch(step);
+                on.finish();
+            });
         CHECK(streamed::lines(all.errors) == std::string(mesh.size(), '\n'));
         for (const auto& seen : all.seen)
             for (std::size_t i = 0; i < seen.size(); ++i)
@@ -156,18 +158,20 @@ TEST_CASE("every replica has the sum of all, beside its pipeline, step after ste
 
 TEST_CASE("a replica that goes before its second step is missed, on its pipeline and on the other") {
     fake_cuda::reset();
-    fake_nccl::reset();
+    // Its pipeline gives up first, one communicator after the other: none of its sums may be over meanwhile.
+    fake_nccl::reset({.abort_pause = 20ms});
     const auto gone = mesh.rank_at({.data = 1, .pipeline = 2}).position();
-    const auto all = on_mesh(500ms, [&](std::size_t i, cuda::executor& on, const auto& program, summing_model& model) {
+    const auto train = [&](std::size_t i, cuda::executor& on, const auto& program, summing_model& model) {
         summing_runner mine{program, on, model};
         for (int step = 0; step < (i == gone ? 1 : 2); ++step)
             mine.step();
-    });
+    };
+    const auto all = on_mesh({1000ms, 500ms}, train);
     // Those of its pipeline wait for its messages; their replicas for them, and so do all of the other pipeline.
     for (std::size_t s = 0; s < stages; ++s) {
         const auto stage = std::to_string(s);
         const auto& here = all.errors[mesh.rank_at({.data = 0, .pipeline = s}).position()];
-        CHECK(here == "rank " + stage + ", reduction of stage " + stage + ": not over after 500 ms");
+        CHECK(here == "rank " + stage + ", reduction of stage " + stage + ": not over after 1000 ms");
         const auto place = mesh.rank_at({.data = 1, .pipeline = s}).position();
         CHECK(all.errors[place].empty() == (place == gone));
     }
@@ -179,10 +183,11 @@ TEST_CASE("a sum that fails ends the step, with its place") {
         CAPTURE(number);
         fake_cuda::reset();
         fake_nccl::reset({.failing_call = "ncclAllReduce", .failing_number = number});
-        const auto all = on_mesh(500ms, [&](std::size_t, cuda::executor& on, const auto& program, auto& model) {
-            summing_runner mine{program, on, model};
-            mine.step();
-        });
+        const auto all =
+            on_mesh({500ms, 500ms}, [&](std::size_t, cuda::executor& on, const auto& program, auto& model) {
+                summing_runner mine{program, on, model};
+                mine.step();
+            });
         std::size_t said = 0;
         for (const auto& e : all.errors)
             said += e.find("ncclAllReduce: failed as the test wants it") != std::string::npos ? 1 : 0;

@@ -185,7 +185,7 @@ private:
     const execution::failure_channel* failures_ = nullptr;
 };
 
-/// Ends what is under way on all communicators of these ranges.
+/// Ends what is under way on all communicators of these ranges, in this order.
 template <class... Communicators> void abort_together(Communicators&... all) noexcept {
     const bool is_group = ncclGroupStart() == ncclSuccess;
     const auto abort_all = [](auto& range) {

@@ -169,7 +169,9 @@ public:
         return std::nullopt;
     }
     void forget_messages() noexcept override { used_ = 0; }
-    void abandon() noexcept override { abort_together(communicators_, beside_); }
+    /// Sums first. Streams go on behind messages that are aborted: a sum that wasn't would take what never came, and
+    /// its other ranks would take that for their gradients.
+    void abandon() noexcept override { abort_together(beside_, communicators_); }
     /// Exchanges that it still knows of.
     [[nodiscard]] std::size_t under_way() const { return used_; }
 
