@@ -14,7 +14,8 @@ inline std::uint64_t number_from(const char* variable) {
 
 /// How many random cases a test tries of those that it usually does, and how often it expects what it counts in them:
 /// one in OPTPIPE_RANDOM_CASES, an environment variable that the presets of the sanitizers set, as each case takes many
-/// times as long there; OPTPIPE_MORE_CASES times as many, to be surer than every day.
+/// times as long there, and cmake/test.cmake without guards; OPTPIPE_MORE_CASES times as many, to be surer than every
+/// day.
 inline std::uint64_t random_cases(std::uint64_t usual) {
     const auto cases = usual * number_from("OPTPIPE_MORE_CASES") / number_from("OPTPIPE_RANDOM_CASES");
     return std::max<std::uint64_t>(1, cases);
