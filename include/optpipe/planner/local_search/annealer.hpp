@@ -37,6 +37,7 @@ public:
         double length = with_.first_round + with_.first_round_per_cell * static_cast<double>(cells());
         for (std::size_t round = 0; left_ > 0 && !state_->done(); ++round) {
             anneal(round, static_cast<std::size_t>(length));
+            if (best_value_ < descended_from_) descend();
             offer_best();
             if (state_->done()) return;
             length *= with_.round_growth;
@@ -114,18 +115,42 @@ private:
         }
     }
     void step(double temperature) {
-        const id i = choose();
-        if (!moves_.propose(i, random_) || !lanes_.legal()) {
+        const bool is_proposed = moves_.propose(choose(), random_);
+        settle(is_proposed, current_ - temperature * std::log(uniform()));
+    }
+    /// Keeps the edit if it changes something and costs no more than this. False if it is undone.
+    bool settle(bool is_proposed, double most) {
+        if (!is_proposed || !lanes_.legal()) {
             lanes_.rollback();
-            return;
+            return false;
         }
-        const double threshold = current_ - temperature * std::log(uniform());
-        if (propagate(threshold)) {
-            commit();
-        } else {
+        if (!propagate(most)) {
             lanes_.rollback();
             times_.rollback();
+            return false;
         }
+        commit();
+        return true;
+    }
+    /// From the best: storage options that take less of the rank's time, one at a time, as long as none costs more. In
+    /// large problems random moves leave out many of those.
+    void descend() {
+        if (!p_.has_storage_options()) return;
+        go_to(best_);
+        current_ = cost();
+        const auto all = cells();
+        const auto first = random_.below(all);
+        for (std::size_t unchanged = 0, at = first; unchanged < all; at = (at + 1) % all, ++unchanged) {
+            if (left_ == 0 || state_->done()) return;
+            const id i = p_.number(static_cast<id>(at) / p_.microbatches(), operation_kind::forward,
+                                   static_cast<id>(at) % p_.microbatches());
+            for (id option = 0; option < p_.options(p_.stage_of(i)); ++option) {
+                if (!(p_.work(i, option) < p_.work(i, lanes_.storage(i)))) continue;
+                left_ -= std::min<std::size_t>(left_, 1);
+                if (settle(moves_.set_storage(i, option, random_), current_)) unchanged = 0;
+            }
+        }
+        descended_from_ = best_value_;
     }
     double uniform() { return (static_cast<double>(random_.next() >> 11U) + 0.5) * 0x1p-53; }
 
@@ -205,6 +230,7 @@ private:
     double current_ = 0.0;
     double value_ = 0.0;
     double best_value_ = lane_times::never;
+    double descended_from_ = lane_times::never; ///< the best after the last descent
     std::size_t path_uses_ = 0;
     std::size_t tails_age_ = 0;
 };

@@ -42,6 +42,20 @@ public:
         }
         return shift(i, distance(i, random), flip(random));
     }
+    /// Another storage option, with what it needs in place. False if nothing changed, or that has no place.
+    bool set_storage(id i, id option, random_numbers& random) {
+        const id s = p_->stage_of(i);
+        const id old = lanes_->storage(i);
+        if (option == old) return false;
+        const auto take = [&] {
+            if (p_->recomputes(s, option) && !p_->recomputes(s, old) && !place_recompute(i, option, random))
+                return false;
+            lanes_->set_storage(i, option);
+            return true;
+        };
+        const bool begins_to_offload = p_->offloads(s, option) && !p_->offloads(s, old);
+        return begins_to_offload ? place_transfers(i, option, random, take) : take();
+    }
     /// Any active operation.
     id random_operation(random_numbers& random) const {
         for (;;) {
@@ -266,20 +280,6 @@ private:
         return set_storage(i, any, random);
     }
     id at_microbatch(id i, id m) const { return i + m - p_->microbatch_of(i); }
-    /// Puts what the option needs into place, and takes it.
-    bool set_storage(id i, id option, random_numbers& random) {
-        const id s = p_->stage_of(i);
-        const id old = lanes_->storage(i);
-        if (option == old) return false;
-        const auto take = [&] {
-            if (p_->recomputes(s, option) && !p_->recomputes(s, old) && !place_recompute(i, option, random))
-                return false;
-            lanes_->set_storage(i, option);
-            return true;
-        };
-        const bool begins_to_offload = p_->offloads(s, option) && !p_->offloads(s, old);
-        return begins_to_offload ? place_transfers(i, option, random, take) : take();
-    }
     /// Right before the gradient, or earlier, but not before what brings the stash back.
     bool place_recompute(id i, id option, random_numbers& random) {
         const id lane = lanes_->facts(i).rank;
