@@ -23,8 +23,8 @@ struct local_search_strategy {
     /// For the setup, measured for 4 ranks and 100,000 microbatches.
     static constexpr double least_passes = 10.0;
 
-    /// What is missed most where it is left out (`bench_planner --without-each`). 112 problems drawn at random, 3 s, two
-    /// threads, 2 instead of 1: 17 better, 11 worse, 0.025 % less in the mean, and as many proofs.
+    /// What is missed most where it is left out (`bench_planner --without-each`). 112 problems drawn at random, 3 s,
+    /// two threads, 2 instead of 1: 17 better, 11 worse, 0.025 % less in the mean, and as many proofs.
     static constexpr double share = 2.0;
 
     [[nodiscard]] static strategy_traits traits(const problem& p) {
