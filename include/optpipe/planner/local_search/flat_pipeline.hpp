@@ -126,7 +126,7 @@ public:
     [[nodiscard]] id sibling(id i, operation_kind kind) const {
         return i + (static_cast<id>(kind) - static_cast<id>(this->kind(i))) * microbatches_;
     }
-    /// What the gradients and the recomputation of a stage and microbatch take under a storage option.
+    /// How long gradient and recomputation of a stage and microbatch take under a storage option.
     [[nodiscard]] double work(id i, id option) const {
         double sum = 0.0;
         for (const auto kind : {operation_kind::backward_input, operation_kind::recompute})
