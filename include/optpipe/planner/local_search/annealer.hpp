@@ -116,10 +116,10 @@ private:
     }
     void step(double temperature) {
         const bool is_proposed = moves_.propose(choose(), random_);
-        settle(is_proposed, current_ - temperature * std::log(uniform()));
+        accept(is_proposed, current_ - temperature * std::log(uniform()));
     }
-    /// Keeps the edit if it changes something and costs no more than this. False if it is undone.
-    bool settle(bool is_proposed, double most) {
+    /// The move that was made, if it changes something and costs no more than this. False if it is undone.
+    bool accept(bool is_proposed, double most) {
         if (!is_proposed || !lanes_.legal()) {
             lanes_.rollback();
             return false;
@@ -138,16 +138,18 @@ private:
         if (!p_.has_storage_options()) return;
         go_to(best_);
         current_ = cost();
-        const auto all = cells();
-        const auto first = random_.below(all);
-        for (std::size_t unchanged = 0, at = first; unchanged < all; at = (at + 1) % all, ++unchanged) {
-            if (left_ == 0 || state_->done()) return;
-            const id i = p_.number(static_cast<id>(at) / p_.microbatches(), operation_kind::forward,
-                                   static_cast<id>(at) % p_.microbatches());
-            for (id option = 0; option < p_.options(p_.stage_of(i)); ++option) {
-                if (!(p_.work(i, option) < p_.work(i, lanes_.storage(i)))) continue;
-                left_ -= std::min<std::size_t>(left_, 1);
-                if (settle(moves_.set_storage(i, option, random_), current_)) unchanged = 0;
+        const auto& p = state_->problem();
+        const auto all = static_cast<id>(cells());
+        auto at = static_cast<id>(random_.below(cells()));
+        for (id unchanged = 0; unchanged < all; at = (at + 1) % all, ++unchanged) {
+            if (state_->done()) return;
+            const id i = p_.number(at / p_.microbatches(), operation_kind::forward, at % p_.microbatches());
+            const auto s = p_.operation_of(i).stage;
+            for (std::size_t option = 0; option < p.storage_options(s); ++option) {
+                if (p.storage_of(s, option).extra_work() >= p.storage_of(s, lanes_.storage(i)).extra_work()) continue;
+                if (left_ == 0) return;
+                --left_;
+                if (accept(moves_.set_storage(i, static_cast<id>(option), random_), current_)) unchanged = 0;
             }
         }
         descended_from_ = best_value_;

@@ -126,13 +126,6 @@ public:
     [[nodiscard]] id sibling(id i, operation_kind kind) const {
         return i + (static_cast<id>(kind) - static_cast<id>(this->kind(i))) * microbatches_;
     }
-    /// How long gradient and recomputation of a stage and microbatch take under a storage option.
-    [[nodiscard]] double work(id i, id option) const {
-        double sum = 0.0;
-        for (const auto kind : {operation_kind::backward_input, operation_kind::recompute})
-            sum += facts(sibling(i, kind), option).duration;
-        return sum;
-    }
     /// The same kind and microbatch, so many stages further.
     [[nodiscard]] id on_stage(id i, id further) const { return i + further * kinds * microbatches_; }
     [[nodiscard]] bool is_last_stage(id i) const { return stage_of(i) + 1 == stages_; }
