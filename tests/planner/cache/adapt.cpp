@@ -1,6 +1,7 @@
 #include "optpipe/planner/cache/adapt.hpp"
 
 #include "optpipe/pipeline/validate_problem.hpp"
+#include "optpipe/planner/modulo/unroll.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h1.hpp"
 #include "optpipe/schedule/construct/uniform_storage.hpp"
@@ -22,15 +23,6 @@
 using namespace optpipe;
 
 namespace {
-
-problem with_microbatches(const problem& p, std::size_t count) {
-    per_stage<rank> map(p.graph.stages());
-    for (const stage s : p.graph.all_stages())
-        map[s] = p.rank_of(s);
-    auto result = p;
-    result.graph = any_graph{p.graph.ranks(), count, placement::map<>{std::move(map)}};
-    return result;
-}
 
 operation_sequence operations_of(const schedule& s) {
     const auto sorted = order_of(s);
