@@ -58,9 +58,10 @@ public:
             auto& limit = p_.memory_limit[r];
             limit = std::min(limit, static_cast<double>(stashes_) * largest);
         }
+        slack_ = tolerance{}.at(p_.memory_scale());
         for (const rank r : p.graph.all_ranks())
             if (const auto largest = largest_stash(r); largest > memory_size{})
-                stashes_ = std::min(stashes_, static_cast<std::size_t>((p_.memory_limit[r] + slack()) / largest));
+                stashes_ = std::min(stashes_, static_cast<std::size_t>((p_.memory_limit[r] + slack_) / largest));
     }
 
     constexpr outcome<basic_order<Graph>> run() {
@@ -94,7 +95,6 @@ private:
 
     /// F, I and W of each microbatch and stage.
     constexpr std::size_t operations() const { return 3 * p_.graph.stages() * p_.graph.microbatches(); }
-    constexpr memory_size slack() const { return tolerance{}.at(p_.memory_scale()); }
     constexpr memory_size largest_stash(rank r) const {
         const auto& down = p_.costs[stage{r.value()}];
         const auto& back = p_.costs[stage{2 * p_.graph.ranks() - 1 - r.position()}];
@@ -135,8 +135,8 @@ private:
         bool over_limit = false;
         for (const rank r : p_.graph.all_ranks()) {
             one.needed = std::max(one.needed, needed[r]);
-            one.fits = one.fits && needed[r] <= p_.memory_limit[r] + slack();
-            over_limit = over_limit || needed[r] > p_.memory_limit[r] + largest_stash(r) + slack();
+            one.fits = one.fits && needed[r] <= p_.memory_limit[r] + slack_;
+            over_limit = over_limit || needed[r] > p_.memory_limit[r] + largest_stash(r) + slack_;
         }
         if (!one.fits) remember_least(needed);
         if (!over_limit) candidates_.push_back(one);
@@ -265,6 +265,7 @@ private:
     std::size_t effort_;
     std::uint64_t seed_;
     stop_check stop_;
+    memory_size slack_{};
     std::size_t stashes_ = 0;
     std::vector<candidate> candidates_{};
     std::vector<tried> tried_{};

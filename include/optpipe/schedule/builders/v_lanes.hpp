@@ -10,6 +10,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -54,17 +56,18 @@ private:
     using passes = std::vector<v_pass>;
     using place = passes::const_iterator;
 
-    /// The block's passes in the order of their cells.
+    /// The block's passes in the order of their cells: of each period those that have begun and aren't all made.
     constexpr void repeat_passes(const std::array<std::size_t, v_period>& cells, std::size_t count) {
-        std::array<std::size_t, v_period> made{};
-        const auto cell = [&](std::size_t k) { return cells[k] + v_period * made[k]; };
-        for (std::size_t i = 0; i < v_period * count; ++i) {
-            std::size_t next = v_period;
-            for (std::size_t k = 0; k < v_period; ++k)
-                if (made[k] < count && (next == v_period || cell(k) < cell(next))) next = k;
-            ++made[next];
-            sequence_.push_back(static_cast<v_pass>(std::min<std::size_t>(next, 4)));
-        }
+        std::array<std::size_t, v_period> by_cell{};
+        std::iota(by_cell.begin(), by_cell.end(), std::size_t{0});
+        std::sort(by_cell.begin(), by_cell.end(), [&](std::size_t x, std::size_t y) {
+            return std::pair{cells[x] % v_period, x} < std::pair{cells[y] % v_period, y};
+        });
+        sequence_.reserve(v_period * count);
+        for (std::size_t period = 0; sequence_.size() < v_period * count; ++period)
+            for (const auto k : by_cell)
+                if (const auto first = cells[k] / v_period; first <= period && period < first + count)
+                    sequence_.push_back(static_cast<v_pass>(std::min<std::size_t>(k, 4)));
     }
     constexpr std::size_t& done(v_pass pass) { return done_[static_cast<std::size_t>(pass)]; }
     constexpr void put(v_pass pass) {
