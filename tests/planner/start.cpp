@@ -1,6 +1,7 @@
 #include "optpipe/planner/plan.hpp"
 #include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 
 #include <doctest/doctest.h>
@@ -55,6 +56,28 @@ TEST_CASE("a plan begins with the start") {
                                        [](const contribution& c) { return c.name == "start"; });
     REQUIRE(by_start != made->contributions.end());
     CHECK(by_start->schedules == 1);
+}
+
+TEST_CASE("a plan doesn't move what it needn't") {
+    auto p = unit_problem(2, 4);
+    for (auto& c : p.costs)
+        c.transfer = transfer_times{duration{0.125}, duration{0.125}};
+    order moved{p.graph, {}};
+    for (const auto& op : one_forward_one_backward(p.graph).operations) {
+        const bool first = op.stage == stage{0};
+        if (first && is_gradient(op.kind)) moved.operations.push_back(sibling(op, operation_kind::reload));
+        moved.operations.push_back(op);
+        if (first && op.kind == operation_kind::forward)
+            moved.operations.push_back(sibling(op, operation_kind::offload));
+    }
+    const auto start = *time_order(p, moved);
+    const auto made = plan(p, only_start(start), {});
+    REQUIRE(made);
+    CHECK(measure(p, start).offloads == 4);
+    CHECK(measure(p, made->schedule).offloads == 0);
+    CHECK(made->objective == objective_of(p, made->schedule));
+    CHECK(made->objective <= objective_of(p, start));
+    CHECK(is_valid(p, made->schedule));
 }
 
 TEST_CASE("what is found is never worse than the start, and builders still run") {

@@ -3,6 +3,7 @@
 #include "optpipe/core/compiled.hpp"
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/outcome.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
@@ -23,6 +24,7 @@
 #include "optpipe/planner/strategies/standard_strategies.hpp"
 #include "optpipe/planner/strategies/uniform_storage_strategy.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
+#include "optpipe/schedule/construct/cheaper_storage.hpp"
 #include "optpipe/schedule/construct/within_memory.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 
@@ -163,7 +165,7 @@ public:
         if (state_.abandoned()) return was_stopped();
         find_any_schedule();
         if (!state_.incumbent()) return *refused_;
-        auto found = result();
+        auto found = result(with_less_storage_work());
         if (uses_cache() && !is_cached_) store_in_cache(found);
         return found;
     }
@@ -297,9 +299,18 @@ private:
         if (!state_.incumbent() && !state_.abandoned()) refused_ = built ? simulate(p, *built).why() : built.why();
     }
 
-    plan_result result() {
+    /// The incumbent; what recomputes and moves less may end sooner, too.
+    schedule with_less_storage_work() {
+        const stopwatch watch;
+        auto best = with_cheaper_storage(state_.problem(), *state_.incumbent(), effort_for_storage,
+                                         stop_check{state_.limits().abandon});
+        state_.offer_timed(best, cheaper_storage);
+        log_.add(cheaper_storage, watch.seconds());
+        return best;
+    }
+    plan_result result(schedule best) {
         plan_result r;
-        r.schedule = *state_.incumbent();
+        r.schedule = std::move(best);
         r.objective = state_.objective();
         r.bound = std::min(state_.bound(), r.objective);
         r.gap = r.objective > duration{} ? (r.objective - r.bound) / r.objective : 0.0;
@@ -333,6 +344,9 @@ private:
     static constexpr std::string_view storage_mix = "storage-mix";
     static constexpr std::string_view start = "start";
     static constexpr std::string_view cached = "cache";
+    static constexpr std::string_view cheaper_storage = "cheaper-storage";
+    /// Operations: half a second.
+    static constexpr std::size_t effort_for_storage = 20'000'000;
 
     const plan_options& options_;
     std::optional<schedule> start_;

@@ -208,7 +208,8 @@ private:
     /// When its inputs are ready; unlimited while one of them hasn't been placed, and for an operation that isn't
     /// possible any more: a second gradient, or an offload after the gradient.
     constexpr duration ready_time(const operation& op) const {
-        if (comes_before_gradient(op.kind) && !gradient_end(op.stage, op.microbatch).is_unlimited()) return duration::unlimited();
+        if (comes_before_gradient(op.kind) && !gradient_end(op.stage, op.microbatch).is_unlimited())
+            return duration::unlimited();
         if (op.kind == operation_kind::backward_input && !problem_->split_backward) return duration::unlimited();
         return input_time(
             *problem_, op, [this](const operation& before) { return ends_[number_(before)]; },
@@ -298,11 +299,11 @@ constexpr refusal wrong_place(const basic_problem<Graph>& p, const placer<Graph>
     const auto other = so_far.reason_against(op);
     const auto where = p.rank_of(other.stage).value();
     if (so_far.done(other))
-        return not_executable(
-            {name, " (rank ", r.value(), ") comes after ", spelling(other),
-             is_gradient(op.kind) || op.kind == operation_kind::backward_weight ? ": either B, or I and W"
-                                                                                : ", which frees the stash"},
-            position, r);
+        return not_executable({name, " (rank ", r.value(), ") comes after ", spelling(other),
+                               is_gradient(op.kind) || op.kind == operation_kind::backward_weight
+                                   ? ": either B, or I and W"
+                                   : ", which frees the stash"},
+                              position, r);
     return not_executable(
         {name, " (rank ", r.value(), ") comes before ", spelling(other), " (rank ", where, "), which it waits for"},
         position, r);
@@ -378,13 +379,13 @@ template <pipeline_graph Graph>
         switch (place.place(op)) {
         case obstacle::none: break;
         case obstacle::unknown:
-            return detail::not_executable({"the problem has no ", spelling(op),
-                                           ": no such stage or microbatch, or not with its storage option"},
-                                          i);
+            return detail::not_executable(
+                {"the problem has no ", spelling(op), ": no such stage or microbatch, or not with its storage option"},
+                i);
         case obstacle::other_storage:
-            return detail::not_executable({spelling(op), " (rank ", p.rank_of(op.stage).value(),
-                                           ") has another storage option than its forward"},
-                                          i, p.rank_of(op.stage));
+            return detail::not_executable(
+                {spelling(op), " (rank ", p.rank_of(op.stage).value(), ") has another storage option than its forward"},
+                i, p.rank_of(op.stage));
         case obstacle::twice:
             return detail::not_executable({spelling(op), " (rank ", p.rank_of(op.stage).value(), ") appears twice"}, i,
                                           p.rank_of(op.stage));
