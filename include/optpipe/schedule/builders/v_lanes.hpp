@@ -63,11 +63,12 @@ private:
         std::sort(by_cell.begin(), by_cell.end(), [&](std::size_t x, std::size_t y) {
             return std::pair{cells[x] % v_period, x} < std::pair{cells[y] % v_period, y};
         });
+        constexpr auto weight = static_cast<std::size_t>(v_pass::weight); // of either stage
         sequence_.reserve(v_period * count);
         for (std::size_t period = 0; sequence_.size() < v_period * count; ++period)
             for (const auto k : by_cell)
                 if (const auto first = cells[k] / v_period; first <= period && period < first + count)
-                    sequence_.push_back(static_cast<v_pass>(std::min<std::size_t>(k, 4)));
+                    sequence_.push_back(static_cast<v_pass>(std::min(k, weight)));
     }
     constexpr std::size_t& done(v_pass pass) { return done_[static_cast<std::size_t>(pass)]; }
     constexpr void put(v_pass pass) {

@@ -47,7 +47,7 @@ public:
             take(all);
         }
         if (used_ == at_first) return given_;
-        auto timed = time_order(p_, order_, stop_);
+        auto timed = time_order(p_, order_);
         return timed && objective_of(p_, *timed) <= objective_ ? *std::move(timed) : given_;
     }
 
