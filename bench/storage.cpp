@@ -2,16 +2,17 @@
 // storage options and with all of them. A Markdown table on standard output.
 //
 //     bench_storage [--time SECONDS] [--threads N] [--seed N] [--only TEXT]... [--sweep POINTS] [--svg FOLDER]
-//                   [FOLDER | PROBLEM.json]...
+//                   [--drawn MODELS] [FOLDER | PROBLEM.json]...
 //
 // By default the problems with storage options of the tests, 10 seconds and 2 threads. Columns: the work of the busiest
 // rank without any recomputation; the best published schedule with one option for all microbatches; the plans without
 // recomputation, without transfers, and with all options; the bound of the last one. `idle`: objective less work, as a
 // share of the better of `uniform` and `offload only`. `--sweep` plans each problem with so many memory limits from
 // 0.15 to 1 of what 1F1B holds, and gives these four objectives over the work. `--svg` draws the last plans,
-// or the curves of each sweep.
+// or the curves of each sweep. `--drawn` takes so many models (`random_model`) in place of files, drawn from `--seed`.
 #include "curves_picture.hpp"
 #include "problem_files.hpp"
+#include "random_model.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/io/file.hpp>
 #include <optpipe/io/json.hpp>
@@ -43,6 +44,7 @@ struct settings {
     std::uint64_t seed = 1;
     std::vector<std::string> only{};
     std::size_t sweep = 0;
+    std::size_t drawn = 0;
     std::string svg{};
     std::vector<std::string> places{};
 };
@@ -123,17 +125,17 @@ double median(std::vector<double> values) {
     return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
 }
 
-void compare(const std::vector<std::filesystem::path>& files, const settings& s) {
+void compare(const std::vector<problem>& problems, const settings& s) {
     std::cout << "| problem | work | uniform | by | offload only | recompute only | all | bound | gap | idle | "
                  "kept / offloaded / recomputed / both |\n|---|---|---|---|---|---|---|---|---|---|---|\n";
-    std::vector<double> idle, gaps;
-    for (const auto& file : files) {
-        const auto p = read_problem(file.string());
+    std::vector<double> idle, gaps, gains;
+    for (const auto& p : problems) {
         const auto r = make_row(p, s);
         if (!r.joint) continue;
         const auto other = least(r.uniform, objective_of(r.offload_only));
         const auto objective = r.joint->objective.value();
         gaps.push_back(r.joint->gap);
+        if (r.uniform) gains.push_back(*r.uniform / objective - 1.0);
         if (other && *other > r.work) idle.push_back((objective - r.work) / (*other - r.work));
         std::cout << "| " << p.name << " | " << format_number(r.work, 6) << " | " << shown(r.uniform) << " | "
                   << r.uniform_method << " | " << shown(objective_of(r.offload_only)) << " | "
@@ -143,7 +145,8 @@ void compare(const std::vector<std::filesystem::path>& files, const settings& s)
                   << mix_of(p, r.joint->schedule) << " |" << std::endl;
         if (!s.svg.empty()) write_file(s.svg + "/" + p.name + ".svg", schedule_to_svg(p, report_of(p, *r.joint)));
     }
-    std::cout << "\nMedians: gap " << percent(median(gaps)) << ", idle " << format_number(median(idle), 3) << ".\n";
+    std::cout << "\nMedians: gap " << percent(median(gaps)) << ", idle " << format_number(median(idle), 3)
+              << ", `uniform` takes " << percent(median(gains)) << " longer.\n";
 }
 
 /// Every rank may hold this share of what it holds under 1F1B, where stage s of S keeps S − s stashes.
@@ -201,9 +204,8 @@ private:
                                       {"bound", "#999"}};
 };
 
-void sweep(const std::vector<std::filesystem::path>& files, const settings& s) {
-    for (const auto& file : files) {
-        const auto p = read_problem(file.string());
+void sweep(const std::vector<problem>& problems, const settings& s) {
+    for (const auto& p : problems) {
         sweep_table table{p.name};
         for (std::size_t i = 0; i < s.sweep; ++i) {
             const double share =
@@ -215,6 +217,24 @@ void sweep(const std::vector<std::filesystem::path>& files, const settings& s) {
     }
 }
 
+/// Those that can be planned at all.
+std::vector<problem> draw_models(std::size_t count, std::uint64_t seed) {
+    std::vector<problem> result;
+    for (; result.size() < count; ++seed) {
+        auto p = bench::random_model{seed}.make();
+        if (validate(p).empty()) result.push_back(std::move(p));
+    }
+    return result;
+}
+
+std::vector<problem> problems_of(const settings& s) {
+    if (s.drawn > 0) return draw_models(s.drawn, s.seed);
+    std::vector<problem> result;
+    for (const auto& file : bench::problem_files(s.places, s.only))
+        result.push_back(read_problem(file.string()));
+    return result;
+}
+
 settings read_settings(int count, char** arguments) {
     settings s;
     s.places = bench::read_options(count, arguments, "storage",
@@ -224,6 +244,7 @@ settings read_settings(int count, char** arguments) {
                                        {"--seed", [&](const std::string& v) { s.seed = std::stoull(v); }},
                                        {"--only", [&](const std::string& v) { s.only.push_back(v); }},
                                        {"--sweep", [&](const std::string& v) { s.sweep = std::stoul(v); }},
+                                       {"--drawn", [&](const std::string& v) { s.drawn = std::stoul(v); }},
                                        {"--svg", [&](const std::string& v) { s.svg = v; }},
                                    });
     if (s.places.empty()) s.places.emplace_back(OPTPIPE_SOURCE_DIR "/tests/data/storage");
@@ -234,9 +255,9 @@ settings read_settings(int count, char** arguments) {
 
 int main(int count, char** arguments) {
     const auto s = read_settings(count, arguments);
-    const auto files = bench::problem_files(s.places, s.only);
+    const auto problems = problems_of(s);
     if (s.sweep > 0)
-        sweep(files, s);
+        sweep(problems, s);
     else
-        compare(files, s);
+        compare(problems, s);
 }

@@ -35,7 +35,8 @@ The second table: each problem of `tests/data/storage` is planned without recomp
 
 ![A plan that keeps, offloads and recomputes](../../examples/pictures/storage.svg)
 
-The last tables ask the same for other memory limits: every device gets the same share of the largest peak of 1F1B, and a dash is no
+The third table asks the same for models that were chosen by a random number, with ranks, microbatches, memory and links: nothing
+in the library was made for them. The last tables ask it for other memory limits: every device gets the same share of the largest peak of 1F1B, and a dash is no
 schedule.
 
 ![llama2-7b on 4 devices](sweep_store-llama2-7b-4k-p4.svg)
@@ -43,7 +44,7 @@ schedule.
 ![llama2-13b on 8 devices](sweep_store-llama2-13b-4k-p8-tight.svg)
 
 ![4 devices, 8 microbatches](sweep_store-p4-m8-k150.svg)"
-methods storage sweep)
+methods storage drawn sweep)
 
 answer("How robust are plans?"
 "Every duration varies by 10 % (standard deviation), a quarter of its variance in common on a rank. Each problem is planned without

@@ -8,6 +8,7 @@ step(first-program 2 0 bench/first_program.py --build build/release)
 step(memory 1 10 cmake -DTABLE=memory -DSECONDS={s} -P cmake/results/plans.cmake)
 step(robust 2 4 bench_robust --time {s})
 step(storage 8 10 bench_storage --time {s} --threads 2)
+step(drawn 8 10 bench_storage --time {s} --threads 2 --drawn 16)
 step(sweep 6 5 bench_storage --time {s} --threads 2 --sweep 8 --only store-llama2-7b --only store-llama2-13b-4k-p8-tight
      --only store-p4-m8 --svg bench/results)
 step(models 5 5 bench_model_sizes --time {s} --threads 2)

@@ -5,6 +5,7 @@
 #include "optpipe/planner/local_search/lane_objective.hpp"
 #include "optpipe/planner/local_search/lane_orders.hpp"
 #include "optpipe/planner/local_search/lane_tails.hpp"
+#include "optpipe/schedule/construct/within_memory.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "oracle/random_cases.hpp"
 #include "oracle/random_problem.hpp"
@@ -233,4 +234,39 @@ TEST_CASE("a cutoff hardly ever rejects a move that isn't worse") {
     }
     CHECK(cut > 1000);
     CHECK(wrongly < cut / 50);
+}
+
+TEST_CASE("what takes too much memory is relieved by another storage option of a stash that is there") {
+    stage_costs unit;
+    unit.forward = unit.backward_input = unit.backward_weight = duration{1.0};
+    unit.activation = unit.weight_stash = memory_size{1.0};
+    problem p{to_any_graph(graph<dynamic, dynamic>{1, 3}), per_stage<stage_costs>(1, unit)};
+    p.split_backward = false;
+    p.memory_limit[rank{0}] = memory_size{1.5};
+    p.storage[stage{0}] = {keep_stash(unit), {"full", memory_size{0.25}, {}, duration{1.0}, {}, {}}};
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        search_fixture t{p};
+        t.lanes.load(*time_order(p, one_at_a_time(p)));
+        const auto forward = [&](id m) { return t.p.number(0, operation_kind::forward, m); };
+        for (id m = 0; m < 3; ++m)
+            t.lanes.set_storage(forward(m), 0);
+        t.lanes.commit();
+        REQUIRE(t.lanes.all_legal());
+        REQUIRE(t.times.place_all());
+        lane_moves moves{t.lanes, t.times};
+        CHECK_FALSE(moves.relieve(random)); // nothing was edited
+
+        // F0 F1 B0 B1: the second forward needs 1 beside 1.
+        t.lanes.shift(t.lanes.position(forward(1)), t.lanes.position(forward(0)) + 1);
+        CHECK_FALSE(t.lanes.legal());
+        CHECK(t.lanes.overflow() == t.lanes.position(forward(1)));
+        REQUIRE(moves.relieve(random));
+        CHECK(t.lanes.storage(forward(0)) + t.lanes.storage(forward(1)) == 1);
+        CHECK(t.lanes.storage(forward(2)) == 0); // not there at that time
+        CHECK(t.lanes.legal());
+        t.lanes.rollback();
+        CHECK(t.lanes.storage(forward(0)) + t.lanes.storage(forward(1)) == 0);
+    }
 }

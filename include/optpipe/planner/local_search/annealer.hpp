@@ -115,12 +115,20 @@ private:
         }
     }
     void step(double temperature) {
-        const bool is_proposed = moves_.propose(choose(), random_);
+        const bool is_proposed =
+            random_.chance(with_.leave_block_chance) ? leave_block() : moves_.propose(choose(), random_);
         accept(is_proposed, current_ - temperature * std::log(uniform()));
     }
-    /// The move that was made, if it changes something and costs no more than this. False if it is undone.
+    /// The move that was made, if it changes something and costs no more than this. False if it is undone. A move that
+    /// takes too much memory may be helped by another storage option of a stash in its way, and then has to cost less
+    /// than what is there: where it may cost the same, stashes drift to options that leave ever less on the device.
     bool accept(bool is_proposed, double most) {
-        if (!is_proposed || !lanes_.legal()) {
+        if (is_proposed && !lanes_.legal()) {
+            is_proposed = p_.has_storage_options() && random_.chance(with_.relief_chance) && moves_.relieve(random_) &&
+                          lanes_.legal();
+            most = std::min(most, current_ - state_->slack().value());
+        }
+        if (!is_proposed) {
             lanes_.rollback();
             return false;
         }
@@ -159,13 +167,29 @@ private:
     /// An operation of a critical path, or any.
     id choose() {
         if (random_.chance(with_.anywhere_chance)) return moves_.random_operation(random_);
+        refresh_path();
+        const auto& chain = path_.operations();
+        return chain.empty() ? moves_.random_operation(random_) : chain[random_.below(chain.size())];
+    }
+    void refresh_path() {
         if (path_uses_ == 0) {
             find_path();
             path_uses_ = with_.uses_of_path;
         }
         --path_uses_;
+    }
+    /// An operation near the end of a block of the critical path is moved behind it, or one near its start ahead of it:
+    /// nothing else within a block makes the path shorter (the neighbourhood N6 of job-shop scheduling).
+    bool leave_block() {
+        refresh_path();
         const auto& chain = path_.operations();
-        return chain.empty() ? moves_.random_operation(random_) : chain[random_.below(chain.size())];
+        if (chain.empty()) return false;
+        const auto block = path_.block_around(random_.below(chain.size()));
+        const auto farthest = std::min(block.first - block.last, with_.farthest_from_end_of_block);
+        if (farthest == 0) return false;
+        const auto away = random_.between(1, farthest);
+        return random_.below(2) == 0 ? moves_.shift_past(chain[block.last + away], chain[block.last], true)
+                                     : moves_.shift_past(chain[block.first - away], chain[block.first], false);
     }
     void find_path() {
         id worst = 0;

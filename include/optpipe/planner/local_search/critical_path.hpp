@@ -28,6 +28,24 @@ public:
     }
     /// From the last to the first.
     [[nodiscard]] const std::vector<id>& operations() const { return chain_; }
+    /// Computations of the path that follow each other on one rank, or transfers, by their places in the path.
+    struct block {
+        std::size_t last = 0; ///< runs last, so it has the least place
+        std::size_t first = 0;
+    };
+    [[nodiscard]] block block_around(std::size_t place) const {
+        const auto& own = lanes_->facts(chain_[place]);
+        const auto is_part = [&](std::size_t other) {
+            const auto& f = lanes_->facts(chain_[other]);
+            return f.rank == own.rank && is_transfer(f.kind) == is_transfer(own.kind);
+        };
+        block b{place, place};
+        while (b.last > 0 && is_part(b.last - 1))
+            --b.last;
+        while (b.first + 1 < chain_.size() && is_part(b.first + 1))
+            ++b.first;
+        return b;
+    }
 
 private:
     bool binds(id before, double lag, id i) const {

@@ -90,6 +90,10 @@ public:
     [[nodiscard]] bool recomputes(id s, id option) const {
         return recomputes_with_[at(first_option_[at(s)] + option)] != 0;
     }
+    /// What a stash of a stage with a list leaves on the device between forward and backward, or while it is offloaded.
+    [[nodiscard]] double left_on_device(id s, id option) const {
+        return left_on_device_[at(first_option_[at(s)] + option)];
+    }
     /// Whether one B may be better than I and W: only where splitting takes more memory.
     [[nodiscard]] bool full_may_pay(id s) const { return optional_full_[at(s)] != 0; }
     [[nodiscard]] double limit(id r) const { return limit_[at(r)]; }
@@ -167,10 +171,12 @@ private:
         if (!has_list) {
             offloads_with_.push_back(offloads);
             recomputes_with_.push_back(false);
+            left_on_device_.push_back(p.costs[s].activation.value());
         }
         for (const auto& option : p.storage[s]) {
             offloads_with_.push_back(option.offloads());
             recomputes_with_.push_back(option.recomputes());
+            left_on_device_.push_back(option.left_on_device().value());
             offloads = offloads || option.offloads();
             recomputes = recomputes || option.recomputes();
             full_may_pay = full_may_pay || p.costs[s].weight_stash > option.restored(p.costs[s]);
@@ -249,6 +255,7 @@ private:
     std::vector<id> first_option_;
     std::vector<char> offloads_with_;
     std::vector<char> recomputes_with_;
+    std::vector<double> left_on_device_;
     std::vector<char> can_offload_;
     std::vector<char> can_recompute_;
     std::vector<char> optional_full_;

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace optpipe::detail {
@@ -55,6 +56,37 @@ public:
         };
         const bool begins_to_offload = p_->offloads(s, option) && !p_->offloads(s, old);
         return begins_to_offload ? place_transfers(i, option, random, take) : take();
+    }
+    /// Moves an operation right behind a later one of its lane, or ahead of an earlier one. False if they aren't that.
+    bool shift_past(id i, id other, bool forwards) {
+        if (!lanes_->active(i) || !lanes_->active(other)) return false;
+        const id from = lanes_->position(i);
+        const id to = lanes_->position(other);
+        if (forwards ? to <= from : to >= from) return false;
+        lanes_->shift(from, to);
+        return true;
+    }
+    /// After a move that takes too much memory of a rank: a stash that is there at that time gets an option that leaves
+    /// less on the device. False if there is none, or something else is wrong.
+    bool relieve(random_numbers& random) {
+        const id here = lanes_->overflow();
+        if (here == none) return false;
+        const id lane = lanes_->facts((*lanes_)[here]).rank;
+        less_.clear();
+        for (id s = 0; s < p_->stages(); ++s) {
+            const id first = p_->number(s, operation_kind::forward, 0);
+            if (!p_->has_list(s) || lanes_->facts(first).rank != lane) continue;
+            for (id m = 0; m < p_->microbatches(); ++m) {
+                const id i = first + m;
+                if (lanes_->position(i) > here || lanes_->position(lanes_->gradient(i)) < here) continue;
+                const double now = p_->left_on_device(s, lanes_->storage(i));
+                for (id option = 0; option < p_->options(s); ++option)
+                    if (p_->left_on_device(s, option) < now) less_.push_back({i, option});
+            }
+        }
+        if (less_.empty()) return false;
+        const auto& [i, option] = less_[random.below(less_.size())];
+        return set_storage(i, option, random);
     }
     /// Any active operation.
     id random_operation(random_numbers& random) const {
@@ -339,6 +371,7 @@ private:
     const lane_times* times_;
     move_parameters with_;
     bool may_be_full_ = false;
+    std::vector<std::pair<id, id>> less_; ///< forwards and options
 };
 
 } // namespace optpipe::detail

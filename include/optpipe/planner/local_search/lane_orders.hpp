@@ -282,6 +282,14 @@ public:
     [[nodiscard]] bool legal() const {
         return std::all_of(touched_.begin(), touched_.end(), [this](const range& t) { return legal(t); });
     }
+    /// The first position of an edited sequence at which the memory of the device doesn't suffice, or none if anything
+    /// else is wrong before it, or nothing.
+    [[nodiscard]] id overflow() const {
+        for (const auto& t : touched_)
+            if (const auto found = find_fault(t); found.what != fault_kind::none)
+                return found.what == fault_kind::device_memory ? found.position : none;
+        return none;
+    }
     /// The same for all sequences, edited or not.
     [[nodiscard]] bool all_legal() const {
         for (id r = 0; r < p_->ranks(); ++r)
@@ -520,23 +528,29 @@ private:
         const id before = i + f.same_rank_before;
         return position(is_gradient(f.kind) ? gradient(before) : before) < here;
     }
-    [[nodiscard]] bool legal(const range& t) const {
+    enum class fault_kind { none, order, device_memory, host_memory };
+    struct fault {
+        fault_kind what = fault_kind::none;
+        id position = none;
+    };
+    [[nodiscard]] bool legal(const range& t) const { return find_fault(t).what == fault_kind::none; }
+    [[nodiscard]] fault find_fault(const range& t) const {
         const bool at_begin = t.first == begin(t.lane);
         double level = at_begin ? 0.0 : level_[at(t.first - 1)];
         double host = at_begin ? 0.0 : host_level_[at(t.first - 1)];
         for (id here = t.first; here <= t.last; ++here) {
             const id i = (*this)[here];
             if (!active(i)) continue;
-            if (!in_place(i, here)) return false;
+            if (!in_place(i, here)) return {fault_kind::order, here};
             const auto& f = facts(i);
             level += f.acquired;
             host += f.host_acquired;
-            if (f.acquired > 0.0 && level > p_->limit(t.lane)) return false;
-            if (f.host_acquired > 0.0 && host > p_->host_limit(t.lane)) return false;
+            if (f.acquired > 0.0 && level > p_->limit(t.lane)) return {fault_kind::device_memory, here};
+            if (f.host_acquired > 0.0 && host > p_->host_limit(t.lane)) return {fault_kind::host_memory, here};
             level -= f.released;
             host -= f.host_released;
         }
-        return true;
+        return {};
     }
     void refresh() {
         for (id r = 0; r < p_->ranks(); ++r) {
