@@ -35,9 +35,8 @@ The second table: each problem of `tests/data/storage` is planned without recomp
 
 ![A plan that keeps, offloads and recomputes](../../examples/pictures/storage.svg)
 
-The third table asks the same for models that were chosen by a random number, with ranks, microbatches, memory and links: nothing
-in the library was made for them. The last tables ask it for other memory limits: every device gets the same share of the largest peak of 1F1B, and a dash is no
-schedule.
+The third table asks the same for models, ranks, microbatches, memory and links that random numbers chose. The last tables ask it
+for other memory limits: every device gets the same share of the largest peak of 1F1B, and a dash is no schedule.
 
 ![llama2-7b on 4 devices](sweep_store-llama2-7b-4k-p4.svg)
 

@@ -103,9 +103,9 @@ struct annealing_parameters {
     /// Of all moves: those that begin at any operation rather than at one of a critical path.
     std::size_t anywhere_chance = 40;
     /// Of all moves: those that take an operation out of a block of a critical path, at most so many operations from the
-    /// end that it leaves by. Local search alone, 1.5 and 2 s, on problem files, models and problems drawn at random: 8
-    /// instead of 0 better in 13 runs of 16, worse in 4; 20 instead of 8 better in 23, worse in 13; from 20 to 60, and
-    /// from 4 to 16 operations, no difference beyond the spread of seeds.
+    /// end that it leaves by. Local search alone, 1 to 2 s, on problem files, models and problems drawn at random: 8
+    /// instead of 0 better in 9 runs of 16, worse in 4; 20 instead of 8 better in 23 of 50, worse in 13; from 20 to 60,
+    /// and from 4 to 16 operations, no difference beyond the spread of seeds.
     std::size_t leave_block_chance = 30;
     std::size_t farthest_from_end_of_block = 8;
     /// Of moves that take too much memory of a rank, with lists of storage options: those that are tried with less of one
