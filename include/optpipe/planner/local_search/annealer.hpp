@@ -179,7 +179,7 @@ private:
         --path_uses_;
     }
     /// An operation near the end of a block of the critical path is moved behind it, or one near its start ahead of it:
-    /// nothing else within a block makes the path shorter (the neighbourhood N6 of job-shop scheduling).
+    /// nothing else within a block makes the path shorter (Balas and Vazacopoulos, 1998; N6 of job-shop scheduling).
     bool leave_block() {
         refresh_path();
         const auto& chain = path_.operations();

@@ -96,6 +96,19 @@ public:
     }
     /// Whether one B may be better than I and W: only where splitting takes more memory.
     [[nodiscard]] bool full_may_pay(id s) const { return optional_full_[at(s)] != 0; }
+    /// Whether operations of this kind may be active on the stage.
+    [[nodiscard]] bool may_be_active(id s, operation_kind kind) const {
+        switch (kind) {
+        case operation_kind::forward: return true;
+        case operation_kind::backward_input:
+        case operation_kind::backward_weight: return split();
+        case operation_kind::backward: return !split() || full_may_pay(s);
+        case operation_kind::offload:
+        case operation_kind::reload: return can_offload(s);
+        case operation_kind::recompute: return can_recompute(s);
+        }
+        return false;
+    }
     [[nodiscard]] double limit(id r) const { return limit_[at(r)]; }
     [[nodiscard]] double host_limit(id r) const { return host_limit_[at(r)]; }
     /// The mean duration of F, I and W.

@@ -337,25 +337,12 @@ private:
     };
     static std::size_t at(id i) { return static_cast<std::size_t>(i); }
 
-    /// Whether operations of this kind may be active on the stage.
-    [[nodiscard]] bool has_slot(id s, operation_kind kind) const {
-        switch (kind) {
-        case operation_kind::forward: return true;
-        case operation_kind::backward_input:
-        case operation_kind::backward_weight: return p_->split();
-        case operation_kind::backward: return !p_->split() || p_->full_may_pay(s);
-        case operation_kind::offload:
-        case operation_kind::reload: return p_->can_offload(s);
-        case operation_kind::recompute: return p_->can_recompute(s);
-        }
-        return false;
-    }
     void lay_out() {
         std::vector<id> lanes(at(p_->ranks()), 0);
         std::vector<id> links(at(p_->channels()), 0);
         for (id s = 0; s < p_->stages(); ++s)
             for (const auto kind : all_operation_kinds) {
-                if (!has_slot(s, kind)) continue;
+                if (!p_->may_be_active(s, kind)) continue;
                 const auto& f = facts(p_->number(s, kind, 0));
                 lanes[at(f.rank)] += p_->microbatches();
                 if (f.channel != none) links[at(f.channel)] += p_->microbatches();
