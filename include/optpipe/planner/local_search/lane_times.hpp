@@ -28,8 +28,7 @@ public:
         : p_{&lanes.pipeline()}, lanes_{&lanes}, start_(p_->size(), 0.0), end_(p_->size(), 0.0),
           after_(p_->offloads() ? p_->size() : 0), freed_by_(after_.size(), none), dirty_(p_->size(), 0),
           logged_(p_->size(), 0), visits_(p_->size(), 0), settled_at_(at(p_->ranks()), 0),
-          settled_(at(p_->ranks()), none), open_(at(p_->ranks()), 0), changed_out_(at(p_->ranks()), none),
-          changed_in_(at(p_->ranks()), none) {}
+          settled_(at(p_->ranks()), none), changed_out_(at(p_->ranks()), none), changed_in_(at(p_->ranks()), none) {}
 
     [[nodiscard]] double start(id i) const { return start_[at(i)]; }
     [[nodiscard]] double end(id i) const { return end_[at(i)]; }
@@ -283,16 +282,12 @@ private:
         ++round_;
         cycling_ = false;
         late_candidate_ = none;
-        unsettled_ = 0;
         first_change_ = never;
         for (const auto& t : lanes_->touched()) {
             const id first = lanes_->next(t.first - 1, t.lane);
-            const id last = lanes_->previous(t.last + 1, t.lane);
             settled_at_[at(t.lane)] = round_;
-            settled_[at(t.lane)] = last;
+            settled_[at(t.lane)] = lanes_->previous(t.last + 1, t.lane);
             changed_out_[at(t.lane)] = changed_in_[at(t.lane)] = t.last;
-            open_[at(t.lane)] = first <= last ? 1 : 0;
-            unsettled_ += open_[at(t.lane)];
             if constexpr (Offloads) lanes_->find_last_acquisition(t.lane);
             if (first < lanes_->end(t.lane)) mark_dirty((*lanes_)[first]);
         }
@@ -353,7 +348,7 @@ private:
 
     /// Whether the late candidate is final: nothing earlier is dirty any more.
     template <class TooLate> bool confirmed_late(TooLate& too_late) {
-        if (late_candidate_ == none || unsettled_ > 0) return false;
+        if (late_candidate_ == none) return false;
         if (!dirty_queue_.empty() && dirty_queue_.front().first < start(late_candidate_)) return false;
         if (too_late(late_candidate_, start(late_candidate_))) return true;
         late_candidate_ = none;
@@ -387,7 +382,6 @@ private:
                 late_candidate_ = i;
                 if (confirmed_late(too_late)) return false;
             }
-            if (inside && position == settled_[at(lane)]) unsettled_ -= std::exchange(open_[at(lane)], char{0});
             bool on = inside || changed;
             if constexpr (Offloads) on = inside || !(s == old) || release_pending(lane, position, s);
             if (!on) return true;
@@ -419,13 +413,11 @@ private:
     bool fail_fast_ = false;
     bool cycling_ = false;
     id late_candidate_ = none;
-    id unsettled_ = 0; ///< lanes whose edited range hasn't been passed to its end
     double first_change_ = never;
 
     // Per lane, where `settled_at_` is this pass: the end of the edited range, and the last release that changed.
     std::vector<std::size_t> settled_at_;
     std::vector<id> settled_;
-    std::vector<char> open_; ///< not passed to its end yet
     std::vector<id> changed_out_;
     std::vector<id> changed_in_;
 
