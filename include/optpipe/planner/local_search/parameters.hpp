@@ -89,6 +89,10 @@ struct annealing_parameters {
     double first_round = 3000.0;
     double first_round_per_cell = 4.0;
     double round_growth = 1.6;
+    /// Of that, what each of several starts is searched for at first. Plans of 5 s on one thread for 30 models drawn at
+    /// random, eight starts instead of one: 10 better by up to 5.1 %, 8 worse by up to 1.3 %, 0.32 % less in the mean;
+    /// with a whole first round, and half of the moves for starts, no difference in the mean of 86.
+    double first_round_of_start = 0.25;
     /// Drawn anew in each round: none is best everywhere.
     std::array<double, 5> hot{0.3, 0.06, 0.15, 0.6, 0.1};
     double cold = 0.02;

@@ -2,6 +2,7 @@
 
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/milp/search/parallel/workers.hpp"
+#include "optpipe/planner/local_search/multi_start.hpp"
 #include "optpipe/planner/plan_result.hpp"
 #include "optpipe/planner/portfolio/run_log.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
@@ -15,7 +16,6 @@
 #include <cstddef>
 #include <functional>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -39,6 +39,8 @@ struct builder_parameters {
     /// Those that can't be stopped run in the last moment too: in all but the largest problems they take less. In
     /// seconds, chosen, not tuned.
     std::chrono::duration<double> moment{0.1};
+    /// With lists of storage options: how many schedules, the best with different objectives, local search begins with.
+    std::size_t starts = 8;
 };
 
 /// The deadline of a builder that can be stopped; none where there is none.
@@ -102,16 +104,19 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
 }
 
 /// Runs builders on several threads and keeps the best schedule: of equal ones that of the first builder, whichever
-/// finishes first.
+/// finishes first. With lists of storage options local search begins with several, as the best of one option for all
+/// often isn't the best to start from.
 class builder_runner {
 public:
     builder_runner(search_state& state, std::vector<builder_job> jobs, run_log& log)
         : state_{state}, jobs_{std::move(jobs)}, log_{log}, results_(jobs_.size()) {}
 
     std::vector<builder_result> run(std::size_t threads, const std::function<void()>& if_none_fits) {
+        const bool is_first = !state_.incumbent();
         run_those(false, threads);
         if (!state_.incumbent()) if_none_fits();
         run_those(true, threads);
+        if (is_first && best_.size() > 1) state_.shared<multi_start>()->begin(starts());
         return std::move(results_);
     }
 
@@ -130,12 +135,19 @@ private:
         const auto until = stoppable ? builder_deadline(state_.limits(), with_.slice) : state_.limits().deadline;
         const auto one = [&](std::size_t i) { build(which[i], until); };
         milp::search::workers{which.size(), one}.run(threads);
-        if (!best_ || state_.abandoned()) return;
+        if (best_.empty() || state_.abandoned()) return;
         // To check a schedule takes longer than a stop may.
         if (state_.limits().stop.stop_requested() && !state_.objective().is_unlimited()) return;
-        const auto& name = jobs_[best_->job].name;
-        if (best_->objective < state_.objective())
-            state_.try_strategy(name, [&] { state_.offer_timed(best_->made, name); });
+        const auto& best = best_.front();
+        const auto& name = jobs_[best.job].name;
+        if (best.objective < state_.objective())
+            state_.try_strategy(name, [&] { state_.offer_timed(best.made, name); });
+    }
+    [[nodiscard]] std::vector<multi_start::candidate> starts() {
+        std::vector<multi_start::candidate> result;
+        for (auto& each : best_)
+            result.push_back({std::move(each.made), each.objective});
+        return result;
     }
     void build(std::size_t k, std::chrono::steady_clock::time_point until) {
         auto& result = results_[k];
@@ -160,16 +172,29 @@ private:
         const std::scoped_lock lock{mutex_};
         if (!jobs_[k].stoppable) pass_ = std::max(pass_, result.seconds);
         if (!made) return;
-        const auto objective = *result.objective;
-        if (!best_ || objective < best_->objective || (objective == best_->objective && k < best_->job))
-            best_ = found{k, objective, *std::move(made)};
+        keep({k, *result.objective, *std::move(made)});
+    }
+    /// Among the best; of those with equal objectives, the first.
+    void keep(found made) {
+        const auto most = state_.problem().has_storage_options() ? with_.starts : 1;
+        const auto equal = std::find_if(best_.begin(), best_.end(), [&](const found& other) {
+            return other.objective - made.objective <= state_.slack() &&
+                   made.objective - other.objective <= state_.slack();
+        });
+        if (equal != best_.end() && std::pair{equal->objective, equal->job} < std::pair{made.objective, made.job})
+            return;
+        if (equal != best_.end()) best_.erase(equal);
+        const auto behind = std::find_if(best_.begin(), best_.end(),
+                                         [&](const found& other) { return made.objective < other.objective; });
+        best_.insert(behind, std::move(made));
+        if (best_.size() > most) best_.pop_back();
     }
     /// Those that can't be stopped always run, unless the problem is so large that they would take more than a moment.
     /// What is found must still be offered; if nothing is, something must be built.
     bool is_too_late(bool stoppable, std::chrono::steady_clock::time_point until) {
         const bool stops = state_.limits().stop.stop_requested();
         const std::scoped_lock lock{mutex_};
-        const bool any = best_ || !state_.objective().is_unlimited();
+        const bool any = !best_.empty() || !state_.objective().is_unlimited();
         if (stops && (any || stoppable)) return true;
         const auto after = any ? with_.to_offer : with_.to_build_and_offer;
         const auto expected = std::chrono::duration<double>{(1.0 + after) * pass_};
@@ -182,7 +207,7 @@ private:
     run_log& log_;
     std::vector<builder_result> results_;
     std::mutex mutex_{};
-    std::optional<found> best_{};
+    std::vector<found> best_{}; ///< by objective, which differ
     /// The longest time of those that can't be stopped, in seconds.
     double pass_ = 0.0;
     builder_parameters with_{};
