@@ -61,7 +61,6 @@ private:
     }
     /// The best of one round from a schedule, or the same again.
     [[nodiscard]] multi_start::candidate improved(multi_start::candidate from, std::size_t moves) {
-        best_value_ = lane_times::never;
         if (!start_from(from.best)) return from;
         anneal(0, moves);
         offer_best();
@@ -70,7 +69,7 @@ private:
             scratch_times_.place_all();
             from = {scratch_times_.to_schedule(state_->problem().graph), duration{best_value_}};
         }
-        best_value_ = lane_times::never;
+        best_value_ = lane_times::never; // the next search begins anew
         return from;
     }
     /// Makes a schedule the current state. False if it can't be represented.

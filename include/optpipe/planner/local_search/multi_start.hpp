@@ -36,9 +36,10 @@ public:
     /// others of the round are still being searched, or the last round is over.
     [[nodiscard]] std::optional<turn> take(std::size_t first, std::size_t most) {
         const std::scoped_lock lock{mutex_};
-        if (waiting_.empty() && running_ == 0) halve();
+        if (waiting_.empty() && running_ == 0 && !searched_.empty()) halve();
+        if (waiting_.empty()) return std::nullopt;
         const auto moves = first << round_;
-        if (waiting_.empty() || moves > most) return std::nullopt;
+        if (moves > most) return std::nullopt;
         turn next{std::move(waiting_.front()), moves};
         waiting_.erase(waiting_.begin());
         ++running_;
