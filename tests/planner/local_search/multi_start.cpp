@@ -59,7 +59,7 @@ TEST_CASE("the better half of the starts goes on for twice as long") {
     const std::vector<double> found{4.9, 3.0, 4.0, 4.8, 2.0};
     for (std::size_t i = 0; i < 5; ++i) {
         CHECK_FALSE(starts.take(10, any)); // others of the round are still being searched
-        starts.put({{}, duration{found[i]}});
+        starts.put({{}, duration{found[i]}}, 1.0);
     }
     for (const double expected : {2.0, 3.0, 4.0}) {
         CHECK_FALSE(starts.take(10, 19));
@@ -70,17 +70,44 @@ TEST_CASE("the better half of the starts goes on for twice as long") {
         round.push_back(std::move(*next));
     }
     for (const double each : {1.9, 1.0, 1.5})
-        starts.put({{}, duration{each}});
+        starts.put({{}, duration{each}}, 1.0);
     for (const double expected : {1.0, 1.5}) {
         auto next = starts.take(10, any);
         REQUIRE(next);
         CHECK(next->moves == 40);
         CHECK(next->from.objective == duration{expected});
     }
-    starts.put({{}, duration{1.0}});
-    starts.put({{}, duration{1.5}});
-    CHECK_FALSE(starts.take(10, any)); // two are left: the incumbent is as good as either
-    CHECK_FALSE(starts.take(10, any));
+    starts.put({{}, duration{1.0}}, 1.0);
+    starts.put({{}, duration{1.5}}, 1.0);
+    // Two are left: the incumbent is as good as either. More rounds than a number of moves has bits.
+    for (std::size_t i = 0; i < 100; ++i)
+        CHECK_FALSE(starts.take(10, any));
+}
+
+TEST_CASE("where all starts would take too long, the first of them are searched") {
+    multi_start starts;
+    starts.begin(candidates({5, 6, 7, 8, 9}), 7.0);
+    const auto first = starts.take(10, any);
+    const auto second = starts.take(10, any);
+    REQUIRE(first);
+    REQUIRE(second);
+    SUBCASE("one of them takes a second, in each of three rounds") {
+        starts.put(first->from, 1.0);
+        starts.put(second->from, 1.0);
+        CHECK_FALSE(starts.take(10, any));
+    }
+    SUBCASE("half a second: time for four") {
+        starts.put(first->from, 0.5);
+        CHECK(starts.take(10, any)->from.objective == duration{7.0});
+        CHECK(starts.take(10, any)->from.objective == duration{8.0});
+        CHECK_FALSE(starts.take(10, any));
+    }
+    SUBCASE("those that are being searched already are kept") {
+        starts.put(first->from, 100.0);
+        CHECK_FALSE(starts.take(10, any));
+        starts.put(second->from, 100.0);
+        CHECK_FALSE(starts.take(10, any));
+    }
 }
 
 TEST_CASE("local search goes on from a start that is better than the incumbent") {

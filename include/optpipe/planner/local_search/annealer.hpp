@@ -9,6 +9,7 @@
 #include "optpipe/planner/local_search/lane_times.hpp"
 #include "optpipe/planner/local_search/multi_start.hpp"
 #include "optpipe/planner/local_search/parameters.hpp"
+#include "optpipe/planner/portfolio/run_log.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 
 #include <algorithm>
@@ -38,7 +39,9 @@ public:
         while (!state_->done()) {
             auto next = starts.take(first, left_);
             if (!next) return;
-            starts.put(improved(std::move(next->from), next->moves));
+            const stopwatch watch;
+            auto found = improved(std::move(next->from), next->moves);
+            starts.put(std::move(found), watch.seconds());
         }
     }
     /// From the incumbent until the search is done or all moves are made.

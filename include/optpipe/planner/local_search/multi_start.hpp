@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -25,10 +26,12 @@ public:
         std::size_t moves = 0;
     };
 
-    /// Begins with these; what was there before is dropped.
-    void begin(std::vector<candidate> starts) {
+    /// Begins with these, the most promising first; what was there before is dropped. Only so many are searched as can
+    /// be in so many seconds.
+    void begin(std::vector<candidate> starts, double seconds = std::numeric_limits<double>::infinity()) {
         const std::scoped_lock lock{mutex_};
         waiting_ = std::move(starts);
+        seconds_ = seconds;
         searched_.clear();
         round_ = running_ = 0;
     }
@@ -45,14 +48,23 @@ public:
         ++running_;
         return next;
     }
-    /// What became of one that was taken.
-    void put(candidate found) {
+    /// What became of one that was taken, after so many seconds.
+    void put(candidate found, double seconds) {
         const std::scoped_lock lock{mutex_};
         searched_.push_back(std::move(found));
         --running_;
+        if (round_ == 0) keep_first(seconds_ / (rounds * seconds));
     }
 
 private:
+    /// From eight. Each takes as long as the first: half as many, twice as long.
+    static constexpr double rounds = 3.0;
+
+    /// Drops the last of those that wait where more than `most` are searched in all.
+    void keep_first(double most) {
+        while (!waiting_.empty() && static_cast<double>(searched_.size() + running_ + waiting_.size()) > most)
+            waiting_.pop_back();
+    }
     void halve() {
         const auto kept = searched_.size() > 2 ? (searched_.size() + 1) / 2 : 0;
         std::stable_sort(searched_.begin(), searched_.end(),
@@ -67,6 +79,7 @@ private:
     std::vector<candidate> searched_{}; ///< in this round
     std::size_t running_ = 0;
     std::size_t round_ = 0;
+    double seconds_ = 0.0;
 };
 
 } // namespace optpipe::detail

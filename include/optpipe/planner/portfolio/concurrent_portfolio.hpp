@@ -179,7 +179,7 @@ private:
         return !e.paused_at || state_.objective() < *e.paused_at - state_.slack();
     }
     [[nodiscard]] bool is_too_late(const entry& e) const {
-        if (e.shortest_seconds > 0.0) return e.shortest_seconds > seconds_left();
+        if (e.shortest_seconds > 0.0) return e.shortest_seconds > state_.seconds_left();
         return !state_.has_time_for(e.traits.least_passes);
     }
     entry* least_served() {
@@ -219,16 +219,10 @@ private:
             std::clamp(options_.slice_seconds / std::max(seconds, shortest), least_growth, with.most_growth);
         // Only strategies with a large share may take the rest of the time.
         const double part = with.rest_per_share * std::min(with.most_shares, e.traits.share);
-        const double longest = std::max(options_.slice_seconds, part * seconds_left());
+        const double longest = std::max(options_.slice_seconds, part * state_.seconds_left());
         const double growth = std::min(wanted, std::max(1.0, longest / std::max(seconds, shortest)));
         e.effort = scaled(t.options.effort, growth);
         e.expected_seconds = seconds * growth;
-    }
-    [[nodiscard]] double seconds_left() const {
-        constexpr double always = 1e6;
-        if (state_.limits().deadline == std::chrono::steady_clock::time_point::max()) return always;
-        const std::chrono::duration<double> left = state_.limits().deadline - std::chrono::steady_clock::now();
-        return std::max(0.0, left.count());
     }
     static std::size_t scaled(std::size_t effort, double factor) {
         const double product = static_cast<double>(effort) * factor;

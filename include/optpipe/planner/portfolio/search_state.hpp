@@ -125,6 +125,8 @@ public:
     [[nodiscard]] double pass_seconds() const { return shared_->pass_seconds.load(std::memory_order_relaxed); }
     /// Whether so many passes through the problem end before the deadline.
     [[nodiscard]] bool has_time_for(double passes) const;
+    /// Until the deadline; infinite where there is none.
+    [[nodiscard]] double seconds_left() const;
 
     /// Whether objective and bound have met, up to rounding.
     [[nodiscard]] bool proven() const { return objective() - bound() <= slack() || bound().is_unlimited(); }
@@ -236,9 +238,13 @@ OPTPIPE_INLINE std::shared_ptr<const schedule> search_state::incumbent() const {
 }
 
 OPTPIPE_INLINE bool search_state::has_time_for(double passes) const {
-    if (limits_.deadline == std::chrono::steady_clock::time_point::max()) return true;
-    const std::chrono::duration<double> expected{passes * pass_seconds()};
-    return expected <= limits_.deadline - std::chrono::steady_clock::now();
+    return passes * pass_seconds() <= seconds_left();
+}
+
+OPTPIPE_INLINE double search_state::seconds_left() const {
+    using clock = std::chrono::steady_clock;
+    if (limits_.deadline == clock::time_point::max()) return std::numeric_limits<double>::infinity();
+    return std::chrono::duration<double>(limits_.deadline - clock::now()).count();
 }
 
 OPTPIPE_INLINE bool search_state::settled() const {
