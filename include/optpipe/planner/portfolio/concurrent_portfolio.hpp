@@ -16,6 +16,12 @@ struct time_share_parameters {
     /// A strategy that alone closes the gap has its share this many times more. A higher reward follows success sooner,
     /// and starves sooner what succeeds later.
     double reward = 10.0;
+    /// A strategy that has found nothing for n times as long as it took for all that it found, and so many seconds
+    /// more, has its share n + 1 times less: it will take as long again. Not one that resumes its search: each slice
+    /// brings its proof nearer. Proofs of store-p3-m6-k150, two threads, six seeds: 7.5 instead of 11 s in the mean, 10
+    /// instead of 21 s at most; with 0.3 instead of 1, 8.5 and 11 s. Eighty problems drawn at random, 3 and 5 s, one
+    /// thread: 11 better, 12 worse, 0.02 % less in the mean, the same 25 proofs.
+    double patience = 1.0;
     /// A slice with more effort that takes less than this factor longer spent none of it; after so many, the strategy
     /// rests until there is a better incumbent. The factor is above the noise of a loaded machine.
     double idle_factor = 1.3;
@@ -73,11 +79,11 @@ namespace detail {
 ///
 /// Start-time fair queueing (Goyal, Vin and Cheng 1997): the strategy whose next slice begins first in virtual time is
 /// next, and virtual time passes more slowly for one with a larger weight. The weight grows with the share of the gap
-/// that the strategy closes in a second, beside the others; what was closed lately counts more. Each time slice of a
-/// strategy has more effort than the one before. A strategy that is neither randomized nor cooperative has one slice at
-/// a time; one that isn't randomized pauses when more effort has no effect, until there is a better incumbent. Before
-/// the deadline only strategies are started whose shortest slice so far fits, as in large problems many can't stop
-/// soon.
+/// that the strategy closes in a second, beside the others; what was closed lately counts more. It falls while the
+/// strategy closes nothing. Each time slice of a strategy has more effort than the one before. A strategy that is
+/// neither randomized nor cooperative has one slice at a time; one that isn't randomized pauses when more effort has no
+/// effect, until there is a better incumbent. Before the deadline only strategies are started whose shortest slice so
+/// far fits, as in large problems many can't stop soon.
 class time_shares {
 public:
     struct time_slice {
@@ -131,6 +137,8 @@ public:
         const double now = state_.seconds();
         e.closed += now * closed;
         e.taken += now * seconds;
+        e.spent += seconds;
+        if (closed > 0.0) e.fruitful = e.spent;
         // It is charged by the weight that it has earned.
         e.begins += seconds / weight(e) - t.expected_seconds / t.weight;
         schedule_next(e, t, seconds, cut);
@@ -157,6 +165,9 @@ private:
         /// The part of the gap that it closed, and the seconds that it took, each times the time when it was done.
         double closed = 0.0;
         double taken = 0.0;
+        /// The seconds that it took, and of them those until it last closed a part.
+        double spent = 0.0;
+        double fruitful = 0.0;
         /// Paused until the incumbent is better than this.
         std::optional<duration> paused_at{};
         std::size_t last_effort = 0;
@@ -171,7 +182,12 @@ private:
         double all = 0.0;
         for (const auto& other : entries_)
             all += rate(other);
-        return e.traits.share * (1.0 + (all > 0.0 ? options_.with.reward * rate(e) / all : 0.0));
+        return e.traits.share * (1.0 + (all > 0.0 ? options_.with.reward * rate(e) / all : 0.0)) / staleness(e);
+    }
+    /// 1 if it has just found something, and more the longer it hasn't.
+    [[nodiscard]] double staleness(const entry& e) const {
+        if (e.traits.resumes) return 1.0;
+        return (options_.with.patience + e.spent) / (options_.with.patience + e.fruitful);
     }
     /// Whether it could start, given enough time.
     [[nodiscard]] bool has_more(const entry& e) const {
