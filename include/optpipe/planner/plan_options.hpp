@@ -21,8 +21,8 @@ namespace optpipe {
 
 /// How to plan. All limits hold at once.
 struct plan_options {
-    /// Search until the proof, the gap, or this. Without a limit it does about one second of deterministic work, and
-    /// the plan depends on the problem and the seed alone.
+    /// Search until the proof, the gap, or this. Without a limit it does deterministic work, of a second
+    /// or a few: the plan depends on the problem and the seed alone.
     std::optional<std::chrono::duration<double>> time_limit{};
     /// 0, or more than the machine has: one for each of its cores.
     std::size_t threads = 0;

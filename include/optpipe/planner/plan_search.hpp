@@ -10,6 +10,7 @@
 #include "optpipe/planner/cache/adapt.hpp"
 #include "optpipe/planner/cache/canonical.hpp"
 #include "optpipe/planner/cache/plan_cache.hpp"
+#include "optpipe/planner/local_search/multi_start.hpp"
 #include "optpipe/planner/plan.hpp"
 #include "optpipe/planner/plan_options.hpp"
 #include "optpipe/planner/plan_result.hpp"
@@ -194,9 +195,12 @@ private:
             state_.try_strategy(cached, [&] { start_from_cache(); });
             if (is_cached_ || state_.done()) return;
         }
-        builders_ = run_published_builders(state_, options_.without, threads_, log_, [&] { run_adaptive_once(); });
+        const bool is_first = !state_.incumbent();
+        auto built = run_published_builders(state_, options_.without, threads_, log_, [&] { run_adaptive_once(); });
+        builders_ = std::move(built.results);
         if (!is_left_out(adaptive.name)) find_any_schedule();
         run_adaptive_once();
+        if (is_first) search_from(std::move(built.best));
         if (state_.done()) return;
         if (!options_.time_limit)
             run_deterministic_portfolio(state_, strategies_,
@@ -216,6 +220,15 @@ private:
         if (!traits.applicable || !state_.has_time_for(traits.least_passes)) return;
         has_run_adaptive_ = true;
         run_strategy(*strategy, {options_.seed, traits.first_effort, 1});
+    }
+    void search_from(std::vector<search_start> starts) {
+        if (!strategy_named(local_search_strategy::name) || state_.done()) return;
+        const stopwatch watch;
+        state_.try_strategy(local_search_strategy::name, [&] {
+            multi_start_search(state_, std::move(starts), local_search_strategy::name,
+                               {.seed = options_.seed, .threads = threads_, .deterministic = options_.deterministic});
+        });
+        log_.add(local_search_strategy::name, watch.seconds());
     }
     /// Strategies without storage options join in. They share what they find, whoever comes first: in a deterministic
     /// search they are left out.

@@ -1,6 +1,5 @@
 #include "optpipe/planner/local_search/multi_start.hpp"
 
-#include "optpipe/planner/local_search/local_search.hpp"
 #include "optpipe/planner/strategies/published_builders.hpp"
 #include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/construct/within_memory.hpp"
@@ -9,31 +8,24 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
-#include <limits>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 using namespace optpipe;
-using detail::multi_start;
 
 namespace {
 
-constexpr std::size_t any = std::numeric_limits<std::size_t>::max();
-
-std::vector<multi_start::candidate> candidates(const std::vector<double>& objectives) {
-    std::vector<multi_start::candidate> result;
-    for (const auto each : objectives)
-        result.push_back({{}, duration{each}});
-    return result;
-}
-
 /// Three ranks that keep or recompute what 1F1B would hold on the first in two thirds of its memory.
-problem with_options() {
+problem with_options(std::size_t microbatches = 6) {
     stage_costs unit;
     unit.forward = unit.backward_input = unit.backward_weight = duration{1.0};
     unit.activation = unit.weight_stash = memory_size{1.0};
-    problem p{to_any_graph(graph<dynamic, dynamic>{3, 6}), per_stage<stage_costs>(3, unit)};
+    problem p{to_any_graph(graph<dynamic, dynamic>{3, microbatches}), per_stage<stage_costs>(3, unit)};
     for (auto& limit : p.memory_limit)
         limit = memory_size{2.0};
     for (auto& options : p.storage)
@@ -41,113 +33,106 @@ problem with_options() {
     return p;
 }
 
+std::vector<search_start> starts_for(const problem& p) {
+    search_state state{p};
+    run_log log;
+    return run_published_builders(state, {}, 1, log, [] {}).best;
+}
+
+/// The objectives of what a search offers.
+std::vector<duration> found_from(const problem& p, std::vector<search_start> starts, const multi_start_options& options,
+                                 search_limits limits = {}) {
+    search_state state{p, std::move(limits)};
+    state.offer(one_at_a_time(p), "start");
+    multi_start_search(state, std::move(starts), "local-search", options);
+    std::vector<duration> result;
+    for (const auto& step : state.history())
+        if (step.strategy == "local-search") result.push_back(step.objective);
+    CHECK(validate(p, *state.incumbent()).empty());
+    return result;
+}
+
 } // namespace
 
-TEST_CASE("the better half of the starts goes on for twice as long") {
-    multi_start starts;
-    CHECK_FALSE(starts.take(10, any));
-    starts.begin(candidates({5, 6, 7, 8, 9}));
-    CHECK_FALSE(starts.take(10, 9)); // too long
-    std::vector<multi_start::turn> round;
-    for (std::size_t i = 0; i < 5; ++i) {
-        auto next = starts.take(10, 10);
-        REQUIRE(next);
-        CHECK(next->moves == 10);
-        CHECK(next->from.objective == duration{5.0 + static_cast<double>(i)});
-        round.push_back(std::move(*next));
-    }
-    const std::vector<double> found{4.9, 3.0, 4.0, 4.8, 2.0};
-    for (std::size_t i = 0; i < 5; ++i) {
-        CHECK_FALSE(starts.take(10, any)); // others of the round are still being searched
-        starts.put({{}, duration{found[i]}}, 1.0);
-    }
-    for (const double expected : {2.0, 3.0, 4.0}) {
-        CHECK_FALSE(starts.take(10, 19));
-        auto next = starts.take(10, any);
-        REQUIRE(next);
-        CHECK(next->moves == 20);
-        CHECK(next->from.objective == duration{expected});
-        round.push_back(std::move(*next));
-    }
-    for (const double each : {1.9, 1.0, 1.5})
-        starts.put({{}, duration{each}}, 1.0);
-    for (const double expected : {1.0, 1.5}) {
-        auto next = starts.take(10, any);
-        REQUIRE(next);
-        CHECK(next->moves == 40);
-        CHECK(next->from.objective == duration{expected});
-    }
-    starts.put({{}, duration{1.0}}, 1.0);
-    starts.put({{}, duration{1.5}}, 1.0);
-    // Two are left: the incumbent is as good as either. More rounds than a number of moves has bits.
-    for (std::size_t i = 0; i < 100; ++i)
-        CHECK_FALSE(starts.take(10, any));
-}
-
-TEST_CASE("where all starts would take too long, the first of them are searched") {
-    multi_start starts;
-    starts.begin(candidates({5, 6, 7, 8, 9}), 7.0);
-    const auto first = starts.take(10, any);
-    const auto second = starts.take(10, any);
-    REQUIRE(first);
-    REQUIRE(second);
-    SUBCASE("one of them takes a second, in each of three rounds") {
-        starts.put(first->from, 1.0);
-        starts.put(second->from, 1.0);
-        CHECK_FALSE(starts.take(10, any));
-    }
-    SUBCASE("half a second: time for four") {
-        starts.put(first->from, 0.5);
-        CHECK(starts.take(10, any)->from.objective == duration{7.0});
-        CHECK(starts.take(10, any)->from.objective == duration{8.0});
-        CHECK_FALSE(starts.take(10, any));
-    }
-    SUBCASE("those that are being searched already are kept") {
-        starts.put(first->from, 100.0);
-        CHECK_FALSE(starts.take(10, any));
-        starts.put(second->from, 100.0);
-        CHECK_FALSE(starts.take(10, any));
-    }
-}
-
-TEST_CASE("local search goes on from a start that is better than the incumbent") {
+TEST_CASE("builders with one storage option for all give the starts, the best first") {
     const auto p = with_options();
-    const auto better = build_schedule(p, adapipe);
-    REQUIRE(better);
-    const auto objective = objective_of(p, *better);
-    search_state state{p};
-    state.offer(one_at_a_time(p), "start");
-    REQUIRE(objective < state.objective());
-    state.shared<multi_start>()->begin({{*better, objective}});
-    local_search(state, {.seed = 1, .moves = 4000});
-    CHECK(state.objective() <= objective);
-    CHECK(validate(p, *state.incumbent()).empty());
-    CHECK_FALSE(state.shared<multi_start>()->take(1, any));
-}
-
-TEST_CASE("it starts from the best schedules of builders with one storage option for all") {
-    search_state state{with_options()};
-    run_log log;
-    const auto built = run_published_builders(state, {}, 1, log, [] {});
-    const auto starts = state.shared<multi_start>();
+    const auto starts = starts_for(p);
+    CHECK(starts.size() > 1);
+    CHECK(starts.size() <= detail::builder_parameters{}.starts);
     auto last = duration{};
-    std::size_t count = 0;
-    while (const auto next = starts->take(1, any)) {
-        CHECK(next->from.objective > last);
-        CHECK(validate(state.problem(), next->from.best).empty());
-        CHECK(objective_of(state.problem(), next->from.best) == next->from.objective);
-        if (count == 0) CHECK(next->from.objective == state.objective());
-        last = next->from.objective;
-        ++count;
+    for (const auto& each : starts) {
+        CHECK(each.objective > last);
+        CHECK(validate(p, each.made).empty());
+        CHECK(objective_of(p, each.made) == each.objective);
+        last = each.objective;
     }
-    CHECK(count > 1);
-    CHECK(count <= detail::builder_parameters{}.starts);
 }
 
-TEST_CASE("where there is an incumbent already, builders leave it at that") {
-    search_state state{with_options()};
-    state.offer(one_at_a_time(state.problem()), "start");
-    run_log log;
-    const auto built = run_published_builders(state, {}, 1, log, [] {});
-    CHECK_FALSE(state.shared<multi_start>()->take(1, any));
+TEST_CASE(
+    "a search from several starts is at least as good as the best of them, and the same on any number of threads") {
+    const auto p = with_options();
+    const auto starts = starts_for(p);
+    const auto one = found_from(p, starts, {.seed = 3, .threads = 1});
+    REQUIRE_FALSE(one.empty());
+    CHECK(one.back() <= starts.front().objective);
+    CHECK(found_from(p, starts, {.seed = 3, .threads = 2}) == one);
+    CHECK(found_from(p, starts, {.seed = 3, .threads = 1}) == one);
+}
+
+TEST_CASE("a start that isn't the best may become so") {
+    const auto p = with_options();
+    const auto best = starts_for(p).front();
+    const auto worst = one_at_a_time(p);
+    const auto timed = *simulate(p, worst);
+    const auto alone = found_from(p, {{timed, objective_of(p, timed)}, best}, {});
+    REQUIRE_FALSE(alone.empty());
+    CHECK(alone.back() <= best.objective);
+}
+
+TEST_CASE("a single start isn't searched: the strategies begin with it") {
+    const auto p = with_options();
+    CHECK(found_from(p, {starts_for(p).front()}, {}).empty());
+    CHECK(found_from(p, {}, {}).empty());
+}
+
+TEST_CASE("without a deadline as many starts are searched as there is work for") {
+    const auto p = with_options();
+    multi_start_options options;
+    options.with.most_work = 1.0;
+    CHECK(found_from(p, starts_for(p), options).empty());
+    search_limits limits;
+    limits.deadline = std::chrono::steady_clock::now() + std::chrono::hours{1};
+    CHECK_FALSE(found_from(p, starts_for(p), options, limits).empty());
+    options.deterministic = true;
+    CHECK(found_from(p, starts_for(p), options, limits).empty());
+}
+
+TEST_CASE("where there is no time left nothing is searched") {
+    const auto p = with_options();
+    search_limits limits;
+    limits.deadline = std::chrono::steady_clock::now();
+    CHECK(found_from(p, starts_for(p), {}, limits).empty());
+}
+
+TEST_CASE("without a deadline builders that search run with the three storage options that did best") {
+    auto p = with_options();
+    for (auto& options : p.storage)
+        for (const double held : {0.3, 0.4, 0.5})
+            options.push_back(
+                {"full-" + std::to_string(held).substr(0, 3), memory_size{held}, {}, duration{1.0}, {}, {}});
+    const auto not_skipped = [&](search_limits limits) {
+        search_state state{p, std::move(limits)};
+        run_log log;
+        std::size_t count = 0;
+        for (const auto& each : run_published_builders(state, {}, 1, log, [] {}).results) {
+            CHECK_FALSE(each.method.empty());
+            const bool is_skipped = each.why.sentence.view().find("other storage options") != std::string_view::npos;
+            if (each.method.starts_with("adaptive:") && !is_skipped) ++count;
+        }
+        return count;
+    };
+    CHECK(not_skipped({}) == 3);
+    search_limits limits;
+    limits.deadline = std::chrono::steady_clock::now() + std::chrono::hours{1};
+    CHECK(not_skipped(limits) == 5);
 }

@@ -7,9 +7,7 @@
 #include "optpipe/planner/local_search/lane_orders.hpp"
 #include "optpipe/planner/local_search/lane_tails.hpp"
 #include "optpipe/planner/local_search/lane_times.hpp"
-#include "optpipe/planner/local_search/multi_start.hpp"
 #include "optpipe/planner/local_search/parameters.hpp"
-#include "optpipe/planner/portfolio/run_log.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 
 #include <algorithm>
@@ -33,21 +31,10 @@ public:
                                                                                                             times_},
           tails_{lanes_, times_}, scratch_{p_}, scratch_times_{scratch_}, left_{moves}, seed_{seed} {}
 
-    /// Rounds from other schedules than the incumbent, until these are done or take more moves than are left.
-    void try_starts(multi_start& starts) {
-        const auto first = static_cast<std::size_t>(first_round() * with_.first_round_of_start);
-        while (!state_->done()) {
-            auto next = starts.take(first, left_);
-            if (!next) return;
-            const stopwatch watch;
-            auto found = improved(std::move(next->from), next->moves);
-            starts.put(std::move(found), watch.seconds());
-        }
-    }
     /// From the incumbent until the search is done or all moves are made.
     void run() {
         if (!start_from(*state_->incumbent())) return;
-        double length = first_round();
+        double length = with_.first_round_of(cells());
         for (std::size_t round = 0; left_ > 0 && !state_->done(); ++round) {
             anneal(round, static_cast<std::size_t>(length));
             if (best_value_ < descended_from_) descend();
@@ -59,22 +46,6 @@ public:
     }
 
 private:
-    [[nodiscard]] double first_round() const {
-        return with_.first_round + with_.first_round_per_cell * static_cast<double>(cells());
-    }
-    /// The best of one round from a schedule, or the same again.
-    [[nodiscard]] multi_start::candidate improved(multi_start::candidate from, std::size_t moves) {
-        if (!start_from(from.best)) return from;
-        anneal(0, moves);
-        offer_best();
-        if (best_value_ < from.objective.value()) {
-            scratch_.load(best_);
-            scratch_times_.place_all();
-            from = {scratch_times_.to_schedule(state_->problem().graph), duration{best_value_}};
-        }
-        best_value_ = lane_times::never; // the next search begins anew
-        return from;
-    }
     /// Makes a schedule the current state. False if it can't be represented.
     bool start_from(const schedule& given) {
         scratch_.load(given);

@@ -34,9 +34,7 @@ inline void local_search(search_state& state, const local_search_options& option
         state.offer(*built, "adaptive");
     }
     if (!state.incumbent() || state.done()) return;
-    detail::annealer search{state, options.seed, options.moves, options.with};
-    search.try_starts(*state.shared<detail::multi_start>());
-    search.run();
+    detail::annealer{state, options.seed, options.moves, options.with}.run();
 }
 
 } // namespace optpipe

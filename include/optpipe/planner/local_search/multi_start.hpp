@@ -1,85 +1,136 @@
 #pragma once
 
 #include "optpipe/core/quantity.hpp"
+#include "optpipe/milp/search/parallel/workers.hpp"
+#include "optpipe/planner/local_search/local_search.hpp"
+#include "optpipe/planner/local_search/parameters.hpp"
+#include "optpipe/planner/portfolio/run_log.hpp"
+#include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <mutex>
-#include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-namespace optpipe::detail {
+namespace optpipe {
 
-/// Which of several schedules a local search goes on from. All are searched for as long; then the better half for twice
-/// as long, and so on, until two were left (successive halving; Jamieson and Talwalkar, 2016). Thread-safe.
-class multi_start {
+/// A schedule that a search may begin with.
+struct search_start {
+    schedule made{};
+    duration objective{};
+};
+
+struct multi_start_options {
+    std::uint64_t seed = 1;
+    std::size_t threads = 1;
+    /// As much work as without a deadline, so that the outcome doesn't depend on the clock unless the deadline comes
+    /// before the end.
+    bool deterministic = false;
+    multi_start_parameters with{};
+};
+
+namespace detail {
+
+/// A search from several starts; see `multi_start_search`.
+class successive_halving {
 public:
-    struct candidate {
-        schedule best{};
-        duration objective{};
-    };
-    struct turn {
-        candidate from;
-        std::size_t moves = 0;
-    };
+    successive_halving(search_state& state, std::vector<search_start> starts, const multi_start_options& options)
+        : state_{state}, starts_{std::move(starts)}, options_{options}, limits_{state.limits()} {
+        const auto first_round = annealing_parameters{}.first_round_of(cells());
+        moves_ = static_cast<std::size_t>(options.with.first_round * first_round);
+        const bool has_deadline = limits_.deadline != std::chrono::steady_clock::time_point::max();
+        if (options.deterministic || !has_deadline)
+            keep_first(options.with.most_work / static_cast<double>(moves_ * cells()));
+        else
+            limit_time(options.with.time * state.seconds_left());
+    }
 
-    /// Begins with these, the most promising first; what was there before is dropped. Only so many are searched as can
-    /// be in so many seconds.
-    void begin(std::vector<candidate> starts, double seconds = std::numeric_limits<double>::infinity()) {
-        const std::scoped_lock lock{mutex_};
-        waiting_ = std::move(starts);
-        seconds_ = seconds;
-        searched_.clear();
-        round_ = running_ = 0;
-    }
-    /// The next to be searched, and for how many moves: `first` in the first round. Empty: that is more than `most`,
-    /// others of the round are still being searched, or the last round is over.
-    [[nodiscard]] std::optional<turn> take(std::size_t first, std::size_t most) {
-        const std::scoped_lock lock{mutex_};
-        if (waiting_.empty() && running_ == 0 && !searched_.empty()) halve();
-        if (waiting_.empty()) return std::nullopt;
-        const auto moves = first << round_;
-        if (moves > most) return std::nullopt;
-        turn next{std::move(waiting_.front()), moves};
-        waiting_.erase(waiting_.begin());
-        ++running_;
-        return next;
-    }
-    /// What became of one that was taken, after so many seconds.
-    void put(candidate found, double seconds) {
-        const std::scoped_lock lock{mutex_};
-        searched_.push_back(std::move(found));
-        --running_;
-        if (round_ == 0) keep_first(seconds_ / (rounds * seconds));
+    /// What is found is offered under this name.
+    void run(std::string_view name) {
+        for (; starts_.size() > 1 && !is_over(); moves_ *= 2) {
+            search_all();
+            std::stable_sort(starts_.begin(), starts_.end(),
+                             [](const search_start& a, const search_start& b) { return a.objective < b.objective; });
+            state_.offer_timed(starts_.front().made, name);
+            starts_.resize(starts_.size() > 2 ? (starts_.size() + 1) / 2 : 0);
+            ++round_;
+        }
     }
 
 private:
-    /// From eight. Each takes as long as the first: half as many, twice as long.
+    [[nodiscard]] std::size_t cells() const {
+        return state_.problem().graph.stages() * state_.problem().graph.microbatches();
+    }
+    [[nodiscard]] bool is_over() const { return state_.done() || std::chrono::steady_clock::now() >= limits_.deadline; }
+    void limit_time(double seconds) {
+        using clock = std::chrono::steady_clock;
+        seconds_ = std::max(0.0, seconds);
+        limits_.deadline =
+            clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>{seconds_});
+    }
+    /// Of the first round: as many as can be searched in all rounds, each of which takes as long as the first.
+    void keep_first(double turns) {
+        const auto most = std::clamp(turns / rounds, 0.0, static_cast<double>(starts_.size()));
+        starts_.resize(static_cast<std::size_t>(most));
+    }
+    void search_all() {
+        const auto round = round_;
+        std::vector<search_start> found(starts_.size());
+        std::mutex mutex;
+        double longest = 0.0;
+        const auto one = [&](std::size_t k) {
+            {
+                const std::scoped_lock lock{mutex};
+                const auto turns = static_cast<double>(options_.threads) * seconds_ / (rounds * longest);
+                if (round == 0 && static_cast<double>(k) >= turns) return;
+            }
+            const stopwatch watch;
+            found[k] = searched(k);
+            const std::scoped_lock lock{mutex};
+            longest = std::max(longest, watch.seconds());
+        };
+        milp::search::workers{starts_.size(), one}.run(options_.threads);
+        std::erase_if(found, [](const search_start& each) { return each.made.operations.empty(); });
+        starts_ = std::move(found);
+    }
+    /// In a state of its own, so that the outcome doesn't depend on the others.
+    [[nodiscard]] search_start searched(std::size_t k) const {
+        search_state own{state_.problem(), limits_};
+        own.offer_timed(starts_[k].made, "start");
+        own.raise_bound(state_.bound(), "bound");
+        local_search(own, {.seed = options_.seed + k, .moves = moves_});
+        return {*own.incumbent(), own.objective()};
+    }
+
+    /// From eight starts to two.
     static constexpr double rounds = 3.0;
 
-    /// Drops the last of those that wait where more than `most` are searched in all.
-    void keep_first(double most) {
-        while (!waiting_.empty() && static_cast<double>(searched_.size() + running_ + waiting_.size()) > most)
-            waiting_.pop_back();
-    }
-    void halve() {
-        const auto kept = searched_.size() > 2 ? (searched_.size() + 1) / 2 : 0;
-        std::stable_sort(searched_.begin(), searched_.end(),
-                         [](const candidate& a, const candidate& b) { return a.objective < b.objective; });
-        searched_.resize(kept);
-        waiting_ = std::exchange(searched_, {});
-        ++round_;
-    }
-
-    std::mutex mutex_{};
-    std::vector<candidate> waiting_{};
-    std::vector<candidate> searched_{}; ///< in this round
-    std::size_t running_ = 0;
+    search_state& state_;
+    std::vector<search_start> starts_;
+    multi_start_options options_;
+    search_limits limits_;
+    double seconds_ = std::numeric_limits<double>::infinity();
+    std::size_t moves_ = 0;
     std::size_t round_ = 0;
-    double seconds_ = 0.0;
 };
 
-} // namespace optpipe::detail
+} // namespace detail
+
+/// Local search from each of several schedules, the most promising first: as long for all, then for twice as long from
+/// the better half, and so on, until two were left (successive halving; Jamieson and Talwalkar, 2016). Offers what is
+/// best after each round. As many starts as a part of the time that is left allows, or without a deadline as much work:
+/// then the outcome depends on the seed alone.
+///
+/// Runs on the threads of the caller's arena.
+inline void multi_start_search(search_state& state, std::vector<search_start> starts, std::string_view name,
+                               const multi_start_options& options = {}) {
+    detail::successive_halving{state, std::move(starts), options}.run(name);
+}
+
+} // namespace optpipe

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -23,6 +24,13 @@
 #include <vector>
 
 namespace optpipe {
+
+struct built_schedules {
+    /// Of each builder, in the order of `all_builders`.
+    std::vector<builder_result> results{};
+    /// The best schedule, and with lists of storage options those with the next objectives.
+    std::vector<search_start> best{};
+};
 
 namespace detail {
 
@@ -39,15 +47,13 @@ struct builder_parameters {
     /// Those that can't be stopped run in the last moment too: in all but the largest problems they take less. In
     /// seconds, chosen, not tuned.
     std::chrono::duration<double> moment{0.1};
+    /// Without a deadline and with lists of storage options: with how many of them those that search run, the ones with
+    /// which the others did best. Each run takes up to 0.8 s (v-auto, 8 ranks in v placement, 32 microbatches).
+    std::size_t most_options_searched = 3;
     /// With lists of storage options: how many schedules, the best with different objectives, local search begins with.
     /// Local search of 60,000 moves found most from the fourth, fifth and sixth of seven, on three drawn models. More
     /// weren't tried.
     std::size_t starts = 8;
-    /// Of the time that is left after the builders, what local search may take for them; if they need more, fewer are
-    /// searched. Eleven drawn models of 1,000 to 2,048 stashes, 10 s, one thread, beside a single start: with all eight
-    /// 0.71 % longer in the mean, with 0.2 of the time 0.32 % longer, with 0.1 no difference (0.01 %). Twenty of 256 to
-    /// 1,000 stashes, 5 s: no difference between 0.1 and all eight (0.09 %).
-    double time_for_starts = 0.1;
 };
 
 /// The deadline of a builder that can be stopped; none where there is none.
@@ -64,6 +70,9 @@ struct builder_job {
     /// Whether it asks to stop; the others write a schedule down, in about a pass through the problem.
     bool stoppable = false;
     bool published = true;
+    /// The storage option of all microbatches, among those that all stages have; empty if it chooses options itself, or
+    /// there are none.
+    std::string option{};
 };
 
 template <class Build> inline constexpr bool is_stoppable = has_stoppable_build<std::decay_t<Build>>;
@@ -99,7 +108,7 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
                 return build_uniform_schedule(q, quick, options, stop);
             };
             jobs.push_back({name + ":storage=" + std::string{option.view()}, std::move(run),
-                            is_stoppable<decltype(build)>, name != adaptive.name});
+                            is_stoppable<decltype(build)>, name != adaptive.name, std::string{option.view()}});
         }
     });
     for_each_storage_builder([&](const auto& build) {
@@ -118,14 +127,11 @@ public:
     builder_runner(search_state& state, std::vector<builder_job> jobs, run_log& log)
         : state_{state}, jobs_{std::move(jobs)}, log_{log}, results_(jobs_.size()) {}
 
-    std::vector<builder_result> run(std::size_t threads, const std::function<void()>& if_none_fits) {
-        const bool is_first = !state_.incumbent();
+    built_schedules run(std::size_t threads, const std::function<void()>& if_none_fits) {
         run_those(false, threads);
         if (!state_.incumbent()) if_none_fits();
         run_those(true, threads);
-        if (is_first && best_.size() > 1)
-            state_.shared<multi_start>()->begin(starts(), with_.time_for_starts * state_.seconds_left());
-        return std::move(results_);
+        return {std::move(results_), starts()};
     }
 
 private:
@@ -137,9 +143,7 @@ private:
 
     /// Offers only the best once all are done, so that it is credited.
     void run_those(bool stoppable, std::size_t threads) {
-        std::vector<std::size_t> which;
-        for (std::size_t k = 0; k < jobs_.size(); ++k)
-            if (jobs_[k].stoppable == stoppable) which.push_back(k);
+        const auto which = stoppable ? those_that_search() : those_that_write_down();
         const auto until = stoppable ? builder_deadline(state_.limits(), with_.slice) : state_.limits().deadline;
         const auto one = [&](std::size_t i) { build(which[i], until); };
         milp::search::workers{which.size(), one}.run(threads);
@@ -151,21 +155,58 @@ private:
         if (best.objective < state_.objective())
             state_.try_strategy(name, [&] { state_.offer_timed(best.made, name); });
     }
-    [[nodiscard]] std::vector<multi_start::candidate> starts() {
-        std::vector<multi_start::candidate> result;
+    [[nodiscard]] std::vector<std::size_t> those_that_write_down() const {
+        std::vector<std::size_t> which;
+        for (std::size_t k = 0; k < jobs_.size(); ++k)
+            if (!jobs_[k].stoppable) which.push_back(k);
+        return which;
+    }
+    /// First those with the storage option with which a schedule was best: not all may have time.
+    [[nodiscard]] std::vector<std::size_t> those_that_search() {
+        std::map<std::string, duration> best;
+        for (std::size_t k = 0; k < jobs_.size(); ++k) {
+            auto& objective = best.try_emplace(jobs_[k].option, duration::unlimited()).first->second;
+            objective = std::min(objective, results_[k].objective.value_or(duration::unlimited()));
+        }
+        std::vector<std::size_t> which;
+        for (std::size_t k = 0; k < jobs_.size(); ++k)
+            if (jobs_[k].stoppable) which.push_back(k);
+        const auto best_of = [&](std::size_t k) { return best[jobs_[k].option]; };
+        std::stable_sort(which.begin(), which.end(),
+                         [&](std::size_t a, std::size_t b) { return best_of(a) < best_of(b); });
+        if (state_.limits().deadline == std::chrono::steady_clock::time_point::max()) keep_first_options(which);
+        return which;
+    }
+    void keep_first_options(std::vector<std::size_t>& which) {
+        std::vector<std::string> kept;
+        std::erase_if(which, [&](std::size_t k) {
+            const auto& option = jobs_[k].option;
+            if (std::find(kept.begin(), kept.end(), option) != kept.end()) return false;
+            if (kept.size() == with_.most_options_searched) {
+                skip(k, "other storage options did better");
+                return true;
+            }
+            kept.push_back(option);
+            return false;
+        });
+    }
+    void skip(std::size_t k, std::string_view reason) {
+        results_[k].method = jobs_[k].name;
+        results_[k].published = jobs_[k].published;
+        results_[k].why.sentence = "skipped: " + std::string{reason};
+    }
+    [[nodiscard]] std::vector<search_start> starts() {
+        std::vector<search_start> result;
         for (auto& each : best_)
             result.push_back({std::move(each.made), each.objective});
         return result;
     }
     void build(std::size_t k, std::chrono::steady_clock::time_point until) {
-        auto& result = results_[k];
         if (state_.limits().processor) state_.limits().processor->pause_if_over(state_.limits().stop);
+        if (state_.abandoned() || is_too_late(jobs_[k].stoppable, until)) return skip(k, "there was no time left");
+        auto& result = results_[k];
         result.method = jobs_[k].name;
         result.published = jobs_[k].published;
-        if (state_.abandoned() || is_too_late(jobs_[k].stoppable, until)) {
-            result.why.sentence = "skipped: there was no time left";
-            return;
-        }
         const stopwatch watch;
         outcome<schedule> made{refusal{.sentence = "broke a contract"}};
         state_.try_strategy(result.method, [&] {
@@ -225,14 +266,14 @@ private:
 
 /// Runs the published builders concurrently and offers the best schedule: first those that write one down, then, after
 /// `if_none_fits` where there is no schedule yet, those that search, which are stopped after a part of the time that is
-/// left. Returns the result of each in the order of `all_builders`. Builders that would exceed the deadline are skipped.
+/// left. Builders that would exceed the deadline are skipped.
 ///
 /// With lists of storage options, each builder with each option that all stages have.
 ///
 /// Runs on the threads of the caller's arena.
-inline std::vector<builder_result> run_published_builders(search_state& state, const std::vector<std::string>& without,
-                                                          std::size_t threads, run_log& log,
-                                                          const std::function<void()>& if_none_fits) {
+inline built_schedules run_published_builders(search_state& state, const std::vector<std::string>& without,
+                                              std::size_t threads, run_log& log,
+                                              const std::function<void()>& if_none_fits) {
     auto jobs = state.problem().has_storage_options() ? detail::uniform_storage_builders(state.problem(), without)
                                                       : detail::published_builders(without);
     return detail::builder_runner{state, std::move(jobs), log}.run(threads, if_none_fits);

@@ -29,7 +29,7 @@ struct v_pattern_strategy {
     static constexpr std::string_view name = "v-patterns";
     /// Of the first call, for each rank: its cyclic orders for the narrowest beams of the first few periods. With 16
     /// ranks some tens of milliseconds.
-    static constexpr std::size_t first_effort_per_rank = 12'000;
+    static constexpr std::size_t first_effort_per_rank = 4'000;
     /// To list-schedule an end takes as long as so many orders for each cell.
     static constexpr std::size_t orders_per_cell = 2;
     /// An end is scheduled so often at least: most is gained by then.
