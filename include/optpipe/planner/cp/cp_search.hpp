@@ -43,7 +43,7 @@ struct cp_parameters {
     std::int64_t most_gap_divisor = 64;
     /// What a solver costs before it searches, in propagation steps per clause and variable: 0.27 s for 1,570,000 of
     /// them, at 0.4 µs a step (4 ranks, 8 microbatches, 21 storage options).
-    double steps_of_setup = 0.45;
+    double steps_of_setup = 0.43;
     /// Larger problems aren't begun: to build the model can't be interrupted, and grows with the square of the tasks;
     /// 0.02 to 0.16 s for 2000 tasks of problems drawn at random.
     std::size_t most_tasks = 2000;
@@ -232,7 +232,7 @@ private:
     bool bound_from_root() {
         exclude_below_bound();
         while (!finished()) {
-            if (!is_probed_) {
+            if (!is_probing_) {
                 // The target first: often that is infeasible already.
                 const bool first = root_feasible_ == std::numeric_limits<ticks>::max();
                 const auto high = std::min(target(), root_feasible_);
@@ -248,8 +248,8 @@ private:
             const bool feasible =
                 root_probe_->may_be_feasible([&] { return is_enough(root_probe_->steps() - before); });
             spent_steps_ += root_probe_->steps() - before;
-            is_probed_ = feasible && finished();
-            if (is_probed_) return false;
+            is_probing_ = feasible && finished();
+            if (is_probing_) return false;
             if (feasible) {
                 root_feasible_ = root_probe_->limit(); // and the next limit is below that
             } else {
@@ -347,7 +347,7 @@ private:
     std::vector<incumbent_search> incumbent_searches_;
     std::unique_ptr<prover<>> root_probe_;
     /// Whether root propagation of its limit is under way.
-    bool is_probed_ = false;
+    bool is_probing_ = false;
     /// The least objective that root propagation found feasible so far.
     ticks root_feasible_ = std::numeric_limits<ticks>::max();
     ticks root_precision_ = 1;

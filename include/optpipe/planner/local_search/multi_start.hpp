@@ -6,6 +6,7 @@
 #include "optpipe/planner/local_search/parameters.hpp"
 #include "optpipe/planner/portfolio/run_log.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/planner/strategies/cells_of.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -42,31 +43,28 @@ class successive_halving {
 public:
     successive_halving(search_state& state, std::vector<search_start> starts, const multi_start_options& options)
         : state_{state}, starts_{std::move(starts)}, options_{options}, limits_{state.limits()} {
-        const auto first_round = annealing_parameters{}.first_round_of(cells());
+        const auto cells = cells_of(state.problem());
+        const auto first_round = annealing_parameters{}.first_round_of(cells);
         moves_ = static_cast<std::size_t>(options.with.first_round * first_round);
         const bool has_deadline = limits_.deadline != std::chrono::steady_clock::time_point::max();
         if (options.deterministic || !has_deadline)
-            keep_first(options.with.most_work / static_cast<double>(moves_ * cells()));
+            keep_first(options.with.most_work / static_cast<double>(moves_ * cells));
         else
             limit_time(options.with.time * state.seconds_left());
     }
 
     /// What is found is offered under this name.
     void run(std::string_view name) {
-        for (; starts_.size() > 1 && !is_over(); moves_ *= 2) {
-            search_all();
+        for (bool first = true; starts_.size() > 1 && !is_over(); first = false, moves_ *= 2) {
+            search_all(first);
             std::stable_sort(starts_.begin(), starts_.end(),
                              [](const search_start& a, const search_start& b) { return a.objective < b.objective; });
             state_.offer_timed(starts_.front().made, name);
             starts_.resize(starts_.size() > 2 ? (starts_.size() + 1) / 2 : 0);
-            ++round_;
         }
     }
 
 private:
-    [[nodiscard]] std::size_t cells() const {
-        return state_.problem().graph.stages() * state_.problem().graph.microbatches();
-    }
     [[nodiscard]] bool is_over() const { return state_.done() || std::chrono::steady_clock::now() >= limits_.deadline; }
     void limit_time(double seconds) {
         using clock = std::chrono::steady_clock;
@@ -79,8 +77,8 @@ private:
         const auto most = std::clamp(turns / rounds, 0.0, static_cast<double>(starts_.size()));
         starts_.resize(static_cast<std::size_t>(most));
     }
-    void search_all() {
-        const auto round = round_;
+    /// In the first round, as many as there is time for.
+    void search_all(bool first) {
         std::vector<search_start> found(starts_.size());
         std::mutex mutex;
         double longest = 0.0;
@@ -88,7 +86,7 @@ private:
             {
                 const std::scoped_lock lock{mutex};
                 const auto turns = static_cast<double>(options_.threads) * seconds_ / (rounds * longest);
-                if (round == 0 && static_cast<double>(k) >= turns) return;
+                if (first && static_cast<double>(k) >= turns) return;
             }
             const stopwatch watch;
             found[k] = searched(k);
@@ -117,7 +115,6 @@ private:
     search_limits limits_;
     double seconds_ = std::numeric_limits<double>::infinity();
     std::size_t moves_ = 0;
-    std::size_t round_ = 0;
 };
 
 } // namespace detail

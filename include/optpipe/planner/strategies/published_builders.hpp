@@ -25,6 +25,7 @@
 
 namespace optpipe {
 
+/// What the builders made.
 struct built_schedules {
     /// Of each builder, in the order of `all_builders`.
     std::vector<builder_result> results{};
@@ -143,7 +144,8 @@ private:
 
     /// Offers only the best once all are done, so that it is credited.
     void run_those(bool stoppable, std::size_t threads) {
-        const auto which = stoppable ? those_that_search() : those_that_write_down();
+        auto which = jobs_that(stoppable);
+        if (stoppable) put_promising_first(which);
         const auto until = stoppable ? builder_deadline(state_.limits(), with_.slice) : state_.limits().deadline;
         const auto one = [&](std::size_t i) { build(which[i], until); };
         milp::search::workers{which.size(), one}.run(threads);
@@ -155,27 +157,23 @@ private:
         if (best.objective < state_.objective())
             state_.try_strategy(name, [&] { state_.offer_timed(best.made, name); });
     }
-    [[nodiscard]] std::vector<std::size_t> those_that_write_down() const {
+    [[nodiscard]] std::vector<std::size_t> jobs_that(bool stoppable) const {
         std::vector<std::size_t> which;
         for (std::size_t k = 0; k < jobs_.size(); ++k)
-            if (!jobs_[k].stoppable) which.push_back(k);
+            if (jobs_[k].stoppable == stoppable) which.push_back(k);
         return which;
     }
-    /// First those with the storage option with which a schedule was best: not all may have time.
-    [[nodiscard]] std::vector<std::size_t> those_that_search() {
+    /// Those with the storage option with which a schedule was best: not all may have time.
+    void put_promising_first(std::vector<std::size_t>& which) {
         std::map<std::string, duration> best;
         for (std::size_t k = 0; k < jobs_.size(); ++k) {
             auto& objective = best.try_emplace(jobs_[k].option, duration::unlimited()).first->second;
             objective = std::min(objective, results_[k].objective.value_or(duration::unlimited()));
         }
-        std::vector<std::size_t> which;
-        for (std::size_t k = 0; k < jobs_.size(); ++k)
-            if (jobs_[k].stoppable) which.push_back(k);
-        const auto best_of = [&](std::size_t k) { return best[jobs_[k].option]; };
-        std::stable_sort(which.begin(), which.end(),
-                         [&](std::size_t a, std::size_t b) { return best_of(a) < best_of(b); });
+        std::stable_sort(which.begin(), which.end(), [&](std::size_t a, std::size_t b) {
+            return best.at(jobs_[a].option) < best.at(jobs_[b].option);
+        });
         if (state_.limits().deadline == std::chrono::steady_clock::time_point::max()) keep_first_options(which);
-        return which;
     }
     void keep_first_options(std::vector<std::size_t>& which) {
         std::vector<std::string> kept;
