@@ -79,7 +79,7 @@ TEST_CASE(
     CHECK(found_from(p, starts, {.seed = 3, .threads = 1}) == one);
 }
 
-TEST_CASE("a start that isn't the best may become so") {
+TEST_CASE("starts may come in any order") {
     const auto p = with_options();
     const auto best = starts_for(p).front();
     const auto worst = one_at_a_time(p);
