@@ -10,6 +10,7 @@
 #include "optpipe/planner/cache/adapt.hpp"
 #include "optpipe/planner/cache/canonical.hpp"
 #include "optpipe/planner/cache/plan_cache.hpp"
+#include "optpipe/planner/cheaper_storage.hpp"
 #include "optpipe/planner/local_search/multi_start.hpp"
 #include "optpipe/planner/plan.hpp"
 #include "optpipe/planner/plan_options.hpp"
@@ -54,17 +55,27 @@ inline std::size_t thread_count(const plan_options& options) {
     return options.threads > 0 ? std::min(options.threads, cores) : cores;
 }
 
-/// A limit beyond the range of the clock means no deadline.
-inline search_limits limits_of(const plan_options& options) {
+/// When the time limit ends. A limit beyond the range of the clock means no deadline.
+inline std::chrono::steady_clock::time_point end_of(const plan_options& options) {
+    using clock = std::chrono::steady_clock;
+    constexpr std::chrono::duration<double> century{3.2e9}; // seconds
+    if (!options.time_limit || *options.time_limit >= century) return clock::time_point::max();
+    return clock::now() + std::chrono::duration_cast<clock::duration>(*options.time_limit);
+}
+
+/// Of the search, which ends before `end`.
+inline search_limits limits_of(const problem& p, const plan_options& options,
+                               std::chrono::steady_clock::time_point end) {
+    using clock = std::chrono::steady_clock;
     search_limits limits;
     limits.stop = options.stop;
     if (options.stops_without_plan) limits.abandon = options.stop;
     limits.gap = options.gap;
     limits.processor = options.processor;
-    constexpr std::chrono::duration<double> century{3.2e9}; // seconds
-    if (options.time_limit && *options.time_limit < century)
-        limits.deadline = std::chrono::steady_clock::now() +
-                          std::chrono::duration_cast<std::chrono::steady_clock::duration>(*options.time_limit);
+    limits.deadline = end;
+    if (end != clock::time_point::max())
+        limits.deadline -=
+            std::chrono::duration_cast<clock::duration>(time_for_cheaper_storage(p, *options.time_limit));
     return limits;
 }
 
@@ -149,10 +160,8 @@ private:
 class plan_search {
 public:
     plan_search(const problem& p, const plan_options& options, std::vector<any_search_strategy> strategies)
-        : options_{options}, start_{start_of(p, options)}, threads_{thread_count(options)}, state_{
-                                                                                                p, limits_of(options),
-                                                                                                options.progress,
-                                                                                                failures_of(options)} {
+        : options_{options}, end_{end_of(options)}, start_{start_of(p, options)}, threads_{thread_count(options)},
+          state_{p, limits_of(p, options, end_), options.progress, failures_of(options)} {
         for (auto& strategy : strategies)
             if (!is_left_out(strategy.name())) strategies_.push_back(std::move(strategy));
     }
@@ -315,8 +324,8 @@ private:
     /// The incumbent; what recomputes and moves less may end sooner, too.
     schedule incumbent_with_cheaper_storage() {
         const stopwatch watch;
-        auto best = with_cheaper_storage(state_.problem(), *state_.incumbent(), effort_for_storage,
-                                         stop_check{state_.limits().abandon});
+        auto best = with_cheaper_storage(state_.problem(), *state_.incumbent(), cheaper_storage_parameters{}.effort,
+                                         stop_check{state_.limits().abandon, end_});
         state_.offer_timed(best, cheaper_storage);
         log_.add(cheaper_storage, watch.seconds());
         return best;
@@ -358,10 +367,10 @@ private:
     static constexpr std::string_view start = "start";
     static constexpr std::string_view cached = "cache";
     static constexpr std::string_view cheaper_storage = "cheaper-storage";
-    /// Operations to place, at 27 ns each (store-gpt-18.1b-4k-p16-v2): half a second at most, whatever the size.
-    static constexpr std::size_t effort_for_storage = 20'000'000;
 
     const plan_options& options_;
+    /// Of the time limit: the search ends before, as the rest is for cheaper storage options.
+    std::chrono::steady_clock::time_point end_;
     std::optional<schedule> start_;
     std::size_t threads_;
     search_state state_;

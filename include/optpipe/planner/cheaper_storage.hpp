@@ -1,0 +1,37 @@
+#pragma once
+
+#include "optpipe/pipeline/problem.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+
+namespace optpipe::detail {
+
+/// How the incumbent gets cheaper storage options in the end (`with_cheaper_storage`).
+struct cheaper_storage_parameters {
+    /// Operations to place: half a second at most, whatever the size.
+    std::size_t effort = 20'000'000;
+    /// What one takes, in seconds: of store-gpt-18.1b-4k-p16-v2.
+    double seconds_per_operation = 27e-9;
+    /// Of the time limit, what is set aside for it at most. More leaves less to the search. Chosen, not tuned.
+    double part = 0.05;
+    /// Operations of a microbatch on a stage, and trials per option that is cheaper, with those of ranges: estimates.
+    std::size_t operations_per_cell = 5;
+    std::size_t trials_per_option = 2;
+};
+
+/// What is set aside of a time limit for cheaper storage options.
+inline std::chrono::duration<double> time_for_cheaper_storage(const problem& p, std::chrono::duration<double> limit) {
+    constexpr cheaper_storage_parameters with;
+    std::size_t options = 0;
+    for (const stage s : p.graph.all_stages())
+        options += p.storage_options(s) - 1;
+    const auto microbatches = static_cast<double>(p.graph.microbatches());
+    const auto operations = static_cast<double>(with.operations_per_cell * p.graph.stages()) * microbatches;
+    const auto trials = static_cast<double>(with.trials_per_option * options) * microbatches;
+    const double work = std::min(static_cast<double>(with.effort), trials * operations);
+    return std::min(std::chrono::duration<double>{work * with.seconds_per_operation}, with.part * limit);
+}
+
+} // namespace optpipe::detail
