@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace {
 
@@ -40,7 +41,7 @@ problem two_ranks() {
         limit = memory_size{2.0};
     return p;
 }
-storage_by_stage<dynamic> named(const problem& p, const char* name) { return *find_common_option(p, name); }
+storage_by_stage<dynamic> named(const problem& p, std::string_view name) { return *find_common_option(p, name); }
 
 storage_by_stage<dynamic> random_options(random_numbers& random, const problem& p) {
     storage_by_stage<dynamic> options(p.graph.stages());
@@ -110,6 +111,21 @@ TEST_CASE("names that every stage has") {
     CHECK(named(p, "offload")[stage{0}] == 3);
     CHECK(named(p, "offload")[stage{1}] == 1);
     CHECK_FALSE(find_common_option(p, "half"));
+}
+
+TEST_CASE("of two options between which a builder decides, the first stands for both") {
+    const auto p = two_ranks();
+    const auto common = common_option_names(p);
+    const auto distinct = distinct_option_names(p);
+    CHECK(distinct.size() < common.size());
+    for (const auto& name : common) {
+        const auto classic = uniform_problem(p, named(p, name.view()));
+        const auto is_it = [&](const auto& other) {
+            const auto same = uniform_problem(p, named(p, other.view()));
+            return same.costs == classic.costs && same.memory_limit == classic.memory_limit;
+        };
+        CHECK(std::count_if(distinct.begin(), distinct.end(), is_it) == 1);
+    }
 }
 
 TEST_CASE("an order of the classic problem is one of the problem with its option") {

@@ -6,6 +6,7 @@
 #include "optpipe/planner/plan_result.hpp"
 #include "optpipe/planner/portfolio/run_log.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
+#include "optpipe/planner/strategies/cells_of.hpp"
 #include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/builders/uniform_storage.hpp"
 #include "optpipe/schedule/construct/uniform_storage.hpp"
@@ -41,6 +42,9 @@ struct builder_parameters {
     /// searches, however many storage options each is run with. At 64 ranks x 512 microbatches in v placement they take
     /// 0.2 s (zb-v) to 1.9 s (v-auto, which returns the best so far).
     double slice = 0.25;
+    /// Of that, what the constructive planner may take with all storage options, before the others: its few trials tell
+    /// which options are promising where memory is so little that no other builder has a schedule.
+    double slice_of_quick = 0.5;
     /// Passes through the problem that remain to be made: to offer the best schedule, and where there is none to build
     /// one too.
     double to_offer = 2.0;
@@ -51,6 +55,9 @@ struct builder_parameters {
     /// Without a deadline and with lists of storage options: with how many of them those that search run, the ones with
     /// which the others did best. Each run takes up to 0.8 s (v-auto, 8 ranks in v placement, 32 microbatches).
     std::size_t most_options_searched = 3;
+    /// Without a deadline, the stages times microbatches for which the constructive planner runs with further options:
+    /// some 7 µs each.
+    std::size_t most_cells = 100'000;
     /// With lists of storage options: how many schedules, the best with different objectives, local search begins with.
     /// Local search of 60,000 moves found most from the fourth, fifth and sixth of seven, on three drawn models. More
     /// weren't tried.
@@ -70,6 +77,8 @@ struct builder_job {
     std::function<outcome<schedule>(const problem&, stop_check)> build;
     /// Whether it asks to stop; the others write a schedule down, in about a pass through the problem.
     bool stoppable = false;
+    /// Whether it searches, but with a few trials only.
+    bool quick = false;
     bool published = true;
     /// The storage option of all microbatches, among those that all stages have; empty if it chooses options itself, or
     /// there are none.
@@ -102,14 +111,16 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
         const std::string name{build.name};
         if (is_left_out(name)) return;
         auto quick = build;
-        if constexpr (std::is_same_v<std::decay_t<decltype(build)>, adaptive_builder<>>) quick.effort = 1;
-        for (const auto& option : common_option_names(p)) {
+        constexpr bool is_constructive = std::is_same_v<std::decay_t<decltype(build)>, adaptive_builder<>>;
+        if constexpr (is_constructive) quick.effort = 1;
+        for (const auto& option : distinct_option_names(p)) {
             auto options = *find_common_option(p, option.view());
             auto run = [quick, options = std::move(options)](const problem& q, stop_check stop) {
                 return build_uniform_schedule(q, quick, options, stop);
             };
             jobs.push_back({name + ":storage=" + std::string{option.view()}, std::move(run),
-                            is_stoppable<decltype(build)>, name != adaptive.name, std::string{option.view()}});
+                            is_stoppable<decltype(build)>, is_constructive, !is_constructive,
+                            std::string{option.view()}});
         }
     });
     for_each_storage_builder([&](const auto& build) {
@@ -129,9 +140,17 @@ public:
         : state_{state}, jobs_{std::move(jobs)}, log_{log}, results_(jobs_.size()) {}
 
     built_schedules run(std::size_t threads, const std::function<void()>& if_none_fits) {
-        run_those(false, threads);
+        run_those(jobs_that([](const builder_job& j) { return !j.stoppable; }), state_.limits().deadline, threads);
         if (!state_.incumbent()) if_none_fits();
-        run_those(true, threads);
+        const auto until = builder_deadline(state_.limits(), with_.slice);
+        const auto until_quick = builder_deadline(state_.limits(), with_.slice * with_.slice_of_quick);
+        const auto most_quick = with_.most_cells / cells_of(state_.problem());
+        run_those(promising(jobs_that([](const builder_job& j) { return j.quick; }),
+                            std::max(with_.most_options_searched, most_quick)),
+                  until_quick, threads);
+        run_those(promising(jobs_that([](const builder_job& j) { return j.stoppable && !j.quick; }),
+                            with_.most_options_searched),
+                  until, threads);
         return {std::move(results_), starts()};
     }
 
@@ -143,10 +162,8 @@ private:
     };
 
     /// Offers only the best once all are done, so that it is credited.
-    void run_those(bool stoppable, std::size_t threads) {
-        auto which = jobs_that(stoppable);
-        if (stoppable) put_promising_first(which);
-        const auto until = stoppable ? builder_deadline(state_.limits(), with_.slice) : state_.limits().deadline;
+    void run_those(const std::vector<std::size_t>& which, std::chrono::steady_clock::time_point until,
+                   std::size_t threads) {
         const auto one = [&](std::size_t i) { build(which[i], until); };
         milp::search::workers{which.size(), one}.run(threads);
         if (best_.empty() || state_.abandoned()) return;
@@ -157,14 +174,15 @@ private:
         if (best.objective < state_.objective())
             state_.try_strategy(name, [&] { state_.offer_timed(best.made, name); });
     }
-    [[nodiscard]] std::vector<std::size_t> jobs_that(bool stoppable) const {
+    template <class Predicate> [[nodiscard]] std::vector<std::size_t> jobs_that(Predicate is_meant) const {
         std::vector<std::size_t> which;
         for (std::size_t k = 0; k < jobs_.size(); ++k)
-            if (jobs_[k].stoppable == stoppable) which.push_back(k);
+            if (is_meant(jobs_[k])) which.push_back(k);
         return which;
     }
-    /// Those with the storage option with which a schedule was best: not all may have time.
-    void put_promising_first(std::vector<std::size_t>& which) {
+    /// Those with the storage option with which a schedule was best first, as not all may have time; without a deadline
+    /// those of so many options.
+    [[nodiscard]] std::vector<std::size_t> promising(std::vector<std::size_t> which, std::size_t most_options) {
         std::map<std::string, duration> best;
         for (std::size_t k = 0; k < jobs_.size(); ++k) {
             auto& objective = best.try_emplace(jobs_[k].option, duration::unlimited()).first->second;
@@ -173,14 +191,16 @@ private:
         std::stable_sort(which.begin(), which.end(), [&](std::size_t a, std::size_t b) {
             return best.at(jobs_[a].option) < best.at(jobs_[b].option);
         });
-        if (state_.limits().deadline == std::chrono::steady_clock::time_point::max()) keep_first_options(which);
+        if (state_.limits().deadline == std::chrono::steady_clock::time_point::max())
+            keep_first_options(which, most_options);
+        return which;
     }
-    void keep_first_options(std::vector<std::size_t>& which) {
+    void keep_first_options(std::vector<std::size_t>& which, std::size_t most) {
         std::vector<std::string> kept;
         std::erase_if(which, [&](std::size_t k) {
             const auto& option = jobs_[k].option;
             if (std::find(kept.begin(), kept.end(), option) != kept.end()) return false;
-            if (kept.size() == with_.most_options_searched) {
+            if (kept.size() == most) {
                 skip(k, "other storage options did better");
                 return true;
             }
@@ -266,7 +286,8 @@ private:
 /// `if_none_fits` where there is no schedule yet, those that search, which are stopped after a part of the time that is
 /// left. Builders that would exceed the deadline are skipped.
 ///
-/// With lists of storage options, each builder with each option that all stages have.
+/// With lists of storage options, each builder with each option that all stages have; of those that differ in nothing
+/// but a transfer on which the builder decides, with the first. Of those that search, the constructive planner is first.
 ///
 /// Runs on the threads of the caller's arena.
 inline built_schedules run_published_builders(search_state& state, const std::vector<std::string>& without,

@@ -53,7 +53,8 @@ template <pipeline_graph Graph>
     return names;
 }
 
-/// How a classic problem, which knows no more than kept and offloaded stashes, stands for one storage option of a stage.
+/// How a classic problem, which knows no more than kept and offloaded stashes, stands for one storage option of a
+/// stage.
 struct uniform_storage {
     /// The options of a (stage, microbatch) that is, or isn't, offloaded in the classic problem.
     std::size_t kept = 0;
@@ -63,6 +64,8 @@ struct uniform_storage {
     /// The option has a transfer that the classic problem doesn't know: right after the forward, and back right
     /// before it is needed.
     bool always_transfers = false;
+
+    friend constexpr bool operator==(const uniform_storage&, const uniform_storage&) = default;
 };
 
 /// Of option `base` of a stage.
@@ -110,9 +113,30 @@ template <pipeline_graph Graph>
         most = std::max(most, std::max(stored.held, stored.restored(p.costs[s])) - costs.activation);
     }
     for (const rank r : p.graph.all_ranks())
-        if (!p.memory_limit[r].is_unlimited())
-            classic.memory_limit[r] -= transient[r];
+        if (!p.memory_limit[r].is_unlimited()) classic.memory_limit[r] -= transient[r];
     return classic;
+}
+
+/// The names of options that every stage has and for which `uniform_problem` differs: of two that are the same but for
+/// a transfer, on which the builder decides, the first.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr std::vector<bounded_text<32>> distinct_option_names(const basic_problem<Graph>& p) {
+    using choice = storage_by_stage<Graph::stage_extent>;
+    std::vector<bounded_text<32>> names;
+    std::vector<choice> known;
+    const auto is_same = [&](const choice& a, const choice& b) {
+        for (const stage s : p.graph.all_stages())
+            if (uniform_storage_of(p, s, a[s]) != uniform_storage_of(p, s, b[s])) return false;
+        return true;
+    };
+    for (const auto& name : common_option_names(p)) {
+        const auto options = *find_common_option(p, name.view());
+        if (std::any_of(known.begin(), known.end(), [&](const choice& other) { return is_same(other, options); }))
+            continue;
+        known.push_back(options);
+        names.push_back(name);
+    }
+    return names;
 }
 
 /// An order of `uniform_problem(p, options)` as one of `p`.
