@@ -43,9 +43,9 @@ struct builder_parameters {
     /// 0.2 s (zb-v) to 1.9 s (v-auto, which returns the best so far).
     double slice = 0.25;
     /// Of that, what the constructive planner may take with all storage options, before the others: its few trials tell
-    /// which options are promising where memory is so little that no other builder has a schedule. 32 stages x 128
-    /// microbatches, a second: 24 % shorter. Sixty models drawn at random and a second: 19 better, 16 worse, 0.4 %
-    /// shorter in the mean; thirty and 3 s: 10 better, 4 worse, 0.1 %. The part is chosen, not tuned.
+    /// which options are promising where memory is so little that no other builder has a schedule. Sixty models drawn
+    /// at random and a second: 19 better, 16 worse, 0.4 % shorter in the mean; thirty and 3 s: 10 better, 4 worse,
+    /// 0.1 %. The part is chosen, not tuned.
     double slice_of_quick = 0.5;
     /// Passes through the problem that remain to be made: to offer the best schedule, and where there is none to build
     /// one too.
