@@ -322,15 +322,17 @@ private:
     }
 
     /// An offload may be dropped if either of its transfers is free; one that isn't in the schedule may be added if
-    /// free.
+    /// free, where memory is limited.
     template <class IsFree> void add_optional(const IsFree& is_free) {
         const auto& p = *problem_;
         for (const stage s : p.graph.all_stages()) {
-            if (!p.costs[s].can_offload() || p.memory_limit[p.rank_of(s)].is_unlimited()) continue;
+            if (!p.costs[s].can_offload()) continue;
+            const bool may_add = !p.memory_limit[p.rank_of(s)].is_unlimited();
             for (const microbatch m : p.graph.all_microbatches()) {
                 if (!is_free(offload_of(s, m)) && !is_free(reload_of(s, m))) continue;
                 auto out = find(offload_of(s, m));
                 auto in = find(reload_of(s, m));
+                if (out == no_node && !may_add) continue;
                 if (out == no_node) {
                     const auto& forwards = items_[find(forward(s, m))];
                     const auto start = forwards.start + forwards.length;

@@ -185,10 +185,7 @@ private:
             const auto n = node_[i];
             for (const auto lane : fixed_->lanes_of(n))
                 take_overlapping(n, fixed_->lanes()[lane]);
-            const rank r{item(n).rank};
-            if (!fixed_->source().memory_limit[r].is_unlimited() ||
-                !fixed_->source().host_memory_limit[r].is_unlimited())
-                take_overlapping(n, fixed_->by_rank()[r.position()]);
+            if (is_limited(rank{item(n).rank})) take_overlapping(n, fixed_->by_rank()[item(n).rank]);
             if (is_transfer_pair(n)) take_transfer_pair(n);
             if (item(n).stash != partial_order::no_stash && item(n).optional) take_acquisitions(n);
         }
@@ -217,9 +214,14 @@ private:
         });
     }
     [[nodiscard]] bool acquires_any(node n) const { return item(n).host_takes > 0 || acquires(n); }
+    [[nodiscard]] bool is_limited(rank r) const {
+        const auto& p = fixed_->source();
+        return !p.memory_limit[r].is_unlimited() || !p.host_memory_limit[r].is_unlimited();
+    }
     /// Acquisitions while the stash may be offloaded.
     void take_transfer_pair(node reload) {
         take(gradient_of(reload));
+        if (!is_limited(rank{item(reload).rank})) return;
         for (const auto other : fixed_->by_rank()[item(reload).rank])
             if (acquires_any(other) && !surely_ends_before(other, item(reload).partner) &&
                 !surely_ends_before(reload, other))
@@ -463,8 +465,9 @@ private:
 /// Free operations may swap places with others that they may overlap.
 ///
 /// `is_free(operation)` is called for every operation of the schedule, and for both transfers of every stash that could
-/// be offloaded: an offload with a free transfer may be dropped or added. Where its stage lists storage options, a
-/// stash keeps its own, unless there are candidates and both its forward and its gradient are free.
+/// be offloaded: an offload with a free transfer may be dropped, or added where memory is limited. Where its stage
+/// lists storage options, a stash keeps its own, unless there are candidates and both its forward and its gradient are
+/// free.
 ///
 /// The effort depends on the free operations and those that they may overlap at the target, not on the size of the
 /// problem, except for one pass through it. A looser target means more overlaps.
