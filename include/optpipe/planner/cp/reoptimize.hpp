@@ -413,10 +413,11 @@ private:
         if (is_open(n, at)) return known.ends_before(task_[n], task_[at]);
         return given_before(n, at) ? always : never;
     }
-    /// An optional transfer is always undecided unless it comes later.
+    /// An optional transfer is always undecided unless it comes later. Of two without duration, at one instant, either
+    /// may.
     [[nodiscard]] bool is_open(node n, node at) const {
         if (!item(n).free && !item(at).free) return false;
-        if (item(n).optional) return task_[at] != no_task && !surely_ends_before(at, n);
+        if (item(n).optional) return task_[at] != no_task && (!surely_ends_before(at, n) || surely_ends_before(n, at));
         return may_overlap(n, at);
     }
     [[nodiscard]] bool taken_before(node n, node at) const {

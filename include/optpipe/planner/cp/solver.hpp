@@ -39,7 +39,9 @@ struct solver_parameters {
     std::size_t restart_unit = 100;
     /// Of activities per conflict, as in MiniSat: a lower one follows the last conflicts more closely.
     double activity_decay = 0.95;
-    /// Initial activities differ by up to a thousand of these at random, so that seeds differ: less than one conflict.
+    /// Initial activities differ by less than so many of these at random, so that seeds differ, and by so many where
+    /// there is a hint: less than one conflict.
+    std::size_t tie_breakers = 1000;
     double tie_breaker = 1e-9;
     /// Steps of a propagation per task until it is interrupted: on pipelines of 4 to 24 ranks none took more than 83.
     std::size_t most_steps_per_task = 1000;
@@ -106,8 +108,14 @@ public:
     void set_limit(ticks objective) { limit_ = objective; }
     /// The largest number before the first.
     [[nodiscard]] ticks limit() const { return limit_; }
-    /// The value to branch on first.
-    void set_phase(literal l) { phase_[l.variable()] = l.negated() ? 0 : 1; }
+    /// The value to branch on first. Until there is a conflict to learn from, the variables that have one are decided
+    /// before the others, most of which follow from them: a hint that is a solution is found at once.
+    void set_phase(literal l) {
+        const auto v = l.variable();
+        phase_[v] = l.negated() ? 0 : 1;
+        if (conflicts_ == 0)
+            order_.set_activity(v, order_.activity(v) + with_.tie_breaker * static_cast<double>(with_.tie_breakers));
+    }
 
     /// Propagation without decisions, until `stop()`. false: there is no solution.
     bool propagate_root(std::function<bool()> stop = {}) {
@@ -156,10 +164,9 @@ public:
 private:
     /// Variable 0 is `always`, which is never decided. Ties are broken by the seed.
     void add_variables(std::uint64_t seed) {
-        constexpr std::size_t grains = 1000;
         random_numbers random{seed};
         for (std::uint32_t v = 1; v < model_->variables(); ++v) {
-            order_.set_activity(v, with_.tie_breaker * static_cast<double>(random.below(grains)));
+            order_.set_activity(v, with_.tie_breaker * static_cast<double>(random.below(with_.tie_breakers)));
             order_.insert(v);
         }
     }
