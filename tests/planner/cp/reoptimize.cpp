@@ -219,7 +219,8 @@ TEST_CASE("stashes of free microbatches change their storage, others don't; what
     }
     CHECK(20 * kept > 19 * tried);
     CHECK(better > cases / 8);
-    CHECK(changed > cases / 8);
+    // Windows begin with the options in use.
+    CHECK(changed > cases / 40);
 }
 
 TEST_CASE("what is better is valid, and as good as asked for; what is the same is found with anything free") {
