@@ -332,8 +332,8 @@ private:
                 if (!is_free(offload_of(s, m)) && !is_free(reload_of(s, m))) continue;
                 auto out = find(offload_of(s, m));
                 auto in = find(reload_of(s, m));
-                if (out == no_node && !may_add) continue;
                 if (out == no_node) {
+                    if (!may_add) continue;
                     const auto& forwards = items_[find(forward(s, m))];
                     const auto start = forwards.start + forwards.length;
                     out = add(offload_of(s, m), start, true);

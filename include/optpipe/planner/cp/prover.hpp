@@ -40,7 +40,7 @@ public:
     void hint(const schedule& s) { hint(assignment_of(*model_, s)); }
     void hint(const assignment& values) {
         for (std::uint32_t v = 1; v < model_->tasks().variables(); ++v)
-            solver_.set_phase({v, !values.values[v]});
+            solver_.hint({v, !values.values[v]});
     }
     /// Whether root propagation, up to `stop()`, leaves it feasible.
     [[nodiscard]] bool may_be_feasible(std::function<bool()> stop = {}) {

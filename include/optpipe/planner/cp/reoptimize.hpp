@@ -98,13 +98,13 @@ public:
             const auto b = node_[c.second];
             if (a == partial_order::no_node || b == partial_order::no_node) continue;
             const bool holds = item(a).in_schedule && item(b).in_schedule && item(b).start >= item(a).start + c.gap;
-            solver.set_phase({v, !holds});
+            solver.hint({v, !holds});
         }
         for (node n = 0; n < task_.size(); ++n)
-            if (item(n).optional) solver.set_phase(item(n).in_schedule ? presence(n) : !presence(n));
+            if (item(n).optional) solver.hint(item(n).in_schedule ? presence(n) : !presence(n));
         for (const auto& options : chosen_)
             for (const auto& l : options)
-                solver.set_phase(l == options.front() ? l : !l);
+                solver.hint(l == options.front() ? l : !l);
     }
     /// The complete schedule with the starts that the solver found.
     template <class Trail> [[nodiscard]] schedule complete(const Trail& found) const {
