@@ -7,7 +7,9 @@
 #include "report.hpp"
 #include <optpipe/execution/cuda/device.hpp>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <exception>
 #include <iostream>
 #include <string>
@@ -24,21 +26,20 @@ struct kind {
     /// Three times and more what rounding did where it was tried on the host.
     double most;
 };
-constexpr std::array kinds{kind{precision::single, "float", true, 1e-4}, kind{precision::tf32, "tf32", false, 1e-2},
-                           kind{precision::bf16, "bf16", false, 6e-2}};
+constexpr std::array kinds{kind{precision::single, "float", true, 1e-4}, kind{precision::tf32, "tf32", false, 1e-2}};
 
 /// Whether all are alike.
 bool compare(gpu_bench::report& out, const kind& k, const shape& s, const stage_place& place) {
     stream_device device{k.how};
     const auto found = stage_comparison<stream_device>{device, s, place, k.is_exact ? s.hidden : 0}.run();
     const std::string where = place.first ? (place.last ? "only" : "first") : (place.last ? "last" : "middle");
-    bool are_alike = true;
-    for (const auto& each : found) {
-        const bool is_alike = each.relative < k.most;
-        are_alike = are_alike && is_alike;
-        out.row({k.name, static_cast<double>(s.hidden), where, each.what, each.relative,
-                 is_alike ? "" : "above " + optpipe::format_number(k.most)});
-    }
+    // What isn't a number is worst.
+    const auto worst = *std::ranges::max_element(found, [](const auto& a, const auto& b) {
+        return !std::isnan(a.relative) && (std::isnan(b.relative) || a.relative < b.relative);
+    });
+    const bool are_alike = worst.relative < k.most;
+    out.row({k.name, static_cast<double>(s.hidden), where, worst.what, worst.relative,
+             are_alike ? "" : "above " + optpipe::format_number(k.most)});
     return are_alike;
 }
 
@@ -49,7 +50,7 @@ int main(int count, char** given) try {
     if (optpipe::cuda::device_count() == 0) throw optpipe::error{"no GPU"};
     gpu_bench::report out{options["--out"]};
     out.table("A stage on the GPU and on the host",
-              {"products in", "hidden", "stage", "what", "relative difference", "verdict"});
+              {"products in", "hidden", "stage", "worst", "relative difference", "verdict"});
     constexpr std::array shapes{shape{.hidden = 24, .heads = 3, .sequence = 11, .sequences = 3, .vocabulary = 70},
                                 shape{.hidden = 128, .heads = 2, .sequence = 64, .sequences = 2, .vocabulary = 256}};
     constexpr std::array places{stage_place{2, true, false}, stage_place{1, false, false}, stage_place{1, false, true}};

@@ -13,6 +13,7 @@
 #include <array>
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,7 +22,7 @@ namespace gpu_bench {
 /// Where a stash begins in memory: at multiples of this many bytes.
 inline constexpr std::size_t alignment = 256;
 
-/// What the trainer runs, each computation taking 1: memory in bytes, as it is.
+/// What the trainer runs, each computation and each way of a whole stash taking 1: memory in bytes, as it is.
 [[nodiscard]] inline optpipe::problem first_guess(const trainer& model, const training_setup& how) {
     using namespace optpipe;
     const auto rounded = [](std::size_t bytes) {
@@ -39,6 +40,7 @@ inline constexpr std::size_t alignment = 256;
              (how.is_divided ? "green contexts" : "streams");
     p.time_unit = "ms";
     p.memory_unit = "bytes";
+    if (!how.storage.empty()) model.set_storage(p, duration{1.0});
     return p;
 }
 
@@ -66,13 +68,25 @@ inline void set_costs(optpipe::problem& p, const optpipe::schedule& measured, st
         c.forward = median_of(measured, s, operation_kind::forward);
         c.backward_input = median_of(measured, s, operation_kind::backward_input);
         c.backward_weight = median_of(measured, s, operation_kind::backward_weight);
-        const auto transfer = [&](double rate) { return duration{c.activation.value() / (rate * 1e6)}; };
-        c.transfer = transfer_times{transfer(rates.out_beside_in), transfer(rates.in_beside_out)};
+        const auto transfer_of = [&](memory_size size) {
+            const auto at = [&](double rate) { return duration{size.value() / (rate * 1e6)}; };
+            return transfer_times{at(rates.out_beside_in), at(rates.in_beside_out)};
+        };
+        if (!p.has_storage_options()) c.transfer = transfer_of(c.activation);
+        for (auto& option : p.storage[s])
+            if (option.offloads()) option.transfer = transfer_of(option.transfer_size);
     }
     p.p2p = hop_times<>{duration{copy_meter{message_bytes}.milliseconds_within(50)}};
     p.transfer.engines = std::min(2, cuda::copy_engines(0));
     for (const rank r : p.graph.all_ranks())
         p.transfer.share_link(rank{0}, r);
+}
+
+/// The same of a schedule that recomputes what an option says.
+inline void set_recompute(optpipe::problem& p, std::string_view option, const optpipe::schedule& measured) {
+    for (const auto s : p.graph.all_stages())
+        for (auto& each : p.storage[s])
+            if (each.name.view() == option) each.recompute = median_of(measured, s, optpipe::operation_kind::recompute);
 }
 
 } // namespace gpu_bench

@@ -1,11 +1,10 @@
 #include "methods.hpp"
 
-#if OPTPIPE_HAS_MILP
 #include <optpipe/planner.hpp>
-#endif
 #include <optpipe/schedule.hpp>
 
 #include <chrono>
+#include <string>
 
 namespace gpu_bench {
 namespace {
@@ -15,25 +14,41 @@ using namespace optpipe;
 template <class Builder> method method_of(const Builder& builder) {
     return {std::string{builder.name}, [builder](const problem& p) { return build_schedule(p, builder); }};
 }
+/// With this storage option for all stages and microbatches.
+template <class Builder> method uniform_method(const Builder& builder, const std::string& option) {
+    return {std::string{builder.name} + ", " + option, [builder, option](const problem& p) {
+                return build_uniform_schedule(p, builder, *find_common_option(p, option));
+            }};
+}
+/// With the one that is best.
+template <class Builder> method best_uniform_method(const Builder& builder) {
+    return {std::string{builder.name} + ", best option",
+            [builder](const problem& p) { return build_best_uniform_schedule(p, builder).result; }};
+}
+
+outcome<schedule> planned(const problem& p) {
+    const auto found = plan(p, {.time_limit = std::chrono::seconds{5}});
+    if (!found) return found.why();
+    return found->schedule;
+}
 
 } // namespace
 
-std::vector<method> methods() {
-    std::vector<method> all{method_of(one_forward_one_backward), method_of(zero_bubble_h1), method_of(zero_bubble_auto),
-                            method_of(pipe_offload_half),        method_of(pipe_offload),   method_of(adaptive)};
-#if OPTPIPE_HAS_MILP
-    all.push_back({"plan", [](const problem& p) -> outcome<schedule> {
-                       const auto planned = plan(p, {.time_limit = std::chrono::seconds{5}});
-                       if (!planned) return planned.why();
-                       return planned->schedule;
-                   }});
-#else
-    all.push_back({"plan", [](const problem&) -> outcome<schedule> {
-                       refusal why;
-                       why.sentence = "the planner isn't built: it needs Eigen and oneTBB";
-                       return why;
-                   }});
-#endif
+std::vector<method> methods(const problem& p) {
+    std::vector<method> all;
+    if (p.has_storage_options()) {
+        for (const auto& option : common_option_names(p))
+            all.push_back(uniform_method(one_forward_one_backward, std::string{option.view()}));
+        for (const auto& each : {best_uniform_method(zero_bubble_h1), best_uniform_method(zero_bubble_auto),
+                                 best_uniform_method(pipe_offload), method_of(adapipe), method_of(mario)})
+            all.push_back(each);
+    } else {
+        for (const auto& each : {method_of(one_forward_one_backward), method_of(zero_bubble_h1),
+                                 method_of(zero_bubble_auto), method_of(pipe_offload_half), method_of(pipe_offload)})
+            all.push_back(each);
+    }
+    all.push_back(method_of(adaptive));
+    all.push_back({"plan", planned});
     return all;
 }
 

@@ -17,7 +17,8 @@ struct method {
 };
 
 /// The published schedules that one stage per rank has, the constructive planner, and the search for the best plan, for
-/// five seconds. In a file of their own, as they take long to compile.
-[[nodiscard]] std::vector<method> methods();
+/// five seconds. Where the problem has storage options: published schedules with one for all, those that choose among
+/// them by stage, and the same two. In a file of their own, as they take long to compile.
+[[nodiscard]] std::vector<method> methods(const optpipe::problem& p);
 
 } // namespace gpu_bench

@@ -17,8 +17,9 @@ namespace gpu_bench {
 inline constexpr std::size_t relay_microbatches = 8;
 inline constexpr std::size_t relay_bytes = std::size_t{1} << 20U;
 
-/// ZB-H1 of stages that hand on what they get, one on each rank.
-[[nodiscard]] inline optpipe::per_rank<optpipe::rank_program> relay_programs(std::size_t ranks) {
+/// ZB-H1 of stages that hand on what they get, so many bytes, one on each rank.
+[[nodiscard]] inline optpipe::per_rank<optpipe::rank_program> relay_programs(std::size_t ranks,
+                                                                             std::size_t bytes = relay_bytes) {
     using namespace optpipe;
     const duration unit{1.0};
     const stage_costs each{unit, unit, unit, memory_size{1}, memory_size{1}};
@@ -27,8 +28,8 @@ inline constexpr std::size_t relay_bytes = std::size_t{1} << 20U;
     const auto plan = build_schedule(p, zero_bubble_h1);
     if (!plan) throw error{describe(plan.why())};
     auto how = nccl::lowering_defaults();
-    how.bytes_per_unit = static_cast<double>(relay_bytes);
-    how.message_bytes = relay_bytes;
+    how.bytes_per_unit = static_cast<double>(bytes);
+    how.message_bytes = bytes;
     auto programs = lower(p, *plan, how);
     if (!programs) throw error{describe(programs.why())};
     return *std::move(programs);

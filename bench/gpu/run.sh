@@ -4,7 +4,10 @@
 #
 #     RESULTS/gpu-<name of the GPU>-<date>.json and .md, and the measured problems beside them.
 #
-#     bench/gpu/run.sh [--results DIR]        (bench/results)
+#     bench/gpu/run.sh [--results DIR] [--parts NAME,...] [--seconds N] [--build-only | --built]
+#
+# RESULTS: bench/results; parts: all of them; N: 525, for everything. `--build-only` builds, on a machine that needs no
+# GPU, and `--built` runs what was built there: build/cuda/bin is all that it takes, and the shared libraries.
 #
 # Needs no network, and no package but a C++ compiler, CMake and the CUDA Toolkit; with Eigen and oneTBB the planner takes
 # part, with NCCL two processes on the GPU. What is left out says so in the results. The exit status is 0 if all went
@@ -12,34 +15,76 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 
-readonly all_seconds=525
+all_seconds=525
 results=bench/results
-if [[ "${1:-}" == --results && -n "${2:-}" && $# -eq 2 ]]; then
-    results=$2
-elif (($# > 0)); then
-    echo "usage: bench/gpu/run.sh [--results DIR]" >&2
-    exit 2
-fi
+parts=
+mode=all
 command="bench/gpu/run.sh $*"
+usage() {
+    echo "usage: bench/gpu/run.sh [--results DIR] [--parts NAME,...] [--seconds N] [--build-only | --built]" >&2
+    exit 2
+}
+while (($# > 0)); do
+    case $1 in
+    --results | --parts | --seconds)
+        [[ -n "${2:-}" ]] || usage
+        case $1 in
+        --results) results=$2 ;;
+        --parts) parts=,$2, ;;
+        --seconds) all_seconds=$2 ;;
+        esac
+        shift 2
+        ;;
+    --build-only | --built)
+        [[ $mode == all ]] || usage
+        mode=${1#--}
+        shift
+        ;;
+    *) usage ;;
+    esac
+done
+[[ $all_seconds =~ ^[1-9][0-9]*$ ]] || usage
 
 # What is missing, all of it at once.
 export PATH=$PATH:/usr/local/cuda/bin
 missing=()
-command -v nvidia-smi >/dev/null && gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)
-[[ -n "${gpu:-}" ]] || missing+=("a GPU: nvidia-smi shows none")
-command -v nvcc >/dev/null || missing+=("nvcc: the CUDA Toolkit, in PATH or /usr/local/cuda")
-command -v g++ >/dev/null || missing+=("g++, 12 or later")
-command -v cmake >/dev/null || missing+=("cmake, 3.25 or later")
+if [[ $mode != build-only ]]; then
+    command -v nvidia-smi >/dev/null && gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)
+    [[ -n "${gpu:-}" ]] || missing+=("a GPU: nvidia-smi shows none")
+fi
 generator=
-if command -v ninja >/dev/null; then
-    generator=Ninja
-elif command -v make >/dev/null; then
-    generator="Unix Makefiles"
-else
-    missing+=("ninja or make")
+if [[ $mode != built ]]; then
+    command -v nvcc >/dev/null || missing+=("nvcc: the CUDA Toolkit, in PATH or /usr/local/cuda")
+    command -v g++ >/dev/null || missing+=("g++, 12 or later")
+    command -v cmake >/dev/null || missing+=("cmake, 3.25 or later")
+    if command -v ninja >/dev/null; then
+        generator=Ninja
+    elif command -v make >/dev/null; then
+        generator="Unix Makefiles"
+    else
+        missing+=("ninja or make")
+    fi
 fi
 if ((${#missing[@]} > 0)); then
     printf 'missing: %s\n' "${missing[@]}" >&2
+    exit 2
+fi
+
+# What was built, and of which commit.
+readonly bin=build/cuda/bin
+build() {
+    # Warnings of another compiler than the project's are no reason to measure nothing.
+    cmake --fresh --preset cuda -G "$generator" -DCMAKE_CXX_FLAGS=-ffp-contract=off -DOPTPIPE_BUILD_TESTS=OFF \
+        -DOPTPIPE_BUILD_EXAMPLES=OFF -DOPTPIPE_BUILD_BENCH=AUTO &&
+        cmake --build build/cuda --target bench_gpu -j "$(nproc)" &&
+        (git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown) >build/cuda/bin/commit
+}
+if [[ $mode == build-only ]]; then
+    build
+    exit
+fi
+if [[ $mode == built && ! -e $bin/commit ]]; then
+    echo "nothing was built: there is no $bin/commit" >&2
     exit 2
 fi
 
@@ -66,12 +111,15 @@ meaning() { # of an exit status
     esac
 }
 
+is_wanted() { [[ -z $parts || $1 == build || $parts == *,$1,* ]]; }
+
 parts_json=()
 parts_markdown=()
 failed=0
 # part NAME SECONDS COMMAND...: what the command leaves in $work/NAME.{jsonl,md} is its result.
 part() {
     local name=$1 limit=$2 begin=$SECONDS status
+    is_wanted "$name" || return 0
     shift 2
     local shown=${*//$work/OUT}
     local left=$((all_seconds - SECONDS))
@@ -97,6 +145,7 @@ part() {
 }
 # left_out NAME REASON: what can't be measured here, which is no failure.
 left_out() {
+    is_wanted "$1" || return 0
     echo "$1: left out, $2"
     parts_json+=("{\"part\": $(quoted "$1"), \"meaning\": $(quoted "left out, $2"), \"rows\": []}")
     parts_markdown+=("## $1: left out, $2")
@@ -105,11 +154,11 @@ left_out() {
 write_results() {
     local about commit
     about=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | head -n 1)
-    commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
+    commit=$(cat $bin/commit 2>/dev/null || echo unknown)
     {
         printf '{\n  "gpu": %s,\n  "date": %s,\n  "commit": %s,\n  "command": %s,\n  "nvcc": %s,\n  "parts": [\n    ' \
             "$(quoted "$about")" "$(quoted "$today")" "$(quoted "$commit")" "$(quoted "$command")" \
-            "$(quoted "$(nvcc --version | sed -n 's/.*release //p')")"
+            "$(quoted "$(nvcc --version 2>/dev/null | sed -n 's/.*release //p')")"
         local between=
         for each in "${parts_json[@]}"; do
             printf '%s%s' "$between" "$each"
@@ -123,18 +172,13 @@ write_results() {
     } >"$prefix.md"
 }
 
-bin=build/cuda/bin
-build() {
-    # Warnings of another compiler than the project's are no reason to measure nothing.
-    cmake --fresh --preset cuda -G "$generator" -DCMAKE_CXX_FLAGS=-ffp-contract=off -DOPTPIPE_BUILD_TESTS=OFF \
-        -DOPTPIPE_BUILD_EXAMPLES=OFF -DOPTPIPE_BUILD_BENCH=AUTO &&
-        cmake --build build/cuda --target bench_gpu -j "$(nproc)"
-}
-export -f build
-export generator
-if ! part build 280 bash -c build; then
-    cat "$work/build.log" >&2
-    exit 2
+if [[ $mode == all ]]; then
+    export -f build
+    export generator
+    if ! part build 280 bash -c build; then
+        cat "$work/build.log" >&2
+        exit 2
+    fi
 fi
 
 # One hardware queue per stream, as far as there are.
@@ -142,9 +186,10 @@ export CUDA_DEVICE_MAX_CONNECTIONS=32
 part bandwidth 60 $bin/gpu_bandwidth --out "$work/bandwidth"
 part conformance 60 $bin/gpu_conformance --out "$work/conformance"
 part capture 40 $bin/gpu_capture --out "$work/capture"
+part overhead 30 $bin/gpu_overhead --out "$work/overhead"
 part arithmetic 40 $bin/gpu_arithmetic --out "$work/arithmetic"
-# With NCCL: what a group costs; a process that is killed, and what receives take of the device, each with two processes
-# on the one GPU.
+# With NCCL: what a group costs; a process that is killed, what receives take of the device, and sums of gradients, each
+# with two processes on the one GPU.
 nccl() { # NAME SECONDS
     if [[ -x $bin/gpu_$1 ]]; then
         part "$1" "$2" "$bin/gpu_$1" --out "$work/$1"
@@ -155,8 +200,13 @@ nccl() { # NAME SECONDS
 nccl groups 40
 nccl lost_rank 60
 nccl receives 60
+nccl sums 40
 training() { # NAME SECONDS OPTIONS...
     local name=$1 limit=$2 left=$((all_seconds - SECONDS))
+    if [[ ! -x $bin/gpu_training ]]; then
+        left_out "$name" "as Eigen or oneTBB isn't installed"
+        return
+    fi
     shift 2
     ((limit < left)) || limit=$left
     # It begins nothing in the last 20 seconds.
@@ -170,8 +220,10 @@ eight=(--ranks 8 --layers 1 --microbatches 16)
 training training-4-green 100 "${four[@]}" --on green-contexts
 training training-4-streams 80 "${four[@]}" --on streams
 training training-8-green 110 "${eight[@]}" --on green-contexts
-training training-8-streams 90 "${eight[@]}" --on streams
-training training-4-green-bf16 60 "${four[@]}" --on green-contexts --products bf16
+# Computations that are quick beside the link.
+training training-4-green-tf32 80 "${four[@]}" --on green-contexts --products tf32
+training storage-4-green 100 "${four[@]}" --on green-contexts --storage options
+training storage-4-green-tf32 110 "${four[@]}" --on green-contexts --products tf32 --storage options --online 150
 
 # Reads and writes out of bounds; it takes many times as long.
 if command -v compute-sanitizer >/dev/null; then

@@ -7,6 +7,8 @@
 #include <optpipe/execution/cuda/graph.hpp>
 #include <optpipe/execution/measured.hpp>
 #include <optpipe/execution/run.hpp>
+#include <optpipe/execution/threads/control_channel.hpp>
+#include <optpipe/online.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -67,13 +69,14 @@ double relative_norm(const std::vector<float>& is, const std::vector<float>& exp
 class session {
 public:
     session(std::vector<std::unique_ptr<stream_device>>& devices, std::vector<stage_type>& stages,
-            const text_type& batches, std::span<const rank_program> programs, const cuda::options& how, bool learns)
+            const text_type& batches, std::span<const rank_program> programs, const cuda::options& how,
+            const std::vector<language_model::stash_storage>& storage, bool learns)
         : cluster_{programs.size(), how} {
         for (const auto& p : programs) {
             const auto r = p.self.position();
-            models_.push_back(std::make_unique<model_type>(*devices[r], stages, batches, rates));
+            models_.push_back(std::make_unique<model_type>(*devices[r], stages, batches, rates, storage));
             models_.back()->learn(false);
-            if (learns) models_.back()->prepare(stage{r});
+            if (learns || !storage.empty()) models_.back()->prepare(stage{r});
             runners_.push_back(std::make_unique<runner_type>(p, cluster_[p.self], *models_.back()));
         }
     }
@@ -134,11 +137,14 @@ public:
 
     [[nodiscard]] const stage_type& at(stage s) const { return stages_[s.position()]; }
     [[nodiscard]] int multiprocessors() const { return parts_.multiprocessors(); }
+    void set_storage(problem& p, duration transfer) const {
+        language_model::set_storage(p, stages_, how_.storage, transfer);
+    }
 
     timeline record(const any_graph& graph, std::span<const rank_program> programs) {
         constexpr int steps = 3;
         begin_anew();
-        session now{devices_, stages_, *batches_, programs, options_with(true), false};
+        session now{devices_, stages_, *batches_, programs, options_with(true), how_.storage, false};
         for (int i = 0; i < steps; ++i) {
             now.forget_times();
             now.step();
@@ -153,7 +159,7 @@ public:
     training_result train(std::span<const rank_program> programs, std::size_t steps) {
         training_result result;
         begin_anew();
-        session now{devices_, stages_, *batches_, programs, options_with(false), true};
+        session now{devices_, stages_, *batches_, programs, options_with(false), how_.storage, true};
         now.step();
         compare_gradients(result);
         begin_anew();
@@ -170,10 +176,36 @@ public:
         return result;
     }
 
+    online_result train_online(const problem& p, const schedule& first, const online_setting& setting,
+                               const online_options& options, std::size_t steps) {
+        using run_type = online_run<cuda::executor, model_type, threads::control_channel>;
+        begin_anew();
+        cuda::cluster cluster{how_.ranks, options_with(true)};
+        threads::failure failed;
+        threads::control_board control{how_.ranks, patience, failed};
+        std::vector<std::unique_ptr<model_type>> models(how_.ranks);
+        std::vector<std::unique_ptr<run_type>> runs(how_.ranks);
+        side_by_side(how_.ranks, [&](std::size_t r) {
+            models[r] = std::make_unique<model_type>(*devices_[r], stages_, *batches_, rates, how_.storage);
+            models[r]->prepare(stage{r});
+            runs[r] = std::make_unique<run_type>(p, first, cluster[rank{r}], *models[r], control[rank{r}], setting,
+                                                 options);
+        });
+        training_result result;
+        for (std::size_t k = 0; k < steps; ++k)
+            result.milliseconds.push_back(
+                timed_step(result, k, [&] { side_by_side(how_.ranks, [&](std::size_t r) { runs[r]->step(); }); }));
+        const auto& found = *runs.front()->controller();
+        return {std::move(result.losses), std::move(result.milliseconds), found.log(), found.present_problem(),
+                found.present_schedule()};
+    }
+
 private:
+    static constexpr std::chrono::seconds patience{20};
+
     [[nodiscard]] std::vector<float> load(std::span<const float> from) { return devices_.front()->load<float>(from); }
     [[nodiscard]] cuda::options options_with(bool times) const {
-        return {.patience = std::chrono::seconds{20}, .streams = parts_.streams(), .record_times = times};
+        return {.patience = patience, .streams = parts_.streams(), .record_times = times};
     }
     /// First parameters, no gradients, no losses, the first batch.
     void begin_anew() {
@@ -230,8 +262,13 @@ int trainer::multiprocessors() const { return state_->multiprocessors(); }
 timeline trainer::record(const any_graph& graph, std::span<const rank_program> programs) {
     return state_->record(graph, programs);
 }
+void trainer::set_storage(problem& p, duration transfer) const { state_->set_storage(p, transfer); }
 training_result trainer::train(std::span<const rank_program> programs, std::size_t steps) {
     return state_->train(programs, steps);
+}
+online_result trainer::train_online(const problem& p, const schedule& first, const online_setting& setting,
+                                    const online_options& options, std::size_t steps) {
+    return state_->train_online(p, first, setting, options, steps);
 }
 
 } // namespace gpu_bench

@@ -2,8 +2,12 @@
 
 #include "../../examples/language_model/cuda/precision.hpp"
 #include "../../examples/language_model/shape.hpp"
+#include "../../examples/language_model/stash_storage.hpp"
 #include <optpipe/core/index.hpp>
+#include <optpipe/online/online_state.hpp>
+#include <optpipe/online/options.hpp>
 #include <optpipe/pipeline/graph.hpp>
+#include <optpipe/pipeline/problem.hpp>
 #include <optpipe/program/ir.hpp>
 #include <optpipe/schedule/schedule.hpp>
 
@@ -22,6 +26,8 @@ struct training_setup {
     std::size_t layers_per_stage = 2;
     std::size_t microbatches = 8;
     language_model::precision products = language_model::precision::single;
+    /// What a plan may choose among for each stash; empty: it is kept, or offloaded.
+    std::vector<language_model::stash_storage> storage{};
     /// Whether each rank has multiprocessors of its own.
     bool is_divided = false;
     /// Longer than a sequence.
@@ -49,6 +55,17 @@ struct training_result {
     std::string graph_failure;
 };
 
+/// Training that plans again meanwhile.
+struct online_result {
+    /// Of every step.
+    std::vector<double> losses;
+    std::vector<double> milliseconds;
+    std::vector<optpipe::online_event> log;
+    /// What it planned with, and ran, in the end.
+    optpipe::problem problem;
+    optpipe::schedule schedule;
+};
+
 /// The language model on virtual ranks of one GPU. Throws what CUDA, cuBLAS and the executor throw.
 class trainer {
 public:
@@ -61,6 +78,8 @@ public:
     [[nodiscard]] std::size_t kept_bytes(optpipe::stage s) const;
     [[nodiscard]] std::size_t freed_bytes(optpipe::stage s) const;
     [[nodiscard]] std::size_t message_bytes() const;
+    /// Gives the problem the storage options, at costs in proportion to its forwards: `transfer` for a whole stash.
+    void set_storage(optpipe::problem& p, optpipe::duration transfer) const;
     /// That each rank computes on.
     [[nodiscard]] int multiprocessors() const;
 
@@ -68,6 +87,10 @@ public:
     [[nodiscard]] timeline record(const optpipe::any_graph& graph, std::span<const optpipe::rank_program> programs);
     /// Begins anew: one step whose gradients are compared, `steps` that learn, and as many more by a graph.
     [[nodiscard]] training_result train(std::span<const optpipe::rank_program> programs, std::size_t steps);
+    /// Begins anew, with `first`, a schedule of the problem. Steps are those of `train`.
+    [[nodiscard]] online_result train_online(const optpipe::problem& p, const optpipe::schedule& first,
+                                             const optpipe::online_setting& setting,
+                                             const optpipe::online_options& options, std::size_t steps);
 
 private:
     class state;

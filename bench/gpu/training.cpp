@@ -5,9 +5,13 @@
 // what it planned is run: against the plan by events, by the clock, as a graph; with gradients that have to be those of
 // the model without a pipeline, and a loss that has to fall.
 //
-//     gpu_training [--ranks N] [--on streams|green-contexts] [--products single|tf32|bf16] [--microbatches N]
+//     gpu_training [--ranks N] [--on streams|green-contexts] [--products single|tf32] [--microbatches N]
 //                  [--layers N] [--hidden N] [--sequence N] [--sequences N] [--steps N] [--seconds N]
-//                  [--text FILE] [--out PREFIX]
+//                  [--storage transfers|options] [--online none|STEPS] [--text FILE] [--out PREFIX]
+//
+// With `--storage options` a stash may be kept, offloaded, or recomputed, in three ways that are measured, too; within
+// half of what 1F1B needs and within 0.3 of it. With `--online` there are as many steps more, that begin by what is
+// known of no costs, and plan again meanwhile.
 #include "arguments.hpp"
 #include "costs.hpp"
 #include "methods.hpp"
@@ -19,6 +23,7 @@
 #include <optpipe/program/check.hpp>
 #include <optpipe/program/lower.hpp>
 #include <optpipe/schedule/builders/one_forward_one_backward.hpp>
+#include <optpipe/schedule/builders/uniform_storage.hpp>
 #include <optpipe/schedule/builders/zero_bubble_h1.hpp>
 #include <optpipe/schedule/time/evaluate.hpp>
 
@@ -30,6 +35,7 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -49,27 +55,27 @@ double median(std::vector<double> values) {
 class experiment {
 public:
     experiment(const gpu_bench::arguments& options, const gpu_bench::training_setup& how)
-        : how_{how}, steps_{options.number("--steps")}, prefix_{options["--out"]}, out_{prefix_},
-          deadline_{clock_type::now() + std::chrono::seconds{options.number("--seconds")}},
+        : how_{how}, steps_{options.number("--steps")},
+          online_steps_{options["--online"] == "none" ? 0 : options.number("--online")}, prefix_{options["--out"]},
+          out_{prefix_}, deadline_{clock_type::now() + std::chrono::seconds{options.number("--seconds")}},
           tolerance_{tolerance_of(how.products)}, model_{how}, p_{gpu_bench::first_guess(model_, how)} {}
 
     /// Whether all went well.
     bool run() {
+        const auto guess = p_;
         measure_costs();
-        const auto common = build_schedule(p_, one_forward_one_backward);
-        if (!common) throw error{"1F1B has no schedule: " + describe(common.why())};
-        const auto peaks = measure(p_, *common).peak_memory;
+        const auto peaks = measure(p_, keeping(one_forward_one_backward)).peak_memory;
         const auto needed = *std::max_element(peaks.begin(), peaks.end());
         bool is_well = true;
-        for (const double share : {1.0, 0.5}) {
+        for (const double share : how_.storage.empty() ? std::vector{1.0, 0.5} : std::vector{0.5, 0.3}) {
             // One microbatch at a time has to fit.
             for (const stage s : p_.graph.all_stages())
                 p_.memory_limit[p_.rank_of(s)] = std::max(share * needed, p_.costs[s].activation);
             begin_table(share);
-            for (const auto& m : gpu_bench::methods())
+            for (const auto& m : gpu_bench::methods(p_))
                 is_well = attempt(m) && is_well;
         }
-        return is_well;
+        return (online_steps_ == 0 || plan_again(guess)) && is_well;
     }
 
 private:
@@ -79,12 +85,29 @@ private:
         return products == language_model::precision::single ? 1e-4 : 2e-2;
     }
 
+    /// With every stash kept as a whole.
+    template <class Builder> schedule keeping(const Builder& builder) const {
+        return p_.has_storage_options() ? uniform(builder, how_.storage.front().name)
+                                        : valid(build_schedule(p_, builder));
+    }
+    template <class Builder> schedule uniform(const Builder& builder, std::string_view option) const {
+        return valid(build_uniform_schedule(p_, builder, *find_common_option(p_, option)));
+    }
+    static schedule valid(const outcome<schedule>& built) {
+        if (!built) throw error{"no schedule to measure with: " + describe(built.why())};
+        return *built;
+    }
+
     void measure_costs() {
-        const auto profile = build_schedule(p_, zero_bubble_h1);
-        if (!profile) throw error{"no schedule to measure costs with: " + describe(profile.why())};
-        const auto times = model_.record(p_.graph, programs_of(*profile));
+        const auto times = model_.record(p_.graph, programs_of(keeping(zero_bubble_h1)));
         gpu_bench::set_costs(p_, times.measured, model_.message_bytes());
+        for (const auto& option : how_.storage)
+            if (option.again != language_model::recomputation::none)
+                gpu_bench::set_recompute(
+                    p_, option.name,
+                    model_.record(p_.graph, programs_of(uniform(one_forward_one_backward, option.name))).measured);
         write_file(prefix_ + "-problem.json", problem_to_json(p_));
+        if (p_.has_storage_options()) return tell_storage_costs();
         out_.table("Costs [ms], " + p_.name,
                    {"stage", "F", "I", "W", "to the host", "from it", "message", "stash [GB]", "of it for W [GB]"});
         for (const stage s : p_.graph.all_stages()) {
@@ -95,27 +118,43 @@ private:
                       gigabytes(c.weight_stash.value())});
         }
     }
+    void tell_storage_costs() {
+        out_.table("Costs [ms], " + p_.name,
+                   {"stage", "F", "I", "W", "message", "option", "holds [GB]", "recompute", "to the host", "from it"});
+        for (const stage s : p_.graph.all_stages())
+            for (const auto& o : p_.storage[s]) {
+                const auto& c = p_.costs[s];
+                const auto way = [](duration taken) { return cell{taken.value()}; };
+                out_.row({static_cast<double>(s.position()), c.forward.value(), c.backward_input.value(),
+                          c.backward_weight.value(), p_.p2p(rank{0}, rank{1}).value(), std::string{o.name.view()},
+                          gigabytes(o.held.value()), o.recomputes() ? way(o.recompute) : cell{},
+                          o.offloads() ? way(o.transfer->offload) : cell{},
+                          o.offloads() ? way(o.transfer->reload) : cell{}});
+            }
+    }
     void begin_table(double share) {
         out_.table(p_.name + ", " + std::to_string(how_.microbatches) + " microbatches, " + format_number(share) +
                        " of what 1F1B needs: " + format_number(gigabytes(p_.memory_limit[rank{0}].value())) +
                        " GB per rank",
                    {"method", "planned [ms]", "by events [ms]", "above plan [%]", "step [ms]", "as a graph [ms]",
-                    "transfers", "planned peak [GB]", "held at most [GB]", "gradients off by", "same bits",
-                    "first loss", "last loss", "verdict"});
+                    "transfers", "recomputes", "planned peak [GB]", "held at most [GB]", "gradients off by",
+                    "same bits", "first loss", "last loss", "verdict"});
     }
 
-    /// Buffers lie in one piece each; what is lost to gaps comes on top of the limit.
+    /// Buffers lie in one piece each, where nothing packs them; what is lost to gaps comes on top of the limit.
+    lowering_options lowering() const {
+        return {.bytes_per_unit = 1.0,
+                .alignment = gpu_bench::alignment,
+                .message_bytes = model_.message_bytes(),
+                .lanes = message_lanes::per_direction,
+                .placement = how_.storage.empty() ? part_placement::contiguous : part_placement::exact,
+                .update = true};
+    }
     per_rank<rank_program> programs_of(const schedule& s) const {
         auto open = p_;
         for (auto& limit : open.memory_limit)
             limit = memory_size::unlimited();
-        auto programs = lower(open, s,
-                              {.bytes_per_unit = 1.0,
-                               .alignment = gpu_bench::alignment,
-                               .message_bytes = model_.message_bytes(),
-                               .lanes = message_lanes::per_direction,
-                               .placement = part_placement::contiguous,
-                               .update = true});
+        auto programs = lower(open, s, lowering());
         if (!programs) throw error{"can't be lowered: " + describe(programs.why())};
         if (auto found = check_programs(*programs); !found.empty()) throw input_error{"programs", std::move(found)};
         return *std::move(programs);
@@ -123,7 +162,7 @@ private:
 
     bool attempt(const gpu_bench::method& m) {
         const auto say = [&](const std::string& verdict) {
-            std::vector<cell> cells(14, std::string{});
+            std::vector<cell> cells(15, std::string{});
             cells.front() = m.name;
             cells.back() = verdict;
             out_.row(cells);
@@ -149,10 +188,12 @@ private:
         const auto trained = model_.train(programs, steps_);
         const auto verdict = verdict_on(trained);
         const auto measured = objective_of(p_, times.measured).value();
+        const auto recomputes = std::ranges::count_if(
+            planned.operations, [](const auto& timed) { return timed.op.kind == operation_kind::recompute; });
         const auto peak = *std::max_element(expected.peak_memory.begin(), expected.peak_memory.end());
         out_.row({name, expected.objective.value(), measured, 100.0 * (measured / expected.objective.value() - 1.0),
                   median(trained.milliseconds), median(trained.graph_milliseconds),
-                  static_cast<double>(expected.offloads), gigabytes(peak.value()),
+                  static_cast<double>(expected.offloads), static_cast<double>(recomputes), gigabytes(peak.value()),
                   gigabytes(static_cast<double>(times.most_bytes)), trained.gradient_difference,
                   trained.has_same_gradients ? "yes" : "no", trained.losses.front(), trained.losses.back(),
                   verdict.value_or("")});
@@ -166,8 +207,35 @@ private:
         return std::nullopt;
     }
 
+    /// Training by what is known before the first step: 1F1B with the option that holds least, in half the memory that
+    /// keeping takes.
+    bool plan_again(problem p) {
+        for (const rank r : p.graph.all_ranks())
+            p.memory_limit[r] = 0.5 * static_cast<double>(how_.ranks) * p.costs[stage{0}].activation;
+        online_options how;
+        how.planning.how.time_limit = std::chrono::seconds{2};
+        const auto first = build_best_uniform_schedule(p, one_forward_one_backward);
+        const auto r =
+            model_.train_online(p, valid(first.result), {lowering(), std::chrono::milliseconds{1}}, how, online_steps_);
+        out_.table("Planning again while it trains, in " + format_number(gigabytes(p.memory_limit[rank{0}].value())) +
+                       " GB per rank; at first 1f1b, " + std::string{first.option.view()},
+                   {"step", "event", "what"});
+        for (const auto& e : r.log)
+            out_.row({static_cast<double>(e.step), std::string{spelling(e.kind)}, e.text});
+        constexpr std::size_t most = 10;
+        const auto some = static_cast<std::ptrdiff_t>(std::min(most, r.milliseconds.size() / 2));
+        const std::vector<double> begin(r.milliseconds.begin() + 1, r.milliseconds.begin() + 1 + some);
+        const std::vector<double> end(r.milliseconds.end() - some, r.milliseconds.end());
+        out_.table("Steps of that training",
+                   {"steps", "of the first [ms]", "of the last [ms]", "planned [ms]", "first loss", "last loss"});
+        out_.row({static_cast<double>(r.milliseconds.size()), median(begin), median(end),
+                  objective_of(r.problem, r.schedule).value(), r.losses.front(), r.losses.back()});
+        return r.losses.back() < r.losses.front() && median(end) < median(begin);
+    }
+
     gpu_bench::training_setup how_;
     std::size_t steps_;
+    std::size_t online_steps_;
     std::string prefix_;
     gpu_bench::report out_;
     clock_type::time_point deadline_;
@@ -189,6 +257,7 @@ Value chosen(const gpu_bench::arguments& options, const std::string& name,
 
 gpu_bench::training_setup setup_of(const gpu_bench::arguments& options) {
     using language_model::precision;
+    using language_model::recomputation;
     gpu_bench::training_setup how;
     how.shape = {.hidden = options.number("--hidden"),
                  .heads = std::max<std::size_t>(1, options.number("--hidden") / 64),
@@ -197,8 +266,13 @@ gpu_bench::training_setup setup_of(const gpu_bench::arguments& options) {
     how.ranks = options.number("--ranks");
     how.layers_per_stage = options.number("--layers");
     how.microbatches = options.number("--microbatches");
-    how.products = chosen<precision>(
-        options, "--products", {{"single", precision::single}, {"tf32", precision::tf32}, {"bf16", precision::bf16}});
+    how.products = chosen<precision>(options, "--products", {{"single", precision::single}, {"tf32", precision::tf32}});
+    if (chosen<bool>(options, "--storage", {{"transfers", false}, {"options", true}}))
+        how.storage = {{.name = "keep"},
+                       {.name = "offload", .offloaded = 1.0},
+                       {.name = "attention", .again = recomputation::attention},
+                       {.name = "activations", .again = recomputation::feed_forward},
+                       {.name = "full", .again = recomputation::full}};
     how.is_divided = chosen<bool>(options, "--on", {{"streams", false}, {"green-contexts", true}});
     how.text = read_file(options["--text"]);
     if (how.ranks < 2) throw error{"--ranks: at least 2"};
@@ -221,6 +295,8 @@ int main(int count, char** given) try {
                                         {"--sequence", "512"},
                                         {"--sequences", "2"},
                                         {"--steps", "4"},
+                                        {"--storage", "transfers"},
+                                        {"--online", "none"},
                                         {"--seconds", "60"},
                                         {"--text", "README.md"},
                                         {"--out", "gpu_training"}}};

@@ -6,7 +6,6 @@ namespace language_model {
 enum class precision {
     single,
     tf32, ///< of factors with 10 bits
-    bf16, ///< of factors with 7 bits
 };
 
 } // namespace language_model

@@ -224,7 +224,6 @@ private:
         switch (how_) {
         case precision::single: return CUBLAS_COMPUTE_32F;
         case precision::tf32: return CUBLAS_COMPUTE_32F_FAST_TF32;
-        case precision::bf16: return CUBLAS_COMPUTE_32F_FAST_16BF;
         }
         return CUBLAS_COMPUTE_32F;
     }
