@@ -69,6 +69,13 @@ private:
     std::optional<online_plan> plan_{};
 };
 
+/// As many measured steps as it wants before it offers a plan, all as planned.
+void measure_costs(online_controller& of, const problem& p) {
+    const auto as_planned = simulate(p, order_of(of.present_schedule()));
+    for (std::uint64_t step = 0; step < online_options{}.window; ++step)
+        of.add_measured(step, *as_planned, {});
+}
+
 std::size_t count(const online_controller& of, online_event::kind_type kind) {
     std::size_t found = 0;
     for (const auto& event : of.log())
@@ -97,6 +104,16 @@ TEST_CASE("a bad plan is replaced, and one that is refused isn't offered again")
         train.step(p);
         CHECK_FALSE(controller.next_plan());
     }
+}
+
+TEST_CASE("no plan is offered for a guess, only for what was measured") {
+    const auto real = four_ranks(2.0);
+    online_controller controller{four_ranks(), *build_schedule(real, gpipe), quick()};
+    trainer train{controller, 0.0};
+    CHECK(controller.planner().wait_for(std::chrono::duration<double>{300.0})); // the plan for the guess is there
+    CHECK(train.until_plan(real) >= online_options{}.window);
+    CHECK(train.plan().problem.costs[stage{2}].forward.value() == doctest::Approx(20));
+    CHECK(controller.log().front().kind == kind::costs);
 }
 
 TEST_CASE("costs that have drifted are found, measured and planned with") {
@@ -177,7 +194,7 @@ TEST_CASE("a probed transfer is planned with where it has changed by more than n
     CHECK(controller.planner().poll().submission == submitted);
     controller.add_probe(11, offload, times(9, 22));
     controller.add_probe(13, offload, times(11, 22));
-    CHECK(controller.present_problem().costs[stage{1}].transfer == times(10, 20));
+    CHECK(controller.present_problem().costs[stage{1}].transfer == times(11, 20));
     CHECK(controller.present_problem().costs[stage{0}].transfer == p.costs[stage{0}].transfer);
     CHECK(controller.planner().poll().submission == submitted + 1);
     CHECK(count(controller, kind::drift) == 1);
@@ -239,6 +256,7 @@ TEST_CASE("plans add up weight gradients as the first schedule does, where that 
 TEST_CASE("a plan that noise hides is said to be, and taken once it doesn't") {
     const auto p = four_ranks();
     online_controller controller{p, *build_schedule(p, gpipe), quick()};
+    measure_costs(controller, p);
     REQUIRE(controller.planner().wait_for(std::chrono::duration<double>{300.0}));
     for (std::size_t i = 0; i < 20; ++i) {
         controller.add_step(i % 3 == 0 ? 1.0 : i % 3 == 1 ? 20.0 : 400.0);
@@ -262,6 +280,7 @@ TEST_CASE("at the end of the training no switch pays") {
         online_controller controller{p, *first, options};
         for (int i = 0; i < 3; ++i)
             controller.add_step(1.0);
+        measure_costs(controller, p);
         REQUIRE(controller.planner().wait_for(std::chrono::duration<double>{300.0}));
         CHECK(controller.next_plan().has_value() == !ends);
     }

@@ -35,11 +35,13 @@ struct online_plan {
 /// Rank 0's decisions while training goes on: what operations cost now, when to plan again, and which plan is worth a
 /// switch. Knows neither ranks nor clocks: it is told of steps, and asked for plans.
 ///
-/// It plans from the first step on, at first with the costs that it is given. After `warm_up` and `window` measured
-/// steps it takes the measured ones. From then on each measured step is compared, with the ones before it, with the
-/// costs of the plan (`drift`); where they have left them, a new window is measured, and planned with from the plan in
-/// use. Transfers that the plan has too rarely for that are compared over more steps; those that it doesn't have are
-/// probed by the ranks (`probe_rounds`).
+/// It plans from the first step on, at first with the costs that it is given, which may be a guess: no plan is offered
+/// before they have been compared with what was measured. After `warm_up` and `window` measured steps it takes the
+/// measured ones. From then on each measured step is compared, with the ones before it, with the costs of the plan
+/// (`drift`); where they have left them, a new window is measured, and planned with from the plan in use. Transfers
+/// that the plan has too rarely for that are compared over more steps; those that it doesn't have are probed by the
+/// ranks
+/// (`probe_rounds`).
 class online_controller {
 public:
     /// `first`: the schedule that training begins with.
@@ -79,7 +81,8 @@ private:
     [[nodiscard]] static background_options planning_of(const online_options& options, const schedule& first);
     [[nodiscard]] duration objective_in(const problem& p) const;
     void forget_measured();
-    /// Adds what two probes in a row say, if both are far off, on the same side.
+    /// Adds what two probes in a row say, if both are far off, on the same side: the nearer one, as the other may have
+    /// had company on the link.
     void add_changed(measured_costs& to, const cost_key& key, duration took);
     /// Transfers of which a window has too few samples; others that share their link tell less.
     void add_rare(std::uint64_t step);
@@ -89,8 +92,7 @@ private:
     /// the least to the most, has 1 − 2^(1−n).
     [[nodiscard]] static std::size_t samples_needed(const problem& p, const online_options& options);
     /// Measured steps with so many samples of what each microbatch has.
-    [[nodiscard]] static std::size_t window_steps(const problem& p, const online_options& options,
-                                                  std::size_t samples);
+    [[nodiscard]] static std::size_t window_steps(const problem& p, const online_options& options, std::size_t samples);
     /// The standard error of the step time, relative to it: a smaller gain couldn't be seen.
     [[nodiscard]] double noise() const;
     /// Why a switch to a plan isn't worth it now; empty if it is. It may become so, as noise goes down.
@@ -121,7 +123,10 @@ private:
     /// What the last probe of a transfer took, where that was far off.
     std::map<cost_key, duration> suspected_{};
     std::uint64_t measured_ = 0;
+    /// Whether a window is measured whose costs will be planned with.
     bool takes_costs_ = true;
+    /// Whether one has been.
+    bool has_compared_ = false;
     std::uint64_t step_ = 0;
     /// Seconds of the last steps of the plan in use.
     std::deque<double> recent_{};
@@ -209,7 +214,7 @@ OPTPIPE_INLINE std::optional<online_plan> online_controller::next_plan() {
     if (published_) return std::nullopt;
     const auto best = planner_.poll();
     if (!best.failure.empty() && !std::exchange(has_failed_, true)) log(online_event::kind_type::failure, best.failure);
-    if (!best.schedule || best.version == considered_) return std::nullopt;
+    if (!has_compared_ || !best.schedule || best.version == considered_) return std::nullopt;
     if (!best.finished && calm_ < options_.calm_steps) return std::nullopt;
     if (const auto why = why_not(best.objective); !why.empty()) return decline(best, why);
     considered_ = best.version;
@@ -242,6 +247,7 @@ OPTPIPE_INLINE void online_controller::settled(bool accepted, const std::vector<
 
 OPTPIPE_INLINE void online_controller::take_costs(const std::vector<drifted_cost>& found) {
     takes_costs_ = false;
+    has_compared_ = true;
     if (!found.empty()) plan_with(window_, found); // else as planned
 }
 
@@ -288,8 +294,8 @@ OPTPIPE_INLINE void online_controller::add_changed(measured_costs& to, const cos
     } else if (before == suspected_.end() || (before->second < planned) != (took < planned)) {
         suspected_[key] = took;
     } else {
-        to.operations.push_back({key, before->second});
-        to.operations.push_back({key, took});
+        to.operations.push_back(
+            {key, took < planned ? std::max(took, before->second) : std::min(took, before->second)});
         suspected_.erase(before);
     }
 }

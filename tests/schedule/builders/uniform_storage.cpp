@@ -1,6 +1,7 @@
 #include "optpipe/schedule/builders/uniform_storage.hpp"
 
 #include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/builders/zero_bubble_auto.hpp"
@@ -69,6 +70,23 @@ TEST_CASE("the best of all options") {
     p.storage[stage{0}][1].name = "f";
     p.storage[stage{0}][2].name = "fa";
     CHECK(describe(build_best_uniform_schedule(p, gpipe).result.why()) == "no storage option is common to all stages");
+}
+
+TEST_CASE("the constructive planner is as good as with any one option, within its effort") {
+    auto p =
+        to_problem(make_problem(graph<4, 8>{}, uniform_memory{stage_costs{1_ms, 1_ms, 1_ms, 1_gb, 0.6_gb, {}}}, 2_gb));
+    for (auto& list : p.storage) {
+        list.push_back(keep_stash(p.costs[stage{0}]));
+        list.push_back({"full", 0.1_gb, 1_ms, {}, {}, {}});
+    }
+    const auto joint = build_schedule(p, adaptive);
+    REQUIRE(joint);
+    CHECK(is_valid(p, *joint));
+    const auto best = build_best_uniform_schedule(p, adaptive_builder<>{.effort = adaptive.effort / 2});
+    REQUIRE(best.result);
+    CHECK(objective_of(p, *joint) == objective_of(p, *best.result));
+    CHECK(objective_of(p, *joint) <
+          objective_of(p, *build_uniform_schedule(p, one_forward_one_backward, *find_common_option(p, "full"))));
 }
 
 TEST_CASE("what builders make with a storage option is valid") {

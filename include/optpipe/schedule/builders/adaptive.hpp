@@ -5,11 +5,13 @@
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/pipeline/offload_policy.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
+#include "optpipe/schedule/builders/adapipe.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/builder_parameters.hpp"
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/construct/dispatch_search.hpp"
+#include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/construct/within_memory.hpp"
 
 #include <algorithm>
@@ -31,7 +33,8 @@ namespace optpipe {
 ///
 /// Has a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`), and unless it is stopped is never
 /// worse than 1F1B or GPipe where they fit and no offload is required. `Policy` says which stages may or must be
-/// offloaded.
+/// offloaded. Where the problem has storage options, the search is for the best with each that all stages have, for all
+/// of their microbatches (`uniform_problem`), and AdaPipe's schedule counts, too.
 template <offload_policy Policy = offload::solver_decides> struct adaptive_builder {
     static constexpr std::string_view name = "adaptive";
 
@@ -62,8 +65,10 @@ template <offload_policy Policy = offload::solver_decides> struct adaptive_build
         const bool may_stay = std::none_of(decisions.begin(), decisions.end(),
                                            [](offload_decision d) { return d == offload_decision::require; });
         if (may_stay) best.offer(order_within_memory(allowed, least));
-        // The search knows no storage options; `uniform_problem` has none.
-        if (!stop() && !p.has_storage_options()) search(allowed, may_stay, stop, best);
+        if (p.has_storage_options())
+            search_by_option(allowed, may_stay, stop, best);
+        else if (!stop())
+            search(allowed, may_stay, stop, best);
         if (!best.found()) best.offer(one_at_a_time(allowed, least));
         if (best.found()) return std::move(best).take();
         return *lacking(allowed, least, &least_memory_result::needed, found_none);
@@ -84,6 +89,22 @@ private:
         if (halt()) return;
         const auto facts = make_dispatch_facts(p, policy);
         dispatch_search<Graph, decltype(halt)>{p, facts, best, halt, effort, seed}.run();
+    }
+    /// The effort is shared among the options.
+    template <pipeline_graph Graph, class Stop>
+    constexpr void search_by_option(const basic_problem<Graph>& p, bool may_stay, const Stop& stop,
+                                    best_order<Graph>& best) const {
+        if (may_stay)
+            if (const auto made = adapipe(p)) best.offer(*made);
+        const auto names = common_option_names(p);
+        auto each = *this;
+        each.effort = effort / std::max<std::size_t>(names.size(), 1);
+        each.bound = {};
+        for (const auto& option : names) {
+            if (stop()) return;
+            const auto options = *find_common_option(p, option.view());
+            if (const auto made = each(uniform_problem(p, options), stop)) best.offer(with_storage(p, options, *made));
+        }
     }
     /// Whether validation tells the start of every operation that holds memory from its end. Where it doesn't, an order
     /// that holds more than a rank has may count as valid.

@@ -7,7 +7,8 @@
 namespace optpipe {
 
 /// The problem with the medians of what was measured; what wasn't stays as planned, memory too. A full backward that
-/// was measured alone is divided as planned.
+/// was measured alone is divided as planned. A recomputation that wasn't measured changes as the forward does, which it
+/// is a part of.
 [[nodiscard]] problem with_measured_costs(problem p, const cost_profile& profile);
 
 } // namespace optpipe
@@ -66,11 +67,14 @@ inline void measure_backwards(stage_costs& costs, const measured_medians& measur
 
 /// Where every backward that was measured recomputes, its time is divided as it was planned.
 inline void measure_recomputing_backward(stage_costs& costs, storage_option& option, const measured_medians& measured,
-                                         stage s, storage_index at) {
+                                         stage s, storage_index at, double forward_factor) {
     const bool base_is_known = measured(s, operation_kind::backward_input) || measured(s, operation_kind::backward);
     const auto input = measured(s, operation_kind::backward_input, at);
     const auto full = measured(s, operation_kind::backward, at);
-    if (!input && !full) return;
+    if (!input && !full) {
+        option.backward_extra = forward_factor * option.backward_extra;
+        return;
+    }
     const auto took = input ? *input : *full;
     const auto without = input ? costs.backward_input : costs.backward();
     if (base_is_known) {
@@ -96,15 +100,17 @@ OPTPIPE_INLINE problem with_measured_costs(problem p, const cost_profile& profil
     const detail::measured_medians measured{profile};
     for (const stage s : p.graph.all_stages()) {
         auto& costs = p.costs[s];
-        costs.forward = measured(s, operation_kind::forward).value_or(costs.forward);
+        const auto planned_forward = costs.forward;
+        costs.forward = measured(s, operation_kind::forward).value_or(planned_forward);
+        const double forward_factor = planned_forward > duration{} ? costs.forward / planned_forward : 1.0;
         detail::measure_backwards(costs, measured, s);
         detail::measure_transfer(costs.transfer, measured, s, 0);
         for (std::size_t i = 0; i < p.storage[s].size(); ++i) {
             auto& option = p.storage[s][i];
             const auto at = static_cast<storage_index>(i);
-            detail::measure_recomputing_backward(costs, option, measured, s, at);
+            detail::measure_recomputing_backward(costs, option, measured, s, at, forward_factor);
             detail::measure_transfer(option.transfer, measured, s, at);
-            option.recompute = measured(s, operation_kind::recompute, at).value_or(option.recompute);
+            option.recompute = measured(s, operation_kind::recompute, at).value_or(forward_factor * option.recompute);
         }
     }
     const auto messages = profile.messages();
