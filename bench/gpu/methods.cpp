@@ -37,8 +37,9 @@ outcome<schedule> planned(const problem& p) {
 std::vector<method> methods(const problem& p) {
     std::vector<method> all;
     if (p.has_storage_options()) {
-        for (const auto& option : common_option_names(p))
-            all.push_back(uniform_method(one_forward_one_backward, std::string{option.view()}));
+        for (const auto& option : p.storage[stage{0}])
+            if (!option.offloads()) // 1F1B doesn't
+                all.push_back(uniform_method(one_forward_one_backward, std::string{option.name.view()}));
         for (const auto& each : {best_uniform_method(zero_bubble_h1), best_uniform_method(zero_bubble_auto),
                                  best_uniform_method(pipe_offload), method_of(adapipe), method_of(mario)})
             all.push_back(each);

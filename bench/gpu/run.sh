@@ -201,6 +201,12 @@ nccl groups 40
 nccl lost_rank 60
 nccl receives 60
 nccl sums 40
+# Reads and writes out of bounds.
+if command -v compute-sanitizer >/dev/null; then
+    part sanitizer 90 compute-sanitizer --error-exitcode 1 $bin/gpu_conformance --out "$work/sanitizer"
+else
+    left_out sanitizer "as there is no compute-sanitizer"
+fi
 training() { # NAME SECONDS OPTIONS...
     local name=$1 limit=$2 left=$((all_seconds - SECONDS))
     if [[ ! -x $bin/gpu_training ]]; then
@@ -214,23 +220,15 @@ training() { # NAME SECONDS OPTIONS...
     part "$name" "$limit" $bin/gpu_training --out "$work/$name" --seconds $begins "$@"
     [[ -e "$work/$name-problem.json" ]] && cp "$work/$name-problem.json" "$prefix-$name-problem.json"
 }
-# Eight layers, in four stages or in eight.
+# Eight layers, in four stages or in eight; products in tf32 are quick beside the link.
 four=(--ranks 4 --layers 2 --microbatches 8)
 eight=(--ranks 8 --layers 1 --microbatches 16)
-training training-4-green 100 "${four[@]}" --on green-contexts
-training training-4-streams 80 "${four[@]}" --on streams
-training training-8-green 110 "${eight[@]}" --on green-contexts
-# Computations that are quick beside the link.
-training training-4-green-tf32 80 "${four[@]}" --on green-contexts --products tf32
-training storage-4-green 100 "${four[@]}" --on green-contexts --storage options
-training storage-4-green-tf32 110 "${four[@]}" --on green-contexts --products tf32 --storage options --online 150
-
-# Reads and writes out of bounds; it takes many times as long.
-if command -v compute-sanitizer >/dev/null; then
-    part sanitizer 90 compute-sanitizer --error-exitcode 1 $bin/gpu_conformance --out "$work/sanitizer"
-else
-    left_out sanitizer "as there is no compute-sanitizer"
-fi
+training storage-4-green-tf32 120 "${four[@]}" --on green-contexts --products tf32 --storage options --online 150
+training training-4-green 80 "${four[@]}" --on green-contexts
+training training-4-streams 70 "${four[@]}" --on streams
+training training-4-green-tf32 60 "${four[@]}" --on green-contexts --products tf32
+training training-8-green 100 "${eight[@]}" --on green-contexts
+training storage-8-green-tf32 120 "${eight[@]}" --on green-contexts --products tf32 --storage options
 
 echo "written: $prefix.json, $prefix.md"
 exit $failed
