@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -26,7 +27,8 @@ struct stash_storage {
 };
 
 /// Keeps the stash of a stage as an option says: the forward leaves what isn't recomputed, packed one behind the other.
-/// Stashes may lie in pieces. Takes a stash of workspace; what it does on a device it only puts into the queue.
+/// Stashes may lie in pieces. The stage works in one that is whole and lies in one piece; else in a stash of workspace.
+/// What it does on a device it only puts into the queue.
 template <class Stage> class stash_packer {
 public:
     using reals = typename Stage::reals;
@@ -50,6 +52,8 @@ public:
 
     void forward(const stash_storage& how, const text_batch& text, const_reals input, reals output,
                  const optpipe::execution::forward_task& t) {
+        if (const auto at = in_place(how, t.kept, t.freed))
+            return stage_->forward(text, input, at->kept, at->freed, output);
         stage_->forward(text, input, kept(), freed(), output);
         const auto to = pieces_of({t.kept, t.freed});
         cursor at;
@@ -65,18 +69,25 @@ public:
     }
     void backward_input(const stash_storage& how, const text_batch& text, real share, const_reals gradient,
                         reals input_gradient, const optpipe::execution::backward_task& t) {
+        if (const auto at = in_place(how, t.kept, t.freed))
+            return stage_->backward_input(text, share, gradient, at->kept, at->freed, input_gradient);
         find_whole(how, text, t);
         stage_->backward_input(text, share, gradient, kept(), freed(), input_gradient);
         cursor at;
         scatter(kept(), pieces_of({t.kept, t.restored_kept, t.added}), at);
     }
     void backward_weight(const text_batch& text, const optpipe::execution::weight_task& t) {
+        if (const auto all = one_piece(t.kept, stage_->kept())) return stage_->backward_weight(text, *all);
         cursor at;
         gather(pieces_of({t.kept, t.restored_kept, t.added}), at, kept());
         stage_->backward_weight(text, kept());
     }
     void backward(const stash_storage& how, const text_batch& text, real share, const_reals gradient,
                   reals input_gradient, const optpipe::execution::backward_task& t) {
+        if (const auto at = in_place(how, t.kept, t.freed)) {
+            stage_->backward_input(text, share, gradient, at->kept, at->freed, input_gradient);
+            return stage_->backward_weight(text, at->kept);
+        }
         find_whole(how, text, t);
         stage_->backward_input(text, share, gradient, kept(), freed(), input_gradient);
         stage_->backward_weight(text, kept());
@@ -110,6 +121,22 @@ private:
     [[nodiscard]] reals freed() { return Stage::of(freed_); }
     [[nodiscard]] reals input() { return Stage::of(input_); }
 
+    struct whole_stash {
+        reals kept, freed;
+    };
+    /// A whole stash, packed, lies as the stage has it.
+    [[nodiscard]] std::optional<whole_stash> in_place(const stash_storage& how, stash_part kept,
+                                                      stash_part freed) const {
+        if (how.again != recomputation::none) return std::nullopt;
+        const auto first = one_piece(kept, stage_->kept());
+        const auto second = one_piece(freed, stage_->freed());
+        return first && second ? std::optional{whole_stash{*first, *second}} : std::nullopt;
+    }
+    /// So many elements, if the part is no more and no less, in one piece.
+    [[nodiscard]] static std::optional<reals> one_piece(stash_part part, std::size_t size) {
+        const auto pieces = pieces_of({part});
+        return pieces.size() == 1 && pieces.front().size() == size ? std::optional{pieces.front()} : std::nullopt;
+    }
     [[nodiscard]] static std::vector<reals> pieces_of(std::initializer_list<stash_part> parts) {
         std::vector<reals> all;
         for (const auto& part : parts)
