@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -50,7 +51,7 @@ TEST_CASE("transfers that a program doesn't have are probed, and no others") {
         const auto share = 1.0 / (10.0 * objective_of(p, without).value());
         probe_rounds rounds{p, without, r, share, 0.25};
         CHECK(rounds.steps_between() == 10);
-        CHECK(probed_steps(rounds, programs[r], 40) == steps{9, 19, 29, 39});
+        CHECK(probed_steps(rounds, programs[r], 40) == steps{0, 9, 19, 29, 39});
         const bool has_transfers = offloads[r].host_bytes > 0;
         CHECK(probed_steps(rounds, offloads[r], 40).empty() == has_transfers);
         probe_rounds never{p, without, r, 0.0, 0.25};
@@ -73,10 +74,10 @@ TEST_CASE("ranks that share a link probe one after the other") {
         probe_rounds rounds{p, s, r, share, 0.25};
         return probed_steps(rounds, programs[r], 20);
     };
-    CHECK(found(rank{0}) == steps{4, 9, 14, 19});
-    CHECK(found(rank{1}) == steps{4, 14});
-    CHECK(found(rank{2}) == steps{9, 19});
-    CHECK(found(rank{3}) == steps{4, 9, 14, 19});
+    CHECK(found(rank{0}) == steps{0, 4, 9, 14, 19});
+    CHECK(found(rank{1}) == steps{0, 4, 14});
+    CHECK(found(rank{2}) == steps{2, 9, 19});
+    CHECK(found(rank{3}) == steps{0, 4, 9, 14, 19});
 }
 
 TEST_CASE("a slow transfer is probed more rarely, so that it takes no larger share") {
@@ -85,10 +86,10 @@ TEST_CASE("a slow transfer is probed more rarely, so that it takes no larger sha
     const auto programs = *lower(p, s, lowering);
     probe_rounds rounds{p, s, rank{1}, 1.0 / (2.0 * objective_of(p, s).value()), 100.0};
     REQUIRE(rounds.steps_between() == 2);
-    const auto first = rounds.next(1, programs[rank{1}]);
+    const auto first = rounds.next(3, programs[rank{1}]);
     REQUIRE(first);
-    rounds.took(1, first->offload, {duration{1.0}, duration{3.0}}); // 1 as planned
-    CHECK(probed_steps(rounds, programs[rank{1}], 14) == steps{9, 11, 13});
+    rounds.took(3, first->offload, {duration{1.0}, duration{3.0}}); // 1 as planned
+    CHECK(probed_steps(rounds, programs[rank{1}], 16) == steps{0, 11, 13, 15});
 }
 
 TEST_CASE("a transfer that has changed is probed once more") {
@@ -102,6 +103,9 @@ TEST_CASE("a transfer that has changed is probed once more") {
         REQUIRE(next);
         rounds.took(step, next->offload, {duration{time}, duration{time}});
     };
+    probe(0, 0.9);
+    probe(1, 0.5); // once more, at once
+    CHECK(!rounds.next(2, program));
     probe(9, 0.55); // as planned, nearly
     CHECK(!rounds.next(10, program));
     probe(19, 0.25);
@@ -112,4 +116,32 @@ TEST_CASE("a transfer that has changed is probed once more") {
     probe(39, 0.5);
     probe(40, 0.25); // another change, but not a third probe
     CHECK(!rounds.next(41, program));
+}
+
+TEST_CASE("at first the largest transfer of each stage is probed") {
+    const duration unit{1};
+    auto p = to_problem(make_problem(graph<2, 4, placement::loop<2>>{},
+                                     uniform_memory{stage_costs{unit, unit, unit, memory_size{1}, memory_size{0.5}}}));
+    const auto offload = [&](const char* name, double size) {
+        return storage_option{name, memory_size{1},    {},
+                              {},   memory_size{size}, transfer_times{size * unit, size * unit}};
+    };
+    for (const stage s : p.graph.all_stages())
+        p.storage[s] = {keep_stash(p.costs[s]), offload("half", 0.5), offload("all", 1.0), offload("some", 0.7)};
+    p.transfer.share_link(rank{0}, rank{1});
+    const auto s = *build_uniform_schedule(p, interleaved, *find_common_option(p, "keep"));
+    const auto programs = *lower(p, s, lowering);
+    for (const rank r : p.graph.all_ranks()) {
+        probe_rounds rounds{p, s, r, 0.001, 0.25};
+        CHECK(rounds.first_steps() == 8);
+        std::vector<std::pair<std::uint64_t, operation>> found;
+        for (std::uint64_t step = 0; step < rounds.first_steps(); ++step)
+            if (const auto next = rounds.next(step, programs[r])) found.emplace_back(step, next->offload);
+        const auto at = 2 * r.position();
+        const auto probe = [&](std::size_t of) {
+            return operation{stage{of}, operation_kind::offload, microbatch{0}, storage_index{2}};
+        };
+        CHECK(found == std::vector<std::pair<std::uint64_t, operation>>{{at, probe(r.position())},
+                                                                        {at + 4, probe(r.position() + 2)}});
+    }
 }

@@ -168,6 +168,7 @@ OPTPIPE_INLINE void online_state::take_report(const execution::rank_text& text, 
     measured_.erase(measured_.begin(), measured_.upper_bound(told.step));
 }
 OPTPIPE_INLINE std::optional<std::string> online_state::next_plan() {
+    if (steps_ <= rounds_.first_steps()) return std::nullopt; // a probe is read with the next step
     const auto plan = controller_->next_plan();
     return plan ? std::optional{plan_to_text(*plan)} : std::nullopt;
 }

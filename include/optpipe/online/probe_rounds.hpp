@@ -31,6 +31,9 @@ struct planned_probe {
 /// All ranks probe before the same steps, as a pipeline that waits for one waits for all; of those that share a link
 /// one at a time, or they would measure each other. A transfer that takes another time than at its last probe is probed
 /// once more, before one of the next steps. A rank whose transfers take longer than planned probes more rarely.
+///
+/// In the first steps each rank probes the largest transfer of each of its stages, as what is planned with may be a
+/// guess.
 class probe_rounds {
 public:
     /// `share`: of the time of `first`, on average; 0 or less: nothing is probed. `least_change`: relative to what a
@@ -43,8 +46,11 @@ public:
     void took(std::uint64_t step, const operation& what, const transfer_times& now);
     /// 0: never.
     [[nodiscard]] std::size_t steps_between() const { return every_; }
+    /// How many the first steps are: the same on all ranks.
+    [[nodiscard]] std::uint64_t first_steps() const { return first_steps_; }
 
 private:
+    [[nodiscard]] std::optional<planned_probe> first_probe(std::uint64_t step) const;
     [[nodiscard]] bool is_turn(std::uint64_t step) const;
     [[nodiscard]] bool differ(duration before, duration now) const;
     [[nodiscard]] std::vector<planned_probe> unused_transfers(const rank_program& in_use) const;
@@ -53,14 +59,19 @@ private:
     rank self_;
     double least_change_;
     std::size_t every_;
-    /// Of the rank among those that share its link, and how many there are.
+    /// Of the rank among those that share its link, and how many there are; on any link at most.
     std::size_t place_ = 0;
     std::size_t ranks_ = 1;
+    std::size_t most_ranks_ = 1;
+    /// Of this rank, by stage.
+    std::vector<planned_probe> largest_{};
+    std::uint64_t first_steps_ = 0;
     std::uint64_t turn_ = 0;
     std::uint64_t pause_until_ = 0;
     /// What each transfer took at its last probe, and the step before which one is probed once more.
     std::map<std::pair<stage, storage_index>, transfer_times> last_{};
     std::optional<std::uint64_t> again_at_{};
+    std::optional<planned_probe> latest_{};
 };
 
 } // namespace optpipe
@@ -102,26 +113,55 @@ inline std::size_t steps_between_probes(const problem& p, const schedule& first,
 
 } // namespace detail
 
-OPTPIPE_INLINE probe_rounds::probe_rounds(const problem& p, const schedule& first, rank self,
-                                         double share, double least_change)
+OPTPIPE_INLINE probe_rounds::probe_rounds(const problem& p, const schedule& first, rank self, double share,
+                                          double least_change)
     : problem_{p}, self_{self}, least_change_{least_change}, every_{detail::steps_between_probes(p, first, share)} {
-    if (p.transfer.link.size() != p.graph.ranks()) return;
-    ranks_ = 0;
-    for (const rank r : p.graph.all_ranks()) {
-        if (p.transfer.link[r] != p.transfer.link[self]) continue;
-        if (r < self) ++place_;
-        ++ranks_;
+    if (every_ == 0) return;
+    if (p.transfer.link.size() == p.graph.ranks()) {
+        const auto sharing = [&](rank with) {
+            return static_cast<std::size_t>(
+                std::count(p.transfer.link.begin(), p.transfer.link.end(), p.transfer.link[with]));
+        };
+        for (const rank r : p.graph.all_ranks()) {
+            if (r < self && p.transfer.link[r] == p.transfer.link[self]) ++place_;
+            most_ranks_ = std::max(most_ranks_, sharing(r));
+        }
+        ranks_ = sharing(self);
     }
+    std::map<stage, planned_probe> largest;
+    detail::for_each_transfer(p, [&](const planned_probe& each) {
+        const auto [at, is_new] = largest.try_emplace(each.offload.stage, each);
+        if (!is_new && at->second.size < each.size) at->second = each;
+    });
+    per_rank<std::size_t> stages(p.graph.ranks(), 0);
+    for (const auto& [s, each] : largest) {
+        ++stages[p.rank_of(s)];
+        if (p.rank_of(s) == self) largest_.push_back(each);
+    }
+    first_steps_ = 2 * most_ranks_ * *std::max_element(stages.begin(), stages.end());
 }
 
 OPTPIPE_INLINE std::optional<planned_probe> probe_rounds::next(std::uint64_t step, const rank_program& in_use) {
     if (every_ == 0) return std::nullopt;
     const bool confirms = again_at_ == step;
-    if (!confirms && !is_turn(step)) return std::nullopt;
+    const bool is_first = step < first_steps_;
+    if (!confirms && !is_first && !is_turn(step)) return std::nullopt;
     const auto unused = unused_transfers(in_use);
+    if (confirms || is_first) {
+        const auto wanted = confirms ? latest_ : first_probe(step);
+        const auto is_it = [&](const planned_probe& each) { return each.offload == wanted->offload; };
+        return latest_ = wanted && std::any_of(unused.begin(), unused.end(), is_it) ? wanted : std::nullopt;
+    }
     if (unused.empty()) return std::nullopt;
-    if (!confirms) ++turn_;
-    return unused[turn_ % unused.size()];
+    return latest_ = unused[++turn_ % unused.size()];
+}
+
+/// Every second step, so that what differs can be probed once more.
+OPTPIPE_INLINE std::optional<planned_probe> probe_rounds::first_probe(std::uint64_t step) const {
+    const auto slot = step / 2;
+    const auto nth = slot / most_ranks_;
+    if (step % 2 != 0 || slot % most_ranks_ != place_ || nth >= largest_.size()) return std::nullopt;
+    return largest_[nth];
 }
 
 OPTPIPE_INLINE void probe_rounds::took(std::uint64_t step, const operation& what, const transfer_times& now) {
@@ -130,10 +170,12 @@ OPTPIPE_INLINE void probe_rounds::took(std::uint64_t step, const operation& what
     const auto both = planned.offload + planned.reload;
     const double times = both > duration{} ? std::round((now.offload + now.reload) / both) : 1.0;
     const bool confirms = again_at_ == step;
-    if (!confirms) pause_until_ = step / every_ + static_cast<std::uint64_t>(std::clamp(times, 1.0, most_rounds));
+    const bool is_first = step < first_steps_;
+    if (!confirms && !is_first)
+        pause_until_ = step / every_ + static_cast<std::uint64_t>(std::clamp(times, 1.0, most_rounds));
     auto& last = last_.try_emplace({what.stage, what.storage}, planned).first->second;
     const bool changed = differ(last.offload, now.offload) || differ(last.reload, now.reload);
-    if (changed && !confirms) again_at_ = step + 1 + place_;
+    if (changed && !confirms) again_at_ = step + 1 + (is_first ? 0 : place_);
     last = now;
 }
 

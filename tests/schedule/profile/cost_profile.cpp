@@ -183,6 +183,31 @@ TEST_CASE("where every backward recomputes, its time is divided as planned") {
     }
 }
 
+TEST_CASE("transfers that weren't measured take as much longer as the largest that was") {
+    auto p = with_options(example(2, 4));
+    for (const stage s : p.graph.all_stages()) {
+        auto part = p.storage[s][3];
+        part.name = "part";
+        part.transfer_size = 0.5 * part.transfer_size;
+        part.transfer = transfer_times{0.5 * part.transfer->offload, 0.5 * part.transfer->reload};
+        p.storage[s].push_back(part);
+    }
+    auto slower = p;
+    for (const stage s : p.graph.all_stages())
+        slower.storage[s][3].transfer =
+            transfer_times{3.0 * p.storage[s][3].transfer->offload, 2.0 * p.storage[s][3].transfer->reload};
+    const auto made = simulate(slower, mixed_order(slower, true));
+    REQUIRE(made);
+    cost_profile profile;
+    profile.add(p, *made);
+    const auto now = with_measured_costs(p, profile);
+    for (const stage s : p.graph.all_stages()) {
+        const auto& planned = *p.storage[s][4].transfer;
+        CHECK(now.storage[s][4].transfer->offload.value() == doctest::Approx(3.0 * planned.offload.value()));
+        CHECK(now.storage[s][4].transfer->reload.value() == doctest::Approx(2.0 * planned.reload.value()));
+    }
+}
+
 TEST_CASE("a full backward beside a measured half is divided by that") {
     const auto p = example(1, 4);
     schedule s{p.graph, {}};

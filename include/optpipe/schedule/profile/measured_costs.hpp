@@ -8,7 +8,7 @@ namespace optpipe {
 
 /// The problem with the medians of what was measured; what wasn't stays as planned, memory too. A full backward that
 /// was measured alone is divided as planned. A recomputation that wasn't measured changes as the forward does, which it
-/// is a part of.
+/// is a part of, and a transfer as the stage's largest one that was.
 [[nodiscard]] problem with_measured_costs(problem p, const cost_profile& profile);
 
 } // namespace optpipe
@@ -87,11 +87,23 @@ inline void measure_recomputing_backward(stage_costs& costs, storage_option& opt
     option.backward_extra = factor * option.backward_extra;
 }
 
-inline void measure_transfer(std::optional<transfer_times>& transfer, const measured_medians& measured, stage s,
-                             storage_index at) {
-    if (!transfer) return;
-    transfer->offload = measured(s, operation_kind::offload, at).value_or(transfer->offload);
-    transfer->reload = measured(s, operation_kind::reload, at).value_or(transfer->reload);
+/// One way of all that storage options transfer. What wasn't measured takes as much longer as the largest that was.
+template <class Options>
+void measure_transfers(Options& options, const measured_medians& measured, stage s, operation_kind kind,
+                       duration transfer_times::*way) {
+    double factor = 1.0;
+    memory_size largest{};
+    for (std::size_t i = 0; i < options.size(); ++i) {
+        const auto took = measured(s, kind, static_cast<storage_index>(i));
+        if (!took || !options[i].offloads() || options[i].transfer_size < largest) continue;
+        if (const auto planned = (*options[i].transfer).*way; planned > duration{}) factor = *took / planned;
+        largest = options[i].transfer_size;
+    }
+    for (std::size_t i = 0; i < options.size(); ++i) {
+        if (!options[i].offloads()) continue;
+        auto& time = (*options[i].transfer).*way;
+        time = measured(s, kind, static_cast<storage_index>(i)).value_or(factor * time);
+    }
 }
 
 } // namespace detail
@@ -104,12 +116,17 @@ OPTPIPE_INLINE problem with_measured_costs(problem p, const cost_profile& profil
         costs.forward = measured(s, operation_kind::forward).value_or(planned_forward);
         const double forward_factor = planned_forward > duration{} ? costs.forward / planned_forward : 1.0;
         detail::measure_backwards(costs, measured, s);
-        detail::measure_transfer(costs.transfer, measured, s, 0);
+        if (costs.transfer) {
+            auto& [offload, reload] = *costs.transfer;
+            offload = measured(s, operation_kind::offload, 0).value_or(offload);
+            reload = measured(s, operation_kind::reload, 0).value_or(reload);
+        }
+        detail::measure_transfers(p.storage[s], measured, s, operation_kind::offload, &transfer_times::offload);
+        detail::measure_transfers(p.storage[s], measured, s, operation_kind::reload, &transfer_times::reload);
         for (std::size_t i = 0; i < p.storage[s].size(); ++i) {
             auto& option = p.storage[s][i];
             const auto at = static_cast<storage_index>(i);
             detail::measure_recomputing_backward(costs, option, measured, s, at, forward_factor);
-            detail::measure_transfer(option.transfer, measured, s, at);
             option.recompute = measured(s, operation_kind::recompute, at).value_or(forward_factor * option.recompute);
         }
     }
