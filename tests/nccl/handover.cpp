@@ -193,6 +193,7 @@ TEST_CASE("training over NCCL that measures itself takes a better plan, between 
     const optpipe::stage_costs costs{unit, unit, unit, optpipe::memory_size{1}, optpipe::memory_size{0.5}, {}};
     // All steps are measured, and no costs taken from them: those of a device that isn't there say nothing.
     optpipe::online_options options;
+    options.costs_are_measured = true;
     options.measure_every = 1;
     options.window = 2 * most_steps;
     options.calm_steps = 1;

@@ -35,8 +35,8 @@ struct online_plan {
 /// Rank 0's decisions while training goes on: what operations cost now, when to plan again, and which plan is worth a
 /// switch. Knows neither ranks nor clocks: it is told of steps, and asked for plans.
 ///
-/// It plans from the first step on, at first with the costs that it is given, which may be a guess: no plan is offered
-/// before they have been compared with what was measured. After `warm_up` and `window` measured steps it takes the
+/// It plans from the first step on, at first with the costs that it is given. Unless they are measured no plan is
+/// offered before they have been compared with what is. After `warm_up` and `window` measured steps it takes the
 /// measured ones. From then on each measured step is compared, with the ones before it, with the costs of the plan
 /// (`drift`); where they have left them, a new window is measured, and planned with from the plan in use. Transfers
 /// that the plan has too rarely for that are compared over more steps; those that it doesn't have are probed by the
@@ -125,8 +125,8 @@ private:
     std::uint64_t measured_ = 0;
     /// Whether a window is measured whose costs will be planned with.
     bool takes_costs_ = true;
-    /// Whether one has been.
-    bool has_compared_ = false;
+    /// Whether one has been, or the costs at first are as good.
+    bool has_compared_;
     std::uint64_t step_ = 0;
     /// Seconds of the last steps of the plan in use.
     std::deque<double> recent_{};
@@ -162,8 +162,9 @@ namespace optpipe {
 
 OPTPIPE_INLINE online_controller::online_controller(problem p, const schedule& first, online_options options)
     : options_{std::move(options)}, problem_{std::move(p)}, present_{std::make_shared<const schedule>(first)},
-      samples_{samples_needed(problem_, options_)}, window_steps_{window_steps(problem_, options_, samples_)},
-      window_{window_steps_}, rare_{samples_}, planner_{planning_of(options_, first)} {
+      samples_{samples_needed(problem_, options_)},
+      window_steps_{window_steps(problem_, options_, samples_)}, window_{window_steps_}, rare_{samples_},
+      has_compared_{options_.costs_are_measured}, planner_{planning_of(options_, first)} {
     rare_.set_warm_up(0);
     submit();
 }

@@ -79,6 +79,7 @@ private:
 
     online_setting setting_;
     std::size_t measure_every_;
+    bool costs_are_measured_;
     any_graph graph_;
     probe_rounds rounds_;
     std::mutex mutex_{};
@@ -116,8 +117,9 @@ inline per_rank<rank_program> lowered(const problem& p, const schedule& s, const
 
 OPTPIPE_INLINE online_state::online_state(const problem& p, const schedule& first, rank self,
                                           const online_setting& setting, const online_options& options)
-    : setting_{setting}, measure_every_{std::max<std::size_t>(1, options.measure_every)}, graph_{p.graph},
-      rounds_{p, first, self, options.probe_share, options.least_probed_change},
+    : setting_{setting}, measure_every_{std::max<std::size_t>(1, options.measure_every)},
+      costs_are_measured_{options.costs_are_measured}, graph_{p.graph}, rounds_{p, first, self, options.probe_share,
+                                                                                options.least_probed_change},
       programs_{lowered(p, first, setting.lowering)} {
     if (self == rank{0}) controller_ = std::make_unique<online_controller>(p, first, options);
 }
@@ -168,7 +170,8 @@ OPTPIPE_INLINE void online_state::take_report(const execution::rank_text& text, 
     measured_.erase(measured_.begin(), measured_.upper_bound(told.step));
 }
 OPTPIPE_INLINE std::optional<std::string> online_state::next_plan() {
-    if (steps_ <= rounds_.first_steps()) return std::nullopt; // a probe is read with the next step
+    // Not before all transfers were probed, and read with the next step.
+    if (!costs_are_measured_ && steps_ <= rounds_.first_steps()) return std::nullopt;
     const auto plan = controller_->next_plan();
     return plan ? std::optional{plan_to_text(*plan)} : std::nullopt;
 }

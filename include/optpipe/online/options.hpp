@@ -15,6 +15,9 @@ namespace optpipe {
 struct online_options {
     /// How rank 0 plans beside the training.
     background_options planning{};
+    /// Whether the costs that it begins with were measured, here or in a run before, so that plans for them are offered
+    /// at once. If not, they may be a guess, and none is offered before they have been compared.
+    bool costs_are_measured = false;
     /// Every so many steps are measured. Fewer find drift later; each costs a text per rank.
     std::size_t measure_every = 2;
     /// Measured steps that are left out at first: what is used for the first time is slower.
