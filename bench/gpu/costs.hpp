@@ -82,11 +82,18 @@ inline void set_costs(optpipe::problem& p, const optpipe::schedule& measured, st
         p.transfer.share_link(rank{0}, r);
 }
 
-/// The same of a schedule that recomputes what an option says.
+/// The same of a schedule that recomputes what an option says, ahead of the backward or inside it.
 inline void set_recompute(optpipe::problem& p, std::string_view option, const optpipe::schedule& measured) {
+    using namespace optpipe;
     for (const auto s : p.graph.all_stages())
-        for (auto& each : p.storage[s])
-            if (each.name.view() == option) each.recompute = median_of(measured, s, optpipe::operation_kind::recompute);
+        for (auto& each : p.storage[s]) {
+            if (each.name.view() != option) continue;
+            const auto more = median_of(measured, s, operation_kind::backward_input) - p.costs[s].backward_input;
+            if (each.recomputes())
+                each.recompute = median_of(measured, s, operation_kind::recompute);
+            else
+                each.backward_extra = std::max(duration{}, more);
+        }
 }
 
 } // namespace gpu_bench

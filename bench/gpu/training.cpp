@@ -9,7 +9,7 @@
 //                  [--layers N] [--hidden N] [--sequence N] [--sequences N] [--steps N] [--seconds N]
 //                  [--storage transfers|options] [--online none|STEPS] [--text FILE] [--out PREFIX]
 //
-// With `--storage options` a stash may be kept, offloaded, or recomputed, in three ways that are measured, too; within
+// With `--storage options` a stash may be kept, offloaded, or recomputed, in four ways that are measured, too; within
 // half of what 1F1B needs and within 0.3 of it. With `--online` there are as many steps more, that begin by what is
 // known of no costs, and plan again meanwhile.
 #include "arguments.hpp"
@@ -119,15 +119,15 @@ private:
         }
     }
     void tell_storage_costs() {
-        out_.table("Costs [ms], " + p_.name,
-                   {"stage", "F", "I", "W", "message", "option", "holds [GB]", "recompute", "to the host", "from it"});
+        out_.table("Costs [ms], " + p_.name, {"stage", "F", "I", "W", "message", "option", "holds [GB]",
+                                              "recomputation", "to the host", "from it"});
         for (const stage s : p_.graph.all_stages())
             for (const auto& o : p_.storage[s]) {
                 const auto& c = p_.costs[s];
                 const auto way = [](duration taken) { return cell{taken.value()}; };
                 out_.row({static_cast<double>(s.position()), c.forward.value(), c.backward_input.value(),
                           c.backward_weight.value(), p_.p2p(rank{0}, rank{1}).value(), std::string{o.name.view()},
-                          gigabytes(o.held.value()), o.recomputes() ? way(o.recompute) : cell{},
+                          gigabytes(o.held.value()), o.extra_work() > duration{} ? way(o.extra_work()) : cell{},
                           o.offloads() ? way(o.transfer->offload) : cell{},
                           o.offloads() ? way(o.transfer->reload) : cell{}});
             }
@@ -272,7 +272,8 @@ gpu_bench::training_setup setup_of(const gpu_bench::arguments& options) {
                        {.name = "offload", .offloaded = 1.0},
                        {.name = "attention", .again = recomputation::attention},
                        {.name = "activations", .again = recomputation::feed_forward},
-                       {.name = "full", .again = recomputation::full}};
+                       {.name = "full", .again = recomputation::full},
+                       {.name = "full inside", .again = recomputation::full, .inside = true}};
     how.is_divided = chosen<bool>(options, "--on", {{"streams", false}, {"green-contexts", true}});
     how.text = read_file(options["--text"]);
     if (how.ranks < 2) throw error{"--ranks: at least 2"};
