@@ -4,6 +4,7 @@
 #include "optpipe/schedule/builders/adaptive.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 #include "oracle/exhaustive.hpp"
+#include "oracle/random_cases.hpp"
 #include "oracle/random_problem.hpp"
 
 #include <doctest/doctest.h>
@@ -71,8 +72,8 @@ TEST_CASE("random problems: the optimum of exhaustive search") {
 }
 
 TEST_CASE("random problems with lists of storage options: the optimum of exhaustive search") {
-    int compared = 0;
-    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    std::uint64_t compared = 0;
+    for (std::uint64_t seed = 1; seed <= oracle::random_cases(40); ++seed) {
         random_numbers random{seed};
         const auto made =
             oracle::make_random_problem(random, {.cells = 5, .offloading_percent = 70, .storage_percent = 100});
@@ -89,7 +90,7 @@ TEST_CASE("random problems with lists of storage options: the optimum of exhaust
         CHECK(state.objective().value() == doctest::Approx(*best.objective));
         ++compared;
     }
-    CHECK(compared > 25);
+    CHECK(compared > oracle::random_cases(25));
 }
 
 TEST_CASE("a stop request stops the search, and its bound holds") {
