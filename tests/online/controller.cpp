@@ -201,6 +201,27 @@ TEST_CASE("a probed transfer is planned with where it has changed by more than n
     CHECK(count(controller, kind::costs) == 1);
 }
 
+TEST_CASE("what is too short to matter may change as it likes") {
+    auto p = four_ranks();
+    for (auto& costs : p.costs)
+        costs.transfer = transfer_times{duration{1e-3}, duration{1e-3}};
+    online_controller controller{p, *build_schedule(p, zero_bubble_h1), quick()};
+    const operation offload{stage{1}, operation_kind::offload, microbatch{0}};
+    for (std::uint64_t step = 0; step < 20; ++step)
+        controller.add_probe(step, offload, {duration{5e-3}, duration{1e-4}});
+    CHECK(controller.log().empty());
+    // A thousandth of a forward longer on all stages, and no noise that hides it.
+    trainer train{controller, 0.0};
+    auto longer = p;
+    for (auto& costs : longer.costs)
+        costs.forward = 1.001 * costs.forward;
+    for (std::size_t i = 0; i < 10; ++i)
+        train.step(p);
+    for (std::size_t i = 0; i < 10; ++i)
+        train.step(longer);
+    CHECK(count(controller, kind::drift) == 0);
+}
+
 TEST_CASE("noise is no reason to switch") {
     const auto p = four_ranks();
     const auto best = plan(p);

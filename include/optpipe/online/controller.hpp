@@ -10,6 +10,7 @@
 #include "optpipe/schedule/profile/drift.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -38,10 +39,9 @@ struct online_plan {
 /// It plans from the first step on, at first with the costs that it is given. Unless they are measured no plan is
 /// offered before they have been compared with what is. After `warm_up` and `window` measured steps it takes the
 /// measured ones. From then on each measured step is compared, with the ones before it, with the costs of the plan
-/// (`drift`); where they have left them, a new window is measured, and planned with from the plan in use. Transfers
-/// that the plan has too rarely for that are compared over more steps; those that it doesn't have are probed by the
-/// ranks
-/// (`probe_rounds`).
+/// (`drift`); where they have left them so far that it may be worth a switch, a new window is measured, and planned
+/// with from the plan in use. Transfers that the plan has too rarely for that are compared over more steps; those that
+/// it doesn't have are probed by the ranks (`probe_rounds`).
 class online_controller {
 public:
     /// `first`: the schedule that training begins with.
@@ -93,6 +93,12 @@ private:
     [[nodiscard]] static std::size_t samples_needed(const problem& p, const online_options& options);
     /// Measured steps with so many samples of what each microbatch has.
     [[nodiscard]] static std::size_t window_steps(const problem& p, const online_options& options, std::size_t samples);
+    /// Whether so much may be worth a switch: the length of a step changes by at most what its operations and messages
+    /// do, and what one schedule gains another may lose.
+    [[nodiscard]] bool matters(const std::vector<drifted_cost>& found) const;
+    [[nodiscard]] static duration distance(const drifted_cost& d) {
+        return std::max(d.measured.median, d.planned) - std::min(d.measured.median, d.planned);
+    }
     /// The standard error of the step time, relative to it: a smaller gain couldn't be seen.
     [[nodiscard]] double noise() const;
     /// Why a switch to a plan isn't worth it now; empty if it is. It may become so, as noise goes down.
@@ -154,7 +160,6 @@ private:
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -187,7 +192,7 @@ OPTPIPE_INLINE void online_controller::add_measured(std::uint64_t step, const sc
     if (window_.steps() < window_steps_) return;
     const auto found = drift(problem_, window_, options_.drift);
     if (takes_costs_) return take_costs(found);
-    if (found.empty()) return compare_rare();
+    if (!matters(found)) return compare_rare();
     log(online_event::kind_type::drift, sentence_of(found));
     forget_measured();
     takes_costs_ = true;
@@ -207,6 +212,7 @@ OPTPIPE_INLINE void online_controller::add_probe(std::uint64_t step, const opera
     std::vector<drifted_cost> found;
     for (const auto& [key, e] : seen.operations())
         found.push_back({to_string(problem_, key), detail::planned_time(problem_, key), e});
+    if (!matters(found)) return;
     log(online_event::kind_type::drift, sentence_of(found) + ", probed");
     plan_with(seen, found);
 }
@@ -315,7 +321,7 @@ OPTPIPE_INLINE void online_controller::add_rare(std::uint64_t step) {
 
 OPTPIPE_INLINE void online_controller::compare_rare() {
     const auto found = drift(problem_, rare_, options_.drift);
-    if (found.empty()) return;
+    if (!matters(found)) return;
     log(online_event::kind_type::drift, sentence_of(found));
     plan_with(rare_, found);
     forget_measured();
@@ -335,6 +341,18 @@ OPTPIPE_INLINE std::size_t online_controller::window_steps(const problem& p, con
                                                            std::size_t samples) {
     const auto each = p.graph.microbatches();
     return std::max(options.window, (samples + each - 1) / each);
+}
+
+OPTPIPE_INLINE bool online_controller::matters(const std::vector<drifted_cost>& found) const {
+    if (found.empty() || now_.is_unlimited()) return !found.empty();
+    duration apart{};
+    for (const auto& each : found)
+        apart += distance(each);
+    // Of each stage on a rank: an operation per microbatch, or an activation and a gradient.
+    const auto& graph = problem_.graph;
+    const auto stages_on_rank = (graph.stages() + graph.ranks() - 1) / graph.ranks();
+    const auto most = 2.0 * static_cast<double>(stages_on_rank * graph.microbatches());
+    return 2.0 * most * apart > options_.least_gain * now_;
 }
 
 OPTPIPE_INLINE double online_controller::noise() const {
@@ -385,9 +403,8 @@ OPTPIPE_INLINE std::string online_controller::spelled(duration d) const {
 }
 
 OPTPIPE_INLINE std::string online_controller::sentence_of(const std::vector<drifted_cost>& found) {
-    const auto most = std::max_element(found.begin(), found.end(), [](const auto& a, const auto& b) {
-        return std::abs(a.relative_change()) < std::abs(b.relative_change());
-    });
+    const auto most = std::max_element(found.begin(), found.end(),
+                                       [](const auto& a, const auto& b) { return distance(a) < distance(b); });
     const auto others = found.size() - 1;
     return describe(*most) + (others == 0 ? "" : " and " + std::to_string(others) + " more");
 }
