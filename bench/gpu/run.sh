@@ -19,7 +19,7 @@ all_seconds=525
 results=bench/results
 parts=
 mode=all
-command="bench/gpu/run.sh $*"
+command=bench/gpu/run.sh # without where results go
 usage() {
     echo "usage: bench/gpu/run.sh [--results DIR] [--parts NAME,...] [--seconds N] [--build-only | --built]" >&2
     exit 2
@@ -33,11 +33,13 @@ while (($# > 0)); do
         --parts) parts=,$2, ;;
         --seconds) all_seconds=$2 ;;
         esac
+        [[ $1 == --results ]] || command+=" $1 $2"
         shift 2
         ;;
     --build-only | --built)
         [[ $mode == all ]] || usage
         mode=${1#--}
+        command+=" $1"
         shift
         ;;
     *) usage ;;
@@ -111,7 +113,11 @@ meaning() { # of an exit status
     esac
 }
 
-is_wanted() { [[ -z $parts || $1 == build || $parts == *,$1,* ]]; }
+unknown=$parts # names that no part has had so far
+is_wanted() {
+    [[ -z $parts || $1 == build || $parts == *,$1,* ]] || return 1
+    unknown=${unknown/,$1,/,}
+}
 
 parts_json=()
 parts_markdown=()
@@ -230,5 +236,9 @@ training training-4-green-tf32 60 "${four[@]}" --on green-contexts --products tf
 training training-8-green 100 "${eight[@]}" --on green-contexts
 training storage-8-green-tf32 120 "${eight[@]}" --on green-contexts --products tf32 --storage options
 
+if [[ -n ${unknown//,/} ]]; then
+    echo "there is no part ${unknown:1:-1}" >&2
+    exit 2
+fi
 echo "written: $prefix.json, $prefix.md"
 exit $failed

@@ -10,7 +10,6 @@
 #include <optpipe/execution/nccl/executor.hpp>
 #include <optpipe/execution/nccl/gradient_sum.hpp>
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <exception>
@@ -26,13 +25,16 @@ std::span<float> numbers(std::span<std::byte> slab) {
     return {reinterpret_cast<float*>(slab.data()), slab.size() / sizeof(float)};
 }
 
-/// Of replica r, (r + 1) · (i mod 1000): exact in float, and so is the sum.
+/// Numbers repeat after so many: small enough that they, and their sums, are exact in float.
+constexpr std::size_t period = 1000;
+
+/// Of replica r, (r + 1) · (i mod period).
 class gradients {
 public:
     gradients(std::size_t bytes, int replica) : host_{bytes}, device_{bytes} {
         const auto all = numbers(host_.memory());
         for (std::size_t i = 0; i < all.size(); ++i)
-            all[i] = static_cast<float>(replica + 1) * static_cast<float>(i % 1000);
+            all[i] = static_cast<float>(replica + 1) * static_cast<float>(i % period);
         copy(cudaMemcpyHostToDevice);
     }
     [[nodiscard]] std::span<float> on_device() { return numbers(device_.memory()); }
@@ -41,7 +43,7 @@ public:
         const auto all = numbers(host_.memory());
         const int factor = replicas * (replicas + 1) / 2;
         for (std::size_t i = 0; i < all.size(); ++i)
-            if (all[i] != static_cast<float>(factor) * static_cast<float>(i % 1000)) return false;
+            if (all[i] != static_cast<float>(factor) * static_cast<float>(i % period)) return false;
         return true;
     }
 

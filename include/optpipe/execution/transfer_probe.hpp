@@ -60,6 +60,7 @@ public:
     }
 
 private:
+    /// Two copies, twice, and the marker.
     static constexpr std::size_t commands = 5;
 
     void there_and_back(const operation& what) {

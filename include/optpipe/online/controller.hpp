@@ -10,7 +10,6 @@
 #include "optpipe/schedule/profile/drift.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -96,9 +95,6 @@ private:
     /// Whether so much may be worth a switch: the length of a step changes by at most what its operations and messages
     /// do, and what one schedule gains another may lose.
     [[nodiscard]] bool matters(const std::vector<drifted_cost>& found) const;
-    [[nodiscard]] static duration distance(const drifted_cost& d) {
-        return std::max(d.measured.median, d.planned) - std::min(d.measured.median, d.planned);
-    }
     /// The standard error of the step time, relative to it: a smaller gain couldn't be seen.
     [[nodiscard]] double noise() const;
     /// Why a switch to a plan isn't worth it now; empty if it is. It may become so, as noise goes down.
@@ -160,6 +156,7 @@ private:
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -347,7 +344,7 @@ OPTPIPE_INLINE bool online_controller::matters(const std::vector<drifted_cost>& 
     if (found.empty() || now_.is_unlimited()) return !found.empty();
     duration apart{};
     for (const auto& each : found)
-        apart += distance(each);
+        apart += each.change();
     // Of each stage on a rank: an operation per microbatch, or an activation and a gradient.
     const auto& graph = problem_.graph;
     const auto stages_on_rank = (graph.stages() + graph.ranks() - 1) / graph.ranks();
@@ -404,7 +401,7 @@ OPTPIPE_INLINE std::string online_controller::spelled(duration d) const {
 
 OPTPIPE_INLINE std::string online_controller::sentence_of(const std::vector<drifted_cost>& found) {
     const auto most = std::max_element(found.begin(), found.end(),
-                                       [](const auto& a, const auto& b) { return distance(a) < distance(b); });
+                                       [](const auto& a, const auto& b) { return a.change() < b.change(); });
     const auto others = found.size() - 1;
     return describe(*most) + (others == 0 ? "" : " and " + std::to_string(others) + " more");
 }

@@ -50,6 +50,9 @@ public:
     [[nodiscard]] std::uint64_t first_steps() const { return first_steps_; }
 
 private:
+    /// Of each probe in the first steps: it, and where it differs from the plan once more.
+    static constexpr std::uint64_t steps_of_first_probe = 2;
+
     [[nodiscard]] std::optional<planned_probe> first_probe(std::uint64_t step) const;
     [[nodiscard]] bool is_turn(std::uint64_t step) const;
     [[nodiscard]] bool differ(duration before, duration now) const;
@@ -71,6 +74,7 @@ private:
     /// What each transfer took at its last probe, and the step before which one is probed once more.
     std::map<std::pair<stage, storage_index>, transfer_times> last_{};
     std::optional<std::uint64_t> again_at_{};
+    /// What was probed last, or is now.
     std::optional<planned_probe> latest_{};
 };
 
@@ -138,7 +142,7 @@ OPTPIPE_INLINE probe_rounds::probe_rounds(const problem& p, const schedule& firs
         ++stages[p.rank_of(s)];
         if (p.rank_of(s) == self) largest_.push_back(each);
     }
-    first_steps_ = 2 * most_ranks_ * *std::max_element(stages.begin(), stages.end());
+    first_steps_ = steps_of_first_probe * most_ranks_ * *std::max_element(stages.begin(), stages.end());
 }
 
 OPTPIPE_INLINE std::optional<planned_probe> probe_rounds::next(std::uint64_t step, const rank_program& in_use) {
@@ -156,11 +160,10 @@ OPTPIPE_INLINE std::optional<planned_probe> probe_rounds::next(std::uint64_t ste
     return latest_ = unused[++turn_ % unused.size()];
 }
 
-/// Every second step, so that what differs can be probed once more.
 OPTPIPE_INLINE std::optional<planned_probe> probe_rounds::first_probe(std::uint64_t step) const {
-    const auto slot = step / 2;
+    const auto slot = step / steps_of_first_probe;
     const auto nth = slot / most_ranks_;
-    if (step % 2 != 0 || slot % most_ranks_ != place_ || nth >= largest_.size()) return std::nullopt;
+    if (step % steps_of_first_probe != 0 || slot % most_ranks_ != place_ || nth >= largest_.size()) return std::nullopt;
     return largest_[nth];
 }
 

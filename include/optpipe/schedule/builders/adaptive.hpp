@@ -34,7 +34,8 @@ namespace optpipe {
 /// Has a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`), and unless it is stopped is never
 /// worse than 1F1B or GPipe where they fit and no offload is required. `Policy` says which stages may or must be
 /// offloaded. Where the problem has storage options, the search is for the best with each that all stages have, for all
-/// of their microbatches (`uniform_problem`), and AdaPipe's schedule counts, too.
+/// of their microbatches (`uniform_problem`), and AdaPipe's schedule counts, too; `Policy` says nothing of the options:
+/// `restrict_storage` does.
 template <offload_policy Policy = offload::solver_decides> struct adaptive_builder {
     static constexpr std::string_view name = "adaptive";
 

@@ -6,6 +6,7 @@
 #include "optpipe/schedule/profile/cost_profile.hpp"
 #include "optpipe/schedule/profile/estimate.hpp"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,10 @@ struct drifted_cost {
     duration planned{};
     estimate measured{};
 
+    /// Without its sign.
+    [[nodiscard]] duration change() const {
+        return std::max(measured.median, planned) - std::min(measured.median, planned);
+    }
     /// Infinite where the plan had no time for it.
     [[nodiscard]] double relative_change() const { return measured.median / planned - 1.0; }
 };
@@ -59,7 +64,6 @@ namespace detail {
 #include "optpipe/core/format.hpp"
 #include "optpipe/schedule/operation.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <optional>
