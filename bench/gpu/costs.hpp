@@ -6,23 +6,19 @@
 #include <optpipe/execution/cuda/device.hpp>
 #include <optpipe/pipeline/costs.hpp>
 #include <optpipe/pipeline/problem.hpp>
-#include <optpipe/schedule/operation.hpp>
-#include <optpipe/schedule/schedule.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 namespace gpu_bench {
 
 /// Where a stash begins in memory: at multiples of this many bytes.
 inline constexpr std::size_t alignment = 256;
 
-/// What the trainer runs, each computation and each way of a whole stash taking 1: memory in bytes, as it is.
+/// What the trainer runs, each computation and each way of a whole stash taking 1: memory in bytes, as it is, and all
+/// ranks on the link of the one GPU.
 [[nodiscard]] inline optpipe::problem first_guess(const trainer& model, const training_setup& how) {
     using namespace optpipe;
     const auto rounded = [](std::size_t bytes) {
@@ -40,24 +36,16 @@ inline constexpr std::size_t alignment = 256;
              (how.is_divided ? "green contexts" : "streams");
     p.time_unit = "ms";
     p.memory_unit = "bytes";
+    p.transfer.engines = std::min(2, cuda::copy_engines(0));
+    for (const rank r : p.graph.all_ranks())
+        p.transfer.share_link(rank{0}, r);
     if (!how.storage.empty()) model.set_storage(p, duration{1.0});
     return p;
 }
 
-/// The middle of how long a stage's computations of one kind took; 0 if there were none.
-[[nodiscard]] inline optpipe::duration median_of(const optpipe::schedule& measured, optpipe::stage s,
-                                                 optpipe::operation_kind kind) {
-    std::vector<optpipe::duration> taken;
-    for (const auto& timed : measured.operations)
-        if (timed.op.stage == s && timed.op.kind == kind) taken.push_back(timed.end - timed.start);
-    if (taken.empty()) return {};
-    const auto middle = taken.begin() + static_cast<std::ptrdiff_t>(taken.size() / 2);
-    std::nth_element(taken.begin(), middle, taken.end());
-    return *middle;
-}
-
-/// Puts what was measured into a problem, in milliseconds. All ranks share the link of the one GPU.
-inline void set_costs(optpipe::problem& p, const optpipe::schedule& measured, std::size_t message_bytes) {
+/// Puts what copies of stashes and messages take into a problem, in milliseconds, with copies under way in both
+/// directions.
+inline void set_copy_times(optpipe::problem& p, std::size_t message_bytes) {
     using namespace optpipe;
     memory_size largest{};
     for (const auto& c : p.costs)
@@ -65,9 +53,6 @@ inline void set_costs(optpipe::problem& p, const optpipe::schedule& measured, st
     const auto rates = copy_meter{static_cast<std::size_t>(largest.value())}.rates(6);
     for (const stage s : p.graph.all_stages()) {
         auto& c = p.costs[s];
-        c.forward = median_of(measured, s, operation_kind::forward);
-        c.backward_input = median_of(measured, s, operation_kind::backward_input);
-        c.backward_weight = median_of(measured, s, operation_kind::backward_weight);
         const auto transfer_of = [&](memory_size size) {
             const auto at = [&](double rate) { return duration{size.value() / (rate * 1e6)}; };
             return transfer_times{at(rates.out_beside_in), at(rates.in_beside_out)};
@@ -77,23 +62,6 @@ inline void set_costs(optpipe::problem& p, const optpipe::schedule& measured, st
             if (option.offloads()) option.transfer = transfer_of(option.transfer_size);
     }
     p.p2p = hop_times<>{duration{copy_meter{message_bytes}.milliseconds_within(50)}};
-    p.transfer.engines = std::min(2, cuda::copy_engines(0));
-    for (const rank r : p.graph.all_ranks())
-        p.transfer.share_link(rank{0}, r);
-}
-
-/// The same of a schedule that recomputes what an option says, ahead of the backward or inside it.
-inline void set_recompute(optpipe::problem& p, std::string_view option, const optpipe::schedule& measured) {
-    using namespace optpipe;
-    for (const auto s : p.graph.all_stages())
-        for (auto& each : p.storage[s]) {
-            if (each.name.view() != option) continue;
-            const auto more = median_of(measured, s, operation_kind::backward_input) - p.costs[s].backward_input;
-            if (each.recomputes())
-                each.recompute = median_of(measured, s, operation_kind::recompute);
-            else
-                each.backward_extra = std::max(duration{}, more);
-        }
 }
 
 } // namespace gpu_bench

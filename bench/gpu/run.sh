@@ -234,7 +234,7 @@ training training-4-green 80 "${four[@]}" --on green-contexts
 training training-4-streams 70 "${four[@]}" --on streams
 training training-4-green-tf32 60 "${four[@]}" --on green-contexts --products tf32
 training training-8-green 100 "${eight[@]}" --on green-contexts
-training storage-8-green-tf32 120 "${eight[@]}" --on green-contexts --products tf32 --storage options
+training storage-8-green-tf32 150 "${eight[@]}" --on green-contexts --products tf32 --storage options
 
 if [[ -n ${unknown//,/} ]]; then
     echo "there is no part ${unknown:1:-1}" >&2

@@ -1,9 +1,9 @@
 // Training steps of the language model on virtual ranks of one GPU, by schedules of the literature and by plans.
 //
-// First the costs are measured (a step by ZB-H1, each computation between two events; copies of stashes both ways at
-// once) and written as a problem. Then every method plans for them, within what 1F1B needs and within half of it, and
-// what it planned is run: against the plan by events, by the clock, as a graph; with gradients that have to be those of
-// the model without a pipeline, and a loss that has to fall.
+// First the costs are measured (a step by ZB-H1, each computation between two events, and another with each way to
+// recompute; copies of stashes both ways at once) and written as a problem. Then every method plans for them, within
+// what 1F1B needs and within half of it, and what it planned is run: against the plan by events, by the clock, as a
+// graph; with gradients that have to be those of the model without a pipeline, and a loss that has to fall.
 //
 //     gpu_training [--ranks N] [--on streams|green-contexts] [--products single|tf32] [--microbatches N]
 //                  [--layers N] [--hidden N] [--sequence N] [--sequences N] [--steps N] [--seconds N]
@@ -25,6 +25,8 @@
 #include <optpipe/schedule/builders/one_forward_one_backward.hpp>
 #include <optpipe/schedule/builders/uniform_storage.hpp>
 #include <optpipe/schedule/builders/zero_bubble_h1.hpp>
+#include <optpipe/schedule/profile/cost_profile.hpp>
+#include <optpipe/schedule/profile/measured_costs.hpp>
 #include <optpipe/schedule/time/evaluate.hpp>
 
 #include <algorithm>
@@ -98,14 +100,23 @@ private:
         return *built;
     }
 
+    /// As it ran.
+    schedule recorded(const schedule& s) { return model_.record(p_.graph, programs_of(s)).measured; }
     void measure_costs() {
-        const auto times = model_.record(p_.graph, programs_of(keeping(zero_bubble_h1)));
-        gpu_bench::set_costs(p_, times.measured, model_.message_bytes());
-        for (const auto& option : how_.storage)
-            if (option.again != language_model::recomputation::none)
-                gpu_bench::set_recompute(
-                    p_, option.name,
-                    model_.record(p_.graph, programs_of(uniform(one_forward_one_backward, option.name))).measured);
+        cost_profile profile;
+        profile.set_warm_up(0); // that was before the step that is told about
+        const auto add = [&](const schedule& measured) { profile.add(p_, profile.steps(), measured, {}); };
+        add(recorded(keeping(zero_bubble_h1)));
+        for (const auto& option : how_.storage) {
+            if (option.again == language_model::recomputation::none) continue;
+            auto measured = recorded(uniform(zero_bubble_h1, option.name));
+            // What all options share was measured where everything is kept.
+            const auto own = option.inside ? operation_kind::backward_input : operation_kind::recompute;
+            std::erase_if(measured.operations, [&](const auto& timed) { return timed.op.kind != own; });
+            add(measured);
+        }
+        p_ = with_measured_costs(std::move(p_), profile);
+        gpu_bench::set_copy_times(p_, model_.message_bytes());
         write_file(prefix_ + "-problem.json", problem_to_json(p_));
         if (p_.has_storage_options()) return tell_storage_costs();
         out_.table("Costs [ms], " + p_.name,
