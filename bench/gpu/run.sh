@@ -2,7 +2,9 @@
 # Everything that needs a GPU, on one machine with one, in one call of less than nine minutes: builds what it needs by
 # the preset `cuda`, runs each part under a time limit of its own, and writes what came out, failures too, to
 #
-#     RESULTS/gpu-<name of the GPU>-<date>.json and .md, and the measured problems beside them.
+#     RESULTS/gpu-<name of the GPU>-<date>.json and .md, and the measured problems beside them
+#
+# (with `--parts`: <date>-parts).
 #
 #     bench/gpu/run.sh [--results DIR] [--parts NAME,...] [--seconds N] [--build-only | --built]
 #
@@ -93,7 +95,7 @@ fi
 mkdir -p "$results" || exit 2
 today=$(date -u +%F)
 slug=$(tr '[:upper:] ' '[:lower:]-' <<<"$gpu" | tr -cd 'a-z0-9-')
-prefix=$results/gpu-$slug-$today
+prefix=$results/gpu-$slug-$today${parts:+-parts}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
