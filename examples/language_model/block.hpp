@@ -19,6 +19,7 @@ public:
     using Real = typename Math::real;
     using reals = std::span<Real>;
     using const_reals = std::span<const Real>;
+    using stash = scattered<Real>;
 
     /// Takes its parameters, and its share of the kept and of the freed part of the stash.
     block(const shape& s, layout& parameters, layout& kept, layout& freed)
@@ -42,7 +43,8 @@ public:
     }
 
     /// `x` becomes the output; `scratch` holds tokens × hidden.
-    void forward(Math& math, const_reals parameters, reals kept, reals freed, reals x, reals scratch) const {
+    void forward(Math& math, const_reals parameters, const stash& kept, const stash& freed, reals x,
+                 reals scratch) const {
         normalize(math, norm1_, parameters, kept, freed, x, scratch);
         apply(math, project_, parameters, scratch, projected_.of(freed));
         math.attend(s_, projected_.of(freed), weights_.of(freed), attended_.of(kept));
@@ -56,17 +58,17 @@ public:
     }
 
     /// What attention stashes, from its projected input.
-    void attend_again(Math& math, reals kept, reals freed) const {
+    void attend_again(Math& math, const stash& kept, const stash& freed) const {
         math.attend(s_, projected_.of(freed), weights_.of(freed), attended_.of(kept));
     }
     [[nodiscard]] piece attended() const { return attended_; }
     [[nodiscard]] piece attention_weights() const { return weights_; }
     /// The activations of the feed-forward layer, from its widened input.
-    void activate_again(Math& math, reals kept) const { math.activate(widened_.of(kept), activated_.of(kept)); }
+    void activate_again(Math& math, const stash& kept) const { math.activate(widened_.of(kept), activated_.of(kept)); }
     [[nodiscard]] piece activated() const { return activated_; }
 
     /// `gradient` at the output becomes the one at the input; `scratch` holds `backward_scratch` elements.
-    void backward_input(Math& math, const_reals parameters, reals kept, reals freed, reals gradient,
+    void backward_input(Math& math, const_reals parameters, const stash& kept, const stash& freed, reals gradient,
                         reals scratch) const {
         math.copy(gradient, end_gradient_.of(kept));
         const auto wide = scratch.first(widened_.size);
@@ -88,7 +90,7 @@ public:
     }
 
     /// Adds to `gradients`, one per parameter; `scratch` holds tokens × hidden.
-    void backward_weight(Math& math, const_reals parameters, const_reals kept, reals gradients, reals scratch) const {
+    void backward_weight(Math& math, const_reals parameters, const stash& kept, reals gradients, reals scratch) const {
         normalized_weights(math, norm1_, project_, parameters, kept, projected_gradient_.of(kept), gradients, scratch);
         add_weights(math, output_, attended_.of(kept), middle_gradient_.of(kept), gradients);
         normalized_weights(math, norm2_, widen_, parameters, kept, widened_.of(kept), gradients, scratch);
@@ -112,13 +114,13 @@ private:
         return {parameters.take(inputs * outputs), parameters.take(outputs), inputs};
     }
 
-    static void normalize(Math& math, const norm_pieces& n, const_reals parameters, reals kept, reals freed,
-                          const_reals x, reals out) {
+    static void normalize(Math& math, const norm_pieces& n, const_reals parameters, const stash& kept,
+                          const stash& freed, const_reals x, reals out) {
         math.layer_norm(x, n.scale.of(parameters), n.shift.of(parameters), n.normalized.of(kept),
                         n.inverse_deviation.of(freed), out);
     }
-    static void normalize_back(Math& math, const norm_pieces& n, const_reals parameters, reals kept, reals freed,
-                               reals gradient) {
+    static void normalize_back(Math& math, const norm_pieces& n, const_reals parameters, const stash& kept,
+                               const stash& freed, reals gradient) {
         math.layer_norm_input_gradient(n.gradient.of(kept), n.scale.of(parameters), n.normalized.of(kept),
                                        n.inverse_deviation.of(freed), gradient);
     }
@@ -134,7 +136,7 @@ private:
     }
     /// Of a norm and the linear layer that it feeds.
     static void normalized_weights(Math& math, const norm_pieces& n, const weight_pieces& w, const_reals parameters,
-                                   const_reals kept, const_reals gradient, reals gradients, reals scratch) {
+                                   const stash& kept, const_reals gradient, reals gradients, reals scratch) {
         math.layer_norm_again(n.normalized.of(kept), n.scale.of(parameters), n.shift.of(parameters), scratch);
         add_weights(math, w, scratch, gradient, gradients);
         math.layer_norm_weight_gradient(n.gradient.of(kept), n.normalized.of(kept), n.scale.of(gradients),

@@ -81,7 +81,8 @@ public:
                                       reals(t.output));
     }
     template <class Lane> void backward_weight(Lane&, const optpipe::execution::weight_task& t) {
-        if (!storage_.empty()) return packer(t.stage).backward_weight(batch_of(position(t.stage), t.microbatch), t);
+        if (!storage_.empty())
+            return packer(t.stage).backward_weight(storage_[t.storage], batch_of(position(t.stage), t.microbatch), t);
         stage(t.stage).backward_weight(batch_of(position(t.stage), t.microbatch), reals(t.kept));
     }
     /// What is recomputed inside a full backward is there for both of its halves.

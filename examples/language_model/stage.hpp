@@ -46,6 +46,7 @@ template <class Real, class Math = host_math<Real>> class model_stage {
 public:
     using reals = std::span<Real>;
     using const_reals = std::span<const Real>;
+    using stash = scattered<Real>;
     using storage = typename Math::storage;
 
     model_stage(const shape& s, const stage_place& place, std::uint64_t seed, Math math = {})
@@ -76,6 +77,9 @@ public:
 
     [[nodiscard]] std::size_t kept() const { return kept_layout_.size(); }
     [[nodiscard]] std::size_t freed() const { return freed_layout_.size(); }
+    /// That it works on, each of which may lie in another place.
+    [[nodiscard]] const std::vector<piece>& kept_pieces() const { return kept_layout_.pieces(); }
+    [[nodiscard]] const std::vector<piece>& freed_pieces() const { return freed_layout_.pieces(); }
     /// Elements of what it takes and gives: tokens × hidden. The first takes none, the last gives none.
     [[nodiscard]] std::size_t boundary() const { return s_.boundary(); }
     [[nodiscard]] reals parameters() { return of(parameters_); }
@@ -91,7 +95,7 @@ public:
         return drawn;
     }
 
-    void forward(const text_batch& text, const_reals input, reals kept, reals freed, reals output) {
+    void forward(const text_batch& text, const_reals input, const stash& kept, const stash& freed, reals output) {
         run_blocks(text, input, kept, freed);
         if (place_.last)
             lose(text, kept, freed);
@@ -100,8 +104,8 @@ public:
     }
 
     /// `share`: what a token's loss counts for in the loss of the step. Leaves in `kept` what `backward_weight` needs.
-    void backward_input(const text_batch& text, Real share, const_reals output_gradient, reals kept, reals freed,
-                        reals input_gradient) {
+    void backward_input(const text_batch& text, Real share, const_reals output_gradient, const stash& kept,
+                        const stash& freed, reals input_gradient) {
         if (place_.last)
             lose_back(text, share, kept, freed);
         else
@@ -112,7 +116,7 @@ public:
     }
 
     /// Adds to the gradients of the parameters.
-    void backward_weight(const text_batch& text, const_reals kept) {
+    void backward_weight(const text_batch& text, const stash& kept) {
         if (place_.first)
             math_.embed_back(s_, text.tokens, embedding_gradient_.of(kept), token_table_.of(gradients()),
                              position_table_.of(gradients()), of(scratch_));
@@ -154,7 +158,8 @@ public:
         return found;
     }
     /// Restores them; `input`: for the full one, and not of the first stage.
-    void recompute(recomputation again, const text_batch& text, const_reals input, reals kept, reals freed) {
+    void recompute(recomputation again, const text_batch& text, const_reals input, const stash& kept,
+                   const stash& freed) {
         switch (again) {
         case recomputation::none: return;
         case recomputation::attention:
@@ -199,7 +204,7 @@ private:
     }
 
     /// Leaves what the last one gives in `x`.
-    void run_blocks(const text_batch& text, const_reals input, reals kept, reals freed) {
+    void run_blocks(const text_batch& text, const_reals input, const stash& kept, const stash& freed) {
         if (place_.first)
             math_.embed(s_, text.tokens, token_table_.of(parameters()), position_table_.of(parameters()), x());
         else
@@ -208,13 +213,13 @@ private:
             b.forward(math_, parameters(), kept, freed, x(), narrow_scratch());
     }
 
-    void lose(const text_batch& text, reals kept, reals freed) {
+    void lose(const text_batch& text, const stash& kept, const stash& freed) {
         math_.layer_norm(x(), scale_.of(parameters()), shift_.of(parameters()), normalized_.of(kept),
                          inverse_deviation_.of(freed), narrow_scratch());
         math_.linear(narrow_scratch(), head_.of(parameters()), head_bias_.of(parameters()), logits_.of(kept));
         math_.cross_entropy(text.targets, logits_.of(kept), of(losses_));
     }
-    void lose_back(const text_batch& text, Real share, reals kept, reals freed) {
+    void lose_back(const text_batch& text, Real share, const stash& kept, const stash& freed) {
         math_.cross_entropy_back(text.targets, share, logits_.of(kept));
         math_.linear_input_gradient(logits_.of(kept), head_.of(parameters()), norm_gradient_.of(kept), s_.vocabulary);
         math_.clear(x());

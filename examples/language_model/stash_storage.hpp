@@ -2,6 +2,7 @@
 
 #include "layout.hpp"
 #include "stage.hpp"
+#include "stash_layout.hpp"
 #include <optpipe/execution/stage_model.hpp>
 #include <optpipe/pipeline/problem.hpp>
 #include <optpipe/pipeline/storage.hpp>
@@ -9,8 +10,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <initializer_list>
-#include <optional>
+#include <map>
 #include <span>
+#include <stdexcept>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -26,9 +28,10 @@ struct stash_storage {
     double offloaded = 0.0;
 };
 
-/// Keeps the stash of a stage as an option says: the forward leaves what isn't recomputed, packed one behind the other.
-/// Stashes may lie in pieces. The stage works in one that is whole and lies in one piece; else in a stash of workspace.
-/// What it does on a device it only puts into the queue.
+/// Keeps the stash of a stage as an option says: the forward leaves what isn't recomputed, a recomputation the rest.
+/// The stage works where the pieces of the stash lie. Only what memory divides is copied to workspace and back, and
+/// what the weight gradient needs is moved out of memory that is freed before. What it does on a device it only puts
+/// into the queue.
 template <class Stage> class stash_packer {
 public:
     using reals = typename Stage::reals;
@@ -40,102 +43,114 @@ public:
     explicit stash_packer(Stage& stage)
         : stage_{&stage}, kept_{stage.zeros(stage.kept())}, freed_{stage.zeros(stage.freed())}, input_{stage.zeros(
                                                                                                     stage.boundary())} {
-    }
-
-    /// Elements that the forward leaves.
-    [[nodiscard]] static std::size_t held(const Stage& stage, recomputation again) {
-        std::size_t size = takes_input(stage, again) ? stage.boundary() : 0;
-        for (const auto& each : retained(stage, again))
-            size += each.where.size;
-        return size;
+        for (const auto again :
+             {recomputation::none, recomputation::attention, recomputation::feed_forward, recomputation::full})
+            layouts_.emplace(again, stash_layout{stage, again});
     }
 
     void forward(const stash_storage& how, const text_batch& text, const_reals input, reals output,
                  const optpipe::execution::forward_task& t) {
-        if (const auto at = in_place(how, t.kept, t.freed))
-            return stage_->forward(text, input, at->kept, at->freed, output);
-        stage_->forward(text, input, kept(), freed(), output);
-        const auto to = pieces_of({t.kept, t.freed});
-        cursor at;
-        if (takes_input(*stage_, how.again)) scatter(input, to, at);
-        for (const auto& each : retained(*stage_, how.again))
-            scatter(each.where.of(each.is_kept ? kept() : freed()), to, at);
+        const auto& layout = layouts_.at(how.again);
+        const auto now = locate(layout, layout.after_forward(size_of({t.kept})), {{t.kept}, {t.freed}});
+        stage_->forward(text, input, now.kept, now.freed, output);
+        write_back(layout, now, false);
+        scatter(input, now.input);
     }
     void recompute(const stash_storage& how, const text_batch& text, const optpipe::execution::recompute_task& t) {
-        restore(how, text, pieces_of({t.kept, t.freed}));
-        cursor first, second;
-        scatter(kept(), pieces_of({t.kept, t.restored_kept}), first);
-        scatter(freed(), pieces_of({t.freed, t.restored_freed}), second);
+        const auto& layout = layouts_.at(how.again);
+        const stash_sizes sizes{size_of({t.kept}), size_of({t.kept, t.restored_kept}), true};
+        const auto now =
+            locate(layout, layout.after_recompute(sizes), {{t.kept, t.restored_kept}, {t.freed, t.restored_freed}});
+        read_divided(layout, now, false);
+        restore(how, text, now);
+        write_back(layout, now, true);
     }
     void backward_input(const stash_storage& how, const text_batch& text, real share, const_reals gradient,
                         reals input_gradient, const optpipe::execution::backward_task& t) {
-        if (const auto at = in_place(how, t.kept, t.freed))
-            return stage_->backward_input(text, share, gradient, at->kept, at->freed, input_gradient);
-        find_whole(how, text, t);
-        stage_->backward_input(text, share, gradient, kept(), freed(), input_gradient);
-        cursor at;
-        scatter(kept(), pieces_of({t.kept, t.restored_kept, t.added}), at);
+        const auto& layout = layouts_.at(how.again);
+        const auto now = located_backward(how, t);
+        differentiate(how, text, share, gradient, input_gradient, now);
+        const auto later = layout.after_input_gradient(sizes_of(how, t));
+        const task_memory memory{{t.kept, t.restored_kept, t.added}, {}};
+        for (std::size_t i = 0; i < layout.pieces().size(); ++i) {
+            const auto& each = layout.pieces()[i];
+            const bool is_there = layout.stays(i, now.places) && now.pieces[i].size() == 1;
+            if (each.is_kept && !is_there) scatter(now.kept.at(each.where), memory.at(later.pieces[i]));
+        }
     }
-    void backward_weight(const text_batch& text, const optpipe::execution::weight_task& t) {
-        if (const auto all = one_piece(t.kept, stage_->kept())) return stage_->backward_weight(text, *all);
-        cursor at;
-        gather(pieces_of({t.kept, t.restored_kept, t.added}), at, kept());
-        stage_->backward_weight(text, kept());
+    void backward_weight(const stash_storage& how, const text_batch& text, const optpipe::execution::weight_task& t) {
+        const auto& layout = layouts_.at(how.again);
+        const auto now =
+            locate(layout, layout.after_input_gradient(sizes_of(how, t)), {{t.kept, t.restored_kept, t.added}, {}});
+        for (const bool restored : {false, true})
+            read_divided(layout, now, restored);
+        stage_->backward_weight(text, now.kept);
     }
     void backward(const stash_storage& how, const text_batch& text, real share, const_reals gradient,
                   reals input_gradient, const optpipe::execution::backward_task& t) {
-        if (const auto at = in_place(how, t.kept, t.freed)) {
-            stage_->backward_input(text, share, gradient, at->kept, at->freed, input_gradient);
-            return stage_->backward_weight(text, at->kept);
-        }
-        find_whole(how, text, t);
-        stage_->backward_input(text, share, gradient, kept(), freed(), input_gradient);
-        stage_->backward_weight(text, kept());
+        const auto now = located_backward(how, t);
+        differentiate(how, text, share, gradient, input_gradient, now);
+        stage_->backward_weight(text, now.kept);
     }
 
 private:
-    struct retained_piece {
-        bool is_kept;
-        piece where;
+    /// Where a task has what.
+    struct task_memory {
+        std::vector<reals> lasting, rest;
+
+        task_memory(std::initializer_list<stash_part> kept, std::initializer_list<stash_part> freed)
+            : lasting{pieces_of(kept)}, rest{pieces_of(freed)} {}
+        [[nodiscard]] std::vector<reals> at(const std::vector<stretch>& which) const {
+            std::vector<reals> found;
+            for (const auto& each : which)
+                add(each.lasts ? lasting : rest, each, found);
+            return found;
+        }
+
+    private:
+        static void add(const std::vector<reals>& from, const stretch& which, std::vector<reals>& found) {
+            std::size_t skipped = which.begin;
+            std::size_t left = which.size;
+            for (const auto each : from) {
+                if (left == 0) return;
+                const auto begin = std::min(skipped, each.size());
+                skipped -= begin;
+                const auto now = each.subspan(begin, std::min(left, each.size() - begin));
+                if (!now.empty()) found.push_back(now);
+                left -= now.size();
+            }
+            if (left > 0) throw std::logic_error{"a task has less memory than its stash takes"};
+        }
     };
-    /// Which piece comes next, and how much of it has been passed.
-    struct cursor {
-        std::size_t piece = 0;
-        std::size_t offset = 0;
+    /// A stash as the stage works on it: what isn't in one place, in workspace.
+    struct located_stash {
+        stash_places places;
+        std::vector<std::vector<reals>> pieces{};
+        std::vector<reals> input{};
+        scattered<real> kept{}, freed{};
     };
 
-    [[nodiscard]] static bool takes_input(const Stage& stage, recomputation again) {
-        return again == recomputation::full && !stage.is_first();
+    [[nodiscard]] located_stash locate(const stash_layout& layout, stash_places places, const task_memory& memory) {
+        located_stash found{std::move(places)};
+        for (std::size_t i = 0; i < layout.pieces().size(); ++i) {
+            const auto& each = layout.pieces()[i];
+            const auto& at = found.pieces.emplace_back(memory.at(found.places.pieces[i]));
+            (each.is_kept ? found.kept : found.freed).add(each.where, at.size() == 1 ? at.front() : workspace_of(each));
+        }
+        found.input = memory.at(found.places.input);
+        return found;
     }
-    [[nodiscard]] static std::vector<retained_piece> retained(const Stage& stage, recomputation again) {
-        const auto restored = stage.restored_by(again);
-        std::vector<retained_piece> all;
-        for (const auto& where : rest_of(stage.kept(), restored.kept))
-            all.push_back({true, where});
-        for (const auto& where : rest_of(stage.freed(), restored.freed))
-            all.push_back({false, where});
-        return all;
+    [[nodiscard]] located_stash located_backward(const stash_storage& how, const optpipe::execution::backward_task& t) {
+        const auto& layout = layouts_.at(how.again);
+        return locate(layout, layout.after_recompute(sizes_of(how, t)),
+                      {{t.kept, t.restored_kept, t.added}, {t.freed, t.restored_freed}});
     }
-
-    [[nodiscard]] reals kept() { return Stage::of(kept_); }
-    [[nodiscard]] reals freed() { return Stage::of(freed_); }
-    [[nodiscard]] reals input() { return Stage::of(input_); }
-
-    struct whole_stash {
-        reals kept, freed;
-    };
-    /// A whole stash, packed, lies as the stage has it.
-    [[nodiscard]] std::optional<whole_stash> in_place(const stash_storage& how, stash_part kept,
-                                                      stash_part freed) const {
-        if (how.again != recomputation::none) return std::nullopt;
-        const auto first = one_piece(kept, stage_->kept());
-        const auto second = one_piece(freed, stage_->freed());
-        return first && second ? std::optional{whole_stash{*first, *second}} : std::nullopt;
+    template <class Task> [[nodiscard]] static stash_sizes sizes_of(const stash_storage& how, const Task& t) {
+        return {size_of({t.kept}), size_of({t.kept, t.restored_kept, t.added}),
+                how.again != recomputation::none && !how.inside};
     }
-    /// So many elements, if the part is no more and no less, in one piece.
-    [[nodiscard]] static std::optional<reals> one_piece(stash_part part, std::size_t size) {
-        const auto pieces = pieces_of({part});
-        return pieces.size() == 1 && pieces.front().size() == size ? std::optional{pieces.front()} : std::nullopt;
+    [[nodiscard]] reals workspace_of(const stash_piece& which) {
+        return which.where.of(Stage::of(which.is_kept ? kept_ : freed_));
     }
     [[nodiscard]] static std::vector<reals> pieces_of(std::initializer_list<stash_part> parts) {
         std::vector<reals> all;
@@ -144,43 +159,62 @@ private:
                 all.push_back({reinterpret_cast<real*>(each.data()), each.size() / sizeof(real)});
         return all;
     }
-    /// Calls `copy(offset, piece)` for the next `size` elements of the pieces.
-    template <class Copy> static void walk(const std::vector<reals>& pieces, cursor& at, std::size_t size, Copy copy) {
-        for (std::size_t done = 0; done < size;) {
-            const auto left = pieces.at(at.piece).subspan(at.offset);
-            const auto now = left.first(std::min(left.size(), size - done));
-            if (!now.empty()) copy(done, now);
-            done += now.size();
-            at.offset += now.size();
-            if (now.size() == left.size()) at = {at.piece + 1, 0};
-        }
-    }
-    void scatter(const_reals from, const std::vector<reals>& to, cursor& at) {
-        walk(to, at, from.size(),
-             [&](std::size_t done, reals piece) { stage_->copy(from.subspan(done, piece.size()), piece); });
-    }
-    void gather(const std::vector<reals>& from, cursor& at, reals to) {
-        walk(from, at, to.size(),
-             [&](std::size_t done, reals piece) { stage_->copy(piece, to.subspan(done, piece.size())); });
+    [[nodiscard]] static std::size_t size_of(std::initializer_list<stash_part> parts) {
+        std::size_t size = 0;
+        for (const auto& each : pieces_of(parts))
+            size += each.size();
+        return size;
     }
 
-    /// The whole stash in the workspace, from what the forward left.
-    void restore(const stash_storage& how, const text_batch& text, const std::vector<reals>& held) {
-        cursor at;
-        if (takes_input(*stage_, how.again)) gather(held, at, input());
-        for (const auto& each : retained(*stage_, how.again))
-            gather(held, at, each.where.of(each.is_kept ? kept() : freed()));
-        stage_->recompute(how.again, text, input(), kept(), freed());
+    void scatter(const_reals from, const std::vector<reals>& to) {
+        std::size_t done = 0;
+        for (const auto each : to) {
+            stage_->copy(from.subspan(done, each.size()), each);
+            done += each.size();
+        }
     }
-    /// The same for a backward.
-    void find_whole(const stash_storage& how, const text_batch& text, const optpipe::execution::backward_task& t) {
-        if (how.again == recomputation::none || how.inside) return restore(how, text, pieces_of({t.kept, t.freed}));
-        cursor first, second;
-        gather(pieces_of({t.kept, t.restored_kept}), first, kept());
-        gather(pieces_of({t.freed, t.restored_freed}), second, freed());
+    void gather(const std::vector<reals>& from, reals to) {
+        std::size_t done = 0;
+        for (const auto each : from) {
+            stage_->copy(each, to.subspan(done, each.size()));
+            done += each.size();
+        }
+    }
+    /// Calls `action(pieces, workspace)` for each that memory divides.
+    template <class Action>
+    void for_each_divided(const stash_layout& layout, const located_stash& now, bool restored, const Action& action) {
+        for (std::size_t i = 0; i < layout.pieces().size(); ++i)
+            if (const auto& each = layout.pieces()[i]; each.is_restored == restored && now.pieces[i].size() > 1)
+                action(now.pieces[i], workspace_of(each));
+    }
+    void read_divided(const stash_layout& layout, const located_stash& now, bool restored) {
+        for_each_divided(layout, now, restored, [this](const auto& at, reals copy) { gather(at, copy); });
+    }
+    void write_back(const stash_layout& layout, const located_stash& now, bool restored) {
+        for_each_divided(layout, now, restored, [this](const auto& at, reals copy) { scatter(copy, at); });
+    }
+
+    void restore(const stash_storage& how, const text_batch& text, const located_stash& now) {
+        auto input = Stage::of(input_);
+        if (now.input.size() == 1)
+            input = now.input.front();
+        else
+            gather(now.input, input);
+        stage_->recompute(how.again, text, input, now.kept, now.freed);
+    }
+    void differentiate(const stash_storage& how, const text_batch& text, real share, const_reals gradient,
+                       reals input_gradient, const located_stash& now) {
+        const auto& layout = layouts_.at(how.again);
+        read_divided(layout, now, false);
+        if (how.inside)
+            restore(how, text, now);
+        else
+            read_divided(layout, now, true);
+        stage_->backward_input(text, share, gradient, now.kept, now.freed, input_gradient);
     }
 
     Stage* stage_;
+    std::map<recomputation, stash_layout> layouts_{};
     typename Stage::storage kept_, freed_, input_;
 };
 
@@ -206,7 +240,7 @@ void set_storage(optpipe::problem& p, const std::vector<model_stage<Real, Math>>
         auto& costs = p.costs[s];
         costs.transfer.reset();
         for (const auto& how : options) {
-            const auto held = stash_packer<model_stage<Real, Math>>::held(stage, how.again);
+            const auto held = stash_layout{stage, how.again}.held();
             optpipe::storage_option option{how.name, bytes(held), {}, {}, {}, {}};
             (how.inside ? option.backward_extra : option.recompute) = share_of_forward(how.again) * costs.forward;
             if (how.offloaded > 0.0) {

@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -79,5 +80,20 @@ TEST_CASE("between forward and backward no more is held than the option says") {
         constexpr auto& s = training::tiny;
         CHECK((kept[r] - attention[r]).value() == layers * static_cast<double>(s.boundary() + s.attention_weights()));
         CHECK((kept[r] - activations[r]).value() == layers * static_cast<double>(s.tokens() * s.feed_forward()));
+    }
+}
+
+TEST_CASE("a full recomputation restores each piece where both backwards find it") {
+    const auto stages = training::fresh_stages(3);
+    for (const auto& stage : stages) {
+        const language_model::stash_layout layout{stage, language_model::recomputation::full};
+        const auto places = layout.after_recompute({std::min(layout.held(), stage.kept()), stage.kept(), true});
+        std::size_t moved = 0;
+        for (std::size_t i = 0; i < layout.pieces().size(); ++i) {
+            CHECK(places.pieces[i].size() == 1);
+            if (layout.pieces()[i].is_kept && !layout.stays(i, places)) ++moved;
+        }
+        // The head isn't recomputed: what its input gradient frees is in the way of one piece.
+        CHECK(moved == (&stage == &stages.back() ? 1 : 0));
     }
 }

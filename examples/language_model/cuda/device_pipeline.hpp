@@ -57,7 +57,8 @@ public:
     template <class Lane> void backward_weight(Lane& lane, const optpipe::execution::weight_task& t) {
         on_->use(lane.stream().native());
         if (!storage_.empty())
-            return packers_.at(t.stage.position()).backward_weight((*text_)[t.microbatch.position()], t);
+            return packers_.at(t.stage.position())
+                .backward_weight(storage_[t.storage], (*text_)[t.microbatch.position()], t);
         stage(t.stage).backward_weight((*text_)[t.microbatch.position()], floats(t.kept));
     }
     /// What is recomputed inside a full backward is there for both of its halves.
