@@ -18,13 +18,24 @@ public:
 
     /// Takes the gradients and leaves zeros.
     void step(std::span<float> parameters, std::span<float> gradients) {
+        step(parameters, gradients, 1.0F);
+        on_->clear(gradients.data(), gradients.size());
+    }
+    /// The gradients are multiplied by `scale` first, and left as they are.
+    void step(std::span<float> parameters, std::span<const float> gradients, float scale) {
         on_->for_each(1, kernels::count_step{rates_.first_decay, rates_.second_decay, powers_.data()});
         on_->for_each(
             parameters.size(),
             kernels::adamw_step{static_cast<float>(rates_.learning_rate), static_cast<float>(rates_.first_decay),
                                 static_cast<float>(rates_.second_decay), static_cast<float>(rates_.weight_decay),
-                                static_cast<float>(rates_.epsilon), powers_.data(), mean_.data(), square_.data(),
-                                parameters.data(), gradients.data()});
+                                static_cast<float>(rates_.epsilon), powers_.data(), gradients.data(), scale,
+                                mean_.data(), square_.data(), parameters.data()});
+    }
+    /// Moments and the number of steps become those of one for as many parameters.
+    void take_state(const device_adamw& other) {
+        on_->copy(other.mean_.data(), mean_.data(), mean_.size());
+        on_->copy(other.square_.data(), square_.data(), square_.size());
+        on_->for_each(powers_.size(), kernels::copy_doubles{other.powers_.data(), powers_.data()});
     }
 
 private:

@@ -18,7 +18,7 @@ namespace language_model {
 /// A device has
 ///  - `array<T>`: memory of its own, with `data()` and `size()`. `store(vector)` gives one, `load<T>(span)` a vector;
 ///    both, and `overwrite<T>(span, span on the host)`, begin when all that the device was given before is over, and
-///    end when they are;
+///    end when they are; `load_in_order<T>(span)` waits for what is in the same stream alone;
 ///  - `for_each(count, body)`: body(i); `for_each_row(rows, body)`: body(row, team), see kernels.hpp;
 ///  - `add_column_sums(rows, columns, term, out)`: out[j] += Σ term(i, j) over all rows i;
 ///  - `multiply(product)`; `copy(from, to, count)`; `clear(to, count)`.

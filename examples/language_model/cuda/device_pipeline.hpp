@@ -80,11 +80,16 @@ public:
     template <class Lane> void update(Lane& lane, optpipe::stage s) {
         if (!learns_) return;
         on_->use(lane.stream().native());
-        optimizers_.at(s.position()).step(stage(s).parameters(), stage(s).gradients());
+        optimizer(s).step(stage(s).parameters(), stage(s).gradients());
     }
 
-private:
+protected:
     device_stage<Device>& stage(optpipe::stage s) { return (*stages_)[s.position()]; }
+    device_adamw<Device>& optimizer(optpipe::stage s) { return optimizers_.at(s.position()); }
+    [[nodiscard]] const adamw_rates& rates() const { return rates_; }
+    [[nodiscard]] Device& device() { return *on_; }
+
+private:
     static std::span<float> floats(std::span<std::byte> bytes) {
         return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
     }

@@ -111,20 +111,25 @@ struct adamw_step {
     float weight_decay;
     float epsilon;
     const double* powers;
+    const float* gradients;
+    float scale;
     float* mean;
     float* square;
     float* parameters;
-    float* gradients;
     OPTPIPE_KERNEL void operator()(std::size_t i) const {
-        const float g = gradients[i];
+        const float g = scale * gradients[i];
         mean[i] = first_decay * mean[i] + (1.0F - first_decay) * g;
         square[i] = second_decay * square[i] + (1.0F - second_decay) * g * g;
         const auto first = static_cast<float>(1.0 - powers[0]);
         const auto second = static_cast<float>(1.0 - powers[1]);
         const float direction = mean[i] / first / (std::sqrt(square[i] / second) + epsilon);
         parameters[i] -= learning_rate * (direction + weight_decay * parameters[i]);
-        gradients[i] = 0.0F;
     }
+};
+struct copy_doubles {
+    const double* from;
+    double* to;
+    OPTPIPE_KERNEL void operator()(std::size_t i) const { to[i] = from[i]; }
 };
 
 // One row.
@@ -194,6 +199,19 @@ struct softmax_back {
         float* const g = gradient + row * sequence;
         const float mean = team.sum(sequence, [=](std::size_t j) { return w[j] * g[j]; });
         team.each(sequence, [&](std::size_t j) { g[j] = w[j] * (g[j] - mean) * scale; });
+    }
+};
+/// Of `width` numbers each, the last row of fewer.
+struct sums_of_squares {
+    const float* from;
+    std::size_t count;
+    std::size_t width;
+    float* sums;
+    template <class Team> OPTPIPE_KERNEL void operator()(std::size_t row, const Team& team) const {
+        const float* const x = from + row * width;
+        const auto left = count - row * width;
+        const float sum = team.sum(left < width ? left : width, [=](std::size_t j) { return x[j] * x[j]; });
+        team.once([&] { sums[row] = sum; });
     }
 };
 /// Logits become probabilities.

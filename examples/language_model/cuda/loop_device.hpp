@@ -42,6 +42,9 @@ public:
     template <class T> [[nodiscard]] static std::vector<T> load(std::span<const T> from) {
         return {from.begin(), from.end()};
     }
+    template <class T> [[nodiscard]] static std::vector<T> load_in_order(std::span<const T> from) {
+        return load<T>(from);
+    }
     template <class T> static void overwrite(std::span<T> to, std::span<const T> from) {
         std::copy(from.begin(), from.end(), to.begin());
     }

@@ -159,6 +159,14 @@ public:
                              "cudaMemcpy");
         return here;
     }
+    template <class T> [[nodiscard]] std::vector<T> load_in_order(std::span<const T> from) {
+        std::vector<T> here(from.size());
+        optpipe::cuda::check(
+            cudaMemcpyAsync(here.data(), from.data(), from.size_bytes(), cudaMemcpyDeviceToHost, stream_),
+            "cudaMemcpyAsync");
+        optpipe::cuda::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+        return here;
+    }
     template <class T> void overwrite(std::span<T> to, std::span<const T> from) {
         wait();
         optpipe::cuda::check(cudaMemcpy(to.data(), from.data(), from.size_bytes(), cudaMemcpyHostToDevice),

@@ -38,8 +38,9 @@ template <class L> concept has_wait = has_marker<L> && requires(L& on, const typ
 /// time. `record(m)` marks what is in the lane so far; `wait(m)` holds back what comes behind it in the lane until all
 /// that the last `record(m)` before it marked is over, and nothing if there was none. What is over before a wait ends
 /// is seen by what follows it. `launch(label, work)` calls `work(lane)` once: at once, if that only puts something into
-/// the lane (as a kernel into a stream), or when its turn comes; then it may not put in anything more. One thread at a
-/// time calls all of a rank's lanes. After an error nothing more is done, but calls return as before, until `finish` of
+/// the lane (as a kernel into a stream), or when its turn comes; then it may not put in anything more. It may wait for
+/// what another rank does, which holds up its own rank alone, if that has a thread of its own. One thread at a time
+/// calls all of a rank's lanes. After an error nothing more is done, but calls return as before, until `finish` of
 /// the executor says so.
 template <class L> concept lane = std::movable<L> && has_marker<L> && has_launch<L> && has_record<L> && has_wait<L>;
 

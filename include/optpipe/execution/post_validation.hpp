@@ -80,9 +80,11 @@ private:
 /// that reads positions from its input checks them. Replicas of a pipeline (`reduce`) need gradients of the same bits,
 /// so that all find the same steps void.
 ///
-/// Contract: all ranks run equally many steps with the same options, the program has the same stages as the one given,
-/// and model and channel outlive it. Its calls are those of one rank's lanes; the others are for the thread that
-/// issues, between two steps.
+/// The host decides, so that a step can't be captured as a graph.
+///
+/// Contract: all ranks run equally many steps with the same options, those of one process on threads of their own; the
+/// program has the same stages as the one given, and model and channel outlive it. Its calls are those of one rank's
+/// lanes; the others are for the thread that issues, between two steps.
 template <class Model, peer_channel Channel> class post_validated {
 public:
     /// Throws `error` if the program has no updates, or the order isn't one.

@@ -29,6 +29,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -133,8 +134,8 @@ public:
     }
     void cancel(std::string_view what_it_did, std::string_view reason) {
         give_up(std::string{what_it_did}, std::string{reason});
-        const std::scoped_lock lock{group_.mutex};
-        flow::drain(group_);
+        std::unique_lock lock{group_.mutex};
+        flow::drain(group_, lock);
     }
 
     /// Captures what `issue()` puts into the lanes, as one graph, which the executor keeps for as long as it lives. Not
@@ -285,12 +286,16 @@ private:
             return nullptr;
         };
         const auto free = [&] { return !held() || group_.failed.happened().load(); };
-        if (!group_.moved.wait_for(lock, how_.patience, free)) {
-            const auto& front = held()->held.front();
-            give_up(to_string(front.label),
-                    "its partner didn't come within " + std::to_string(how_.patience.count()) + " ms");
+        place_.issuer = std::this_thread::get_id();
+        flow::drain(group_, lock);
+        while (!free()) {
+            if (!group_.moved.wait_for(lock, how_.patience, [&] { return free() || flow::has_launch(group_); })) {
+                const auto& front = held()->held.front();
+                give_up(to_string(front.label),
+                        "its partner didn't come within " + std::to_string(how_.patience.count()) + " ms");
+            }
+            flow::drain(group_, lock);
         }
-        if (group_.failed.happened().load()) flow::drain(group_);
         return lanes_locked();
     }
     std::vector<detail::lane_state*> lanes() {

@@ -35,6 +35,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -97,7 +98,8 @@ protected:
     ~carrier() = default;
 };
 
-/// What the ranks of one process share. Whatever is put into a stream, is put there under its mutex.
+/// What the ranks of one process share. Whatever is put into a stream, is put there under its mutex; but what a model
+/// launches, which may take long or wait for another rank, by the rank's own thread without it.
 struct rank_group {
     std::mutex mutex;
     std::condition_variable moved;
@@ -115,6 +117,8 @@ struct rank_place {
     std::size_t pinned_part = 0;
     /// Null if nothing is measured.
     std::unique_ptr<device_clock> clock{};
+    /// The thread that issued last.
+    std::thread::id issuer{};
 };
 
 struct lane_state {
@@ -152,6 +156,8 @@ struct lane_state {
     progress issued;
     /// The exchange at the front has been shown to the carrier.
     bool is_offered = false;
+    /// What is at the front is being launched.
+    bool is_launching = false;
     std::vector<std::pair<timed_event, timed_event>> events{};
     std::size_t used = 0;
     std::vector<execution::task_times> times{};
@@ -173,7 +179,8 @@ private:
 ///
 /// Where several ranks of one process talk to each other without NCCL, a message can be put into the streams only once
 /// both ends have come to it on the host. So as not to hold up the thread that issues, what is behind it in the lane is
-/// kept and put into the stream when the partner comes, by whoever makes that possible.
+/// kept and put into the stream when the partner comes: by whoever makes that possible, but a launch by its own rank's
+/// thread, when that puts something into a lane next, or finishes.
 class lane {
 public:
     using marker = cuda::marker;
@@ -190,18 +197,18 @@ public:
         put(c);
     }
     void record(marker& m) {
-        const std::scoped_lock lock{state_->group.mutex};
+        std::unique_lock lock{state_->group.mutex};
         detail::command c{.kind = detail::command_kind::record};
         c.marker = m.state_.get();
         ++c.marker->asked;
-        put_locked(c);
+        put_locked(c, lock);
     }
     void wait(const marker& m) {
-        const std::scoped_lock lock{state_->group.mutex};
+        std::unique_lock lock{state_->group.mutex};
         detail::command c{.kind = detail::command_kind::wait};
         c.marker = m.state_.get();
         c.number = c.marker->asked;
-        put_locked(c);
+        put_locked(c, lock);
     }
     void copy(const task_label& label, execution::copy_pieces pieces, cudaMemcpyKind direction) {
         detail::command c{.kind = detail::command_kind::copy, .label = label};
@@ -231,47 +238,48 @@ private:
     explicit lane(detail::lane_state& of) : state_{&of} {}
 
     void put(const detail::command& c) {
-        const std::scoped_lock lock{state_->group.mutex};
-        put_locked(c);
+        std::unique_lock lock{state_->group.mutex};
+        put_locked(c, lock);
     }
-    void put_locked(const detail::command& c);
+    void put_locked(const detail::command& c, std::unique_lock<std::mutex>& lock);
 
     std::unique_ptr<detail::lane_state> owned_{};
     detail::lane_state* state_;
 };
 
-/// How commands get from lanes into streams. All with the group's mutex held.
+/// How commands get from lanes into streams. All with the lock of the group's mutex, which is free while a model
+/// launches.
 struct flow {
     using state = detail::lane_state;
     using kind = detail::command_kind;
+    using lock_type = std::unique_lock<std::mutex>;
 
-    /// Puts what it can into the streams, whatever lane it was held in.
-    static void drain(detail::rank_group& group) {
-        for (bool any = true; any;) {
-            any = false;
-            for (auto* s : group.lanes)
-                while (!s->held.empty()) {
-                    const bool was_offered = s->is_offered;
-                    const bool is_issued = try_issue(*s, s->held.front());
-                    // An exchange that isn't over may have been the end of another.
-                    any = any || is_issued || s->is_offered != was_offered;
-                    if (!is_issued) break;
-                    s->held.pop_front();
-                    s->is_offered = false;
-                }
-        }
-        group.moved.notify_all();
+    /// Puts what it can into the streams, whatever lane it was held in; first what nobody launches, as a launch may
+    /// wait for what others make of that.
+    static void drain(detail::rank_group& group, lock_type& lock) {
+        do {
+            while (drain_all(group, lock, false)) {
+            }
+            group.moved.notify_all();
+        } while (drain_all(group, lock, true));
     }
-    /// False if it has to wait for another lane.
-    static bool try_issue(state& on, detail::command& c) {
+    /// Whether this thread has something to launch.
+    static bool has_launch(const detail::rank_group& group) {
+        return std::any_of(group.lanes.begin(), group.lanes.end(), [](const auto* s) {
+            return !s->held.empty() && !s->is_launching && is_launch(s->held.front()) && is_issued_here(*s);
+        });
+    }
+    /// False if it has to wait for another lane, or another thread.
+    static bool try_issue(state& on, detail::command& c, lock_type& lock) {
         if (on.group.failed.happened().load()) {
             if (c.kind == kind::record) ++c.marker->recorded;
             return true;
         }
+        if (is_launch(c) && !is_issued_here(on)) return false;
         try {
             // The thread may be another rank's.
             const current_device here{on.place.device};
-            return issue(on, c);
+            return issue(on, c, lock);
         } catch (const execution_error& e) { // another rank's, heard of meanwhile
             on.group.failed.report(e.rank(), e.operation(), e.reason());
             on.group.moved.notify_all();
@@ -288,12 +296,49 @@ struct flow {
     }
 
 private:
+    /// The group's mutex is free, and the lane is nobody else's, for as long as it lives.
+    class launching {
+    public:
+        launching(state& on, lock_type& lock) : on_{&on}, lock_{&lock} {
+            on.is_launching = true;
+            lock.unlock();
+        }
+        launching(const launching&) = delete;
+        launching& operator=(const launching&) = delete;
+        ~launching() {
+            lock_->lock();
+            on_->is_launching = false;
+        }
+
+    private:
+        state* on_;
+        lock_type* lock_;
+    };
+
+    /// Whether anything happened: all that is no launch, or one launch.
+    static bool drain_all(detail::rank_group& group, lock_type& lock, bool launches) {
+        bool any = false;
+        for (auto* s : group.lanes)
+            while (!s->held.empty() && !s->is_launching && is_launch(s->held.front()) == launches) {
+                const bool was_offered = s->is_offered;
+                const bool is_issued = try_issue(*s, s->held.front(), lock);
+                // An exchange that isn't over may have been the end of another.
+                any = any || is_issued || s->is_offered != was_offered;
+                if (!is_issued) break;
+                s->held.pop_front();
+                s->is_offered = false;
+                if (launches) return true; // others may have come and gone meanwhile
+            }
+        return any;
+    }
+    static bool is_launch(const detail::command& c) { return c.kind == kind::launch; }
+    static bool is_issued_here(const state& on) { return on.place.issuer == std::this_thread::get_id(); }
     /// Of what is no task.
     static std::string place_of(const state& on) {
         const auto last = on.issued.last();
         return last ? "behind " + to_string(*last) : "before the first operation";
     }
-    static bool issue(state& on, detail::command& c) {
+    static bool issue(state& on, detail::command& c, lock_type& lock) {
         switch (c.kind) {
         case kind::launch:
             on.issued.put(c.label);
@@ -301,6 +346,7 @@ private:
             timed(on, [&] {
                 lane same{on};
                 const range shown{label_text(c.label).data()};
+                const launching now{on, lock};
                 c.invoke(c.work.data(), same);
             });
             check_last_error("a launch whose status wasn't looked at");
@@ -373,13 +419,16 @@ private:
     }
 };
 
-inline void lane::put_locked(const detail::command& c) {
+inline void lane::put_locked(const detail::command& c, std::unique_lock<std::mutex>& lock) {
     auto& s = *state_;
+    s.place.issuer = std::this_thread::get_id();
+    const bool can_launch = flow::has_launch(s.group); // what others have made possible meanwhile
     s.held.push_back(c);
-    if (s.held.size() > 1) return;
-    // All others are held back by what only this one may give them.
-    if (c.kind == detail::command_kind::record || c.kind == detail::command_kind::exchange) return flow::drain(s.group);
-    if (flow::try_issue(s, s.held.front())) s.held.pop_front();
+    const bool is_first = s.held.size() == 1;
+    // All others are held back by what only these may give them.
+    const bool gives = c.kind == detail::command_kind::record || c.kind == detail::command_kind::exchange;
+    if (can_launch || (is_first && gives)) return flow::drain(s.group, lock);
+    if (is_first && flow::try_issue(s, s.held.front(), lock)) s.held.pop_front();
 }
 
 static_assert(execution::check_lane<lane>());
