@@ -8,10 +8,9 @@ include(${CMAKE_CURRENT_LIST_DIR}/bootstrap.cmake)
 if(NOT DEFINED PRESET)
     set(PRESET release)
 endif()
-set(jobs ${optpipe_jobs})
+math(EXPR jobs "${optpipe_jobs} + 2") # those whose processes die or fail wait for most of their time
 if(NOT GUARDS)
     list(APPEND CTEST_OPTIONS -LE guard)
-    math(EXPR jobs "${jobs} + 2") # those whose processes die or fail wait for most of their time
     if(NOT DEFINED ENV{OPTPIPE_RANDOM_CASES})
         set(ENV{OPTPIPE_RANDOM_CASES} 4)
     endif()

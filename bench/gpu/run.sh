@@ -228,6 +228,11 @@ training() { # NAME SECONDS OPTIONS...
     part "$name" "$limit" $bin/gpu_training --out "$work/$name" --seconds $begins "$@"
     [[ -e "$work/$name-problem.json" ]] && cp "$work/$name-problem.json" "$prefix-$name-problem.json"
 }
+if [[ -x $bin/gpu_post_validation ]]; then
+    part post_validation 60 $bin/gpu_post_validation --out "$work/post_validation"
+else
+    left_out post_validation "as Eigen or oneTBB isn't installed"
+fi
 # Eight layers, in four stages or in eight; products in tf32 are quick beside the link.
 four=(--ranks 4 --layers 2 --microbatches 8)
 eight=(--ranks 8 --layers 1 --microbatches 16)

@@ -1,4 +1,5 @@
 #include "../../examples/language_model/cuda/device_pipeline.hpp"
+#include "../../examples/language_model/cuda/reversible_device_pipeline.hpp"
 #include "../../examples/language_model/cuda/stream_device.cuh"
 #include "../../examples/language_model/whole_model.hpp"
 #include "partition.hpp"
@@ -115,6 +116,20 @@ private:
     std::vector<std::unique_ptr<runner_type>> runners_;
 };
 
+/// Takes down the squares of gradients.
+class noting_model : public language_model::reversible_device_pipeline<stream_device> {
+public:
+    using reversible_device_pipeline::reversible_device_pipeline;
+    template <class Lane> double gradient_squares(Lane& lane, optpipe::stage s) {
+        return squares_.emplace_back(reversible_device_pipeline::gradient_squares(lane, s));
+    }
+    /// Of every step that wasn't void.
+    [[nodiscard]] const std::vector<double>& squares() const { return squares_; }
+
+private:
+    std::vector<double> squares_;
+};
+
 } // namespace
 
 class trainer::state {
@@ -200,6 +215,48 @@ public:
                 found.present_schedule()};
     }
 
+    validated_result train_validated(std::span<const rank_program> programs,
+                                     const execution::post_validation_options& how, std::size_t steps) {
+        using validated_type = execution::post_validated<noting_model, threads::control_channel>;
+        using run_type = runner<cuda::executor, validated_type>;
+        begin_anew();
+        cuda::cluster cluster{how_.ranks, options_with(false)};
+        threads::failure failed;
+        threads::control_board control{how_.ranks, patience, failed};
+        std::vector<std::unique_ptr<noting_model>> models(how_.ranks);
+        std::vector<std::unique_ptr<validated_type>> validated(how_.ranks);
+        std::vector<std::unique_ptr<run_type>> runs(how_.ranks);
+        side_by_side(how_.ranks, [&](std::size_t r) {
+            models[r] = std::make_unique<noting_model>(*devices_[r], stages_, *batches_, rates);
+            models[r]->prepare(stage{r});
+            validated[r] = std::make_unique<validated_type>(programs[r], *models[r], control[rank{r}], how);
+            runs[r] = std::make_unique<run_type>(programs[r], cluster[rank{r}], *validated[r]);
+        });
+        training_result found;
+        validated_result result;
+        for (std::size_t k = 0; k < steps; ++k)
+            for (bool is_void = true; is_void;) {
+                result.milliseconds.push_back(
+                    timed_step(found, k, [&] { side_by_side(how_.ranks, [&](std::size_t r) { runs[r]->step(); }); }));
+                is_void = validated.front()->was_void();
+                if (is_void) {
+                    ++result.voids;
+                    found.losses.pop_back();
+                }
+            }
+        side_by_side(how_.ranks, [&](std::size_t r) { validated[r]->finish(cluster[rank{r}]); });
+        result.losses = std::move(found.losses);
+        for (std::size_t k = 0; k < steps; ++k) {
+            double all = 0.0;
+            for (const auto& each : models)
+                all += each->squares()[k];
+            result.norms.push_back(std::sqrt(all));
+        }
+        for (auto& each : stages_)
+            result.parameters.push_back(load(each.parameters()));
+        return result;
+    }
+
 private:
     static constexpr std::chrono::seconds patience{20};
 
@@ -269,6 +326,10 @@ training_result trainer::train(std::span<const rank_program> programs, std::size
 online_result trainer::train_online(const problem& p, const schedule& first, const online_setting& setting,
                                     const online_options& options, std::size_t steps) {
     return state_->train_online(p, first, setting, options, steps);
+}
+validated_result trainer::train_validated(std::span<const rank_program> programs,
+                                          const execution::post_validation_options& how, std::size_t steps) {
+    return state_->train_validated(programs, how, steps);
 }
 
 } // namespace gpu_bench

@@ -4,6 +4,7 @@
 #include "../../examples/language_model/shape.hpp"
 #include "../../examples/language_model/stash_storage.hpp"
 #include <optpipe/core/index.hpp>
+#include <optpipe/execution/post_validation.hpp>
 #include <optpipe/online/online_state.hpp>
 #include <optpipe/online/options.hpp>
 #include <optpipe/pipeline/graph.hpp>
@@ -66,6 +67,17 @@ struct online_result {
     optpipe::schedule schedule;
 };
 
+/// Training whose updates depend on the gradients of all ranks.
+struct validated_result {
+    /// Of every step, and the norm of all gradients.
+    std::vector<double> losses, norms;
+    /// Of every run of a step: some are void.
+    std::vector<double> milliseconds;
+    std::size_t voids = 0;
+    /// In the end, by stage.
+    std::vector<std::vector<float>> parameters;
+};
+
 /// The language model on virtual ranks of one GPU. Throws what CUDA, cuBLAS and the executor throw.
 class trainer {
 public:
@@ -91,6 +103,10 @@ public:
     [[nodiscard]] online_result train_online(const optpipe::problem& p, const optpipe::schedule& first,
                                              const optpipe::online_setting& setting,
                                              const optpipe::online_options& options, std::size_t steps);
+    /// Begins anew. Without storage options. Steps are those of `train`.
+    [[nodiscard]] validated_result train_validated(std::span<const optpipe::rank_program> programs,
+                                                   const optpipe::execution::post_validation_options& how,
+                                                   std::size_t steps);
 
 private:
     class state;

@@ -146,8 +146,10 @@ private:
                       {{t.kept, t.restored_kept, t.added}, {t.freed, t.restored_freed}});
     }
     template <class Task> [[nodiscard]] static stash_sizes sizes_of(const stash_storage& how, const Task& t) {
-        return {size_of({t.kept}), size_of({t.kept, t.restored_kept, t.added}),
-                how.again != recomputation::none && !how.inside};
+        const stash_part kept = t.kept; // nvcc 13.0 loses the type in a list of a task's parts
+        const stash_part restored = t.restored_kept;
+        const stash_part added = t.added;
+        return {size_of({kept}), size_of({kept, restored, added}), how.again != recomputation::none && !how.inside};
     }
     [[nodiscard]] reals workspace_of(const stash_piece& which) {
         return which.where.of(Stage::of(which.is_kept ? kept_ : freed_));
