@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -45,14 +44,14 @@ inline file_handle open_file(const std::filesystem::path& path, const char* mode
 inline constexpr std::string_view temporary_prefix = ".optpipe-";
 inline constexpr std::string_view temporary_suffix = ".tmp";
 
-/// The process that made the temporary file of this name.
-[[nodiscard]] inline std::optional<long> maker_of(std::string_view name) {
-    if (!name.starts_with(temporary_prefix) || !name.ends_with(temporary_suffix)) return std::nullopt;
+/// The process that made the temporary file of this name; 0 if it isn't the name of one.
+[[nodiscard]] inline long maker_of(std::string_view name) {
+    if (!name.starts_with(temporary_prefix) || !name.ends_with(temporary_suffix)) return 0;
     name.remove_prefix(temporary_prefix.size());
     long process = 0;
     const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), process);
     const bool number = failure == std::errc{} && process > 0 && end != name.data() + name.size() && *end == '-';
-    return number ? std::optional{process} : std::nullopt;
+    return number ? process : 0;
 }
 
 /// Removes the temporary files that killed processes have left in a folder.
@@ -60,8 +59,8 @@ inline void remove_left_overs(const std::filesystem::path& folder) {
     std::vector<std::filesystem::path> left;
     std::error_code failure;
     for (std::filesystem::directory_iterator it{folder, failure}, end; !failure && it != end; it.increment(failure)) {
-        const auto maker = maker_of(it->path().filename().string());
-        if (maker && !is_running(*maker)) left.push_back(it->path());
+        const long maker = maker_of(it->path().filename().string());
+        if (maker > 0 && !is_running(maker)) left.push_back(it->path());
     }
     for (const auto& path : left) {
         // A process of another machine or container, which can't be seen from here, still holds its lock.
