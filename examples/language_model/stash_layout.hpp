@@ -114,9 +114,8 @@ public:
             if (pieces_[i].is_restored) at.pieces[i] = room.take(pieces_[i].where.size);
         return at;
     }
-    /// All kept pieces, in what lasts: those that are there stay.
-    [[nodiscard]] stash_places after_input_gradient(const stash_sizes& sizes) const {
-        auto at = after_recompute(sizes);
+    /// All kept pieces, in what lasts: those that are there stay. `at`: as `after_recompute` left them.
+    [[nodiscard]] stash_places after_input_gradient(const stash_sizes& sizes, stash_places at) const {
         std::vector<piece> taken;
         for (std::size_t i = 0; i < pieces_.size(); ++i)
             if (stays(i, at))

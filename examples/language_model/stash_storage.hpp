@@ -70,7 +70,7 @@ public:
         const auto& layout = layouts_.at(how.again);
         const auto now = located_backward(how, t);
         differentiate(how, text, share, gradient, input_gradient, now);
-        const auto later = layout.after_input_gradient(sizes_of(how, t));
+        const auto later = layout.after_input_gradient(sizes_of(how, t), now.places);
         const task_memory memory{{t.kept, t.restored_kept, t.added}, {}};
         for (std::size_t i = 0; i < layout.pieces().size(); ++i) {
             const auto& each = layout.pieces()[i];
@@ -80,8 +80,9 @@ public:
     }
     void backward_weight(const stash_storage& how, const text_batch& text, const optpipe::execution::weight_task& t) {
         const auto& layout = layouts_.at(how.again);
-        const auto now =
-            locate(layout, layout.after_input_gradient(sizes_of(how, t)), {{t.kept, t.restored_kept, t.added}, {}});
+        const auto sizes = sizes_of(how, t);
+        const auto now = locate(layout, layout.after_input_gradient(sizes, layout.after_recompute(sizes)),
+                                {{t.kept, t.restored_kept, t.added}, {}});
         for (const bool restored : {false, true})
             read_divided(layout, now, restored);
         stage_->backward_weight(text, now.kept);
