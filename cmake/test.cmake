@@ -1,7 +1,7 @@
 # cmake [-DPRESET=debug] [-DGUARDS=ON] [-DCTEST_OPTIONS=-R;core] -P cmake/test.cmake: builds everything and runs the tests.
-# GUARDS: also what checks the code instead of running it (every header alone, under two compilers and nvcc; code that must
-# not compile; packages; words, links), which takes as long again; and all random cases, of which else one in four is tried,
-# by sanitizers one in eight (OPTPIPE_RANDOM_CASES=1 in the environment: all). Runs from any directory.
+# GUARDS: also what checks the code instead of running it (every header alone, and all together under a second compiler;
+# code that must not compile; packages; words, links), and all random cases, of which else one in four is tried, by
+# sanitizers one in eight (OPTPIPE_RANDOM_CASES=1 in the environment: all). Runs from any directory.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/bootstrap.cmake)
 

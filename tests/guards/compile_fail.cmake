@@ -1,13 +1,16 @@
-# cmake -DCOMPILER=... -DINCLUDE_DIR=... -P compile_fail.cmake -- <file>
+# cmake -DCOMPILER=... -DINCLUDE_DIR=... [-DPRECOMPILED=<header>] -P compile_fail.cmake -- <file>
 # The file opens with lines `// expect: <regex>`. It has to be refused in those words; controls.cmake says that it is for
 # the mistake that is shown. Nothing that is printed may match a `// never: <regex>`.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/arguments.cmake)
 set(source ${arguments})
 
-set(compile ${COMPILER} -std=c++20 -fsyntax-only -fmessage-length=0 -fdiagnostics-color=never -I${INCLUDE_DIR}
+set(compile ${COMPILER} -std=c++20 -DOPTPIPE_COMPILED=1 -fsyntax-only -fmessage-length=0 -fdiagnostics-color=never -I${INCLUDE_DIR}
     ${source}
 )
+if(PRECOMPILED)
+    list(APPEND compile -include ${PRECOMPILED})
+endif()
 if(NOT EXISTS ${source})
     message(FATAL_ERROR "${source} doesn't exist")
 endif()

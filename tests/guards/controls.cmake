@@ -1,4 +1,4 @@
-# cmake -DCOMPILER=... -DINCLUDE_DIR=... -DUNIT=<source to write> -P controls.cmake -- <file>...
+# cmake -DCOMPILER=... -DINCLUDE_DIR=... -DUNIT=<source to write> [-DPRECOMPILED=<header>] -P controls.cmake -- <file>...
 # With -DOPTPIPE_CONTROL each file compiles, in a namespace of its own: so the mistake that it shows is the only one.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/arguments.cmake)
@@ -13,8 +13,13 @@ execute_process(
     COMMAND ${CMAKE_COMMAND} -DUNIT=${UNIT} -DROOT=${tests} -P ${tests}/unit.cmake -- ${sources}
     COMMAND_ERROR_IS_FATAL ANY
 )
+set(precompiled "")
+if(PRECOMPILED)
+    set(precompiled -include ${PRECOMPILED})
+endif()
 execute_process(
-    COMMAND ${COMPILER} -std=c++20 -fsyntax-only -fdiagnostics-color=never -I${INCLUDE_DIR} -DOPTPIPE_CONTROL ${UNIT}
+    COMMAND ${COMPILER} -std=c++20 -DOPTPIPE_COMPILED=1 -fsyntax-only -fdiagnostics-color=never -I${INCLUDE_DIR} ${precompiled}
+            -DOPTPIPE_CONTROL ${UNIT}
     RESULT_VARIABLE status
 )
 if(NOT status EQUAL 0)

@@ -1,6 +1,6 @@
 # cmake -DSETTINGS=... -DGENERATOR=... -DWORK_DIR=... -DJOBS=... -P headers.cmake
-# Every header can be included twice, and defines nothing that two objects may not both define. Where the settings have
-# ALONE, each also compiles by itself.
+# Every header can be included twice. As the settings say, each compiles ALONE, and all TOGETHER define nothing that two
+# objects may not both define.
 # Nothing is compiled again that hasn't changed; what includes what is looked at each time.
 cmake_minimum_required(VERSION 3.25)
 

@@ -98,7 +98,7 @@ std::vector<named_schedule> built(const optpipe::problem& p) {
 /// Eight processes share a few cores: with everything that four run they take 18 s on two, twice as long as now.
 bool is_crowded() { return world::ranks() >= 8; }
 /// Under the sanitizers, and where it is crowded, not every schedule is run.
-std::size_t run_one_in() { return is_crowded() ? 3 : oracle::stride(3); }
+std::size_t run_one_in() { return is_crowded() ? 3 : oracle::stride(6); }
 
 /// How many builders have a schedule for the problem, and the offloaded stashes in all.
 struct tried {

@@ -34,14 +34,14 @@ void compare(const optpipe::schedule& s, const optpipe::rank_program& mine, cons
     if (s.graph.rank_of(last) == world::self()) CHECK(model.losses() == alone.losses);
 }
 
-/// Every case, or every second from the given one on where each takes many times as long.
+/// Every case, or every third from the given one on where each takes many times as long.
 template <class Placement, class Build> void compare_all(const Build& build, std::size_t turn) {
     const auto p = training::problem_with<Placement>(world::ranks(), world::ranks() + 2);
     const auto s = build_schedule(p, build);
     REQUIRE(s);
     const auto programs = training::updating_programs(p, *s);
     for (auto& how : training::reversible_cases(*s)) {
-        if (turn++ % oracle::stride(2) != 0) continue;
+        if (turn++ % oracle::stride(3) != 0) continue;
         how.options.order = optpipe::execution::order_of_ends(*s);
         compare(*s, programs[world::self()], how);
     }

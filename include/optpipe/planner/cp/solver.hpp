@@ -214,6 +214,7 @@ private:
             if (steps % with_.steps_between_looks == 0 && is_enough(steps)) return interrupted_ = true;
             if (next_ < trail_.size()) {
                 const auto e = trail_[next_++];
+                if (e.is_bound && !trail_.is_latest(e.code, next_ - 1)) continue; // its higher value is yet to come
                 if (!(e.is_bound ? on_bound(e.code) : on_literal(e.as_literal()))) return false;
             } else if (arcs_.has_work()) {
                 if (!arcs_.propagate_next(trail_)) return false;

@@ -52,6 +52,10 @@ public:
     [[nodiscard]] bool is_absent(task_index t) const { return is_false(presence(t)); }
 
     [[nodiscard]] std::size_t size() const { return entries_.size(); }
+    /// Whether entry `i` gave bound `b` the value that it has now.
+    [[nodiscard]] bool is_latest(bound_index b, std::size_t i) const {
+        return latest_entry_[b] == static_cast<std::int32_t>(i);
+    }
     [[nodiscard]] const entry& operator[](std::size_t i) const { return entries_[i]; }
     [[nodiscard]] std::uint32_t level() const { return static_cast<std::uint32_t>(level_begin_.size()); }
     /// The entry that made the literal true; -1 for `always`.
