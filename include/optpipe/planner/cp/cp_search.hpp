@@ -224,7 +224,9 @@ private:
 
     /// What the bound, whoever raised it, says of ticks.
     void exclude_below_bound() {
-        excluded_ = std::max(excluded_, pooled_->time().below(state_->bound().value()) - 1 - rounding());
+        const auto bound = state_->bound();
+        if (bound.is_unlimited()) return; // somebody has just shown that there is no schedule
+        excluded_ = std::max(excluded_, pooled_->time().below(bound.value()) - 1 - rounding());
     }
 
     /// Excludes what root propagation finds infeasible, by bisection below the target, to the least part of the gap at

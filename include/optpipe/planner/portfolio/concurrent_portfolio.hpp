@@ -237,7 +237,9 @@ private:
         const double part = with.rest_per_share * std::min(with.most_shares, e.traits.share);
         const double longest = std::max(options_.slice_seconds, part * state_.seconds_left());
         const double growth = std::min(wanted, std::max(1.0, longest / std::max(seconds, shortest)));
-        e.effort = scaled(t.options.effort, growth);
+        const auto effort = scaled(t.options.effort, growth);
+        if (effort < e.effort) return; // of several at once, one that began before the effort grew
+        e.effort = effort;
         e.expected_seconds = seconds * growth;
     }
     static std::size_t scaled(std::size_t effort, double factor) {
