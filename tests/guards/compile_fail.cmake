@@ -5,8 +5,8 @@ cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/arguments.cmake)
 set(source ${arguments})
 
-set(compile ${COMPILER} -std=c++20 -DOPTPIPE_COMPILED=1 -fsyntax-only -fmessage-length=0 -fdiagnostics-color=never -I${INCLUDE_DIR}
-    ${source}
+set(compile ${COMPILER} -std=c++20 -DOPTPIPE_COMPILED=1 -fsyntax-only -fmessage-length=0 -fdiagnostics-color=never
+    -I${INCLUDE_DIR} ${source}
 )
 if(PRECOMPILED)
     list(APPEND compile -include ${PRECOMPILED})

@@ -18,8 +18,8 @@ if(PRECOMPILED)
     set(precompiled -include ${PRECOMPILED})
 endif()
 execute_process(
-    COMMAND ${COMPILER} -std=c++20 -DOPTPIPE_COMPILED=1 -fsyntax-only -fdiagnostics-color=never -I${INCLUDE_DIR} ${precompiled}
-            -DOPTPIPE_CONTROL ${UNIT}
+    COMMAND ${COMPILER} -std=c++20 -DOPTPIPE_COMPILED=1 -fsyntax-only -fdiagnostics-color=never -I${INCLUDE_DIR}
+            ${precompiled} -DOPTPIPE_CONTROL ${UNIT}
     RESULT_VARIABLE status
 )
 if(NOT status EQUAL 0)
