@@ -3,7 +3,8 @@
 // First the costs are measured (a step by ZB-H1, each computation between two events, and another with each way to
 // recompute; copies of stashes both ways at once) and written as a problem. Then every method plans for them, within
 // what 1F1B needs and within half of it, and what it planned is run: against the plan by events, by the clock, as a
-// graph; with gradients that have to be those of the model without a pipeline, and a loss that has to fall.
+// graph; with gradients that have to be those of the model without a pipeline, and a loss that has to fall. How long the
+// operations of each kind took is told beside what was planned.
 //
 //     gpu_training [--ranks N] [--on streams|green-contexts] [--products single|tf32] [--microbatches N]
 //                  [--layers N] [--hidden N] [--sequence N] [--sequences N] [--steps N] [--seconds N]
@@ -27,6 +28,7 @@
 #include <optpipe/schedule/builders/zero_bubble_h1.hpp>
 #include <optpipe/schedule/profile/cost_profile.hpp>
 #include <optpipe/schedule/profile/measured_costs.hpp>
+#include <optpipe/schedule/time/differences.hpp>
 #include <optpipe/schedule/time/evaluate.hpp>
 
 #include <algorithm>
@@ -76,6 +78,7 @@ public:
             begin_table(share);
             for (const auto& m : gpu_bench::methods(p_))
                 is_well = attempt(m) && is_well;
+            tell_operation_times();
         }
         return (online_steps_ == 0 || plan_again(guess)) && is_well;
     }
@@ -152,6 +155,21 @@ private:
                     "same bits", "first loss", "last loss", "verdict"});
     }
 
+    /// How much longer the operations of each kind took in each method's step than planned.
+    void tell_operation_times() {
+        std::vector<std::string> columns{"method"};
+        for (const auto kind : all_operation_kinds)
+            columns.emplace_back(spelling(kind));
+        out_.table("Durations of the operations by events, above plan [%]", columns);
+        for (const auto& [name, kinds] : std::exchange(operation_times_, {})) {
+            std::vector<cell> cells(columns.size(), std::string{});
+            cells.front() = name;
+            for (const auto& sum : kinds)
+                cells[1 + static_cast<std::size_t>(sum.kind)] = 100.0 * (sum.measured / sum.planned - 1.0);
+            out_.row(cells);
+        }
+    }
+
     /// Buffers lie in one piece each, where nothing packs them; what is lost to gaps comes on top of the limit.
     lowering_options lowering() const {
         return {.bytes_per_unit = 1.0,
@@ -198,6 +216,7 @@ private:
         const auto times = model_.record(p_.graph, programs);
         const auto trained = model_.train(programs, steps_);
         const auto verdict = verdict_on(trained);
+        operation_times_.emplace_back(name, compare_kinds(planned, times.measured));
         const auto measured = objective_of(p_, times.measured).value();
         const auto recomputes = std::ranges::count_if(
             planned.operations, [](const auto& timed) { return timed.op.kind == operation_kind::recompute; });
@@ -251,6 +270,7 @@ private:
     gpu_bench::report out_;
     clock_type::time_point deadline_;
     double tolerance_;
+    std::vector<std::pair<std::string, std::vector<kind_difference>>> operation_times_; ///< of each method
     gpu_bench::trainer model_;
     problem p_;
 };
