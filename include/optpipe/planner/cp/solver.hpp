@@ -124,27 +124,35 @@ public:
     bool propagate_root(std::function<bool()> stop = {}) {
         stop_ = std::move(stop);
         interrupted_ = false;
+        is_descending_ = false;
         backtrack(0);
         if (feasible_) feasible_ = propagate_tightened() && propagate();
         return feasible_;
     }
 
-    /// `stop()` is polled.
+    /// `stop()` is polled. A call that has met no conflict when it is stopped is gone on with by the next: from the
+    /// root that would make the same decisions, and calls that are too short for them would never end.
     search_status search(std::size_t conflicts, const std::function<bool()>& stop) {
+        const auto first = conflicts_;
         const auto last = conflicts_ + std::min(conflicts, std::numeric_limits<std::size_t>::max() - conflicts_);
         if (crept_at_root_) return give_up(last);
-        if (!propagate_root(stop)) return search_status::infeasible;
-        if (crept_at_root_) return give_up(last);
-        if (!import_clauses()) return search_status::infeasible;
+        if (is_descending_ && tightened_.empty()) {
+            stop_ = stop;
+            interrupted_ = false;
+        } else {
+            if (!propagate_root(stop)) return search_status::infeasible;
+            if (crept_at_root_) return give_up(last);
+            if (!import_clauses()) return search_status::infeasible;
+        }
         auto restart = conflicts_ + restart_after();
         for (std::size_t steps = 0;; ++steps) {
-            if (interrupted_ || (steps % with_.decisions_between_looks == 0 && stop())) return leave();
+            if (interrupted_ || (steps % with_.decisions_between_looks == 0 && stop())) return leave(first);
             if (!propagate()) {
                 ++conflicts_;
                 if (!learn()) return search_status::infeasible;
                 continue;
             }
-            if (interrupted_ || conflicts_ >= last) return leave();
+            if (interrupted_ || conflicts_ >= last) return leave(first);
             if (conflicts_ >= restart) {
                 ++restarts_;
                 restart = conflicts_ + restart_after();
@@ -175,10 +183,11 @@ private:
     }
     search_status give_up(std::size_t all_conflicts) {
         conflicts_ = all_conflicts;
-        return leave();
+        return search_status::stopped; // at the root
     }
-    search_status leave() {
-        backtrack(0);
+    search_status leave(std::size_t first_conflict) {
+        is_descending_ = conflicts_ == first_conflict;
+        if (!is_descending_) backtrack(0);
         return search_status::stopped;
     }
     bool add_clause(const std::vector<literal>& c) {
@@ -350,6 +359,7 @@ private:
     bool crept_at_root_ = false;
     std::size_t conflicts_ = 0;
     std::size_t steps_ = 0;
+    bool is_descending_ = false; ///< stopped on the way down
     std::size_t restarts_ = 0;
     std::size_t most_learned_ = with_.most_learned;
     bool feasible_ = true;
