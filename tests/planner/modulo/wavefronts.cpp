@@ -3,6 +3,7 @@
 #include "optpipe/planner/modulo/modulo_search.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
 #include "optpipe/testing/random_problem.hpp"
+#include "oracle/random_cases.hpp"
 #include "oracle/reference_checker.hpp"
 
 #include <doctest/doctest.h>
@@ -60,7 +61,8 @@ TEST_CASE("the least spacing follows from memory and load") {
 }
 
 TEST_CASE("with unequal stages, little memory and many microbatches the schedule is near the bound") {
-    auto p = linear_problem(16, 256, 12.0);
+    const auto microbatches = 256 / oracle::stride(2);
+    auto p = linear_problem(16, microbatches, 12.0);
     for (const stage s : p.costs.indices()) {
         auto& c = p.costs[s];
         const double factor = 1.0 + 0.01 * static_cast<double>(s.position() * 7 % 11);
@@ -70,7 +72,7 @@ TEST_CASE("with unequal stages, little memory and many microbatches the schedule
     }
     search_state state{p};
     // Too little for patterns to catch up.
-    modulo_search(state, {.effort = 18 * 12 * 16 * 256});
+    modulo_search(state, {.effort = 18 * 12 * 16 * microbatches});
     REQUIRE(state.incumbent() != nullptr);
     const auto verdict = oracle::judge(p, *state.incumbent());
     CHECK_MESSAGE(verdict.valid(), verdict.text());

@@ -5,6 +5,7 @@
 #include "optpipe/schedule/time/postpone_reloads.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
 #include "optpipe/schedule/time/validate.hpp"
+#include "oracle/random_cases.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/reference_checker.hpp"
 
@@ -123,8 +124,8 @@ TEST_CASE("on half duplex an offload makes way for the reload of a neighbour") {
 TEST_CASE("transfers fit around computations that stay where they are, for whatever links and engines") {
     constexpr std::uint64_t seed = 95;
     std::size_t placed[2] = {0, 0};
-    int problems = 0;
-    for (std::uint64_t i = 0; i < 400; ++i) {
+    std::uint64_t problems = 0;
+    for (std::uint64_t i = 0; i < oracle::random_cases(400); ++i) {
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
@@ -164,9 +165,9 @@ TEST_CASE("transfers fit around computations that stay where they are, for whate
                 CHECK(after.objective == before.objective);
             }
     }
-    CHECK(problems > 100);
-    CHECK(placed[0] > 2000);
-    CHECK(placed[1] > 1000);
+    CHECK(problems > oracle::random_cases(100) - 1);
+    CHECK(placed[0] > oracle::random_cases(2000) - 1);
+    CHECK(placed[1] > oracle::random_cases(1000) - 1);
 }
 
 TEST_CASE("a reload that is put off stays before its gradient and what comes next on its engine") {
