@@ -94,7 +94,7 @@ TEST_CASE("all ranks mean the same instant by the beginning") {
     std::vector<decltype(mine)> all(world::ranks());
     MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
     for (const auto& each : all)
-        CHECK(std::chrono::abs(std::chrono::nanoseconds{each - all[0]}) < 200ms);
+        CHECK(std::chrono::abs(std::chrono::nanoseconds{each - all[0]}) < 1s);
 }
 
 TEST_CASE("what rank 0 has, all have") {
