@@ -124,7 +124,6 @@ public:
     bool propagate_root(std::function<bool()> stop = {}) {
         stop_ = std::move(stop);
         interrupted_ = false;
-        is_descending_ = false;
         backtrack(0);
         if (feasible_) feasible_ = propagate_tightened() && propagate();
         return feasible_;
@@ -136,7 +135,7 @@ public:
         const auto first = conflicts_;
         const auto last = conflicts_ + std::min(conflicts, std::numeric_limits<std::size_t>::max() - conflicts_);
         if (crept_at_root_) return give_up(last);
-        if (is_descending_ && tightened_.empty()) {
+        if (feasible_ && trail_.level() > 0) { // what tightens the model goes back to the root
             stop_ = stop;
             interrupted_ = false;
         } else {
@@ -186,8 +185,7 @@ private:
         return search_status::stopped; // at the root
     }
     search_status leave(std::size_t first_conflict) {
-        is_descending_ = conflicts_ == first_conflict;
-        if (!is_descending_) backtrack(0);
+        if (conflicts_ > first_conflict) backtrack(0);
         return search_status::stopped;
     }
     bool add_clause(const std::vector<literal>& c) {
@@ -359,7 +357,6 @@ private:
     bool crept_at_root_ = false;
     std::size_t conflicts_ = 0;
     std::size_t steps_ = 0;
-    bool is_descending_ = false; ///< stopped on the way down
     std::size_t restarts_ = 0;
     std::size_t most_learned_ = with_.most_learned;
     bool feasible_ = true;
