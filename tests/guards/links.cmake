@@ -1,6 +1,6 @@
 # cmake -P links.cmake -- <folder or file>...
-# Every link of a Markdown file to a file of the project leads to one, and to a heading that is there. Other addresses are
-# not looked up: no test needs a network.
+# Every link of a Markdown file to a file of the project leads to one, and to a heading that is there, and every source file
+# that it names is there. Other addresses are not looked up: no test needs a network.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/arguments.cmake)
 
@@ -22,6 +22,23 @@ function(anchors_of result file)
     set(${result} ${anchors} PARENT_SCOPE)
 endfunction()
 
+set(project ${CMAKE_CURRENT_LIST_DIR}/../..)
+set(sources "")
+foreach(folder IN ITEMS bench cmake examples include tests)
+    file(GLOB_RECURSE some RELATIVE ${project} ${project}/${folder}/*)
+    list(APPEND sources ${some})
+endforeach()
+
+# is_source(<result> <name>): whether the path of a source file of the project is this, or ends with it.
+function(is_source result name)
+    string(REGEX REPLACE "^(\\.\\./)+" "" name "${name}")
+    string(REPLACE "." "\\." pattern "${name}")
+    set(same ${sources})
+    list(FILTER same INCLUDE REGEX "(^|/)${pattern}$")
+    list(LENGTH same ${result})
+    set(${result} ${${result}} PARENT_SCOPE)
+endfunction()
+
 set(found "")
 set(links 0)
 foreach(root IN LISTS arguments)
@@ -33,6 +50,15 @@ foreach(root IN LISTS arguments)
         cmake_path(GET file PARENT_PATH folder)
         file(READ ${file} text)
         string(REPLACE ";" " " text "${text}")
+        string(REGEX MATCHALL "`[A-Za-z0-9_./-]+\\.(hpp|cpp|cu|cmake|sh|py)`" names "${text}")
+        list(REMOVE_DUPLICATES names)
+        foreach(name IN LISTS names)
+            string(REPLACE "`" "" name "${name}")
+            is_source(known ${name})
+            if(NOT known)
+                string(APPEND found "${file}: there is no source file ${name}\n")
+            endif()
+        endforeach()
         string(REPLACE "[" "<" text "${text}") # brackets keep what is between them together in a list
         string(REPLACE "]" ">" text "${text}")
         string(REGEX MATCHALL ">\\([^) \n]+\\)" targets "${text}")
@@ -60,7 +86,7 @@ foreach(root IN LISTS arguments)
     endforeach()
 endforeach()
 if(found)
-    message(FATAL_ERROR "links that lead nowhere:\n${found}")
+    message(FATAL_ERROR "links and names that lead nowhere:\n${found}")
 endif()
 if(links EQUAL 0)
     message(FATAL_ERROR "no links found")

@@ -60,7 +60,7 @@ struct wavefront_parameters {
     std::size_t attempt_effort = 12;
 };
 
-/// How `search_v_patterns` looks for periods. Chosen when it was written, not tuned.
+/// How `v_pattern_search` looks for periods. Chosen when it was written, not tuned.
 struct v_pattern_parameters {
     /// From the load bound upward: the first step, as a part of the bound, and how steps grow.
     double first_step = 0.005;
