@@ -192,5 +192,5 @@ TEST_CASE("forged entries are refused or make sense, and nothing crashes") {
             CHECK((std::isfinite(t) && t >= 0.0));
         CHECK(parse_cache_entry(to_text(*read)) == read);
     }
-    CHECK(accepted > oracle::random_cases(50) - 1);
+    CHECK(accepted >= oracle::random_cases(50));
 }

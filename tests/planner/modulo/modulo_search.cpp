@@ -54,7 +54,7 @@ TEST_CASE("what it offers is valid, never worse than what was there, and the sam
         modulo_search(state, {.seed = seed + 1, .effort = 20'000});
         CHECK(state.objective() <= before);
     }
-    CHECK(found > oracle::random_cases(20) - 1);
+    CHECK(found >= oracle::random_cases(20));
 }
 
 TEST_CASE("many microbatches are planned on a reduced problem and unrolled") {

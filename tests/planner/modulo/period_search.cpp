@@ -89,10 +89,10 @@ TEST_CASE("a pattern that is repeated is a valid schedule in the memory it says,
                 }
         }
     }
-    CHECK(patterns > oracle::random_cases(120) - 1);
-    CHECK(with_transfers > oracle::random_cases(16) - 1);
-    CHECK(recomputed > oracle::random_cases(10) - 1);
-    CHECK(recomputed_ahead > oracle::random_cases(8) - 1);
+    CHECK(patterns >= oracle::random_cases(120));
+    CHECK(with_transfers >= oracle::random_cases(16));
+    CHECK(recomputed >= oracle::random_cases(10));
+    CHECK(recomputed_ahead >= oracle::random_cases(8));
 }
 
 TEST_CASE("without a limit of memory the busiest rank is never idle") {

@@ -271,8 +271,8 @@ TEST_CASE("the order of a valid schedule gives a valid schedule that starts noth
         earlier += moved ? 1 : 0;
         with_offloading += measure(p, s).offloads > 0 ? 1 : 0;
     }
-    CHECK(with_offloading > oracle::random_cases(200) - 1);
-    CHECK(earlier > oracle::random_cases(300) - 1);
+    CHECK(with_offloading >= oracle::random_cases(200));
+    CHECK(earlier >= oracle::random_cases(300));
 }
 
 TEST_CASE("a warm-up is put off as far as what follows it allows") {
@@ -323,7 +323,7 @@ TEST_CASE("putting off the warm-up keeps a schedule valid and no rank engaged fo
         for (const auto& timed : late.operations)
             CHECK((timed.start > 0_ms || timed.op.kind == optpipe::operation_kind::forward));
     }
-    CHECK(shorter > oracle::random_cases(50) - 1);
+    CHECK(shorter >= oracle::random_cases(50));
 }
 
 namespace {

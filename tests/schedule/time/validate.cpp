@@ -406,8 +406,8 @@ TEST_CASE("of schedules broken at random, an independent checker refuses the sam
         CHECK(oracle::judge(p, s).valid() == found.empty());
         (found.empty() ? accepted : refused) += 1;
     }
-    CHECK(refused > oracle::random_cases(1000) - 1);
-    CHECK(accepted > oracle::random_cases(100) - 1);
+    CHECK(refused >= oracle::random_cases(1000));
+    CHECK(accepted >= oracle::random_cases(100));
 }
 
 namespace {
