@@ -33,6 +33,13 @@ static_assert(measure(unit, built).peak_memory[rank{3}] == memory_size{1});
 static_assert(measure(unit, *build_schedule(unit, gpipe)).makespan == duration{33});
 static_assert(is_valid(unit, built));
 
+// With two stages on each rank.
+constexpr auto tiny = make_problem(graph<2, 2, placement::v>{}, unit_memory{});
+constexpr auto tiny_half = *build_schedule(tiny, v_half);
+static_assert(is_valid(tiny, tiny_half));
+constexpr auto tiny_dual = *build_schedule(tiny, dual_pipe_v);
+static_assert(is_valid(tiny, tiny_dual));
+
 // What doesn't fit is refused with what it would need.
 constexpr auto tight = make_problem(graph<4, 8>{}, unit_memory{}, memory_size{3});
 static_assert(!build_schedule(tight, one_forward_one_backward));

@@ -118,8 +118,9 @@ OPTPIPE_INLINE std::string times_to_text(const step_times& of) {
 
 OPTPIPE_INLINE std::string probe_to_text(const probe_times& of) {
     auto text = std::string{probe_begins};
-    for (const auto number : {static_cast<std::int64_t>(of.step), static_cast<std::int64_t>(of.offload.stage.value()),
-                              static_cast<std::int64_t>(of.offload.storage), of.out.count(), of.in.count()})
+    for (const std::int64_t number :
+         std::array<std::int64_t, 5>{static_cast<std::int64_t>(of.step), of.offload.stage.value(), of.offload.storage,
+                                     of.out.count(), of.in.count()})
         text += ' ' + std::to_string(number);
     return text;
 }

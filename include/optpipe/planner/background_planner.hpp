@@ -145,7 +145,7 @@ OPTPIPE_INLINE background_planner::~background_planner() {
 
 OPTPIPE_INLINE std::uint64_t background_planner::submit(problem p, std::optional<schedule> start) {
     std::uint64_t number = 0;
-    const auto old = [&] {
+    auto old = [&] {
         const std::scoped_lock lock{mutex_};
         number = ++submissions_;
         best_ = {};
@@ -252,7 +252,7 @@ OPTPIPE_INLINE void background_planner::replace(background_plan& best, const can
 }
 
 OPTPIPE_INLINE void background_planner::stop_current() {
-    const auto current = [&] {
+    auto current = [&] {
         const std::scoped_lock lock{mutex_};
         return current_;
     }();

@@ -30,11 +30,6 @@ using oracle::some_rows_of;
 static_assert(v_half.name == "v-half" && v_min.name == "v-min" && dual_pipe_v.name == "dualpipe-v");
 static_assert(is_v_placed(graph<4, 8, placement::v>{}) && is_v_placed(graph<1, 1, placement::v>{}));
 static_assert(!is_v_placed(graph<4, 8>{}) && !is_v_placed(graph<4, 8, placement::loop<2>>{}));
-constexpr auto tiny = make_problem(graph<2, 2, placement::v>{}, unit_memory{});
-constexpr auto tiny_half = *build_schedule(tiny, v_half);
-static_assert(is_valid(tiny, tiny_half));
-constexpr auto tiny_dual = *build_schedule(tiny, dual_pipe_v);
-static_assert(is_valid(tiny, tiny_dual));
 
 problem half_stages(std::size_t ranks, std::size_t microbatches, oracle::profile c, double weight_share) {
     c.forward /= 2;

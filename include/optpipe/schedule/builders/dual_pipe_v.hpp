@@ -12,6 +12,16 @@
 
 namespace optpipe {
 
+namespace detail {
+
+/// Not a member of the class that uses it: Clang (14 to 22) doesn't evaluate a template there that is defined later.
+template <class Step> constexpr void repeat(std::size_t times, Step step) {
+    for (std::size_t i = 0; i < times; ++i)
+        step();
+}
+
+} // namespace detail
+
 /// DualPipeV (DeepSeek-AI, 2025: DualPipe cut in half, so that the parameters are held once): v placement; in the
 /// steady state, forwards and full backwards of a rank's two stages alternate. Only warm-up and cool-down split
 /// backwards. The original runs a forward and a backward at the same time, to hide the communication of experts; here a
@@ -49,25 +59,21 @@ private:
               ranks_{g.ranks()} {}
 
         constexpr std::vector<operation> make() && {
-            repeat(2 * after_, [&] { put_forward(0); });
-            repeat(before_, [&] { put_forward(0), put_forward(1); });
-            repeat(after_, [&] { put_input(1), put_weight(), put_forward(1); });
-            repeat(count_ - 2 * ranks_ + before_,
-                   [&] { put_forward(0), put_backward(1), put_forward(1), put_backward(0); });
-            repeat(after_, [&] { put_backward(1), put_forward(1), put_backward(0); });
+            detail::repeat(2 * after_, [&] { put_forward(0); });
+            detail::repeat(before_, [&] { put_forward(0), put_forward(1); });
+            detail::repeat(after_, [&] { put_input(1), put_weight(), put_forward(1); });
+            detail::repeat(count_ - 2 * ranks_ + before_,
+                           [&] { put_forward(0), put_backward(1), put_forward(1), put_backward(0); });
+            detail::repeat(after_, [&] { put_backward(1), put_forward(1), put_backward(0); });
             // The later half of these is split: their weight gradients fill the end.
             for (std::size_t i = 0; i < 2 * before_; ++i)
                 i < before_ ? put_backward(1 - i % 2) : put_input(1 - i % 2);
-            repeat(after_, [&] { put_weight(), put_input(0); });
-            repeat(before_, [&] { put_weight(); });
+            detail::repeat(after_, [&] { put_weight(), put_input(0); });
+            detail::repeat(before_, [&] { put_weight(); });
             return static_cast<std::vector<operation>&&>(lane_);
         }
 
     private:
-        template <class Step> static constexpr void repeat(std::size_t times, Step step) {
-            for (std::size_t i = 0; i < times; ++i)
-                step();
-        }
         constexpr void put(const operation& op) {
             if (op.microbatch.position() < real_) lane_.push_back(op);
         }
