@@ -153,12 +153,12 @@ int main(int count, char** arguments) {
                          {"--threads", [&](const std::string& v) { s.threads = std::stoul(v); }}});
     constexpr std::size_t sequences = 64;
     write_head("64 sequences a step, 80 layers, in microbatches of different sizes:", "| size | microbatches", 2);
-    for (const std::size_t size : {1, 2, 4, 8}) {
+    for (const std::size_t size : {1U, 2U, 4U, 8U}) {
         std::cout << "| " << size << " | " << sequences / size;
         write_row(model_of(80, size), devices, sequences / size, s);
     }
     write_head("More and more layers, 16 microbatches of one sequence:", "| layers", 1);
-    for (const std::size_t layers : {40, 64, 80, 88, 96, 104, 112}) {
+    for (const std::size_t layers : {40U, 64U, 80U, 88U, 96U, 104U, 112U}) {
         std::cout << "| " << layers;
         write_row(model_of(layers, 1), devices, 16, s);
     }

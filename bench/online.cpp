@@ -433,7 +433,7 @@ void profile_section(page& to, const settings& s) {
     };
     const auto calm_reference = profile_of(calm, 10, 110);
     const auto noisy_reference = profile_of(noisy, 10, 110);
-    for (const std::size_t steps : {1, 2, 3, 5, 10, 20, 50}) {
+    for (const std::size_t steps : {1U, 2U, 3U, 5U, 10U, 20U, 50U}) {
         const auto a = error_of(costs.costs, profile_of(calm, 0, steps), calm_reference);
         const auto b = error_of(costs.costs, profile_of(noisy, 0, steps), noisy_reference);
         to.say("| ", steps, " | ", percent(a.most), " | ", a.which, " | ", percent(a.median), " | ", percent(b.most),

@@ -121,10 +121,11 @@ TEST_CASE("a problem with a bad field is refused with one line that names the fi
          [](json& p) { p["transfer"]["engine"] = 2; }},
         {"objective: must be \"makespan\" or \"span\"", [](json& p) { p["objective"] = "cost"; }},
     };
-    for (const auto& [field, spoil] : cases) {
+    for (const auto& each : cases) {
+        const auto& field = each.field;
         const workplace place;
         auto problem = valid_problem();
-        spoil(problem);
+        each.spoil(problem);
         const auto result = refusal_of(place, place.write("bad.json", problem.dump()));
         CHECK_MESSAGE((result.status == 2 && result.out.empty() && result.says({"bad.json", field})), field << '\n'
                                                                                                             << result);
@@ -168,9 +169,10 @@ TEST_CASE("garbage is refused, and at once where it is 100 MB") {
                                                            {"objects", repeated("{\"a\":", 10 * megabyte)},
                                                            {"list", "[" + repeated("0,", 10 * megabyte)},
                                                            {"string", "\"" + repeated("x", 10 * megabyte)}};
-    for (const auto& [kind, text] : garbage) {
+    for (const auto& each : garbage) {
+        const auto* const kind = each.first;
         const workplace place;
-        const auto large = place.write("large.json", text);
+        const auto large = place.write("large.json", each.second);
         const auto read = run({"plan", large, "--out", place / "out.json"});
         CHECK_MESSAGE((read.status == 2 && read.says({"large.json"}) && read.err.size() < 1000), kind << '\n' << read);
         fs::resize_file(large, 100 * megabyte);

@@ -173,9 +173,11 @@ TEST_CASE("a method may come with parameters") {
         {"gpipe:g=1", "method gpipe: g=1: it has no parameters"},
         {"best:g=1", "there is no \"best:g=1\""},
     };
-    for (const auto& [method, sentence] : refused) {
-        const auto result = run({"plan", problem, "--method", method, "--out", place / "s.json"});
-        CHECK_MESSAGE((result.status == 2 && result.out.empty() && result.says({sentence})), method << '\n' << result);
+    for (const auto& each : refused) {
+        const auto result = run({"plan", problem, "--method", each.method, "--out", place / "s.json"});
+        CHECK_MESSAGE((result.status == 2 && result.out.empty() && result.says({each.sentence})), each.method
+                                                                                                      << '\n'
+                                                                                                      << result);
     }
     CHECK(place.files().empty());
     const auto two = run({"plan", problem, "--method", "po:chunks=4,g=1", "--quiet", "--out", place / "s.json"});

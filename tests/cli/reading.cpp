@@ -32,7 +32,8 @@ TEST_CASE("the plan that the document explains is the one that the program makes
     const program::workplace place;
     const auto commands = commands_of(program::content_of(OPTPIPE_SOURCE_DIR "/include/optpipe/schedule/README.md"));
     REQUIRE(commands.size() == 3);
-    for (const auto& [command, shown] : commands) {
+    for (const auto& each : commands) {
+        const auto& command = each.first;
         CAPTURE(command);
         std::vector<std::string> words;
         std::istringstream text{command};
@@ -45,7 +46,7 @@ TEST_CASE("the plan that the document explains is the one that the program makes
         words.erase(words.begin());
         const auto result = program::run(words);
         CHECK(result.status == 0);
-        CHECK(result.out == shown);
+        CHECK(result.out == each.second);
     }
 }
 

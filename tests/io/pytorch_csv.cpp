@@ -197,7 +197,7 @@ TEST_CASE("parameters are gathered and given back where PyTorch does it") {
 
 TEST_CASE("no stage computes without its parameters, and no more are gathered than may be") {
     for (const std::string name : golden)
-        for (const std::size_t most : {1, 2}) {
+        for (const std::size_t most : {1U, 2U}) {
             INFO(name << ", " << most);
             const auto p = problem_for(name);
             const auto rows =

@@ -30,7 +30,7 @@ TEST_CASE("the most active variable comes first") {
 
 TEST_CASE("of equally active variables the lowest number comes first, and what is in the heap isn't inserted twice") {
     learning::vsids order{4};
-    for (const std::size_t v : {3, 1, 2, 1})
+    for (const std::size_t v : {3U, 1U, 2U, 1U})
         order.insert(v);
     CHECK(order.size() == 3);
     order.bump(2);

@@ -400,7 +400,7 @@ TEST_CASE("cuts at nodes never lose the optimum that they hold for, with any num
         const heavy_knapsack k{seed};
         const auto best = solve(k.m);
         REQUIRE(best.incumbent.has_value());
-        for (const std::size_t threads : {1, 2})
+        for (const std::size_t threads : {1U, 2U})
             for (const bool deterministic : {false, true}) {
                 CAPTURE(seed);
                 auto options = plain();

@@ -130,7 +130,7 @@ TEST_CASE("what a search says it held is what it held") {
 TEST_CASE("a search stays within the memory that is set, on any number of threads") {
     const auto tree = knapsacks(60, 8);
     const auto relaxation = covering(400, 250);
-    for (const std::size_t threads : {1, 2, 3})
+    for (const std::size_t threads : {1U, 2U, 3U})
         for (const std::size_t limit : {megabyte / 4, megabyte, 3 * megabyte})
             for (const auto* m : {&tree, &relaxation}) {
                 CAPTURE(threads);
@@ -148,7 +148,7 @@ TEST_CASE("a search stays within the memory that is set, on any number of thread
 
 TEST_CASE("factors that fill up end the search in time") {
     const auto m = covering(1500, 900);
-    for (const std::size_t threads : {1, 2})
+    for (const std::size_t threads : {1U, 2U})
         for (const bool learns : {false, true}) {
             CAPTURE(threads);
             CAPTURE(learns);
@@ -163,7 +163,7 @@ TEST_CASE("factors that fill up end the search in time") {
 
 TEST_CASE("workers and what they learn stay within the memory that is set") {
     const auto m = knapsacks(60, 8);
-    for (const std::size_t threads : {2, 3})
+    for (const std::size_t threads : {2U, 3U})
         for (const bool learns : {false, true}) {
             CAPTURE(threads);
             CAPTURE(learns);

@@ -62,12 +62,12 @@ TEST_CASE("what a planted point says isn't denied, whatever the coefficients") {
     const auto models = count_of_models(250);
     MESSAGE("seeds 1 to " << models);
     for (std::uint64_t seed = 1; seed <= models; ++seed)
-        for (const std::size_t threads : {1, 2})
+        for (const std::size_t threads : {1U, 2U})
             check_planted(seed, threads, seed % 5 != 0);
 }
 
 TEST_CASE("planted points that were once denied") {
-    for (const std::uint64_t seed : {42, 417, 955, 1551, 1972, 2293, 2580, 2748, 3476})
+    for (const std::uint64_t seed : {42U, 417U, 955U, 1551U, 1972U, 2293U, 2580U, 2748U, 3476U})
         check_planted(seed, 1, true);
 }
 
@@ -114,7 +114,7 @@ TEST_CASE("a model is infeasible where the tolerance ends, not before") {
 
 TEST_CASE("no number that stands in for infinity proves anything") {
     const auto m = reported("open_832");
-    for (const std::size_t threads : {1, 2}) {
+    for (const std::size_t threads : {1U, 2U}) {
         CAPTURE(threads);
         solve_options options;
         options.threads = threads;

@@ -27,7 +27,7 @@ TEST_CASE("deterministic: the same search whatever the number of threads") {
     constexpr std::uint64_t models = 40;
     const auto compare = [](const model& m, std::uint64_t seed) {
         std::optional<result> first;
-        for (const std::size_t threads : {1, 2, 3}) {
+        for (const std::size_t threads : {1U, 2U, 3U}) {
             CAPTURE(threads);
             solve_options options;
             options.deterministic = true;
@@ -83,7 +83,7 @@ TEST_CASE("threads agree on the optimum") {
 TEST_CASE("what a callback throws reaches the caller, from whatever thread") {
     if (!oracle::can_read_known_models()) return;
     for (const auto& known : oracle::known_models("mip/bell5"))
-        for (const std::size_t threads : {1, 2}) {
+        for (const std::size_t threads : {1U, 2U}) {
             solve_options options;
             options.threads = threads;
             std::size_t calls = 0;

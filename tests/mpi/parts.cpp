@@ -132,7 +132,9 @@ TEST_CASE("an error tells the call and what MPI says of it") {
     } catch (const mpi::error& e) {
         said = e.what();
     }
-    CHECK(said.rfind("MPI_Send: MPI_ERR_RANK", 0) == 0);
+    CHECK(said.starts_with("MPI_Send: "));
+    // Open MPI: "MPI_ERR_RANK: invalid rank", MPICH: "Invalid rank, error stack: …".
+    CHECK(said.find("nvalid rank") != std::string::npos);
 }
 
 TEST_CASE("a session borrows what is there, and members can be on any communicator") {

@@ -68,7 +68,7 @@ TEST_CASE("a layer with the parameters of the papers' layer takes their time") {
                                .compute_rate = 300.0,
                                .host_link_rate = 20.0,
                                .rank_link_rate = 40.0};
-    for (const std::size_t at : {0, 3}) {
+    for (const std::size_t at : {0U, 3U}) {
         const auto ours = model.costs(stage{at}, 4);
         const auto theirs = papers.costs(stage{at}, 4);
         CHECK(ours.forward.value() == doctest::Approx(theirs.forward.value()));

@@ -86,7 +86,7 @@ TEST_CASE("without a time limit the seed decides, not the number of threads") {
         const auto p = testing::make_random_problem(random, {.ranks = 4, .microbatches = 6, .cells = 30}).problem;
         const auto alone = plan(p, {.threads = 1, .seed = seed}, quick_parts());
         REQUIRE(alone);
-        for (const std::size_t threads : {1, 2, 4}) {
+        for (const std::size_t threads : {1U, 2U, 4U}) {
             const auto together = plan(p, {.threads = threads, .seed = seed}, quick_parts());
             REQUIRE(together);
             CHECK(together->schedule.operations == alone->schedule.operations);

@@ -58,7 +58,7 @@ problem unit_problem(std::size_t ranks, std::size_t microbatches) {
 } // namespace
 
 TEST_CASE("a steady state is made longer and shorter without loss") {
-    for (const std::size_t ranks : {2, 4, 6}) {
+    for (const std::size_t ranks : {2U, 4U, 6U}) {
         auto p = unit_problem(ranks, 3 * ranks);
         const auto h1 = operations_of(p, *zero_bubble_h1(p));
         const auto f1b = operations_of(p, *one_forward_one_backward(p));
@@ -104,7 +104,7 @@ TEST_CASE("orders that make no sense are adapted to some that make none") {
     const operation_sequence nonsense{forward(stage{0}, microbatch{1}), reload_of(stage{5}, microbatch{0}),
                                       forward(stage{0}, microbatch{0})};
     for (const auto& known : {operation_sequence{}, nonsense})
-        for (const std::size_t from : {1, 3, 6, 9})
+        for (const std::size_t from : {1U, 3U, 6U, 9U})
             for (const auto& adapted : adapted_orders(known, from, p))
                 CHECK_FALSE(timed(p, adapted));
 }

@@ -149,10 +149,10 @@ TEST_CASE("what counts makes another problem") {
                   memory_size{2.0}, memory_size{1.0}, transfer_times{duration{2.0}, duration{2.0}}};
     const problem p{to_any_graph(graph<dynamic, dynamic>{2, 4}), per_stage<stage_costs>(2, c)};
     std::set<std::string> names{fingerprint_of(canonical_form(p))};
-    for (const auto& [what, apply] : changes) {
+    for (const auto& each : changes) {
         auto changed = p;
-        apply(changed);
-        INFO(what);
+        each.second(changed);
+        INFO(each.first);
         CHECK_FALSE(is_same(canonical_form(changed), canonical_form(p)));
         CHECK(names.insert(fingerprint_of(canonical_form(changed))).second);
     }
@@ -191,10 +191,10 @@ TEST_CASE("what counts in storage options makes another problem") {
         list.push_back({"ahead", memory_size{0.5}, duration{0.5}, {}, {}, {}});
     }
     std::set<std::string> names{fingerprint_of(canonical_form(p))};
-    for (const auto& [what, apply] : changes) {
+    for (const auto& each : changes) {
         auto changed = p;
-        apply(changed);
-        INFO(what);
+        each.second(changed);
+        INFO(each.first);
         CHECK_FALSE(is_same(canonical_form(changed), canonical_form(p)));
         CHECK(names.insert(fingerprint_of(canonical_form(changed))).second);
     }

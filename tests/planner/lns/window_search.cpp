@@ -88,7 +88,9 @@ TEST_CASE("storage options and orders change: valid, and better than the start")
 
 TEST_CASE("window by window it reaches the global optimum: known values") {
     // 4 ranks, 8 microbatches, 4 and 3 stashes; proven by several solvers.
-    for (const auto& [stashes, optimum] : {std::pair{4.0, 456.3}, {3.0, 531.9}}) {
+    for (const auto& known : {std::pair{4.0, 456.3}, {3.0, 531.9}}) {
+        const auto stashes = known.first;
+        const auto optimum = known.second;
         CAPTURE(stashes);
         const auto p = linear_problem(4, 8, stashes);
         search_state state{p};

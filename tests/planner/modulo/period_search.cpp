@@ -96,7 +96,7 @@ TEST_CASE("a pattern that is repeated is a valid schedule in the memory it says,
 }
 
 TEST_CASE("without a limit of memory the busiest rank is never idle") {
-    for (const std::size_t ranks : {1, 2, 3, 5, 8}) {
+    for (const std::size_t ranks : {1U, 2U, 3U, 5U, 8U}) {
         CAPTURE(ranks);
         for (const auto& each : {costs(1, 1, 1, 0.5), costs(18.5, 18.1, 9.3, 0.4), costs(1, 2, 0.5, 1)}) {
             auto p = uniform_problem(ranks, 16, each, 1e9);
@@ -121,7 +121,7 @@ TEST_CASE("below the memory of 1F1B the period of full backwards grows as lifesp
         }
         return true;
     };
-    for (const std::size_t ranks : {2, 4, 6})
+    for (const std::size_t ranks : {2U, 4U, 6U})
         for (std::size_t stashes = 1; stashes <= ranks; ++stashes) {
             CAPTURE(ranks);
             CAPTURE(stashes);
@@ -144,9 +144,9 @@ TEST_CASE("in v placement unit passes keep the ranks busy with the memory of V-M
     const auto period = [](std::size_t ranks, std::size_t half_ranks) {
         return search(oracle::unit_v_problem(ranks, 24, static_cast<double>(half_ranks)), 1, 400'000).best.value();
     };
-    for (const std::size_t ranks : {3, 5})
+    for (const std::size_t ranks : {3U, 5U})
         CHECK(period(ranks, 2 * ((ranks + 4) / 3)) == doctest::Approx(6.0));
-    for (const std::size_t ranks : {3, 4, 5})
+    for (const std::size_t ranks : {3U, 4U, 5U})
         CHECK(period(ranks, 2 * ((ranks + 2) / 2)) == doctest::Approx(6.0));
 }
 

@@ -25,7 +25,7 @@ problem unit_problem(std::size_t ranks, std::size_t microbatches) {
 } // namespace
 
 TEST_CASE("1F1B and ZB-H1 unrolled from M to 2M are what they are for 2M") {
-    for (const std::size_t ranks : {2, 4, 7}) {
+    for (const std::size_t ranks : {2U, 4U, 7U}) {
         CAPTURE(ranks);
         const auto check = [&](const auto& build) {
             const std::size_t count = 4 * ranks;

@@ -113,7 +113,7 @@ TEST_CASE("a strategy isn't started if its shortest time slice was longer than t
 
 TEST_CASE("results of all strategies end up in the shared state, under their names") {
     const auto p = unit_problem(3, 6);
-    for (const std::size_t threads : {1, 2, 4}) {
+    for (const std::size_t threads : {1U, 2U, 4U}) {
         search_state state{p};
         run_log log;
         run(state, {fake::shuffler{}, fake::oracle{*zero_bubble_h1(p)}}, threads, log);
@@ -131,7 +131,7 @@ TEST_CASE("results of all strategies end up in the shared state, under their nam
 
 TEST_CASE("a portfolio of strategies that have nothing left to try ends") {
     const auto p = unit_problem(2, 4);
-    for (const std::size_t threads : {1, 2, 4}) {
+    for (const std::size_t threads : {1U, 2U, 4U}) {
         search_state state{p};
         run_log log;
         std::atomic<std::size_t> calls{0};
@@ -203,7 +203,7 @@ TEST_CASE("a cooperative strategy runs several times at once, with seeds of thei
 
 TEST_CASE("an exception of a strategy is rethrown after the others have been stopped") {
     const auto p = unit_problem(2, 4);
-    for (const std::size_t threads : {1, 2, 4}) {
+    for (const std::size_t threads : {1U, 2U, 4U}) {
         CAPTURE(threads);
         search_state state{p};
         run_log log;
@@ -215,7 +215,7 @@ TEST_CASE("an exception of a strategy is rethrown after the others have been sto
 
 TEST_CASE("a proof, a stop request and a deadline end the search, and stop every strategy") {
     const auto p = unit_problem(3, 6);
-    for (const std::size_t threads : {1, 2, 4}) {
+    for (const std::size_t threads : {1U, 2U, 4U}) {
         CAPTURE(threads);
         run_log log;
         std::stop_source source;

@@ -72,7 +72,7 @@ TEST_CASE("the same seed, the same outcome, on any number of threads") {
         const std::vector<any_search_strategy> strategies{fake::shuffler{}, fake::prover{bounds_of(p).best(), 2},
                                                           fake::shuffler{}};
         const auto alone = run(p, strategies, {.seed = seed, .threads = 1, .batches = 2, .copies = 3});
-        for (const std::size_t threads : {2, 4})
+        for (const std::size_t threads : {2U, 4U})
             for (int again = 0; again < 2; ++again)
                 CHECK(run(p, strategies, {.seed = seed, .threads = threads, .batches = 2, .copies = 3}) == alone);
     }
@@ -97,7 +97,7 @@ TEST_CASE("a proof stops later jobs and drops their results") {
     const fake::oracle oracle{*zero_bubble_h1(p)};
     const std::vector<any_search_strategy> oracle_first{oracle, fake::shuffler{}, fake::endless{}};
     const std::vector<any_search_strategy> shuffler_first{fake::shuffler{}, oracle, fake::endless{}};
-    for (const std::size_t threads : {1, 2, 3}) {
+    for (const std::size_t threads : {1U, 2U, 3U}) {
         const auto begins = run(p, oracle_first, {.threads = threads});
         CHECK(begins.steps.size() == 3);
         CHECK(begins.steps.back().starts_with("oracle"));
@@ -110,7 +110,7 @@ TEST_CASE("a proof stops later jobs and drops their results") {
 
 TEST_CASE("an exception of a strategy is rethrown, on any number of threads, and the others are stopped") {
     const auto p = unit_problem(2, 4);
-    for (const std::size_t threads : {1, 2, 4}) {
+    for (const std::size_t threads : {1U, 2U, 4U}) {
         CAPTURE(threads);
         std::atomic<std::size_t> stopped{0};
         CHECK_THROWS_WITH_AS(

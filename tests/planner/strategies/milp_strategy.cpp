@@ -41,7 +41,8 @@ TEST_CASE("small problems are solved to the proof, with or without a schedule to
                  {"offload-p2-m4-mem075-k100", 306.9}};
     for (std::size_t i = 0; i < std::size(known); i += oracle::stride(2))
         for (const bool starts : {false, true}) {
-            const auto& [name, optimum] = known[i];
+            const auto* const name = known[i].name;
+            const auto optimum = known[i].optimum;
             INFO(name << (starts ? " from adaptive" : " from nothing"));
             const auto p = file(name);
             search_state state{p};

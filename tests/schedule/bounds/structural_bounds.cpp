@@ -358,17 +358,17 @@ TEST_CASE("the worked example of optpipe/schedule/README.md") {
         optpipe::memory_size limit;
         double load, warm_up, area, rounds, best;
     };
-    for (const auto& [limit, load, warm_up, area, rounds, best] :
+    for (const auto& known :
          {row{2_gb, 13, 13, 9, 12, 13}, row{1.5_gb, 13, 14, 17, 17, 17}, row{1_gb, 13, 14, 20, 20, 20}}) {
-        CAPTURE(limit.value());
-        const auto p = to_problem(make_problem(g, optpipe::uniform_memory{pass}, limit));
+        CAPTURE(known.limit.value());
+        const auto p = to_problem(make_problem(g, optpipe::uniform_memory{pass}, known.limit));
         const auto b = bounds_of(p);
         CHECK(b.critical_path == 5_ms);
-        CHECK(b.device_load.value() == doctest::Approx(load));
-        CHECK(b.warm_up.value() == doctest::Approx(warm_up));
-        CHECK(b.memory_area.value() == doctest::Approx(area));
-        CHECK(b.stash_rounds.value() == doctest::Approx(rounds));
-        CHECK(b.best().value() == doctest::Approx(best));
+        CHECK(b.device_load.value() == doctest::Approx(known.load));
+        CHECK(b.warm_up.value() == doctest::Approx(known.warm_up));
+        CHECK(b.memory_area.value() == doctest::Approx(known.area));
+        CHECK(b.stash_rounds.value() == doctest::Approx(known.rounds));
+        CHECK(b.best().value() == doctest::Approx(known.best));
     }
     pass.transfer = transfer_times{1_ms, 1_ms};
     auto uneven = to_problem(make_problem(g, optpipe::uniform_memory{pass}, 2_gb));

@@ -148,7 +148,7 @@ TEST_CASE("the largest group that fits the memory") {
 
 TEST_CASE("with one stage per rank the group makes no difference, so none is looked for") {
     for (std::size_t ranks = 1; ranks <= 9; ++ranks) {
-        for (const std::size_t microbatches : {1, 3, 8, 20}) {
+        for (const std::size_t microbatches : {1U, 3U, 8U, 20U}) {
             CAPTURE(ranks);
             CAPTURE(microbatches);
             auto p = loop_problem(ranks, microbatches, 1, {4, 5, 3, 1});

@@ -13,6 +13,8 @@
 namespace optpipe::mpi {
 
 /// A call of MPI that failed. Only communicators of ours return: on the caller's, MPI's own handler may end the job.
+/// MPICH (4.0) tells the handler of MPI_COMM_WORLD of a message that is too long, whatever communicator it is on: there
+/// set MPI_ERRORS_RETURN for that, if it is to be an exception.
 class error : public optpipe::error {
 public:
     error(int code, const std::string& what) : optpipe::error{what + ": " + text_of(code)}, code_{code} {}
