@@ -10,8 +10,6 @@
 
 int main(int count, char** arguments) {
     const optpipe::mpi::session session;
-    // MPICH tells its handler of messages that are too long, too (`mpi::error`).
-    MPI_Comm_set_errhandler(session.world(), MPI_ERRORS_RETURN);
     int rank = 0;
     MPI_Comm_rank(session.world(), &rank);
     std::ostringstream report;
