@@ -82,6 +82,47 @@ function(optpipe_survey preset)
     set(compiler ${compiler} PARENT_SCOPE)
 endfunction()
 
+# What to type to install packages, given by their Debian names, with the package manager that is there. Names for dnf are
+# those of Fedora, and of RHEL and its like with EPEL.
+function(optpipe_install_command result)
+    set(debian g++ g++-12 clang ninja-build doctest-dev nlohmann-json3-dev libcli11-dev libeigen3-dev libtbb-dev
+               zlib1g-dev
+    )
+    set(dnf gcc-c++ gcc-toolset-13-gcc-c++ clang ninja-build doctest-devel json-devel cli11-devel eigen3-devel tbb-devel
+            zlib-devel
+    )
+    set(zypper gcc-c++ gcc13-c++ clang ninja doctest-devel nlohmann_json-devel cli11-devel eigen3-devel tbb-devel
+               zlib-devel
+    )
+    set(pacman gcc gcc clang ninja doctest nlohmann-json cli11 eigen onetbb zlib)
+    set(install_apt-get "sudo apt-get update && sudo apt-get install -y")
+    set(install_dnf "sudo dnf install -y")
+    set(install_zypper "sudo zypper install -y")
+    set(install_pacman "sudo pacman -S --needed")
+
+    list(JOIN ARGN " " names)
+    set(${result} "Missing, by their Debian names: ${names}. Install them, then run this again." PARENT_SCOPE)
+    foreach(manager apt-get dnf zypper pacman)
+        unset(program)
+        find_program(program ${manager} NO_CACHE)
+        if(program)
+            set(names "")
+            foreach(package IN LISTS ARGN)
+                list(FIND debian ${package} at)
+                if(${manager})
+                    list(GET ${manager} ${at} package)
+                endif()
+                list(APPEND names ${package})
+            endforeach()
+            list(JOIN names " " names)
+            set(${result} "Missing: ${names}. Install them, then run this again:\n\n    ${install_${manager}} ${names}"
+                PARENT_SCOPE
+            )
+            return()
+        endif()
+    endforeach()
+endfunction()
+
 # Installs what is missing, and sets `optpipe_compiler`. Touches the network only if something is missing.
 function(optpipe_provide preset)
     optpipe_survey(${preset})
@@ -97,10 +138,9 @@ function(optpipe_provide preset)
             execute_process(COMMAND ${sudo} -n true RESULT_VARIABLE as_root OUTPUT_QUIET ERROR_QUIET)
             set(prefix ${sudo} -n)
         endif()
-        list(JOIN packages " " names)
         if(NOT apt_get OR NOT as_root EQUAL 0)
-            message(NOTICE "Missing: ${names}. Install them, then run this again:\n")
-            message(NOTICE "    sudo apt-get update && sudo apt-get install -y ${names}\n")
+            optpipe_install_command(command ${packages})
+            message(NOTICE "${command}\n")
             message(FATAL_ERROR "packages are missing")
         endif()
         find_program(ccache ccache NO_CACHE)

@@ -1,6 +1,6 @@
 # cmake -DCOMPILER=... -P standard.cmake -- <include directory>
-# Below C++20 one #error, whichever header comes first: each header includes one of ours before anything else, down to
-# core/standard.hpp, and what that says is the first error and ends the compilation.
+# Below C++20, without infinity or without exceptions one #error, whichever header comes first: each header includes one
+# of ours before anything else, down to core/standard.hpp, and what that says is the first error and ends the compilation.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/arguments.cmake)
 set(include_dir ${arguments})
@@ -25,18 +25,25 @@ function(compile header)
     set(status ${status} PARENT_SCOPE)
     set(errors "${errors}" PARENT_SCOPE)
 endfunction()
-function(refused header)
+function(refused header need)
     compile(${header} ${ARGN})
     list(LENGTH errors count)
-    if(status EQUAL 0 OR NOT count EQUAL 2 OR NOT errors MATCHES "^error: (#error )?\"OptPipe needs C\\+\\+20: ")
+    if(status EQUAL 0 OR NOT count EQUAL 2 OR NOT errors MATCHES "^error: (#error )?\"OptPipe needs ${need}: ")
         message(FATAL_ERROR "${header} with ${ARGN} says: ${errors}")
     endif()
 endfunction()
-refused(optpipe/core.hpp -std=c++17)
-refused(optpipe/optpipe.hpp -std=c++17)
+set(standard "C\\+\\+20")
+refused(optpipe/core.hpp ${standard} -std=c++17)
+refused(optpipe/optpipe.hpp ${standard} -std=c++17)
+refused(optpipe/core.hpp infinity -std=c++20 -ffast-math)
+refused(optpipe/core.hpp exceptions -std=c++20 -fno-exceptions)
+compile(optpipe/core.hpp -std=c++20 -ffast-math -fno-finite-math-only)
+if(NOT status EQUAL 0)
+    message(FATAL_ERROR "-fno-finite-math-only behind -ffast-math is refused: ${errors}")
+endif()
 
 # _MSVC_LANG is what counts where there is one.
-refused(optpipe/core/standard.hpp -std=c++20 -D_MSVC_LANG=201703L)
+refused(optpipe/core/standard.hpp ${standard} -std=c++20 -D_MSVC_LANG=201703L)
 compile(optpipe/core/standard.hpp -std=c++17 -D_MSVC_LANG=202002L)
 if(NOT status EQUAL 0)
     message(FATAL_ERROR "MSVC's C++20 is refused: ${errors}")

@@ -6,3 +6,15 @@
 #error "OptPipe needs C++20: compile with -std=c++20 (MSVC: /std:c++20), or link its CMake targets, which ask for it"
 #include "optpipe/core/C++20"
 #endif
+
+// What is unlimited is infinite, and an input that isn't a number is refused: a compiler that assumes that there is no such
+// thing drops both.
+#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
+#error "OptPipe needs infinity: add -fno-finite-math-only behind -ffast-math or -Ofast (icpx: -fp-model=precise)"
+#include "optpipe/core/infinity"
+#endif
+
+#ifndef __cpp_exceptions
+#error "OptPipe needs exceptions: compile without -fno-exceptions (MSVC: with /EHsc)"
+#include "optpipe/core/exceptions"
+#endif
