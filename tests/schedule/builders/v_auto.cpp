@@ -56,11 +56,29 @@ double objective_against(const problem& p, double theirs) {
 TEST_CASE("what it isn't made for, and what is too small") {
     CHECK(v_auto(to_problem(make_problem(graph<2, 3>{}, unit_memory{}))).why().reason ==
           refusal_reason::does_not_apply);
-    const auto refused = v_auto(oracle::unit_v_problem(8, 24, 5.0));
+    const auto refused = v_auto(oracle::unit_v_problem(8, 24, 2.0));
     REQUIRE_FALSE(refused.has_value());
     CHECK(refused.why().reason == refusal_reason::over_memory);
-    CHECK(refused.why().needed == memory_size{8.0});
-    CHECK(refused.why().limit == memory_size{5.0});
+    CHECK(refused.why().needed > memory_size{2.0});
+    CHECK(refused.why().needed <= memory_size{4.0});
+    CHECK(refused.why().limit == memory_size{2.0});
+}
+
+TEST_CASE("in less memory than V-Min's a step takes longer, but no more than in proportion") {
+    const auto value_with = [](double stashes) {
+        const auto p = oracle::unit_v_problem(8, 48, stashes);
+        return objective_of(p, *time_order(p, *v_auto(p)));
+    };
+    constexpr double least_of_v_min = 8.0;
+    const auto first = value_with(least_of_v_min);
+    auto last = first;
+    for (const double stashes : {7.0, 6.0, 5.0, 4.0}) {
+        CAPTURE(stashes);
+        const auto value = value_with(stashes);
+        CHECK(value > last);
+        CHECK(value < least_of_v_min / stashes * 1.05 * first);
+        last = value;
+    }
 }
 
 TEST_CASE("the Pareto front of unit passes") {

@@ -84,8 +84,8 @@ TEST_CASE("blocks never collide, and hold what the paper says") {
         const auto p = oracle::unit_v_problem(ranks, 1, 1.0);
         auto half = v_half_block(p.graph);
         auto least = v_min_block(p.graph);
-        place_weight_gradients(p.graph, half);
-        place_weight_gradients(p.graph, least);
+        CHECK(place_weight_gradients(p.graph, half));
+        CHECK(place_weight_gradients(p.graph, least));
         CHECK(is_free_of_collisions(p.graph, half));
         CHECK(is_free_of_collisions(p.graph, least));
         // In stashes of whole ranks, two stages each.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/contract.hpp"
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
@@ -41,6 +42,9 @@ struct v_search_parameters {
     /// Places to begin that search from: orders, and orders after pulling.
     std::size_t kept = 6;
     std::size_t kept_squeezed = 3;
+    /// The longest period of a block, in cells for each microbatch: in so many it needs about half of the memory of
+    /// V-Min.
+    std::size_t longest_period = 2 * v_period;
     /// How weight gradients are filled into the best order.
     std::array<weight_filling, 4> fillings{{{0.5, false}, {0.0, false}, {1.0, true}, {0.5, true}}};
 };
@@ -106,28 +110,43 @@ private:
         return static_cast<double>(2 * p_.graph.microbatches()) * largest_stash(r);
     }
 
-    /// All patterns whose passes don't collide and which don't need more than one stash too much: in warm-up
-    /// and cool-down there is room, and an earlier weight gradient makes some.
+    /// Patterns of the shortest period with which one fits: of one microbatch, or of two, unevenly apart.
     constexpr void collect() {
-        const auto ranks = p_.graph.ranks();
-        for (std::size_t a = 1; a < v_period; ++a)
-            for (std::size_t b = 1; b < v_period; ++b)
-                for (std::size_t c = 1; c < v_period; ++c)
-                    for (std::size_t slope = 1; slope < v_period; ++slope)
-                        for (std::size_t after = 1; after <= slope; ++after)
-                            for (std::size_t bend = 1; bend < std::max(ranks, std::size_t{2}); ++bend)
-                                if (a != b && b != c && a != c && (slope != after || bend == 1) && !stop_())
-                                    consider({a, b, c, slope, after, bend});
+        for (auto cells = 2 * v_period; cells <= 2 * with_.longest_period && !stop_(); ++cells) {
+            if (cells % 2 == 0) collect({.period = cells / 2});
+            for (auto stride = v_period; 2 * stride < cells; ++stride)
+                collect({.period = cells, .group = 2, .stride = stride});
+            if (std::any_of(candidates_.begin(), candidates_.end(), [](const candidate& one) { return one.fits; }))
+                break;
+        }
         std::sort(candidates_.begin(), candidates_.end(), [](const candidate& x, const candidate& y) {
             if (x.fits != y.fits) return x.fits;
             if (x.needed != y.needed) return x.needed > y.needed;
             return x.latency != y.latency ? x.latency < y.latency : x.number < y.number;
         });
     }
+    /// All whose passes don't collide and which don't need more than one stash too much: in warm-up and cool-down there
+    /// is room, and an earlier weight gradient makes some. With longer periods, which are for little memory, the way
+    /// down isn't steeper than it must be.
+    constexpr void collect(v_pattern pattern) {
+        const auto ranks = p_.graph.ranks();
+        const std::size_t steepest = pattern.period == v_period ? v_period - 1 : 1;
+        for (pattern.slope = 1; pattern.slope <= steepest; ++pattern.slope)
+            for (pattern.slope_after_bend = 1; pattern.slope_after_bend <= pattern.slope; ++pattern.slope_after_bend) {
+                const auto bends = pattern.slope == pattern.slope_after_bend ? 2 : std::max(ranks, std::size_t{2});
+                for (pattern.bend = 1; pattern.bend < bends; ++pattern.bend)
+                    consider_waits(pattern);
+            }
+    }
+    constexpr void consider_waits(v_pattern pattern) {
+        for (pattern.forward_wait = 0; pattern.forward_wait < v_period; ++pattern.forward_wait)
+            for (pattern.gradient_wait = 0; pattern.gradient_wait < v_period; ++pattern.gradient_wait)
+                for (pattern.turn_wait = 0; pattern.turn_wait < v_period && !stop_(); ++pattern.turn_wait)
+                    consider(pattern);
+    }
     constexpr void consider(const v_pattern& pattern) {
         auto block = make_v_block(p_.graph, pattern);
-        if (passes_collide(block)) return;
-        place_weight_gradients(p_.graph, block);
+        if (passes_collide(block) || !place_weight_gradients(p_.graph, block)) return;
         auto needed = memory_of_repetition(p_, block);
         for (const rank r : p_.graph.all_ranks())
             needed[r] = std::min(needed[r], memory_of_all(r));
@@ -144,13 +163,14 @@ private:
     constexpr bool passes_collide(const building_block<Graph>& block) const {
         const auto ranks = p_.graph.ranks();
         for (std::size_t r = 0; r < ranks; ++r) {
-            unsigned taken = 0;
+            std::uint64_t taken = 0;
             for (const stage s : {stage{r}, stage{2 * ranks - 1 - r}})
-                for (const auto cell : {block.cells[s].forward, block.cells[s].backward_input}) {
-                    const auto bit = 1U << cell % v_period;
-                    if ((taken & bit) != 0) return true;
-                    taken |= bit;
-                }
+                for (const auto cell : {block.cells[s].forward, block.cells[s].backward_input})
+                    for (std::size_t m = 0; m < block.group; ++m) {
+                        const auto bit = std::uint64_t{1} << (cell + block.shift(m)) % block.period;
+                        if ((taken & bit) != 0) return true;
+                        taken |= bit;
+                    }
         }
         return false;
     }
@@ -170,7 +190,7 @@ private:
 
     constexpr building_block<Graph> block_of(const candidate& one) const {
         auto block = make_v_block(p_.graph, one.pattern);
-        place_weight_gradients(p_.graph, block);
+        OPTPIPE_EXPECT(place_weight_gradients(p_.graph, block), "v_search: a candidate's weight gradients have cells");
         return block;
     }
     /// Screens all with one setting, within part of the effort, then tries every setting for the best.
@@ -280,8 +300,9 @@ private:
 } // namespace detail
 
 /// The adaptive v schedule (Controllable Memory, Qi et al., 2024, appendix A): of all building blocks for v placement,
-/// the one that gives the shortest step within the memory of every rank, at most 2R stashes. Warm-up and cool-down are
-/// rebuilt, weight gradients fill what is left, and the order of the best is searched locally.
+/// the one that gives the shortest step within the memory of every rank, at most 2R stashes. Where none of the paper's
+/// fits, microbatches come less often than every six cells. Warm-up and cool-down are rebuilt, weight gradients fill what
+/// is left, and the order of the best is searched locally.
 struct v_auto_builder {
     static constexpr std::string_view name = "v-auto";
 

@@ -31,24 +31,27 @@ template <pipeline_graph Graph>
 
 } // namespace detail
 
-/// A building block for v placement: the cells of the first rank's passes, and the distance to the next rank's
-/// (Controllable Memory, Qi et al., 2024, section 3 and appendix A). Its forward goes down the ranks and back, then its
-/// backward does.
+/// A rank's work on a microbatch in v placement: F, I and W of two stages. No block can be repeated sooner.
+inline constexpr std::size_t v_period = 6;
+
+/// A building block for v placement: how a microbatch's forward goes down the ranks and back, and then its gradient
+/// (Controllable Memory, Qi et al., 2024, section 3 and appendix A), and when the next microbatches follow. On the way
+/// back the distance from one rank to the next is one cell.
 struct v_pattern {
-    /// Cells of the first rank for its second forward and its two input gradients, last stage first; modulo 6. The
-    /// first forward is on cell 0.
-    std::size_t second_forward = 1;
-    std::size_t first_gradient = 2;
-    std::size_t second_gradient = 4;
-    /// Cells from one rank to the next on the way down, for the first `bend` ranks and after them. On the way back
-    /// it is 1.
+    /// Cells from one rank to the next on the way down, for the first `bend` ranks and after them.
     std::size_t slope = 1;
     std::size_t slope_after_bend = 1;
     std::size_t bend = 1;
+    /// Cells that a microbatch waits where its forward turns, before its gradient, and where that turns.
+    std::size_t forward_wait = 0;
+    std::size_t gradient_wait = 0;
+    std::size_t turn_wait = 0;
+    /// As in `building_block`. In the paper a microbatch comes every six cells; where they come less often, fewer are
+    /// in flight.
+    std::size_t period = v_period;
+    std::size_t group = 1;
+    std::size_t stride = 0;
 };
-
-/// A rank's work on a microbatch in v placement: F, I and W of two stages.
-inline constexpr std::size_t v_period = 6;
 
 /// The block of a pattern, without its weight gradients.
 template <pipeline_graph Graph>
@@ -57,30 +60,27 @@ template <pipeline_graph Graph>
     const auto ranks = g.ranks();
     building_block<Graph> block;
     block.cells = per_stage<block_cells, Graph::stage_extent>(g.stages());
-    block.period = v_period;
+    block.period = pattern.period;
+    block.group = pattern.group;
+    block.stride = pattern.stride;
     const auto depth = [&](std::size_t r) {
         const auto steep = std::min(r, pattern.bend);
         return steep * pattern.slope + (r - steep) * pattern.slope_after_bend;
     };
-    // The first cell after `cell` that repeats the pattern's one.
-    const auto next_like = [](std::size_t cell, std::size_t residue) {
-        return cell + 1 + (residue + v_period - (cell + 1) % v_period) % v_period;
-    };
-    const auto down_and_back = [&](std::size_t start, std::size_t back, auto set) {
+    // Returns the cell after the last one.
+    const auto down_and_back = [&](std::size_t start, std::size_t wait, auto set) {
         for (std::size_t r = 0; r < ranks; ++r)
             set(r, start + depth(r));
-        // What is on `back` on the first rank is R − 1 cells earlier on the last.
-        const auto gradient_start =
-            next_like(start + depth(ranks - 1), (back + (v_period - 1) * (ranks - 1)) % v_period);
+        const auto turned = start + depth(ranks - 1) + 1 + wait;
         for (std::size_t r = ranks; r-- > 0;)
-            set(2 * ranks - 1 - r, gradient_start + (ranks - 1 - r));
-        return gradient_start + ranks - 1;
+            set(2 * ranks - 1 - r, turned + (ranks - 1 - r));
+        return turned + ranks;
     };
-    const auto turned = down_and_back(0, pattern.second_forward,
-                                      [&](std::size_t s, std::size_t cell) { block.cells[stage{s}].forward = cell; });
-    down_and_back(
-        next_like(turned, pattern.first_gradient), pattern.second_gradient,
-        [&](std::size_t s, std::size_t cell) { block.cells[stage{2 * ranks - 1 - s}].backward_input = cell; });
+    const auto forwards_end = down_and_back(
+        0, pattern.forward_wait, [&](std::size_t s, std::size_t cell) { block.cells[stage{s}].forward = cell; });
+    down_and_back(forwards_end + pattern.gradient_wait, pattern.turn_wait, [&](std::size_t s, std::size_t cell) {
+        block.cells[stage{2 * ranks - 1 - s}].backward_input = cell;
+    });
     return block;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/contract.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
@@ -39,13 +40,13 @@ template <pipeline_graph Graph>
     return static_cast<std::size_t>(most + 0.5);
 }
 
-/// The schedule of one given block for v placement, its cells without weight gradients: the best way to rebuild its
-/// warm-up and cool-down and to fill in the weight gradients with which no rank holds more than the block, repeated,
-/// needs on the rank that holds most.
+/// The schedule of one given block for v placement, without weight gradients, for which it has cells: the best way to
+/// rebuild its warm-up and cool-down and to fill in the weight gradients with which no rank holds more than the block,
+/// repeated, needs on the rank that holds most.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>> build_v_schedule(const basic_problem<Graph>& p,
                                                                      building_block<Graph> block, stop_check stop) {
-    place_weight_gradients(p.graph, block);
+    OPTPIPE_EXPECT(place_weight_gradients(p.graph, block), "build_v_schedule: a weight gradient has no cell");
     const auto needed = memory_of_repetition(p, block);
     const auto most = *std::max_element(needed.begin(), needed.end());
     auto roomy = p;

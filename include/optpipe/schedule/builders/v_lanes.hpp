@@ -10,7 +10,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -41,7 +40,7 @@ public:
         const auto& back = block.cells[back_];
         repeat_passes({down.forward, back.forward, back.backward_input, down.backward_input, down.backward_weight,
                        back.backward_weight},
-                      std::max(count_, 2 * ranks_));
+                      block, std::max(count_, 2 * ranks_));
     }
 
     constexpr std::vector<operation> make() && {
@@ -57,18 +56,26 @@ private:
     using place = passes::const_iterator;
 
     /// The block's passes in the order of their cells: of each period those that have begun and aren't all made.
-    constexpr void repeat_passes(const std::array<std::size_t, v_period>& cells, std::size_t count) {
-        std::array<std::size_t, v_period> by_cell{};
-        std::iota(by_cell.begin(), by_cell.end(), std::size_t{0});
-        std::sort(by_cell.begin(), by_cell.end(), [&](std::size_t x, std::size_t y) {
-            return std::pair{cells[x] % v_period, x} < std::pair{cells[y] % v_period, y};
+    constexpr void repeat_passes(const std::array<std::size_t, v_period>& cells, const building_block<Graph>& block,
+                                 std::size_t count) {
+        struct repeated_pass {
+            std::size_t cell = 0;
+            std::size_t number = 0;
+            std::size_t repetitions = 0;
+        };
+        std::vector<repeated_pass> by_cell;
+        for (std::size_t m = 0; m < block.group; ++m)
+            for (std::size_t k = 0; k < cells.size(); ++k)
+                by_cell.push_back({cells[k] + block.shift(m), k, (count + block.group - 1 - m) / block.group});
+        std::sort(by_cell.begin(), by_cell.end(), [&](const repeated_pass& x, const repeated_pass& y) {
+            return std::pair{x.cell % block.period, x.number} < std::pair{y.cell % block.period, y.number};
         });
         constexpr auto weight = static_cast<std::size_t>(v_pass::weight); // of either stage
         sequence_.reserve(v_period * count);
         for (std::size_t period = 0; sequence_.size() < v_period * count; ++period)
-            for (const auto k : by_cell)
-                if (const auto first = cells[k] / v_period; first <= period && period < first + count)
-                    sequence_.push_back(static_cast<v_pass>(std::min(k, weight)));
+            for (const auto& pass : by_cell)
+                if (const auto first = pass.cell / block.period; first <= period && period < first + pass.repetitions)
+                    sequence_.push_back(static_cast<v_pass>(std::min(pass.number, weight)));
     }
     constexpr std::size_t& done(v_pass pass) { return done_[static_cast<std::size_t>(pass)]; }
     constexpr void put(v_pass pass) {

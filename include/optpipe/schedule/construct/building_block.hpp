@@ -49,28 +49,41 @@ template <pipeline_graph Graph>
     return true;
 }
 
-/// Puts every W on the first cell after its I that is free on its rank in all repetitions, I by I. Contract: as many
-/// cells in a period as operations of a rank, at least, and no collision of F and I.
-template <pipeline_graph Graph> constexpr void place_weight_gradients(const Graph& g, building_block<Graph>& block) {
-    OPTPIPE_EXPECT(block.group == 1, "place_weight_gradients: for one microbatch per group");
+/// Puts every W on the first cell after its I that is free on its rank in all repetitions, I by I. False if there is
+/// none, which takes more than one microbatch per group, or fewer cells than operations. Contract: no collision of F
+/// and I.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr bool place_weight_gradients(const Graph& g, building_block<Graph>& block) {
     std::vector<unsigned char> taken(g.ranks() * block.period, 0);
-    const auto place = [&](rank r, std::size_t cell) -> unsigned char& {
-        return taken[r.position() * block.period + cell % block.period];
+    // Of a group's m-th microbatch.
+    const auto place = [&](rank r, std::size_t cell, std::size_t m) -> unsigned char& {
+        return taken[r.position() * block.period + (cell + block.shift(m)) % block.period];
+    };
+    const auto take = [&](rank r, std::size_t cell) {
+        for (std::size_t m = 0; m < block.group; ++m)
+            place(r, cell, m) = 1;
+    };
+    const auto is_taken = [&](rank r, std::size_t cell) {
+        for (std::size_t m = 0; m < block.group; ++m)
+            if (place(r, cell, m) != 0) return true;
+        return false;
     };
     std::vector<stage> by_gradient;
     for (const stage s : g.all_stages()) {
-        place(g.rank_of(s), block.cells[s].forward) = place(g.rank_of(s), block.cells[s].backward_input) = 1;
+        take(g.rank_of(s), block.cells[s].forward);
+        take(g.rank_of(s), block.cells[s].backward_input);
         by_gradient.push_back(s);
     }
     std::sort(by_gradient.begin(), by_gradient.end(),
               [&](stage a, stage b) { return block.cells[a].backward_input < block.cells[b].backward_input; });
     for (const stage s : by_gradient) {
         auto cell = block.cells[s].backward_input + 1;
-        for (const auto last = cell + block.period; place(g.rank_of(s), cell) != 0; ++cell)
-            OPTPIPE_EXPECT(cell < last, "place_weight_gradients: no free cell in a period");
-        place(g.rank_of(s), cell) = 1;
+        for (const auto last = cell + block.period; is_taken(g.rank_of(s), cell); ++cell)
+            if (cell == last) return false;
+        take(g.rank_of(s), cell);
         block.cells[s].backward_weight = cell;
     }
+    return true;
 }
 
 /// The most device memory that each rank holds when the block is repeated without end: what the lifespans of its stages
