@@ -301,8 +301,8 @@ private:
 
 /// The adaptive v schedule (Controllable Memory, Qi et al., 2024, appendix A): of all building blocks for v placement,
 /// the one that gives the shortest step within the memory of every rank, at most 2R stashes. Where none of the paper's
-/// fits, microbatches come less often than every six cells. Warm-up and cool-down are rebuilt, weight gradients fill what
-/// is left, and the order of the best is searched locally.
+/// fits, microbatches come less often than every six cells. Warm-up and cool-down are rebuilt, weight gradients fill
+/// what is left, and the order of the best is searched locally.
 struct v_auto_builder {
     static constexpr std::string_view name = "v-auto";
 
