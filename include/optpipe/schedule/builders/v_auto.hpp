@@ -96,6 +96,7 @@ private:
     };
 
     static constexpr v_search_parameters with_{};
+    static_assert(2 * v_search_parameters{}.longest_period <= 64, "passes_collide has a bit for each cell");
 
     /// F, I and W of each microbatch and stage.
     constexpr std::size_t operations() const { return 3 * p_.graph.stages() * p_.graph.microbatches(); }
