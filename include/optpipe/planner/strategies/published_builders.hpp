@@ -57,10 +57,11 @@ struct builder_parameters {
     /// Without a deadline and with lists of storage options: with how many of them those that search run, the ones with
     /// which the others did best. Each run takes up to 0.8 s (v-auto, 8 ranks in v placement, 32 microbatches).
     std::size_t most_options_searched = 3;
-    /// With a deadline and lists of storage options: with how many of them, the ones with which a schedule was best,
-    /// the constructive planner runs again in the end, with all its effort, in a slice of its own. Thirty-one models
-    /// drawn at random, 4 to 6 s on one thread: 10 better by up to 3.2 %, 8 worse by up to 0.8 %, 0.2 % less in the
-    /// mean; the fourteen in v placement 0.6 % less.
+    /// With a deadline, lists of storage options and ranks of several stages: with how many of the options, the ones
+    /// with which a schedule was best, the constructive planner runs again in the end, with all its effort, in a slice
+    /// of its own. Fourteen models drawn at random in v placement, 4 to 6 s on one thread: 9 better by up to 3.2 %, 4
+    /// worse by up to 0.6 %, 0.6 % less in the mean. With one stage per rank other builders do as well: seventeen
+    /// models, 0.1 % longer in the mean.
     std::size_t options_built_further = 3;
     /// Without a deadline, the stages times microbatches for which the constructive planner runs with further options:
     /// some 7 µs each.
@@ -188,7 +189,8 @@ private:
     }
     /// The constructive planner, with the options that are the most promising after all others.
     void build_further(std::size_t threads) {
-        if (state_.limits().deadline == std::chrono::steady_clock::time_point::max()) return;
+        const bool has_deadline = state_.limits().deadline != std::chrono::steady_clock::time_point::max();
+        if (!has_deadline || one_stage_per_rank(state_.problem().graph)) return;
         auto which = promising(jobs_that([](const builder_job& j) { return j.quick; }), with_.options_built_further);
         which.resize(std::min(which.size(), with_.options_built_further));
         for (const auto k : which)
@@ -311,7 +313,7 @@ private:
 ///
 /// With lists of storage options, each builder with each option that all stages have; of those that differ in nothing
 /// but a transfer on which the builder decides, with the first. Of those that search, the constructive planner is
-/// first, with a few trials, and last, with all its effort.
+/// first, with a few trials; where ranks have several stages, it is last, too, with all its effort.
 ///
 /// Runs on the threads of the caller's arena.
 inline built_schedules run_published_builders(search_state& state, const std::vector<std::string>& without,
