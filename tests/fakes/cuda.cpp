@@ -727,12 +727,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
             {[until = clock_type::now() + how.slow_for] { return gpu().is_released || clock_type::now() >= until; },
              [] {}});
     submit_call(lock, stream->state, {"a copy", {{from, bytes}}, {{to, bytes}}}, [=] {
-        std::string now;
-        {
-            const std::scoped_lock inner{gpu().mutex};
-            now = trouble_of_copy(to, from, bytes, kind);
-            if (!now.empty()) complain("cudaMemcpyAsync, run: " + now);
-        }
+        const std::scoped_lock inner{gpu().mutex}; // so that the memory doesn't go meanwhile
+        const auto now = trouble_of_copy(to, from, bytes, kind);
+        if (!now.empty()) complain("cudaMemcpyAsync, run: " + now);
         if (now == trouble) std::memcpy(to, from, bytes); // or the memory is gone
     });
     return cudaSuccess;

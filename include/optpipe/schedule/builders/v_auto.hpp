@@ -18,6 +18,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -96,7 +97,8 @@ private:
     };
 
     static constexpr v_search_parameters with_{};
-    static_assert(2 * v_search_parameters{}.longest_period <= 64, "passes_collide has a bit for each cell");
+    static_assert(2 * v_search_parameters{}.longest_period <= std::numeric_limits<std::uint64_t>::digits,
+                  "passes_collide has a bit for each cell");
 
     /// F, I and W of each microbatch and stage.
     constexpr std::size_t operations() const { return 3 * p_.graph.stages() * p_.graph.microbatches(); }
