@@ -5,6 +5,7 @@
 #include <optpipe/io/escape.hpp>
 #include <optpipe/milp/io/read_mps.hpp>
 #include <optpipe/milp/io/read_text.hpp>
+#include <optpipe/milp/search/cores.hpp>
 #include <optpipe/milp/solve.hpp>
 
 #include <algorithm>
@@ -13,7 +14,6 @@
 #include <cstddef>
 #include <iostream>
 #include <string>
-#include <thread>
 #include <variant>
 
 namespace program {
@@ -48,7 +48,7 @@ std::string json_of(const milp::model& m, const milp::result& r, double gap) {
 milp::solve_options options_from(const solve_options& given) {
     milp::solve_options options;
     if (given.time_limit) options.time_limit = std::chrono::duration<double>{*given.time_limit};
-    options.threads = given.threads > 0 ? given.threads : std::max(1U, std::thread::hardware_concurrency());
+    options.threads = given.threads > 0 ? given.threads : milp::search::available_cores();
     options.seed = given.seed;
     options.relative_gap = given.gap;
     if (given.log) options.log = [](std::string_view line) { std::cerr << line << '\n'; };

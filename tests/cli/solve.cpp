@@ -51,6 +51,12 @@ TEST_CASE("an optimal solution is printed, and written by name") {
         CHECK(std::abs(written["solution"][name].get<double>() - value.get<double>()) < 1e-6);
 }
 
+TEST_CASE("more threads than there are cores are nothing to speak of") {
+    const workplace place;
+    const auto result = run({"solve", place.write("knapsack.mps", knapsack), "--threads", "64"});
+    CHECK_MESSAGE((result.status == 0 && result.out.starts_with("optimal ") && result.err.empty()), result);
+}
+
 TEST_CASE("that there is no solution is said, with an exit status of its own") {
     const workplace place;
     const auto no_point = place.write("infeasible.mps", without(knapsack, "RHS WEIGHT 7", "RHS WEIGHT -1"));

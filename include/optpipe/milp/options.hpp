@@ -50,6 +50,7 @@ struct solve_options {
     double absolute_gap = 0.0;
     std::stop_token stop{};
 
+    /// No more are used than there are cores.
     std::size_t threads = 1;
     std::uint64_t seed = 1;
     /// Same seed, same result, whatever the number of threads, unless time or a stop request cuts it short.

@@ -20,7 +20,8 @@ namespace search {
 
 /// One search from beginning to end. Its definition is in search/run.hpp.
 result run(const model& m, const solve_options& options, given_hooks hooks);
-/// In an arena of its own with `options.threads` threads, or where that is one, on the calling thread.
+/// In an arena of its own with `options.threads` threads, but no more than there are cores, or where that is one, on
+/// the calling thread.
 result run_in_own_arena(const model& m, const solve_options& options, given_hooks hooks);
 
 } // namespace search

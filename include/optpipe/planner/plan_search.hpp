@@ -4,6 +4,7 @@
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/core/stop_check.hpp"
+#include "optpipe/milp/search/cores.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/pipeline/validate_problem.hpp"
@@ -30,7 +31,6 @@
 #include "optpipe/schedule/construct/within_memory.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 
-#include <oneapi/tbb/info.h>
 #include <oneapi/tbb/task_arena.h>
 #include <oneapi/tbb/task_scheduler_observer.h>
 
@@ -51,7 +51,7 @@ namespace detail {
 
 /// At most one thread per core.
 inline std::size_t thread_count(const plan_options& options) {
-    const auto cores = static_cast<std::size_t>(std::max(1, oneapi::tbb::info::default_concurrency()));
+    const auto cores = milp::search::available_cores();
     return options.threads > 0 ? std::min(options.threads, cores) : cores;
 }
 
