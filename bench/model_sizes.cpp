@@ -1,7 +1,7 @@
 // What the size of a microbatch does to a step, and how large a model fits the memory: a transformer by arithmetic
 // (optpipe/pipeline/transformer.hpp) on 8 devices of 80 GB. Then models as published
-// (optpipe/pipeline/model_shapes.hpp) on as many devices as such models are trained on. Markdown tables on standard
-// output.
+// (optpipe/pipeline/model_shapes.hpp) on as many devices as such models are trained on, also with layers divided among
+// stages by plan_partition. Markdown tables on standard output.
 //
 //     bench_model_sizes [--time SECONDS] [--threads N]
 //
@@ -9,9 +9,12 @@
 // nor recomputes, or "no room"; `one option`: the best published schedule, with the best single storage option for all
 // microbatches; `plan`: with all options, and its bound. All as ms for a sequence; `work`: of the busiest device
 // without recomputation; `weights` and `stash`: the largest of a device; `tensor`, `experts`: ranks that share layers,
-// or experts. Kernels are as efficient at every size here: on a device small ones are slower.
+// or experts. In the last table `even`: the plan with as many layers on each stage; `partition`: that of
+// plan_partition; `bound`: no schedule of any partition is shorter. Kernels are as efficient at every size here: on a
+// device small ones are slower.
 #include "problem_files.hpp"
 #include <optpipe/core/format.hpp>
+#include <optpipe/pipeline/layer_costs.hpp>
 #include <optpipe/pipeline/make_problem.hpp>
 #include <optpipe/pipeline/model_shapes.hpp>
 #include <optpipe/pipeline/transformer.hpp>
@@ -135,6 +138,30 @@ void write_row(const Model& model, std::size_t ranks, std::size_t microbatches, 
               << per_sequence(every ? every->bound : duration::unlimited()) << " |" << std::endl;
 }
 
+/// With as many layers on each stage, and with the layers divided by the planner.
+void write_partition(const layout& l, const settings& s) {
+    const auto model = l.laid_out();
+    const auto layers = layer_costs_of(model, model.layers, all_options);
+    problem p{to_any_graph(graph<dynamic, dynamic>{l.ranks, l.microbatches}), per_stage<stage_costs>(l.ranks)};
+    p.memory_limit = per_rank<memory_size>(l.ranks, device_memory);
+    p.p2p = hop_times<>{model.p2p()};
+    const auto even = planned(problem_of(model, l.ranks, l.microbatches, all_options), s);
+    plan_options how{.time_limit = std::chrono::duration<double>{s.seconds}};
+    how.threads = s.threads;
+    const auto divided = plan_partition(p, layers, how);
+    std::cout << "| " << l.name << " | " << l.ranks << " | "
+              << (even ? format_number(even->objective.value(), 5) : "no room") << " | ";
+    if (!divided) {
+        std::cout << "no room | | | |" << std::endl;
+        return;
+    }
+    std::cout << format_number(divided->planned.objective.value(), 5) << " | "
+              << (even ? format_number(divided->planned.objective / even->objective, 4) : "") << " |";
+    for (const auto count : divided->layers)
+        std::cout << ' ' << count;
+    std::cout << " | " << format_number(divided->bound.value(), 5) << " |" << std::endl;
+}
+
 void write_head(const std::string& title, const std::string& first_columns, std::size_t columns) {
     std::cout << "\n"
               << title << "\n\n"
@@ -169,4 +196,9 @@ int main(int count, char** arguments) {
                   << " | " << l.expert_parallel << " | " << l.microbatches;
         write_row(l.laid_out(), l.ranks, l.microbatches, s);
     }
+    std::cout << "\nThe same, with layers divided evenly, and by plan_partition; ms for a step:\n\n"
+                 "| model | ranks | even | partition | of even | layers of each stage | bound |\n"
+                 "|---|---|---|---|---|---|---|\n";
+    for (const auto& l : published_models)
+        write_partition(l, s);
 }

@@ -2,6 +2,7 @@
 #include <optpipe/planner/background_planner.hpp>
 #include <optpipe/planner/cache/canonical.hpp>
 #include <optpipe/planner/cache/plan_cache.hpp>
+#include <optpipe/planner/partition.hpp>
 #include <optpipe/planner/plan_search.hpp>
 #include <optpipe/planner/portfolio/concurrent_portfolio.hpp>
 #include <optpipe/planner/portfolio/deterministic_portfolio.hpp>

@@ -3,6 +3,7 @@
 #include "optpipe/pipeline/costs.hpp"
 #include "optpipe/pipeline/decoder.hpp"
 #include "optpipe/pipeline/graph.hpp"
+#include "optpipe/pipeline/layer_costs.hpp"
 #include "optpipe/pipeline/least_memory.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
 #include "optpipe/pipeline/memory_model.hpp"

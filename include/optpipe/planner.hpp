@@ -3,6 +3,7 @@
 #include "optpipe/planner/background_planner.hpp"
 #include "optpipe/planner/cache/canonical.hpp"
 #include "optpipe/planner/cache/plan_cache.hpp"
+#include "optpipe/planner/partition.hpp"
 #include "optpipe/planner/plan.hpp"
 #include "optpipe/planner/plan_options.hpp"
 #include "optpipe/planner/plan_result.hpp"

@@ -1,0 +1,44 @@
+// Rung 20: which layers go to which stage.
+//
+// As many layers on each stage is rarely best: the output layer of Llama 3 takes as long as two and a half others, and
+// the first stage has to keep the most stashes. `plan_partition` divides the layers so that the step becomes short.
+
+#include <optpipe/optpipe.hpp>
+#include <optpipe/planner.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <iostream>
+#include <vector>
+
+using namespace std::chrono_literals;
+
+int main() {
+    using namespace optpipe;
+
+    // What each layer costs: here guessed from the model's shapes. Your measurements go into the same `layer_costs`.
+    auto model = model_shapes::llama3_8b;
+    model.compute_rate = 400.0;
+    model.host_link_rate = 20.0;
+    const std::vector<layer_costs> layers =
+        layer_costs_of(model, model.layers, storage::keep | storage::offload | storage::selective);
+
+    // Eight devices of 40 GB, with a stage each. What layers take for weights goes off that.
+    problem pipeline{to_any_graph(graph<8, 32>{}), per_stage<stage_costs>(8)};
+    pipeline.p2p = hop_times<>{model.p2p()};
+    pipeline.memory_limit = per_rank<memory_size>(8, memory_size{40});
+
+    const plan_options options{.time_limit = 3s};
+    const auto even = plan(with_layers(pipeline, layers, std::vector<std::size_t>(8, 4)), options);
+    const auto best = plan_partition(pipeline, layers, options);
+    if (!even || !best) {
+        std::cerr << describe(even ? best.why() : even.why()) << '\n';
+        return 1;
+    }
+    std::cout << "4 layers on each stage: " << format_number(even->objective.value(), 4) << " ms\n";
+    for (const auto count : best->layers)
+        std::cout << count << ' ';
+    std::cout << "layers: " << format_number(best->planned.objective.value(), 4) << " ms\n";
+    // `best->pipeline` and `best->planned` are a problem and its plan like any other.
+    return validate(best->pipeline, best->planned.schedule).empty() ? 0 : 1;
+}

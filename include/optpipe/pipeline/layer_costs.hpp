@@ -1,0 +1,120 @@
+#pragma once
+
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/costs.hpp"
+#include "optpipe/pipeline/graph.hpp"
+#include "optpipe/pipeline/make_problem.hpp"
+#include "optpipe/pipeline/memory_model.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/storage.hpp"
+#include "optpipe/pipeline/storage_policy.hpp"
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace optpipe {
+
+/// What one layer of a model costs for a microbatch: the smallest piece that a stage can hold. Costs of a stage are the
+/// sums of those of its layers.
+struct layer_costs {
+    stage_costs costs{};
+    /// Weights, gradients and the state of the optimizer: what it takes of its device's memory for good.
+    memory_size static_memory{};
+    /// Empty: `keep`, and `offload` where it has transfer times. A stage has the options, by name, that all of its
+    /// layers have.
+    storage_list<false> storage{};
+};
+
+template <class M> concept has_static_memory = requires(const M& model, stage s, std::size_t stages) {
+    { model.static_memory(s, stages) } -> std::same_as<memory_size>;
+};
+
+/// The layers of a memory model, which is asked for `count` stages of one layer each: the first is with the embedding,
+/// and the last with the output layer, where the model has them. `policy` says how stashes may be stored, as in
+/// `make_problem`.
+template <class Model, class Policy = offload::solver_decides>
+[[nodiscard]] std::vector<layer_costs> layer_costs_of(const Model& model, std::size_t count, const Policy& policy = {}) {
+    const auto apart =
+        make_problem(to_any_graph(graph<dynamic, dynamic>{count, 1}), model, memory_size::unlimited(), policy);
+    std::vector<layer_costs> layers;
+    for (const stage s : apart.graph.all_stages()) {
+        layers.push_back({apart.costs[s], {}, apart.storage[s]});
+        if constexpr (has_static_memory<Model>) layers.back().static_memory = model.static_memory(s, count);
+    }
+    return layers;
+}
+
+namespace detail {
+
+[[nodiscard]] constexpr std::optional<transfer_times> both(const std::optional<transfer_times>& a,
+                                                           const std::optional<transfer_times>& b) {
+    if (!a || !b) return std::nullopt;
+    return transfer_times{a->offload + b->offload, a->reload + b->reload};
+}
+[[nodiscard]] constexpr stage_costs both(const stage_costs& a, const stage_costs& b) {
+    return {a.forward + b.forward,       a.backward_input + b.backward_input, a.backward_weight + b.backward_weight,
+            a.activation + b.activation, a.weight_stash + b.weight_stash,     both(a.transfer, b.transfer)};
+}
+/// Those that both have.
+[[nodiscard]] constexpr storage_list<false> both(const storage_list<false>& a, const storage_list<false>& b) {
+    storage_list<false> options;
+    for (const auto& x : a)
+        for (const auto& y : b)
+            if (x.name == y.name)
+                options.push_back({x.name, x.held + y.held, x.recompute + y.recompute,
+                                   x.backward_extra + y.backward_extra, x.transfer_size + y.transfer_size,
+                                   both(x.transfer, y.transfer)});
+    return options;
+}
+
+/// One list for layers that have theirs, and others that haven't.
+[[nodiscard]] inline storage_list<false> listed_storage(const layer_costs& layer) {
+    if (!layer.storage.empty()) return layer.storage;
+    storage_list<false> options;
+    options.push_back(keep_stash(layer.costs));
+    if (layer.costs.can_offload()) options.push_back(offload_stash(layer.costs));
+    return options;
+}
+
+} // namespace detail
+
+/// The pipeline `p` with these layers in its stages, one after the other: `counts[s]` of them, at least one, in stage
+/// s. `p.memory_limit` is that of the devices; what the layers of a rank take for good goes off it. Costs and storage
+/// of `p` are replaced.
+///
+/// Contract: one count for each stage; together they are all layers.
+[[nodiscard]] inline problem with_layers(problem p, std::span<const layer_costs> layers,
+                                         std::span<const std::size_t> counts) {
+    OPTPIPE_EXPECT(counts.size() == p.graph.stages(), "with_layers: one count for each stage");
+    OPTPIPE_EXPECT(std::accumulate(counts.begin(), counts.end(), std::size_t{0}) == layers.size(),
+                   "with_layers: the stages hold another number of layers");
+    std::size_t next = 0;
+    for (const stage s : p.graph.all_stages()) {
+        OPTPIPE_EXPECT(counts[s.position()] > 0, "with_layers: a stage without layers");
+        const auto here = layers.subspan(next, counts[s.position()]);
+        next += here.size();
+        const bool is_listed =
+            std::any_of(here.begin(), here.end(), [](const layer_costs& l) { return !l.storage.empty(); });
+        auto costs = here.front().costs;
+        auto options = detail::listed_storage(here.front());
+        auto taken = here.front().static_memory;
+        for (const auto& layer : here.subspan(1)) {
+            costs = detail::both(costs, layer.costs);
+            options = detail::both(options, detail::listed_storage(layer));
+            taken += layer.static_memory;
+        }
+        p.costs[s] = costs;
+        p.storage[s].clear();
+        if (is_listed) detail::set_storage(p, s, options);
+        p.memory_limit[p.rank_of(s)] -= taken;
+    }
+    return p;
+}
+
+} // namespace optpipe

@@ -1,0 +1,139 @@
+#include "optpipe/planner/partition.hpp"
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/core/random.hpp"
+#include "optpipe/pipeline/layer_costs.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/plan.hpp"
+#include "optpipe/schedule/time/validate.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <numeric>
+#include <string>
+#include <vector>
+
+using namespace optpipe;
+using namespace std::chrono_literals;
+using counts = std::vector<std::size_t>;
+
+namespace {
+
+problem pipeline(std::size_t ranks, std::size_t microbatches, memory_size device, bool v = false) {
+    const auto g = v ? to_any_graph(graph<dynamic, dynamic, placement::v>{ranks, microbatches})
+                     : to_any_graph(graph<dynamic, dynamic>{ranks, microbatches});
+    problem p{g, per_stage<stage_costs>(g.stages())};
+    for (auto& l : p.memory_limit)
+        l = device;
+    return p;
+}
+layer_costs layer(double work, double stash = 1.0, double weights = 0.0) {
+    layer_costs one;
+    one.costs = {duration{work}, duration{work}, duration{work}, memory_size{stash}, memory_size{stash / 2}, {}};
+    one.static_memory = memory_size{weights};
+    return one;
+}
+/// Calls `look` for every partition.
+template <class Look> void for_each_partition(std::size_t layers, std::size_t stages, counts begin, const Look& look) {
+    if (stages == 1) {
+        begin.push_back(layers);
+        return look(begin);
+    }
+    begin.push_back(0);
+    for (std::size_t here = 1; here + stages <= layers + 1; ++here) {
+        begin.back() = here;
+        for_each_partition(layers - here, stages - 1, begin, look);
+    }
+}
+void check(const partition_plan& found, const problem& p, const std::vector<layer_costs>& layers) {
+    CHECK(std::accumulate(found.layers.begin(), found.layers.end(), std::size_t{0}) == layers.size());
+    const auto same = with_layers(p, layers, found.layers);
+    CHECK(same.costs[stage{0}] == found.pipeline.costs[stage{0}]);
+    CHECK(validate(same, found.planned.schedule).empty());
+    CHECK(found.bound <= found.planned.bound);
+    CHECK(found.planned.bound <= found.planned.objective);
+}
+
+} // namespace
+
+TEST_CASE("of all partitions the best, or one that no single layer makes better, and never one worse than even") {
+    random_numbers random{20261127};
+    std::size_t best_found = 0;
+    std::size_t cases = 0;
+    for (int i = 0; i < 6; ++i) {
+        const bool v = i % 3 == 2;
+        const auto p = pipeline(v ? 2 : 3, 4, memory_size{i % 2 == 0 ? 1000.0 : 14.0}, v);
+        std::vector<layer_costs> layers;
+        for (int l = 0; l < 7; ++l)
+            layers.push_back(layer(1.0 + static_cast<double>(random.below(3)), 1.0));
+        layers.back() = layer(5.0);
+        const auto found = plan_partition(p, layers);
+        REQUIRE(found);
+        check(*found, p, layers);
+        auto least = duration::unlimited();
+        for_each_partition(layers.size(), p.graph.stages(), {}, [&](const counts& each) {
+            plan_options quick;
+            quick.without = {"milp", "windows"};
+            const auto planned = plan(with_layers(p, layers, each), quick);
+            if (!planned) return;
+            CHECK(found->bound <= planned->objective);
+            least = std::min(least, planned->objective);
+        });
+        const counts even = v ? counts{2, 2, 2, 1} : counts{3, 2, 2};
+        const auto evenly = plan(with_layers(p, layers, even));
+        REQUIRE(evenly);
+        CHECK(found->planned.objective <= evenly->objective);
+        ++cases;
+        if (found->planned.objective.value() <= least.value() * (1.0 + 1e-9)) ++best_found;
+    }
+    CHECK(best_found + 1 >= cases);
+}
+
+TEST_CASE("an output layer that takes as long as three layers gets fewer beside it") {
+    std::vector<layer_costs> layers(12, layer(1.0));
+    layers.back() = layer(4.0);
+    const auto p = pipeline(3, 16, memory_size{1000.0});
+    const auto found = plan_partition(p, layers, {.time_limit = 2s});
+    REQUIRE(found);
+    check(*found, p, layers);
+    CHECK(found->layers == counts{5, 5, 2});
+    CHECK(found->bound == duration{16 * 3 * 5.0});
+    CHECK(found->tried >= 1);
+    // Planned again without a limit it is the same, each time.
+    const auto one = plan_partition(p, layers);
+    const auto other = plan_partition(p, layers);
+    REQUIRE((one && other));
+    CHECK(one->layers == other->layers);
+    CHECK(one->planned.objective == other->planned.objective);
+}
+
+TEST_CASE("layers go where there is memory for their weights") {
+    std::vector<layer_costs> layers(8, layer(1.0, 1.0, 10.0));
+    auto p = pipeline(2, 4, memory_size{60.0});
+    p.memory_limit[rank{0}] = memory_size{25.0};
+    const auto found = plan_partition(p, layers);
+    REQUIRE_FALSE(found); // 2 on the first, 6 on the second: no room for a stash
+    CHECK(found.why().reason == refusal_reason::over_memory);
+    p.memory_limit[rank{1}] = memory_size{90.0};
+    const auto more = plan_partition(p, layers);
+    REQUIRE(more);
+    check(*more, p, layers);
+    CHECK(more->layers == counts{2, 6});
+    for (auto& l : p.memory_limit)
+        l = memory_size{35.0};
+    const auto none = plan_partition(p, layers);
+    REQUIRE_FALSE(none);
+    CHECK(describe(none.why()).starts_with("no partition fits: rank "));
+}
+
+TEST_CASE("bad input has one message") {
+    const std::vector<layer_costs> layers(2, layer(1.0));
+    CHECK_THROWS_WITH_AS(static_cast<void>(plan_partition(pipeline(3, 4, memory_size{10.0}), layers)),
+                         doctest::Contains("2 for 3 stages"), input_error);
+    std::vector<layer_costs> bad(3, layer(1.0));
+    bad[1].costs.forward = duration{-1.0};
+    CHECK_THROWS_AS(static_cast<void>(plan_partition(pipeline(3, 4, memory_size{10.0}), bad)), input_error);
+}
