@@ -45,9 +45,9 @@ struct partition_plan {
     std::size_t tried = 0;
 };
 
-/// Divides the layers of a model among the stages of the pipeline `p` so that the step becomes short: as evenly as
-/// possible first, then moving one layer at a time from one stage to another as long as the plan gets shorter. Costs
-/// and storage of `p` are replaced, and its memory limits are those of the devices, as by `with_layers`.
+/// Divides the layers of a model among the stages of the pipeline `p` so that the step becomes short: evenly
+/// first, by number and by work, then moving one layer at a time from one stage to another as long as the plan gets
+/// shorter. Costs and storage of `p` are replaced, and its memory limits are those of the devices, as by `with_layers`.
 ///
 /// The time limit is that of all plans together. `options.start` isn't used, and `progress` is called only once the
 /// partition is chosen, for the rest of the time limit. Where one microbatch at a time fits in no partition that was
@@ -61,12 +61,20 @@ struct partition_plan {
 namespace detail {
 
 struct partition_parameters {
-    /// Of a time limit: for short plans of many partitions. The rest goes into the best one.
-    double search_share = 0.6;
-    /// A short plan takes one in so many of that.
-    std::size_t short_plans = 20;
+    /// Of a time limit: for short plans of many partitions. The rest goes into the best ones.
+    double search_share = 0.5;
+    /// The first plan takes one part of that in so many; the others as long as the first one took to come this near to
+    /// what it reached in the end, as on large problems the first schedules say little, and no less than one part in
+    /// `most_plans_in_time`.
+    double first_part = 4.0;
+    double nearness = 0.01;
+    double most_plans_in_time = 40.0;
+    /// Partitions that are planned for longer, half of them each time for twice as long (successive halving).
+    std::size_t finalists = 4;
     /// Without a time limit a plan takes a second or a few: so many are made.
     std::size_t most_plans = 8;
+    /// Neighbours whose bounds are looked at, the most even ones: of 16 stages and more there are hundreds.
+    std::size_t most_neighbours = 64;
 };
 
 class partition_search {
@@ -80,26 +88,36 @@ public:
             throw input_error{"plan_partition",
                               {{"layers", std::to_string(layers.size()) + " for " + std::to_string(stages) +
                                               " stages, each of which takes one at least"}}};
+        if (options.time_limit) short_limit_ = *options.time_limit * with_.search_share / with_.first_part;
         work_.push_back({});
         for (const auto& each : layers)
             work_.push_back(work_.back() + each.costs.work());
     }
 
     outcome<partition_plan> run() {
-        const auto begin = partition_that_fits();
+        const auto begin = beginnings();
         if (!begin) return begin.why();
-        auto first = plan_of(*begin);
-        if (!first) return first.why();
-        take(*begin, *std::move(first));
+        std::optional<refusal> refused;
+        for (const auto& each : *begin)
+            if (const auto why = try_partition(each)) refused = why;
+        if (planned_.empty()) return *refused;
         while (improve()) {
         }
         if (options_.time_limit) plan_longer();
-        best_.bound = bound();
-        return std::move(best_);
+        auto& best = best_candidate();
+        return partition_plan{best.layers, with(best.layers), std::move(best.planned), bound(), planned_.size()};
     }
 
 private:
     using clock = std::chrono::steady_clock;
+
+    struct candidate {
+        counts layers{};
+        plan_result planned{};
+        friend bool operator<(const candidate& a, const candidate& b) {
+            return a.planned.objective < b.planned.objective;
+        }
+    };
 
     [[nodiscard]] problem with(const counts& each) const { return with_layers(pipeline_, layers_, each); }
     /// The load of each rank, the largest first: of two partitions the lesser one is more even.
@@ -148,12 +166,12 @@ private:
                 look(moved);
             }
     }
-    counts balanced() const {
+    counts even() const {
         counts each;
-        const even_layers even{.total = layers_.size()};
+        const even_layers split{.total = layers_.size()};
         for (const stage s : pipeline_.graph.all_stages())
-            each.push_back(even.layers_of(s, pipeline_.graph.stages()));
-        return descend(std::move(each), [this](const counts& of) { return loads_of(of); });
+            each.push_back(split.layers_of(s, pipeline_.graph.stages()));
+        return each;
     }
     /// Moves a layer as long as that makes `value_of` less, the least first.
     template <class Value> counts descend(counts each, const Value& value_of) const {
@@ -168,12 +186,22 @@ private:
             if (each == before) return each;
         }
     }
-    outcome<counts> partition_that_fits() const {
-        auto each = balanced();
-        if (shortage_of(with(each)).all > memory_size{})
-            each = descend(std::move(each), [this](const counts& of) { return shortage_of(with(of)).all; });
-        if (const auto left = shortage_of(with(each)); left.all > memory_size{}) return left.why;
-        return each;
+    /// As many layers on each stage, and work as even as it can be; if neither fits, what does.
+    outcome<std::vector<counts>> beginnings() const {
+        std::vector<counts> some;
+        const auto add = [&](counts each) {
+            const auto lacks = shortage_of(with(each));
+            if (lacks.all <= memory_size{}) some.push_back(std::move(each));
+            return lacks.why;
+        };
+        add(even());
+        auto balanced = descend(even(), [this](const counts& of) { return loads_of(of); });
+        if (some.empty() || balanced != some.front()) add(balanced);
+        if (!some.empty()) return some;
+        const auto why =
+            add(descend(std::move(balanced), [this](const counts& of) { return shortage_of(with(of)).all; }));
+        if (some.empty()) return why;
+        return some;
     }
 
     plan_options options_for(std::optional<std::chrono::duration<double>> limit) const {
@@ -183,63 +211,71 @@ private:
         how.progress = {};
         return how;
     }
-    outcome<plan_result> plan_of(const counts& each) {
-        ++best_.tried;
+    /// The refusal, if there is no plan.
+    std::optional<refusal> try_partition(const counts& each) {
         tried_.insert(each);
-        std::optional<std::chrono::duration<double>> limit;
-        if (options_.time_limit)
-            limit = *options_.time_limit * with_.search_share / static_cast<double>(with_.short_plans);
-        return plan(with(each), options_for(limit));
+        auto planned = plan(with(each), options_for(short_limit_));
+        if (!planned) return planned.why();
+        if (options_.time_limit && planned_.empty()) short_limit_ = time_enough(*planned);
+        planned_.push_back({each, *std::move(planned)});
+        return std::nullopt;
     }
-    void take(const counts& each, plan_result planned) {
-        best_.layers = each;
-        best_.pipeline = with(each);
-        best_.planned = std::move(planned);
+    std::chrono::duration<double> time_enough(const plan_result& first) const {
+        const auto near = first.objective * (1.0 + with_.nearness);
+        double seconds = first.seconds;
+        for (const auto& step : first.history)
+            if (step.objective <= near) seconds = std::min(seconds, step.seconds);
+        const std::chrono::duration<double> least =
+            *options_.time_limit * with_.search_share / with_.most_plans_in_time;
+        return std::max(least, std::chrono::duration<double>{seconds});
     }
+    candidate& best_candidate() { return *std::min_element(planned_.begin(), planned_.end()); }
     [[nodiscard]] bool may_go_on() const {
         if (options_.stop.stop_requested()) return false;
-        if (!options_.time_limit) return best_.tried < with_.most_plans;
+        if (!options_.time_limit) return planned_.size() < with_.most_plans;
         return clock::now() - begin_ < *options_.time_limit * with_.search_share;
     }
 
-    /// Plans the neighbours whose bounds leave them a chance, the lowest bound first, until one is better.
+    /// Plans neighbours of the best whose bounds leave them a chance, the lowest bound first, until one is better.
     bool improve() {
-        struct neighbour {
-            counts each{};
-            duration bound{};
-        };
-        std::vector<neighbour> some;
-        for_each_neighbour(best_.layers, [&](const counts& moved) {
-            if (!may_go_on() || tried_.contains(moved)) return;
-            const auto p = with(moved);
-            if (shortage_of(p).all > memory_size{}) return;
+        const auto layers = best_candidate().layers;
+        const auto objective = best_candidate().planned.objective;
+        const auto is_better = [&](duration other) { return other + tolerance{}.at(objective) < objective; };
+        std::vector<std::pair<std::vector<duration>, counts>> neighbours;
+        for_each_neighbour(layers, [&](const counts& moved) {
+            if (!tried_.contains(moved)) neighbours.emplace_back(loads_of(moved), moved);
+        });
+        std::sort(neighbours.begin(), neighbours.end());
+        std::vector<std::pair<duration, counts>> promising;
+        for (std::size_t i = 0; i < std::min(neighbours.size(), with_.most_neighbours) && may_go_on(); ++i) {
+            const auto p = with(neighbours[i].second);
+            if (shortage_of(p).all > memory_size{}) continue;
             const auto bound = bounds_of(p, [this] { return !may_go_on(); }).best();
-            if (is_better(bound)) some.push_back({moved, bound});
-        });
-        std::sort(some.begin(), some.end(), [](const neighbour& a, const neighbour& b) {
-            return a.bound != b.bound ? a.bound < b.bound : a.each < b.each;
-        });
-        for (const auto& each : some) {
-            if (!may_go_on() || !is_better(each.bound)) return false;
-            auto planned = plan_of(each.each);
-            if (!planned || !is_better(planned->objective)) continue;
-            take(each.each, *std::move(planned));
-            return true;
+            if (is_better(bound)) promising.emplace_back(bound, neighbours[i].second);
+        }
+        std::sort(promising.begin(), promising.end());
+        for (const auto& [bound, each] : promising) {
+            if (!may_go_on()) return false;
+            if (!try_partition(each) && is_better(planned_.back().planned.objective)) return true;
         }
         return false;
     }
-    [[nodiscard]] bool is_better(duration objective) const {
-        const auto now = best_.planned.objective;
-        return objective + tolerance{}.at(now) < now;
-    }
+    /// The best few for longer, half of them each time.
     void plan_longer() {
-        if (best_.planned.why == plan_end::optimal || options_.stop.stop_requested()) return;
-        const std::chrono::duration<double> left = *options_.time_limit - (clock::now() - begin_);
-        if (left.count() <= 0.0) return;
-        auto how = options_for(left);
-        how.start = best_.planned.schedule;
-        how.progress = options_.progress;
-        if (auto planned = plan(best_.pipeline, how)) take(best_.layers, *std::move(planned));
+        for (auto kept = with_.finalists; kept > 0 && !options_.stop.stop_requested(); kept /= 2) {
+            std::sort(planned_.begin(), planned_.end());
+            const auto count = std::min(kept, planned_.size());
+            const std::chrono::duration<double> left = *options_.time_limit - (clock::now() - begin_);
+            for (std::size_t i = 0; i < count; ++i)
+                plan_longer(planned_[i], left / static_cast<double>(count > 1 ? 2 * count : 1), count == 1);
+        }
+    }
+    void plan_longer(candidate& each, std::chrono::duration<double> limit, bool is_last) {
+        if (each.planned.why == plan_end::optimal || limit.count() <= 0.0) return;
+        auto how = options_for(limit);
+        how.start = each.planned.schedule;
+        if (is_last) how.progress = options_.progress;
+        if (auto planned = plan(with(each.layers), how)) each.planned = *std::move(planned);
     }
     [[nodiscard]] duration bound() const {
         const auto& g = pipeline_.graph;
@@ -257,8 +293,10 @@ private:
     clock::time_point begin_ = clock::now();
     /// Of the first so many layers.
     std::vector<duration> work_;
+    /// Of short plans.
+    std::optional<std::chrono::duration<double>> short_limit_{};
     std::set<counts> tried_;
-    partition_plan best_;
+    std::vector<candidate> planned_;
 };
 
 } // namespace detail
