@@ -88,7 +88,8 @@ memory)
 
 answer("Which is the largest model in fixed memory, and what does the microbatch size do?"
 "Both by arithmetic: smaller microbatches leave more room and shorter bubbles, and here their kernels are as efficient as large
-ones, which on a device they aren't. `keep` is what schedules reach that neither offload nor recompute."
+ones, which on a device they aren't. `keep` is what schedules reach that neither offload nor recompute. In the last table layers
+are divided among the stages by `plan_partition`, in the time that the plan for as many layers on each stage takes."
 models)
 
 answer("A cold and a warm cache?"

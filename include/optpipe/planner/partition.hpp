@@ -69,8 +69,9 @@ struct partition_parameters {
     double first_part = 4.0;
     double nearness = 0.01;
     double most_plans_in_time = 40.0;
-    /// Partitions that are planned for longer, half of them each time for twice as long (successive halving).
-    std::size_t finalists = 4;
+    /// Partitions that are planned for longer, half of them each time for twice as long (successive halving): few, as
+    /// every plan begins anew. Of 12 pipelines drawn at random 2 led to steps 1.2 % shorter than 4, in 5 s.
+    std::size_t finalists = 2;
     /// Without a time limit a plan takes a second or a few: so many are made.
     std::size_t most_plans = 8;
     /// Neighbours whose bounds are looked at, the most even ones: of 16 stages and more there are hundreds.
@@ -260,10 +261,13 @@ private:
         }
         return false;
     }
-    /// The best few for longer, half of them each time.
+    /// The most promising for longer, half of them each time: what is short already, and whose bound leaves room.
     void plan_longer() {
         for (auto kept = with_.finalists; kept > 0 && !options_.stop.stop_requested(); kept /= 2) {
-            std::sort(planned_.begin(), planned_.end());
+            std::sort(planned_.begin(), planned_.end(), [kept](const candidate& a, const candidate& b) {
+                if (kept == 1) return a < b;
+                return a.planned.objective + a.planned.bound < b.planned.objective + b.planned.bound;
+            });
             const auto count = std::min(kept, planned_.size());
             const std::chrono::duration<double> left = *options_.time_limit - (clock::now() - begin_);
             for (std::size_t i = 0; i < count; ++i)
