@@ -27,6 +27,7 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -116,8 +117,10 @@ duration published(const std::optional<plan_result>& of) {
     return best ? best->objective.value_or(duration::unlimited()) : duration::unlimited();
 }
 
+/// Returns the plan with all options.
 template <class Model>
-void write_row(const Model& model, std::size_t ranks, std::size_t microbatches, const settings& s) {
+std::optional<plan_result> write_row(const Model& model, std::size_t ranks, std::size_t microbatches,
+                                     const settings& s) {
     const auto kept = planned(problem_of(model, ranks, microbatches, storage::keep), s);
     const auto every = planned(problem_of(model, ranks, microbatches, all_options), s);
     const auto per_sequence = [&](duration t) {
@@ -136,16 +139,16 @@ void write_row(const Model& model, std::size_t ranks, std::size_t microbatches, 
               << per_sequence(work) << " | " << per_sequence(published(kept)) << " | " << per_sequence(published(every))
               << " | " << per_sequence(every ? every->objective : duration::unlimited()) << " | "
               << per_sequence(every ? every->bound : duration::unlimited()) << " |" << std::endl;
+    return every;
 }
 
-/// With as many layers on each stage, and with the layers divided by the planner.
-void write_partition(const layout& l, const settings& s) {
+/// Beside `even`, the plan with as many layers on each stage, that with the layers divided by the planner.
+void write_partition(const layout& l, const std::optional<plan_result>& even, const settings& s) {
     const auto model = l.laid_out();
     const auto layers = layer_costs_of(model, model.layers, all_options);
     problem p{to_any_graph(graph<dynamic, dynamic>{l.ranks, l.microbatches}), per_stage<stage_costs>(l.ranks)};
     p.memory_limit = per_rank<memory_size>(l.ranks, device_memory);
     p.p2p = hop_times<>{model.p2p()};
-    const auto even = planned(problem_of(model, l.ranks, l.microbatches, all_options), s);
     plan_options how{.time_limit = std::chrono::duration<double>{s.seconds}};
     how.threads = s.threads;
     const auto divided = plan_partition(p, layers, how);
@@ -191,14 +194,15 @@ int main(int count, char** arguments) {
     }
     write_head("Models as published, one sequence in a microbatch:",
                "| model | sequence | ranks | tensor | experts | microbatches", 6);
+    std::vector<std::optional<plan_result>> evenly;
     for (const auto& l : published_models) {
         std::cout << "| " << l.name << " | " << l.model.sequence << " | " << l.ranks << " | " << l.tensor_parallel
                   << " | " << l.expert_parallel << " | " << l.microbatches;
-        write_row(l.laid_out(), l.ranks, l.microbatches, s);
+        evenly.push_back(write_row(l.laid_out(), l.ranks, l.microbatches, s));
     }
     std::cout << "\nThe same, with layers divided evenly, and by plan_partition; ms for a step:\n\n"
                  "| model | ranks | even | partition | of even | layers of each stage | bound |\n"
                  "|---|---|---|---|---|---|---|\n";
-    for (const auto& l : published_models)
-        write_partition(l, s);
+    for (std::size_t i = 0; i < evenly.size(); ++i)
+        write_partition(published_models[i], evenly[i], s);
 }

@@ -1,7 +1,8 @@
 // Rung 20: which layers go to which stage.
 //
-// As many layers on each stage is rarely best: the output layer of Llama 3 takes as long as two and a half others, and
-// the first stage has to keep the most stashes. `plan_partition` divides the layers so that the step becomes short.
+// As many layers on each stage is often not the best: the output layer of Llama 3 8B takes 1.8 times as long as any
+// other, and the first stage has to keep the most stashes. `plan_partition` divides the layers so that the step becomes
+// short.
 
 #include <optpipe/optpipe.hpp>
 #include <optpipe/planner.hpp>

@@ -39,7 +39,8 @@ template <class M> concept has_static_memory = requires(const M& model, stage s,
 /// and the last with the output layer, where the model has them. `policy` says how stashes may be stored, as in
 /// `make_problem`.
 template <class Model, class Policy = offload::solver_decides>
-[[nodiscard]] std::vector<layer_costs> layer_costs_of(const Model& model, std::size_t count, const Policy& policy = {}) {
+[[nodiscard]] std::vector<layer_costs> layer_costs_of(const Model& model, std::size_t count,
+                                                      const Policy& policy = {}) {
     const auto apart =
         make_problem(to_any_graph(graph<dynamic, dynamic>{count, 1}), model, memory_size::unlimited(), policy);
     std::vector<layer_costs> layers;
@@ -99,20 +100,17 @@ namespace detail {
         OPTPIPE_EXPECT(counts[s.position()] > 0, "with_layers: a stage without layers");
         const auto here = layers.subspan(next, counts[s.position()]);
         next += here.size();
-        const bool is_listed =
-            std::any_of(here.begin(), here.end(), [](const layer_costs& l) { return !l.storage.empty(); });
-        auto costs = here.front().costs;
-        auto options = detail::listed_storage(here.front());
-        auto taken = here.front().static_memory;
-        for (const auto& layer : here.subspan(1)) {
-            costs = detail::both(costs, layer.costs);
-            options = detail::both(options, detail::listed_storage(layer));
-            taken += layer.static_memory;
-        }
-        p.costs[s] = costs;
+        p.costs[s] = here.front().costs;
+        for (const auto& layer : here.subspan(1))
+            p.costs[s] = detail::both(p.costs[s], layer.costs);
+        for (const auto& layer : here)
+            p.memory_limit[p.rank_of(s)] -= layer.static_memory;
         p.storage[s].clear();
-        if (is_listed) detail::set_storage(p, s, options);
-        p.memory_limit[p.rank_of(s)] -= taken;
+        if (std::all_of(here.begin(), here.end(), [](const layer_costs& l) { return l.storage.empty(); })) continue;
+        auto options = detail::listed_storage(here.front());
+        for (const auto& layer : here.subspan(1))
+            options = detail::both(options, detail::listed_storage(layer));
+        detail::set_storage(p, s, options);
     }
     return p;
 }

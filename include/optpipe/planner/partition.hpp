@@ -60,6 +60,7 @@ struct partition_plan {
 
 namespace detail {
 
+/// How partitions are looked for. Where nothing else is said they were chosen when it was written, not tuned.
 struct partition_parameters {
     /// Of a time limit: for short plans of many partitions. The rest goes into the best ones.
     double search_share = 0.5;
