@@ -17,31 +17,53 @@ inline constexpr int no_solution = 3;
 /// By the first SIGINT or SIGTERM; what was found is written and printed.
 inline constexpr int stopped_by_signal = 4;
 
-struct plan_options {
-    std::string problem;
-    std::string method;
+/// How to search.
+struct search_options {
     std::optional<double> time_limit;
     unsigned threads = 0;
     std::uint64_t seed = 1;
     double gap = 0.0;
-    bool deterministic = false;
     std::vector<std::string> without;
     std::string cache;
+    bool progress = false;
+};
+
+/// What to make of a plan.
+struct plan_files {
+    std::string schedule;
+    std::string svg;
+    std::string html;
+    std::string trace;
+};
+
+struct plan_options {
+    std::string problem;
+    std::string method;
+    search_options search;
+    bool deterministic = false;
     /// A schedule file to begin from.
     std::string start;
     bool forward_only = false;
     /// The relative standard deviation of durations, and the percentile of the step time to optimize under it.
     std::optional<double> noise;
     std::optional<double> percentile;
-    bool progress = false;
-    std::string out;
-    std::string svg;
-    std::string html;
-    std::string trace;
+    plan_files files;
     bool json = false;
     bool quiet = false;
 };
 int plan(const plan_options& options);
+
+struct partition_options {
+    std::string layers;
+    search_options search;
+    /// Where the problem goes.
+    std::string out;
+    plan_files files;
+    bool json = false;
+    bool quiet = false;
+};
+/// Only where the MILP solver is there (OPTPIPE_HAS_MILP).
+int partition(const partition_options& options);
 
 struct compare_options {
     std::string problem;

@@ -4,6 +4,7 @@
 #include <optpipe/core/error.hpp>
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/file.hpp>
+#include <optpipe/io/json_layers.hpp>
 #include <optpipe/io/json_problem.hpp>
 #include <optpipe/io/json_schedule.hpp>
 
@@ -75,6 +76,10 @@ std::string read_input(const std::string& path, std::size_t max_bytes) {
 
 optpipe::problem read_problem(const std::string& path) {
     return optpipe::parse_problem(read_input(path, optpipe::detail::most_problem_bytes), name_of(path));
+}
+
+optpipe::partition_problem read_layers(const std::string& path) {
+    return optpipe::parse_layers(read_input(path, optpipe::detail::most_problem_bytes), name_of(path));
 }
 
 optpipe::schedule_document read_schedule(const std::string& path) {

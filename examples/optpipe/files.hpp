@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optpipe/io/schedule_document.hpp>
+#include <optpipe/pipeline/partition_problem.hpp>
 #include <optpipe/pipeline/problem.hpp>
 
 #include <cstddef>
@@ -17,6 +18,7 @@ namespace program {
 std::string name_of(const std::string& path);
 
 optpipe::problem read_problem(const std::string& path);
+optpipe::partition_problem read_layers(const std::string& path);
 optpipe::schedule_document read_schedule(const std::string& path);
 std::string read_input(const std::string& path, std::size_t max_bytes);
 

@@ -37,6 +37,37 @@ std::string share(const std::string& text) {
     return value >= 0.0 && value <= 1.0 ? "" : "must be a share between 0 and 1, is " + text;
 }
 
+void add_search(CLI::App& command, program::search_options& o) {
+    command
+        .add_option("--time-limit", o.time_limit,
+                    "Search until the proof or for this many seconds (default: a fixed effort, about a second's)")
+        ->check(not_negative);
+    command.add_option("--threads", o.threads, "Threads to search with (default: one for each of the machine's cores)")
+        ->check(not_negative);
+    command
+        .add_option("--seed", o.seed,
+                    "Seed of the random numbers; without a time limit the same seed gives the same schedule")
+        ->check(not_negative)
+        ->capture_default_str();
+    command.add_option("--gap", o.gap, "Stop once objective and bound are this close, as a share of the objective")
+        ->check(share)
+        ->capture_default_str();
+    command.add_option("--without", o.without, "Methods and search strategies to leave out, separated by commas")
+        ->delimiter(',');
+    command.add_option("--cache", o.cache, "Keep plans in this folder, and begin with what is there");
+    command.add_flag("--progress", o.progress,
+                     "Show incumbent, bound and gap on standard error although it isn't a terminal");
+}
+
+/// `schedule` is the option that says where the schedule goes.
+void add_files(CLI::App& command, const std::string& schedule, program::plan_files& o) {
+    command.add_option(schedule, o.schedule, "Write the schedule (optpipe.schedule/1, or /2 with storage options)");
+    command.add_option("--svg", o.svg, "Write a picture of it");
+    command.add_option("--html", o.html,
+                       "Write a page of it: timeline, memory, search, and the best published schedule beside it");
+    command.add_option("--trace", o.trace, "Write a Chrome trace of it, for Perfetto");
+}
+
 void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& chosen) {
     auto* command =
         app.add_subcommand("plan", "Find the schedule that trains a step fastest within each device's memory");
@@ -44,25 +75,9 @@ void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& cho
     command->add_option("--method", o.method,
                         "best (default), or one of: " + program::method_names() +
                             "; parameters as in gis:g=3, a storage option as in 1f1b:storage=full");
-    command
-        ->add_option("--time-limit", o.time_limit,
-                     "Search until the proof or for this many seconds (default: a fixed effort, about a second's)")
-        ->check(not_negative);
-    command->add_option("--threads", o.threads, "Threads to search with (default: one for each of the machine's cores)")
-        ->check(not_negative);
-    command
-        ->add_option("--seed", o.seed,
-                     "Seed of the random numbers; without a time limit the same seed gives the same schedule")
-        ->check(not_negative)
-        ->capture_default_str();
-    command->add_option("--gap", o.gap, "Stop once objective and bound are this close, as a share of the objective")
-        ->check(share)
-        ->capture_default_str();
+    add_search(*command, o.search);
     command->add_flag("--deterministic", o.deterministic,
                       "With a time limit: a search whose outcome doesn't depend on the number of threads");
-    command->add_option("--without", o.without, "Methods and search strategies to leave out, separated by commas")
-        ->delimiter(',');
-    command->add_option("--cache", o.cache, "Keep plans in this folder, and begin with what is there");
     command->add_option("--start", o.start,
                         "Begin with this schedule (optpipe.schedule/1 or /2), which may be timed for other costs");
     command
@@ -73,13 +88,7 @@ void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& cho
                         "With --noise: the percentile of the step time to optimize (default: 95)");
     command->add_flag("--forward-only", o.forward_only,
                       "Plan forwards alone, for evaluation and inference: the best list schedule, and its bound");
-    command->add_flag("--progress", o.progress,
-                      "Show incumbent, bound and gap on standard error although it isn't a terminal");
-    command->add_option("--out", o.out, "Write the schedule (optpipe.schedule/1, or /2 with storage options)");
-    command->add_option("--svg", o.svg, "Write a picture of it");
-    command->add_option("--html", o.html,
-                        "Write a page of it: timeline, memory, search, and the best published schedule beside it");
-    command->add_option("--trace", o.trace, "Write a Chrome trace of it, for Perfetto");
+    add_files(*command, "--out", o.files);
     command->add_flag("--json", o.json, "Print the result as JSON, in place of the text");
     command->add_flag("--quiet", o.quiet, "Print nothing but errors");
     command->callback([&] { chosen = [&] { return program::plan(o); }; });
@@ -220,6 +229,18 @@ void add_export_megatron(CLI::App& app, program::export_megatron_options& o, std
 }
 
 #if defined(OPTPIPE_HAS_MILP)
+void add_partition(CLI::App& app, program::partition_options& o, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand(
+        "partition", "Divide a model's layers among stages, choose where the stages are, and plan that pipeline");
+    command->add_option("LAYERS", o.layers, "File of layers and devices (optpipe.layers/1)")->required();
+    add_search(*command, o.search);
+    command->add_option("--out", o.out, "Write the pipeline (optpipe.problem/1, or /2 with storage options)");
+    add_files(*command, "--plan", o.files);
+    command->add_flag("--json", o.json, "Print the result as JSON, in place of the text");
+    command->add_flag("--quiet", o.quiet, "Print nothing but errors");
+    command->callback([&] { chosen = [&] { return program::partition(o); }; });
+}
+
 void add_solve(CLI::App& app, program::solve_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand("solve", "Solve a mixed-integer linear model");
     command->add_option("MODEL", o.model, "Model file (MPS, free or fixed, may be compressed with gzip)")->required();
@@ -338,6 +359,7 @@ int main(int count, char** arguments) {
     program::export_csv_options export_csv;
     program::import_csv_options import_csv;
     program::export_megatron_options export_megatron;
+    program::partition_options partition;
     program::solve_options solve;
     program::export_mps_options export_mps;
     program::import_solution_options import_solution;
@@ -352,6 +374,7 @@ int main(int count, char** arguments) {
     add_import_csv(app, import_csv, chosen);
     add_export_megatron(app, export_megatron, chosen);
 #if defined(OPTPIPE_HAS_MILP)
+    add_partition(app, partition, chosen);
     add_solve(app, solve, chosen);
     add_export_mps(app, export_mps, chosen);
     add_import_solution(app, import_solution, chosen);

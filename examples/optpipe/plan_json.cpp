@@ -48,9 +48,45 @@ json method_entry(const optpipe::comparison_row& row) {
     return entry;
 }
 
+#if defined(OPTPIPE_HAS_MILP)
+json searched(const optpipe::problem& p, const optpipe::schedule_report& report, const optpipe::plan_result& planned) {
+    auto result = base_of(p, optpipe::text_of(planned.why), report);
+    result["seconds"] = planned.seconds;
+    result["from_cache"] = is_from_cache(planned);
+    if (const auto& robust = planned.robust)
+        result["robust"] = {{"percentile", robust->percentile.value()},
+                            {"mean", robust->mean.value()},
+                            {"nominal_objective", robust->nominal_objective.value()},
+                            {"nominal_percentile", robust->nominal_percentile.value()},
+                            {"nominal_mean", robust->nominal_mean.value()}};
+    result["search"] = json::array();
+    for (const auto& by : planned.contributions) {
+        json entry{{"name", by.name}, {"seconds", by.seconds}, {"schedules", by.schedules}};
+        if (by.schedules > 0) entry["objective"] = by.objective.value();
+        entry["bounds"] = by.bounds;
+        if (by.bounds > 0) entry["bound"] = by.bound.value();
+        result["search"].push_back(entry);
+    }
+    result["methods"] = json::array();
+    for (const auto& b : planned.builders) {
+        json entry{{"method", b.method}};
+        if (b.objective)
+            entry["objective"] = b.objective->value();
+        else
+            entry["reason"] = optpipe::reason_text(p, b.why);
+        entry["seconds"] = b.seconds;
+        result["methods"].push_back(entry);
+    }
+    return result;
+}
+
+#endif
+
 } // namespace
 
-std::string json_text(const json& document) { return document.dump(1, ' ', false, json::error_handler_t::replace) + "\n"; }
+std::string json_text(const json& document) {
+    return document.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+}
 
 void add_storage_uses(nlohmann::ordered_json& result, const optpipe::problem& p, const optpipe::schedule& s) {
     for (const auto& use : optpipe::storage_uses(p, s))
@@ -82,33 +118,18 @@ bool is_from_cache(const optpipe::plan_result& planned) {
 
 std::string json_of(const optpipe::problem& p, const optpipe::schedule_report& report,
                     const optpipe::plan_result& planned) {
-    auto result = base_of(p, optpipe::text_of(planned.why), report);
-    result["seconds"] = planned.seconds;
-    result["from_cache"] = is_from_cache(planned);
-    if (const auto& robust = planned.robust)
-        result["robust"] = {{"percentile", robust->percentile.value()},
-                            {"mean", robust->mean.value()},
-                            {"nominal_objective", robust->nominal_objective.value()},
-                            {"nominal_percentile", robust->nominal_percentile.value()},
-                            {"nominal_mean", robust->nominal_mean.value()}};
-    result["search"] = json::array();
-    for (const auto& by : planned.contributions) {
-        json entry{{"name", by.name}, {"seconds", by.seconds}, {"schedules", by.schedules}};
-        if (by.schedules > 0) entry["objective"] = by.objective.value();
-        entry["bounds"] = by.bounds;
-        if (by.bounds > 0) entry["bound"] = by.bound.value();
-        result["search"].push_back(entry);
-    }
-    result["methods"] = json::array();
-    for (const auto& b : planned.builders) {
-        json entry{{"method", b.method}};
-        if (b.objective)
-            entry["objective"] = b.objective->value();
-        else
-            entry["reason"] = optpipe::reason_text(p, b.why);
-        entry["seconds"] = b.seconds;
-        result["methods"].push_back(entry);
-    }
+    return json_text(searched(p, report, planned));
+}
+
+std::string json_of(const optpipe::schedule_report& report, const optpipe::partition_plan& chosen) {
+    const auto& p = chosen.pipeline;
+    auto result = searched(p, report, chosen.planned);
+    result["layers"] = chosen.layers;
+    result["ranks"] = json::array();
+    for (const optpipe::stage s : p.graph.all_stages())
+        result["ranks"].push_back(p.rank_of(s).value());
+    result["partitions"] = chosen.tried;
+    result["bound_of_partitions"] = chosen.bound.value();
     return json_text(result);
 }
 

@@ -4,6 +4,7 @@
 #include <optpipe/pipeline/problem.hpp>
 #include <optpipe/schedule/time/report.hpp>
 #if defined(OPTPIPE_HAS_MILP)
+#include <optpipe/planner/partition.hpp>
 #include <optpipe/planner/plan_result.hpp>
 #endif
 
@@ -12,7 +13,7 @@
 #include <string>
 #include <vector>
 
-/// What `plan --json` prints; the fields are those that the README lists.
+/// What `plan --json` and `partition --json` print; the fields are those that the README lists.
 namespace program {
 
 /// The document as commands print it. Names and text of files may be broken UTF-8, which JSON can't hold: a replacement
@@ -28,6 +29,8 @@ std::string json_of(const optpipe::problem& p, const optpipe::schedule_report& r
 bool is_from_cache(const optpipe::plan_result& planned);
 std::string json_of(const optpipe::problem& p, const optpipe::schedule_report& report,
                     const optpipe::plan_result& planned);
+/// Of its pipeline, with the layers of each stage, and the rank that holds it.
+std::string json_of(const optpipe::schedule_report& report, const optpipe::partition_plan& chosen);
 #endif
 
 } // namespace program

@@ -9,6 +9,7 @@
 #include "optpipe/pipeline/memory_model.hpp"
 #include "optpipe/pipeline/model_shapes.hpp"
 #include "optpipe/pipeline/offload_policy.hpp"
+#include "optpipe/pipeline/partition_problem.hpp"
 #include "optpipe/pipeline/paths.hpp"
 #include "optpipe/pipeline/placement.hpp"
 #include "optpipe/pipeline/problem.hpp"

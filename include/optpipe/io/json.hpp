@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/io/json_layers.hpp"
 #include "optpipe/io/json_problem.hpp"
 #include "optpipe/io/json_profile.hpp"
 #include "optpipe/io/json_schedule.hpp"

@@ -14,9 +14,9 @@ inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
 
 } // namespace detail
 
-/// Reads `optpipe.problem/2`, and `optpipe.problem/1`, which is the same without storage options. Throws `input_error` with everything that is wrong with the text, each with its field,
-/// or with the line and column where it stops to be JSON. A problem without a name is called after its source;
-/// times are in ms and sizes in GB where it names no units.
+/// Reads `optpipe.problem/2`, and `optpipe.problem/1`, which is the same without storage options. Throws `input_error`
+/// with everything that is wrong with the text, each with its field, or with the line and column where it stops to be
+/// JSON. A problem without a name is called after its source; times are in ms and sizes in GB where it names no units.
 [[nodiscard]] problem parse_problem(std::string_view text, const std::string& source_name);
 
 /// As `parse_problem`. Throws `file_error` if the file can't be read or is larger than 64 MiB.
@@ -117,15 +117,8 @@ inline void read_storage(const fields& at, stage_costs& costs, storage_list<fals
     options.clear();
 }
 
-inline stage_costs read_stage_costs(const fields& at, bool has_storage_options, storage_list<false>& options,
-                                    violation_list& found) {
-    if (has_storage_options)
-        at.refuse_unknown({"rank", "forward", "backward_input", "backward_weight", "activation", "weight_stash",
-                           "offload", "reload", "storage"});
-    else
-        at.refuse_unknown(
-            {"rank", "forward", "backward_input", "backward_weight", "activation", "weight_stash", "offload", "reload"},
-            {{"storage", "storage options belong to optpipe.problem/2"}});
+/// Of a stage, or of a layer.
+inline stage_costs read_costs(const fields& at, violation_list& found) {
     stage_costs c;
     c.forward = duration{at.number("forward", 1.0)};
     c.backward_input = duration{at.number("backward_input", 1.0)};
@@ -133,6 +126,19 @@ inline stage_costs read_stage_costs(const fields& at, bool has_storage_options, 
     c.activation = memory_size{at.number("activation", 0.0)};
     c.weight_stash = memory_size{at.number_or("weight_stash", 0.5 * c.activation.value())};
     c.transfer = read_transfer_times(at, found);
+    return c;
+}
+
+inline stage_costs read_stage(const fields& at, bool has_storage_options, storage_list<false>& options,
+                              violation_list& found) {
+    if (has_storage_options)
+        at.refuse_unknown({"rank", "forward", "backward_input", "backward_weight", "activation", "weight_stash",
+                           "offload", "reload", "storage"});
+    else
+        at.refuse_unknown(
+            {"rank", "forward", "backward_input", "backward_weight", "activation", "weight_stash", "offload", "reload"},
+            {{"storage", "storage options belong to optpipe.problem/2"}});
+    auto c = read_costs(at, found);
     if (has_storage_options) read_storage(at, c, options, found);
     return c;
 }
@@ -156,7 +162,7 @@ inline void read_stages(const fields& top, problem_parts& parts, violation_list&
         }
         const fields at{(*list)[s], place + ".", found};
         parts.storage.emplace_back();
-        parts.costs.push_back(read_stage_costs(at, parts.has_storage_options, parts.storage.back(), found));
+        parts.costs.push_back(read_stage(at, parts.has_storage_options, parts.storage.back(), found));
         parts.rank_of.push_back(at.count("rank", std::numeric_limits<std::uint32_t>::max()));
     }
 }
@@ -268,6 +274,25 @@ inline std::optional<any_graph> read_graph(const problem_parts& parts, violation
     return any_graph{*parts.ranks, *parts.microbatches, placement::map<>{std::move(ranks)}};
 }
 
+/// What belongs to ranks: messages, host links, limits.
+inline void read_ranks(const fields& top, std::size_t ranks, problem& p, violation_list& found) {
+    p.p2p = read_hops(top, ranks, found);
+    p.transfer = read_transfer(top, ranks, found);
+    p.memory_limit = per_rank<memory_size>(ranks, memory_size::unlimited());
+    p.host_memory_limit = p.memory_limit;
+    read_limits(top, "memory_limit", p.memory_limit, found);
+    read_limits(top, "host_memory_limit", p.host_memory_limit, found);
+}
+
+inline void read_rest(const fields& top, const std::string& default_name, problem& p) {
+    p.split_backward = top.bool_or("split_backward", true);
+    p.objective = top.choice<objective_kind>(
+        "objective", {{{"makespan", objective_kind::makespan}, {"span", objective_kind::span}}});
+    p.name = top.string_or("name", default_name);
+    p.time_unit = top.string_or("time_unit", "ms");
+    p.memory_unit = top.string_or("memory_unit", "GB");
+}
+
 /// The problem, which is only to be used if nothing was found.
 inline problem read_problem_tree(const json& root, const std::string& default_name, violation_list& found) {
     if (!root.is_object()) return refuse_type(found, "", "an object", root), problem{};
@@ -293,20 +318,8 @@ inline problem read_problem_tree(const json& root, const std::string& default_na
         for (const stage s : p.storage.indices())
             p.storage[s] = parts.storage[s.position()];
     }
-    if (parts.ranks) {
-        p.p2p = read_hops(top, *parts.ranks, found);
-        p.transfer = read_transfer(top, *parts.ranks, found);
-        p.memory_limit = per_rank<memory_size>(*parts.ranks, memory_size::unlimited());
-        p.host_memory_limit = p.memory_limit;
-        read_limits(top, "memory_limit", p.memory_limit, found);
-        read_limits(top, "host_memory_limit", p.host_memory_limit, found);
-    }
-    p.split_backward = top.bool_or("split_backward", true);
-    p.objective = top.choice<objective_kind>(
-        "objective", {{{"makespan", objective_kind::makespan}, {"span", objective_kind::span}}});
-    p.name = top.string_or("name", default_name);
-    p.time_unit = top.string_or("time_unit", "ms");
-    p.memory_unit = top.string_or("memory_unit", "GB");
+    if (parts.ranks) read_ranks(top, *parts.ranks, p, found);
+    read_rest(top, default_name, p);
     if (!graph) return p;
     for (const auto& v : validate(p))
         found.add(v.place, v.reason);

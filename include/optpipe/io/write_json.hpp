@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/compiled.hpp"
+#include "optpipe/pipeline/partition_problem.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/time/report.hpp"
 
@@ -12,6 +13,10 @@ namespace optpipe {
 /// as the same problem, bit by bit.
 [[nodiscard]] std::string problem_to_json(const problem& p);
 
+/// As `optpipe.layers/1`, one kind of layer per line, with the ranks of each placement's stages. Reads back as the same
+/// layers and pipelines. Contract: a pipeline at least.
+[[nodiscard]] std::string layers_to_json(const partition_problem& p);
+
 /// The schedule as `optpipe.schedule/2`, or /1 where the problem has no lists of storage options and the schedule isn't
 /// one of forwards alone; one operation per line, by start.
 [[nodiscard]] std::string schedule_to_json(const problem& p, const schedule_report& report);
@@ -20,6 +25,7 @@ namespace optpipe {
 
 #if OPTPIPE_DEFINES(io)
 #include "optpipe/core/container.hpp"
+#include "optpipe/core/contract.hpp"
 #include "optpipe/io/escape.hpp"
 #include "optpipe/schedule/operation.hpp"
 
@@ -75,17 +81,48 @@ inline std::string json_storage(const storage_list<false>& options) {
     return "[\n        " + joined(texts, ",\n        ") + " ]";
 }
 
-inline std::string json_stage(const problem& p, stage s) {
-    const auto& c = p.costs[s];
+/// Of a stage, or of a layer; `first` is a field before them.
+inline std::string json_costs(const std::string& first, const stage_costs& c, const storage_list<false>& options) {
     const auto field = [](const char* name, const std::string& value) {
         return ", \"" + std::string{name} + "\": " + value;
     };
-    return "{ \"rank\": " + std::to_string(p.rank_of(s).value()) + field("forward", json_number(c.forward.value())) +
+    return "{ " + first + field("forward", json_number(c.forward.value())) +
            field("backward_input", json_number(c.backward_input.value())) +
            field("backward_weight", json_number(c.backward_weight.value())) +
            field("activation", json_number(c.activation.value())) +
            field("weight_stash", json_number(c.weight_stash.value())) +
-           (p.storage[s].empty() ? json_transfer(c.transfer) : field("storage", json_storage(p.storage[s]))) + " }";
+           (options.empty() ? json_transfer(c.transfer) : field("storage", json_storage(options))) + " }";
+}
+
+inline std::string json_stages(const problem& p) {
+    std::vector<std::string> stages;
+    for (const stage s : p.graph.all_stages())
+        stages.push_back(json_costs("\"rank\": " + std::to_string(p.rank_of(s).value()), p.costs[s], p.storage[s]));
+    return "[\n    " + joined(stages, ",\n    ") + " ]";
+}
+
+/// Equal ones that follow one another as one.
+inline std::string json_layers(const std::vector<layer_costs>& layers) {
+    std::vector<std::string> texts;
+    for (auto first = layers.begin(); first != layers.end();) {
+        const auto next = std::find_if(first, layers.end(), [&](const layer_costs& l) { return !(l == *first); });
+        texts.push_back(json_costs("\"count\": " + std::to_string(next - first) +
+                                       ", \"static_memory\": " + json_number(first->static_memory.value()),
+                                   first->costs, first->storage));
+        first = next;
+    }
+    return "[\n    " + joined(texts, ",\n    ") + " ]";
+}
+
+inline std::string json_placements(const std::vector<problem>& pipelines) {
+    std::vector<std::string> texts;
+    for (const auto& p : pipelines) {
+        std::vector<std::string> ranks;
+        for (const stage s : p.graph.all_stages())
+            ranks.push_back(std::to_string(p.rank_of(s).value()));
+        texts.push_back("[" + joined(ranks, ", ") + "]");
+    }
+    return "[\n    " + joined(texts, ",\n    ") + " ]";
 }
 
 inline std::string json_hops(const problem& p) {
@@ -139,11 +176,34 @@ inline std::string json_links(const problem& p) {
     return "?";
 }
 
-inline std::string json_object(const std::vector<std::pair<std::string, std::string>>& fields) {
+using json_fields = std::vector<std::pair<std::string, std::string>>;
+
+inline std::string json_object(const json_fields& fields) {
     std::vector<std::string> lines;
     for (const auto& [name, value] : fields)
         lines.push_back("\"" + name + "\": " + value);
     return "{ " + joined(lines, ",\n  ") + " }\n";
+}
+
+/// `parts` are its stages, or layers.
+inline std::string json_pipeline(const problem& p, std::string_view format, const json_fields& parts) {
+    const std::string transfer = "{ \"engines\": " + std::to_string(p.transfer.engines) +
+                                 ", \"links\": " + json_links(p) + ", \"duplex\": \"" +
+                                 std::string{spelling(p.transfer.duplex)} + "\" }";
+    json_fields all{{"format", json_quoted(format)},
+                    {"name", json_quoted(p.name)},
+                    {"time_unit", json_quoted(p.time_unit)},
+                    {"memory_unit", json_quoted(p.memory_unit)},
+                    {"ranks", std::to_string(p.graph.ranks())},
+                    {"microbatches", std::to_string(p.graph.microbatches())}};
+    all.insert(all.end(), parts.begin(), parts.end());
+    all.insert(all.end(), {{"split_backward", p.split_backward ? "true" : "false"},
+                           {"p2p", json_hops(p)},
+                           {"memory_limit", json_sizes(p.memory_limit)},
+                           {"host_memory_limit", json_sizes(p.host_memory_limit)},
+                           {"transfer", transfer},
+                           {"objective", json_quoted(spelling(p.objective))}});
+    return json_object(all);
 }
 
 inline std::string json_operations(const problem& p, const schedule& s) {
@@ -167,34 +227,23 @@ inline std::string json_operations(const problem& p, const schedule& s) {
 } // namespace detail
 
 OPTPIPE_INLINE std::string problem_to_json(const problem& p) {
-    std::vector<std::string> stages;
-    for (const stage s : p.graph.all_stages())
-        stages.push_back(detail::json_stage(p, s));
-    const std::string transfer = "{ \"engines\": " + std::to_string(p.transfer.engines) +
-                                 ", \"links\": " + detail::json_links(p) + ", \"duplex\": \"" +
-                                 std::string{detail::spelling(p.transfer.duplex)} + "\" }";
-    return detail::json_object({{"format", p.has_storage_options() ? "\"optpipe.problem/2\"" : "\"optpipe.problem/1\""},
-                                {"name", json_quoted(p.name)},
-                                {"time_unit", json_quoted(p.time_unit)},
-                                {"memory_unit", json_quoted(p.memory_unit)},
-                                {"ranks", std::to_string(p.graph.ranks())},
-                                {"microbatches", std::to_string(p.graph.microbatches())},
-                                {"stages", "[\n    " + detail::joined(stages, ",\n    ") + " ]"},
-                                {"split_backward", p.split_backward ? "true" : "false"},
-                                {"p2p", detail::json_hops(p)},
-                                {"memory_limit", detail::json_sizes(p.memory_limit)},
-                                {"host_memory_limit", detail::json_sizes(p.host_memory_limit)},
-                                {"transfer", transfer},
-                                {"objective", json_quoted(detail::spelling(p.objective))}});
+    const auto* format = p.has_storage_options() ? "optpipe.problem/2" : "optpipe.problem/1";
+    return detail::json_pipeline(p, format, {{"stages", detail::json_stages(p)}});
+}
+
+OPTPIPE_INLINE std::string layers_to_json(const partition_problem& p) {
+    OPTPIPE_EXPECT(!p.pipelines.empty(), "layers_to_json: a pipeline at least");
+    return detail::json_pipeline(
+        p.pipelines.front(), "optpipe.layers/1",
+        {{"placements", detail::json_placements(p.pipelines)}, {"layers", detail::json_layers(p.layers)}});
 }
 
 OPTPIPE_INLINE std::string schedule_to_json(const problem& p, const schedule_report& report) {
     const auto gap = report.gap();
     const bool is_second = p.has_storage_options() || report.forward_only;
-    std::vector<std::pair<std::string, std::string>> fields{
-        {"format", is_second ? "\"optpipe.schedule/2\"" : "\"optpipe.schedule/1\""},
-        {"problem", json_quoted(p.name)},
-        {"method", json_quoted(report.method)}};
+    detail::json_fields fields{{"format", is_second ? "\"optpipe.schedule/2\"" : "\"optpipe.schedule/1\""},
+                               {"problem", json_quoted(p.name)},
+                               {"method", json_quoted(report.method)}};
     if (report.forward_only) fields.emplace_back("forward_only", "true");
     fields.insert(fields.end(), {{"objective", detail::json_number(report.measures.objective.value())},
                                  {"bound", detail::json_number(report.bound)},

@@ -29,6 +29,7 @@ struct layer_costs {
     /// Empty: `keep`, and `offload` where it has transfer times. A stage has the options, by name, that all of its
     /// layers have.
     storage_list<false> storage{};
+    friend bool operator==(const layer_costs&, const layer_costs&) = default;
 };
 
 template <class M> concept has_static_memory = requires(const M& model, stage s, std::size_t stages) {

@@ -4,6 +4,7 @@
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/layer_costs.hpp"
+#include "optpipe/pipeline/partition_problem.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/plan.hpp"
 #include "optpipe/planner/plan_options.hpp"
@@ -33,7 +34,9 @@ namespace optpipe {
 
 /// A partition of a model's layers among the stages of a pipeline, and its plan.
 struct partition_plan {
-    /// How many layers each stage holds, in the order of the model.
+    /// Which of the pipelines it is for.
+    std::size_t chosen = 0;
+    /// How many layers each of its stages holds, in the order of the model.
     std::vector<std::size_t> layers{};
     /// The pipeline with these layers (`with_layers`), which the plan is for.
     problem pipeline{};
@@ -43,16 +46,22 @@ struct partition_plan {
     duration bound{};
     /// Partitions that were planned.
     std::size_t tried = 0;
+    /// How long all of it took; `planned.seconds` is that of its plan alone.
+    double seconds = 0.0;
 };
 
-/// Divides the layers of a model among the stages of the pipeline `p` so that the step becomes short: evenly
+/// Divides the layers of a model among the stages of one of the pipelines so that the step becomes short: evenly
 /// first, by number and by work, then moving one layer at a time from one stage to another as long as the plan gets
-/// shorter. Costs and storage of `p` are replaced, and its memory limits are those of the devices, as by `with_layers`.
+/// shorter.
 ///
 /// The time limit is that of all plans together. `options.start` isn't used, and `progress` is called only once the
 /// partition is chosen, for the rest of the time limit. Where one microbatch at a time fits in no partition that was
 /// tried, the refusal names the rank that lacks the most memory in the one that lacks least. Throws `input_error` where
-/// there are fewer layers than stages, or for a pipeline that `validate` objects to.
+/// there is no pipeline, where they differ in ranks, microbatches or objective or have more stages than there are
+/// layers, or for a pipeline that `validate` objects to.
+[[nodiscard]] outcome<partition_plan> plan_partition(const partition_problem& p, const plan_options& options = {});
+
+/// As above, with the stages where `p` has them.
 [[nodiscard]] outcome<partition_plan> plan_partition(const problem& p, std::span<const layer_costs> layers,
                                                      const plan_options& options = {});
 
@@ -64,66 +73,55 @@ namespace detail {
 struct partition_parameters {
     /// Of a time limit: for short plans of many partitions. The rest goes into the best ones.
     double search_share = 0.5;
-    /// The first plan takes one part of that in so many; the others as long as the first one took to come this near to
-    /// what it reached in the end, as on large problems the first schedules say little, and no less than one part in
-    /// `most_plans_in_time`.
+    /// The first plans of the pipelines together take one part of that in so many; the others as long as the first one
+    /// of their pipeline took to come this near to what it reached in the end, as on large problems the first schedules
+    /// say little, and no less than one part in `most_plans_in_time`.
     double first_part = 4.0;
     double nearness = 0.01;
     double most_plans_in_time = 40.0;
     /// Partitions that are planned for longer, half of them each time for twice as long (successive halving): few, as
     /// every plan begins anew. Of 12 pipelines drawn at random 2 led to steps 1.2 % shorter than 4, in 5 s.
     std::size_t finalists = 2;
-    /// Without a time limit a plan takes a second or a few: so many are made.
+    /// Without a time limit a plan takes a second or a few: so many are made for each pipeline.
     std::size_t most_plans = 8;
-    /// Neighbours whose bounds are looked at, the most even ones: of 16 stages and more there are hundreds.
+    /// Of a partition: neighbours whose bounds are looked at, the most even ones: of 16 stages and more there are
+    /// hundreds.
     std::size_t most_neighbours = 64;
 };
 
-class partition_search {
-public:
-    using counts = std::vector<std::size_t>;
+/// How many layers each stage holds.
+using layer_counts = std::vector<std::size_t>;
 
-    partition_search(const problem& p, std::span<const layer_costs> layers, const plan_options& options)
-        : pipeline_{p}, layers_{layers}, options_{options} {
-        const auto stages = p.graph.stages();
-        if (layers.size() < stages)
-            throw input_error{"plan_partition",
-                              {{"layers", std::to_string(layers.size()) + " for " + std::to_string(stages) +
-                                              " stages, each of which takes one at least"}}};
-        if (options.time_limit) short_limit_ = *options.time_limit * with_.search_share / with_.first_part;
+/// Calls `look(neighbour)` for every partition that has one layer in another stage.
+template <class Look> void for_each_neighbour(const layer_counts& of, const Look& look) {
+    for (std::size_t from = 0; from < of.size(); ++from)
+        for (std::size_t to = 0; to < of.size() && of[from] > 1; ++to) {
+            if (from == to) continue;
+            auto moved = of;
+            --moved[from];
+            ++moved[to];
+            look(moved);
+        }
+}
+
+/// The partitions of a model's layers among the stages of one pipeline, before anything is planned.
+class partition_space {
+public:
+    partition_space(const problem& p, std::span<const layer_costs> layers) : pipeline_{p}, layers_{layers} {
         work_.push_back({});
         for (const auto& each : layers)
             work_.push_back(work_.back() + each.costs.work());
     }
 
-    outcome<partition_plan> run() {
-        const auto begin = beginnings();
-        if (!begin) return begin.why();
-        std::optional<refusal> refused;
-        for (const auto& each : *begin)
-            if (const auto why = try_partition(each)) refused = why;
-        if (planned_.empty()) return *refused;
-        while (improve()) {
-        }
-        if (options_.time_limit) plan_longer();
-        auto& best = best_candidate();
-        return partition_plan{best.layers, with(best.layers), std::move(best.planned), bound(), planned_.size()};
-    }
-
-private:
-    using clock = std::chrono::steady_clock;
-
-    struct candidate {
-        counts layers{};
-        plan_result planned{};
-        friend bool operator<(const candidate& a, const candidate& b) {
-            return a.planned.objective < b.planned.objective;
-        }
+    /// What the ranks lack for one microbatch at a time, and the one that lacks most.
+    struct shortage {
+        memory_size all{};
+        refusal why{};
     };
 
-    [[nodiscard]] problem with(const counts& each) const { return with_layers(pipeline_, layers_, each); }
+    [[nodiscard]] problem with(const layer_counts& each) const { return with_layers(pipeline_, layers_, each); }
     /// The load of each rank, the largest first: of two partitions the lesser one is more even.
-    std::vector<duration> loads_of(const counts& each) const {
+    [[nodiscard]] std::vector<duration> loads_of(const layer_counts& each) const {
         std::vector<duration> loads(pipeline_.graph.ranks());
         std::size_t end = 0;
         for (const stage s : pipeline_.graph.all_stages()) {
@@ -134,12 +132,7 @@ private:
         std::sort(loads.rbegin(), loads.rend());
         return loads;
     }
-    /// What the ranks lack for one microbatch at a time, and the one that lacks most.
-    struct shortage {
-        memory_size all{};
-        refusal why{};
-    };
-    shortage shortage_of(const problem& p) const {
+    [[nodiscard]] shortage shortage_of(const problem& p) const {
         const auto slack = tolerance{}.at(pipeline_.memory_scale());
         shortage result;
         memory_size most{};
@@ -157,131 +150,19 @@ private:
         }
         return result;
     }
-    /// Calls `look(neighbour)` for every partition that has one layer in another stage.
-    template <class Look> static void for_each_neighbour(const counts& of, const Look& look) {
-        for (std::size_t from = 0; from < of.size(); ++from)
-            for (std::size_t to = 0; to < of.size() && of[from] > 1; ++to) {
-                if (from == to) continue;
-                auto moved = of;
-                --moved[from];
-                ++moved[to];
-                look(moved);
-            }
-    }
-    counts even() const {
-        counts each;
-        const even_layers split{.total = layers_.size()};
-        for (const stage s : pipeline_.graph.all_stages())
-            each.push_back(split.layers_of(s, pipeline_.graph.stages()));
-        return each;
-    }
-    /// Moves a layer as long as that makes `value_of` less, the least first.
-    template <class Value> counts descend(counts each, const Value& value_of) const {
-        for (auto best = value_of(each);;) {
-            const auto before = each;
-            for_each_neighbour(before, [&](const counts& moved) {
-                if (auto found = value_of(moved); found < best) {
-                    best = std::move(found);
-                    each = moved;
-                }
-            });
-            if (each == before) return each;
-        }
-    }
-    /// As many layers on each stage, and work as even as it can be; if neither fits, what does.
-    outcome<std::vector<counts>> beginnings() const {
-        std::vector<counts> some;
-        const auto add = [&](counts each) {
-            const auto lacks = shortage_of(with(each));
-            if (lacks.all <= memory_size{}) some.push_back(std::move(each));
-            return lacks.why;
-        };
-        add(even());
-        auto balanced = descend(even(), [this](const counts& of) { return loads_of(of); });
-        if (some.empty() || balanced != some.front()) add(balanced);
-        if (!some.empty()) return some;
-        const auto why =
-            add(descend(std::move(balanced), [this](const counts& of) { return shortage_of(with(of)).all; }));
-        if (some.empty()) return why;
+    [[nodiscard]] bool fits(const problem& p) const { return shortage_of(p).all <= memory_size{}; }
+    /// As many layers on each stage, and work as even as it can be, if they fit; if neither does, what lacks least,
+    /// which need not fit either.
+    [[nodiscard]] std::vector<layer_counts> beginnings() const {
+        const auto balanced = descend(even(), [this](const layer_counts& of) { return loads_of(of); });
+        std::vector<layer_counts> some;
+        if (fits(with(even()))) some.push_back(even());
+        if (balanced != even() && fits(with(balanced))) some.push_back(balanced);
+        if (some.empty())
+            some.push_back(descend(balanced, [this](const layer_counts& of) { return shortage_of(with(of)).all; }));
         return some;
     }
-
-    plan_options options_for(std::optional<std::chrono::duration<double>> limit) const {
-        auto how = options_;
-        how.time_limit = limit;
-        how.start.reset();
-        how.progress = {};
-        return how;
-    }
-    /// The refusal, if there is no plan.
-    std::optional<refusal> try_partition(const counts& each) {
-        tried_.insert(each);
-        auto planned = plan(with(each), options_for(short_limit_));
-        if (!planned) return planned.why();
-        if (options_.time_limit && planned_.empty()) short_limit_ = time_enough(*planned);
-        planned_.push_back({each, *std::move(planned)});
-        return std::nullopt;
-    }
-    std::chrono::duration<double> time_enough(const plan_result& first) const {
-        const auto near = first.objective * (1.0 + with_.nearness);
-        double seconds = first.seconds;
-        for (const auto& step : first.history)
-            if (step.objective <= near) seconds = std::min(seconds, step.seconds);
-        const std::chrono::duration<double> least =
-            *options_.time_limit * with_.search_share / with_.most_plans_in_time;
-        return std::max(least, std::chrono::duration<double>{seconds});
-    }
-    candidate& best_candidate() { return *std::min_element(planned_.begin(), planned_.end()); }
-    [[nodiscard]] bool may_go_on() const {
-        if (options_.stop.stop_requested()) return false;
-        if (!options_.time_limit) return planned_.size() < with_.most_plans;
-        return clock::now() - begin_ < *options_.time_limit * with_.search_share;
-    }
-
-    /// Plans neighbours of the best whose bounds leave them a chance, the lowest bound first, until one is better.
-    bool improve() {
-        const auto layers = best_candidate().layers;
-        const auto objective = best_candidate().planned.objective;
-        const auto is_better = [&](duration other) { return other + tolerance{}.at(objective) < objective; };
-        std::vector<std::pair<std::vector<duration>, counts>> neighbours;
-        for_each_neighbour(layers, [&](const counts& moved) {
-            if (!tried_.contains(moved)) neighbours.emplace_back(loads_of(moved), moved);
-        });
-        std::sort(neighbours.begin(), neighbours.end());
-        std::vector<std::pair<duration, counts>> promising;
-        for (std::size_t i = 0; i < std::min(neighbours.size(), with_.most_neighbours) && may_go_on(); ++i) {
-            const auto p = with(neighbours[i].second);
-            if (shortage_of(p).all > memory_size{}) continue;
-            const auto bound = bounds_of(p, [this] { return !may_go_on(); }).best();
-            if (is_better(bound)) promising.emplace_back(bound, neighbours[i].second);
-        }
-        std::sort(promising.begin(), promising.end());
-        for (const auto& [bound, each] : promising) {
-            if (!may_go_on()) return false;
-            if (!try_partition(each) && is_better(planned_.back().planned.objective)) return true;
-        }
-        return false;
-    }
-    /// The most promising for longer, half of them each time: what is short already, and whose bound leaves room.
-    void plan_longer() {
-        for (auto kept = with_.finalists; kept > 0 && !options_.stop.stop_requested(); kept /= 2) {
-            std::sort(planned_.begin(), planned_.end(), [kept](const candidate& a, const candidate& b) {
-                if (kept == 1) return a < b;
-                return a.planned.objective + a.planned.bound < b.planned.objective + b.planned.bound;
-            });
-            const auto count = std::min(kept, planned_.size());
-            const std::chrono::duration<double> left = *options_.time_limit - (clock::now() - begin_);
-            for (std::size_t i = 0; i < count; ++i)
-                plan_longer(planned_[i], left / static_cast<double>(count > 1 ? 2 * count : 1), count == 1);
-        }
-    }
-    void plan_longer(candidate& each, std::chrono::duration<double> limit, bool is_last) {
-        if (each.planned.why == plan_end::optimal || limit.count() <= 0.0) return;
-        auto how = options_for(limit);
-        how.start = each.planned.schedule;
-        if (is_last) how.progress = options_.progress;
-        if (auto planned = plan(with(each.layers), how)) each.planned = *std::move(planned);
-    }
+    /// No schedule of any partition is shorter.
     [[nodiscard]] duration bound() const {
         const auto& g = pipeline_.graph;
         auto largest = work_.back() / static_cast<double>(g.ranks());
@@ -290,25 +171,226 @@ private:
         return static_cast<double>(g.microbatches()) * largest;
     }
 
-    static constexpr partition_parameters with_{};
+private:
+    [[nodiscard]] layer_counts even() const {
+        layer_counts each;
+        const even_layers split{.total = layers_.size()};
+        for (const stage s : pipeline_.graph.all_stages())
+            each.push_back(split.layers_of(s, pipeline_.graph.stages()));
+        return each;
+    }
+    /// Moves a layer as long as that makes `value_of` less, the least first.
+    template <class Value> [[nodiscard]] static layer_counts descend(layer_counts each, const Value& value_of) {
+        for (auto best = value_of(each);;) {
+            const auto before = each;
+            for_each_neighbour(before, [&](const layer_counts& moved) {
+                if (auto found = value_of(moved); found < best) {
+                    best = std::move(found);
+                    each = moved;
+                }
+            });
+            if (each == before) return each;
+        }
+    }
 
     const problem& pipeline_;
     std::span<const layer_costs> layers_;
-    const plan_options& options_;
-    clock::time_point begin_ = clock::now();
     /// Of the first so many layers.
     std::vector<duration> work_;
-    /// Of short plans.
-    std::optional<std::chrono::duration<double>> short_limit_{};
-    std::set<counts> tried_;
+};
+
+class partition_search {
+public:
+    partition_search(std::span<const problem> pipelines, std::span<const layer_costs> layers,
+                     const plan_options& options)
+        : options_{options} {
+        if (pipelines.empty()) throw input_error{"plan_partition", {{"pipelines", "must hold at least one"}}};
+        for (std::size_t i = 0; i < pipelines.size(); ++i) {
+            check(pipelines[i], pipelines.front(), "pipelines[" + std::to_string(i) + "]", layers.size());
+            pipelines_.push_back({partition_space{pipelines[i], layers}, {}, {}, {}});
+        }
+    }
+
+    outcome<partition_plan> run() {
+        if (const auto why = begin()) return *why;
+        while (improve()) {
+        }
+        if (options_.time_limit) plan_longer();
+        auto& best = *std::min_element(planned_.begin(), planned_.end());
+        const auto& space = pipelines_[best.pipeline].space;
+        const seconds took = clock::now() - begin_;
+        return partition_plan{best.pipeline,   best.layers, space.with(best.layers), std::move(best.planned), bound(),
+                              planned_.size(), took.count()};
+    }
+
+private:
+    using clock = std::chrono::steady_clock;
+    using seconds = std::chrono::duration<double>;
+
+    struct candidate {
+        std::size_t pipeline = 0;
+        layer_counts layers{};
+        plan_result planned{};
+        friend bool operator<(const candidate& a, const candidate& b) {
+            return a.planned.objective < b.planned.objective;
+        }
+    };
+    /// One of the pipelines, and what is known of it.
+    struct choice {
+        partition_space space;
+        std::set<layer_counts> tried;
+        /// The best of its candidates, if it has one.
+        std::optional<std::size_t> best;
+        /// Of short plans, once the first is made.
+        std::optional<seconds> short_limit;
+    };
+
+    static void check(const problem& p, const problem& first, const std::string& where, std::size_t layers) {
+        const auto& g = p.graph;
+        std::vector<violation> found;
+        if (layers < g.stages())
+            found.push_back({where, "has " + std::to_string(g.stages()) +
+                                        " stages, which take one layer each at least; "
+                                        "there are " +
+                                        std::to_string(layers)});
+        if (g.ranks() != first.graph.ranks() || g.microbatches() != first.graph.microbatches() ||
+            p.objective != first.objective)
+            found.push_back({where, "has other ranks, microbatches or another objective than the first"});
+        if (!found.empty()) throw input_error{"plan_partition", found};
+    }
+
+    /// The refusal of the one that lacks least if there is no plan of any.
+    std::optional<refusal> begin() {
+        std::optional<refusal> refused;
+        std::optional<memory_size> least;
+        for (std::size_t i = 0; i < pipelines_.size(); ++i)
+            for (const auto& each : pipelines_[i].space.beginnings()) {
+                const auto lacks = pipelines_[i].space.shortage_of(pipelines_[i].space.with(each));
+                const auto why = lacks.all > memory_size{} ? lacks.why : try_partition(i, each);
+                if (why && (!least || lacks.all < *least)) {
+                    least = lacks.all;
+                    refused = why;
+                }
+            }
+        return planned_.empty() ? refused : std::nullopt;
+    }
+
+    [[nodiscard]] plan_options options_for(std::optional<seconds> limit) const {
+        auto how = options_;
+        how.time_limit = limit;
+        how.start.reset();
+        how.progress = {};
+        return how;
+    }
+    /// The refusal, if there is no plan.
+    std::optional<refusal> try_partition(std::size_t pipeline, const layer_counts& layers) {
+        auto& of = pipelines_[pipeline];
+        of.tried.insert(layers);
+        auto planned = plan(of.space.with(layers), options_for(short_limit(of)));
+        if (!planned) return planned.why();
+        if (options_.time_limit && !of.short_limit) of.short_limit = time_enough(*planned);
+        planned_.push_back({pipeline, layers, *std::move(planned)});
+        if (!of.best || planned_.back() < planned_[*of.best]) of.best = planned_.size() - 1;
+        return std::nullopt;
+    }
+    [[nodiscard]] std::optional<seconds> short_limit(const choice& of) const {
+        if (!options_.time_limit || of.short_limit) return of.short_limit;
+        return *options_.time_limit * with_.search_share / with_.first_part / static_cast<double>(pipelines_.size());
+    }
+    [[nodiscard]] seconds time_enough(const plan_result& first) const {
+        const auto near = first.objective * (1.0 + with_.nearness);
+        double took = first.seconds;
+        for (const auto& step : first.history)
+            if (step.objective <= near) took = std::min(took, step.seconds);
+        const seconds least = *options_.time_limit * with_.search_share / with_.most_plans_in_time;
+        return std::max(least, seconds{took});
+    }
+    [[nodiscard]] bool may_go_on() const {
+        if (options_.stop.stop_requested()) return false;
+        if (!options_.time_limit) return planned_.size() < with_.most_plans * pipelines_.size();
+        return clock::now() - begin_ < *options_.time_limit * with_.search_share;
+    }
+
+    /// Each pipeline in turn.
+    bool improve() {
+        bool improved = false;
+        for (std::size_t i = 0; i < pipelines_.size(); ++i)
+            improved = (pipelines_[i].best && improve(i)) || improved;
+        return improved;
+    }
+    /// Plans neighbours of the pipeline's best whose bounds leave them a chance to be the best of all, the lowest bound
+    /// first, until one is better.
+    bool improve(std::size_t pipeline) {
+        const auto& of = pipelines_[pipeline];
+        const auto promising = promising_neighbours(of);
+        const auto before = *of.best;
+        for (const auto& [bound, each] : promising) {
+            if (!may_go_on()) return false;
+            try_partition(pipeline, each);
+            if (is_less(planned_[*of.best].planned.objective, planned_[before].planned.objective)) return true;
+        }
+        return false;
+    }
+    [[nodiscard]] std::vector<std::pair<duration, layer_counts>> promising_neighbours(const choice& of) const {
+        std::vector<std::pair<std::vector<duration>, layer_counts>> neighbours;
+        for_each_neighbour(planned_[*of.best].layers, [&](const layer_counts& moved) {
+            if (!of.tried.contains(moved)) neighbours.emplace_back(of.space.loads_of(moved), moved);
+        });
+        std::sort(neighbours.begin(), neighbours.end());
+        const auto best = std::min_element(planned_.begin(), planned_.end())->planned.objective;
+        std::vector<std::pair<duration, layer_counts>> promising;
+        for (std::size_t i = 0; i < std::min(neighbours.size(), with_.most_neighbours) && may_go_on(); ++i) {
+            const auto p = of.space.with(neighbours[i].second);
+            if (!of.space.fits(p)) continue;
+            const auto bound = bounds_of(p, [this] { return !may_go_on(); }).best();
+            if (is_less(bound, best)) promising.emplace_back(bound, neighbours[i].second);
+        }
+        std::sort(promising.begin(), promising.end());
+        return promising;
+    }
+    [[nodiscard]] static bool is_less(duration a, duration b) { return a + tolerance{}.at(b) < b; }
+
+    /// The most promising for longer, half of them each time: what is short already, and whose bound leaves room.
+    void plan_longer() {
+        for (auto kept = with_.finalists; kept > 0 && !options_.stop.stop_requested(); kept /= 2) {
+            std::sort(planned_.begin(), planned_.end(), [kept](const candidate& a, const candidate& b) {
+                if (kept == 1) return a < b;
+                return a.planned.objective + a.planned.bound < b.planned.objective + b.planned.bound;
+            });
+            const auto count = std::min(kept, planned_.size());
+            const seconds left = *options_.time_limit - (clock::now() - begin_);
+            for (std::size_t i = 0; i < count; ++i)
+                plan_longer(planned_[i], left / static_cast<double>(count > 1 ? 2 * count : 1), count == 1);
+        }
+    }
+    void plan_longer(candidate& each, seconds limit, bool is_last) {
+        if (each.planned.why == plan_end::optimal || limit.count() <= 0.0) return;
+        auto how = options_for(limit);
+        how.start = each.planned.schedule;
+        if (is_last) how.progress = options_.progress;
+        if (auto planned = plan(pipelines_[each.pipeline].space.with(each.layers), how))
+            each.planned = *std::move(planned);
+    }
+    /// They differ in placement, which it doesn't depend on.
+    [[nodiscard]] duration bound() const { return pipelines_.front().space.bound(); }
+
+    static constexpr partition_parameters with_{};
+
+    const plan_options& options_;
+    clock::time_point begin_ = clock::now();
+    std::vector<choice> pipelines_;
     std::vector<candidate> planned_;
 };
 
 } // namespace detail
 
+OPTPIPE_INLINE outcome<partition_plan> plan_partition(const partition_problem& p, const plan_options& options) {
+    return detail::partition_search{p.pipelines, p.layers, options}.run();
+}
+
 OPTPIPE_INLINE outcome<partition_plan> plan_partition(const problem& p, std::span<const layer_costs> layers,
                                                       const plan_options& options) {
-    return detail::partition_search{p, layers, options}.run();
+    return detail::partition_search{{&p, 1}, layers, options}.run();
 }
 
 #endif

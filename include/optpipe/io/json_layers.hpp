@@ -1,0 +1,206 @@
+#pragma once
+
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/pipeline/partition_problem.hpp"
+
+#include <string>
+#include <string_view>
+
+namespace optpipe {
+
+/// Reads `optpipe.layers/1`: a model's layers, and the devices and placements that they may be divided among. Throws
+/// `input_error` as `parse_problem` does. Without placements they are the usual ones (`usual_placements`).
+[[nodiscard]] partition_problem parse_layers(std::string_view text, const std::string& source_name);
+
+/// As `parse_layers`. Throws `file_error` if the file can't be read or is larger than 64 MiB.
+[[nodiscard]] partition_problem read_layers(const std::string& path);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(io)
+#include "optpipe/core/error.hpp"
+#include "optpipe/io/escape.hpp"
+#include "optpipe/io/file.hpp"
+#include "optpipe/io/json_fields.hpp"
+#include "optpipe/io/json_problem.hpp"
+#include "optpipe/io/json_tree.hpp"
+#include "optpipe/pipeline/validate_problem.hpp"
+
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace optpipe {
+namespace detail {
+
+/// What is wrong with the costs of layers, which is what would be wrong with those of stages.
+inline void validate_layers(const std::vector<layer_costs>& each, violation_list& found) {
+    problem apart{to_any_graph(graph<dynamic, dynamic>{each.size(), 1}), per_stage<stage_costs>(each.size())};
+    for (const stage s : apart.graph.all_stages()) {
+        apart.costs[s] = each[s.position()].costs;
+        apart.storage[s] = each[s.position()].storage;
+    }
+    constexpr std::string_view stages = "stages";
+    for (const auto& v : validate(apart))
+        found.add(v.place.starts_with(stages) ? "layers" + v.place.substr(stages.size()) : v.place, v.reason);
+    std::vector<violation> sizes;
+    number_checks numbers{sizes};
+    for (std::size_t i = 0; i < each.size(); ++i)
+        numbers.not_negative(place("layers", i, "static_memory"), each[i].static_memory.value());
+    for (const auto& v : sizes)
+        found.add(v.place, v.reason);
+}
+
+/// Every layer, and one that stands for `count` of them so often.
+inline std::vector<layer_costs> read_layer_list(const fields& top, violation_list& found) {
+    std::vector<layer_costs> layers;
+    std::vector<layer_costs> each;
+    const auto* list = top.list("layers");
+    if (!list) return layers;
+    if (list->empty()) found.add("layers", "must hold at least one layer");
+    for (std::size_t i = 0; i < list->size() && i < most_stages; ++i) {
+        const auto place = element_of("layers", i);
+        if (!(*list)[i].is_object()) {
+            refuse_type(found, place, "an object", (*list)[i]);
+            continue;
+        }
+        const fields at{(*list)[i], place + ".", found};
+        at.refuse_unknown({"count", "forward", "backward_input", "backward_weight", "activation", "weight_stash",
+                           "offload", "reload", "storage", "static_memory"});
+        layer_costs layer;
+        layer.costs = read_costs(at, found);
+        read_storage(at, layer.costs, layer.storage, found);
+        layer.static_memory = memory_size{at.number_or("static_memory", 0.0)};
+        const auto count = at.find("count") ? at.count("count", most_stages).value_or(1) : 1;
+        if (count == 0) found.add(at.place("count"), "must be at least 1");
+        each.push_back(layer);
+        layers.insert(layers.end(), count, layer);
+    }
+    if (std::max(layers.size(), list->size()) > most_stages)
+        found.add("layers", "are more than " + std::to_string(most_stages));
+    if (found.empty()) validate_layers(each, found);
+    return layers;
+}
+
+/// "loop:4", of which the number may be left out.
+inline std::optional<std::size_t> loop_stages(std::string_view text) {
+    constexpr std::string_view loop = "loop";
+    if (text == loop) return 2;
+    if (!text.starts_with("loop:")) return std::nullopt;
+    std::size_t stages = 0;
+    const auto* end = text.data() + text.size();
+    const auto [stopped, failure] = std::from_chars(text.data() + loop.size() + 1, end, stages);
+    const bool is_number = failure == std::errc{} && stopped == end;
+    return is_number && stages > 0 && stages <= most_stages ? std::optional{stages} : std::nullopt;
+}
+
+/// The rank of each stage.
+inline std::optional<placement::map<>> read_placement_list(const json& list, std::size_t ranks,
+                                                           const std::string& place, violation_list& found) {
+    per_stage<rank> rank_of(list.size());
+    std::vector<bool> used(ranks, false);
+    for (const stage s : rank_of.indices()) {
+        const auto at = element_of(place, s.position());
+        const auto number = read_count(list[s.position()], at, std::numeric_limits<std::uint32_t>::max(), found);
+        if (!number) return std::nullopt;
+        if (*number >= ranks) {
+            found.add(at, "is " + std::to_string(*number) + ", there are " + std::to_string(ranks) + " ranks");
+            return std::nullopt;
+        }
+        used[*number] = true;
+        rank_of[s] = rank{*number};
+    }
+    for (std::size_t r = 0; r < ranks; ++r)
+        if (!used[r]) return found.add(place, "rank " + std::to_string(r) + " holds no stage"), std::nullopt;
+    return placement::map<>{std::move(rank_of)};
+}
+
+/// The pipeline `p` so placed, unless that takes more stages than there are layers.
+inline std::optional<problem> read_placement(const json& value, const problem& p, std::size_t layers,
+                                             const std::string& place, violation_list& found) {
+    const auto ranks = p.graph.ranks();
+    const auto with = [&](std::size_t stages, const auto& where) -> std::optional<problem> {
+        if (stages <= layers) return where();
+        found.add(place, "has " + std::to_string(stages) + " stages, there are " + std::to_string(layers) + " layers");
+        return std::nullopt;
+    };
+    if (value.is_array())
+        return with(value.size(), [&]() -> std::optional<problem> {
+            const auto map = read_placement_list(value, ranks, place, found);
+            return map ? std::optional{with_placement(p, *map)} : std::nullopt;
+        });
+    const auto text = value.is_string() ? value.get<std::string>() : std::string{};
+    if (text == "linear") return with(ranks, [&] { return with_placement(p, placement::linear{}); });
+    if (text == "v") return with(2 * ranks, [&] { return with_placement(p, placement::v{}); });
+    if (const auto stages = loop_stages(text))
+        return with(ranks * *stages, [&] { return with_placement(p, placement::loop<>{*stages}); });
+    refuse_type(found, place, "\"linear\", \"loop\", \"loop:N\", \"v\", or a list with the rank of each stage", value);
+    return std::nullopt;
+}
+
+inline std::vector<problem> read_placements(const fields& top, const problem& p, std::size_t layers,
+                                            violation_list& found) {
+    std::vector<problem> pipelines;
+    if (!top.find("placements")) {
+        const auto ranks = p.graph.ranks();
+        if (ranks <= layers) return usual_placements(p, layers);
+        found.add("ranks", "are " + std::to_string(ranks) + ", there are " + std::to_string(layers) + " layers");
+        return pipelines;
+    }
+    const auto* list = top.list("placements");
+    if (!list) return pipelines;
+    if (list->empty()) found.add("placements", "must hold at least one");
+    for (std::size_t i = 0; i < list->size(); ++i)
+        if (auto placed = read_placement((*list)[i], p, layers, element_of("placements", i), found))
+            pipelines.push_back(*std::move(placed));
+    return pipelines;
+}
+
+inline partition_problem read_layers_tree(const json& root, const std::string& default_name, violation_list& found) {
+    partition_problem result;
+    if (!root.is_object()) return refuse_type(found, "", "an object", root), result;
+    const fields top{root, "", found};
+    if (format_version(top, "optpipe.layers/", 1, found) == 0) return result;
+    top.refuse_unknown({"format", "name", "time_unit", "memory_unit", "ranks", "microbatches", "placements", "layers",
+                        "split_backward", "p2p", "memory_limit", "host_memory_limit", "transfer", "objective"},
+                       {{"stages", "belongs to optpipe.problem; here there are layers"}});
+    const auto ranks = top.count("ranks", most_ranks);
+    const auto microbatches = top.count("microbatches", most_stage_microbatches);
+    result.layers = read_layer_list(top, found);
+    if (!ranks || !microbatches || !found.empty()) return result;
+    problem p{to_any_graph(graph<dynamic, dynamic>{*ranks, *microbatches}), per_stage<stage_costs>(*ranks)};
+    read_ranks(top, *ranks, p, found);
+    read_rest(top, default_name, p);
+    // Some costs, for the rest of it to be looked at.
+    auto shape = p;
+    for (auto& costs : shape.costs)
+        costs = {duration{1.0}, duration{1.0}, duration{1.0}, {}, {}, {}};
+    for (const auto& v : validate(shape))
+        found.add(v.place, v.reason);
+    if (!found.empty()) return result;
+    result.pipelines = read_placements(top, p, result.layers.size(), found);
+    for (const auto& each : result.pipelines)
+        if (*microbatches > most_stage_microbatches / each.graph.stages() && found.empty())
+            found.add("microbatches", "times stages must be at most " + std::to_string(most_stage_microbatches));
+    return result;
+}
+
+} // namespace detail
+
+OPTPIPE_INLINE partition_problem parse_layers(std::string_view text, const std::string& source_name) {
+    detail::violation_list found;
+    auto p = detail::read_layers_tree(detail::parse_json(text, source_name), detail::stem_of(source_name), found);
+    if (!found.empty()) throw input_error{source_name, found.found()};
+    return p;
+}
+
+OPTPIPE_INLINE partition_problem read_layers(const std::string& path) {
+    return parse_layers(read_file(path, detail::most_problem_bytes), printable(path, 400));
+}
+
+} // namespace optpipe
+#endif

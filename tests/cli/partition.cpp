@@ -1,0 +1,75 @@
+#include <doctest/doctest.h>
+
+#if !defined(OPTPIPE_PROGRAM)
+TEST_CASE("not built: the program is missing") {}
+#else
+
+#include "cli/program.hpp"
+#include "optpipe/io/json.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+#include <vector>
+
+using namespace program;
+using nlohmann::json;
+
+namespace {
+
+/// Eight layers, of which the last takes as long as three.
+std::string layers(const std::string& more = "") {
+    return R"({ "format": "optpipe.layers/1", "name": "eight", "ranks": 2, "microbatches": 6, )" + more + R"(
+  "layers": [
+    { "count": 7, "forward": 1, "backward_input": 1, "backward_weight": 1, "activation": 1, "static_memory": 2 },
+    { "forward": 3, "backward_input": 3, "backward_weight": 3, "activation": 1, "static_memory": 4 } ] })";
+}
+
+} // namespace
+
+TEST_CASE("partition writes the pipeline and its plan, and says which layers are where") {
+    const workplace place;
+    place.write("m.json", layers(R"("memory_limit": 40,)"));
+    const auto result = run({"partition", place / "m.json", "--threads", "1", "--out", place / "p.json", "--plan",
+                             place / "s.json", "--svg", place / "s.svg"});
+    CHECK_MESSAGE((result.status == 0 && result.err.empty()), result);
+    CHECK_MESSAGE(contains(result.out, "rank 0: layers 0"), result);
+    CHECK_MESSAGE(contains(result.out, "no schedule of any partition is shorter than 90 "), result);
+    CHECK(contains(place.read("s.svg"), "<svg"));
+    CHECK(run({"check", place / "p.json", place / "s.json"}).status == 0);
+    const auto p = optpipe::read_problem(place / "p.json");
+    CHECK(p.name == "eight");
+    // 40 without the weights of all layers, 18, is left on the two together.
+    CHECK(p.memory_limit[optpipe::rank{0}] + p.memory_limit[optpipe::rank{1}] == optpipe::memory_size{80 - 18});
+}
+
+TEST_CASE("as JSON") {
+    const workplace place;
+    place.write("m.json", layers(R"("placements": ["linear"],)"));
+    const auto result = run({"partition", place / "m.json", "--threads", "1", "--json"});
+    REQUIRE_MESSAGE((result.status == 0 && result.err.empty()), result);
+    const auto document = json::parse(result.out);
+    CHECK(document["layers"] == json{5, 3});
+    CHECK(document["ranks"] == json{0, 1});
+    CHECK(document["bound_of_partitions"] == 90);
+    CHECK(document["partitions"].get<int>() > 1);
+    CHECK(document["objective"].get<double>() >= document["bound"].get<double>());
+    CHECK(document["problem"] == "eight");
+}
+
+TEST_CASE("partition: what doesn't fit, and bad input") {
+    const workplace place;
+    place.write("m.json", layers(R"("memory_limit": 9.5,)"));
+    const auto none = run({"partition", place / "m.json", "--out", place / "p.json"});
+    CHECK_MESSAGE((none.status == 3 && contains(none.err, "m.json: no partition fits: rank ")), none);
+    CHECK_FALSE(place.has("p.json"));
+    place.write("bad.json", layers(R"("placements": ["w"],)"));
+    const auto bad = run({"partition", place / "bad.json"});
+    CHECK_MESSAGE((bad.status == 2 && contains(bad.err, "placements[0]: must be")), bad);
+    const auto problem = run({"partition", data("two-ranks.json")});
+    CHECK_MESSAGE((problem.status == 2 && contains(problem.err, "must be \"optpipe.layers/1\"")), problem);
+    const auto same = run({"partition", place / "m.json", "--out", place / "m.json"});
+    CHECK_MESSAGE((same.status == 2 && contains(same.err, "would replace the input")), same);
+}
+
+#endif
