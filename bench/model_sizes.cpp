@@ -10,18 +10,21 @@
 // microbatches; `plan`: with all options, and its bound. All as ms for a sequence; `work`: of the busiest device
 // without recomputation; `weights` and `stash`: the largest of a device; `tensor`, `experts`: ranks that share layers,
 // or experts. In the last table `even`: the plan with as many layers on each stage; `partition`: that of
-// plan_partition; `bound`: no schedule of any partition is shorter. Kernels are as efficient at every size here: on a
-// device small ones are slower.
+// plan_partition; `any placement`: where it also chooses between one stage per rank and two, in a loop or a v; `bound`:
+// no schedule of any partition is shorter. Kernels are as efficient at every size here: on a device small ones are
+// slower.
 #include "problem_files.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/pipeline/layer_costs.hpp>
 #include <optpipe/pipeline/make_problem.hpp>
 #include <optpipe/pipeline/model_shapes.hpp>
+#include <optpipe/pipeline/partition_problem.hpp>
 #include <optpipe/pipeline/transformer.hpp>
 #include <optpipe/pipeline/validate_problem.hpp>
 #include <optpipe/planner.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <iostream>
@@ -142,27 +145,35 @@ std::optional<plan_result> write_row(const Model& model, std::size_t ranks, std:
     return every;
 }
 
-/// Beside `even`, the plan with as many layers on each stage, that with the layers divided by the planner.
-void write_partition(const layout& l, const std::optional<plan_result>& even, const settings& s) {
-    const auto model = l.laid_out();
-    const auto layers = layer_costs_of(model, model.layers, all_options);
-    problem p{to_any_graph(graph<dynamic, dynamic>{l.ranks, l.microbatches}), per_stage<stage_costs>(l.ranks)};
-    p.memory_limit = per_rank<memory_size>(l.ranks, device_memory);
-    p.p2p = hop_times<>{model.p2p()};
-    plan_options how{.time_limit = std::chrono::duration<double>{s.seconds}};
-    how.threads = s.threads;
-    const auto divided = plan_partition(p, layers, how);
-    std::cout << "| " << l.name << " | " << l.ranks << " | "
-              << (even ? format_number(even->objective.value(), 5) : "no room") << " | ";
+void write_divided(const outcome<partition_plan>& divided, const std::optional<plan_result>& even) {
     if (!divided) {
-        std::cout << "no room | | | |" << std::endl;
+        std::cout << "no room | | | ";
         return;
     }
     std::cout << format_number(divided->planned.objective.value(), 5) << " | "
               << (even ? format_number(divided->planned.objective / even->objective, 4) : "") << " |";
     for (const auto count : divided->layers)
         std::cout << ' ' << count;
-    std::cout << " | " << format_number(divided->bound.value(), 5) << " |" << std::endl;
+    std::cout << " | ";
+}
+
+/// Beside `even`, the plan with as many layers on each stage, those with the layers divided by the planner: among one
+/// stage per rank, and in any of the usual placements.
+void write_partition(const layout& l, const std::optional<plan_result>& even, const settings& s) {
+    const auto model = l.laid_out();
+    problem p{to_any_graph(graph<dynamic, dynamic>{l.ranks, l.microbatches}), per_stage<stage_costs>(l.ranks)};
+    p.memory_limit = per_rank<memory_size>(l.ranks, device_memory);
+    p.p2p = hop_times<>{model.p2p()};
+    partition_problem pipelines{layer_costs_of(model, model.layers, all_options), usual_placements(p, model.layers)};
+    plan_options how{.time_limit = std::chrono::duration<double>{s.seconds}};
+    how.threads = s.threads;
+    std::cout << "| " << l.name << " | " << l.ranks << " | "
+              << (even ? format_number(even->objective.value(), 5) : "no room") << " | ";
+    write_divided(plan_partition(p, pipelines.layers, how), even);
+    const auto any = plan_partition(pipelines, how);
+    write_divided(any, even);
+    std::cout << (any ? std::array{"linear", "loop", "v"}.at(any->chosen) : "") << " | "
+              << (any ? format_number(any->bound.value(), 5) : "") << " |" << std::endl;
 }
 
 void write_head(const std::string& title, const std::string& first_columns, std::size_t columns) {
@@ -201,8 +212,9 @@ int main(int count, char** arguments) {
         evenly.push_back(write_row(l.laid_out(), l.ranks, l.microbatches, s));
     }
     std::cout << "\nThe same, with layers divided evenly, and by plan_partition; ms for a step:\n\n"
-                 "| model | ranks | even | partition | of even | layers of each stage | bound |\n"
-                 "|---|---|---|---|---|---|---|\n";
+                 "| model | ranks | even | partition | of even | layers of each stage | any placement | of even | "
+                 "layers of each stage | placement | bound |\n"
+                 "|---|---|---|---|---|---|---|---|---|---|---|\n";
     for (std::size_t i = 0; i < evenly.size(); ++i)
         write_partition(published_models[i], evenly[i], s);
 }
