@@ -24,6 +24,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string>
@@ -51,8 +55,8 @@ struct partition_plan {
 };
 
 /// Divides the layers of a model among the stages of one of the pipelines so that the step becomes short: evenly
-/// first, by number and by work, then moving one layer at a time from one stage to another as long as the plan gets
-/// shorter.
+/// first, by number and by work, then moving one layer at a time from one stage to another, those ahead that lower the
+/// bound.
 ///
 /// The time limit is that of all plans together. `options.start` isn't used, and `progress` is called only once the
 /// partition is chosen, for the rest of the time limit. Where one microbatch at a time fits in no partition that was
@@ -92,16 +96,17 @@ struct partition_parameters {
 /// How many layers each stage holds.
 using layer_counts = std::vector<std::size_t>;
 
-/// Calls `look(neighbour)` for every partition that has one layer in another stage.
-template <class Look> void for_each_neighbour(const layer_counts& of, const Look& look) {
+/// Every partition that has one layer in another stage.
+[[nodiscard]] inline std::vector<layer_counts> neighbours_of(const layer_counts& of) {
+    std::vector<layer_counts> neighbours;
     for (std::size_t from = 0; from < of.size(); ++from)
         for (std::size_t to = 0; to < of.size() && of[from] > 1; ++to) {
             if (from == to) continue;
-            auto moved = of;
-            --moved[from];
-            ++moved[to];
-            look(moved);
+            neighbours.push_back(of);
+            --neighbours.back()[from];
+            ++neighbours.back()[to];
         }
+    return neighbours;
 }
 
 /// The partitions of a model's layers among the stages of one pipeline, before anything is planned.
@@ -120,16 +125,37 @@ public:
     };
 
     [[nodiscard]] problem with(const layer_counts& each) const { return with_layers(pipeline_, layers_, each); }
-    /// The load of each rank, the largest first: of two partitions the lesser one is more even.
-    [[nodiscard]] std::vector<duration> loads_of(const layer_counts& each) const {
-        std::vector<duration> loads(pipeline_.graph.ranks());
+    /// In units of the least difference that counts: sums of the same layers in another order are equal.
+    [[nodiscard]] std::int64_t rounded(duration load) const {
+        const auto units = load / tolerance{}.at(work_.back());
+        constexpr auto most = std::numeric_limits<std::int64_t>::max();
+        return units < static_cast<double>(most) ? std::llround(units) : most;
+    }
+    [[nodiscard]] layer_counts even() const {
+        layer_counts each;
+        const even_layers split{.total = layers_.size()};
+        for (const stage s : pipeline_.graph.all_stages())
+            each.push_back(split.layers_of(s, pipeline_.graph.stages()));
+        return each;
+    }
+    /// How uneven it is: the loads of the ranks, the largest first, then those of the stages. Of two partitions the
+    /// lesser one is more even.
+    [[nodiscard]] std::vector<std::int64_t> unevenness_of(const layer_counts& each) const {
+        std::vector<duration> ranks(pipeline_.graph.ranks());
+        std::vector<duration> stages;
         std::size_t end = 0;
         for (const stage s : pipeline_.graph.all_stages()) {
             const auto begin = end;
             end += each[s.position()];
-            loads[pipeline_.rank_of(s).position()] += work_[end] - work_[begin];
+            stages.push_back(work_[end] - work_[begin]);
+            ranks[pipeline_.rank_of(s).position()] += stages.back();
         }
-        std::sort(loads.rbegin(), loads.rend());
+        std::vector<std::int64_t> loads;
+        for (auto* some : {&ranks, &stages}) {
+            std::sort(some->rbegin(), some->rend());
+            for (const auto load : *some)
+                loads.push_back(rounded(load));
+        }
         return loads;
     }
     [[nodiscard]] shortage shortage_of(const problem& p) const {
@@ -150,16 +176,43 @@ public:
         }
         return result;
     }
-    [[nodiscard]] bool fits(const problem& p) const { return shortage_of(p).all <= memory_size{}; }
-    /// As many layers on each stage, and work as even as it can be, if they fit; if neither does, what lacks least,
-    /// which need not fit either.
-    [[nodiscard]] std::vector<layer_counts> beginnings() const {
-        const auto balanced = descend(even(), [this](const layer_counts& of) { return loads_of(of); });
+    /// No schedule of the partition is shorter; unlimited where one microbatch at a time doesn't fit.
+    [[nodiscard]] duration bound_of(const layer_counts& each, const std::function<bool()>& stop) const {
+        const auto p = with(each);
+        return shortage_of(p).all > memory_size{} ? duration::unlimited() : bounds_of(p, stop).best();
+    }
+    /// The neighbours that are left, those whose work is most even, and of these `most` at most.
+    [[nodiscard]] std::vector<layer_counts>
+    most_even_neighbours(const layer_counts& of, const std::set<layer_counts>& without, std::size_t most) const {
+        std::vector<std::pair<std::vector<std::int64_t>, layer_counts>> all;
+        for (auto& each : neighbours_of(of))
+            if (!without.contains(each)) all.emplace_back(unevenness_of(each), std::move(each));
+        std::sort(all.begin(), all.end());
+        if (all.size() > most) all.resize(most);
+        std::vector<layer_counts> neighbours;
+        for (auto& [unevenness, each] : all)
+            neighbours.push_back(std::move(each));
+        return neighbours;
+    }
+    /// As many layers on each stage; work as even as it can be; and from there the least bound: those that fit. If none
+    /// does, what lacks least, which need not fit either. Of a partition so many neighbours are looked at, until
+    /// `stop()`.
+    [[nodiscard]] std::vector<layer_counts> beginnings(std::size_t neighbours,
+                                                       const std::function<bool()>& stop) const {
+        const auto balanced =
+            descend(even(), neighbours_of, [this](const layer_counts& of) { return unevenness_of(of); });
+        const auto near = [&](const layer_counts& of) {
+            return stop() ? std::vector<layer_counts>{} : most_even_neighbours(of, {}, neighbours);
+        };
+        const auto bounded = descend(balanced, near, [&](const layer_counts& of) {
+            return std::pair{rounded(bound_of(of, stop)), unevenness_of(of)};
+        });
+        const auto lacks = [this](const layer_counts& of) { return shortage_of(with(of)).all; };
         std::vector<layer_counts> some;
-        if (fits(with(even()))) some.push_back(even());
-        if (balanced != even() && fits(with(balanced))) some.push_back(balanced);
-        if (some.empty())
-            some.push_back(descend(balanced, [this](const layer_counts& of) { return shortage_of(with(of)).all; }));
+        for (const auto& each : {even(), balanced, bounded})
+            if (std::find(some.begin(), some.end(), each) == some.end() && lacks(each) <= memory_size{})
+                some.push_back(each);
+        if (some.empty()) some.push_back(descend(balanced, neighbours_of, lacks));
         return some;
     }
     /// No schedule of any partition is shorter.
@@ -172,23 +225,16 @@ public:
     }
 
 private:
-    [[nodiscard]] layer_counts even() const {
-        layer_counts each;
-        const even_layers split{.total = layers_.size()};
-        for (const stage s : pipeline_.graph.all_stages())
-            each.push_back(split.layers_of(s, pipeline_.graph.stages()));
-        return each;
-    }
-    /// Moves a layer as long as that makes `value_of` less, the least first.
-    template <class Value> [[nodiscard]] static layer_counts descend(layer_counts each, const Value& value_of) {
+    /// Goes on to the neighbour with the least value as long as that makes it less.
+    template <class Neighbours, class Value>
+    [[nodiscard]] static layer_counts descend(layer_counts each, const Neighbours& neighbours, const Value& value_of) {
         for (auto best = value_of(each);;) {
             const auto before = each;
-            for_each_neighbour(before, [&](const layer_counts& moved) {
+            for (auto& moved : neighbours(before))
                 if (auto found = value_of(moved); found < best) {
                     best = std::move(found);
-                    each = moved;
+                    each = std::move(moved);
                 }
-            });
             if (each == before) return each;
         }
     }
@@ -207,13 +253,13 @@ public:
         if (pipelines.empty()) throw input_error{"plan_partition", {{"pipelines", "must hold at least one"}}};
         for (std::size_t i = 0; i < pipelines.size(); ++i) {
             check(pipelines[i], pipelines.front(), "pipelines[" + std::to_string(i) + "]", layers.size());
-            pipelines_.push_back({partition_space{pipelines[i], layers}, {}, {}, {}});
+            pipelines_.push_back({partition_space{pipelines[i], layers}, {}, {}, {}, {}});
         }
     }
 
     outcome<partition_plan> run() {
         if (const auto why = begin()) return *why;
-        while (improve()) {
+        while (may_go_on() && try_most_promising()) {
         }
         if (options_.time_limit) plan_longer();
         auto& best = *std::min_element(planned_.begin(), planned_.end());
@@ -235,10 +281,16 @@ private:
             return a.planned.objective < b.planned.objective;
         }
     };
+    struct neighbour {
+        layer_counts layers{};
+        duration bound{};
+    };
     /// One of the pipelines, and what is known of it.
     struct choice {
         partition_space space;
         std::set<layer_counts> tried;
+        /// Of the best of its candidates, those that weren't tried, the least bound last, of equal ones the most even.
+        std::vector<neighbour> neighbours;
         /// The best of its candidates, if it has one.
         std::optional<std::size_t> best;
         /// Of short plans, once the first is made.
@@ -264,7 +316,7 @@ private:
         std::optional<refusal> refused;
         std::optional<memory_size> least;
         for (std::size_t i = 0; i < pipelines_.size(); ++i)
-            for (const auto& each : pipelines_[i].space.beginnings()) {
+            for (const auto& each : pipelines_[i].space.beginnings(with_.most_neighbours, is_late())) {
                 const auto lacks = pipelines_[i].space.shortage_of(pipelines_[i].space.with(each));
                 const auto why = lacks.all > memory_size{} ? lacks.why : try_partition(i, each);
                 if (why && (!least || lacks.all < *least)) {
@@ -272,6 +324,8 @@ private:
                     refused = why;
                 }
             }
+        for (auto& each : pipelines_)
+            look_around(each);
         return planned_.empty() ? refused : std::nullopt;
     }
 
@@ -311,42 +365,46 @@ private:
         return clock::now() - begin_ < *options_.time_limit * with_.search_share;
     }
 
-    /// Each pipeline in turn.
-    bool improve() {
-        bool improved = false;
-        for (std::size_t i = 0; i < pipelines_.size(); ++i)
-            improved = (pipelines_[i].best && improve(i)) || improved;
-        return improved;
+    [[nodiscard]] std::function<bool()> is_late() const {
+        return [this] { return !may_go_on(); };
     }
-    /// Plans neighbours of the pipeline's best whose bounds leave them a chance to be the best of all, the lowest bound
-    /// first, until one is better.
-    bool improve(std::size_t pipeline) {
-        const auto& of = pipelines_[pipeline];
-        const auto promising = promising_neighbours(of);
-        const auto before = *of.best;
-        for (const auto& [bound, each] : promising) {
-            if (!may_go_on()) return false;
-            try_partition(pipeline, each);
-            if (is_less(planned_[*of.best].planned.objective, planned_[before].planned.objective)) return true;
+
+    /// Finds the neighbours of the best candidate, and their bounds.
+    void look_around(choice& of) const {
+        of.neighbours.clear();
+        if (!of.best) return;
+        for (auto& each : of.space.most_even_neighbours(planned_[*of.best].layers, of.tried, with_.most_neighbours)) {
+            if (!may_go_on()) return;
+            const auto bound = of.space.bound_of(each, is_late());
+            if (!bound.is_unlimited()) of.neighbours.push_back({std::move(each), bound});
         }
-        return false;
-    }
-    [[nodiscard]] std::vector<std::pair<duration, layer_counts>> promising_neighbours(const choice& of) const {
-        std::vector<std::pair<std::vector<duration>, layer_counts>> neighbours;
-        for_each_neighbour(planned_[*of.best].layers, [&](const layer_counts& moved) {
-            if (!of.tried.contains(moved)) neighbours.emplace_back(of.space.loads_of(moved), moved);
+        std::stable_sort(of.neighbours.begin(), of.neighbours.end(), [&](const neighbour& a, const neighbour& b) {
+            return of.space.rounded(a.bound) < of.space.rounded(b.bound);
         });
-        std::sort(neighbours.begin(), neighbours.end());
-        const auto best = std::min_element(planned_.begin(), planned_.end())->planned.objective;
-        std::vector<std::pair<duration, layer_counts>> promising;
-        for (std::size_t i = 0; i < std::min(neighbours.size(), with_.most_neighbours) && may_go_on(); ++i) {
-            const auto p = of.space.with(neighbours[i].second);
-            if (!of.space.fits(p)) continue;
-            const auto bound = bounds_of(p, [this] { return !may_go_on(); }).best();
-            if (is_less(bound, best)) promising.emplace_back(bound, neighbours[i].second);
-        }
-        std::sort(promising.begin(), promising.end());
-        return promising;
+        std::reverse(of.neighbours.begin(), of.neighbours.end());
+    }
+    /// Plans the neighbour with the least bound of a pipeline: of each in turn at first, then of that with the best
+    /// candidate. Passes over those whose bounds leave them no chance to be the best; false if there are no others.
+    bool try_most_promising() {
+        const auto best = std::min_element(planned_.begin(), planned_.end());
+        const auto may_be_best = [&](const choice& of) {
+            return !of.neighbours.empty() && is_less(of.neighbours.back().bound, best->planned.objective);
+        };
+        auto next = has_time_for_all() ? turn_++ % pipelines_.size() : best->pipeline;
+        for (std::size_t i = 0; i < pipelines_.size() && !may_be_best(pipelines_[next]); ++i)
+            next = (next + 1) % pipelines_.size();
+        auto& of = pipelines_[next];
+        if (!may_be_best(of)) return false;
+        const auto layers = std::move(of.neighbours.back().layers);
+        const auto before = of.best;
+        of.neighbours.pop_back();
+        try_partition(next, layers);
+        if (of.best != before) look_around(of);
+        return true;
+    }
+    [[nodiscard]] bool has_time_for_all() const {
+        if (!options_.time_limit) return 2 * planned_.size() < with_.most_plans * pipelines_.size();
+        return 2 * (clock::now() - begin_) < *options_.time_limit * with_.search_share;
     }
     [[nodiscard]] static bool is_less(duration a, duration b) { return a + tolerance{}.at(b) < b; }
 
@@ -380,6 +438,8 @@ private:
     clock::time_point begin_ = clock::now();
     std::vector<choice> pipelines_;
     std::vector<candidate> planned_;
+    /// Whose pipeline's turn it is.
+    std::size_t turn_ = 0;
 };
 
 } // namespace detail
