@@ -2,7 +2,7 @@
 //
 // As many layers on each stage is often not the best: the output layer of Llama 3 8B takes 1.8 times as long as any
 // other, and the first stage has to keep the most stashes. `plan_partition` divides the layers so that the step becomes
-// short.
+// short, and also chooses where the stages are, if it is given several placements.
 
 #include <optpipe/optpipe.hpp>
 #include <optpipe/planner.hpp>
@@ -31,15 +31,15 @@ int main() {
 
     const plan_options options{.time_limit = 3s};
     const auto even = plan(with_layers(pipeline, layers, std::vector<std::size_t>(8, 4)), options);
-    const auto best = plan_partition(pipeline, layers, options);
+    const auto best = plan_partition({layers, usual_placements(pipeline, layers.size())}, options);
     if (!even || !best) {
         std::cerr << describe(even ? best.why() : even.why()) << '\n';
         return 1;
     }
     std::cout << "4 layers on each stage: " << format_number(even->objective.value(), 4) << " ms\n";
-    for (const auto count : best->layers)
-        std::cout << count << ' ';
-    std::cout << "layers: " << format_number(best->planned.objective.value(), 4) << " ms\n";
+    for (const stage s : best->pipeline.graph.all_stages())
+        std::cout << best->layers[s.position()] << " on rank " << best->pipeline.rank_of(s).value() << ", ";
+    std::cout << "with " << format_number(best->planned.objective.value(), 4) << " ms\n";
     // `best->pipeline` and `best->planned` are a problem and its plan like any other.
     return validate(best->pipeline, best->planned.schedule).empty() ? 0 : 1;
 }
