@@ -37,10 +37,11 @@ std::string share(const std::string& text) {
     return value >= 0.0 && value <= 1.0 ? "" : "must be a share between 0 and 1, is " + text;
 }
 
-void add_search(CLI::App& command, program::search_options& o) {
+/// `no_limit`: what is done without a time limit.
+void add_search(CLI::App& command, const std::string& no_limit, program::search_options& o) {
     command
         .add_option("--time-limit", o.time_limit,
-                    "Search until the proof or for this many seconds (default: a fixed effort, about a second's)")
+                    "Search until the proof or for this many seconds (default: " + no_limit + ")")
         ->check(not_negative);
     command.add_option("--threads", o.threads, "Threads to search with (default: one for each of the machine's cores)")
         ->check(not_negative);
@@ -75,7 +76,7 @@ void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& cho
     command->add_option("--method", o.method,
                         "best (default), or one of: " + program::method_names() +
                             "; parameters as in gis:g=3, a storage option as in 1f1b:storage=full");
-    add_search(*command, o.search);
+    add_search(*command, "a fixed effort, about a second's", o.search);
     command->add_flag("--deterministic", o.deterministic,
                       "With a time limit: a search whose outcome doesn't depend on the number of threads");
     command->add_option("--start", o.start,
@@ -233,7 +234,9 @@ void add_partition(CLI::App& app, program::partition_options& o, std::function<i
     auto* command = app.add_subcommand(
         "partition", "Divide a model's layers among stages, choose where the stages are, and plan that pipeline");
     command->add_option("LAYERS", o.layers, "File of layers and devices (optpipe.layers/1)")->required();
-    add_search(*command, o.search);
+    constexpr int usual_seconds = 10; // for all partitions; a fixed effort for each may take minutes
+    o.search.time_limit = usual_seconds;
+    add_search(*command, std::to_string(usual_seconds), o.search);
     command->add_option("--out", o.out, "Write the pipeline (optpipe.problem/1, or /2 with storage options)");
     add_files(*command, "--plan", o.files);
     command->add_flag("--json", o.json, "Print the result as JSON, in place of the text");
