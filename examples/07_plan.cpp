@@ -28,7 +28,9 @@ int main() {
     };
 
     const auto plan = optpipe::plan(problem, options);
-    if (!plan) { // an outcome: which device lacks how much memory
+    // An outcome: which device lacks how much memory. Where not even one microbatch fits, `plan` throws an input_error,
+    // as it does for all that `validate` objects to.
+    if (!plan) {
         std::cerr << optpipe::describe(plan.why()) << '\n';
         return 1;
     }

@@ -45,11 +45,7 @@ void add_search(CLI::App& command, const std::string& no_limit, program::search_
         ->check(not_negative);
     command.add_option("--threads", o.threads, "Threads to search with (default: one for each of the machine's cores)")
         ->check(not_negative);
-    command
-        .add_option("--seed", o.seed,
-                    "Seed of the random numbers; without a time limit the same seed gives the same schedule")
-        ->check(not_negative)
-        ->capture_default_str();
+    command.add_option("--seed", o.seed, "Seed of the random numbers")->check(not_negative)->capture_default_str();
     command.add_option("--gap", o.gap, "Stop once objective and bound are this close, as a share of the objective")
         ->check(share)
         ->capture_default_str();

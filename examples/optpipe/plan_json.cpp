@@ -129,6 +129,7 @@ std::string json_of(const optpipe::schedule_report& report, const optpipe::parti
     for (const optpipe::stage s : p.graph.all_stages())
         result["ranks"].push_back(p.rank_of(s).value());
     result["partitions"] = chosen.tried;
+    result["seconds"] = chosen.seconds;
     result["bound_of_partitions"] = chosen.bound.value();
     return json_text(result);
 }

@@ -61,7 +61,7 @@ TEST_CASE("partition: what doesn't fit, and bad input") {
     const workplace place;
     place.write("m.json", layers(R"("memory_limit": 9.5,)"));
     const auto none = run({"partition", place / "m.json", "--out", place / "p.json"});
-    CHECK_MESSAGE((none.status == 3 && contains(none.err, "m.json: no partition fits: rank ")), none);
+    CHECK_MESSAGE((none.status == 3 && contains(none.err, "m.json: no partition that was tried fits: rank ")), none);
     CHECK_FALSE(place.has("p.json"));
     place.write("bad.json", layers(R"("placements": ["w"],)"));
     const auto bad = run({"partition", place / "bad.json"});

@@ -29,7 +29,8 @@ inline std::vector<std::string> problem_texts() {
     std::vector<std::filesystem::path> paths;
     for (const auto* folder : {OPTPIPE_SOURCE_DIR "/examples/data", OPTPIPE_SOURCE_DIR "/tests/data"})
         for (const auto& entry : std::filesystem::directory_iterator{folder})
-            if (entry.path().extension() == ".json") paths.push_back(entry.path());
+            if (entry.path().extension() == ".json" && entry.path().stem().extension() != ".layers")
+                paths.push_back(entry.path());
     std::sort(paths.begin(), paths.end());
     std::vector<std::string> texts;
     for (const auto& path : paths)

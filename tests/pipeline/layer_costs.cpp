@@ -130,6 +130,15 @@ TEST_CASE("a stage has the storage options that all of its layers have") {
     CHECK(moved.memory_limit[rank{1}] == memory_size{100 - 7});
 }
 
+TEST_CASE("what one layer recomputes ahead of the backward and another inside it is no option of both") {
+    std::vector<layer_costs> layers(2, unit_layer());
+    const auto keep = keep_stash(layers.front().costs);
+    layers[0].storage = {keep, {"full", memory_size{1}, {}, duration{1}, {}, {}}};
+    layers[1].storage = {keep, {"full", memory_size{1}, duration{1}, {}, {}, {}}};
+    const auto q = with_layers(on_devices(linear(1), memory_size{100}), layers, std::vector<std::size_t>{2});
+    CHECK(q.storage_options(stage{0}) == 1);
+}
+
 TEST_CASE("ranks with several stages") {
     const std::vector<layer_costs> layers(7, unit_layer());
     const auto p = on_devices(to_any_graph(graph<dynamic, dynamic, placement::v>{2, 4}), memory_size{100});

@@ -172,8 +172,10 @@ namespace {
 
 /// Two stages on each of two ranks; names of the options of each stage that a policy allows.
 template <class Policy> std::string allowed(const Policy& policy) {
-    optpipe::transformer<> model{.layers = {8}, .hidden = 1024, .sequence = 1024, .compute_rate = 100.0, .host_link_rate = 20.0};
-    const auto p = make_problem(optpipe::graph<2, 4, optpipe::placement::v>{}, model, optpipe::memory_size::unlimited(), policy);
+    optpipe::transformer<> model{
+        .layers = {8}, .hidden = 1024, .sequence = 1024, .compute_rate = 100.0, .host_link_rate = 20.0};
+    const auto p =
+        make_problem(optpipe::graph<2, 4, optpipe::placement::v>{}, model, optpipe::memory_size::unlimited(), policy);
     std::string text;
     for (const stage s : p.graph.all_stages()) {
         if (s.value() > 0) text += "| ";

@@ -26,7 +26,11 @@ auto unlike_the_default() {
         if (s.value() % 2 == 1)
             p.costs[s].transfer = transfer_times{duration{50 + at}, duration{60 + at}};
         else
-            p.storage[s].push_back({"some", memory_size{25 + at}, duration{100 + at}, {}, memory_size{20 + at},
+            p.storage[s].push_back({"some",
+                                    memory_size{25 + at},
+                                    duration{100 + at},
+                                    {},
+                                    memory_size{20 + at},
                                     transfer_times{duration{110 + at}, duration{120 + at}}});
     }
     optpipe::bounded_vector<duration, 9> matrix;

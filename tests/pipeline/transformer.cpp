@@ -315,8 +315,10 @@ TEST_CASE("storage options contradict nothing, whatever the model") {
             const auto p = to_problem(make_problem(optpipe::graph<4, 4>{}, model, memory_size::unlimited(),
                                                    optpipe::storage::uniform{"full-ahead"}));
             CHECK(p.storage_options(stage{3}) == 1);
-            optpipe::problem all{to_any_graph(optpipe::graph<4, 4>{}), costs_of(model, to_any_graph(optpipe::graph<4, 4>{}))};
-            const auto options = make_problem(all.graph, model, memory_size::unlimited(), optpipe::storage::solver_decides{});
+            optpipe::problem all{to_any_graph(optpipe::graph<4, 4>{}),
+                                 costs_of(model, to_any_graph(optpipe::graph<4, 4>{}))};
+            const auto options =
+                make_problem(all.graph, model, memory_size::unlimited(), optpipe::storage::solver_decides{});
             CHECK(validate(options).empty());
             const std::size_t each = cheap ? 7 : 9;
             CHECK(options.storage_options(stage{3}) == (link > 0.0 ? 3 * each : each));

@@ -162,6 +162,16 @@ TEST_CASE("every rank holds a stage, and no other rank does") {
     CHECK(texts(p) == lines({"stages[1].rank: is 3, there are 3 ranks", "stages[2].rank: is 7, there are 3 ranks"}));
 }
 
+TEST_CASE("tables for another number of ranks or stages") {
+    auto p = valid_problem();
+    p.memory_limit = optpipe::per_rank<memory_size>(2, memory_size{2});
+    p.p2p = optpipe::hop_times<>{2, {duration{}, duration{1}, duration{1}, duration{}}};
+    p.storage = per_stage<optpipe::storage_list<false>>(4);
+    CHECK(texts(p) ==
+          lines({"storage: has 4 entries, there are 3 stages", "memory_limit: has 2 entries, there are 3 ranks",
+                 "p2p: has 2 entries, there are 3 ranks"}));
+}
+
 TEST_CASE("all violations at once") {
     auto p = valid_problem();
     p.transfer.engines = 5;
@@ -212,8 +222,9 @@ TEST_CASE("storage options that contradict") {
           lines({"stages[1].storage[1].held: 1.5 is above the stage's activation, 1"}));
     CHECK(texts_with([](option&, option& b) { b.held = memory_size{0.25}; }) ==
           lines({"stages[1].storage[2].transfer_size: 0.5 is above held, 0.25"}));
-    CHECK(texts_with([](option& a, option&) { a.backward_extra = duration{1}; }) ==
-          lines({"stages[1].storage[1].backward_extra: excludes recompute: either ahead of the backward or inside it"}));
+    CHECK(
+        texts_with([](option& a, option&) { a.backward_extra = duration{1}; }) ==
+        lines({"stages[1].storage[1].backward_extra: excludes recompute: either ahead of the backward or inside it"}));
     CHECK(texts_with([](option&, option& b) { b.transfer.reset(); }) ==
           lines({"stages[1].storage[2].transfer_size: needs offload and reload, the durations of the transfers"}));
     CHECK(texts_with([](option&, option& b) { b.name = "keep"; }) ==

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <numeric>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -128,7 +129,7 @@ TEST_CASE("layers go where there is memory for their weights") {
         l = memory_size{35.0};
     const auto none = plan_partition(p, layers);
     REQUIRE_FALSE(none);
-    CHECK(describe(none.why()).starts_with("no partition fits: rank "));
+    CHECK(describe(none.why()).starts_with("no partition that was tried fits: rank "));
 }
 
 TEST_CASE("of several placements the one with the shortest step, and none that doesn't fit") {
@@ -161,6 +162,36 @@ TEST_CASE("of several placements the one with the shortest step, and none that d
     CHECK(none.why().limit == memory_size{21.5});
 }
 
+TEST_CASE("where few partitions fit, one of them is found") {
+    const auto one = [](double stash, double weights) { return layer(1.0, stash, weights); };
+    const std::vector<layer_costs> layers{one(0, 1), one(1, 8), one(2, 3), one(1, 3), one(1, 0), one(1, 5), one(1, 1)};
+    const auto p = pipeline(2, 2, memory_size{14.0}, true);
+    const auto found = plan_partition(p, layers);
+    REQUIRE(found);
+    CHECK(found->layers == counts{1, 1, 1, 4});
+    // Weights that fill a device, and add up to a little more by rounding.
+    const std::vector<layer_costs> full(3, layer(1.0, 0.0, 0.1));
+    CHECK(plan_partition(pipeline(1, 2, memory_size{0.3}), full));
+}
+
+TEST_CASE("the search ends with the gap that is asked for, and says when it was stopped") {
+    std::vector<layer_costs> layers(12, layer(1.0));
+    layers.front() = layer(1.7);
+    layers.back() = layer(3.3);
+    const auto p = pipeline(4, 12, memory_size{1000.0});
+    const auto near = plan_partition(p, layers, {.gap = 0.9});
+    REQUIRE(near);
+    CHECK(near->tried <= 3); // those that it begins with
+    CHECK(near->planned.bound >= near->bound);
+    std::stop_source source;
+    source.request_stop();
+    plan_options stopped{.time_limit = 10s};
+    stopped.stop = source.get_token();
+    const auto early = plan_partition(p, layers, stopped);
+    REQUIRE(early);
+    CHECK(early->planned.why == plan_end::stop_request);
+}
+
 TEST_CASE("pipelines that can't be compared are refused") {
     const std::vector<layer_costs> layers(4, layer(1.0));
     const auto refusal_of = [&](std::vector<problem> pipelines) -> std::string {
@@ -185,5 +216,16 @@ TEST_CASE("bad input has one message") {
         doctest::Contains("pipelines[0]: has 3 stages, which take one layer each at least; there are 2"), input_error);
     std::vector<layer_costs> bad(3, layer(1.0));
     bad[1].costs.forward = duration{-1.0};
-    CHECK_THROWS_AS(static_cast<void>(plan_partition(pipeline(3, 4, memory_size{10.0}), bad)), input_error);
+    const auto p = pipeline(3, 4, memory_size{10.0});
+    CHECK_THROWS_WITH_AS(static_cast<void>(plan_partition(p, bad)), doctest::Contains("layers[1].forward"),
+                         input_error);
+    auto few = p;
+    few.memory_limit = per_rank<memory_size>(2, memory_size{10.0});
+    CHECK_THROWS_WITH_AS(static_cast<void>(plan_partition(few, std::vector<layer_costs>(3, layer(1.0)))),
+                         doctest::Contains("pipelines[0].memory_limit: has 2 entries, there are 3 ranks"), input_error);
+    std::vector<layer_costs> apart(3, layer(1.0));
+    apart[0].storage.push_back({.name = "keep", .held = memory_size{1.0}});
+    apart[1].storage.push_back({.name = "full", .recompute = duration{1.0}});
+    CHECK_THROWS_WITH_AS(static_cast<void>(plan_partition(p, apart)),
+                         doctest::Contains("layers: have no storage option in common"), input_error);
 }

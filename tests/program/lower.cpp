@@ -173,7 +173,7 @@ TEST_CASE("what is refused") {
     s.operations[0].end += optpipe::duration{2};
     const auto wrong = lower(p, s);
     REQUIRE_FALSE(wrong);
-    CHECK(describe(wrong.why()).find("validate says which") != std::string::npos);
+    CHECK(describe(wrong.why()).find("breaks a rule of the problem: ") != std::string::npos);
 }
 
 } // namespace

@@ -64,7 +64,7 @@ struct backward_task {
     stash_part kept{};
     stash_part freed{};
     /// Room for more that the weight gradient needs, where weight_stash is above what there is. None in a full
-    /// backward.
+    /// backward: a model that writes it gives `backward` too (`has_backward`).
     stash_part added{};
     /// None where nothing was recomputed ahead. Then an option with `backward_extra` recomputes here.
     stash_part restored_kept{};

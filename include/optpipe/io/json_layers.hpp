@@ -24,8 +24,8 @@ namespace optpipe {
 #include "optpipe/io/json_fields.hpp"
 #include "optpipe/io/json_problem.hpp"
 #include "optpipe/io/json_tree.hpp"
-#include "optpipe/pipeline/validate_problem.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -37,23 +37,8 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// What is wrong with the costs of layers, which is what would be wrong with those of stages.
-inline void validate_layers(const std::vector<layer_costs>& each, violation_list& found) {
-    problem apart{to_any_graph(graph<dynamic, dynamic>{each.size(), 1}), per_stage<stage_costs>(each.size())};
-    for (const stage s : apart.graph.all_stages()) {
-        apart.costs[s] = each[s.position()].costs;
-        apart.storage[s] = each[s.position()].storage;
-    }
-    constexpr std::string_view stages = "stages";
-    for (const auto& v : validate(apart))
-        found.add(v.place.starts_with(stages) ? "layers" + v.place.substr(stages.size()) : v.place, v.reason);
-    std::vector<violation> sizes;
-    number_checks numbers{sizes};
-    for (std::size_t i = 0; i < each.size(); ++i)
-        numbers.not_negative(place("layers", i, "static_memory"), each[i].static_memory.value());
-    for (const auto& v : sizes)
-        found.add(v.place, v.reason);
-}
+/// That a file may name.
+inline constexpr std::size_t most_placements = 64;
 
 /// Every layer, and one that stands for `count` of them so often.
 inline std::vector<layer_costs> read_layer_list(const fields& top, violation_list& found) {
@@ -62,7 +47,7 @@ inline std::vector<layer_costs> read_layer_list(const fields& top, violation_lis
     const auto* list = top.list("layers");
     if (!list) return layers;
     if (list->empty()) found.add("layers", "must hold at least one layer");
-    for (std::size_t i = 0; i < list->size() && i < most_stages; ++i) {
+    for (std::size_t i = 0; i < list->size(); ++i) {
         const auto place = element_of("layers", i);
         if (!(*list)[i].is_object()) {
             refuse_type(found, place, "an object", (*list)[i]);
@@ -77,12 +62,16 @@ inline std::vector<layer_costs> read_layer_list(const fields& top, violation_lis
         layer.static_memory = memory_size{at.number_or("static_memory", 0.0)};
         const auto count = at.find("count") ? at.count("count", most_stages).value_or(1) : 1;
         if (count == 0) found.add(at.place("count"), "must be at least 1");
+        if (layers.size() + count > most_stages) {
+            found.add("layers", "are more than " + std::to_string(most_stages));
+            break;
+        }
         each.push_back(layer);
         layers.insert(layers.end(), count, layer);
     }
-    if (std::max(layers.size(), list->size()) > most_stages)
-        found.add("layers", "are more than " + std::to_string(most_stages));
-    if (found.empty()) validate_layers(each, found);
+    if (found.empty())
+        for (const auto& v : validate_layers(each))
+            found.add(v.place, v.reason);
     return layers;
 }
 
@@ -154,9 +143,16 @@ inline std::vector<problem> read_placements(const fields& top, const problem& p,
     const auto* list = top.list("placements");
     if (!list) return pipelines;
     if (list->empty()) found.add("placements", "must hold at least one");
+    if (list->size() > most_placements) {
+        found.add("placements", "are more than " + std::to_string(most_placements));
+        return pipelines;
+    }
     for (std::size_t i = 0; i < list->size(); ++i)
-        if (auto placed = read_placement((*list)[i], p, layers, element_of("placements", i), found))
-            pipelines.push_back(*std::move(placed));
+        if (auto placed = read_placement((*list)[i], p, layers, element_of("placements", i), found)) {
+            const bool is_new = std::none_of(pipelines.begin(), pipelines.end(),
+                                             [&](const problem& other) { return other.graph == placed->graph; });
+            if (is_new) pipelines.push_back(*std::move(placed));
+        }
     return pipelines;
 }
 
@@ -171,15 +167,12 @@ inline partition_problem read_layers_tree(const json& root, const std::string& d
     const auto ranks = top.count("ranks", most_ranks);
     const auto microbatches = top.count("microbatches", most_stage_microbatches);
     result.layers = read_layer_list(top, found);
+    if (ranks == 0U) found.add("ranks", "must be at least 1");
     if (!ranks || !microbatches || !found.empty()) return result;
     problem p{to_any_graph(graph<dynamic, dynamic>{*ranks, *microbatches}), per_stage<stage_costs>(*ranks)};
     read_ranks(top, *ranks, p, found);
     read_rest(top, default_name, p);
-    // Some costs, for the rest of it to be looked at.
-    auto shape = p;
-    for (auto& costs : shape.costs)
-        costs = {duration{1.0}, duration{1.0}, duration{1.0}, {}, {}, {}};
-    for (const auto& v : validate(shape))
+    for (const auto& v : validate_without_costs(p))
         found.add(v.place, v.reason);
     if (!found.empty()) return result;
     result.pipelines = read_placements(top, p, result.layers.size(), found);

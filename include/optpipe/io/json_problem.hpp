@@ -15,7 +15,7 @@ inline constexpr std::size_t most_problem_bytes = std::size_t{1} << 26U;
 } // namespace detail
 
 /// Reads `optpipe.problem/2`, and `optpipe.problem/1`, which is the same without storage options. Throws `input_error`
-/// with everything that is wrong with the text, each with its field, or with the line and column where it stops to be
+/// with everything that is wrong with the text, each with its field, or with the line and column where it stops being
 /// JSON. A problem without a name is called after its source; times are in ms and sizes in GB where it names no units.
 [[nodiscard]] problem parse_problem(std::string_view text, const std::string& source_name);
 

@@ -20,7 +20,7 @@ struct stage_costs {
     duration backward_weight{};
     /// Device memory stashed by the forward, until the input gradient is done.
     memory_size activation{};
-    /// The part of it that the weight gradient still needs.
+    /// The part of it that the weight gradient still needs. 0 where nothing is said; in a file that is half of it.
     memory_size weight_stash{};
     /// Empty: this stage can't be offloaded.
     std::optional<transfer_times> transfer{};

@@ -63,19 +63,23 @@ template <class G> concept pipeline_graph = is_graph<G>;
 /// The graph of a problem that comes from a file.
 using any_graph = graph<dynamic, dynamic, placement::map<>>;
 
-/// The same pipeline with all extents dynamic.
+/// The same pipeline with all extents dynamic. Contract: every stage is on one of its ranks.
 template <pipeline_graph Graph> [[nodiscard]] constexpr any_graph to_any_graph(const Graph& g) {
     per_stage<rank> ranks(g.stages());
-    for (const stage s : g.all_stages())
+    for (const stage s : g.all_stages()) {
+        OPTPIPE_EXPECT(g.rank_of(s).position() < g.ranks(), "graph: a stage is on a rank that there isn't");
         ranks[s] = g.rank_of(s);
+    }
     return {g.ranks(), g.microbatches(), placement::map<>{std::move(ranks)}};
 }
 
-/// The stages of each rank, in model order.
+/// The stages of each rank, in model order. Contract: every stage is on one of its ranks.
 template <pipeline_graph Graph> [[nodiscard]] constexpr auto stages_by_rank(const Graph& g) {
     per_rank<bounded_vector<stage, Graph::stage_extent>, Graph::rank_extent> stages(g.ranks());
-    for (const stage s : g.all_stages())
+    for (const stage s : g.all_stages()) {
+        OPTPIPE_EXPECT(g.rank_of(s).position() < g.ranks(), "graph: a stage is on a rank that there isn't");
         stages[g.rank_of(s)].push_back(s);
+    }
     return stages;
 }
 

@@ -2,6 +2,7 @@
 
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/quantity.hpp"
+#include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/costs.hpp"
 #include "optpipe/pipeline/graph.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
@@ -27,7 +28,7 @@ struct layer_costs {
     /// Weights, gradients and the state of the optimizer: what it takes of its device's memory for good.
     memory_size static_memory{};
     /// Empty: `keep`, and `offload` where it has transfer times. A stage has the options, by name, that all of its
-    /// layers have.
+    /// layers have, and that recompute in all of them ahead of the backward, or in all inside it.
     storage_list<false> storage{};
     friend bool operator==(const layer_costs&, const layer_costs&) = default;
 };
@@ -63,15 +64,27 @@ namespace detail {
     return {a.forward + b.forward,       a.backward_input + b.backward_input, a.backward_weight + b.backward_weight,
             a.activation + b.activation, a.weight_stash + b.weight_stash,     both(a.transfer, b.transfer)};
 }
-/// Those that both have.
+/// Whether together they would recompute both ahead of the backward and inside it.
+[[nodiscard]] constexpr bool recompute_differently(const storage_option& a, const storage_option& b) {
+    const auto ahead = a.recompute + b.recompute;
+    const auto inside = a.backward_extra + b.backward_extra;
+    return ahead > duration{} && inside > duration{};
+}
+/// Of two layers with the same option, of which one may have nothing to move with it.
+[[nodiscard]] constexpr std::optional<transfer_times> either(const std::optional<transfer_times>& a,
+                                                             const std::optional<transfer_times>& b) {
+    if (!a && !b) return std::nullopt;
+    return both(std::optional{a.value_or(transfer_times{})}, std::optional{b.value_or(transfer_times{})});
+}
+/// Those that both have, and recompute at the same place with.
 [[nodiscard]] constexpr storage_list<false> both(const storage_list<false>& a, const storage_list<false>& b) {
     storage_list<false> options;
     for (const auto& x : a)
         for (const auto& y : b)
-            if (x.name == y.name)
+            if (x.name == y.name && !recompute_differently(x, y))
                 options.push_back({x.name, x.held + y.held, x.recompute + y.recompute,
                                    x.backward_extra + y.backward_extra, x.transfer_size + y.transfer_size,
-                                   both(x.transfer, y.transfer)});
+                                   either(x.transfer, y.transfer)});
     return options;
 }
 
@@ -90,7 +103,7 @@ namespace detail {
 /// s. `p.memory_limit` is that of the devices; what the layers of a rank take for good goes off it. Costs and storage
 /// of `p` are replaced.
 ///
-/// Contract: one count for each stage; together they are all layers.
+/// Contract: one count for each stage; together they are all layers. The layers of a stage have an option in common.
 [[nodiscard]] inline problem with_layers(problem p, std::span<const layer_costs> layers,
                                          std::span<const std::size_t> counts) {
     OPTPIPE_EXPECT(counts.size() == p.graph.stages(), "with_layers: one count for each stage");
@@ -104,13 +117,17 @@ namespace detail {
         p.costs[s] = here.front().costs;
         for (const auto& layer : here.subspan(1))
             p.costs[s] = detail::both(p.costs[s], layer.costs);
+        auto& limit = p.memory_limit[p.rank_of(s)];
+        const auto slack = tolerance{}.at(limit);
         for (const auto& layer : here)
-            p.memory_limit[p.rank_of(s)] -= layer.static_memory;
+            limit -= layer.static_memory;
+        if (limit < memory_size{} && limit > -1.0 * slack) limit = {}; // by rounding
         p.storage[s].clear();
         if (std::all_of(here.begin(), here.end(), [](const layer_costs& l) { return l.storage.empty(); })) continue;
         auto options = detail::listed_storage(here.front());
         for (const auto& layer : here.subspan(1))
             options = detail::both(options, detail::listed_storage(layer));
+        OPTPIPE_EXPECT(!options.empty(), "with_layers: layers of a stage have no storage option in common");
         detail::set_storage(p, s, options);
     }
     return p;

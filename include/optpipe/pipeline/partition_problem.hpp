@@ -1,12 +1,17 @@
 #pragma once
 
+#include "optpipe/core/error.hpp"
 #include "optpipe/pipeline/costs.hpp"
 #include "optpipe/pipeline/graph.hpp"
 #include "optpipe/pipeline/layer_costs.hpp"
 #include "optpipe/pipeline/placement.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/pipeline/validate_problem.hpp"
 
 #include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -37,6 +42,65 @@ template <placement_policy Placement> [[nodiscard]] problem with_placement(probl
         pipelines.push_back(with_placement(p, placement::v{}));
     }
     return pipelines;
+}
+
+namespace detail {
+
+/// What is wrong with layers, each by itself: as with stages that have their costs.
+[[nodiscard]] inline std::vector<violation> validate_layers(std::span<const layer_costs> layers) {
+    problem apart{to_any_graph(graph<dynamic, dynamic>{layers.size(), 1}), per_stage<stage_costs>(layers.size())};
+    for (const stage s : apart.graph.all_stages()) {
+        apart.costs[s] = layers[s.position()].costs;
+        apart.storage[s] = layers[s.position()].storage;
+    }
+    auto found = validate(apart);
+    constexpr std::string_view stages = "stages";
+    for (auto& v : found)
+        if (v.place.starts_with(stages)) v.place = "layers" + v.place.substr(stages.size());
+    if (!layers.empty()) {
+        layer_costs together = layers.front();
+        together.storage = listed_storage(together);
+        for (const auto& layer : layers.subspan(1))
+            together = {both(together.costs, layer.costs), {}, both(together.storage, listed_storage(layer))};
+        if (together.storage.empty()) found.push_back({"layers", "have no storage option in common"});
+        number_checks{found}.positive("layers: together their work", together.costs.work().value());
+    }
+    number_checks numbers{found};
+    for (std::size_t i = 0; i < layers.size(); ++i)
+        numbers.not_negative(place("layers", i, "static_memory"), layers[i].static_memory.value());
+    return found;
+}
+
+/// What is wrong with a pipeline whose costs aren't known.
+[[nodiscard]] inline std::vector<violation> validate_without_costs(problem p) {
+    for (auto& costs : p.costs)
+        costs = {duration{1.0}, duration{1.0}, duration{1.0}, {}, {}, {}};
+    for (auto& options : p.storage)
+        options.clear();
+    return validate(p);
+}
+
+} // namespace detail
+
+/// Everything that makes it no partition problem. Empty: it can be planned.
+[[nodiscard]] inline std::vector<violation> validate(const partition_problem& p) {
+    auto found = detail::validate_layers(p.layers);
+    if (p.pipelines.empty()) found.push_back({"pipelines", "must hold at least one"});
+    for (std::size_t i = 0; i < p.pipelines.size(); ++i) {
+        const auto& each = p.pipelines[i];
+        const auto& first = p.pipelines.front();
+        const auto where = detail::place("pipelines", i);
+        for (auto& v : detail::validate_without_costs(each))
+            found.push_back({where + "." + v.place, std::move(v.reason)});
+        if (p.layers.size() < each.graph.stages())
+            found.push_back({where, "has " + std::to_string(each.graph.stages()) +
+                                        " stages, which take one layer each at least; there are " +
+                                        std::to_string(p.layers.size())});
+        if (each.graph.ranks() != first.graph.ranks() || each.graph.microbatches() != first.graph.microbatches() ||
+            each.objective != first.objective)
+            found.push_back({where, "has other ranks, microbatches or another objective than the first"});
+    }
+    return found;
 }
 
 } // namespace optpipe

@@ -46,6 +46,8 @@ public:
         return is_uniform() ? uniform_ : matrix_[from.position() * ranks_ + to.position()];
     }
     [[nodiscard]] constexpr bool is_uniform() const { return matrix_.empty(); }
+    /// Of a matrix.
+    [[nodiscard]] constexpr std::size_t ranks() const { return ranks_; }
 
 private:
     duration uniform_{};

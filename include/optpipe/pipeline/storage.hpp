@@ -22,7 +22,8 @@ inline constexpr std::size_t most_storage_options = 32;
 struct storage_option {
     /// Unique within its stage.
     bounded_text<32> name{};
-    /// Device memory that the forward leaves: at most the stage's activation.
+    /// Device memory that the forward leaves: at most the stage's activation. 0 where nothing is said: `keep_stash`
+    /// makes an option that leaves all of it, as a file's does by default.
     memory_size held{};
     /// Duration of an operation of its own, before the backward, that restores the whole activation. 0: there is none.
     duration recompute{};

@@ -139,11 +139,30 @@ template <pipeline_graph Graph> void validate_limits(const basic_problem<Graph>&
     }
 }
 
+/// Tables that are for another number of ranks or stages.
+template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate_sizes(const basic_problem<Graph>& p) {
+    std::vector<violation> found;
+    const auto expect = [&](const char* field, std::size_t entries, std::size_t wanted, const char* of) {
+        if (entries != wanted)
+            found.push_back(
+                {field, "has " + std::to_string(entries) + " entries, there are " + std::to_string(wanted) + of});
+    };
+    expect("costs", p.costs.size(), p.graph.stages(), " stages");
+    expect("storage", p.storage.size(), p.graph.stages(), " stages");
+    expect("memory_limit", p.memory_limit.size(), p.graph.ranks(), " ranks");
+    expect("host_memory_limit", p.host_memory_limit.size(), p.graph.ranks(), " ranks");
+    expect("transfer.link", p.transfer.link.size(), p.graph.ranks(), " ranks");
+    if (!p.p2p.is_uniform()) expect("p2p", p.p2p.ranks(), p.graph.ranks(), " ranks");
+    return found;
+}
+
 } // namespace detail
 
-/// Everything that contradicts the format (io/README.md) in the problem, each with the field and the reason. Empty: it can be planned.
+/// Everything that contradicts the format (io/README.md) in the problem, each with the field and the reason. Empty: it
+/// can be planned.
 template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate(const basic_problem<Graph>& p) {
-    std::vector<violation> found;
+    auto found = detail::validate_sizes(p);
+    if (!found.empty()) return found;
     if (p.graph.ranks() == 0) found.push_back({"ranks", "must be at least 1"});
     if (p.graph.microbatches() == 0) found.push_back({"microbatches", "must be at least 1"});
     if (p.graph.stages() == 0) found.push_back({"stages", "must hold at least one stage"});

@@ -27,6 +27,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <set>
@@ -60,9 +61,8 @@ struct partition_plan {
 ///
 /// The time limit is that of all plans together. `options.start` isn't used, and `progress` is called only once the
 /// partition is chosen, for the rest of the time limit. Where one microbatch at a time fits in no partition that was
-/// tried, the refusal names the rank that lacks the most memory in the one that lacks least. Throws `input_error` where
-/// there is no pipeline, where they differ in ranks, microbatches or objective or have more stages than there are
-/// layers, or for a pipeline that `validate` objects to.
+/// tried, the refusal names the rank that lacks the most memory in the one that lacks least. Throws `input_error` for
+/// what `validate` objects to.
 [[nodiscard]] outcome<partition_plan> plan_partition(const partition_problem& p, const plan_options& options = {});
 
 /// As above, with the stages where `p` has them.
@@ -91,22 +91,27 @@ struct partition_parameters {
     /// Of a partition: neighbours whose bounds are looked at, the most even ones: of 16 stages and more there are
     /// hundreds.
     std::size_t most_neighbours = 64;
+    /// Partitions whose work is looked at for the beginnings of a pipeline, and of which it is found out whether they
+    /// fit: of hundreds of stages it would take minutes else.
+    std::size_t most_looked_at = 1'000'000;
+    std::size_t most_fitted = 10'000;
 };
 
 /// How many layers each stage holds.
 using layer_counts = std::vector<std::size_t>;
 
-/// Every partition that has one layer in another stage.
-[[nodiscard]] inline std::vector<layer_counts> neighbours_of(const layer_counts& of) {
-    std::vector<layer_counts> neighbours;
+/// Calls `look(neighbour)` for every partition that has one layer in another stage, until `stop()`.
+template <class Look, class Stop> void for_each_neighbour(layer_counts of, const Stop& stop, const Look& look) {
     for (std::size_t from = 0; from < of.size(); ++from)
         for (std::size_t to = 0; to < of.size() && of[from] > 1; ++to) {
             if (from == to) continue;
-            neighbours.push_back(of);
-            --neighbours.back()[from];
-            ++neighbours.back()[to];
+            if (stop()) return;
+            --of[from];
+            ++of[to];
+            look(std::as_const(of));
+            ++of[from];
+            --of[to];
         }
-    return neighbours;
 }
 
 /// The partitions of a model's layers among the stages of one pipeline, before anything is planned.
@@ -159,18 +164,26 @@ public:
         return loads;
     }
     [[nodiscard]] shortage shortage_of(const problem& p) const {
-        const auto slack = tolerance{}.at(pipeline_.memory_scale());
+        const auto slack = tolerance{}.at(p.memory_scale());
         shortage result;
         memory_size most{};
         for (const rank r : p.graph.all_ranks()) {
-            const auto lacks = least_memory(p, r).needed - p.memory_limit[r];
-            if (lacks <= slack && p.memory_limit[r] > memory_size{}) continue;
+            const auto needed = least_memory(p, r).needed;
+            if (needed <= p.memory_limit[r] + slack && p.memory_limit[r] >= memory_size{}) continue;
+            // Without room on the host nothing may be enough.
+            const auto lacks = needed.is_unlimited() ? p.memory_scale() : needed - p.memory_limit[r];
             result.all += lacks;
             if (lacks <= most) continue;
             most = lacks;
-            result.why.reason = refusal_reason::over_memory;
-            result.why.sentence = "no partition fits";
             result.why.rank = r;
+            if (needed.is_unlimited()) {
+                result.why.reason = refusal_reason::does_not_apply;
+                result.why.sentence = {"no partition that was tried fits: rank ", r.value(),
+                                       " must offload more than its host memory takes"};
+                continue;
+            }
+            result.why.reason = refusal_reason::over_memory;
+            result.why.sentence = "no partition that was tried fits";
             result.why.limit = pipeline_.memory_limit[r];
             result.why.needed = result.why.limit + lacks;
         }
@@ -182,37 +195,44 @@ public:
         return shortage_of(p).all > memory_size{} ? duration::unlimited() : bounds_of(p, stop).best();
     }
     /// The neighbours that are left, those whose work is most even, and of these `most` at most.
-    [[nodiscard]] std::vector<layer_counts>
-    most_even_neighbours(const layer_counts& of, const std::set<layer_counts>& without, std::size_t most) const {
-        std::vector<std::pair<std::vector<std::int64_t>, layer_counts>> all;
-        for (auto& each : neighbours_of(of))
-            if (!without.contains(each)) all.emplace_back(unevenness_of(each), std::move(each));
-        std::sort(all.begin(), all.end());
-        if (all.size() > most) all.resize(most);
+    template <class Stop>
+    [[nodiscard]] std::vector<layer_counts> most_even_neighbours(const layer_counts& of,
+                                                                 const std::set<layer_counts>& without,
+                                                                 std::size_t most, const Stop& stop) const {
+        std::set<std::pair<std::vector<std::int64_t>, layer_counts>> some;
+        for_each_neighbour(of, stop, [&](const layer_counts& each) {
+            if (without.contains(each)) return;
+            some.emplace(unevenness_of(each), each);
+            if (some.size() > most) some.erase(std::prev(some.end()));
+        });
         std::vector<layer_counts> neighbours;
-        for (auto& [unevenness, each] : all)
-            neighbours.push_back(std::move(each));
+        for (const auto& [unevenness, each] : some)
+            neighbours.push_back(each);
         return neighbours;
     }
     /// As many layers on each stage; work as even as it can be; and from there the least bound: those that fit. If none
-    /// does, what lacks least, which need not fit either. Of a partition so many neighbours are looked at, until
-    /// `stop()`.
-    [[nodiscard]] std::vector<layer_counts> beginnings(std::size_t neighbours,
+    /// does, what lacks least, which need not fit either. Of a partition so many neighbours have their bounds looked
+    /// at; the work of `most` partitions is looked at in all, and whether they fit of `most_fitted`; until `stop()`.
+    [[nodiscard]] std::vector<layer_counts> beginnings(std::size_t neighbours, std::size_t most,
+                                                       std::size_t most_fitted,
                                                        const std::function<bool()>& stop) const {
-        const auto balanced =
-            descend(even(), neighbours_of, [this](const layer_counts& of) { return unevenness_of(of); });
-        const auto near = [&](const layer_counts& of) {
-            return stop() ? std::vector<layer_counts>{} : most_even_neighbours(of, {}, neighbours);
+        const auto lacks = [this](const layer_counts& of) { return shortage_of(with(of)).all; };
+        std::size_t looked_at = 0;
+        const auto enough = [&] { return looked_at++ >= most || stop(); };
+        const auto all = [&](const layer_counts& of, const auto& look) { for_each_neighbour(of, enough, look); };
+        const auto near = [&](const layer_counts& of, const auto& look) {
+            for (const auto& each : most_even_neighbours(of, {}, neighbours, enough))
+                if (!stop()) look(each);
         };
+        const auto balanced = descend(even(), all, [this](const layer_counts& of) { return unevenness_of(of); });
         const auto bounded = descend(balanced, near, [&](const layer_counts& of) {
             return std::pair{rounded(bound_of(of, stop)), unevenness_of(of)};
         });
-        const auto lacks = [this](const layer_counts& of) { return shortage_of(with(of)).all; };
         std::vector<layer_counts> some;
         for (const auto& each : {even(), balanced, bounded})
             if (std::find(some.begin(), some.end(), each) == some.end() && lacks(each) <= memory_size{})
                 some.push_back(each);
-        if (some.empty()) some.push_back(descend(balanced, neighbours_of, lacks));
+        if (some.empty()) some.push_back(least_shortage({even(), balanced}, most_fitted, lacks, stop));
         return some;
     }
     /// No schedule of any partition is shorter.
@@ -225,18 +245,58 @@ public:
     }
 
 private:
-    /// Goes on to the neighbour with the least value as long as that makes it less.
-    template <class Neighbours, class Value>
-    [[nodiscard]] static layer_counts descend(layer_counts each, const Neighbours& neighbours, const Value& value_of) {
+    /// Goes on to the neighbour with the least value as long as that makes it less. `for_each(of, look)` calls
+    /// `look(neighbour)`.
+    template <class ForEach, class Value>
+    [[nodiscard]] static layer_counts descend(layer_counts each, const ForEach& for_each, const Value& value_of) {
         for (auto best = value_of(each);;) {
             const auto before = each;
-            for (auto& moved : neighbours(before))
+            for_each(before, [&](const layer_counts& moved) {
                 if (auto found = value_of(moved); found < best) {
                     best = std::move(found);
-                    each = std::move(moved);
+                    each = moved;
                 }
+            });
             if (each == before) return each;
         }
+    }
+    /// What lacks least: of all partitions where there are few, else of those on the way down from some.
+    template <class Lacks, class Stop>
+    [[nodiscard]] layer_counts least_shortage(const std::vector<layer_counts>& from, std::size_t most,
+                                              const Lacks& lacks, const Stop& stop) const {
+        auto least = memory_size::unlimited();
+        auto found = from.front();
+        std::size_t looked_at = 0;
+        const auto enough = [&] { return least <= memory_size{} || looked_at >= most || stop(); };
+        const auto look = [&](const layer_counts& each) {
+            ++looked_at;
+            const auto lack = lacks(each);
+            if (lack < least) found = each;
+            least = std::min(least, lack);
+            return lack;
+        };
+        const auto near = [&](const layer_counts& of, const auto& look_at) { for_each_neighbour(of, enough, look_at); };
+        for (const auto& each : from)
+            if (!enough()) static_cast<void>(descend(each, near, look));
+        layer_counts each(pipeline_.graph.stages(), 1);
+        each.back() = layers_.size() - each.size() + 1;
+        while (!enough()) {
+            look(each);
+            if (!next_partition(each)) break;
+        }
+        return found;
+    }
+    /// The next one in lexicographic order; false if it is the last.
+    [[nodiscard]] static bool next_partition(layer_counts& each) {
+        for (std::size_t s = each.size(); s-- > 1;) {
+            if (each[s] == 1) continue;
+            const auto rest = each[s] - 1;
+            each[s] = 1;
+            each.back() = rest;
+            ++each[s - 1];
+            return true;
+        }
+        return false;
     }
 
     const problem& pipeline_;
@@ -247,22 +307,18 @@ private:
 
 class partition_search {
 public:
-    partition_search(std::span<const problem> pipelines, std::span<const layer_costs> layers,
-                     const plan_options& options)
-        : options_{options} {
-        if (pipelines.empty()) throw input_error{"plan_partition", {{"pipelines", "must hold at least one"}}};
-        for (std::size_t i = 0; i < pipelines.size(); ++i) {
-            check(pipelines[i], pipelines.front(), "pipelines[" + std::to_string(i) + "]", layers.size());
-            pipelines_.push_back({partition_space{pipelines[i], layers}, {}, {}, {}, {}});
-        }
+    partition_search(const partition_problem& p, const plan_options& options) : options_{options} {
+        for (const auto& each : p.pipelines)
+            pipelines_.push_back({partition_space{each, p.layers}, {}, {}, {}, {}});
     }
 
     outcome<partition_plan> run() {
         if (const auto why = begin()) return *why;
-        while (may_go_on() && try_most_promising()) {
+        while (may_go_on() && !is_near_enough() && try_most_promising()) {
         }
-        if (options_.time_limit) plan_longer();
+        if (options_.time_limit && !is_near_enough()) plan_longer();
         auto& best = *std::min_element(planned_.begin(), planned_.end());
+        finish(best.planned);
         const auto& space = pipelines_[best.pipeline].space;
         const seconds took = clock::now() - begin_;
         return partition_plan{best.pipeline,   best.layers, space.with(best.layers), std::move(best.planned), bound(),
@@ -297,26 +353,14 @@ private:
         std::optional<seconds> short_limit;
     };
 
-    static void check(const problem& p, const problem& first, const std::string& where, std::size_t layers) {
-        const auto& g = p.graph;
-        std::vector<violation> found;
-        if (layers < g.stages())
-            found.push_back({where, "has " + std::to_string(g.stages()) +
-                                        " stages, which take one layer each at least; "
-                                        "there are " +
-                                        std::to_string(layers)});
-        if (g.ranks() != first.graph.ranks() || g.microbatches() != first.graph.microbatches() ||
-            p.objective != first.objective)
-            found.push_back({where, "has other ranks, microbatches or another objective than the first"});
-        if (!found.empty()) throw input_error{"plan_partition", found};
-    }
-
     /// The refusal of the one that lacks least if there is no plan of any.
     std::optional<refusal> begin() {
         std::optional<refusal> refused;
         std::optional<memory_size> least;
         for (std::size_t i = 0; i < pipelines_.size(); ++i)
-            for (const auto& each : pipelines_[i].space.beginnings(with_.most_neighbours, is_late())) {
+            for (const auto& each :
+                 pipelines_[i].space.beginnings(with_.most_neighbours, with_.most_looked_at, with_.most_fitted,
+                                                is_after(first_part() * static_cast<double>(i + 1)))) {
                 const auto lacks = pipelines_[i].space.shortage_of(pipelines_[i].space.with(each));
                 const auto why = lacks.all > memory_size{} ? lacks.why : try_partition(i, each);
                 if (why && (!least || lacks.all < *least)) {
@@ -349,6 +393,11 @@ private:
     }
     [[nodiscard]] std::optional<seconds> short_limit(const choice& of) const {
         if (!options_.time_limit || of.short_limit) return of.short_limit;
+        return first_part();
+    }
+    /// What each pipeline has for its first plan.
+    [[nodiscard]] seconds first_part() const {
+        if (!options_.time_limit) return {};
         return *options_.time_limit * with_.search_share / with_.first_part / static_cast<double>(pipelines_.size());
     }
     [[nodiscard]] seconds time_enough(const plan_result& first) const {
@@ -368,12 +417,34 @@ private:
     [[nodiscard]] std::function<bool()> is_late() const {
         return [this] { return !may_go_on(); };
     }
+    /// Whether so much of the time limit is over, if there is one.
+    [[nodiscard]] std::function<bool()> is_after(seconds part) const {
+        return [this, part] {
+            return options_.stop.stop_requested() || (options_.time_limit && clock::now() - begin_ >= part);
+        };
+    }
+    /// Whether the best is as near to the bound for all partitions as was asked for.
+    [[nodiscard]] bool is_near_enough() const {
+        const auto best = std::min_element(planned_.begin(), planned_.end())->planned.objective;
+        return (1.0 - options_.gap) * best <= bound();
+    }
+    /// Its bound is that of its partition, or of all; and where a stop request cut the search for partitions short, it
+    /// ended the plan too.
+    void finish(plan_result& best) const {
+        best.bound = std::min(std::max(best.bound, bound()), best.objective);
+        best.gap = (best.objective - best.bound) / best.objective;
+        if (best.bound >= best.objective)
+            best.why = plan_end::optimal;
+        else if (options_.stop.stop_requested())
+            best.why = plan_end::stop_request;
+    }
 
     /// Finds the neighbours of the best candidate, and their bounds.
     void look_around(choice& of) const {
         of.neighbours.clear();
         if (!of.best) return;
-        for (auto& each : of.space.most_even_neighbours(planned_[*of.best].layers, of.tried, with_.most_neighbours)) {
+        for (auto& each :
+             of.space.most_even_neighbours(planned_[*of.best].layers, of.tried, with_.most_neighbours, is_late())) {
             if (!may_go_on()) return;
             const auto bound = of.space.bound_of(each, is_late());
             if (!bound.is_unlimited()) of.neighbours.push_back({std::move(each), bound});
@@ -426,10 +497,19 @@ private:
         auto how = options_for(limit);
         how.start = each.planned.schedule;
         if (is_last) how.progress = options_.progress;
-        if (auto planned = plan(pipelines_[each.pipeline].space.with(each.layers), how))
-            each.planned = *std::move(planned);
+        auto planned = plan(pipelines_[each.pipeline].space.with(each.layers), how);
+        if (!planned) return;
+        // Where nothing better was found it is still that of its first method.
+        auto longer = *std::move(planned);
+        const auto keep_name = [&](std::string& method) {
+            if (method == start_method) method = each.planned.method;
+        };
+        keep_name(longer.method);
+        for (auto& by : longer.contributions)
+            keep_name(by.name);
+        each.planned = std::move(longer);
     }
-    /// They differ in placement, which it doesn't depend on.
+    /// For all: they differ in placement, which it doesn't depend on.
     [[nodiscard]] duration bound() const { return pipelines_.front().space.bound(); }
 
     static constexpr partition_parameters with_{};
@@ -445,12 +525,13 @@ private:
 } // namespace detail
 
 OPTPIPE_INLINE outcome<partition_plan> plan_partition(const partition_problem& p, const plan_options& options) {
-    return detail::partition_search{p.pipelines, p.layers, options}.run();
+    if (auto found = validate(p); !found.empty()) throw input_error{"plan_partition", std::move(found)};
+    return detail::partition_search{p, options}.run();
 }
 
 OPTPIPE_INLINE outcome<partition_plan> plan_partition(const problem& p, std::span<const layer_costs> layers,
                                                       const plan_options& options) {
-    return detail::partition_search{{&p, 1}, layers, options}.run();
+    return plan_partition(partition_problem{{layers.begin(), layers.end()}, {p}}, options);
 }
 
 #endif

@@ -41,7 +41,8 @@ struct plan_options {
     /// Names of builders and strategies to leave out.
     std::vector<std::string> without{};
     /// A schedule to begin from, as the one in use where costs have changed: the plan is never worse. Its order counts,
-    /// not its times (`retime`); one that the problem can't execute within its memory is refused.
+    /// not its times (`retime`), and positions in lists of storage options, not names. `plan` throws `input_error` for
+    /// one that the problem can't execute within its memory: ask `retime` first.
     std::optional<schedule> start{};
     /// Optimize a percentile of the step time under random durations, in place of the planned step time. The plan is
     /// never worse in that than the start, or without one than the plan without noise, in the random steps that confirm

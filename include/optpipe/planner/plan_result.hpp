@@ -59,6 +59,9 @@ struct builder_result {
     bool published = true;
 };
 
+/// What `plan_options::start` is called among methods.
+inline constexpr std::string_view start_method = "start";
+
 /// Whether a stored plan was used.
 enum class cache_use { none, exact, near };
 

@@ -197,8 +197,8 @@ private:
         log_.add(structure, watch.seconds());
         if (start_) {
             const stopwatch to_offer;
-            state_.offer(*start_, start);
-            log_.add(start, to_offer.seconds());
+            state_.offer(*start_, start_method);
+            log_.add(start_method, to_offer.seconds());
         }
         if (uses_cache()) {
             state_.try_strategy(cached, [&] { start_from_cache(); });
@@ -364,7 +364,6 @@ private:
 
     static constexpr std::string_view structure = "structure";
     static constexpr std::string_view storage_mix = "storage-mix";
-    static constexpr std::string_view start = "start";
     static constexpr std::string_view cached = "cache";
     static constexpr std::string_view cheaper_storage = "cheaper-storage";
 

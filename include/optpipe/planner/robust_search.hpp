@@ -212,7 +212,7 @@ outcome<plan_result> plan_robustly(const problem& p, const plan_options& options
         numbers.percentile = percentile;
         result.method = "robust";
     } else if (options.start) {
-        result.method = "start";
+        result.method = start_method;
     }
     if (is_better || options.start) {
         result.schedule = is_better ? *time_order(p, improver.best()) : nominal_schedule;

@@ -567,7 +567,7 @@ OPTPIPE_INLINE outcome<per_rank<rank_program>> lower(const problem& p, const sch
         if (!validate_forward_only(p, s).empty())
             return refuse("the schedule isn't one of forwards alone; validate_forward_only says why");
     } else if (!is_valid(p, s)) {
-        return refuse("the schedule breaks a rule of the problem; validate says which");
+        return refuse("the schedule breaks a rule of the problem: " + validate(p, s).front().reason);
     }
     if (!detail::is_addressable(p, options)) return refuse("the stashes of a step can't be addressed in bytes");
     for (const auto grouping : {options.lanes, message_lanes::separate}) {

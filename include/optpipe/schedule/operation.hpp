@@ -78,7 +78,8 @@ struct operation {
     optpipe::stage stage{};
     operation_kind kind = operation_kind::forward;
     optpipe::microbatch microbatch{};
-    /// The storage option that its stage and microbatch use: the same in all their operations. 0 without a list.
+    /// The position in its stage's list of the storage option that stage and microbatch use: the same in all their
+    /// operations. 0 without a list: then a transfer among them says that the stash is offloaded.
     storage_index storage = 0;
     friend constexpr auto operator<=>(const operation&, const operation&) = default;
     friend constexpr bool operator==(const operation&,
@@ -92,6 +93,11 @@ constexpr operation backward(stage s, microbatch m) { return {s, operation_kind:
 constexpr operation offload_of(stage s, microbatch m) { return {s, operation_kind::offload, m}; }
 constexpr operation reload_of(stage s, microbatch m) { return {s, operation_kind::reload, m}; }
 constexpr operation recompute_of(stage s, microbatch m) { return {s, operation_kind::recompute, m}; }
+
+/// Whether they do the same, with whatever storage option.
+[[nodiscard]] constexpr bool is_same_work(const operation& a, const operation& b) {
+    return a.stage == b.stage && a.kind == b.kind && a.microbatch == b.microbatch;
+}
 
 /// Another operation of the same stage and microbatch.
 constexpr operation sibling(operation op, operation_kind kind) {

@@ -1,6 +1,7 @@
 // Forwards alone: the bound against all schedules of small problems, and what is planned against the bound.
 #include "optpipe/schedule/bounds/forward_only.hpp"
 
+#include "optpipe/core/error.hpp"
 #include "optpipe/core/random.hpp"
 #include "optpipe/pipeline/placement.hpp"
 #include "optpipe/schedule/construct/forward_plan.hpp"
@@ -71,6 +72,22 @@ template <class Placement> problem even(std::size_t ranks, std::size_t microbatc
 bool is_optimal(const schedule_report& report) { return *report.gap() < 1e-9; }
 
 } // namespace
+
+TEST_CASE("what validate objects to is refused, but for backwards and memory") {
+    problem p{to_any_graph(graph<2, 3>{}), per_stage<stage_costs>(2)};
+    CHECK_THROWS_WITH_AS(static_cast<void>(plan_forwards(p)), doctest::Contains("stages[0].forward: must be above 0"),
+                         input_error);
+    for (auto& each : p.costs) {
+        each.forward = duration{1};
+        each.activation = memory_size{2};
+    }
+    p.memory_limit[rank{0}] = memory_size{1};
+    CHECK(plan_forwards(p).measures.objective == duration{4});
+    const per_stage<rank> where(2, rank{2});
+    p.graph = any_graph{2, 3, placement::map<>{where}};
+    CHECK_THROWS_WITH_AS(static_cast<void>(plan_forwards(p)),
+                         doctest::Contains("stages[0].rank: is 2, there are 2 ranks"), input_error);
+}
 
 TEST_CASE("no schedule of forwards beats the bound") {
     constexpr testing::problem_ranges ranges{.ranks = 3, .stages = 4, .microbatches = 4, .cells = 12};

@@ -374,6 +374,12 @@ TEST_CASE("an order that doesn't follow its storage options is refused, with the
     CHECK(refusal_of("0F0 0RECOMPUTE0 0B0") == "1 the problem has no 0RECOMPUTE0" + unknown);
     CHECK(refusal_of("0F0:2 0OFFLOAD0:2") == "1 the problem has no 0OFFLOAD0" + unknown);
     CHECK(refusal_of("0F0:4") == "0 the problem has no 0F0" + unknown);
+    // Also where memory is missing ahead of it.
+    auto little = with_storage_options(1, 2);
+    little.memory_limit[rank{0}] = 1.25_gb;
+    const auto timed = simulate(little, spelled_order(little, "0F0 0F1 0B1 0B0:9"));
+    REQUIRE_FALSE(timed.has_value());
+    CHECK(timed.why().sentence == "the problem has no 0B0" + unknown);
     CHECK(refusal_of("0F0:1 0RECOMPUTE0:1 0RECOMPUTE0:1") == "2 0RECOMPUTE0 (rank 0) appears twice");
     CHECK(refusal_of("0F0:1") ==
           "1 2 operations are missing, as 0RECOMPUTE0 on rank 0, though what it waits for is there: 0F0");

@@ -262,7 +262,9 @@ OPTPIPE_INLINE void lane_thread::exchange(const lane_command& c) {
 }
 
 OPTPIPE_INLINE bool lane_thread::falls_silent(const task_label& label) {
-    if (label.kind != task_label::task_kind::operation || of_.all.how.faults.silent_at != label.op) return false;
+    const auto& silent_at = of_.all.how.faults.silent_at;
+    if (label.kind != task_label::task_kind::operation || !silent_at || !is_same_work(*silent_at, label.op))
+        return false;
     of_.silent.store(true);
     return true;
 }

@@ -20,7 +20,7 @@ using copy_time = std::function<nanoseconds(rank, const task_label&, std::size_t
 /// From when both ends of a message are there until its data is.
 using message_time = std::function<nanoseconds(rank from, rank to, std::size_t bytes)>;
 
-/// What goes wrong on purpose, for tests of what happens then.
+/// What goes wrong on purpose, for tests of what happens then. Storage options of the operations don't matter.
 struct fault_injection {
     /// Messages of this operation are lost: their sender believes that they arrived.
     std::optional<operation> lost_message{};

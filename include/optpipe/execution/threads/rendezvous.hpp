@@ -147,7 +147,7 @@ OPTPIPE_INLINE message_channel::mistake message_channel::meet(const message_offe
     const auto other = offers_.front();
     const auto& sent = sends ? mine : other;
     const auto& received = sends ? other : mine;
-    if (how.faults.lost_message == sent.label.op) {
+    if (how.faults.lost_message && is_same_work(*how.faults.lost_message, sent.label.op)) {
         if (!sends) offers_.front() = mine; // whose place the send had
         if (!sends) other.gate->arrive(other.ready);
         if (sends) mine.gate->arrive(mine.ready);

@@ -42,7 +42,7 @@ template <class ModelOf>
 std::vector<rank_times> run(std::span<const rank_program> programs, cluster& on, ModelOf model_of,
                             std::size_t steps = 1) {
     if (auto found = check_programs(programs); !found.empty()) throw input_error{"programs", std::move(found)};
-    if (programs.size() != on.ranks()) throw error{"another number of programs than of ranks"};
+    if (programs.size() != on.ranks()) throw error{std::to_string(programs.size()) + " programs for " + std::to_string(on.ranks()) + " ranks"};
     using model = std::remove_reference_t<decltype(model_of(rank{}))>;
     std::vector<rank_times> measured(programs.size());
     on_all_ranks(on, [&](executor& here) {

@@ -43,7 +43,8 @@ struct lowering_options {
     /// All buffers begin at multiples of it, and sizes are rounded up to such: at most 1 MiB. What CUDA gives its own
     /// allocations lets kernels read and write vectors.
     std::size_t alignment = 256;
-    /// Of an activation between two stages, and of a gradient.
+    /// Of an activation between two stages, and of a gradient. 0: messages only say that something is there, for models
+    /// that hand their tensors over themselves; tasks then have no input and no output.
     std::size_t message_bytes = 0;
     /// The same, where boundaries between stages differ: that of stages s and s + 1 has the s-th. For what isn't in it,
     /// `message_bytes` counts.

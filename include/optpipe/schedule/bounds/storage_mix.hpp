@@ -126,7 +126,9 @@ private:
         return branch;
     }
     double solve_node(double work, const std::function<bool()>& stop) {
-        column_program master{node_sides(), artificial_cost};
+        auto sides = node_sides();
+        if (sides.size() > most_rows) return at_.bound;
+        column_program master{std::move(sides), artificial_cost};
         const auto rows = static_cast<double>(master.rows());
         const auto most_pivots = static_cast<std::size_t>(work / (rows * rows));
         add_first_columns(master);
@@ -160,6 +162,8 @@ private:
     static constexpr double artificial_cost = 100.0;
     static constexpr std::size_t most_pivots_per_round = 1000;
     static constexpr std::size_t most_rounds = 500;
+    /// Its matrix is dense: with more it would take more than 128 MB, and be done with after a few pivots.
+    static constexpr std::size_t most_rows = 4096;
     /// A column is worth adding from this reduced cost on, in units of `known`.
     static constexpr double optimality = 1e-7;
     /// Sums of values are rounded; more than that they aren't.

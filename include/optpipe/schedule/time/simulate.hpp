@@ -78,6 +78,17 @@ private:
     lane lanes_[2]{};
 };
 
+/// Whether the problem has such an operation of a stage that it has.
+template <pipeline_graph Graph> constexpr bool is_possible(const basic_problem<Graph>& p, const operation& op) {
+    const auto& list = p.storage[op.stage];
+    if (list.empty())
+        return op.storage == 0 && op.kind != operation_kind::recompute &&
+               (!is_transfer(op.kind) || p.costs[op.stage].can_offload());
+    if (op.storage >= list.size()) return false;
+    if (op.kind == operation_kind::recompute) return list[op.storage].recomputes();
+    return !is_transfer(op.kind) || list[op.storage].offloads();
+}
+
 } // namespace detail
 
 /// Places operations one after the other, each as early as the rules (io/README.md) and all that was placed before
@@ -104,7 +115,7 @@ public:
 
     constexpr obstacle place(const operation& op) {
         const auto& p = *problem_;
-        if (!number_.contains(op) || !is_possible(p, op)) return obstacle::unknown;
+        if (!number_.contains(op) || !detail::is_possible(p, op)) return obstacle::unknown;
         if (done(op)) return obstacle::twice;
         if (op.storage != storage_used(op) && done(forward(op.stage, op.microbatch))) return obstacle::other_storage;
         const auto ready = ready_time(op);
@@ -184,16 +195,6 @@ private:
         return is_gradient(op.kind) ? !gradient_end(op.stage, op.microbatch).is_unlimited() : done(op);
     }
 
-    /// Whether the problem has such an operation.
-    static constexpr bool is_possible(const basic_problem<Graph>& p, const operation& op) {
-        const auto& list = p.storage[op.stage];
-        if (list.empty())
-            return op.storage == 0 && op.kind != operation_kind::recompute &&
-                   (!is_transfer(op.kind) || p.costs[op.stage].can_offload());
-        if (op.storage >= list.size()) return false;
-        if (op.kind == operation_kind::recompute) return list[op.storage].recomputes();
-        return !is_transfer(op.kind) || list[op.storage].offloads();
-    }
     /// What the forward of its stage and microbatch said, once that has been placed.
     constexpr storage_index storage_used(const operation& op) const {
         return storage_.empty() ? storage_index{} : storage_[cell_(op)];
@@ -287,6 +288,12 @@ constexpr refusal not_executable(const decltype(refusal::sentence)& sentence, st
     return why;
 }
 
+constexpr refusal unknown_operation(const operation& op, std::size_t position) {
+    return not_executable(
+        {"the problem has no ", spelling(op), ": no such stage or microbatch, or not with its storage option"},
+        position);
+}
+
 /// An operation of an order that can't come where it comes.
 template <pipeline_graph Graph>
 constexpr refusal wrong_place(const basic_problem<Graph>& p, const placer<Graph>& so_far, const operation& op,
@@ -344,6 +351,11 @@ constexpr refusal incomplete(const basic_problem<Graph>& p, const placer<Graph>&
 /// A refusal that names the rank that lacks most.
 template <pipeline_graph Graph>
 constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_order<Graph>& given, memory_kind which) {
+    // What the whole order needs can only be said of operations that the problem has.
+    const operation_numbering<Graph> number{p.graph};
+    for (std::size_t i = 0; i < given.operations.size(); ++i)
+        if (const auto& op = given.operations[i]; !number.contains(op) || !is_possible(p, op))
+            return unknown_operation(op, i);
     const bool device = which == memory_kind::device;
     const auto needed = memory_needed(p, given, which);
     const auto& limits = device ? p.memory_limit : p.host_memory_limit;
@@ -378,10 +390,7 @@ template <pipeline_graph Graph>
         const auto& op = given.operations[i];
         switch (place.place(op)) {
         case obstacle::none: break;
-        case obstacle::unknown:
-            return detail::not_executable(
-                {"the problem has no ", spelling(op), ": no such stage or microbatch, or not with its storage option"},
-                i);
+        case obstacle::unknown: return detail::unknown_operation(op, i);
         case obstacle::other_storage:
             return detail::not_executable(
                 {spelling(op), " (rank ", p.rank_of(op.stage).value(), ") has another storage option than its forward"},
