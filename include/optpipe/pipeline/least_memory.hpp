@@ -133,8 +133,7 @@ private:
 template <pipeline_graph Graph> class storage_choices {
 public:
     constexpr storage_choices(const basic_problem<Graph>& p, rank r, std::size_t most_states)
-        : p_{p}, most_states_{most_states},
-          host_limit_{p.host_memory_limit[r] + tolerance{}.at(p.memory_scale())} {
+        : p_{p}, most_states_{most_states}, host_limit_{p.host_memory_limit[r] + tolerance{}.at(p.memory_scale())} {
         for (const stage s : p.graph.all_stages())
             if (p.rank_of(s) == r) step(s);
     }
@@ -231,6 +230,20 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool fits_one_at_a_time(
         if (needed.is_unlimited() || needed > p.memory_limit[r] + slack) return false;
     }
     return true;
+}
+
+/// What one microbatch has on the host of a rank: of each stage, what the storage option that moves least moves.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr memory_size least_host_memory(const basic_problem<Graph>& p, rank r) {
+    memory_size all{};
+    for (const stage s : p.graph.all_stages()) {
+        if (p.rank_of(s) != r) continue;
+        auto least = p.storage_of(s, 0).transfer_size;
+        for (std::size_t o = 1; o < p.storage_options(s); ++o)
+            least = std::min(least, p.storage_of(s, o).transfer_size);
+        all += least;
+    }
+    return all;
 }
 
 } // namespace optpipe

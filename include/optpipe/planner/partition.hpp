@@ -169,21 +169,21 @@ public:
         memory_size most{};
         for (const rank r : p.graph.all_ranks()) {
             const auto needed = least_memory(p, r).needed;
-            if (needed <= p.memory_limit[r] + slack && p.memory_limit[r] >= memory_size{}) continue;
-            // Without room on the host nothing may be enough.
+            const bool is_enough = needed <= p.memory_limit[r] + slack && !needed.is_unlimited();
+            if (is_enough && p.memory_limit[r] >= memory_size{}) continue;
             const auto lacks = needed.is_unlimited() ? p.memory_scale() : needed - p.memory_limit[r];
             result.all += lacks;
             if (lacks <= most) continue;
             most = lacks;
             result.why.rank = r;
+            result.why.sentence = "no partition that was tried fits";
             if (needed.is_unlimited()) {
-                result.why.reason = refusal_reason::does_not_apply;
-                result.why.sentence = {"no partition that was tried fits: rank ", r.value(),
-                                       " must offload more than its host memory takes"};
+                result.why.reason = refusal_reason::over_host_memory;
+                result.why.limit = p.host_memory_limit[r];
+                result.why.needed = least_host_memory(p, r);
                 continue;
             }
             result.why.reason = refusal_reason::over_memory;
-            result.why.sentence = "no partition that was tried fits";
             result.why.limit = pipeline_.memory_limit[r];
             result.why.needed = result.why.limit + lacks;
         }

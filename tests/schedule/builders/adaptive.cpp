@@ -141,6 +141,18 @@ TEST_CASE("a refusal is right") {
     CHECK(planned > oracle::random_cases(50));
 }
 
+TEST_CASE("where every option moves more than the host takes, the refusal says so") {
+    problem p{to_any_graph(optpipe::graph<2, 3>{}), optpipe::per_stage<optpipe::stage_costs>(2)};
+    for (auto& each : p.costs)
+        each = {duration{1}, duration{1}, duration{1}, memory_size{2}, memory_size{1}, {}};
+    for (auto& options : p.storage)
+        options.push_back({"out", memory_size{2}, {}, {}, memory_size{1.5}, transfer_times{duration{1}, duration{1}}});
+    p.host_memory_limit[rank{1}] = memory_size{1};
+    const auto built = optpipe::adaptive(p);
+    REQUIRE_FALSE(built);
+    CHECK(optpipe::describe(built.why()).ends_with("rank 1 needs 1.5 of host memory, its limit is 1"));
+}
+
 TEST_CASE("problems in which stashes alternate on a small host are never called infeasible") {
     // No fixed set of offloaded stashes fits in 11: 0 is offloaded on the way up, 1 on the way down.
     optpipe::per_stage<optpipe::stage_costs> costs(5);

@@ -114,7 +114,7 @@ private:
         return std::all_of(p.costs.begin(), p.costs.end(),
                            [&](const stage_costs& c) { return std::min(c.forward, c.backward_input) > slack; });
     }
-    /// A refusal that names the rank that lacks most of `need`; none if every rank has enough.
+    /// A refusal that names the rank that lacks most of `need`, or lacks host memory; none if every rank has enough.
     template <pipeline_graph Graph>
     static constexpr std::optional<refusal> lacking(const basic_problem<Graph>& p,
                                                     const least_memory_by_rank<Graph>& least,
@@ -123,6 +123,15 @@ private:
         std::optional<refusal> why;
         for (const rank r : p.graph.all_ranks()) {
             const auto needed = least[r].*need;
+            if (needed.is_unlimited()) {
+                why.emplace();
+                why->reason = refusal_reason::over_host_memory;
+                why->sentence = sentence;
+                why->rank = r;
+                why->needed = least_host_memory(p, r);
+                why->limit = p.host_memory_limit[r];
+                return why;
+            }
             if (needed <= p.memory_limit[r] + slack) continue;
             if (why && needed - p.memory_limit[r] <= why->needed - why->limit) continue;
             why.emplace();
