@@ -10,7 +10,7 @@
 
 namespace optpipe {
 
-/// Root of everything that this library throws.
+/// Root of everything that this library throws, but for `contract_error`: that is a mistake in a program.
 class error : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
