@@ -75,16 +75,16 @@ inline std::vector<layer_costs> read_layer_list(const fields& top, violation_lis
     return layers;
 }
 
-/// "loop:4", of which the number may be left out.
-inline std::optional<std::size_t> loop_stages(std::string_view text) {
+/// The stages per rank of "loop:4", of which the number may be left out; 0: it is something else.
+inline std::size_t loop_stages(std::string_view text) {
     constexpr std::string_view loop = "loop";
     if (text == loop) return 2;
-    if (!text.starts_with("loop:")) return std::nullopt;
+    if (!text.starts_with("loop:")) return 0;
     std::size_t stages = 0;
     const auto* end = text.data() + text.size();
     const auto [stopped, failure] = std::from_chars(text.data() + loop.size() + 1, end, stages);
     const bool is_number = failure == std::errc{} && stopped == end;
-    return is_number && stages > 0 && stages <= most_stages ? std::optional{stages} : std::nullopt;
+    return is_number && stages <= most_stages ? stages : 0;
 }
 
 /// The rank of each stage.
@@ -125,8 +125,8 @@ inline std::optional<problem> read_placement(const json& value, const problem& p
     const auto text = value.is_string() ? value.get<std::string>() : std::string{};
     if (text == "linear") return with(ranks, [&] { return with_placement(p, placement::linear{}); });
     if (text == "v") return with(2 * ranks, [&] { return with_placement(p, placement::v{}); });
-    if (const auto stages = loop_stages(text))
-        return with(ranks * *stages, [&] { return with_placement(p, placement::loop<>{*stages}); });
+    if (const auto stages = loop_stages(text); stages > 0)
+        return with(ranks * stages, [&] { return with_placement(p, placement::loop<>{stages}); });
     refuse_type(found, place, "\"linear\", \"loop\", \"loop:N\", \"v\", or a list with the rank of each stage", value);
     return std::nullopt;
 }
