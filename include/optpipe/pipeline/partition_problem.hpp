@@ -63,7 +63,7 @@ namespace detail {
         for (const auto& layer : layers.subspan(1))
             together = {both(together.costs, layer.costs), {}, both(together.storage, listed_storage(layer))};
         if (together.storage.empty()) found.push_back({"layers", "have no storage option in common"});
-        number_checks{found}.positive("layers: together their work", together.costs.work().value());
+        number_checks{found}.positive("the sum of layers", together.costs.work().value());
     }
     number_checks numbers{found};
     for (std::size_t i = 0; i < layers.size(); ++i)

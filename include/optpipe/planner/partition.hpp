@@ -77,6 +77,8 @@ namespace detail {
 struct partition_parameters {
     /// Of a time limit: for short plans of many partitions. The rest goes into the best ones.
     double search_share = 0.5;
+    /// Of those plans: of each pipeline in turn. The others are of the pipeline that is best by then.
+    double turns_share = 0.5;
     /// The first plans of the pipelines together take one part of that in so many; the others as long as the first one
     /// of their pipeline took to come this near to what it reached in the end, as on large problems the first schedules
     /// say little, and no less than one part in `most_plans_in_time`.
@@ -474,8 +476,10 @@ private:
         return true;
     }
     [[nodiscard]] bool has_time_for_all() const {
-        if (!options_.time_limit) return 2 * planned_.size() < with_.most_plans * pipelines_.size();
-        return 2 * (clock::now() - begin_) < *options_.time_limit * with_.search_share;
+        if (options_.time_limit)
+            return clock::now() - begin_ < *options_.time_limit * with_.search_share * with_.turns_share;
+        const auto most = static_cast<double>(with_.most_plans * pipelines_.size());
+        return static_cast<double>(planned_.size()) < most * with_.turns_share;
     }
     [[nodiscard]] static bool is_less(duration a, duration b) { return a + tolerance{}.at(b) < b; }
 

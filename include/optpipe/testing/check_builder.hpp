@@ -149,9 +149,9 @@ template <class Builder> builder_verdict judge_builder(const Builder& build, con
 } // namespace detail
 
 /// Tries a builder on random problems of every kind, without lists of storage options: with one a builder is called
-/// through `build_uniform_schedule` (schedule/builders/uniform_storage.hpp), for one option at a time. It fails if it throws, gives no executable order, an invalid
-/// schedule or another answer on another call; what fails alike is shown once, on the smallest problem that can be
-/// found. A builder that refuses nearly all problems doesn't pass either.
+/// through `build_uniform_schedule` (schedule/builders/uniform_storage.hpp), for one option at a time. It fails if it
+/// throws, gives no executable order, an invalid schedule or another answer on another call; what fails alike is shown
+/// once, on the smallest problem that can be found. A builder that refuses nearly all problems doesn't pass either.
 template <class Builder>
 [[nodiscard]] builder_report check_builder(const Builder& build, const builder_trials& trials = {}) {
     static_assert(check_schedule_builder<Builder>());

@@ -162,7 +162,7 @@ private:
     static constexpr double artificial_cost = 100.0;
     static constexpr std::size_t most_pivots_per_round = 1000;
     static constexpr std::size_t most_rounds = 500;
-    /// Its matrix is dense: with more it would take more than 128 MB, and be done with after a few pivots.
+    /// Its matrix is dense: with more it would take more than 128 MB, and the usual work is 17 pivots at most.
     static constexpr std::size_t most_rows = 4096;
     /// A column is worth adding from this reduced cost on, in units of `known`.
     static constexpr double optimality = 1e-7;

@@ -44,12 +44,11 @@ inline void postpone_forwards(const problem& p, schedule& s) {
 /// optimum, proven by the bound; where it has several, as close as `report.gap()` says. Measured and drawn by
 /// `forward_problem(p)`. Throws `input_error` for a problem that `validate` objects to, but for its backwards.
 [[nodiscard]] inline schedule_report plan_forwards(const problem& p) {
-    auto checked = p;
+    const auto alone = forward_problem(p);
+    auto checked = alone;
     for (auto& each : checked.costs)
         each.backward_input = each.backward_weight = each.forward;
-    const auto alone = forward_problem(p);
-    if (auto found = validate(forward_problem(std::move(checked))); !found.empty())
-        throw input_error{"plan_forwards", std::move(found)};
+    if (auto found = validate(checked); !found.empty()) throw input_error{"plan_forwards", std::move(found)};
     const auto objective = [&](const schedule& s) { return objective_of(alone, s); };
     auto best = forward_schedule(p, forward_priority::latest_stage);
     if (auto other = forward_schedule(p, forward_priority::earliest_stage); objective(other) < objective(best))
