@@ -1,8 +1,12 @@
 #define OPTPIPE_COMPILING_schedule 1
+#include <optpipe/schedule/bounds/forward_only.hpp>
 #include <optpipe/schedule/bounds/propagation.hpp>
 #include <optpipe/schedule/bounds/storage_mix.hpp>
 #include <optpipe/schedule/bounds/structural_bounds.hpp>
 #include <optpipe/schedule/builders/all.hpp>
+#include <optpipe/schedule/construct/accumulation_order.hpp>
+#include <optpipe/schedule/construct/forward_only.hpp>
+#include <optpipe/schedule/construct/forward_plan.hpp>
 #include <optpipe/schedule/profile/cost_profile.hpp>
 #include <optpipe/schedule/profile/drift.hpp>
 #include <optpipe/schedule/profile/estimate.hpp>

@@ -1,8 +1,7 @@
 #pragma once
 
-#include "optpipe/core/contract.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/quantity.hpp"
-#include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/costs.hpp"
 #include "optpipe/pipeline/graph.hpp"
 #include "optpipe/pipeline/make_problem.hpp"
@@ -11,10 +10,8 @@
 #include "optpipe/pipeline/storage.hpp"
 #include "optpipe/pipeline/storage_policy.hpp"
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <vector>
@@ -89,13 +86,7 @@ namespace detail {
 }
 
 /// One list for layers that have theirs, and others that haven't.
-[[nodiscard]] inline storage_list<false> listed_storage(const layer_costs& layer) {
-    if (!layer.storage.empty()) return layer.storage;
-    storage_list<false> options;
-    options.push_back(keep_stash(layer.costs));
-    if (layer.costs.can_offload()) options.push_back(offload_stash(layer.costs));
-    return options;
-}
+[[nodiscard]] storage_list<false> listed_storage(const layer_costs& layer);
 
 } // namespace detail
 
@@ -104,8 +95,29 @@ namespace detail {
 /// of `p` are replaced.
 ///
 /// Contract: one count for each stage; together they are all layers. The layers of a stage have an option in common.
-[[nodiscard]] inline problem with_layers(problem p, std::span<const layer_costs> layers,
-                                         std::span<const std::size_t> counts) {
+[[nodiscard]] problem with_layers(problem p, std::span<const layer_costs> layers, std::span<const std::size_t> counts);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(pipeline)
+#include "optpipe/core/contract.hpp"
+#include "optpipe/core/tolerance.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace optpipe {
+
+OPTPIPE_INLINE storage_list<false> detail::listed_storage(const layer_costs& layer) {
+    if (!layer.storage.empty()) return layer.storage;
+    storage_list<false> options;
+    options.push_back(keep_stash(layer.costs));
+    if (layer.costs.can_offload()) options.push_back(offload_stash(layer.costs));
+    return options;
+}
+
+OPTPIPE_INLINE problem with_layers(problem p, std::span<const layer_costs> layers,
+                                   std::span<const std::size_t> counts) {
     OPTPIPE_EXPECT(counts.size() == p.graph.stages(), "with_layers: one count for each stage");
     OPTPIPE_EXPECT(std::accumulate(counts.begin(), counts.end(), std::size_t{0}) == layers.size(),
                    "with_layers: the stages hold another number of layers");
@@ -134,3 +146,4 @@ namespace detail {
 }
 
 } // namespace optpipe
+#endif

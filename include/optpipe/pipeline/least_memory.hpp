@@ -222,6 +222,10 @@ template <pipeline_graph Graph>
     return detail::host_choices<Graph>{p, r, most_states}.result();
 }
 
+#if defined(OPTPIPE_COMPILED) // in the library
+[[nodiscard]] least_memory_result least_memory(const problem& p, rank r, std::size_t most_states = 1024);
+#endif
+
 /// Whether one microbatch at a time fits into the memory of every rank.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool fits_one_at_a_time(const basic_problem<Graph>& p) {
     const auto slack = tolerance{}.at(p.memory_scale());

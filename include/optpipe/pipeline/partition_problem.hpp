@@ -1,18 +1,15 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/error.hpp"
 #include "optpipe/pipeline/costs.hpp"
 #include "optpipe/pipeline/graph.hpp"
 #include "optpipe/pipeline/layer_costs.hpp"
 #include "optpipe/pipeline/placement.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/pipeline/validate_problem.hpp"
 
 #include <cstddef>
 #include <span>
-#include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 namespace optpipe {
@@ -35,7 +32,32 @@ template <placement_policy Placement> [[nodiscard]] problem with_placement(probl
 }
 
 /// The usual placements that `layers` layers are enough for: one stage per rank, and two of them, in a loop and in a v.
-[[nodiscard]] inline std::vector<problem> usual_placements(const problem& p, std::size_t layers) {
+[[nodiscard]] std::vector<problem> usual_placements(const problem& p, std::size_t layers);
+
+namespace detail {
+
+/// What is wrong with layers, each by itself: as with stages that have their costs.
+[[nodiscard]] std::vector<violation> validate_layers(std::span<const layer_costs> layers);
+/// What is wrong with a pipeline whose costs aren't known.
+[[nodiscard]] std::vector<violation> validate_without_costs(problem p);
+
+} // namespace detail
+
+/// Everything that makes it no partition problem. Empty: it can be planned.
+[[nodiscard]] std::vector<violation> validate(const partition_problem& p);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(pipeline)
+#include "optpipe/pipeline/validate_problem.hpp"
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace optpipe {
+
+OPTPIPE_INLINE std::vector<problem> usual_placements(const problem& p, std::size_t layers) {
     std::vector<problem> pipelines{with_placement(p, placement::linear{})};
     if (p.graph.ranks() > 1 && layers >= 2 * p.graph.ranks()) {
         pipelines.push_back(with_placement(p, placement::loop<>{2}));
@@ -44,10 +66,7 @@ template <placement_policy Placement> [[nodiscard]] problem with_placement(probl
     return pipelines;
 }
 
-namespace detail {
-
-/// What is wrong with layers, each by itself: as with stages that have their costs.
-[[nodiscard]] inline std::vector<violation> validate_layers(std::span<const layer_costs> layers) {
+OPTPIPE_INLINE std::vector<violation> detail::validate_layers(std::span<const layer_costs> layers) {
     problem apart{to_any_graph(graph<dynamic, dynamic>{layers.size(), 1}), per_stage<stage_costs>(layers.size())};
     for (const stage s : apart.graph.all_stages()) {
         apart.costs[s] = layers[s.position()].costs;
@@ -71,8 +90,7 @@ namespace detail {
     return found;
 }
 
-/// What is wrong with a pipeline whose costs aren't known.
-[[nodiscard]] inline std::vector<violation> validate_without_costs(problem p) {
+OPTPIPE_INLINE std::vector<violation> detail::validate_without_costs(problem p) {
     for (auto& costs : p.costs)
         costs = {duration{1.0}, duration{1.0}, duration{1.0}, {}, {}, {}};
     for (auto& options : p.storage)
@@ -80,10 +98,7 @@ namespace detail {
     return validate(p);
 }
 
-} // namespace detail
-
-/// Everything that makes it no partition problem. Empty: it can be planned.
-[[nodiscard]] inline std::vector<violation> validate(const partition_problem& p) {
+OPTPIPE_INLINE std::vector<violation> validate(const partition_problem& p) {
     auto found = detail::validate_layers(p.layers);
     if (p.pipelines.empty()) found.push_back({"pipelines", "must hold at least one"});
     for (std::size_t i = 0; i < p.pipelines.size(); ++i) {
@@ -104,3 +119,4 @@ namespace detail {
 }
 
 } // namespace optpipe
+#endif

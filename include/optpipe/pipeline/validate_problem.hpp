@@ -190,4 +190,8 @@ template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate(co
     return found;
 }
 
+#if defined(OPTPIPE_COMPILED) // in the library
+[[nodiscard]] std::vector<violation> validate(const problem& p);
+#endif
+
 } // namespace optpipe

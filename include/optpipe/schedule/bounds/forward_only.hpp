@@ -1,9 +1,8 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/pipeline/problem.hpp"
-
-#include <algorithm>
 
 namespace optpipe {
 
@@ -13,7 +12,18 @@ namespace optpipe {
 ///
 /// With a stage on each rank it is the optimum: microbatches alike flow through machines in a row in the sum of a
 /// microbatch's times and one slowest stage more for each further microbatch. O(S).
-[[nodiscard]] inline duration forward_bound(const problem& p) {
+[[nodiscard]] duration forward_bound(const problem& p);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(schedule)
+#include "optpipe/core/container.hpp"
+
+#include <algorithm>
+
+namespace optpipe {
+
+OPTPIPE_INLINE duration forward_bound(const problem& p) {
     per_rank<duration> work(p.graph.ranks());
     per_rank<duration> head(p.graph.ranks(), duration::unlimited());
     per_rank<duration> last(p.graph.ranks());
@@ -37,3 +47,4 @@ namespace optpipe {
 }
 
 } // namespace optpipe
+#endif

@@ -1,15 +1,11 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
-#include "optpipe/schedule/time/evaluate.hpp"
-#include "optpipe/schedule/time/validate.hpp"
 
-#include <algorithm>
-#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -19,6 +15,25 @@ namespace optpipe {
 /// two schedules train alike to the last bit if they have the same.
 using accumulation_order = per_stage<std::vector<microbatch>>;
 
+[[nodiscard]] accumulation_order accumulation_order_of(const schedule& s);
+
+/// A valid schedule with this accumulation order: weight gradients of a stage take over each other's microbatches,
+/// which leaves all times as they are where stashes of the stage are stored alike. Empty where that isn't enough: a
+/// full backward is at another place, an input gradient comes too late, or the memory isn't enough.
+[[nodiscard]] std::optional<schedule> with_accumulation_order(const problem& p, schedule s,
+                                                              const accumulation_order& wanted);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(schedule)
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/validate.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace optpipe {
 namespace detail {
 
 /// The positions of each stage's weight gradients, alone or in full backwards, in the order of their starts.
@@ -34,7 +49,7 @@ namespace detail {
 
 } // namespace detail
 
-[[nodiscard]] inline accumulation_order accumulation_order_of(const schedule& s) {
+OPTPIPE_INLINE accumulation_order accumulation_order_of(const schedule& s) {
     accumulation_order result(s.graph.stages());
     const auto positions = detail::weight_gradients_of(s);
     for (const stage at : s.graph.all_stages())
@@ -43,11 +58,8 @@ namespace detail {
     return result;
 }
 
-/// A valid schedule with this accumulation order: weight gradients of a stage take over each other's microbatches,
-/// which leaves all times as they are where stashes of the stage are stored alike. Empty where that isn't enough: a
-/// full backward is at another place, an input gradient comes too late, or the memory isn't enough.
-[[nodiscard]] inline std::optional<schedule> with_accumulation_order(const problem& p, schedule s,
-                                                                     const accumulation_order& wanted) {
+OPTPIPE_INLINE std::optional<schedule> with_accumulation_order(const problem& p, schedule s,
+                                                               const accumulation_order& wanted) {
     const auto positions = detail::weight_gradients_of(s);
     bool changed = false;
     for (const stage at : s.graph.all_stages()) {
@@ -71,3 +83,4 @@ namespace detail {
 }
 
 } // namespace optpipe
+#endif

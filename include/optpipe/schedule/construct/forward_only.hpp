@@ -1,18 +1,12 @@
 #pragma once
 
-#include "optpipe/core/container.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/schedule.hpp"
-#include "optpipe/schedule/time/validate.hpp"
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <iterator>
-#include <string>
 #include <vector>
 
 namespace optpipe {
@@ -26,8 +20,31 @@ enum class forward_priority : std::uint8_t {
 /// Every forward once and nothing else, as evaluation and inference run them: a list schedule. Each rank takes what can
 /// start first, of several by priority; microbatches in FIFO order. Such a schedule is none of the problem's: `lower`
 /// takes it with `lowering_options::forward_only`. O(S² M) for S stages and M microbatches.
-[[nodiscard]] inline schedule forward_schedule(const problem& p,
-                                               forward_priority priority = forward_priority::latest_stage) {
+[[nodiscard]] schedule forward_schedule(const problem& p, forward_priority priority = forward_priority::latest_stage);
+
+/// The problem as forwards alone see it: nothing is stashed, so nothing is offloaded or recomputed. What measures and
+/// draws schedules of a problem takes forwards alone with this one.
+[[nodiscard]] problem forward_problem(problem p);
+
+/// Everything that is wrong with a schedule of forwards alone: `validate`'s sentences, but for those on backwards and
+/// on memory, of which it holds none.
+[[nodiscard]] std::vector<violation> validate_forward_only(const problem& p, const schedule& s, tolerance t = {});
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(schedule)
+#include "optpipe/core/container.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/time/validate.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <string>
+
+namespace optpipe {
+
+OPTPIPE_INLINE schedule forward_schedule(const problem& p, forward_priority priority) {
     const auto stages = p.graph.stages();
     schedule made{p.graph, {}};
     per_stage<std::size_t> next(stages, 0);
@@ -54,9 +71,7 @@ enum class forward_priority : std::uint8_t {
     return made;
 }
 
-/// The problem as forwards alone see it: nothing is stashed, so nothing is offloaded or recomputed. What measures and
-/// draws schedules of a problem takes forwards alone with this one.
-[[nodiscard]] inline problem forward_problem(problem p) {
+OPTPIPE_INLINE problem forward_problem(problem p) {
     for (auto& each : p.costs) {
         each.activation = each.weight_stash = memory_size{};
         each.transfer.reset();
@@ -66,10 +81,7 @@ enum class forward_priority : std::uint8_t {
     return p;
 }
 
-/// Everything that is wrong with a schedule of forwards alone: `validate`'s sentences, but for those on backwards and
-/// on memory, of which it holds none.
-[[nodiscard]] inline std::vector<violation> validate_forward_only(const problem& p, const schedule& s,
-                                                                  tolerance t = {}) {
+OPTPIPE_INLINE std::vector<violation> validate_forward_only(const problem& p, const schedule& s, tolerance t) {
     std::vector<violation> found;
     for (const auto& timed : s.operations)
         if (timed.op.kind != operation_kind::forward)
@@ -89,3 +101,4 @@ enum class forward_priority : std::uint8_t {
 }
 
 } // namespace optpipe
+#endif

@@ -1,15 +1,27 @@
 #pragma once
 
-#include "optpipe/core/container.hpp"
-#include "optpipe/core/error.hpp"
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/schedule/bounds/forward_only.hpp"
 #include "optpipe/schedule/construct/forward_only.hpp"
+#include "optpipe/schedule/time/report.hpp"
+
+namespace optpipe {
+
+/// The best list schedule of forwards alone, with its measures and `forward_bound`: where a rank has one stage the
+/// optimum, proven by the bound; where it has several, as close as `report.gap()` says. Measured and drawn by
+/// `forward_problem(p)`. Throws `input_error` for a problem that `validate` objects to, but for its backwards.
+[[nodiscard]] schedule_report plan_forwards(const problem& p);
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(schedule)
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/error.hpp"
+#include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/measure.hpp"
-#include "optpipe/schedule/time/report.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -40,10 +52,7 @@ inline void postpone_forwards(const problem& p, schedule& s) {
 
 } // namespace detail
 
-/// The best list schedule of forwards alone, with its measures and `forward_bound`: where a rank has one stage the
-/// optimum, proven by the bound; where it has several, as close as `report.gap()` says. Measured and drawn by
-/// `forward_problem(p)`. Throws `input_error` for a problem that `validate` objects to, but for its backwards.
-[[nodiscard]] inline schedule_report plan_forwards(const problem& p) {
+OPTPIPE_INLINE schedule_report plan_forwards(const problem& p) {
     const auto alone = forward_problem(p);
     auto checked = alone;
     for (auto& each : checked.costs)
@@ -60,3 +69,4 @@ inline void postpone_forwards(const problem& p, schedule& s) {
 }
 
 } // namespace optpipe
+#endif

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
@@ -39,10 +40,7 @@ time_order(const basic_problem<Graph>& p, const basic_order<Graph>& given, stop_
 
 /// A schedule that was made for other costs, as this problem times its order; a schedule that is valid here is kept as
 /// it is. Refused as `simulate` refuses orders.
-[[nodiscard]] inline outcome<schedule> retime(const problem& p, const schedule& s) {
-    if (s.graph.ranks() == p.graph.ranks() && is_valid(p, s)) return s;
-    return time_order(p, order{p.graph, order_of(s).operations});
-}
+[[nodiscard]] outcome<schedule> retime(const problem& p, const schedule& s);
 
 /// The schedule of a builder within the memory of the problem, or why there is none. `stop` is asked by builders that
 /// may take long.
@@ -63,8 +61,21 @@ template <pipeline_graph Graph, class Builder>
 
 /// A schedule with its measures. `bound`: for the problem, 0 if unknown; one that exceeds the objective by
 /// rounding counts as equal to it. Contract: nothing else does.
-[[nodiscard]] inline schedule_report make_report(const problem& p, std::string method, schedule timed,
-                                                 duration bound = {}) {
+[[nodiscard]] schedule_report make_report(const problem& p, std::string method, schedule timed, duration bound = {});
+
+} // namespace optpipe
+
+#if OPTPIPE_DEFINES(schedule)
+#include "optpipe/core/contract.hpp"
+
+namespace optpipe {
+
+OPTPIPE_INLINE outcome<schedule> retime(const problem& p, const schedule& s) {
+    if (s.graph.ranks() == p.graph.ranks() && is_valid(p, s)) return s;
+    return time_order(p, order{p.graph, order_of(s).operations});
+}
+
+OPTPIPE_INLINE schedule_report make_report(const problem& p, std::string method, schedule timed, duration bound) {
     schedule_report report{std::move(method), std::move(timed), {}, {}};
     report.measures = measure(p, report.schedule);
     if (bound <= duration{}) return report;
@@ -76,3 +87,4 @@ template <pipeline_graph Graph, class Builder>
 }
 
 } // namespace optpipe
+#endif

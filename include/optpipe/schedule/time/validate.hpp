@@ -1,8 +1,8 @@
 #pragma once
 
+#include "optpipe/core/compiled.hpp"
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/error.hpp"
-#include "optpipe/core/format.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
@@ -52,41 +52,7 @@ struct fault {
     double time = 0.0;
 };
 
-[[nodiscard]] inline std::string describe(const fault& f) {
-    const auto op = to_string(f.subject);
-    const auto is = format_number(f.is, 9);
-    const auto needed = format_number(f.needed, 9);
-    const auto until = to_string(f.other) + " runs until " + needed;
-    const auto cell = "stage " + std::to_string(f.subject.stage.value()) + ", microbatch " +
-                      std::to_string(f.subject.microbatch.value());
-    switch (f.rule) {
-    case broken_rule::unknown_operation: return op + ": no such stage or microbatch";
-    case broken_rule::cannot_offload: return op + ": this stage can't be offloaded";
-    case broken_rule::cannot_recompute: return op + ": its storage option has no recomputation";
-    case broken_rule::unknown_storage: return op + ": its stage has no such storage option";
-    case broken_rule::other_storage: return op + " has another storage option than " + to_string(f.other);
-    case broken_rule::appears_twice: return op + " appears twice";
-    case broken_rule::wrong_duration: return op + " lasts " + is + ", not " + needed;
-    case broken_rule::before_zero: return op + " starts at " + is + ", before 0";
-    case broken_rule::missing_forward: return op + " is missing";
-    case broken_rule::wrong_backward: return cell + ": needs either B, or I and W";
-    case broken_rule::split_forbidden: return cell + ": only B may be used, split_backward is false";
-    case broken_rule::lone_transfer: return cell + ": OFFLOAD and RELOAD go together";
-    case broken_rule::storage_not_followed: return op + " is missing: its storage option asks for it";
-    case broken_rule::too_early:
-        return op + " starts at " + is + ", before " + to_string(f.other) + "'s end " + needed +
-               (f.lag > 0.0 ? " plus " + format_number(f.lag, 9) : "");
-    case broken_rule::compute_overlap: return op + " starts at " + is + " while " + until;
-    case broken_rule::engine_overlap: return op + " starts on the copy engine at " + is + " while " + until;
-    case broken_rule::link_overlap: return op + " starts on the host link at " + is + " while " + until;
-    case broken_rule::device_memory:
-        return "holds " + is + " when " + op + " starts at " + format_number(f.time, 9) + ", its limit is " + needed;
-    case broken_rule::host_memory:
-        return "keeps " + is + " on the host when " + op + " starts at " + format_number(f.time, 9) +
-               ", its limit is " + needed;
-    }
-    return {};
-}
+[[nodiscard]] std::string describe(const fault& f);
 
 namespace detail {
 
@@ -343,3 +309,47 @@ template <pipeline_graph Graph>
 #endif
 
 } // namespace optpipe
+
+#if OPTPIPE_DEFINES(schedule)
+#include "optpipe/core/format.hpp"
+
+namespace optpipe {
+
+OPTPIPE_INLINE std::string describe(const fault& f) {
+    const auto op = to_string(f.subject);
+    const auto is = format_number(f.is, 9);
+    const auto needed = format_number(f.needed, 9);
+    const auto until = to_string(f.other) + " runs until " + needed;
+    const auto cell = "stage " + std::to_string(f.subject.stage.value()) + ", microbatch " +
+                      std::to_string(f.subject.microbatch.value());
+    switch (f.rule) {
+    case broken_rule::unknown_operation: return op + ": no such stage or microbatch";
+    case broken_rule::cannot_offload: return op + ": this stage can't be offloaded";
+    case broken_rule::cannot_recompute: return op + ": its storage option has no recomputation";
+    case broken_rule::unknown_storage: return op + ": its stage has no such storage option";
+    case broken_rule::other_storage: return op + " has another storage option than " + to_string(f.other);
+    case broken_rule::appears_twice: return op + " appears twice";
+    case broken_rule::wrong_duration: return op + " lasts " + is + ", not " + needed;
+    case broken_rule::before_zero: return op + " starts at " + is + ", before 0";
+    case broken_rule::missing_forward: return op + " is missing";
+    case broken_rule::wrong_backward: return cell + ": needs either B, or I and W";
+    case broken_rule::split_forbidden: return cell + ": only B may be used, split_backward is false";
+    case broken_rule::lone_transfer: return cell + ": OFFLOAD and RELOAD go together";
+    case broken_rule::storage_not_followed: return op + " is missing: its storage option asks for it";
+    case broken_rule::too_early:
+        return op + " starts at " + is + ", before " + to_string(f.other) + "'s end " + needed +
+               (f.lag > 0.0 ? " plus " + format_number(f.lag, 9) : "");
+    case broken_rule::compute_overlap: return op + " starts at " + is + " while " + until;
+    case broken_rule::engine_overlap: return op + " starts on the copy engine at " + is + " while " + until;
+    case broken_rule::link_overlap: return op + " starts on the host link at " + is + " while " + until;
+    case broken_rule::device_memory:
+        return "holds " + is + " when " + op + " starts at " + format_number(f.time, 9) + ", its limit is " + needed;
+    case broken_rule::host_memory:
+        return "keeps " + is + " on the host when " + op + " starts at " + format_number(f.time, 9) +
+               ", its limit is " + needed;
+    }
+    return {};
+}
+
+} // namespace optpipe
+#endif
