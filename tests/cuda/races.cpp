@@ -26,7 +26,7 @@ namespace cuda = optpipe::cuda;
 
 namespace {
 
-enum class issued_as { steps, graph };
+enum class issued_as { steps, graph, two_graphs };
 
 /// Runs two steps of all ranks from one thread; what nothing orders.
 std::vector<std::string> races_of(const per_rank<rank_program>& programs, issued_as how) {
@@ -43,16 +43,17 @@ std::vector<std::string> races_of(const per_rank<rank_program>& programs, issued
         for (auto& each : runners)
             each->issue();
     };
-    if (how == issued_as::graph) {
-        const auto step = cluster.capture(issue_all);
-        for (int i = 0; i < 2; ++i)
-            cluster.launch(step);
-        cluster.finish();
-    } else {
+    if (how == issued_as::steps) {
         for (int i = 0; i < 2; ++i) {
             issue_all();
             cluster.finish();
         }
+    } else {
+        const auto first = cluster.capture(issue_all);
+        const auto second = how == issued_as::graph ? first : cluster.capture(issue_all);
+        cluster.launch(first);
+        cluster.launch(second);
+        cluster.finish();
     }
     return fake_cuda::races();
 }
@@ -79,6 +80,13 @@ TEST_CASE("the detector of these tests reports what no event orders, whatever ra
     };
     CHECK(races_with(true) == std::vector<std::string>{});
     CHECK(races_with(false) == std::vector<std::string>{"a memset writes what a copy reads, and nothing orders them"});
+}
+
+TEST_CASE("two captured steps are ordered as they were launched") {
+    for (const auto& programs : {streamed::small_programs(), streamed::offloading_programs()}) {
+        CHECK(races_of(programs, issued_as::two_graphs) == std::vector<std::string>{});
+        CHECK(streamed::lines(fake_cuda::complaints()) == "");
+    }
 }
 
 TEST_CASE("programs of all builders leave nothing to chance") {

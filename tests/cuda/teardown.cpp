@@ -108,4 +108,40 @@ TEST_CASE("an error from before a launch isn't blamed on it") {
                       "rank 0, 0F0: an error that was left before it: failed as the test wants it");
 }
 
+TEST_CASE("a launch that throws no std::exception ends the run, too") {
+    fake_cuda::reset();
+    cuda::cluster one{1, {.patience = 20s}};
+    auto lane = one[rank{0}].open_lane(optpipe::lane_kind::compute, 4);
+    lane.launch({}, [](cuda::lane&) { throw 1; });
+    CHECK_THROWS_WITH_AS(one[rank{0}].finish(), "rank 0, 0F0: an exception that isn't a std::exception",
+                         optpipe::execution_error);
+}
+
+TEST_CASE("the error of one rank doesn't keep a cluster from waiting for the others") {
+    fake_cuda::reset({.slow_kind = cudaMemcpyDeviceToHost, .slow_number = 1, .slow_for = 300ms});
+    cuda::cluster two{2, {.patience = 20s}};
+    auto& other = two[rank{1}];
+    const auto device = other.memory().device(64);
+    const auto host = other.memory().host(64);
+    auto lane = other.open_lane(optpipe::lane_kind::copy, 4);
+    const optpipe::execution::copy_piece piece{host.memory().first(64), device.memory()};
+    other.copies().copy(lane, optpipe::execution::copy_direction::out, {}, {&piece, 1});
+    two[rank{0}].cancel("outside of operations", "of my own");
+    CHECK_THROWS_WITH_AS(two.finish(), "rank 0, outside of operations: of my own", optpipe::execution_error);
+    CHECK(lane.stream().done());
+}
+
+TEST_CASE("a device that can't be asked isn't said to have taken its time") {
+    fake_cuda::reset();
+    cuda::cluster one{1, {.patience = 20s}};
+    auto lane = one[rank{0}].open_lane(optpipe::lane_kind::compute, 4);
+    // A stream that is being captured answers with an error, every time.
+    cuda::check(cudaStreamBeginCapture(lane.stream().native(), cudaStreamCaptureModeThreadLocal),
+                "cudaStreamBeginCapture");
+    CHECK_THROWS_WITH_AS(one[rank{0}].finish(),
+                         "rank 0, on the device: cudaStreamQuery: failed as the test wants it; as rank 0 can't tell "
+                         "when its device is done, its memory is never freed",
+                         optpipe::execution_error);
+}
+
 } // namespace

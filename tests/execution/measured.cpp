@@ -123,3 +123,16 @@ TEST_CASE("a profile of measured ranks, together or one by one, gives the planne
     CHECK(one_by_one.peaks() == all.peaks());
     CHECK(one_by_one.operations().size() == all.operations().size());
 }
+
+TEST_CASE("of a run that wasn't measured nothing is known, not even its memory") {
+    traced run;
+    for (auto& each : run.times)
+        each.times.clear();
+    CHECK(measured_schedule(run.p.graph, run.times, 1s).operations.empty());
+    for (const auto& each : run.times)
+        CHECK(high_water(each, memory_arena::device) == 0);
+    cost_profile profile;
+    add_step(profile, run.p, 0, run.times, 1s, 4.0);
+    CHECK(profile.operations().empty());
+    CHECK(profile.peaks().empty());
+}

@@ -130,6 +130,26 @@ TEST_CASE("ranks that don't come, and such as don't belong to the others") {
     CHECK(with_strangers(1, 3, 2) == "127.0.0.1:" + port + ": rank 1 of 3 came twice");
 }
 
+TEST_CASE("a connection that says nothing holds up the ranks for a moment only") {
+    const auto port = free_port();
+    std::vector<std::string> said(2);
+    const auto come = [&](rank r) {
+        try {
+            const tcp_control control{"127.0.0.1", port, r, 2, 20s};
+        } catch (const network_error& e) {
+            said[r.position()] = e.what();
+        }
+    };
+    std::jthread host{come, rank{0}};
+    const optpipe::bootstrap::detail::patience_left left{20s};
+    const auto silent = optpipe::bootstrap::detail::connect_to("127.0.0.1", port, left);
+    REQUIRE(silent);
+    come(rank{1});
+    host.join();
+    for (const auto& text : said)
+        CHECK(text == "");
+}
+
 TEST_CASE("handovers beside an executor that knows nothing of the channel") {
     const auto plans = handovers::plans(3);
     optpipe::threads::cluster cluster{3, {.patience = 60s}};

@@ -111,6 +111,23 @@ TEST_CASE("a captured step that waits for a rank which failed ends, too") {
         CHECK(text == "rank 2, before the step: of my own");
 }
 
+TEST_CASE("an operation that fails while its step is captured ends all ranks, with its sentence") {
+    const auto programs = streamed::small_programs();
+    fake_cuda::reset();
+    fake_nccl::reset();
+    const auto id = nccl::world_id::make(joined::layout_for(programs));
+    const auto said = on_ranks(3, [&](const cuda::options& how, rank r) {
+        failing_model model{3, r == rank{2} ? forward(optpipe::stage{2}, optpipe::microbatch{2}) : nowhere};
+        nccl::member here{id, r, 3, how};
+        auto& executor = here.executor();
+        optpipe::runner<cuda::executor, failing_model> mine{programs[r], executor, model};
+        executor.launch(executor.capture([&] { mine.issue(); }));
+        executor.finish();
+    });
+    for (const auto& text : said)
+        CHECK(text == "rank 2, 2F2: of the model's own");
+}
+
 TEST_CASE("a rank that goes between two steps is one that failed") {
     const auto programs = streamed::small_programs();
     fake_cuda::reset();

@@ -94,8 +94,8 @@ public:
         } catch (const execution_error& e) {
             cancel(e.operation(), e.reason());
             throw;
-        } catch (const std::exception& e) {
-            cancel("a handover", e.what());
+        } catch (...) {
+            cancel("a handover", execution::caught_reason());
             throw;
         }
     }
@@ -150,10 +150,8 @@ private:
         try {
             made.program = execution::checked_program(make_(plan), channel_.self(), channel_.ranks());
             made.bound = runner_.bind(made.program);
-        } catch (const std::exception& e) {
-            made.refusal = e.what();
         } catch (...) {
-            made.refusal = "an exception that isn't a std::exception";
+            made.refusal = execution::caught_reason();
         }
         return made;
     }

@@ -40,8 +40,6 @@ public:
             taken.push_back(&markers_[m]);
         return taken;
     }
-    /// Lanes that are open.
-    [[nodiscard]] std::size_t size() const { return lanes_.size(); }
 
 private:
     struct pooled_lane {

@@ -28,7 +28,7 @@ struct rank_times {
                                          clock_time time_unit);
 
 /// The most bytes of an arena that were held at once: from the start of each buffer's first instruction to the end of
-/// its last. What ends at an instant is gone before what starts then.
+/// its last. What ends at an instant is gone before what starts then. Of buffers that were measured; 0 if none was.
 [[nodiscard]] std::size_t high_water(const rank_times& r, memory_arena arena);
 
 /// How long messages were under way: from when both their ends were there, those whose ends were both measured. Of
@@ -100,7 +100,7 @@ OPTPIPE_INLINE schedule measured_schedule(const any_graph& graph, std::span<cons
 OPTPIPE_INLINE std::size_t high_water(const rank_times& r, memory_arena arena) {
     std::vector<std::pair<std::chrono::nanoseconds, std::int64_t>> changes;
     for (const auto& b : r.program->buffers) {
-        if (b.arena != arena || b.bytes == 0) continue;
+        if (b.arena != arena || b.bytes == 0 || b.last_use >= r.times.size()) continue;
         const auto bytes = static_cast<std::int64_t>(b.bytes);
         changes.emplace_back(r.times[b.first_use].start, bytes);
         changes.emplace_back(r.times[b.last_use].end, -bytes);
@@ -159,7 +159,8 @@ OPTPIPE_INLINE void add_step(cost_profile& profile, const problem& p, std::uint6
         return memory_size{static_cast<double>(high_water(r, arena)) / bytes_per_unit};
     };
     for (const auto& r : ranks)
-        profile.add_peaks(r.program->self, {in_units(r, memory_arena::device), in_units(r, memory_arena::host)});
+        if (!r.times.empty())
+            profile.add_peaks(r.program->self, {in_units(r, memory_arena::device), in_units(r, memory_arena::host)});
 }
 
 } // namespace optpipe

@@ -3,6 +3,7 @@
 #include "optpipe/core/error.hpp"
 #include "optpipe/execution/arenas.hpp"
 #include "optpipe/execution/bound_program.hpp"
+#include "optpipe/execution/error.hpp"
 #include "optpipe/execution/executor.hpp"
 #include "optpipe/execution/lane_pool.hpp"
 #include "optpipe/execution/loaded_program.hpp"
@@ -77,14 +78,15 @@ public:
         return true;
     }
 
-    /// Puts one step into the lanes. Doesn't wait for it.
+    /// Puts one step into the lanes. Doesn't wait for it. Nothing orders two steps in the lanes: the executor finishes
+    /// between them.
     void issue() { program_->issue(); }
     /// One step from begin to end. Throws `execution_error` if it has none.
     void step() {
         try {
             issue();
-        } catch (const std::exception& e) {
-            executor_->cancel("issuing", e.what());
+        } catch (...) {
+            executor_->cancel("issuing", execution::caught_reason());
         }
         executor_->finish();
     }

@@ -93,7 +93,28 @@ TEST_CASE("an address that doesn't answer is given up, too") {
     CHECK_FALSE(queue.back());
 }
 
-TEST_CASE("a host that there isn't") {
+TEST_CASE("a host that isn't there yet is asked for until the time is up") {
     std::array<std::byte, 8> bytes{};
-    CHECK_THROWS_AS(bootstrap::share_by_tcp(bytes, "no-such-host.invalid", "1", 1, 2, 30ms), bootstrap::network_error);
+    const auto begin = std::chrono::steady_clock::now();
+    CHECK_THROWS_AS(bootstrap::share_by_tcp(bytes, "no-such-host.invalid", "1", 1, 2, 300ms), bootstrap::network_error);
+    CHECK(std::chrono::steady_clock::now() - begin >= 300ms);
+}
+
+TEST_CASE("a socket that has reached itself is told from one that has reached rank 0") {
+    const auto address = bootstrap::detail::resolve("127.0.0.1", "0", false); // any port
+    const bootstrap::detail::socket_handle own{
+        ::socket(address->ai_family, address->ai_socktype, address->ai_protocol)};
+    REQUIRE(::bind(own.get(), address->ai_addr, address->ai_addrlen) == 0);
+    sockaddr_storage bound{};
+    socklen_t size = sizeof bound;
+    REQUIRE(::getsockname(own.get(), reinterpret_cast<sockaddr*>(&bound), &size) == 0);
+    REQUIRE(::connect(own.get(), reinterpret_cast<sockaddr*>(&bound), size) == 0);
+    CHECK(bootstrap::detail::is_connected_to_itself(own.get()));
+
+    const auto other_port = free_port();
+    const auto listener = bootstrap::detail::listen_at("127.0.0.1", other_port);
+    const bootstrap::detail::patience_left patience{20s};
+    const auto peer = bootstrap::detail::connect_to("127.0.0.1", other_port, patience);
+    REQUIRE(peer);
+    CHECK_FALSE(bootstrap::detail::is_connected_to_itself(peer.get()));
 }

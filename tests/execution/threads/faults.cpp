@@ -112,6 +112,21 @@ TEST_CASE_FIXTURE(fixture, "a link to the host that takes too long") {
     CHECK(std::chrono::steady_clock::now() - begin < 60s);
 }
 
+TEST_CASE_FIXTURE(fixture, "an exception of whoever tells how long messages and copies take") {
+    threads::options how{.patience = 20s};
+    how.messages = [](rank, rank to, std::size_t) -> threads::nanoseconds {
+        if (to == rank{2}) throw std::runtime_error{"no such link"};
+        return 0ns;
+    };
+    all_say(errors_with(how), {"rank ", " of ", ": no such link"});
+    how.messages = {};
+    how.copies = [](rank r, const optpipe::task_label&, std::size_t) -> threads::nanoseconds {
+        if (r == rank{0}) throw 1;
+        return 0ns;
+    };
+    all_say(errors_with(how), {"rank 0, 0", ": an exception that isn't a std::exception"});
+}
+
 TEST_CASE_FIXTURE(fixture, "memory that isn't there") {
     threads::options how{.patience = 20s};
     how.device_memory = optpipe::per_rank<std::size_t>(4, std::size_t{1} << 20U);
@@ -122,6 +137,17 @@ TEST_CASE_FIXTURE(fixture, "memory that isn't there") {
     REQUIRE(programs[rank{0}].host_bytes > 0);
     const auto errors = errors_with(how);
     all_say(errors, {"loading its program: ", " bytes on the host beside 0 exceed its limit of 0"});
+}
+
+TEST_CASE_FIXTURE(fixture, "a rank whose body throws no std::exception ends the run for all") {
+    threads::cluster cluster{programs.size(), {.patience = 20s}};
+    const auto body = [&](threads::executor& here) {
+        if (here.self() == rank{3}) throw 1;
+        tracing_model model{programs[rank{0}].stages};
+        run(programs[here.self()], here, model);
+    };
+    const std::string error = "rank 3, outside of operations: an exception that isn't a std::exception";
+    CHECK_THROWS_WITH_AS(threads::on_all_ranks(cluster, body), error.c_str(), optpipe::execution_error);
 }
 
 TEST_CASE_FIXTURE(fixture, "a model that isn't ready for updates, and a program of another rank") {

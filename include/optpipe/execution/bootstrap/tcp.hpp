@@ -75,6 +75,12 @@ public:
         return any_ready({&asked, 1}, most);
     }
     [[nodiscard]] bool over() const { return std::chrono::steady_clock::now() >= deadline_; }
+    /// The same, but for no longer than `most`.
+    [[nodiscard]] patience_left at_most(std::chrono::milliseconds most) const {
+        auto shorter = *this;
+        shorter.deadline_ = std::min(deadline_, std::chrono::steady_clock::now() + most);
+        return shorter;
+    }
 
 private:
     std::chrono::steady_clock::time_point deadline_;
@@ -106,6 +112,19 @@ inline socket_handle listen_at(const std::string& host, const std::string& port)
     throw network_error{host + ":" + port + ": can't listen there: " + std::strerror(errno)};
 }
 
+/// The address of one end, as `ask` tells it; empty: it can't.
+[[nodiscard]] inline std::string address_of(int handle, int (*ask)(int, sockaddr*, socklen_t*)) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    if (ask(handle, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
+    return std::string(reinterpret_cast<const char*>(&address), size);
+}
+/// As happens where nobody listens yet at a port that this machine also gives to what connects.
+[[nodiscard]] inline bool is_connected_to_itself(int handle) {
+    const auto here = address_of(handle, &::getsockname);
+    return !here.empty() && here == address_of(handle, &::getpeername);
+}
+
 /// One attempt at one address.
 inline socket_handle try_to_connect(const addrinfo& to, const patience_left& patience) {
     // Of several addresses, one that doesn't answer leaves time for the others.
@@ -113,20 +132,26 @@ inline socket_handle try_to_connect(const addrinfo& to, const patience_left& pat
     socket_handle peer{::socket(to.ai_family, to.ai_socktype, to.ai_protocol)};
     if (!peer) return peer;
     peer.unblock();
-    if (::connect(peer.get(), to.ai_addr, to.ai_addrlen) == 0) return peer;
-    if (errno != EINPROGRESS || !patience.ready(peer.get(), POLLOUT, most)) return socket_handle{};
-    int status = 0;
-    socklen_t size = sizeof status;
-    const int asked = ::getsockopt(peer.get(), SOL_SOCKET, SO_ERROR, &status, &size);
-    return asked == 0 && status == 0 ? std::move(peer) : socket_handle{};
+    if (::connect(peer.get(), to.ai_addr, to.ai_addrlen) != 0) {
+        if (errno != EINPROGRESS || !patience.ready(peer.get(), POLLOUT, most)) return socket_handle{};
+        int status = 0;
+        socklen_t size = sizeof status;
+        const int asked = ::getsockopt(peer.get(), SOL_SOCKET, SO_ERROR, &status, &size);
+        if (asked != 0 || status != 0) return socket_handle{};
+    }
+    return is_connected_to_itself(peer.get()) ? socket_handle{} : std::move(peer);
 }
 
-/// Rank 0 may not be there yet, so it is tried until the time is up.
+/// Rank 0, or the name of its host, may not be there yet, so both are tried until the time is up.
 inline socket_handle connect_to(const std::string& host, const std::string& port, const patience_left& patience) {
     for (;;) {
-        const auto found = resolve(host, port, false);
-        for (const auto* a = found.get(); a; a = a->ai_next)
-            if (auto peer = try_to_connect(*a, patience)) return peer;
+        try {
+            const auto found = resolve(host, port, false);
+            for (const auto* a = found.get(); a; a = a->ai_next)
+                if (auto peer = try_to_connect(*a, patience)) return peer;
+        } catch (const network_error&) {
+            if (patience.over()) throw;
+        }
         if (patience.over()) return socket_handle{};
         std::this_thread::sleep_for(std::chrono::milliseconds{10});
     }

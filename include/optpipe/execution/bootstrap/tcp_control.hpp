@@ -170,6 +170,9 @@ private:
         std::uint64_t self = 0;
         std::uint64_t ranks = 0;
     };
+    /// What connects and says nothing holds up the ranks for so long.
+    static constexpr milliseconds greeting_limit{2'000};
+
     void accept_all(const std::string& host, const std::string& port) {
         const auto ranks = channel_.ranks();
         if (ranks == 1) return;
@@ -183,12 +186,8 @@ private:
                                     std::to_string(patience_.count()) + " ms"};
             detail::socket_handle socket{::accept(listener.get(), nullptr, nullptr)};
             greeting said;
-            const auto receive = [](int handle, std::byte* data, std::size_t size) {
-                return ::recv(handle, data, size, 0);
-            };
-            if (!socket ||
-                !detail::move_all(socket.get(), std::as_writable_bytes(std::span{&said, 1}), POLLIN, left, receive))
-                continue;
+            const auto bytes = std::as_writable_bytes(std::span{&said, 1});
+            if (!socket || !detail::receive_all(socket.get(), bytes, left.at_most(greeting_limit))) continue;
             const auto name = "rank " + std::to_string(said.self) + " of " + std::to_string(said.ranks);
             if (said.ranks != ranks || said.self == 0 || said.self >= ranks)
                 throw network_error{host + ":" + port + ": " + name + " came, to rank 0 of " + std::to_string(ranks)};
@@ -202,10 +201,7 @@ private:
         const detail::patience_left left{patience_};
         auto socket = detail::connect_to(host, port, left);
         const greeting mine{channel_.self().value(), channel_.ranks()};
-        const auto send = [](int handle, const std::byte* data, std::size_t size) {
-            return ::send(handle, data, size, MSG_NOSIGNAL);
-        };
-        if (!socket || !detail::move_all(socket.get(), std::as_bytes(std::span{&mine, 1}), POLLOUT, left, send))
+        if (!socket || !detail::send_all(socket.get(), std::as_bytes(std::span{&mine, 1}), left))
             throw network_error{host + ":" + port + ": rank " + std::to_string(mine.self) +
                                 " got no answer from rank 0 within " + std::to_string(patience_.count()) + " ms"};
         peers_.push_back({rank{0}, std::move(socket)});
@@ -292,12 +288,10 @@ private:
         ::poll(polled_.data(), polled_.size(), timeout);
         pipe_.clear();
     }
-    static bool has_to_wait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
-
     void write(peer& to) {
         while (to.socket && !to.out.empty()) {
             const auto moved = ::send(to.socket.get(), to.out.data(), to.out.size(), MSG_NOSIGNAL);
-            if (moved < 0 && has_to_wait()) return;
+            if (moved < 0 && detail::would_block()) return;
             if (moved <= 0) return lose(to);
             to.out.erase(0, static_cast<std::size_t>(moved));
         }
@@ -305,7 +299,7 @@ private:
     void read(peer& from) {
         while (from.socket) {
             const auto moved = ::recv(from.socket.get(), room_.data(), room_.size(), 0);
-            if (moved < 0 && has_to_wait()) break;
+            if (moved < 0 && detail::would_block()) break;
             if (moved <= 0) {
                 hear(from);
                 return lose(from);

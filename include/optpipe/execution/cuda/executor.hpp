@@ -22,9 +22,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -121,15 +123,16 @@ public:
     void finish() {
         const auto mine = lanes_once_issued();
         if (group_.failed.happened().load()) tell_and_abandon();
-        if (!await_all(mine, how_.patience) && !await_all(mine, how_.drain)) leaks_->store(true);
+        if (await_all(mine, how_.patience) != wait_end::over)
+            drained_ = std::max(drained_, await_all(mine, how_.drain));
+        if (drained_ != wait_end::over) leaks_->store(true);
         if (group_.failed.happened().load()) throw what_happened();
         for (auto* s : mine) {
             s->issued.clear();
             s->measure();
         }
         if (place_.clock) place_.clock->end_step();
-        for (auto& each : steps_)
-            each->is_under_way = false;
+        has_launched_ = false;
         by_.forget_messages();
     }
     void cancel(std::string_view what_it_did, std::string_view reason) {
@@ -140,31 +143,30 @@ public:
 
     /// Captures what `issue()` puts into the lanes, as one graph, which the executor keeps for as long as it lives. Not
     /// with `options::record_times`. Nothing may be under way. The lanes, and what they work on, have to be there when
-    /// the graph is launched. Throws `execution_error` if the step can't be issued.
+    /// the graph is launched. Throws `execution_error` if the step can't be issued: on all ranks, if an operation
+    /// failed.
     template <class Issue> step_graph capture(const Issue& issue) { return capture(std::array{this}, issue); }
     /// All of these together, whose work is issued by one thread.
     template <class Issue> step_graph capture(std::span<executor* const> all, const Issue& issue) {
         OPTPIPE_EXPECT(!how_.record_times, "cuda: a graph has no times");
         const current_device here{place_.device};
-        auto made = std::make_unique<detail::captured_step>();
-        made->capture([&] {
-            for (auto* each : all)
-                each->fork(made->begin);
-            issue();
-            for (auto* each : all)
-                each->join(*made);
-        });
-        for (auto* each : all)
-            each->forget_captured();
-        steps_.push_back(std::move(made));
+        if (!origin_) origin_.emplace();
+        try {
+            steps_.push_back(make_step(all, issue));
+        } catch (...) {
+            if (group_.failed.happened().load()) tell_and_abandon();
+            throw;
+        }
         return step_graph{steps_.size() - 1};
     }
-    /// Puts a captured step behind those launched before. `finish` waits for it.
+    /// Puts a captured step behind all that this executor has launched; `finish` waits for it. Nothing but `finish`
+    /// orders it with steps that are issued.
     void launch(step_graph which) {
         if (group_.failed.happened().load()) throw group_.failed.what();
         try {
             const current_device here{place_.device};
-            steps_.at(which.position())->launch();
+            steps_.at(which.position())->work->launch(*origin_);
+            has_launched_ = true;
         } catch (const std::exception& e) {
             give_up("launching a captured step", e.what());
         }
@@ -172,9 +174,25 @@ public:
 
 private:
     using time_point = std::chrono::steady_clock::time_point;
+    /// How waiting ended; of several streams, the worst.
+    enum class wait_end : std::uint8_t { over, failed, timed_out };
 
     static stream::priority priority_of(lane_kind kind) {
         return carries_messages(kind) ? stream::priority::highest : stream::priority::usual;
+    }
+    template <class Issue>
+    std::unique_ptr<detail::captured_step> make_step(std::span<executor* const> all, const Issue& issue) {
+        auto made = std::make_unique<detail::captured_step>();
+        made->capture(*origin_, [&] {
+            for (auto* each : all)
+                each->fork(made->begin);
+            issue();
+            for (auto* each : all)
+                each->join(*made, *origin_);
+        });
+        for (auto* each : all)
+            each->forget_captured();
+        return made;
     }
     void give_up(const std::string& operation, const std::string& reason) {
         group_.failed.report(self(), operation, reason);
@@ -193,10 +211,12 @@ private:
     }
     [[nodiscard]] execution_error what_happened() const {
         const auto what = group_.failed.what();
-        if (!leaks_->load()) return what;
+        if (drained_ == wait_end::over) return what;
+        const auto why = drained_ == wait_end::timed_out
+                             ? " was still at it " + std::to_string(how_.drain.count()) + " ms later"
+                             : std::string{" can't tell when its device is done"};
         return {what.rank(), what.operation(),
-                what.reason() + "; as rank " + std::to_string(self().value()) + " was still at it " +
-                    std::to_string(how_.drain.count()) + " ms later, its memory is never freed"};
+                what.reason() + "; as rank " + std::to_string(self().value()) + why + ", its memory is never freed"};
     }
     void warn_of_queues() {
         if (!how_.warn) return;
@@ -212,14 +232,14 @@ private:
         for (auto* s : lanes())
             s->target.wait(begin);
     }
-    void join(detail::captured_step& step) {
+    void join(detail::captured_step& step, stream_ref origin) {
         if (group_.failed.happened().load()) throw group_.failed.what();
         for (auto* s : lanes()) {
             if (!s->held.empty())
                 throw execution_error{self(), to_string(s->held.front().label), "its partner wasn't captured with it"};
             const current_device there{s->place.device};
             s->target.record(step.ends.emplace_back());
-            step.origin.wait(step.ends.back());
+            origin.wait(step.ends.back());
         }
     }
     void forget_captured() {
@@ -227,39 +247,34 @@ private:
             s->issued.clear();
         by_.forget_messages();
     }
-    /// Whether all is over; if not, it gave up.
-    bool await_all(const std::vector<detail::lane_state*>& lanes, std::chrono::milliseconds limit) {
+    /// If not all is over, it gave up.
+    wait_end await_all(const std::vector<detail::lane_state*>& lanes, std::chrono::milliseconds limit) {
         const auto deadline = std::chrono::steady_clock::now() + limit;
-        const auto is_over = [&](stream_ref s) { return await(s, deadline, limit); };
-        bool all = true;
+        auto all = wait_end::over;
         for (const auto* s : lanes)
-            all = is_over(s->target) && all;
-        for (const auto& each : steps_)
-            all = (!each->is_under_way || is_over(each->origin)) && all;
-        return all;
+            all = std::max(all, await(s->target, deadline, limit));
+        return has_launched_ ? std::max(all, await(*origin_, deadline, limit)) : all;
     }
-    /// False if it gave up.
-    bool await(stream_ref s, time_point deadline, std::chrono::milliseconds limit) {
+    wait_end await(stream_ref s, time_point deadline, std::chrono::milliseconds limit) {
         try {
             const auto check = [&] {
                 if (!group_.failed.happened().load()) execution::check_failure(how_.failures);
                 by_.check_health();
             };
-            if (detail::await(s, deadline, check)) return true;
+            if (detail::await(s, deadline, check)) return wait_end::over;
             give_up(first_open(), "not over after " + std::to_string(limit.count()) + " ms");
+            return wait_end::timed_out;
         } catch (const execution_error& e) { // another rank's
             group_.failed.report(e.rank(), e.operation(), e.reason());
             abandon();
         } catch (const optpipe::error& e) {
             give_up(first_open(), e.what());
         }
-        return false;
+        return wait_end::failed;
     }
     /// What is probably under way: rather what waits for nobody.
     [[nodiscard]] std::string first_open() {
-        std::string place = "on the device";
-        for (const auto& each : steps_)
-            if (each->is_under_way) place = "a captured step";
+        std::string place = has_launched_ ? "a captured step" : "on the device";
         try {
             if (const auto message = by_.first_open()) return to_string(*message);
             const std::scoped_lock lock{group_.mutex};
@@ -318,7 +333,13 @@ private:
     copy_engine copies_;
     cuda::transport transport_;
     cuda::memory memory_;
+    /// What captures begin in, and all captured steps are launched into; made by the first capture.
+    std::optional<stream> origin_;
     std::vector<std::unique_ptr<detail::captured_step>> steps_;
+    /// Captured steps since the executor last finished.
+    bool has_launched_ = false;
+    /// After an error. What isn't over then may use memory for ever.
+    wait_end drained_ = wait_end::over;
     bool has_warned_ = false;
 };
 
@@ -347,9 +368,17 @@ public:
         return executors_.front()->capture(all, issue);
     }
     void launch(step_graph which) { executors_.front()->launch(which); }
+    /// Waits for all ranks, whatever one of them throws, and throws the first error.
     void finish() {
-        for (auto& each : executors_)
-            each->finish();
+        std::exception_ptr first;
+        for (auto& each : executors_) {
+            try {
+                each->finish();
+            } catch (...) {
+                if (!first) first = std::current_exception();
+            }
+        }
+        if (first) std::rethrow_exception(first);
     }
 
 private:

@@ -27,7 +27,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -284,12 +283,12 @@ struct flow {
             on.group.failed.report(e.rank(), e.operation(), e.reason());
             on.group.moved.notify_all();
             return true;
-        } catch (const std::exception& e) {
-            fail(on, c, e.what());
+        } catch (...) {
+            fail(on, c, execution::caught_reason());
             return true;
         }
     }
-    static void fail(state& on, const detail::command& c, const char* reason) {
+    static void fail(state& on, const detail::command& c, const std::string& reason) {
         const bool is_task = c.kind == kind::launch || c.kind == kind::copy || c.kind == kind::exchange;
         on.group.failed.report(on.place.self, is_task ? to_string(c.label) : place_of(on), reason);
         on.group.moved.notify_all();

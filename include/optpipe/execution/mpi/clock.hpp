@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <limits>
 
 namespace optpipe::mpi {
 

@@ -1,13 +1,13 @@
 #pragma once
 
 #include "optpipe/core/error.hpp"
+#include "optpipe/execution/error.hpp"
 #include "optpipe/execution/measured.hpp"
 #include "optpipe/execution/mpi/executor.hpp"
 #include "optpipe/execution/run.hpp"
 #include "optpipe/program/check.hpp"
 
 #include <cstddef>
-#include <exception>
 #include <span>
 #include <utility>
 
@@ -29,8 +29,8 @@ rank_times run(std::span<const rank_program> programs, member& on, Model& model,
             runs.step();
         }
         return {&mine, runs.times()};
-    } catch (const std::exception& e) {
-        here.cancel("outside of operations", e.what());
+    } catch (...) {
+        here.cancel("outside of operations", execution::caught_reason());
         throw;
     }
 }

@@ -63,10 +63,13 @@ private:
 
     void work();
     void perform(const lane_command& c);
+    /// Throws what the model throws, or the times of copies and messages (`options`).
+    void attempt(const lane_command& c);
     void launch(const lane_command& c);
     /// The copy itself takes no time to speak of; until its time is over nothing that waits for it goes on.
     void copy(const lane_command& c);
     void exchange(const lane_command& c);
+    void withdraw(const lane_command& c);
     bool falls_silent(const task_label& label);
     void remember(nanoseconds start, nanoseconds end);
 
@@ -121,20 +124,25 @@ static_assert(execution::check_lane<lane>() && execution::timed_lane<lane>);
 
 #if OPTPIPE_DEFINES(execution)
 #include "optpipe/core/contract.hpp"
+#include "optpipe/execution/error.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <exception>
 #include <string>
 
 namespace optpipe::threads {
 
 OPTPIPE_INLINE lane_thread::lane_thread(rank_state& of, std::size_t commands, lane& handle)
     : of_{of}, handle_{&handle}, gate_{of.all.failed}, ring_(std::bit_ceil(commands + 2)) {
-    of_.enter(*this);
     if (of.all.how.record_times) times_.reserve(commands);
-    thread_ = std::thread{[this] { work(); }};
+    of_.enter(*this);
+    try {
+        thread_ = std::thread{[this] { work(); }};
+    } catch (...) {
+        of_.leave(*this);
+        throw;
+    }
 }
 
 OPTPIPE_INLINE lane_thread::~lane_thread() {
@@ -186,6 +194,15 @@ OPTPIPE_INLINE void lane_thread::work() {
 }
 
 OPTPIPE_INLINE void lane_thread::perform(const lane_command& c) {
+    try {
+        attempt(c);
+    } catch (...) {
+        of_.all.failed.report(of_.self, to_string(c.label), execution::caught_reason());
+        if (c.what == what_kind::exchange) withdraw(c);
+    }
+}
+
+OPTPIPE_INLINE void lane_thread::attempt(const lane_command& c) {
     switch (c.what) {
     case what_kind::launch: return launch(c);
     case what_kind::record: return c.marker->reach(c.count, over_);
@@ -201,13 +218,7 @@ OPTPIPE_INLINE void lane_thread::launch(const lane_command& c) {
     clock.sleep_until(std::max(ready_, over_), of_.all.failed.happened());
     if (falls_silent(c.label) || is_over()) return;
     const auto start = of_.all.how.record_times ? clock.now() : nanoseconds{};
-    try {
-        c.call(c.work.data(), *handle_.load(std::memory_order_acquire));
-    } catch (const std::exception& e) {
-        of_.all.failed.report(of_.self, to_string(c.label), e.what());
-    } catch (...) {
-        of_.all.failed.report(of_.self, to_string(c.label), "an exception that isn't a std::exception");
-    }
+    c.call(c.work.data(), *handle_.load(std::memory_order_acquire));
     over_ = ready_ = clock.now();
     remember(start, over_);
 }
@@ -248,17 +259,20 @@ OPTPIPE_INLINE void lane_thread::exchange(const lane_command& c) {
                 "rank " + std::to_string(c.label.peer.value()) + " hasn't come for it within " +
                     std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(all.how.patience).count()) +
                     " ms");
-        for (std::size_t i = 0; i < c.count; ++i) {
-            auto mine = c.offers[i];
-            mine.gate = &gate_;
-            all.messages.withdraw(of_.self, mine);
-        }
-        return;
+        return withdraw(c);
     }
     over_ = gate_.over();
     remember(start, over_);
     // What comes next on the lane may be under way while this one is: a wire holds more than one message.
     ready_ = start;
+}
+
+OPTPIPE_INLINE void lane_thread::withdraw(const lane_command& c) {
+    for (std::size_t i = 0; i < c.count; ++i) {
+        auto mine = c.offers[i];
+        mine.gate = &gate_;
+        of_.all.messages.withdraw(of_.self, mine);
+    }
 }
 
 OPTPIPE_INLINE bool lane_thread::falls_silent(const task_label& label) {

@@ -159,10 +159,11 @@ OPTPIPE_INLINE message_channel::mistake message_channel::meet(const message_offe
     if (sent.bytes != received.bytes)
         return {received.label,
                 std::to_string(sent.bytes) + " bytes came where " + std::to_string(received.bytes) + " were to come"};
+    // It may throw: before anything has changed.
+    const auto took = how.messages ? how.messages(from, to, sent.bytes) : nanoseconds{};
     offers_.erase(offers_.begin());
     if (sent.bytes > 0) std::memcpy(received.to, sent.from, sent.bytes);
-    const auto start = std::max(sent.ready, received.ready);
-    const auto over = start + (how.messages ? how.messages(from, to, sent.bytes) : nanoseconds{});
+    const auto over = std::max(sent.ready, received.ready) + took;
     sent.gate->arrive(over);
     received.gate->arrive(over);
     return {};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/error.hpp"
+#include "optpipe/execution/error.hpp"
 #include "optpipe/execution/measured.hpp"
 #include "optpipe/execution/run.hpp"
 #include "optpipe/execution/threads/executor.hpp"
@@ -20,18 +21,24 @@ namespace optpipe::threads {
 /// ranks. A rank whose body throws ends the run for all.
 template <class Body> void on_all_ranks(cluster& ranks, const Body& body) {
     std::vector<std::exception_ptr> errors(ranks.ranks());
-    std::vector<std::thread> threads;
-    for (const rank r : index_range<rank>{ranks.ranks()})
-        threads.emplace_back([&, r] {
-            try {
-                body(ranks[r]);
-            } catch (const std::exception& e) {
-                errors[r.position()] = std::current_exception();
-                ranks[r].cancel("outside of operations", e.what());
-            }
-        });
-    for (auto& t : threads)
-        t.join();
+    const auto run_rank = [&](rank r) {
+        try {
+            body(ranks[r]);
+        } catch (...) {
+            errors[r.position()] = std::current_exception();
+            ranks[r].cancel("outside of operations", execution::caught_reason());
+        }
+    };
+    std::vector<std::jthread> threads;
+    for (const rank r : index_range<rank>{ranks.ranks()}) {
+        try {
+            threads.emplace_back(run_rank, r);
+        } catch (...) { // without it the others would wait until their patience ends
+            ranks[r].cancel("starting its thread", execution::caught_reason());
+            throw;
+        }
+    }
+    threads.clear();
     for (const auto& e : errors)
         if (e) std::rethrow_exception(e);
 }
@@ -42,7 +49,8 @@ template <class ModelOf>
 std::vector<rank_times> run(std::span<const rank_program> programs, cluster& on, ModelOf model_of,
                             std::size_t steps = 1) {
     if (auto found = check_programs(programs); !found.empty()) throw input_error{"programs", std::move(found)};
-    if (programs.size() != on.ranks()) throw error{std::to_string(programs.size()) + " programs for " + std::to_string(on.ranks()) + " ranks"};
+    if (programs.size() != on.ranks())
+        throw error{std::to_string(programs.size()) + " programs for " + std::to_string(on.ranks()) + " ranks"};
     using model = std::remove_reference_t<decltype(model_of(rank{}))>;
     std::vector<rank_times> measured(programs.size());
     on_all_ranks(on, [&](executor& here) {
