@@ -142,6 +142,34 @@ TEST_CASE("costs that have drifted are found, measured and planned with") {
     CHECK(controller.present_problem().costs[stage{1}].forward.value() == doctest::Approx(10).epsilon(0.01));
 }
 
+TEST_CASE("a full backward that takes other than the sum of split ones is planned with once") {
+    const auto p = four_ranks();
+    order both{p.graph, {}};
+    for (const auto& op : order_of(*build_schedule(p, gpipe)).operations) {
+        const bool split = op.kind == operation_kind::backward && op.microbatch.position() % 2 == 0;
+        both.operations.push_back(split ? backward_input(op.stage, op.microbatch) : op);
+        if (split) both.operations.push_back(backward_weight(op.stage, op.microbatch));
+    }
+    const auto first = simulate(p, both);
+    REQUIRE(first);
+    online_controller controller{p, *first, quick()};
+    const auto step = [&](double factor) {
+        auto ran = *first;
+        for (auto& timed : ran.operations)
+            if (timed.op.kind == operation_kind::backward) timed.end = timed.start + factor * (timed.end - timed.start);
+        controller.add_step(0.1);
+        controller.add_measured(controller.steps(), ran, {});
+    };
+    for (int i = 0; i < 30; ++i)
+        step(0.9);
+    CHECK(count(controller, kind::costs) == 1);
+    CHECK(count(controller, kind::drift) == 0);
+    for (int i = 0; i < 30; ++i)
+        step(0.7);
+    CHECK(count(controller, kind::costs) == 2);
+    CHECK(count(controller, kind::drift) == 1);
+}
+
 TEST_CASE("a transfer that the plan hardly has is found to be faster") {
     const auto with_transfers = [](double time) {
         auto p = four_ranks();

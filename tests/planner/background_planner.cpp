@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -60,6 +61,11 @@ struct endless {
             std::this_thread::yield();
         ++log->ended;
     }
+};
+
+struct throws_a_number {
+    static constexpr std::string_view name = "throws-a-number";
+    void operator()(search_state&, const strategy_options&) const { throw 1; }
 };
 
 template <class Condition> void wait_until(const Condition& holds) {
@@ -202,6 +208,13 @@ TEST_CASE("a thread that has used more than its share waits until it is paid bac
     CHECK(done == 2);
     CHECK(nothing_to_speak_of.seconds() >= 1e-3);
 
+    processor_share until_now{1e-9};
+    until_now.enter();
+    const auto begin = until_now.seconds();
+    while (until_now.seconds() < begin + 1e-3) {
+    }
+    until_now.pause_if_over({}, std::chrono::steady_clock::now()); // not for eleven days
+
     processor_share unlimited;
     unlimited.enter();
     unlimited.pause_if_over({});
@@ -209,6 +222,14 @@ TEST_CASE("a thread that has used more than its share waits until it is paid bac
     unlimited.leave_all();
     const auto left = unlimited.seconds();
     CHECK(unlimited.seconds() == left);
+}
+
+TEST_CASE("whatever a strategy throws is a failure, not the end of the program") {
+    background_planner planner{with({throws_a_number{}})};
+    const auto p = unit_problem(4, 8);
+    planner.submit(p, start_for(p));
+    REQUIRE(planner.wait_for(std::chrono::duration<double>{std::numeric_limits<double>::infinity()}));
+    CHECK(planner.poll().failure == "an exception that isn't a std::exception");
 }
 
 TEST_CASE("a gap isn't reached before there is a schedule") {

@@ -37,7 +37,7 @@ problem unit_problem(std::size_t ranks, std::size_t microbatches, double limit) 
 TEST_CASE("the second time a plan comes from the cache, in whatever units and names") {
     const temporary_folder folder;
     std::atomic<std::size_t> calls{0};
-    const std::vector<any_search_strategy> strategies{quick_adaptive{}, fake::counter{&calls}};
+    const auto strategies = fake::usual_with({quick_adaptive{}, fake::counter{&calls}});
     auto p = unit_problem(4, 8, 2.0);
     const plan_options options{.cache = folder.path().string()};
     const auto first = plan(p, options, strategies);
@@ -65,7 +65,7 @@ TEST_CASE("the second time a plan comes from the cache, in whatever units and na
 TEST_CASE("a larger budget than that of the cached plan is spent") {
     const temporary_folder folder;
     std::atomic<std::size_t> calls{0};
-    const std::vector<any_search_strategy> strategies{quick_adaptive{}, fake::counter{&calls}};
+    const auto strategies = fake::usual_with({quick_adaptive{}, fake::counter{&calls}});
     const auto p = unit_problem(4, 8, 2.0);
     plan_options options{.without = {"zb-auto"}, .cache = folder.path().string()};
     REQUIRE(plan(p, options, strategies));
@@ -82,10 +82,20 @@ TEST_CASE("a larger budget than that of the cached plan is spent") {
     CHECK(calls > 0);
 }
 
+TEST_CASE("a plan of a few strategies doesn't settle a search with others") {
+    const temporary_folder folder;
+    std::atomic<std::size_t> calls{0};
+    const auto p = unit_problem(4, 8, 2.0);
+    const plan_options options{.cache = folder.path().string()};
+    REQUIRE(plan(p, options, {quick_adaptive{}}));
+    CHECK(plan(p, options, fake::usual_with({quick_adaptive{}, fake::counter{&calls}}))->cached == cache_use::exact);
+    CHECK(calls > 0);
+}
+
 TEST_CASE("with a time limit the search goes on from a kept plan, unless that is proven") {
     const temporary_folder folder;
     std::atomic<std::size_t> calls{0};
-    const std::vector<any_search_strategy> strategies{quick_adaptive{}, fake::counter{&calls}};
+    const auto strategies = fake::usual_with({quick_adaptive{}, fake::counter{&calls}});
     // Enough for a strategy to be called, however slow the machine is; it ends sooner.
     const plan_options options{.time_limit = std::chrono::duration<double>{2.0}, .cache = folder.path().string()};
     std::size_t open = 0;

@@ -85,7 +85,7 @@ std::size_t uses_of(const problem& p, const schedule& s, std::string_view name) 
 TEST_CASE("the second time a plan with storage options comes from the cache, in whatever units, names and order") {
     const temporary_folder folder;
     std::atomic<std::size_t> calls{0};
-    const std::vector<any_search_strategy> strategies{quick_local_search{}, counter{{&calls}}};
+    const auto strategies = fake::usual_with({quick_local_search{}, counter{{&calls}}});
     auto p = stored_problem();
     const plan_options options{.cache = folder.path().string()};
     const auto first = plan(p, options, strategies);

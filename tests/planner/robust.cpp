@@ -1,4 +1,5 @@
 #include "optpipe/planner/plan.hpp"
+#include "optpipe/planner/robust_search.hpp"
 #include "optpipe/planner/strategies/adaptive_strategy.hpp"
 #include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
@@ -8,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include <cstddef>
+#include <stop_token>
 #include <string>
 
 using namespace optpipe;
@@ -80,6 +82,22 @@ TEST_CASE("without a time limit the same seed gives the same robust plan") {
     for (std::size_t i = 0; i < one->schedule.operations.size(); ++i)
         CHECK(one->schedule.operations[i] == other->schedule.operations[i]);
     CHECK(one->robust->percentile == other->robust->percentile);
+}
+
+TEST_CASE("orders are compared in few random steps once a stop is requested, and none is improved") {
+    const auto p = uneven_problem(3, 5);
+    const auto given = order_of(*build_schedule(p, gpipe));
+    const robust_options options;
+    std::stop_source source;
+    const auto token = source.get_token();
+    CHECK(detail::compare_orders(p, given, given, options.noise, 9, 2, stop_check{token}).second.size() == 9);
+    source.request_stop();
+    const auto few = detail::compare_orders(p, given, given, options.noise, 9, 2, stop_check{token});
+    CHECK(few.first.size() == 2);
+    CHECK(few.first == few.second);
+    detail::robust_improver improver{p, options, stop_check{token}};
+    CHECK_FALSE(improver.offer(given));
+    CHECK(improver.best() == nullptr);
 }
 
 TEST_CASE("without noise a robust plan is the plan") {

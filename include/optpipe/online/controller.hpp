@@ -76,6 +76,8 @@ private:
 
     void take_costs(const std::vector<drifted_cost>& found);
     void plan_with(const cost_profile& measured, const std::vector<drifted_cost>& found);
+    /// What has left the costs that are planned with, and what was measured when they were taken.
+    [[nodiscard]] std::vector<drifted_cost> drifted(const cost_profile& measured) const;
     void submit();
     [[nodiscard]] static background_options planning_of(const online_options& options, const schedule& first);
     [[nodiscard]] duration objective_in(const problem& p) const;
@@ -124,6 +126,9 @@ private:
     cost_profile rare_;
     /// What the last probe of a transfer took, where that was far off.
     std::map<cost_key, duration> suspected_{};
+    /// By their names, times that the costs that were taken can't express: of a full backward beside split ones, which
+    /// takes other than the sum of their times.
+    std::map<std::string, duration> unexplained_{};
     std::uint64_t measured_ = 0;
     /// Whether a window is measured whose costs will be planned with.
     bool takes_costs_ = true;
@@ -149,6 +154,7 @@ private:
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(online)
+#include "optpipe/core/contract.hpp"
 #include "optpipe/core/format.hpp"
 #include "optpipe/schedule/construct/accumulation_order.hpp"
 #include "optpipe/schedule/profile/estimate.hpp"
@@ -187,7 +193,7 @@ OPTPIPE_INLINE void online_controller::add_measured(std::uint64_t step, const sc
     window_.set_warm_up(0);
     add_rare(step);
     if (window_.steps() < window_steps_) return;
-    const auto found = drift(problem_, window_, options_.drift);
+    const auto found = drifted(window_);
     if (takes_costs_) return take_costs(found);
     if (!matters(found)) return compare_rare();
     log(online_event::kind_type::drift, sentence_of(found));
@@ -257,8 +263,22 @@ OPTPIPE_INLINE void online_controller::take_costs(const std::vector<drifted_cost
 
 OPTPIPE_INLINE void online_controller::plan_with(const cost_profile& measured, const std::vector<drifted_cost>& found) {
     problem_ = with_measured_costs(std::move(problem_), measured);
+    for (const auto& each : found)
+        unexplained_.erase(each.name);
+    for (const auto& each : drift(problem_, measured, options_.drift))
+        unexplained_[each.name] = each.measured.median;
     log(online_event::kind_type::costs, sentence_of(found));
     submit();
+}
+
+OPTPIPE_INLINE std::vector<drifted_cost> online_controller::drifted(const cost_profile& measured) const {
+    auto found = drift(problem_, measured, options_.drift);
+    std::erase_if(found, [&](const drifted_cost& each) {
+        const auto before = unexplained_.find(each.name);
+        return before != unexplained_.end() &&
+               std::abs(each.measured.median / before->second - 1.0) <= options_.drift.least_change;
+    });
+    return found;
 }
 
 OPTPIPE_INLINE void online_controller::submit() {
@@ -269,6 +289,7 @@ OPTPIPE_INLINE void online_controller::submit() {
 }
 
 OPTPIPE_INLINE background_options online_controller::planning_of(const online_options& options, const schedule& first) {
+    OPTPIPE_EXPECT(!options.planning.how.robust, "online_controller: compares plans by their objectives alone");
     auto how = options.planning;
     if (options.keep_accumulation_order)
         how.adapt = [wanted = accumulation_order_of(first)](const problem& p,
@@ -317,7 +338,7 @@ OPTPIPE_INLINE void online_controller::add_rare(std::uint64_t step) {
 }
 
 OPTPIPE_INLINE void online_controller::compare_rare() {
-    const auto found = drift(problem_, rare_, options_.drift);
+    const auto found = drifted(rare_);
     if (!matters(found)) return;
     log(online_event::kind_type::drift, sentence_of(found));
     plan_with(rare_, found);

@@ -13,7 +13,7 @@ namespace optpipe {
 
 /// When costs are measured again, and when another plan is worth a switch.
 struct online_options {
-    /// How rank 0 plans beside the training.
+    /// How rank 0 plans beside the training. Contract: not for a percentile (`plan_options::robust`).
     background_options planning{};
     /// Whether the costs that it begins with were measured, here or in a run before, so that plans for them are offered
     /// at once. If not, they may be a guess, and none is offered before they have been compared.

@@ -128,6 +128,7 @@ private:
 #include "optpipe/core/contract.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <limits>
 #include <utility>
@@ -164,8 +165,9 @@ OPTPIPE_INLINE background_plan background_planner::poll() const {
 }
 
 OPTPIPE_INLINE bool background_planner::wait_for(std::chrono::duration<double> time) const {
+    constexpr std::chrono::duration<double> years{1e9}; // the clock's range is longer
     std::unique_lock lock{mutex_};
-    return finished_.wait_for(lock, time, [&] { return best_.finished; });
+    return finished_.wait_for(lock, std::min(time, years), [&] { return best_.finished; });
 }
 
 OPTPIPE_INLINE double background_planner::processors(const background_options& options) {
@@ -189,28 +191,30 @@ OPTPIPE_INLINE void background_planner::work(const std::stop_token& stop) {
 }
 
 OPTPIPE_INLINE void background_planner::search(const job& now, std::uint64_t number, std::stop_token until) {
-    auto how = options_.how;
-    how.start = now.start;
-    how.stop = std::move(until);
-    how.stops_without_plan = true; // whoever stops it has another problem, or none
-    how.threads = options_.threads;
-    how.processor = processor_;
-    constexpr auto forever = std::numeric_limits<double>::infinity();
-    if (!how.time_limit) how.time_limit = std::chrono::duration<double>{forever};
-    std::shared_ptr<const schedule> seen;
-    how.progress = [&](const search_progress& step) {
-        const bool is_new = step.incumbent && std::exchange(seen, step.incumbent) != step.incumbent;
-        improve(number, step, is_new ? adapted(now.problem, {step.incumbent, step.objective}) : candidate{});
-        if (options_.how.progress) options_.how.progress(step);
-    };
     std::string failure;
     try {
+        auto how = options_.how;
+        how.start = now.start;
+        how.stop = std::move(until);
+        how.stops_without_plan = true; // whoever stops it has another problem, or none
+        how.threads = options_.threads;
+        how.processor = processor_;
+        constexpr auto forever = std::numeric_limits<double>::infinity();
+        if (!how.time_limit) how.time_limit = std::chrono::duration<double>{forever};
+        std::shared_ptr<const schedule> seen;
+        how.progress = [&](const search_progress& step) {
+            const bool is_new = step.incumbent && std::exchange(seen, step.incumbent) != step.incumbent;
+            improve(number, step, is_new ? adapted(now.problem, {step.incumbent, step.objective}) : candidate{});
+            if (options_.how.progress) options_.how.progress(step);
+        };
         if (const auto made = plan(now.problem, how, options_.strategies))
             finish(number, now.problem, *made);
         else
             failure = describe(made.why());
     } catch (const std::exception& e) {
         failure = e.what();
+    } catch (...) {
+        failure = "an exception that isn't a std::exception";
     }
     if (failure.empty()) return;
     publish(number, [&](background_plan& best) {

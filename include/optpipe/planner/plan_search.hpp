@@ -174,7 +174,7 @@ public:
         arena.execute([&] { search(); });
         if (state_.abandoned()) return was_stopped();
         find_any_schedule();
-        if (!state_.incumbent()) return *refused_;
+        if (!state_.incumbent()) return refused_ ? *refused_ : was_stopped();
         auto found = result(incumbent_with_cheaper_storage());
         if (uses_cache() && !is_cached_) store_in_cache(found);
         return found;
@@ -253,8 +253,6 @@ private:
         const auto& p = state_.problem();
         const auto hits = plan_cache{options_.cache, options_.warn}.find(canonical_form(p));
         const auto units = canonical_units_of(p);
-        for (const auto& entry : hits.near)
-            if (offer_adapted(entry)) cached_ = cache_use::near;
         if (hits.exact && offer_adapted(*hits.exact)) {
             cached_ = cache_use::exact;
             const auto cached_objective = hits.exact->objective * units.time + state_.slack();
@@ -262,6 +260,10 @@ private:
             // The same effort again would find the same; more time may find more.
             is_cached_ = holds && !options_.time_limit && hits.exact->budget >= budget();
             if (holds) cached_method_ = hits.exact->method;
+        }
+        for (const auto& entry : hits.near) {
+            if (is_cached_ || state_.done()) break;
+            if (offer_adapted(entry) && cached_ == cache_use::none) cached_ = cache_use::near;
         }
         state_.raise_bound(std::min(hits.bound * units.time, state_.objective()), cached);
         is_cached_ = is_cached_ || (cached_ == cache_use::exact && state_.settled());
@@ -274,6 +276,7 @@ private:
         const auto& p = state_.problem();
         const auto known = translate_storage(entry.operations, entry.of.storage, canonical_storage(p));
         for (const auto& adapted : adapted_orders(known, entry.of.microbatches, p)) {
+            if (executable > 0 && state_.done()) break;
             order candidate{p.graph, {}};
             candidate.operations.assign(adapted.begin(), adapted.end());
             if (!state_.offer(candidate, cached).is_unlimited() && ++executable == enough) break;
@@ -282,11 +285,18 @@ private:
     }
     void store_in_cache(const plan_result& found) const {
         const bool complete = found.why == plan_end::effort_spent || found.why == plan_end::time_limit;
-        const double spent = found.why == plan_end::optimal         ? std::numeric_limits<double>::infinity()
-                             : complete && options_.without.empty() ? budget()
-                                                                    : 0.0;
+        const double spent = found.why == plan_end::optimal       ? std::numeric_limits<double>::infinity()
+                             : complete && searches_in_all_ways() ? budget()
+                                                                  : 0.0;
         plan_cache{options_.cache, options_.warn}.store(
             make_cache_entry(state_.problem(), found.schedule, found.objective, found.bound, spent, found.method));
+    }
+    /// Whether builders and strategies are the usual ones at least: others that ask might find more.
+    [[nodiscard]] bool searches_in_all_ways() const {
+        const auto usual = standard_strategies();
+        return options_.without.empty() &&
+               std::all_of(usual.begin(), usual.end(),
+                           [&](const any_search_strategy& each) { return strategy_named(each.name()) != nullptr; });
     }
     /// The time budget in seconds.
     [[nodiscard]] double budget() const { return options_.time_limit ? options_.time_limit->count() : 1.0; }
@@ -401,9 +411,10 @@ OPTPIPE_INLINE outcome<plan_result> plan(const problem& p, const plan_options& o
         throw input_error{p.name.empty() ? "problem" : p.name, std::move(violations)};
     detail::check_options(options, strategies);
     if (options.robust)
-        return detail::plan_robustly(p, options, [&](const problem& q, const plan_options& how) {
-            return detail::plan_search{q, how, strategies}.run();
-        });
+        return detail::plan_robustly(p, options, detail::end_of(options),
+                                     [&](const problem& q, const plan_options& how) {
+                                         return detail::plan_search{q, how, strategies}.run();
+                                     });
     return detail::plan_search{p, options, std::move(strategies)}.run();
 }
 

@@ -12,7 +12,8 @@ struct robust_options {
     noise_model noise{.spread = 0.1, .rank_correlation = 0.25};
     /// Above 0, at most 100.
     double percentile = 95.0;
-    /// Random steps by which schedules are compared; ten times as many confirm the choice.
+    /// Random steps by which schedules are compared; ten times as many confirm the choice, or as many as a tenth of the
+    /// time limit is enough for.
     std::size_t samples = 100;
     /// Without a time limit: so many operations are timed in the steps by which moves are judged; 10 million are a
     /// second's work or two.

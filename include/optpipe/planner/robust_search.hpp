@@ -4,6 +4,7 @@
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/core/quantity.hpp"
 #include "optpipe/core/random.hpp"
+#include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/plan_options.hpp"
 #include "optpipe/planner/plan_result.hpp"
@@ -18,7 +19,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <memory>
@@ -41,8 +41,11 @@ struct robust_parameters {
     std::size_t farthest_move = 3;
     /// Of the samples a move is refused after one in so many, in the mean.
     std::size_t samples_per_look = 10;
-    /// Times the samples of the search, in steps that played no part in it.
+    /// Times the samples of the search, in steps that played no part in it; or as many as a share of the time is enough
+    /// for, but so many that percentiles say something.
     std::size_t confirmation = 10;
+    double confirmation_share = 0.1;
+    std::size_t least_confirmation = 20;
     /// Of the percentile: a smaller gain may be an error of sampling.
     double least_gain = 1e-3;
 };
@@ -54,8 +57,9 @@ namespace detail {
 /// after a few of them.
 class robust_improver {
 public:
-    robust_improver(const problem& p, const robust_options& options)
-        : problem_{p}, options_{options}, within_{percentile_rank(options.samples, options.percentile)},
+    /// `stop` is asked before each sample.
+    robust_improver(const problem& p, const robust_options& options, stop_check stop)
+        : problem_{p}, options_{options}, stop_{stop}, within_{percentile_rank(options.samples, options.percentile)},
           sequence_(options.samples) {
         std::iota(sequence_.begin(), sequence_.end(), std::size_t{0});
     }
@@ -67,6 +71,7 @@ public:
         std::vector<duration> times(options_.samples);
         std::size_t exceeding = 0;
         for (const auto k : sequence_) {
+            if (stop_()) return false;
             times[k] = prepared.step_time(options_.noise, k);
             if (times[k] > best_percentile_ && ++exceeding > options_.samples - within_) return false;
         }
@@ -80,12 +85,15 @@ public:
                   [&](std::size_t a, std::size_t b) { return times[a] != times[b] ? times[a] > times[b] : a < b; });
         return true;
     }
-    /// Tries `moves` at random, until `stop()`.
-    template <class Stop> void improve(std::size_t moves, random_numbers random, const Stop& stop) {
-        for (std::size_t i = 0; i < moves && !stop(); ++i)
+    /// Tries `moves` at random, and calls `pause()` before each. Contract: there is a best order.
+    template <class Pause> void improve(std::size_t moves, random_numbers random, const Pause& pause) {
+        for (std::size_t i = 0; i < moves && !stop_(); ++i) {
+            pause();
             if (const auto moved = neighbour(random); moved && simulate(problem_, *moved)) offer(*moved);
+        }
     }
-    [[nodiscard]] const order& best() const { return best_; }
+    /// Null before the first.
+    [[nodiscard]] const order* best() const { return best_.operations.empty() ? nullptr : &best_; }
 
 private:
     /// The best order with one computation moved past one to three others of its rank, in either direction.
@@ -112,6 +120,7 @@ private:
 
     const problem& problem_;
     const robust_options& options_;
+    stop_check stop_;
     std::size_t within_;
     /// Random steps, the slowest of the best order first.
     std::vector<std::size_t> sequence_;
@@ -135,12 +144,32 @@ inline problem with_protection(problem p, const noise_model& noise) {
     return p;
 }
 
-/// Plans for a percentile. The problem is planned as if there were no noise, and again with slack between ranks; the
-/// schedules that either finds on its way are ranked by the percentile under the same random steps. The best of them is
-/// improved by moves that lower the percentile. It is returned if further random steps confirm that it is better than
-/// the plan without noise, or the start if there is one; else that is returned.
+/// Step times of two orders, in the same random steps.
+struct compared_times {
+    std::vector<duration> first{};
+    std::vector<duration> second{};
+};
+
+/// Of `count` steps; after a stop request of `least` of them.
+inline compared_times compare_orders(const problem& p, const order& first, const order& second,
+                                     const noise_model& noise, std::size_t count, std::size_t least, stop_check stop) {
+    const noisy_order one{p, first};
+    const noisy_order other{p, second};
+    compared_times times;
+    for (std::size_t k = 0; k < count && !(k >= least && stop.is_requested()); ++k) {
+        times.first.push_back(one.step_time(noise, k));
+        times.second.push_back(other.step_time(noise, k));
+    }
+    return times;
+}
+
+/// Plans for a percentile, until `end`. The problem is planned as if there were no noise, and again with slack between
+/// ranks; the schedules that either finds on its way are ranked by the percentile under the same random steps. The best
+/// of them is improved by moves that lower the percentile. It is returned if further random steps confirm that it is
+/// better than the plan without noise, or the start if there is one; else that is returned.
 template <class Plan>
-outcome<plan_result> plan_robustly(const problem& p, const plan_options& options, const Plan& plan_nominally) {
+outcome<plan_result> plan_robustly(const problem& p, const plan_options& options,
+                                   std::chrono::steady_clock::time_point end, const Plan& plan_nominally) {
     using clock = std::chrono::steady_clock;
     using seconds = std::chrono::duration<double>;
     constexpr robust_parameters with;
@@ -179,43 +208,50 @@ outcome<plan_result> plan_robustly(const problem& p, const plan_options& options
         found.push_back(std::make_shared<const schedule>(with_slack->schedule));
     found.push_back(std::make_shared<const schedule>(result.schedule));
 
-    robust_improver improver{p, robust};
-    improver.offer(order_of(nominal_schedule));
+    const auto nominal_order = order_of(nominal_schedule);
+    const bool is_timed = end != clock::time_point::max();
+    std::size_t confirming = with.confirmation * robust.samples;
+    if (is_timed) {
+        const auto one_begin = clock::now();
+        static_cast<void>(noisy_order{p, nominal_order}.step_time(robust.noise, 0));
+        const auto both = 2.0 * seconds{clock::now() - one_begin};
+        const auto enough = with.confirmation_share * *options.time_limit / both;
+        if (enough < static_cast<double>(confirming))
+            confirming = std::max(with.least_confirmation, static_cast<std::size_t>(std::max(0.0, enough)));
+        end -= std::chrono::duration_cast<clock::duration>(static_cast<double>(confirming) * both);
+    }
+    robust_improver improver{p, robust, stop_check{options.stop, end}};
+    improver.offer(nominal_order);
     for (const auto& candidate : found)
         if (const auto timed = retime(p, *candidate)) improver.offer(order_of(*timed));
     const auto per_move = nominal_schedule.operations.size() * (1 + robust.samples / with.samples_per_look);
-    const auto until = time_until(1.0);
-    const bool is_timed = until && std::isfinite(until->count());
-    const auto moves_begin = clock::now();
     improver.improve(is_timed ? std::numeric_limits<std::size_t>::max()
                               : robust.effort / std::max<std::size_t>(1, per_move),
                      random_numbers{options.seed}, [&] {
-                         if (options.processor) options.processor->pause_if_over(options.stop);
-                         return options.stop.stop_requested() || (is_timed && clock::now() - moves_begin >= *until);
+                         if (options.processor) options.processor->pause_if_over(options.stop, end);
                      });
 
     auto fresh = robust.noise;
     fresh.seed = random_numbers{robust.noise.seed}.next();
-    const auto times_of = [&](const order& given) {
-        return step_times(p, given, fresh, with.confirmation * robust.samples);
-    };
-    const auto nominal_times = times_of(order_of(nominal_schedule));
+    const auto& best_order = improver.best() ? *improver.best() : nominal_order;
+    const auto times = compare_orders(p, nominal_order, best_order, fresh, confirming, with.least_confirmation,
+                                      stop_check{options.stop});
+    if (options.stops_without_plan && options.stop.stop_requested()) return was_stopped();
     robust_result numbers;
     numbers.nominal_objective = objective_of(p, nominal_schedule);
-    numbers.mean = numbers.nominal_mean = mean_of(nominal_times);
-    numbers.percentile = numbers.nominal_percentile = percentile_of(nominal_times, robust.percentile);
-    const auto robust_times = times_of(improver.best());
-    const auto percentile = percentile_of(robust_times, robust.percentile);
+    numbers.mean = numbers.nominal_mean = mean_of(times.first);
+    numbers.percentile = numbers.nominal_percentile = percentile_of(times.first, robust.percentile);
+    const auto percentile = percentile_of(times.second, robust.percentile);
     const bool is_better = percentile < (1.0 - with.least_gain) * numbers.nominal_percentile;
     if (is_better) {
-        numbers.mean = mean_of(robust_times);
+        numbers.mean = mean_of(times.second);
         numbers.percentile = percentile;
         result.method = "robust";
     } else if (options.start) {
         result.method = start_method;
     }
     if (is_better || options.start) {
-        result.schedule = is_better ? *time_order(p, improver.best()) : nominal_schedule;
+        result.schedule = is_better ? *time_order(p, best_order) : nominal_schedule;
         result.objective = objective_of(p, result.schedule);
         result.gap = result.objective > duration{} ? (result.objective - result.bound) / result.objective : 0.0;
         // The proof is one of the plan without noise.

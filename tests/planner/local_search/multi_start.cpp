@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -112,6 +113,19 @@ TEST_CASE("where there is no time left nothing is searched") {
     search_limits limits;
     limits.deadline = std::chrono::steady_clock::now();
     CHECK(found_from(p, starts_for(p), {}, limits).empty());
+}
+
+TEST_CASE("a search that is abandoned on the way ends with its starts") {
+    const auto p = with_options();
+    std::stop_source source;
+    search_limits limits;
+    limits.abandon = source.get_token();
+    search_state state{p, limits};
+    state.offer(one_at_a_time(p), "start");
+    const auto starts = starts_for(p);
+    source.request_stop();
+    multi_start_search(state, starts, "local-search", {});
+    CHECK(state.objective() == objective_of(p, *simulate(p, one_at_a_time(p))));
 }
 
 TEST_CASE("without a deadline builders that search run with the three storage options that did best") {

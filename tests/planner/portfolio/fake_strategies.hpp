@@ -1,15 +1,18 @@
 #pragma once
 
 #include "optpipe/core/random.hpp"
+#include "optpipe/planner/plan.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 /// Small strategies with known behaviour, for tests of portfolios.
 namespace fake {
@@ -96,5 +99,17 @@ struct counter {
     [[nodiscard]] optpipe::strategy_traits traits(const optpipe::problem&) const { return {.applicable = applicable}; }
     void operator()(optpipe::search_state&, const optpipe::strategy_options&) const { ++*calls; }
 };
+
+/// The usual strategies by their names: those given, and others that do nothing.
+inline std::vector<optpipe::any_search_strategy> usual_with(std::vector<optpipe::any_search_strategy> given) {
+    for (const auto& usual : optpipe::standard_strategies()) {
+        const auto is_same = [&](const auto& each) { return each.name() == usual.name(); };
+        if (std::any_of(given.begin(), given.end(), is_same)) continue;
+        given.push_back(
+            usual.adapted([](const optpipe::problem&) { return optpipe::strategy_traits{.applicable = false}; },
+                          [](optpipe::search_state&, const optpipe::strategy_options&) {}));
+    }
+    return given;
+}
 
 } // namespace fake

@@ -77,4 +77,9 @@ TEST_CASE("propagation that was interrupted goes on in the next call, and only t
     CHECK(state.bound() < whole);
     strategy(state, {});
     CHECK(state.bound() == whole);
+
+    const propagation_strategy for_another_search = strategy;
+    search_state another{p};
+    for_another_search(another, {});
+    CHECK(another.bound() == whole);
 }

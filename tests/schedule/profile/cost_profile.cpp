@@ -183,6 +183,40 @@ TEST_CASE("where every backward recomputes, its time is divided as planned") {
     }
 }
 
+TEST_CASE("of several options that recompute within the backward, each has its own time") {
+    auto p = with_options(example(2, 4));
+    for (auto& options : p.storage) {
+        options[2] = options[1];
+        options[2].name = "more";
+        options[2].backward_extra = duration{1.5};
+    }
+    order mixed{p.graph, {}};
+    for (auto op : mixed_order(p, true).operations) {
+        op.storage = op.microbatch.position() % 2 == 0 ? 1 : 2;
+        if (!is_transfer(op.kind) && op.kind != operation_kind::recompute) mixed.operations.push_back(op);
+    }
+    const auto made = simulate(p, mixed);
+    REQUIRE(made);
+    cost_profile profile;
+    profile.add(p, stretched(*made, 1.3));
+    const auto slower = with_measured_costs(p, profile);
+    for (const stage s : p.graph.all_stages()) {
+        CHECK(slower.costs[s].backward_input.value() == doctest::Approx(1.3 * p.costs[s].backward_input.value()));
+        CHECK(slower.storage[s][1].backward_extra.value() == doctest::Approx(1.3 * 0.9));
+        CHECK(slower.storage[s][2].backward_extra.value() == doctest::Approx(1.3 * 1.5));
+    }
+
+    // The one with more takes no longer than the other, by accident: still it is measured apart.
+    auto ran = *made;
+    for (auto& timed : ran.operations)
+        if (timed.op.kind == operation_kind::backward_input && timed.op.storage == 2)
+            timed.end = timed.start + p.costs[timed.op.stage].backward_input;
+    cost_profile odd;
+    odd.add(p, ran);
+    for (const stage s : p.graph.all_stages())
+        CHECK(with_measured_costs(p, odd).storage[s][2].backward_extra > duration{});
+}
+
 TEST_CASE("transfers that weren't measured take as much longer as the largest that was") {
     auto p = with_options(example(2, 4));
     for (const stage s : p.graph.all_stages()) {

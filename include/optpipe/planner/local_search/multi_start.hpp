@@ -103,7 +103,8 @@ private:
         own.offer_timed(starts_[k].made, "start");
         own.raise_bound(state_.bound(), "bound");
         local_search(own, {.seed = options_.seed + k, .moves = moves_});
-        return {*own.incumbent(), own.objective()};
+        const auto best = own.incumbent(); // none, if the search was abandoned before
+        return best ? search_start{*best, own.objective()} : starts_[k];
     }
 
     /// From eight starts to two.

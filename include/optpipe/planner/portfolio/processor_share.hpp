@@ -36,7 +36,9 @@ public:
     /// The processor time of all that entered, in seconds.
     [[nodiscard]] double seconds() const;
 
-    void pause_if_over(const std::stop_token& stop);
+    /// At most until `end`; what isn't paid back by then stays to be paid.
+    void pause_if_over(const std::stop_token& stop,
+                       std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max());
 
 private:
     using clock = std::chrono::steady_clock;
@@ -108,16 +110,17 @@ OPTPIPE_INLINE double processor_share::seconds() const {
     return used();
 }
 
-OPTPIPE_INLINE void processor_share::pause_if_over(const std::stop_token& stop) {
+OPTPIPE_INLINE void processor_share::pause_if_over(const std::stop_token& stop,
+                                                   std::chrono::steady_clock::time_point end) {
     if (processors_ == std::numeric_limits<double>::infinity()) return;
     const auto now = clock::now();
     if (now.time_since_epoch().count() < next_check_.load(std::memory_order_relaxed)) return;
     std::unique_lock lock{mutex_};
     pay(now);
-    while (budget_ < 0.0 && !stop.stop_requested()) {
+    while (budget_ < 0.0 && !stop.stop_requested() && clock::now() < end) {
         next_check_.store(0, std::memory_order_relaxed);
         const auto paid_back = clock::now() + as_ticks(-budget_ / processors_);
-        paid_back_.wait_until(lock, stop, paid_back, [] { return false; });
+        paid_back_.wait_until(lock, stop, std::min(paid_back, end), [] { return false; });
         pay(clock::now());
     }
     next_check_.store((clock::now() + interval).time_since_epoch().count(), std::memory_order_relaxed);

@@ -252,7 +252,7 @@ OPTPIPE_INLINE bool search_state::settled() const {
 }
 
 OPTPIPE_INLINE bool search_state::done() const {
-    if (limits_.processor) limits_.processor->pause_if_over(limits_.stop);
+    if (limits_.processor) limits_.processor->pause_if_over(limits_.stop, limits_.deadline);
     return settled() || limits_.stop.stop_requested() || std::chrono::steady_clock::now() >= limits_.deadline;
 }
 

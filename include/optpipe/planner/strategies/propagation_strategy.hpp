@@ -9,13 +9,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <memory>
 #include <string_view>
 
 namespace optpipe {
 
-/// `propagation_bound` as a strategy. Runs to its end once, as the result is always the same. Where its time slice ends
-/// earlier, what is refuted by then is a bound, and the next slice, which is longer, goes on from there.
+/// `propagation_bound` as a strategy. Runs to its end once in each search, as the result is always the same. Where its
+/// time slice ends earlier, what is refuted by then is a bound, and the next slice, which is longer, goes on from
+/// there.
 class propagation_strategy {
 public:
     static constexpr std::string_view name = "propagation";
@@ -24,15 +24,23 @@ public:
     /// Of the bound, relative: far finer than any gap that is asked for.
     static constexpr double precision = 1e-8;
 
+    propagation_strategy() = default;
+    /// A copy is for another search, and hasn't run there.
+    propagation_strategy(const propagation_strategy&) noexcept {}
+    propagation_strategy& operator=(const propagation_strategy&) noexcept {
+        complete_ = false;
+        return *this;
+    }
+
     /// Of storage options it knows a relaxation without them.
     [[nodiscard]] static strategy_traits traits(const problem& p) {
         return {.applicable = detail::cells_of(p) <= most_cells, .knows_storage_options = true};
     }
 
     void operator()(search_state& state, const strategy_options&) const {
-        if (*complete_) return;
+        if (complete_) return;
         state.raise_bound(std::min(bound_by(state), state.objective()), name);
-        *complete_ = !state.done();
+        complete_ = !state.done();
     }
 
 private:
@@ -40,7 +48,7 @@ private:
         return propagation_bound(state.problem(), state.bound(), precision, [&] { return state.done(); });
     }
 
-    std::shared_ptr<std::atomic<bool>> complete_ = std::make_shared<std::atomic<bool>>(false);
+    mutable std::atomic<bool> complete_{false};
 };
 static_assert(check_search_strategy<propagation_strategy>());
 

@@ -252,7 +252,7 @@ private:
         return result;
     }
     void build(std::size_t k, std::chrono::steady_clock::time_point until) {
-        if (state_.limits().processor) state_.limits().processor->pause_if_over(state_.limits().stop);
+        if (state_.limits().processor) state_.limits().processor->pause_if_over(state_.limits().stop, until);
         if (state_.abandoned() || is_too_late(jobs_[k].stoppable, until)) return skip(k, "there was no time left");
         auto& result = results_[k];
         result.method = jobs_[k].name;

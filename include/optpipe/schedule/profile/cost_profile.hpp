@@ -108,6 +108,8 @@ public:
     [[nodiscard]] std::vector<cost_estimate<cost_key>> operations(double confidence = usual_confidence) const;
     /// By sender and receiver.
     [[nodiscard]] std::vector<cost_estimate<rank_pair>> messages(double confidence = usual_confidence) const;
+    /// How many numbers these two have together.
+    [[nodiscard]] std::size_t numbers() const;
     [[nodiscard]] const std::map<rank, memory_peaks>& peaks() const { return peaks_; }
     /// All that is kept, by the number of the step.
     [[nodiscard]] const std::map<std::uint64_t, measured_costs>& measured_steps() const { return steps_; }
@@ -164,6 +166,7 @@ namespace detail {
 #include "optpipe/schedule/rules/transfer_resources.hpp"
 #include "optpipe/schedule/time/differences.hpp"
 #include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
 
 #include <cmath>
 
@@ -249,16 +252,6 @@ inline std::vector<cost_sample<rank_pair>> messages_in(const problem& p, const s
     return found;
 }
 
-/// Whether the problem has such operations.
-inline bool has_operation(const problem& p, const operation& op) {
-    const auto& list = p.storage[op.stage];
-    if (list.empty())
-        return op.kind != operation_kind::recompute && (!is_transfer(op.kind) || p.costs[op.stage].can_offload());
-    if (op.storage >= list.size()) return false;
-    if (op.kind == operation_kind::recompute) return list[op.storage].recomputes();
-    return !is_transfer(op.kind) || list[op.storage].offloads();
-}
-
 template <class Key>
 std::vector<cost_estimate<Key>> estimates_of(const std::map<Key, std::vector<duration>>& samples, double confidence) {
     std::vector<cost_estimate<Key>> found;
@@ -327,12 +320,17 @@ OPTPIPE_INLINE std::vector<cost_estimate<rank_pair>> cost_profile::messages(doub
     return detail::estimates_of(samples(&measured_costs::messages, warm_up_steps()), confidence);
 }
 
+OPTPIPE_INLINE std::size_t cost_profile::numbers() const {
+    const auto left_out = warm_up_steps();
+    return samples(&measured_costs::operations, left_out).size() + samples(&measured_costs::messages, left_out).size();
+}
+
 OPTPIPE_INLINE void cost_profile::check(const problem& p, const schedule& measured) {
     std::vector<violation> found;
     static_cast<void>(detail::operations_in(measured, operation_numbering<any_graph>{p.graph}, found));
     if (found.empty())
         for (const auto& timed : measured.operations)
-            if (!detail::has_operation(p, timed.op))
+            if (!detail::is_possible(p, timed.op))
                 found.push_back({"operations", to_string(timed.op) + ": its stage has no such storage option"});
     if (!found.empty()) throw input_error{"measured step", std::move(found)};
 }
@@ -371,7 +369,7 @@ OPTPIPE_INLINE std::vector<violation> profile_violations(const problem& p, const
         const auto name = std::to_string(key.stage.value()).append(spelling(key.kind));
         if (!is_known)
             found.push_back({"operations", name + ": there are " + std::to_string(p.graph.stages()) + " stages"});
-        else if (!detail::has_operation(p, op) || detail::key_of(p, op).storage != key.storage)
+        else if (!detail::is_possible(p, op) || detail::key_of(p, op).storage != key.storage)
             found.push_back({"operations", name + ": its stage has no such operation or storage option"});
     }
     for (const auto& [pair, e] : profile.messages())

@@ -117,15 +117,11 @@ inline double each_confidence(const drift_options& options, std::size_t comparis
     return 1.0 - (1.0 - options.confidence) / static_cast<double>(std::max<std::size_t>(1, comparisons));
 }
 
-inline std::size_t numbers_in(const cost_profile& profile) {
-    return profile.operations().size() + profile.messages().size();
-}
-
 } // namespace detail
 
 OPTPIPE_INLINE std::vector<drifted_cost> drift(const problem& planned, const cost_profile& measured,
                                                const drift_options& options) {
-    const double confidence = detail::each_confidence(options, detail::numbers_in(measured));
+    const double confidence = detail::each_confidence(options, measured.numbers());
     const auto operations = measured.operations(confidence);
     const auto exactly = [&](const auto& key) {
         const auto time = detail::planned_time(planned, key);
@@ -147,7 +143,7 @@ OPTPIPE_INLINE std::vector<drifted_cost> drift(const problem& planned, const cos
 
 OPTPIPE_INLINE std::vector<drifted_cost> drift(const problem& p, const cost_profile& planned,
                                                const cost_profile& measured, const drift_options& options) {
-    const double confidence = detail::each_confidence(options, detail::numbers_in(measured));
+    const double confidence = detail::each_confidence(options, measured.numbers());
     std::vector<drifted_cost> found;
     const auto compare = [&](const auto& before, const auto& now) {
         detail::add_drifted(

@@ -65,10 +65,11 @@ inline void measure_backwards(stage_costs& costs, const measured_medians& measur
     costs.backward_weight = weight.value_or(costs.backward_weight);
 }
 
-/// Where every backward that was measured recomputes, its time is divided as it was planned.
+/// Where every backward that was measured recomputes, the time of the first is divided as it was planned; then the base
+/// is known.
 inline void measure_recomputing_backward(stage_costs& costs, storage_option& option, const measured_medians& measured,
-                                         stage s, storage_index at, double forward_factor) {
-    const bool base_is_known = measured(s, operation_kind::backward_input) || measured(s, operation_kind::backward);
+                                         stage s, storage_index at, double forward_factor, bool& base_is_known) {
+    constexpr double least_share = 1e-3; // of what was planned; an option without any is measured with the base
     const auto input = measured(s, operation_kind::backward_input, at);
     const auto full = measured(s, operation_kind::backward, at);
     if (!input && !full) {
@@ -78,13 +79,14 @@ inline void measure_recomputing_backward(stage_costs& costs, storage_option& opt
     const auto took = input ? *input : *full;
     const auto without = input ? costs.backward_input : costs.backward();
     if (base_is_known) {
-        option.backward_extra = std::max(duration{}, took - without);
+        option.backward_extra = std::max(least_share * option.backward_extra, took - without);
         return;
     }
     const double factor = took / (without + option.backward_extra);
     costs.backward_input = factor * costs.backward_input;
     if (!input) costs.backward_weight = factor * costs.backward_weight;
     option.backward_extra = factor * option.backward_extra;
+    base_is_known = true;
 }
 
 /// One way of all that storage options transfer. What wasn't measured takes as much longer as the largest that was.
@@ -123,10 +125,11 @@ OPTPIPE_INLINE problem with_measured_costs(problem p, const cost_profile& profil
         }
         detail::measure_transfers(p.storage[s], measured, s, operation_kind::offload, &transfer_times::offload);
         detail::measure_transfers(p.storage[s], measured, s, operation_kind::reload, &transfer_times::reload);
+        bool base_is_known = measured(s, operation_kind::backward_input) || measured(s, operation_kind::backward);
         for (std::size_t i = 0; i < p.storage[s].size(); ++i) {
             auto& option = p.storage[s][i];
             const auto at = static_cast<storage_index>(i);
-            detail::measure_recomputing_backward(costs, option, measured, s, at, forward_factor);
+            detail::measure_recomputing_backward(costs, option, measured, s, at, forward_factor, base_is_known);
             option.recompute = measured(s, operation_kind::recompute, at).value_or(forward_factor * option.recompute);
         }
     }
