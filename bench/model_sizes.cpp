@@ -9,7 +9,7 @@
 // nor recomputes, or "no room"; `one option`: the best published schedule, with the best single storage option for all
 // microbatches; `plan`: with all options, and its bound. All as ms for a sequence; `work`: of the busiest device
 // without recomputation; `weights` and `stash`: the largest of a device; `tensor`, `experts`: ranks that share layers,
-// or experts. In the last table `even`: the plan with as many layers on each stage; `partition`: that of
+// or experts. In the last table `even`: the plan with layers divided evenly; `partition`: that of
 // plan_partition; `any placement`: where it also chooses between one stage per rank and two, in a loop or a v; `bound`:
 // no schedule of any partition is shorter. Kernels are as efficient at every size here: on a device small ones are
 // slower.
@@ -157,7 +157,7 @@ void write_divided(const outcome<partition_plan>& divided, const std::optional<p
     std::cout << " | ";
 }
 
-/// Beside `even`, the plan with as many layers on each stage, those with the layers divided by the planner: among one
+/// Beside `even`, the plan with layers divided evenly, those with the layers divided by the planner: among one
 /// stage per rank, and in any of the usual placements.
 void write_partition(const layout& l, const std::optional<plan_result>& even, const settings& s) {
     const auto model = l.laid_out();

@@ -65,9 +65,9 @@ public:
             if (const auto others = plans(p, each.name)) each.add(p.name, *full, *others);
     }
     void print() const {
+        const auto effort = with_.seconds ? format_number(*with_.seconds) + " s" : "1 s of deterministic work";
         std::printf("\n%zu problems, %zu seeds, %s each; %zu of %zu plans proven with all strategies\n\n", problems_,
-                    with_.seeds, with_.seconds ? (format_number(*with_.seconds) + " s").c_str() : "1 s of steady work",
-                    proofs_, problems_ * with_.seeds);
+                    with_.seeds, effort.c_str(), proofs_, problems_ * with_.seeds);
         std::puts("| without | worse | better | mean loss | greatest loss | loss of the bound | proofs lost |");
         std::puts("| --- | --- | --- | --- | --- | --- | --- |");
         for (const auto& each : results_)

@@ -15,7 +15,7 @@ namespace {
 using optpipe::microbatch;
 using optpipe::stage;
 
-/// GPipe in waves: as many microbatches as fit the memory, all the way there and back, then the next so many.
+/// GPipe in waves: `at_once` microbatches, all the way there and back, then the next ones.
 struct waves {
     static constexpr std::string_view name = "waves";
     std::size_t at_once = 2;

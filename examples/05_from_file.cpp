@@ -1,10 +1,10 @@
-// Rung 5: from a profile in a file to pictures.
+// Rung 5: from a problem in a file to pictures.
 //
-//     05_from_file [PROBLEM.json [FOLDER]]
+//     example_05_from_file [PROBLEM.json [FOLDER]]
 //
-// reads a problem (optpipe.problem/1), plans it, and writes the schedule, a picture (SVG) and a trace into the folder,
-// or where the system keeps temporary files; open the trace with https://ui.perfetto.dev. The program `optpipe` is this
-// with options.
+// reads a problem (optpipe.problem/1 or /2), plans it, and writes the schedule, a picture (SVG) and a trace into the
+// folder, or where the system keeps temporary files; open the trace with https://ui.perfetto.dev. The program `optpipe`
+// is this with options.
 
 #include <optpipe/io/json.hpp>
 #include <optpipe/optpipe.hpp>

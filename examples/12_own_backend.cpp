@@ -1,7 +1,7 @@
 // Rung 12: a backend of your own.
 //
 // Programs run on whatever has lanes, markers, copies, memory and a transport (`executor`). Here is an engine as many
-// have one: jobs that name the jobs they come after, and a few threads that take whichever can go on. A hundred lines
+// have one: jobs that name the jobs they come after, and a few threads that take whichever can go on. About 150 lines
 // make executors of it, the conformance suite says whether they keep to the concepts, and then a plan runs on them.
 
 #include <optpipe/execution.hpp>

@@ -1,8 +1,8 @@
 // Rung 20: which layers go to which stage.
 //
-// As many layers on each stage is often not the best: the output layer of Llama 3 8B takes 1.8 times as long as any
-// other, and the first stage has to keep the most stashes. `plan_partition` divides the layers so that the step becomes
-// short, and also chooses where the stages are, if it is given several placements.
+// The same number of layers on each stage is often not the best: the output layer of Llama 3 8B takes 1.8 times as long
+// as any other, and the first stage has to keep the most stashes. `plan_partition` divides the layers so that the step
+// becomes short, and also chooses where the stages are, if it is given several placements.
 
 #include <optpipe/optpipe.hpp>
 #include <optpipe/planner.hpp>
@@ -24,7 +24,7 @@ int main() {
     const std::vector<layer_costs> layers =
         layer_costs_of(model, model.layers, storage::keep | storage::offload | storage::selective);
 
-    // Eight devices of 40 GB, with a stage each. What layers take for weights goes off that.
+    // Eight devices of 40 GB, with a stage each. What layers take for weights is subtracted from that.
     problem pipeline{to_any_graph(graph<8, 32>{}), per_stage<stage_costs>(8)};
     pipeline.p2p = hop_times<>{model.p2p()};
     pipeline.memory_limit = per_rank<memory_size>(8, memory_size{40});

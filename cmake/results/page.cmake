@@ -9,9 +9,10 @@ sizes planner planner-long)
 
 answer("What does the constructive start reach alone, what does each part of the search add, and what is the MILP's share?"
 "The column `adaptive` of the tables of planning is the constructive start alone. The first table here has the published
-builders without a search, with each strategy beside them, and with all, over time: `milp` is branch and bound over LP relaxations,
-`cp` constraint programming. The second leaves out one strategy at a time, on problems drawn at random too: `worse` and `better` are
-by more than three seeds with all strategies differ. 147 problems with 3 s each, in a run of their own: [strategies](strategies.md)."
+builders without a search, with each strategy beside them, and with all, over time: `milp` is branch and bound over LP
+relaxations, `cp` constraint programming. The second leaves out one strategy at a time, on problems drawn at random too. A
+problem counts as `worse` where the best of three plans without the strategy is longer than the worst of three with all, and as
+`better` where it is the other way round. 147 problems with 3 s each, in a run of their own: [strategies](strategies.md)."
 each-alone without-each)
 
 answer("What do other solvers reach?"
@@ -61,7 +62,8 @@ online)
 answer("How long does profiling take?"
 "Profiling is part of training: `online_run` measures some of the steps that run anyway. How long a 14B model on 16 GPUs takes is
 not measured: that needs the GPUs. Durations of F, I and W in the problem files come from published profiles (`zb-*`), from
-closed formulas (`transformer`), or from `optpipe profile` for measured ones; nothing here was profiled on a GPU.")
+closed formulas (`transformer`), or are made up (`unit-*`). On a GPU only a small language model was profiled, on virtual ranks:
+its problems are the files `gpu-*-problem.json` beside this page.")
 
 answer("Tensor parallelism, ZeRO, MoE, real models?"
 "Tensor parallelism changes durations and sizes, and is in the problems with `tp8` in their names. Experts change them too: layers and
@@ -89,7 +91,7 @@ memory)
 answer("Which is the largest model in fixed memory, and what does the microbatch size do?"
 "Both by arithmetic: smaller microbatches leave more room and shorter bubbles, and here their kernels are as efficient as large
 ones, which on a device they aren't. `keep` is what schedules reach that neither offload nor recompute. In the last table layers
-are divided among the stages by `plan_partition`, in the time that the plan for as many layers on each stage takes."
+are divided among the stages by `plan_partition`, in the time that the plan for layers divided evenly takes."
 models)
 
 answer("A cold and a warm cache?"

@@ -13,7 +13,7 @@ step(sweep 6 5 bench_storage --time {s} --threads 2 --sweep 8 --only store-llama
      --only store-p4-m8 --svg bench/results)
 step(models 5 5 bench_model_sizes --time {s} --threads 2)
 step(planner 4 10 bench_planner --time {s} --threads 2)
-# Each strategy beside the builders, and all but each; the second does steady work, whatever else the machine does.
+# Each strategy beside the builders, and all but each; the second does deterministic work, whatever else the machine does.
 step(each-alone 15 3 bench_planner --each-alone --time {s} --threads 2)
 step(without-each 40 0 bench_planner --without-each --random 24 --threads 1)
 step(planner-long 10 30 bench_planner --time {s} --threads 2 --svg bench/results/gap.svg)

@@ -58,7 +58,8 @@ void add_search(CLI::App& command, const std::string& no_limit, program::search_
 
 /// `schedule` is the option that says where the schedule goes.
 void add_files(CLI::App& command, const std::string& schedule, program::plan_files& o) {
-    command.add_option(schedule, o.schedule, "Write the schedule (optpipe.schedule/1, or /2 with storage options)");
+    command.add_option(schedule, o.schedule,
+                       "Write the schedule (optpipe.schedule/1, or /2 with storage options or forwards alone)");
     command.add_option("--svg", o.svg, "Write a picture of it");
     command.add_option("--html", o.html,
                        "Write a page of it: timeline, memory, search, and the best published schedule beside it");
@@ -72,7 +73,7 @@ void add_plan(CLI::App& app, program::plan_options& o, std::function<int()>& cho
     command->add_option("--method", o.method,
                         "best (default), or one of: " + program::method_names() +
                             "; parameters as in gis:g=3, a storage option as in 1f1b:storage=full");
-    add_search(*command, "a fixed effort, about a second's", o.search);
+    add_search(*command, "deterministic work of a second or a few", o.search);
     command->add_flag("--deterministic", o.deterministic,
                       "With a time limit: a search whose outcome doesn't depend on the number of threads");
     command->add_option("--start", o.start,
@@ -112,7 +113,7 @@ void add_run(CLI::App& app, program::run_options& o, std::function<int()>& chose
         "run", "Run a schedule on threads, with operations that take as long as planned, and measure it");
     command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
     command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1 or /2)")->required();
-    command->add_option("--steps", o.steps, "Training steps; what is shown is the one in the middle")
+    command->add_option("--steps", o.steps, "Training steps; the one of median duration is shown and written")
         ->check(CLI::Range(1, 1000000))
         ->capture_default_str();
     command

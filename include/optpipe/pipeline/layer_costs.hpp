@@ -91,7 +91,7 @@ namespace detail {
 } // namespace detail
 
 /// The pipeline `p` with these layers in its stages, one after the other: `counts[s]` of them, at least one, in stage
-/// s. `p.memory_limit` is that of the devices; what the layers of a rank take for good goes off it. Costs and storage
+/// s. `p.memory_limit` is that of the devices; what the layers of a rank take for good is subtracted. Costs and storage
 /// of `p` are replaced.
 ///
 /// Contract: one count for each stage; together they are all layers. The layers of a stage have an option in common.

@@ -27,7 +27,8 @@ struct storage_option {
     memory_size held{};
     /// Duration of an operation of its own, before the backward, that restores the whole activation. 0: there is none.
     duration recompute{};
-    /// What I, or B, takes longer: recomputed piece by piece inside the backward, which never holds more than `held`.
+    /// What I, or B, takes longer: recomputed piece by piece inside the backward, which holds no more than `held`, or,
+    /// in I, than the weight stash if that is larger.
     duration backward_extra{};
     /// What a transfer moves: at most `held`.
     memory_size transfer_size{};
