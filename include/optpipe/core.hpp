@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/bounded_text.hpp"
+#include "optpipe/core/caught_reason.hpp"
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/error.hpp"

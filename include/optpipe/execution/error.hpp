@@ -3,7 +3,6 @@
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/index.hpp"
 
-#include <exception>
 #include <string>
 #include <utility>
 
@@ -27,20 +26,5 @@ private:
     std::string operation_;
     std::string reason_;
 };
-
-namespace execution {
-
-/// In a handler: what the exception says.
-[[nodiscard]] inline std::string caught_reason() {
-    try {
-        throw;
-    } catch (const std::exception& e) {
-        return e.what();
-    } catch (...) {
-        return "an exception that isn't a std::exception";
-    }
-}
-
-} // namespace execution
 
 } // namespace optpipe

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/caught_reason.hpp"
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/error.hpp"
@@ -95,7 +96,7 @@ public:
             cancel(e.operation(), e.reason());
             throw;
         } catch (...) {
-            cancel("a handover", execution::caught_reason());
+            cancel("a handover", caught_reason());
             throw;
         }
     }
@@ -151,7 +152,7 @@ private:
             made.program = execution::checked_program(make_(plan), channel_.self(), channel_.ranks());
             made.bound = runner_.bind(made.program);
         } catch (...) {
-            made.refusal = execution::caught_reason();
+            made.refusal = caught_reason();
         }
         return made;
     }

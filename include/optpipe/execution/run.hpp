@@ -1,9 +1,9 @@
 #pragma once
 
+#include "optpipe/core/caught_reason.hpp"
 #include "optpipe/core/error.hpp"
 #include "optpipe/execution/arenas.hpp"
 #include "optpipe/execution/bound_program.hpp"
-#include "optpipe/execution/error.hpp"
 #include "optpipe/execution/executor.hpp"
 #include "optpipe/execution/lane_pool.hpp"
 #include "optpipe/execution/loaded_program.hpp"
@@ -86,7 +86,7 @@ public:
         try {
             issue();
         } catch (...) {
-            executor_->cancel("issuing", execution::caught_reason());
+            executor_->cancel("issuing", caught_reason());
         }
         executor_->finish();
     }

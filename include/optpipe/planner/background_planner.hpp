@@ -125,11 +125,11 @@ private:
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(planner)
+#include "optpipe/core/caught_reason.hpp"
 #include "optpipe/core/contract.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 
 #include <algorithm>
-#include <exception>
 #include <limits>
 #include <utility>
 
@@ -211,10 +211,8 @@ OPTPIPE_INLINE void background_planner::search(const job& now, std::uint64_t num
             finish(number, now.problem, *made);
         else
             failure = describe(made.why());
-    } catch (const std::exception& e) {
-        failure = e.what();
     } catch (...) {
-        failure = "an exception that isn't a std::exception";
+        failure = caught_reason();
     }
     if (failure.empty()) return;
     publish(number, [&](background_plan& best) {

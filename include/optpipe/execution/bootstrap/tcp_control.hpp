@@ -170,7 +170,7 @@ private:
         std::uint64_t self = 0;
         std::uint64_t ranks = 0;
     };
-    /// What connects and says nothing holds up the ranks for so long.
+    /// What connects and says nothing holds up the ranks for so long: more than a lost packet takes to be sent again.
     static constexpr milliseconds greeting_limit{2'000};
 
     void accept_all(const std::string& host, const std::string& port) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/caught_reason.hpp"
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/error.hpp"
 #include "optpipe/execution/copy_engine.hpp"
@@ -284,7 +285,7 @@ struct flow {
             on.group.moved.notify_all();
             return true;
         } catch (...) {
-            fail(on, c, execution::caught_reason());
+            fail(on, c, caught_reason());
             return true;
         }
     }

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "optpipe/core/caught_reason.hpp"
 #include "optpipe/core/error.hpp"
-#include "optpipe/execution/error.hpp"
 #include "optpipe/execution/measured.hpp"
 #include "optpipe/execution/mpi/executor.hpp"
 #include "optpipe/execution/run.hpp"
@@ -30,7 +30,7 @@ rank_times run(std::span<const rank_program> programs, member& on, Model& model,
         }
         return {&mine, runs.times()};
     } catch (...) {
-        here.cancel("outside of operations", execution::caught_reason());
+        here.cancel("outside of operations", caught_reason());
         throw;
     }
 }

@@ -123,8 +123,8 @@ static_assert(execution::check_lane<lane>() && execution::timed_lane<lane>);
 } // namespace optpipe::threads
 
 #if OPTPIPE_DEFINES(execution)
+#include "optpipe/core/caught_reason.hpp"
 #include "optpipe/core/contract.hpp"
-#include "optpipe/execution/error.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -197,7 +197,7 @@ OPTPIPE_INLINE void lane_thread::perform(const lane_command& c) {
     try {
         attempt(c);
     } catch (...) {
-        of_.all.failed.report(of_.self, to_string(c.label), execution::caught_reason());
+        of_.all.failed.report(of_.self, to_string(c.label), caught_reason());
         if (c.what == what_kind::exchange) withdraw(c);
     }
 }

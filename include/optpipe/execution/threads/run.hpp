@@ -1,7 +1,7 @@
 #pragma once
 
+#include "optpipe/core/caught_reason.hpp"
 #include "optpipe/core/error.hpp"
-#include "optpipe/execution/error.hpp"
 #include "optpipe/execution/measured.hpp"
 #include "optpipe/execution/run.hpp"
 #include "optpipe/execution/threads/executor.hpp"
@@ -26,7 +26,7 @@ template <class Body> void on_all_ranks(cluster& ranks, const Body& body) {
             body(ranks[r]);
         } catch (...) {
             errors[r.position()] = std::current_exception();
-            ranks[r].cancel("outside of operations", execution::caught_reason());
+            ranks[r].cancel("outside of operations", caught_reason());
         }
     };
     std::vector<std::jthread> threads;
@@ -34,7 +34,7 @@ template <class Body> void on_all_ranks(cluster& ranks, const Body& body) {
         try {
             threads.emplace_back(run_rank, r);
         } catch (...) { // without it the others would wait until their patience ends
-            ranks[r].cancel("starting its thread", execution::caught_reason());
+            ranks[r].cancel("starting its thread", caught_reason());
             throw;
         }
     }

@@ -69,7 +69,8 @@ inline void measure_backwards(stage_costs& costs, const measured_medians& measur
 /// is known.
 inline void measure_recomputing_backward(stage_costs& costs, storage_option& option, const measured_medians& measured,
                                          stage s, storage_index at, double forward_factor, bool& base_is_known) {
-    constexpr double least_share = 1e-3; // of what was planned; an option without any is measured with the base
+    // Of what was planned. Any number would do that is above 0: an option without any is measured with the base.
+    constexpr double least_share = 1e-3;
     const auto input = measured(s, operation_kind::backward_input, at);
     const auto full = measured(s, operation_kind::backward, at);
     if (!input && !full) {
