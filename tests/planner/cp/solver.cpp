@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <memory>
+
 using namespace optpipe;
 
 TEST_CASE("what becomes infeasible while a search is stopped on its way down is found so by the next call") {
@@ -23,5 +25,53 @@ TEST_CASE("what becomes infeasible while a search is stopped on its way down is 
         solver.at_most(task, 4);
         CHECK(solver.search(1, [] { return false; }) == cp::search_status::solved);
         CHECK(solver.now().latest(task) == 4);
+    }
+}
+
+TEST_CASE("tasks that wait for each other are a conflict, however far the deadline is") {
+    cp::model m;
+    const auto a = m.add_variable();
+    const auto b = m.add_variable();
+    const auto presence = m.add_variable();
+    const auto first = m.add_task(1);
+    const auto second = m.add_task(1);
+    const auto optional = m.add_task(1, presence);
+    m.add_difference(first, second, 1, a);
+    m.add_difference(second, first, 1, b);
+    const auto never_stop = [] { return false; };
+    const auto solver_of = [](const cp::model& model) {
+        auto made = std::make_unique<cp::solver<>>(model);
+        for (cp::task_index t = 0; t < model.tasks.size(); ++t)
+            made->at_most(t, cp::ticks{1} << 40U);
+        return made;
+    };
+    SUBCASE("at the root") {
+        m.add_clause({a});
+        m.add_clause({b});
+        const auto solver = solver_of(m);
+        CHECK(solver->search(1, never_stop) == cp::search_status::infeasible);
+    }
+    SUBCASE("after decisions: what is learned names both, and no bound") {
+        const auto solver = solver_of(m);
+        solver->hint(a);
+        solver->hint(b);
+        REQUIRE(solver->search(2, never_stop) == cp::search_status::solved);
+        CHECK(solver->conflicts() == 1);
+        CHECK((solver->now().is_false(a) || solver->now().is_false(b)));
+    }
+    SUBCASE("an optional task on the cycle is absent") {
+        m.add_difference(first, optional, 2);
+        m.add_difference(optional, first, 0, presence);
+        const auto solver = solver_of(m);
+        REQUIRE(solver->search(2, never_stop) == cp::search_status::solved);
+        CHECK(solver->now().is_absent(optional));
+    }
+    SUBCASE("without a positive sum they start together") {
+        m.add_difference(second, optional, 3);
+        m.add_difference(optional, second, -3, presence);
+        m.add_clause({presence});
+        const auto solver = solver_of(m);
+        REQUIRE(solver->search(2, never_stop) == cp::search_status::solved);
+        CHECK(solver->now().earliest(optional) == solver->now().earliest(second) + 3);
     }
 }

@@ -56,9 +56,13 @@ template <class Trail> bool propagate_clauses(Trail& trail, clause_store& clause
 }
 
 /// Propagates bounds along the arcs, and decides choices that the bounds leave only one value.
+///
+/// A cycle of arcs with a positive sum of gaps can't hold. Bounds would rise around it by that sum at a time until a
+/// window is empty; so it is looked for when a bound is raised again, and is what the conflict is learned from, without
+/// any bound (difference logic: Cotton and Maler 2006).
 template <class Trail> class arc_propagation {
 public:
-    explicit arc_propagation(const network& arcs) : network_{&arcs} {}
+    arc_propagation(const model& m, const network& arcs) : network_{&arcs}, visits_(2 * m.tasks.size()) {}
 
     bool on_bound(Trail& trail, bound_index b) {
         const auto differences = network_->differences_from(b);
@@ -66,7 +70,7 @@ public:
             if (!propagate_arc(trail, i)) return false;
         return decide_choices(trail, b);
     }
-    bool on_literal(Trail& trail, literal l) const {
+    bool on_literal(Trail& trail, literal l) {
         for (const auto i : network_->guarded_by(l))
             if (!propagate_arc(trail, i)) return false;
         return true;
@@ -85,13 +89,54 @@ public:
     }
 
 private:
-    bool propagate_arc(Trail& trail, std::uint32_t i) const {
+    /// In which walk a bound was met, at which place of the path, and with which value.
+    struct visit {
+        std::uint64_t walk = 0;
+        std::size_t place = 0;
+        ticks value = 0;
+    };
+
+    bool propagate_arc(Trail& trail, std::uint32_t i) {
         const auto& a = (*network_)[i];
         const auto value = trail.bound(a.source) + a.gap;
         if (value <= trail.bound(a.target)) return true;
         if (!trail.is_true(a.guards[0]) || !trail.is_true(a.guards[1])) return true;
-        if (trail.is_absent(task_of(a.source))) return true;
+        if (trail.is_absent(task_of(a.source)) || trail.is_absent(task_of(a.target))) return true;
+        if (trail.is_raised_here(a.target) && closes_cycle(trail, i, value)) return forbid_cycle(trail);
         return trail.raise(a.target, value, reason{reason::kind::arc, i, 0});
+    }
+    /// Whether `value`, which arc `i` gives to its target, comes from a lower value of a bound by a cycle of arcs:
+    /// then that is the rest of `path_`, which leads backwards in time.
+    bool closes_cycle(const Trail& trail, std::uint32_t i, ticks value) {
+        path_.clear();
+        ++walk_;
+        for (;;) {
+            const auto& a = (*network_)[i];
+            visits_[a.target] = {walk_, path_.size(), value};
+            path_.push_back(i);
+            value -= a.gap;
+            if (const auto& before = visits_[a.source]; before.walk == walk_) {
+                cycle_begin_ = before.place;
+                return before.value > value;
+            }
+            const auto at = trail.position_of(a.source, value);
+            if (at < 0) return false;
+            const auto& why = trail[static_cast<std::size_t>(at)].why;
+            if (why.how != reason::kind::arc) return false;
+            i = why.data;
+        }
+    }
+    /// Where one task of the cycle is present, all are.
+    bool forbid_cycle(Trail& trail) {
+        facts_.clear();
+        auto present = trail.presence(task_of((*network_)[path_.back()].target));
+        for (auto k = cycle_begin_; k < path_.size(); ++k) {
+            const auto& a = (*network_)[path_[k]];
+            for (const auto g : a.guards)
+                facts_.push_back(fact::of(g));
+            if (trail.presence(task_of(a.target)) == always) present = always;
+        }
+        return trail.assign(!present, facts_);
     }
     bool decide_choices(Trail& trail, bound_index b) {
         const auto arcs = network_->choices_from(b);
@@ -110,11 +155,12 @@ private:
     /// The order that the guard of `a` stands for contradicts the bounds. A choice that is true implies that both tasks
     /// are present, so that has to hold before one becomes true.
     bool refute(Trail& trail, const arc& a) const {
+        const auto order = a.guards[0];
+        if (trail.is_false(order)) return true;
         const auto other = trail.bound(opposite(a.target));
         // Not any more, where the search was interrupted and backtracked before this.
         if (trail.bound(a.source) + a.gap + other <= 0) return true;
         const fact bounds[] = {fact::of(a.source, 1 - other - a.gap), fact::of(opposite(a.target), other)};
-        const auto order = a.guards[0];
         if (!order.negated()) return trail.assign(!order, bounds);
         const auto from = task_of(a.source);
         const auto to = task_of(a.target);
@@ -126,6 +172,12 @@ private:
     const network* network_;
     /// Arcs that contradict the bounds.
     std::vector<std::uint32_t> refuted_;
+    // The search for a cycle: arcs backwards from a bound; per bound the last walk that met it, and where.
+    std::vector<std::uint32_t> path_;
+    std::vector<visit> visits_;
+    std::uint64_t walk_ = 0;
+    std::size_t cycle_begin_ = 0;
+    std::vector<fact> facts_;
 };
 
 /// i before j and j before k: i before k, on every machine.

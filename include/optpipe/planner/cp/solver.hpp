@@ -69,7 +69,7 @@ public:
     /// `m` must outlive the solver. Starts are non-negative; `at_most` and `at_least` tighten them.
     explicit solver(const model& m, std::uint64_t seed = 1, Witness known = {})
         : model_{&m}, network_{m}, clauses_{m.variables()}, trail_{m, network_, clauses_, std::move(known)},
-          arcs_{network_}, transitive_{m},
+          arcs_{m, network_}, transitive_{m},
           knapsacks_{m}, machines_{m}, analysis_{m.variables(), 2 * m.tasks.size()}, order_{m.variables()},
           phase_(m.variables(), -1) {
         add_variables(seed);

@@ -56,6 +56,11 @@ public:
     [[nodiscard]] bool is_latest(bound_index b, std::size_t i) const {
         return latest_entry_[b] == static_cast<std::int32_t>(i);
     }
+    /// Whether the bound was raised on the current level.
+    [[nodiscard]] bool is_raised_here(bound_index b) const {
+        const auto at = latest_entry_[b];
+        return at >= 0 && entries_[static_cast<std::size_t>(at)].level == level();
+    }
     [[nodiscard]] const entry& operator[](std::size_t i) const { return entries_[i]; }
     [[nodiscard]] std::uint32_t level() const { return static_cast<std::uint32_t>(level_begin_.size()); }
     /// The entry that made the literal true; -1 for `always`.
