@@ -92,7 +92,7 @@ private:
     /// In which walk a bound was met, at which place of the path, and with which value.
     struct visit {
         std::uint64_t walk = 0;
-        std::size_t place = 0;
+        std::ptrdiff_t place = 0;
         ticks value = 0;
     };
 
@@ -105,18 +105,18 @@ private:
         if (trail.is_raised_here(a.target) && closes_cycle(trail, i, value)) return forbid_cycle(trail);
         return trail.raise(a.target, value, reason{reason::kind::arc, i, 0});
     }
-    /// Whether `value`, which arc `i` gives to its target, comes from a lower value of a bound by a cycle of arcs:
-    /// then that is the rest of `path_`, which leads backwards in time.
+    /// Whether `value`, which arc `i` gives to its target, comes from a cycle of arcs with a positive sum: `path_`,
+    /// from each arc to the one before it, is then the cycle.
     bool closes_cycle(const Trail& trail, std::uint32_t i, ticks value) {
         path_.clear();
         ++walk_;
         for (;;) {
             const auto& a = (*network_)[i];
-            visits_[a.target] = {walk_, path_.size(), value};
+            visits_[a.target] = {walk_, static_cast<std::ptrdiff_t>(path_.size()), value};
             path_.push_back(i);
             value -= a.gap;
             if (const auto& before = visits_[a.source]; before.walk == walk_) {
-                cycle_begin_ = before.place;
+                path_.erase(path_.begin(), path_.begin() + before.place);
                 return before.value > value;
             }
             const auto at = trail.position_of(a.source, value);
@@ -126,12 +126,13 @@ private:
             i = why.data;
         }
     }
-    /// Where one task of the cycle is present, all are.
+    /// Not all guards of the cycle hold, or its tasks are absent. Where one of these is present all are: an arc implies
+    /// that its source is where its target is, or is guarded by that.
     bool forbid_cycle(Trail& trail) {
         facts_.clear();
         auto present = trail.presence(task_of((*network_)[path_.back()].target));
-        for (auto k = cycle_begin_; k < path_.size(); ++k) {
-            const auto& a = (*network_)[path_[k]];
+        for (const auto i : path_) {
+            const auto& a = (*network_)[i];
             for (const auto g : a.guards)
                 facts_.push_back(fact::of(g));
             if (trail.presence(task_of(a.target)) == always) present = always;
@@ -155,12 +156,11 @@ private:
     /// The order that the guard of `a` stands for contradicts the bounds. A choice that is true implies that both tasks
     /// are present, so that has to hold before one becomes true.
     bool refute(Trail& trail, const arc& a) const {
-        const auto order = a.guards[0];
-        if (trail.is_false(order)) return true;
         const auto other = trail.bound(opposite(a.target));
         // Not any more, where the search was interrupted and backtracked before this.
         if (trail.bound(a.source) + a.gap + other <= 0) return true;
         const fact bounds[] = {fact::of(a.source, 1 - other - a.gap), fact::of(opposite(a.target), other)};
+        const auto order = a.guards[0];
         if (!order.negated()) return trail.assign(!order, bounds);
         const auto from = task_of(a.source);
         const auto to = task_of(a.target);
@@ -172,11 +172,10 @@ private:
     const network* network_;
     /// Arcs that contradict the bounds.
     std::vector<std::uint32_t> refuted_;
-    // The search for a cycle: arcs backwards from a bound; per bound the last walk that met it, and where.
+    // The search for a cycle: arcs backwards from a bound; per bound the last walk that met it.
     std::vector<std::uint32_t> path_;
     std::vector<visit> visits_;
     std::uint64_t walk_ = 0;
-    std::size_t cycle_begin_ = 0;
     std::vector<fact> facts_;
 };
 
