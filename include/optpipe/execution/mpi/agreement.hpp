@@ -34,14 +34,14 @@ public:
         reported_ = true;
         notice n{notice::kind_type::report, what.rank(), what.operation(), what.reason()};
         if (is_first()) return decide(n);
-        board_.send(0, n);
+        board_.send(optpipe::rank{0}, n);
         begin_to_end();
     }
     /// This rank has nothing under way any more and won't have again.
     void done() {
         if (done_[self()]) return;
         done_[self()] = true;
-        if (!is_first()) board_.send(0, {});
+        if (!is_first()) board_.send(optpipe::rank{0}, {});
         if (!deadline_) begin_to_end();
     }
     /// Whether there was anything new.
@@ -54,7 +54,7 @@ public:
         const auto is_late = [&] { return deadline_ && std::chrono::steady_clock::now() >= *deadline_; };
         if (is_first() && deadline_ && !closed_ && (has_all() || is_late())) close();
         if (is_late() && !closed_) missing_ = "no answer from rank 0";
-        over_ = (closed_ && board_.sweep()) || is_late();
+        over_ = (closed_ && board_.has_gone()) || is_late();
         return moved;
     }
     /// For when not even notices get through.
@@ -91,7 +91,7 @@ private:
     void accept(const notice& n) {
         verdict_.emplace(n.where, n.operation, n.reason);
         heard_[self()] = true;
-        if (!is_first()) board_.send(0, {notice::kind_type::heard});
+        if (!is_first()) board_.send(optpipe::rank{0}, {notice::kind_type::heard});
         begin_to_end();
     }
     void take(int from, const notice& n) {

@@ -4,22 +4,20 @@
 #include "optpipe/execution/control_star.hpp"
 #include "optpipe/execution/mpi/communicator.hpp"
 #include "optpipe/execution/mpi/error.hpp"
+#include "optpipe/execution/mpi/outgoing_texts.hpp"
 #include "optpipe/execution/threads/control_channel.hpp"
 
 #include <mpi.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace optpipe::mpi {
 
@@ -30,12 +28,7 @@ public:
     explicit control_mail(const communicator& by) : by_{by} {}
     control_mail(const control_mail&) = delete;
     control_mail& operator=(const control_mail&) = delete;
-    ~control_mail() {
-        // To one that is gone, or from it: MPI may use them yet.
-        for (auto& each : sent_)
-            static_cast<void>(each.release());
-        static_cast<void>(coming_.release());
-    }
+    ~control_mail() { static_cast<void>(coming_.release()); } // from a rank that is gone: MPI may write it yet
 
     /// Sends what is in the outbox, and hands over what has come. Whether there was anything. Throws what can't be
     /// sent.
@@ -45,7 +38,6 @@ public:
         lock.unlock();
         for (const auto& [to, what] : outbox)
             send(to, what);
-        sweep();
         bool came = false;
         for (; receive(); came = true) {
             auto what = read();
@@ -57,7 +49,7 @@ public:
         return came || !outbox.empty();
     }
     /// Whether all that was sent has been taken by its receivers.
-    [[nodiscard]] bool has_gone() const { return sent_.empty(); }
+    [[nodiscard]] bool has_gone() { return sent_.are_done(); }
     /// Called by all ranks once none sends new letters: receives and drops what is still coming, until whatever any
     /// rank has sent was received. Whether that came about in time.
     [[nodiscard]] bool finish(std::chrono::milliseconds patience) noexcept {
@@ -67,8 +59,7 @@ public:
             for (bool entered = false; std::chrono::steady_clock::now() < deadline; std::this_thread::yield()) {
                 while (receive())
                     coming_.reset();
-                sweep();
-                if (!entered && sent_.empty()) {
+                if (!entered && sent_.are_done()) {
                     check(MPI_Ibarrier(by_.native(), &all_received), "MPI_Ibarrier");
                     entered = true;
                 }
@@ -88,32 +79,16 @@ private:
     static constexpr int tag = 1;
     static constexpr std::size_t header = 1 + sizeof(std::uint64_t);
 
-    struct transfer {
+    struct arrival {
         rank peer{};
         std::string text{};
         MPI_Request request = MPI_REQUEST_NULL;
     };
 
     void send(rank to, const letter& what) {
-        auto now = std::make_unique<transfer>(transfer{to});
-        now->text.resize(header);
-        now->text[0] = static_cast<char>(what.kind);
-        std::memcpy(now->text.data() + 1, &what.value, sizeof what.value);
-        now->text += what.text;
-        if (now->text.size() > std::numeric_limits<int>::max())
-            throw optpipe::error{"mpi: a text of " + std::to_string(what.text.size()) + " bytes is too long"};
-        check(MPI_Issend(now->text.data(), static_cast<int>(now->text.size()), MPI_CHAR, static_cast<int>(to.value()),
-                         tag, by_.native(), &now->request),
-              "MPI_Issend");
-        sent_.push_back(std::move(now));
-    }
-    void sweep() {
-        sent_.erase(std::remove_if(sent_.begin(), sent_.end(),
-                                   [](const auto& each) {
-                                       int gone = 0;
-                                       return MPI_Test(&each->request, &gone, MPI_STATUS_IGNORE) == MPI_SUCCESS && gone;
-                                   }),
-                    sent_.end());
+        std::string text(header, static_cast<char>(what.kind));
+        std::memcpy(text.data() + 1, &what.value, sizeof what.value);
+        sent_.send(by_, to, tag, outgoing_texts::completion::received, text + what.text);
     }
     /// Whether the next one is all there, in `coming_`. One at a time, so that they keep their order.
     bool receive() {
@@ -129,8 +104,8 @@ private:
         if (!there) return false;
         int size = 0;
         check(MPI_Get_count(&status, MPI_CHAR, &size), "MPI_Get_count");
-        coming_ = std::make_unique<transfer>(
-            transfer{rank{status.MPI_SOURCE}, std::string(static_cast<std::size_t>(size), '\0')});
+        coming_ = std::make_unique<arrival>(
+            arrival{rank{status.MPI_SOURCE}, std::string(static_cast<std::size_t>(size), '\0')});
         check(MPI_Irecv(coming_->text.data(), size, MPI_CHAR, status.MPI_SOURCE, tag, by_.native(), &coming_->request),
               "MPI_Irecv");
         return true;
@@ -144,8 +119,8 @@ private:
     }
 
     const communicator& by_;
-    std::vector<std::unique_ptr<transfer>> sent_;
-    std::unique_ptr<transfer> coming_;
+    outgoing_texts sent_;
+    std::unique_ptr<arrival> coming_;
 };
 
 } // namespace optpipe::mpi

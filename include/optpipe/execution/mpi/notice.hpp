@@ -3,18 +3,16 @@
 #include "optpipe/core/index.hpp"
 #include "optpipe/execution/mpi/communicator.hpp"
 #include "optpipe/execution/mpi/error.hpp"
+#include "optpipe/execution/mpi/outgoing_texts.hpp"
 
 #include <mpi.h>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdlib>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace optpipe::mpi {
 
@@ -59,23 +57,14 @@ public:
     ~notice_board() {
         if (listening_ != MPI_REQUEST_NULL && MPI_Cancel(&listening_) == MPI_SUCCESS)
             static_cast<void>(MPI_Wait(&listening_, MPI_STATUS_IGNORE));
-        sweep();
-        for (auto& each : sent_)
-            static_cast<void>(each.release()); // to one that is gone: MPI may read it yet
     }
 
-    void send(int to, const notice& what) {
-        sweep();
-        sent_.push_back(std::make_unique<letter>());
-        auto& now = *sent_.back();
-        now.text = what.text();
-        check(
-            MPI_Isend(now.text.data(), static_cast<int>(now.text.size()), MPI_CHAR, to, 0, by_.native(), &now.request),
-            "MPI_Isend");
+    void send(optpipe::rank to, const notice& what) {
+        sent_.send(by_, to, 0, outgoing_texts::completion::sent, what.text());
     }
     void send_to_others(const notice& what) {
         for (int to = 0; to < by_.ranks(); ++to)
-            if (to != by_.rank()) send(to, what);
+            if (to != by_.rank()) send(optpipe::rank{to}, what);
     }
     struct received {
         int from;
@@ -94,23 +83,11 @@ public:
         return now;
     }
     /// Whether all that was sent has gone.
-    bool sweep() {
-        sent_.erase(std::remove_if(sent_.begin(), sent_.end(),
-                                   [](const auto& each) {
-                                       int gone = 0;
-                                       return MPI_Test(&each->request, &gone, MPI_STATUS_IGNORE) == MPI_SUCCESS && gone;
-                                   }),
-                    sent_.end());
-        return sent_.empty();
-    }
+    [[nodiscard]] bool has_gone() { return sent_.are_done(); }
     [[nodiscard]] communicator& by() { return by_; }
     [[nodiscard]] const communicator& by() const { return by_; }
 
 private:
-    struct letter {
-        std::string text;
-        MPI_Request request = MPI_REQUEST_NULL;
-    };
     void listen() {
         check(MPI_Irecv(room_.data(), static_cast<int>(room_.size()), MPI_CHAR, MPI_ANY_SOURCE, 0, by_.native(),
                         &listening_),
@@ -120,7 +97,7 @@ private:
     communicator by_;
     std::array<char, notice::largest> room_{};
     MPI_Request listening_ = MPI_REQUEST_NULL;
-    std::vector<std::unique_ptr<letter>> sent_;
+    outgoing_texts sent_;
 };
 
 } // namespace optpipe::mpi

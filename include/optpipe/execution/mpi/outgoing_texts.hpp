@@ -1,0 +1,69 @@
+#pragma once
+
+#include "optpipe/core/error.hpp"
+#include "optpipe/core/index.hpp"
+#include "optpipe/execution/mpi/communicator.hpp"
+#include "optpipe/execution/mpi/error.hpp"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace optpipe::mpi {
+
+/// Texts that were sent and that MPI may still read. For one thread at a time.
+class outgoing_texts {
+public:
+    /// When a text is done with.
+    enum class completion {
+        sent,     ///< once MPI needs it no longer: it may wait for its receiver in a buffer
+        received, ///< once its receiver takes it
+    };
+
+    outgoing_texts() = default;
+    outgoing_texts(const outgoing_texts&) = delete;
+    outgoing_texts& operator=(const outgoing_texts&) = delete;
+    ~outgoing_texts() {
+        are_done();
+        for (auto& each : texts_)
+            static_cast<void>(each.release()); // to a rank that is gone: MPI may read it yet
+    }
+
+    /// Throws `optpipe::error` if the text is longer than MPI can say, or if MPI refuses it.
+    void send(const communicator& by, rank to, int tag, completion until, std::string what) {
+        if (what.size() > std::numeric_limits<int>::max())
+            throw optpipe::error{"mpi: a text of " + std::to_string(what.size()) + " bytes is too long"};
+        auto now = std::make_unique<text>(text{std::move(what)});
+        const auto size = static_cast<int>(now->bytes.size());
+        const auto peer = static_cast<int>(to.value());
+        if (until == completion::sent)
+            check(MPI_Isend(now->bytes.data(), size, MPI_CHAR, peer, tag, by.native(), &now->request), "MPI_Isend");
+        else
+            check(MPI_Issend(now->bytes.data(), size, MPI_CHAR, peer, tag, by.native(), &now->request), "MPI_Issend");
+        are_done(); // so that those of a long run don't pile up
+        texts_.push_back(std::move(now));
+    }
+    /// Whether no text is under way any more. Forgets those that are done with.
+    bool are_done() {
+        std::erase_if(texts_, [](const auto& each) {
+            int gone = 0;
+            return MPI_Test(&each->request, &gone, MPI_STATUS_IGNORE) == MPI_SUCCESS && gone;
+        });
+        return texts_.empty();
+    }
+
+private:
+    struct text {
+        std::string bytes;
+        MPI_Request request = MPI_REQUEST_NULL;
+    };
+    std::vector<std::unique_ptr<text>> texts_;
+};
+
+} // namespace optpipe::mpi
