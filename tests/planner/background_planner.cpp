@@ -222,6 +222,18 @@ TEST_CASE("a thread that has used more than its share waits until it is paid bac
     unlimited.leave_all();
     const auto left = unlimited.seconds();
     CHECK(unlimited.seconds() == left);
+
+    const int one = 0, other = 0;
+    unlimited.enter(&one);
+    unlimited.enter(&other);
+    unlimited.leave_all(&one);
+    const auto after_one = unlimited.seconds();
+    while (unlimited.seconds() < after_one + 1e-3) {
+    } // the other counts yet
+    unlimited.leave(&one);
+    unlimited.leave(&other);
+    const auto after_both = unlimited.seconds();
+    CHECK(unlimited.seconds() == after_both);
 }
 
 TEST_CASE("whatever a strategy throws is a failure, not the end of the program") {

@@ -134,7 +134,7 @@ public:
     counted_threads(oneapi::tbb::task_arena& arena, std::shared_ptr<processor_share> processor)
         : oneapi::tbb::task_scheduler_observer{arena}, processor_{std::move(processor)} {
         if (!processor_) return;
-        processor_->enter();
+        processor_->enter(this);
         observe(true);
     }
     counted_threads(const counted_threads&) = delete;
@@ -142,15 +142,15 @@ public:
     ~counted_threads() override {
         if (!processor_) return;
         observe(false);
-        processor_->leave_all();
+        processor_->leave_all(this);
     }
 
 private:
     void on_scheduler_entry(bool is_worker) override {
-        if (is_worker) processor_->enter();
+        if (is_worker) processor_->enter(this);
     }
     void on_scheduler_exit(bool is_worker) override {
-        if (is_worker) processor_->leave();
+        if (is_worker) processor_->leave(this);
     }
 
     std::shared_ptr<processor_share> processor_;

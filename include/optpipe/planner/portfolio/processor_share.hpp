@@ -27,12 +27,13 @@ public:
     processor_share(const processor_share&) = delete;
     processor_share& operator=(const processor_share&) = delete;
 
-    /// The calling thread counts from now on.
-    void enter();
+    /// The calling thread counts from now on. `search`: the address of what it works for, as several searches may have
+    /// one share.
+    void enter(const void* search = nullptr);
     /// It no longer does.
-    void leave();
-    /// None does: workers may be on their way out of a search that has ended.
-    void leave_all();
+    void leave(const void* search = nullptr);
+    /// None of that search does: workers may be on their way out when it has ended.
+    void leave_all(const void* search = nullptr);
     /// The processor time of all that entered, in seconds.
     [[nodiscard]] double seconds() const;
 
@@ -49,6 +50,7 @@ private:
 
     struct thread {
         std::thread::id id;
+        const void* search;
         detail::thread_clock clock;
         double begin = 0.0;
         [[nodiscard]] double seconds() const { return clock.seconds() - begin; }
@@ -83,26 +85,30 @@ OPTPIPE_INLINE processor_share::processor_share(double processors) : processors_
     OPTPIPE_EXPECT(processors > 0.0, "processor_share: must be above 0");
 }
 
-OPTPIPE_INLINE void processor_share::enter() {
+OPTPIPE_INLINE void processor_share::enter(const void* search) {
     const std::scoped_lock lock{mutex_};
-    threads_.push_back({std::this_thread::get_id(), {}, 0.0});
+    threads_.push_back({std::this_thread::get_id(), search, {}, 0.0});
     threads_.back().begin = threads_.back().clock.seconds();
     paid_at_ = std::max(paid_at_, clock::now() - burst);
 }
 
-OPTPIPE_INLINE void processor_share::leave() {
+OPTPIPE_INLINE void processor_share::leave(const void* search) {
     const std::scoped_lock lock{mutex_};
-    const auto own = std::find_if(threads_.begin(), threads_.end(),
-                                  [](const thread& t) { return t.id == std::this_thread::get_id(); });
+    const auto own = std::find_if(threads_.begin(), threads_.end(), [search](const thread& t) {
+        return t.id == std::this_thread::get_id() && t.search == search;
+    });
     if (own == threads_.end()) return;
     left_ += own->seconds();
     threads_.erase(own);
 }
 
-OPTPIPE_INLINE void processor_share::leave_all() {
+OPTPIPE_INLINE void processor_share::leave_all(const void* search) {
     const std::scoped_lock lock{mutex_};
-    left_ = used();
-    threads_.clear();
+    threads_.remove_if([&](const thread& t) {
+        if (t.search != search) return false;
+        left_ += t.seconds();
+        return true;
+    });
 }
 
 OPTPIPE_INLINE double processor_share::seconds() const {
