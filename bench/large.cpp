@@ -48,7 +48,7 @@ void run(const bench::large_setting& how, std::size_t ranks, std::size_t microba
     const double planning = cpu_seconds() - start;
     rusage used{};
     getrusage(RUSAGE_SELF, &used);
-    const auto gap = 100.0 * ((state.objective() - bound) / state.objective());
+    const auto gap = 100.0 * relative_gap(state.objective(), bound);
     std::printf("| %s | %.2f | %s | %zu | %.1f (%.2f s) | %s %.1f (%.2f s) | %.1f | %.2f | %.2f %% | %s | %ld |\n",
                 how.unit ? "unit" : "real", how.memory, how.offloads ? "yes" : "no", microbatches, bound.value(),
                 bounding, best_method.c_str(), built.value(), building, state.objective().value(), planning, gap,

@@ -117,9 +117,7 @@ plan_result offline_plan(const problem& p, const settings& s) {
     plan_options how;
     how.time_limit = std::chrono::duration<double>{s.offline_seconds};
     how.threads = 2;
-    const auto made = plan(p, how);
-    if (!made) throw error{describe(made.why())};
-    return *made;
+    return plan(p, how).value();
 }
 
 double median(std::vector<double> of) { return of.empty() ? 0.0 : optpipe::detail::median_of(std::move(of)); }
@@ -196,9 +194,8 @@ double measured_step(const training& how, const phase& costs, const schedule& pl
     alone.phases = {costs};
     alone.phases.front().from = 0;
     alone.steps = steps;
-    const auto timed = retime(costs.costs, plan);
-    if (!timed) throw error{describe(timed.why())};
-    return median(train_fixed(alone, programs_of(costs.costs, *timed)).seconds);
+    const auto timed = retime(costs.costs, plan).value();
+    return median(train_fixed(alone, programs_of(costs.costs, timed)).seconds);
 }
 
 // Sections.
@@ -268,8 +265,7 @@ void say_planner(page& to, const record& seen, const plan_result& offline) {
 }
 
 void train_section(page& to, const settings& s) {
-    const auto first = build_schedule(guess(), adaptive);
-    if (!first) throw error{describe(first.why())};
+    const auto first = build_schedule(guess(), adaptive).value();
     training how{
         {real_costs("as they are", 0)}, s.steps(400), {}, std::chrono::duration<double, std::milli>{s.unit_ms}, s.text};
     to.say("## A training run\n\n", how.steps,
@@ -278,7 +274,7 @@ void train_section(page& to, const settings& s) {
            "gradients in the same order (`keep_accumulation_order`); the offline plan needn't.");
     auto options = online(how.steps);
     options.keep_accumulation_order = true;
-    const auto seen = train_online(how, guess(), *first, options);
+    const auto seen = train_online(how, guess(), first, options);
     const auto offline = offline_plan(seen.planned, s);
     const auto& costs = how.phases.front();
     const double best = measured_step(how, costs, offline.schedule, s.steps(60));
@@ -300,7 +296,7 @@ void train_section(page& to, const settings& s) {
     say_planner(to, seen, offline);
     auto unpaced = how;
     unpaced.unit = {};
-    const auto same = train_fixed(unpaced, programs_of(guess(), *first));
+    const auto same = train_fixed(unpaced, programs_of(guess(), first));
     to.say("Loss ", format_number(seen.losses.front(), 6), " to ", format_number(seen.losses.back(), 6),
            " nats per byte; ", seen.losses == same.losses ? "bit for bit" : "NOT",
            " that of a run that never switches.\n");

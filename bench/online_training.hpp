@@ -295,9 +295,7 @@ inline fixed_record train_fixed(const training& how, const per_rank<rank_program
     return seen;
 }
 inline per_rank<rank_program> programs_of(const problem& p, const schedule& s) {
-    auto made = lower(p, s, lowering());
-    if (!made) throw error{describe(made.why())};
-    return *std::move(made);
+    return lower(p, s, lowering()).value();
 }
 
 } // namespace online_bench

@@ -32,12 +32,8 @@ void plan(const std::string& file, const std::string& folder) {
 
     // What was written reads back, as a document that claims things. Whoever gets it can check every claim.
     const auto document = optpipe::read_schedule(base + ".schedule.json");
-    const auto again = optpipe::to_schedule(problem, document);
-    auto wrong = optpipe::validate(problem, again);
-    for (auto& claim : optpipe::claims_violations(document, optpipe::measure(problem, again),
-                                                  optpipe::claim_slacks_of(problem, again)))
-        wrong.push_back(std::move(claim));
-    if (!wrong.empty()) throw optpipe::input_error{base + ".schedule.json", wrong};
+    if (auto wrong = optpipe::document_violations(problem, document); !wrong.empty())
+        throw optpipe::input_error{base + ".schedule.json", std::move(wrong)};
 
     std::cout << optpipe::verdict(problem, report) << '\n' << "see " << base << ".svg\n";
 }

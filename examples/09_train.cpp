@@ -35,19 +35,19 @@ std::vector<double> train(const problem& p, const schedule& s, const std::string
                                  .alignment = alignof(float),
                                  .message_bytes = sizeof(float) * shape.boundary(),
                                  .placement = part_placement::contiguous,
-                                 .update = true});
-    if (!programs) throw error{describe(programs.why())};
+                                 .update = true})
+                              .value();
 
     threads::options how;
     how.device_memory = per_rank<std::size_t>(p.graph.ranks());
-    for (const auto& each : *programs)
+    for (const auto& each : programs)
         how.device_memory[each.self] = each.device_bytes + each.message_bytes;
     threads::cluster ranks{p.graph.ranks(), how};
     std::vector<std::unique_ptr<model_type>> models;
     for (std::size_t r = 0; r < p.graph.ranks(); ++r)
         models.push_back(std::make_unique<model_type>(stages, text, shape, p.graph.microbatches()));
     threads::run(
-        *programs, ranks, [&](rank r) -> model_type& { return *models[r.position()]; }, steps);
+        programs, ranks, [&](rank r) -> model_type& { return *models[r.position()]; }, steps);
     return models.back()->losses();
 }
 

@@ -44,22 +44,21 @@ int main(int count, char** arguments) try {
     auto p = problem_of(stages, to_any_graph(line), duration{0.8});
     for (const rank r : p.graph.all_ranks())
         p.memory_limit[r] = 0.5 * static_cast<double>(executor.ranks()) * p.costs[stage{r.position()}].activation;
-    const auto planned = build_schedule(p, adaptive);
-    if (!planned) throw error{describe(planned.why())};
-    const auto programs = lower(p, *planned,
+    const auto planned = build_schedule(p, adaptive).value();
+    const auto programs = lower(p, planned,
                                 {.bytes_per_unit = 1.0,
                                  .alignment = alignof(float),
                                  .message_bytes = sizeof(float) * shape.boundary(),
                                  .placement = part_placement::contiguous,
-                                 .update = true});
-    if (!programs) throw error{describe(programs.why())};
+                                 .update = true})
+                              .value();
 
     language_model::pipeline_model<float> model{stages, text, shape, p.graph.microbatches()};
-    mpi::run(*programs, here, model, steps);
+    mpi::run(programs, here, model, steps);
     const double first = from_last(model.losses().front(), executor.ranks());
     const double last = from_last(model.losses().back(), executor.ranks());
     if (executor.self() == rank{0})
-        std::cout << executor.ranks() << " processes, " << measure(p, *planned).offloads
+        std::cout << executor.ranks() << " processes, " << measure(p, planned).offloads
                   << " offloaded stashes in each step; nats per byte: " << first << ", after " << steps
                   << " steps: " << last << '\n';
     return last < first ? 0 : 1;

@@ -97,15 +97,12 @@ per_rank<rank_program> make_programs(std::size_t ranks) {
     const stage_costs each{unit, unit, unit, memory_size{1}, memory_size{1}, transfer_times{0.5 * unit, 0.5 * unit}};
     const auto p = to_problem(
         make_problem(graph<dynamic, microbatches>{ranks, microbatches}, uniform_memory{each}, memory_size{2}));
-    const auto plan = build_schedule(p, adaptive);
-    if (!plan) throw error{describe(plan.why())};
+    const auto plan = build_schedule(p, adaptive).value();
     auto how = nccl::lowering_defaults();
     how.bytes_per_unit = bytes;
     how.message_bytes = bytes;
     how.lanes = message_lanes::single;
-    auto programs = lower(p, *plan, how);
-    if (!programs) throw error{describe(programs.why())};
-    return *std::move(programs);
+    return lower(p, plan, how).value();
 }
 
 /// One rank: two steps on an engine's streams. What went wrong, if anything did.

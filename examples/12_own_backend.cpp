@@ -296,12 +296,13 @@ template <class Body> void on_ranks(std::size_t ranks, const Body& body) {
 std::vector<std::string> faults(std::size_t ranks) {
     std::mutex mutex;
     std::vector<std::string> all;
-    on_ranks(ranks, [&](backend::executor& mine) {
-        for (const auto& v : testing::check_executor(mine, {.bytes = 1 << 16})) {
-            const std::scoped_lock lock{mutex};
-            all.push_back(v.text());
-        }
-    });
+    for (const bool by_cancel : {false, true}) // no executor survives either
+        on_ranks(ranks, [&](backend::executor& mine) {
+            for (const auto& v : testing::check_executor(mine, {.bytes = 1 << 16, .by_cancel = by_cancel})) {
+                const std::scoped_lock lock{mutex};
+                all.push_back(v.text());
+            }
+        });
     return all;
 }
 

@@ -100,16 +100,15 @@ int main(int count, char** arguments) try {
     const auto ranks = mesh.extents().pipeline;
     auto stages = language_model::make_stages<double>(shape, layers, ranks, 1);
     const auto p = problem_of(stages, to_any_graph(graph<dynamic, dynamic>{ranks, 2 * ranks}));
-    const auto plan = build_schedule(p, zero_bubble_h1);
-    if (!plan) throw error{describe(plan.why())};
-    const auto programs = lower(p, *plan,
+    const auto plan = build_schedule(p, zero_bubble_h1).value();
+    const auto programs = lower(p, plan,
                                 {.bytes_per_unit = 1.0,
                                  .alignment = alignof(double),
                                  .message_bytes = sizeof(double) * shape.boundary(),
                                  .placement = part_placement::contiguous,
                                  .update = true,
-                                 .reduce = true});
-    if (!programs) throw error{describe(programs.why())};
+                                 .reduce = true})
+                              .value();
 
     const auto microbatches = p.graph.microbatches();
     const auto alone = gradients_alone(ranks, replicas * microbatches, text);
@@ -122,12 +121,12 @@ int main(int count, char** arguments) try {
             add_up(gradients);
             apart = std::max(apart, difference(gradients, alone[step++][s.position()]));
         }};
-    mpi::run(*programs, here, model, steps);
+    mpi::run(programs, here, model, steps);
 
     apart = combined(apart, MPI_MAX);
     const double first = combined(model.losses().front(), MPI_SUM);
     const double last = combined(model.losses().back(), MPI_SUM);
-    const auto exposed = simulate_reductions(p, *plan, per_stage<duration>(ranks, duration{1.0})).exposed;
+    const auto exposed = simulate_reductions(p, plan, per_stage<duration>(ranks, duration{1.0})).exposed;
     if (self == execution::world_rank{0})
         std::cout << replicas << " pipelines of " << ranks << " stages; gradients apart from a single process's by "
                   << apart << " at most; nats per byte: " << first << ", after " << steps << " steps: " << last

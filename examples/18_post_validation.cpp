@@ -3,8 +3,8 @@
 // Where one gradient overflows the whole step is skipped, and gradients that are too large together are scaled down.
 // Both depend on all ranks, which therefore wait for one another before their optimizers' steps. Here they don't: each
 // goes on with what is known from the ranks before it and begins the next step's forwards; what is known of all comes
-// back meanwhile, and a rank that was wrong takes its step back and makes it again. The model is trained both ways, with
-// overflows on different ranks now and then. All parameters are the same to the last bit.
+// back meanwhile, and a rank that was wrong takes its step back and makes it again. The model is trained both ways,
+// with overflows on different ranks now and then. All parameters are the same to the last bit.
 //
 //     example_18_post_validation [TEXT]
 
@@ -70,13 +70,13 @@ trained train(const problem& p, const schedule& s, const std::string& text,
                                  .alignment = alignof(float),
                                  .message_bytes = sizeof(float) * shape.boundary(),
                                  .placement = part_placement::contiguous,
-                                 .update = true});
-    if (!programs) throw error{describe(programs.why())};
+                                 .update = true})
+                              .value();
     threads::cluster ranks{p.graph.ranks()};
     trained result;
     threads::on_all_ranks(ranks, [&](threads::executor& here) {
         overflowing_model model{stages, text, shape, p.graph.microbatches()};
-        const auto voids = train_rank((*programs)[here.self()], here, ranks.control(here.self()), model, how);
+        const auto voids = train_rank(programs[here.self()], here, ranks.control(here.self()), model, how);
         if (here.self() != rank{p.graph.ranks() - 1}) return;
         result.losses = model.losses();
         result.voids = voids;
@@ -93,17 +93,16 @@ int main(int count, char** arguments) try {
     const auto stages = language_model::make_stages<float>(shape, layers, 4, 1);
     auto p = problem_of(stages, to_any_graph(graph<4, 8>{}));
     p.objective = objective_kind::span; // the longest time that any rank is engaged
-    const auto s = build_schedule(p, zero_bubble_h2);
-    if (!s) throw error{describe(s.why())};
+    const auto s = build_schedule(p, zero_bubble_h2).value();
 
-    const auto waited = train(p, *s, text, {.max_norm = max_norm, .barrier = true});
-    const auto went_on = train(p, *s, text, {.max_norm = max_norm, .order = execution::order_of_ends(*s)});
+    const auto waited = train(p, s, text, {.max_norm = max_norm, .barrier = true});
+    const auto went_on = train(p, s, text, {.max_norm = max_norm, .order = execution::order_of_ends(s)});
     const bool agree = waited.parameters == went_on.parameters && waited.losses == went_on.losses;
     std::cout << "nats per byte: " << went_on.losses.front() << ", after " << steps
               << " steps: " << went_on.losses.back() << "\nwithout a barrier " << went_on.voids
               << " steps were void; the parameters " << (agree ? "are the same" : "differ") << '\n'
-              << "with the barrier a step takes " << measure(p, *s).makespan.value() << " forwards, without it "
-              << measure(p, *s).span.value() << '\n';
+              << "with the barrier a step takes " << measure(p, s).makespan.value() << " forwards, without it "
+              << measure(p, s).span.value() << '\n';
     return agree && went_on.voids > 0 && waited.voids == 0 ? 0 : 1;
 } catch (const error& e) {
     std::cerr << e.what() << '\n';

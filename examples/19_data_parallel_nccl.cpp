@@ -100,15 +100,12 @@ per_rank<rank_program> make_programs(std::size_t ranks) {
     const duration unit{1.0};
     const stage_costs each{unit, unit, unit, memory_size{1}, memory_size{1}};
     const auto p = to_problem(make_problem(graph<dynamic, microbatches>{ranks, microbatches}, uniform_memory{each}));
-    const auto plan = build_schedule(p, zero_bubble_h1);
-    if (!plan) throw error{describe(plan.why())};
+    const auto plan = build_schedule(p, zero_bubble_h1).value();
     auto how = nccl::lowering_defaults();
     how.bytes_per_unit = sizeof(float);
     how.message_bytes = bytes;
     how.update = how.reduce = true;
-    auto programs = lower(p, *plan, how);
-    if (!programs) throw error{describe(programs.why())};
-    return *std::move(programs);
+    return lower(p, plan, how).value();
 }
 
 /// What all GPUs know: their places, and where the groups meet.

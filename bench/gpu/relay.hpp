@@ -25,14 +25,11 @@ inline constexpr std::size_t relay_bytes = std::size_t{1} << 20U;
     const stage_costs each{unit, unit, unit, memory_size{1}, memory_size{1}};
     const auto p =
         to_problem(make_problem(graph<dynamic, relay_microbatches>{ranks, relay_microbatches}, uniform_memory{each}));
-    const auto plan = build_schedule(p, zero_bubble_h1);
-    if (!plan) throw error{describe(plan.why())};
+    const auto plan = build_schedule(p, zero_bubble_h1).value();
     auto how = nccl::lowering_defaults();
     how.bytes_per_unit = static_cast<double>(bytes);
     how.message_bytes = bytes;
-    auto programs = lower(p, *plan, how);
-    if (!programs) throw error{describe(programs.why())};
-    return *std::move(programs);
+    return lower(p, plan, how).value();
 }
 
 } // namespace gpu_bench

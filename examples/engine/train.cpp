@@ -256,8 +256,7 @@ gradients by_programs(const optpipe::problem& p, const optpipe::schedule& plan) 
     how.bytes_per_unit = 1.0;
     how.message_bytes = message_bytes;
     how.placement = optpipe::part_placement::contiguous;
-    const auto programs = optpipe::lower(p, plan, how);
-    if (!programs) throw optpipe::error{optpipe::describe(programs.why())};
+    const auto programs = optpipe::lower(p, plan, how).value();
     std::vector<stage_on_buffers> stages;
     for (std::uint32_t r = 0; r < devices; ++r)
         stages.emplace_back(r);
@@ -265,7 +264,7 @@ gradients by_programs(const optpipe::problem& p, const optpipe::schedule& plan) 
     on_devices([&](adapter::executor& mine) {
         const auto r = mine.self().position();
         try {
-            optpipe::run((*programs)[mine.self()], mine, stages[r]);
+            optpipe::run(programs[mine.self()], mine, stages[r]);
         } catch (const optpipe::error& e) {
             errors[r] = e.what();
         }

@@ -19,22 +19,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-std::vector<optpipe::violation> violations_of(const optpipe::problem& p, const optpipe::schedule_document& document) {
-    const auto timed = optpipe::to_schedule(p, document);
-    auto found = document.unreadable;
-    for (auto& v : optpipe::storage_violations(p, document))
-        found.push_back(std::move(v));
-    if (found.size() > document.unreadable.size()) return found; // all else depends on it
-    for (auto& v : violations_in(p, {document, timed}))
-        found.push_back(std::move(v));
-    // What a file claims is only compared with operations that make sense.
-    if (found.empty())
-        for (auto& v :
-             optpipe::claims_violations(document, optpipe::measure(p, timed), optpipe::claim_slacks_of(p, timed)))
-            found.push_back(std::move(v));
-    return found;
-}
-
 void print_violations(const std::vector<optpipe::violation>& violations) {
     constexpr std::size_t most_shown = 20;
     std::cout << "INVALID: " << violations.size() << (violations.size() == 1 ? " violation\n" : " violations\n");
@@ -82,7 +66,7 @@ int check(const check_options& options) {
     if (document.problem_name != p.name)
         std::cerr << "optpipe: note: the schedule is for problem \"" << optpipe::printable(document.problem_name)
                   << "\", this one is \"" << optpipe::printable(p.name) << "\"\n";
-    const auto violations = violations_of(p, document);
+    const auto violations = optpipe::document_violations(p, document);
     auto result = to_json(p, violations);
     if (violations.empty()) {
         const auto timed = optpipe::to_schedule(p, document);

@@ -82,7 +82,7 @@ int plan_by_method(const plan_options& options, outputs& files, const optpipe::p
     if (!best) {
         const auto& last = most_telling(attempts);
         return refuse(options.json, options.problem, p,
-                      last.method + ": " + optpipe::reason_text(p, last.result.why()));
+                      optpipe::printable(last.method) + ": " + optpipe::reason_text(p, last.result.why()));
     }
     const auto report = optpipe::make_report(p, best->method, *best->result, optpipe::bounds_of(p).best());
     write_plan(files, "--out", p, report, {});
@@ -114,7 +114,7 @@ std::chrono::duration<double> time_to_search(const plan_options& options, const 
     constexpr double to_json = 5e-7;
     constexpr double to_svg = 1e-7;
     constexpr double to_trace = 1.3e-6;
-    const auto operations = static_cast<double>(5 * p.graph.stages() * p.graph.microbatches());
+    const auto operations = static_cast<double>(5 * p.graph.cells());
     const double each = (options.quiet ? 0.0 : to_print) + (options.files.schedule.empty() ? 0.0 : to_json) +
                         (options.files.svg.empty() ? 0.0 : to_svg) + (options.files.trace.empty() ? 0.0 : to_trace);
     return std::chrono::duration<double>{std::max(0.5 * limit, limit - operations * each)};

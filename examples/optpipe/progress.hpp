@@ -45,7 +45,7 @@ public:
         text += ", bound " + optpipe::format_number(step.bound) + unit_;
         if (!step.objective.is_unlimited() && step.objective > optpipe::duration{})
             text +=
-                ", gap " + optpipe::format_number(100.0 * ((step.objective - step.bound) / step.objective), 3) + " %";
+                ", gap " + optpipe::format_number(100.0 * optpipe::relative_gap(step.objective, step.bound), 3) + " %";
         return text + ", " + optpipe::format_number(seconds, 3) + " s";
     }
 

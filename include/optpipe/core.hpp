@@ -4,6 +4,7 @@
 #include "optpipe/core/caught_reason.hpp"
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/contract.hpp"
+#include "optpipe/core/deadline.hpp"
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/extent.hpp"
 #include "optpipe/core/format.hpp"

@@ -16,11 +16,13 @@ using optpipe::rank;
 namespace threads = optpipe::threads;
 
 TEST_CASE("threads keep to the concepts") {
-    for (const auto ranks : {std::size_t{1}, std::size_t{2}, std::size_t{3}}) {
-        CAPTURE(ranks);
-        threads::cluster all{ranks, {.patience = 20s}};
-        CHECK(faults_of(ranks, {}, [&](rank r) { return &all[r]; }) == "");
-    }
+    for (const bool by_cancel : {false, true})
+        for (const auto ranks : {std::size_t{1}, std::size_t{2}, std::size_t{3}}) {
+            CAPTURE(by_cancel);
+            CAPTURE(ranks);
+            threads::cluster all{ranks, {.patience = 20s}};
+            CHECK(faults_of(ranks, {.by_cancel = by_cancel}, [&](rank r) { return &all[r]; }) == "");
+        }
 }
 
 TEST_CASE("so do slow links") {
@@ -35,12 +37,14 @@ TEST_CASE("so do slow links") {
 }
 
 TEST_CASE("virtual time keeps to the concepts") {
-    for (const auto ranks : {std::size_t{1}, std::size_t{2}, std::size_t{3}}) {
-        CAPTURE(ranks);
-        optpipe::testing::trace_world all{ranks, {.seed = 5}};
-        const auto make = [&](rank r) { return std::make_unique<optpipe::testing::trace_executor>(all, r); };
-        CHECK(faults_of(ranks, {.bytes = 4096, .work_may_block = false}, make) == "");
-    }
+    for (const bool by_cancel : {false, true})
+        for (const auto ranks : {std::size_t{1}, std::size_t{2}, std::size_t{3}}) {
+            CAPTURE(by_cancel);
+            CAPTURE(ranks);
+            optpipe::testing::trace_world all{ranks, {.seed = 5}};
+            const auto make = [&](rank r) { return std::make_unique<optpipe::testing::trace_executor>(all, r); };
+            CHECK(faults_of(ranks, {.bytes = 4096, .by_cancel = by_cancel, .work_may_block = false}, make) == "");
+        }
 }
 
 } // namespace

@@ -291,6 +291,11 @@ struct silent_executor : threads::executor {
     }
 };
 
+struct unbending_executor : threads::executor {
+    using threads::executor::executor;
+    void cancel(std::string_view, std::string_view) {}
+};
+
 /// What a cluster has beside its executors.
 struct process {
     explicit process(std::size_t ranks) : all{ranks, {.patience = 60s}, board}, board{ranks, all.how, all.failed} {}
@@ -356,6 +361,8 @@ TEST_CASE("of messages" * doctest::skip(races_are_reported)) {
 TEST_CASE("of the end" * doctest::skip(races_are_reported)) {
     CHECK(is_found<hasty_executor>(1, "finish: returns before what is in a lane is over"));
     CHECK(is_found<silent_executor>(2, "says nothing of an exception in work"));
+    CHECK(is_found<unbending_executor>(1, "says nothing of what a rank cancelled",
+                                       {.bytes = 64, .rounds = 2, .by_cancel = true}));
     CHECK(is_found<undaunted_executor>(1, "what is behind work that failed is done all the same"));
 }
 

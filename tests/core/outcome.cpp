@@ -9,6 +9,7 @@
 using optpipe::describe;
 using optpipe::outcome;
 using optpipe::refusal;
+using optpipe::refusal_error;
 using optpipe::refusal_reason;
 
 TEST_CASE("an outcome is a value, or why there is none") {
@@ -65,4 +66,16 @@ TEST_CASE("any other refusal is its sentence") {
     CHECK(describe(why) == "is for the v placement");
     why.reason = refusal_reason::not_executable;
     CHECK(describe(why) == "is for the v placement");
+}
+
+TEST_CASE("where there is no value, asking for it throws why") {
+    CHECK(outcome<int>{42}.value() == 42);
+    const outcome<int> none{refusal{.reason = refusal_reason::does_not_apply, .sentence = "is for the v placement"}};
+    CHECK_THROWS_WITH_AS(static_cast<void>(none.value()), "is for the v placement", optpipe::error);
+    try {
+        static_cast<void>(none.value());
+    } catch (const refusal_error& e) {
+        CHECK(e.why().reason == refusal_reason::does_not_apply);
+    }
+    static_assert(outcome<int>{42}.value() == 42);
 }

@@ -359,7 +359,7 @@ TEST_CASE("a model for inference runs programs of forwards alone, and no others"
             CHECK(errors[each.self.position()] == "");
             forwards += models[each.self.position()].forwards;
         }
-        CHECK(forwards == 2 * p.graph.stages() * p.graph.microbatches());
+        CHECK(forwards == 2 * p.graph.cells());
     }
     const optpipe::duration unit{1.0};
     const optpipe::problem p{to_any_graph(optpipe::graph<1, 2>{}),

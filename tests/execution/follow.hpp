@@ -90,7 +90,7 @@ private:
     [[nodiscard]] std::int64_t slack() const { return static_cast<std::int64_t>(s_.operations.size()) + 1000; }
     /// Each stash is rounded to whole bytes, twice.
     [[nodiscard]] bool equals(std::size_t bytes, optpipe::memory_size planned) const {
-        const auto cells = static_cast<double>(p_.graph.stages() * p_.graph.microbatches());
+        const auto cells = static_cast<double>(p_.graph.cells());
         const bool exact = bytes_per_unit_ == 4.0;
         return std::abs(static_cast<double>(bytes) - bytes_per_unit_ * planned.value()) <= (exact ? 1e-6 : cells);
     }

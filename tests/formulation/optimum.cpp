@@ -150,6 +150,20 @@ TEST_CASE("a link that carries one transfer at a time, whatever its direction") 
     CHECK(count.exact == 3);
 }
 
+TEST_CASE("a model whose orders take too long to find is refused") {
+    random_numbers random{1};
+    const auto p = oracle::make_random_problem(random, {}).problem;
+    for (const int most : {0, 3}) {
+        int asked = 0;
+        formulation::options o;
+        o.stop = [&] { return asked++ >= most; };
+        const auto f = formulate(p, o);
+        REQUIRE_FALSE(f.has_value());
+        CHECK(f.why().sentence == "stopped before it had a schedule");
+        CHECK(asked == most + 1);
+    }
+}
+
 TEST_CASE("below the optimum there is nothing") {
     int empty = 0;
     for (std::uint64_t seed = 1; seed <= 60; ++seed) {

@@ -11,6 +11,8 @@ set(words
     "bring_away=insert_offload"
     "widened_(builders|part)=over-memory builders"
     "search_board=search_state"
+    "(bool|double) (whole|wide)[^a-z_]=integral, rounded, or general integer"
+    "suited_to=applicable_to"
     "rising_order=least_bound_queue"
     "order_columns=disjunctive_structure"
     "in_vain=stalled"

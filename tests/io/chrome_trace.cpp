@@ -1,18 +1,6 @@
 #include <doctest/doctest.h>
 
 #if !defined(OPTPIPE_HAS_JSON)
-TEST_CASE("a window has some ranks, and whole slices of what lies in its time") {
-    const auto p = sample::two_ranks();
-    const auto trace = json::parse(
-        schedule_to_chrome_trace(p, sample::report_of(p), {.first_rank = 1, .from = duration{4}, .to = duration{8}}));
-    std::string slices;
-    for (const auto& slice : of_phase(trace, "X"))
-        slices += slice["name"].get<std::string>() + " " + slice["ts"].dump() + " ";
-    CHECK(slices == "PP:1F0 3000.0 PP:1I0 5000.0 PP:1F1 7000.0 ");
-    for (const auto& event : trace["traceEvents"])
-        CHECK(event["pid"] == 2);
-}
-
 TEST_CASE("not built: nlohmann-json is missing") {}
 #else
 
@@ -198,6 +186,18 @@ TEST_CASE("recomputation is a slice among the computations") {
     CHECK(recompute["args"]["kind"] == "RECOMPUTE");
     CHECK(recompute["tid"] == forward["tid"]);
     CHECK(recompute["pid"] == forward["pid"]);
+}
+
+TEST_CASE("a window has some ranks, and whole slices of what lies in its time") {
+    const auto p = sample::two_ranks();
+    const auto trace = json::parse(
+        schedule_to_chrome_trace(p, sample::report_of(p), {.first_rank = 1, .from = duration{4}, .to = duration{8}}));
+    std::string slices;
+    for (const auto& slice : of_phase(trace, "X"))
+        slices += slice["name"].get<std::string>() + " " + slice["ts"].dump() + " ";
+    CHECK(slices == "PP:1F0 3000 PP:1I0 5000 PP:1F1 7000 ");
+    for (const auto& event : trace["traceEvents"])
+        CHECK(event["pid"] == 2);
 }
 
 #endif

@@ -1,8 +1,11 @@
 #include "optpipe/io/json_profile.hpp"
+
 #include "optpipe/core/error.hpp"
+#include "optpipe/io/file.hpp"
 #include "optpipe/io/text_profile.hpp"
 #include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
+#include "planner/cache/folder.hpp"
 
 #include <doctest/doctest.h>
 
@@ -70,6 +73,18 @@ TEST_CASE("a profile is read back as it was written") {
     check_read_back();
     profile = cost_profile{};
     check_read_back();
+}
+
+TEST_CASE("a profile is read from its file, and errors name that") {
+    const auto p = example();
+    const temporary_folder folder;
+    const auto path = (folder.path() / "profile.json").string();
+    const auto text = profile_to_json(p, measured(p));
+    write_file(path, text);
+    CHECK(profile_to_json(p, read_profile(path)) == text);
+    write_file(path, "{}");
+    CHECK_THROWS_WITH_AS(static_cast<void>(read_profile(path)), doctest::Contains(path.c_str()), input_error);
+    CHECK_THROWS_AS(static_cast<void>(read_profile(path + ".none")), file_error);
 }
 
 TEST_CASE("what departs from the format is refused with its place") {

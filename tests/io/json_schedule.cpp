@@ -1,28 +1,6 @@
 #include <doctest/doctest.h>
 
 #if !defined(OPTPIPE_HAS_JSON)
-TEST_CASE("forwards alone say that they are") {
-    const auto p = sample::two_ranks();
-    const auto planned = plan_forwards(p);
-    const auto text = schedule_to_json(forward_problem(p), planned);
-    CHECK(json::parse(text)["format"] == "optpipe.schedule/2");
-    const auto document = parse_schedule(text, "file.json");
-    CHECK(document.forward_only);
-    CHECK(document.bound == planned.bound);
-    CHECK(validate_forward_only(p, to_schedule(p, document)).empty());
-    CHECK_FALSE(parse_schedule(example().dump(), "file.json").forward_only);
-
-    auto changed = json::parse(text);
-    changed["format"] = "optpipe.schedule/1";
-    const auto found = violations_of(changed.dump());
-    REQUIRE(found.size() == 1);
-    CHECK(found[0].text() == "forward_only: belongs to optpipe.schedule/2");
-    changed["format"] = "optpipe.schedule/2";
-    changed["forward_only"] = 1;
-    REQUIRE(violations_of(changed.dump()).size() == 1);
-    CHECK(violations_of(changed.dump())[0].place == "forward_only");
-}
-
 TEST_CASE("not built: nlohmann-json is missing") {}
 #else
 
@@ -203,6 +181,49 @@ TEST_CASE("a million operations are no tree") {
         detail::parse_json(R"({"operations": [1, [2, 3], {"operations": [4]}], "other": [5]})", "x", &list);
     CHECK(elements == 3);
     CHECK(root == json{{"operations", json::array()}, {"other", {5}}});
+}
+
+TEST_CASE("forwards alone say that they are") {
+    const auto p = sample::two_ranks();
+    const auto planned = plan_forwards(p);
+    const auto text = schedule_to_json(forward_problem(p), planned);
+    CHECK(json::parse(text)["format"] == "optpipe.schedule/2");
+    const auto document = parse_schedule(text, "file.json");
+    CHECK(document.forward_only);
+    CHECK(document.bound == planned.bound);
+    CHECK(validate_forward_only(p, to_schedule(p, document)).empty());
+    CHECK_FALSE(parse_schedule(example().dump(), "file.json").forward_only);
+
+    auto changed = json::parse(text);
+    changed["format"] = "optpipe.schedule/1";
+    const auto found = violations_of(changed.dump());
+    REQUIRE(found.size() == 1);
+    CHECK(found[0].text() == "forward_only: belongs to optpipe.schedule/2");
+    changed["format"] = "optpipe.schedule/2";
+    changed["forward_only"] = 1;
+    REQUIRE(violations_of(changed.dump()).size() == 1);
+    CHECK(violations_of(changed.dump())[0].place == "forward_only");
+}
+
+TEST_CASE("all that is wrong with a document, or what the rest depends on") {
+    const auto p = sample::two_ranks();
+    const auto honest = parse_schedule(schedule_to_json(p, sample::report_of(p)), "x");
+    CHECK(document_violations(p, honest).empty());
+    auto boastful = honest;
+    boastful.objective = duration{1.0};
+    REQUIRE(document_violations(p, boastful).size() == 1);
+    CHECK(document_violations(p, boastful)[0].place == "objective");
+    boastful.operations.front().op.stage = stage{99}; // whose rank nobody must ask for
+    const auto found = document_violations(p, boastful);
+    CHECK(!found.empty());
+    for (const auto& v : found)
+        CHECK(v.place != "objective");
+
+    auto document = parse_schedule(schedule_to_json(forward_problem(p), plan_forwards(p)), "x");
+    CHECK(document.forward_only);
+    CHECK(document_violations(p, document).empty());
+    document.forward_only = false;
+    CHECK(!document_violations(p, document).empty());
 }
 
 TEST_CASE("claims are held against the operations") {

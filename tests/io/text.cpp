@@ -115,7 +115,7 @@ TEST_CASE("of a long schedule start and end are shown in full, and the middle on
     }
     const auto text = grid_of(p, report, {.width = 51, .most_bands = 8, .end_bands = 1});
     CHECK(text ==
-          ", by hand: one column is 0.4; of 24 parts the first and the last 1 are shown in full, the others folded "
+          "by hand: one column is 0.4; of 24 parts the first and the last 1 are shown in full, the others folded "
           "into one\n"
           "time    |0           |5          |10          |15\n"
           "rank 0  0F0--0B0--0F1--0B1--0F2--0B2--0F3--0B3--F4-\n"

@@ -98,6 +98,6 @@ TEST_CASE("the objective is computed in the model's direction, with its offset")
 TEST_CASE("violations are described by name") {
     const example e;
     CHECK(describe(e.m, e.check(1.0, 3.0).front()) == "equal: is -1, which is 1 outside of its bounds");
-    CHECK(describe(e.m, e.check(0.75, 1.5).front()) == "n: is 1.5, which is 0.5 from a whole number");
+    CHECK(describe(e.m, e.check(0.75, 1.5).front()) == "n: is 1.5, which is 0.5 from an integer");
     CHECK(describe(e.m, e.check(-1.5, 2.0).front()) == "x: is -1.5, which is 0.5 outside of its bounds");
 }

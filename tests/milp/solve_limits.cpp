@@ -1,14 +1,18 @@
 #include "oracle/milp_models.hpp"
+#include <optpipe/core/random.hpp>
 #include <optpipe/milp/check.hpp>
 #include <optpipe/milp/solve.hpp>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <stop_token>
+#include <thread>
 #include <vector>
 
 using namespace optpipe::milp;
@@ -38,6 +42,34 @@ model hard() {
     m.add_row(second <= 19997.0);
     m.set_objective(worth, sense::maximize);
     return m;
+}
+
+/// A few items in two knapsacks.
+model random_knapsacks(std::uint64_t seed) {
+    optpipe::random_numbers random{seed};
+    model m;
+    expression first, second, worth;
+    const auto items = 12 + random.below(10);
+    double sum = 0.0;
+    for (std::size_t k = 0; k < items; ++k) {
+        const auto x = m.add_variable(0.0, k % 5 == 0 ? 3.0 : 1.0, domain::integer);
+        const auto weight = static_cast<double>(5 + random.below(40));
+        first += weight * x;
+        second += static_cast<double>(5 + random.below(40)) * x;
+        worth += (weight + static_cast<double>(random.below(12))) * x;
+        sum += weight;
+    }
+    m.add_row(first <= std::floor(0.4 * sum));
+    m.add_row(second <= std::floor(0.45 * sum));
+    m.set_objective(worth, sense::maximize);
+    return m;
+}
+/// The objective without its offset.
+expression objective_of(const model& m) {
+    expression sum;
+    for (const variable x : m.all_variables())
+        sum += m.cost(x) * x;
+    return sum;
 }
 
 /// What a search that was cut short must still be right about.
@@ -82,6 +114,73 @@ TEST_CASE("limits are named, and what is known by then is right") {
         REQUIRE(r.incumbent.has_value());
         CHECK(check(m, *r.incumbent).empty());
     }
+}
+
+TEST_CASE("within a gap, the bound is still one of all points") {
+    constexpr std::size_t models = 40;
+    for (std::uint64_t seed = 1; seed <= models; ++seed) {
+        CAPTURE(seed);
+        auto m = random_knapsacks(seed);
+        const auto exact = solve(m);
+        REQUIRE(status_of(exact.why) == "optimal");
+        for (const double offset : {0.0, 1e5, -exact.objective, 3.0 - exact.objective})
+            for (const double gap : {0.001, 0.003, 0.02, 0.1})
+                for (const std::size_t threads : {1U, 2U}) {
+                    CAPTURE(offset);
+                    CAPTURE(gap);
+                    m.set_objective(objective_of(m) + offset, sense::maximize);
+                    double least = infinity;
+                    solve_options options;
+                    options.relative_gap = gap;
+                    options.threads = threads;
+                    options.on_progress = [&](const progress& p, solution_sink&) { least = std::min(least, p.bound); };
+                    const auto r = solve(m, options);
+                    REQUIRE(status_of(r.why) == "optimal");
+                    const double optimum = exact.objective + offset;
+                    const double slack = 1e-6 * std::max(1.0, std::abs(exact.objective));
+                    CHECK(r.bound >= optimum - slack);
+                    CHECK(least >= optimum - slack);
+                    CHECK(r.objective <= optimum + slack);
+                    CHECK(r.bound - r.objective <= gap * std::abs(r.objective) + slack);
+                }
+    }
+}
+
+TEST_CASE("where the relaxation is unbounded, limits are named too") {
+    // Infinitely many points to try, and hardly any that solves the equation.
+    model m;
+    expression sum;
+    for (const double c : {-1.77, -1.08, -9.2, 8.1})
+        sum += c * m.add_variable(-infinity, infinity, domain::integer);
+    m.add_row(sum == -259.33);
+    m.set_objective(0.5 * variable{0} - 7.7 * variable{1});
+    solve_options options;
+    SUBCASE("time") {
+        options.time_limit = std::chrono::milliseconds{200};
+        CHECK(limit_of(solve(m, options)) == limit::time);
+    }
+    SUBCASE("nodes") {
+        options.node_limit = 5;
+        const auto r = solve(m, options);
+        CHECK(limit_of(r) == limit::nodes);
+        CHECK(r.stats.nodes > 0);
+    }
+    SUBCASE("a stop request") {
+        std::stop_source source;
+        options.stop = source.get_token();
+        const std::jthread stopper{[&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds{100});
+            source.request_stop();
+        }};
+        CHECK(limit_of(solve(m, options)) == limit::stop_requested);
+    }
+}
+
+TEST_CASE("more threads than there are cores cost nothing") {
+    auto options = solve_options{};
+    options.threads = 4'000'000'000;
+    options.node_limit = 20;
+    check_partial(hard(), solve(hard(), options));
 }
 
 TEST_CASE("a stop request ends the search, before and while it runs") {

@@ -89,7 +89,32 @@ void check_optimum(const model& m, const result& found, double optimum) {
     CHECK(std::abs(found.objective - optimum) <= 1e-5 * std::max(1.0, std::abs(optimum)));
 }
 
+/// max x, an integer between the bounds.
+double largest_integer(double lower, double upper, bool presolve) {
+    model m;
+    const auto x = m.add_variable(lower, upper, domain::integer);
+    m.set_objective(1.0 * x, sense::maximize);
+    solve_options options;
+    options.presolve = presolve;
+    const auto r = solve(m, options);
+    return status_of(r.why) == "optimal" ? r.objective : -infinity;
+}
+
 } // namespace
+
+TEST_CASE("an integer's bounds are integers, within the tolerance") {
+    for (const bool presolve : {false, true}) {
+        CAPTURE(presolve);
+        for (const double off : {5e-7, 0.0, -5e-7})
+            CHECK(largest_integer(-2.0, 7.0 - off, presolve) == 7.0);
+        for (const double upper : {6.999999, 2.999999, 0.999999}) { // both are right
+            const double found = largest_integer(-2.0, upper, presolve);
+            CHECK((found == std::ceil(upper) || found == std::floor(upper)));
+        }
+        CHECK(largest_integer(-2.0, 6.9, presolve) == 6.0);
+        CHECK(largest_integer(2.0000005, 2.5, presolve) == 2.0);
+    }
+}
 
 TEST_CASE("bounds that lie next to each other leave what lies between them") {
     for (const double width : widths)

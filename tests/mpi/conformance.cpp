@@ -11,11 +11,14 @@
 using namespace std::chrono_literals;
 
 TEST_CASE("processes keep to the concepts") {
-    optpipe::mpi::member here{MPI_COMM_WORLD, {.patience = 20s}};
-    std::string faults;
-    for (const auto& each : optpipe::testing::check_executor(here.executor()))
-        faults += each.text() + '\n';
-    CHECK(faults == "");
+    for (const bool by_cancel : {false, true}) {
+        CAPTURE(by_cancel);
+        optpipe::mpi::member here{MPI_COMM_WORLD, {.patience = 20s}};
+        std::string faults;
+        for (const auto& each : optpipe::testing::check_executor(here.executor(), {.by_cancel = by_cancel}))
+            faults += each.text() + '\n';
+        CHECK(faults == "");
+    }
 }
 
 TEST_CASE("so does one that is alone") {

@@ -82,7 +82,7 @@ TEST_CASE("a notice is read as it was written, or cut") {
     CHECK(large.text().size() == mpi::notice::largest);
     CHECK(mpi::notice::read(large.text()).operation == std::string(mpi::notice::largest / 4, 'x'));
     CHECK(mpi::notice::read(large.text()).reason.front() == 'y');
-    for (const char* bad : {"", "r", "r1", "r1\n", "r1\nx"})
+    for (const char* bad : {"", "r", "r1", "r1\n", "r1\nx", "r\n\n", "rx\n\n", "r1x\n\n", "r99999999999\n\n"})
         CHECK_THROWS_AS(static_cast<void>(mpi::notice::read(bad)), optpipe::error);
 }
 

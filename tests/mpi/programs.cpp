@@ -74,7 +74,7 @@ TEST_CASE("random programs with offloading run in exactly the memory of the plan
         offloads += measure(p, *s).offloads > 0 ? 1 : 0;
         const world::first_ranks among{p.graph.ranks()};
         const auto weights = among ? run_it(p, *programs, among.native(), seed) : 0;
-        CHECK(world::sum(weights) == 2 * p.graph.stages() * p.graph.microbatches());
+        CHECK(world::sum(weights) == 2 * p.graph.cells());
         if (among) run_at_the_peak(p, *s, *programs, among.native());
     }
     if (world::self() == rank{0}) MESSAGE(runs << " runs, " << offloads << " of them with offloading");

@@ -33,7 +33,7 @@ TEST_CASE("programs run over NCCL as planned") {
             const auto all = joined::run(programs, {});
             CHECK(all.errors == std::vector<std::string>(programs.size()));
             CHECK(all.complaints == std::vector<std::string>(programs.size()));
-            CHECK(all.weights == 2 * p.graph.stages() * p.graph.microbatches());
+            CHECK(all.weights == 2 * p.graph.cells());
             check_nothing_is_left();
             ++runs;
         });

@@ -18,8 +18,7 @@ namespace detail {
 class order_drawer {
 public:
     order_drawer(random_numbers& random, const optpipe::problem& p)
-        : random_{&random}, p_{&p}, device_(p.graph.ranks()), host_(p.graph.ranks()),
-          cells_(p.graph.stages() * p.graph.microbatches()) {}
+        : random_{&random}, p_{&p}, device_(p.graph.ranks()), host_(p.graph.ranks()), cells_(p.graph.cells()) {}
 
     std::optional<optpipe::order> draw() {
         optpipe::order result{p_->graph, {}};
@@ -51,7 +50,8 @@ private:
         using optpipe::operation_kind;
         auto& c = at(s, m);
         const auto& options = p_->storage[s];
-        if (!c.begun && !options.empty()) c.storage = static_cast<optpipe::storage_index>(random_->below(options.size()));
+        if (!c.begun && !options.empty())
+            c.storage = static_cast<optpipe::storage_index>(random_->below(options.size()));
         const auto offer = [&](optpipe::operation_kind k) {
             if (fits({s, k, m, c.storage})) list.push_back({s, k, m, c.storage});
         };
@@ -129,7 +129,8 @@ inline optpipe::schedule random_schedule(random_numbers& random, const random_pr
     const optpipe::adaptive_builder<> quick{{}, 1};
     // Builders know no storage options.
     auto order = random.chance(30) && !p.has_storage_options() ? *quick(p) : random_order(random, p);
-    if (random.chance(10) && !p.has_storage_options() && simulate(p, optpipe::gpipe(p.graph))) order = optpipe::gpipe(p.graph);
+    if (random.chance(10) && !p.has_storage_options() && simulate(p, optpipe::gpipe(p.graph)))
+        order = optpipe::gpipe(p.graph);
     auto s = *simulate(p, order);
     if (random.chance(50)) loosen(random, s, given.grid);
     return s;

@@ -116,7 +116,7 @@ TEST_CASE("a submission with a start has that at once, and a bad start is a fail
 
     planner.submit(unit_problem(4, 7), *build_schedule(p, gpipe));
     REQUIRE(planner.wait_for(long_enough));
-    CHECK(planner.poll().failure.find("plan options: start: the problem has no ") == 0);
+    CHECK(planner.poll().failure.find("plan options: start: is of another pipeline: ") == 0);
     CHECK(planner.poll().schedule == nullptr);
 
     auto impossible = p;

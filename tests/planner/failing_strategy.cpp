@@ -1,6 +1,4 @@
-// A strategy with a mistake, in a build that goes on: what the others find isn't lost.
-#undef OPTPIPE_CONTRACTS_THROW
-#define OPTPIPE_CONTRACTS_THROW 1
+// A strategy with a mistake, where contracts throw: what the others find isn't lost.
 #include "optpipe/planner/plan.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/schedule/builders/all.hpp"

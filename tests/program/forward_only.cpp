@@ -50,7 +50,7 @@ TEST_CASE("forwards alone are valid for every problem, and lowered they pass the
         optpipe::random_numbers random{seed};
         const auto p = optpipe::testing::make_random_problem(random, ranges).problem;
         const auto s = forward_schedule(p);
-        CHECK(s.operations.size() == p.graph.stages() * p.graph.microbatches());
+        CHECK(s.operations.size() == p.graph.cells());
         CHECK(all_of(validate_forward_only(p, s)) == "");
         const auto programs = lower(p, s,
                                     {.bytes_per_unit = 100.0,

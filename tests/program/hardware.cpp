@@ -127,6 +127,21 @@ TEST_CASE("a stash in two parts is found, and one that fits into none is refused
     CHECK(describe(refused.why()).find("larger than a part of host memory") != std::string::npos);
 }
 
+TEST_CASE("messages that can't be addressed are refused as stashes are") {
+    const auto p = to_problem(make_problem(optpipe::graph<2, 4>{}, optpipe::unit_memory{}));
+    const auto s = build_schedule(p, optpipe::one_forward_one_backward);
+    REQUIRE(s);
+    optpipe::lowering_options most, many, by_boundary;
+    most.message_bytes = ~std::size_t{0};
+    many.message_bytes = std::size_t{1} << 62U;
+    by_boundary.boundary_bytes = {std::size_t{1} << 61U};
+    for (const auto& how : {most, many, by_boundary}) {
+        const auto refused = lower(p, *s, how);
+        REQUIRE_FALSE(refused);
+        CHECK(describe(refused.why()) == "the stashes and messages of a step can't be addressed in bytes");
+    }
+}
+
 /// Of every receive, the time by the plan from when it may begin to when its message is sent, all together.
 optpipe::duration waits_of_receives(const optpipe::schedule& s, const optpipe::per_rank<rank_program>& programs) {
     const auto time_of = [&](const optpipe::operation& op) {

@@ -83,6 +83,13 @@ struct throws_on_some {
     }
 };
 
+struct throws_a_number {
+    static constexpr std::string_view name = "throws a number";
+    template <pipeline_graph Graph> outcome<basic_order<Graph>> operator()(const basic_problem<Graph>&) const {
+        throw 1;
+    }
+};
+
 bool mentions(const optpipe::testing::builder_report& found, const std::string& words) {
     return found.text().find(words) != std::string::npos;
 }
@@ -97,7 +104,8 @@ bool are_equal(const problem& a, const problem& b) {
                 return false;
         }
     for (const stage s : a.graph.all_stages())
-        if (!std::equal(a.storage[s].begin(), a.storage[s].end(), b.storage[s].begin(), b.storage[s].end())) return false;
+        if (!std::equal(a.storage[s].begin(), a.storage[s].end(), b.storage[s].begin(), b.storage[s].end()))
+            return false;
     return a.memory_limit == b.memory_limit && a.host_memory_limit == b.host_memory_limit &&
            a.transfer.engines == b.transfer.engines && a.transfer.duplex == b.transfer.duplex &&
            a.objective == b.objective;
@@ -117,6 +125,7 @@ TEST_CASE("a builder that breaks one is found out") {
     CHECK(check_builder(spoilt{leave_alone}).passed());
     CHECK(mentions(check_builder(spoilt{drop_last}), "1 operation is missing: 0B0 (or 0I0 and 0W0) on rank 0"));
     CHECK(mentions(check_builder(spoilt{swap_ends}), "0B0 (rank 0) comes before 0F0 (rank 0), which it waits for"));
+    CHECK(mentions(check_builder(throws_a_number{}), "throws: an exception that isn't a std::exception"));
     bool mood = false;
     CHECK(mentions(check_builder(moody{&mood}), "two answers"));
 }
@@ -164,9 +173,11 @@ TEST_CASE("a problem as code is that problem") {
     per_stage<rank> placed(3);
     placed[stage{1}] = rank{1};
     per_stage<stage_costs> costs(3, {duration{1}, duration{2.3}, duration{1}, memory_size{1}, memory_size{0.1}, {}});
-    costs[stage{1}] = {duration{1}, duration{0.1}, duration{1}, memory_size{1}, memory_size{0.5}, transfer_times{duration{1}, duration{0}}};
+    costs[stage{1}] = {duration{1},    duration{0.1},    duration{1},
+                       memory_size{1}, memory_size{0.5}, transfer_times{duration{1}, duration{0}}};
     problem p{any_graph{2, 4, placement::map<>{placed}}, costs};
-    p.storage[stage{2}].push_back({"full", memory_size{0.25}, duration{1}, duration{0}, memory_size{0.25}, transfer_times{duration{1}, duration{2}}});
+    p.storage[stage{2}].push_back({"full", memory_size{0.25}, duration{1}, duration{0}, memory_size{0.25},
+                                   transfer_times{duration{1}, duration{2}}});
     p.p2p = hop_times<>{2, {duration{0}, duration{0.5}, duration{1}, duration{0}}};
     p.split_backward = false;
     p.memory_limit[rank{1}] = memory_size{2.5};
@@ -196,9 +207,9 @@ TEST_CASE("shrinking keeps what fails, and ends at what can't be smaller") {
     for (std::uint64_t seed = 1; seed <= 100; ++seed) {
         CAPTURE(seed);
         random_numbers random{seed};
-        const auto p = optpipe::testing::make_random_problem(
-                           random, {.ranks = 4, .stages = 8, .cells = 32, .storage_percent = 40})
-                           .problem;
+        const auto p =
+            optpipe::testing::make_random_problem(random, {.ranks = 4, .stages = 8, .cells = 32, .storage_percent = 40})
+                .problem;
         const auto anything = optpipe::testing::shrink_problem(p, [](const problem&) { return true; });
         CHECK(optpipe::testing::code_of(anything) ==
               "per_stage<rank> placed(1);\n"
@@ -206,7 +217,9 @@ TEST_CASE("shrinking keeps what fails, and ends at what can't be smaller") {
               "memory_size{0.5}, {}});\n"
               "problem p{any_graph{1, 1, placement::map<>{placed}}, costs};\n");
         CHECK(are_equal(optpipe::testing::shrink_problem(p, [](const problem&) { return false; }), p));
-        const auto lasting = [](const problem& q) { return q.graph.ranks() > 1 && q.objective == objective_kind::span; };
+        const auto lasting = [](const problem& q) {
+            return q.graph.ranks() > 1 && q.objective == objective_kind::span;
+        };
         if (!lasting(p)) continue;
         const auto small = optpipe::testing::shrink_problem(p, lasting);
         CHECK(lasting(small));

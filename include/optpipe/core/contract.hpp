@@ -1,21 +1,8 @@
 #pragma once
 
-#include "optpipe/core/standard.hpp"
+#include "optpipe/core/compiled.hpp"
 
-#include <cstdio>
-#include <cstdlib>
 #include <stdexcept>
-#include <string>
-
-/// Whether a broken contract throws `contract_error`, or ends the program where it was broken. By default it throws
-/// where NDEBUG is defined; the same in all files of a program.
-#if !defined(OPTPIPE_CONTRACTS_THROW)
-#if defined(NDEBUG)
-#define OPTPIPE_CONTRACTS_THROW 1
-#else
-#define OPTPIPE_CONTRACTS_THROW 0
-#endif
-#endif
 
 namespace optpipe {
 
@@ -26,30 +13,49 @@ public:
     using std::logic_error::logic_error;
 };
 
+/// Whether a broken contract throws `contract_error`, or ends the program where it was broken. It throws where NDEBUG
+/// is defined, or as OPTPIPE_CONTRACTS_THROW (0 or 1) says: in all files of a program alike, and with optpipe::compiled
+/// as when that was built.
+[[nodiscard]] bool contracts_throw() noexcept;
+
 namespace detail {
 
-inline std::string contract_text(const char* sentence, const char* file, int line) {
-    return "contract violated at " + (file + (":" + std::to_string(line))) + ": " + sentence;
-}
-
-// Not constexpr on purpose: reaching them in a constant expression is a compile error that shows the sentence.
-[[noreturn]] inline void contract_violated_abort(const char* sentence, const char* file, int line) {
-    std::fprintf(stderr, "optpipe: %s\n", contract_text(sentence, file, line).c_str());
-    std::abort();
-}
-[[noreturn]] inline void contract_violated_throw(const char* sentence, const char* file, int line) {
-    throw contract_error{contract_text(sentence, file, line)};
-}
+// Not constexpr on purpose: reaching it in a constant expression is a compile error that shows the sentence.
+[[noreturn]] void contract_violated(const char* sentence, const char* file, int line);
 
 } // namespace detail
 } // namespace optpipe
 
-#if OPTPIPE_CONTRACTS_THROW
-#define OPTPIPE_CONTRACT_VIOLATED ::optpipe::detail::contract_violated_throw
-#else
-#define OPTPIPE_CONTRACT_VIOLATED ::optpipe::detail::contract_violated_abort
-#endif
-
 /// A caller's bug ends with a sentence. What users' data can cause is never checked with this.
 #define OPTPIPE_EXPECT(condition, sentence)                                                                            \
-    ((condition) ? static_cast<void>(0) : OPTPIPE_CONTRACT_VIOLATED((sentence), __FILE__, __LINE__))
+    ((condition) ? static_cast<void>(0) : ::optpipe::detail::contract_violated((sentence), __FILE__, __LINE__))
+
+#if OPTPIPE_DEFINES(core)
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#if !defined(OPTPIPE_CONTRACTS_THROW)
+#if defined(NDEBUG)
+#define OPTPIPE_CONTRACTS_THROW 1
+#else
+#define OPTPIPE_CONTRACTS_THROW 0
+#endif
+#endif
+
+namespace optpipe {
+
+OPTPIPE_INLINE bool contracts_throw() noexcept { return OPTPIPE_CONTRACTS_THROW != 0; }
+
+namespace detail {
+
+OPTPIPE_INLINE void contract_violated(const char* sentence, const char* file, int line) {
+    const auto text = "contract violated at " + (file + (":" + std::to_string(line))) + ": " + sentence;
+    if (contracts_throw()) throw contract_error{text};
+    std::fprintf(stderr, "optpipe: %s\n", text.c_str());
+    std::abort();
+}
+
+} // namespace detail
+} // namespace optpipe
+#endif

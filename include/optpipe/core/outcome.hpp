@@ -2,6 +2,7 @@
 
 #include "optpipe/core/bounded_text.hpp"
 #include "optpipe/core/contract.hpp"
+#include "optpipe/core/error.hpp"
 #include "optpipe/core/format.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/core/quantity.hpp"
@@ -42,6 +43,16 @@ inline std::string describe(const refusal& why) {
            ", its limit is " + format_number(why.limit);
 }
 
+/// A refusal as an exception (`outcome::value`).
+class refusal_error : public error {
+public:
+    explicit refusal_error(const refusal& why) : error{describe(why)}, why_{why} {}
+    [[nodiscard]] const refusal& why() const { return why_; }
+
+private:
+    refusal why_;
+};
+
 /// A value, or why there is none. Usable in constant expressions, where `std::variant` isn't with clang 14.
 template <class T> class outcome {
 public:
@@ -61,7 +72,20 @@ public:
         return static_cast<T&&>(value_);
     }
     constexpr const T* operator->() const { return &**this; }
-    [[nodiscard]] constexpr const refusal& why() const { return why_; }
+    /// The value. Throws `refusal_error` where there is none.
+    [[nodiscard]] constexpr const T& value() const& {
+        if (!has_value_) throw refusal_error{why_};
+        return value_;
+    }
+    [[nodiscard]] constexpr T&& value() && {
+        if (!has_value_) throw refusal_error{why_};
+        return static_cast<T&&>(value_);
+    }
+    /// Only where there is no value.
+    [[nodiscard]] constexpr const refusal& why() const {
+        OPTPIPE_EXPECT(!has_value_, "outcome: there is a value");
+        return why_;
+    }
 
 private:
     T value_{};

@@ -15,6 +15,7 @@ public:
     constexpr stop_check() = default;
     explicit stop_check(const std::stop_token& token, clock::time_point deadline = clock::time_point::max())
         : token_{&token}, deadline_{deadline} {}
+    explicit stop_check(std::stop_token&&, clock::time_point = clock::time_point::max()) = delete; // it would be gone
     [[nodiscard]] constexpr bool operator()() const { return is_requested() || is_late(); }
     /// Whether a stop was requested, so that what was found so far is of no use either. A deadline doesn't count.
     [[nodiscard]] constexpr bool is_requested() const { return token_ != nullptr && token_->stop_requested(); }

@@ -27,8 +27,8 @@ struct control_letter {
     std::string text{};
 };
 
-/// What one rank of a control channel knows, with rank 0 in the middle: letters in, letters out. Somebody else carries
-/// them, in order between any two ranks.
+/// What one rank of a control channel knows, with rank 0 in the middle: letters in, letters out. Their carrier keeps
+/// them in order between any two ranks.
 class control_star {
 public:
     struct addressed {
@@ -60,6 +60,7 @@ public:
     /// What a minimum is late for: "rank 2 and rank 3". On other ranks than 0 only that rank is known to be.
     [[nodiscard]] std::string missing() const;
 
+    /// Throws `error` for a letter that no rank of this channel sends.
     void take(rank from, control_letter what);
     [[nodiscard]] bool has_outgoing() const { return !outbox_.empty(); }
     /// What has to be sent now.
@@ -96,6 +97,7 @@ private:
 
 #if OPTPIPE_DEFINES(execution)
 #include "optpipe/core/contract.hpp"
+#include "optpipe/core/error.hpp"
 
 #include <algorithm>
 
@@ -149,12 +151,16 @@ OPTPIPE_INLINE void control_star::take(rank from, control_letter what) {
             minimum_ = what.value;
         return;
     case control_letter::kind_type::peer:
+        if (what.value >= ranks_)
+            throw error{"control channel: a letter that names rank " + std::to_string(what.value) + " of " +
+                        std::to_string(ranks_)};
         if (is_first())
             pass_on(from, std::move(what));
         else
             received_[static_cast<std::size_t>(what.value)].push_back(std::move(what.text));
         return;
     }
+    throw error{"control channel: a letter that can't be read"};
 }
 
 OPTPIPE_INLINE void control_star::send(control_letter what) {

@@ -179,8 +179,8 @@ private:
             next_.program = std::move(made.program);
             is_ready_ = true;
             vote_ = ready(v);
-        } catch (const std::exception& e) {
-            channel_.report(refusal + execution::refusal_of(channel_.self(), v, e.what()));
+        } catch (...) {
+            channel_.report(refusal + execution::refusal_of(channel_.self(), v, caught_reason()));
             vote_ = refused(v);
         }
     }

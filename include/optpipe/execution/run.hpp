@@ -39,8 +39,8 @@ public:
            const execution::buffer_owners& owners = {}) try
         : executor_{&on}, model_{&model}, arenas_{on, largest(execution::sizes_of(p), room), owners}, lanes_{on} {
         program_ = load(bind(p));
-    } catch (const std::exception& e) {
-        on.cancel("loading its program", e.what());
+    } catch (...) {
+        on.cancel("loading its program", caught_reason());
         on.finish(); // throws what all ranks throw
         throw;
     }
@@ -87,6 +87,8 @@ public:
             issue();
         } catch (...) {
             executor_->cancel("issuing", caught_reason());
+            executor_->finish(); // throws what all ranks throw
+            throw;
         }
         executor_->finish();
     }

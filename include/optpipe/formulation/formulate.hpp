@@ -73,6 +73,7 @@ namespace detail {
 #include "optpipe/formulation/storage_options.hpp"
 #include "optpipe/formulation/time_grid.hpp"
 #include "optpipe/formulation/triangle_rows.hpp"
+#include "optpipe/schedule/builders/builder.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -136,6 +137,7 @@ OPTPIPE_INLINE outcome<std::shared_ptr<const formulated>> formulate(const proble
         rounded.bound = duration{round_up(o.bound.value(), *grid)};
     }
     model_builder d{*table, rounded, horizon};
+    if (d.is_stopped()) return was_stopped();
     detail::add_families(d);
     detail::add_strengthenings(d);
     if (d.is_too_large()) return too_large;

@@ -39,15 +39,16 @@ inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
     return latest;
 }
 
-/// All orders and windows that are implied before the model is built, to a fixed point.
+/// All orders and windows that are implied before the model is built, to a fixed point, or as far as `options::stop`
+/// lets it come.
 inline precedence known_order(const operation_table& t, const options& o, double horizon, double slack) {
-    precedence known{t, latest_ends(t, horizon), slack};
+    precedence known{t, latest_ends(t, horizon), slack, o.stop};
     const bool keep = keeps_order(t, o.overtaking);
     // Otherwise all times of a schedule could be shifted.
     if (t.problem().objective == objective_kind::span) known.limit_end(0, t.length(0));
     add_dependencies(t, known);
     order_microbatches(t, keep, known);
-    for (bool changed = true; changed && !known.contradiction();) {
+    for (bool changed = true; changed && !known.contradiction() && !known.is_stopped();) {
         known.propagate_times();
         changed = o.with.windows && known.order_by_windows();
         if (o.with.memory_order && !known.contradiction()) changed = memory_order{t, known}.apply() || changed;

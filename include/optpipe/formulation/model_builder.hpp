@@ -72,6 +72,8 @@ public:
     }
 
     [[nodiscard]] const operation_table& operations() const { return *t_; }
+    /// By `options::stop`, before all orders were known: then there is no model.
+    [[nodiscard]] bool is_stopped() const { return precedences_.is_stopped(); }
     [[nodiscard]] const optpipe::problem& problem() const { return t_->problem(); }
     [[nodiscard]] const options& wanted() const { return *options_; }
     [[nodiscard]] const precedence& precedences() const { return precedences_; }

@@ -101,7 +101,6 @@ public:
     [[nodiscard]] std::size_t end_of_computations() const {
         return id(has_recompute_ ? role::offload : role::recompute, 0);
     }
-    [[nodiscard]] std::vector<operation_id> transfers_on(rank r) const { return on(r, {role::offload, role::reload}); }
     [[nodiscard]] std::vector<cell> cells_on(rank r) const;
 
 private:

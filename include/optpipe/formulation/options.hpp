@@ -4,6 +4,7 @@
 #include "optpipe/schedule/rules/overtaking.hpp"
 
 #include <cstddef>
+#include <functional>
 
 namespace optpipe::formulation {
 
@@ -39,6 +40,9 @@ struct options {
     strengthenings with{};
     /// The row limit: larger models are refused.
     std::size_t most_rows = 2'000'000;
+    /// Asked again and again while the order of operations is found, which takes the longest: once it says so, the
+    /// model is refused.
+    std::function<bool()> stop{};
 };
 
 } // namespace optpipe::formulation

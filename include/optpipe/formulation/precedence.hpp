@@ -6,7 +6,9 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace optpipe::formulation {
@@ -23,11 +25,13 @@ public:
     };
 
     /// `latest`: by when all of a rank's computations must be over.
-    precedence(const operation_table& operations, const per_rank<double>& latest, double slack)
+    /// Once `stop()`, no more orders are taken.
+    precedence(const operation_table& operations, const per_rank<double>& latest, double slack,
+               std::function<bool()> stop = {})
         : operations_{&operations}, count_{operations.end_of_computations()}, words_{(count_ + word_bits - 1) /
                                                                                      word_bits},
           after_(count_ * words_, 0), before_(count_ * words_, 0), earliest_(count_, 0.0),
-          latest_(count_), slack_{slack} {
+          latest_(count_), slack_{slack}, stop_{std::move(stop)} {
         for (operation_id a = 0; a < count_; ++a)
             latest_[a] = latest[operations.rank_of(a)];
         for (const rank r : operations.problem().graph.all_ranks())
@@ -36,6 +40,8 @@ public:
 
     [[nodiscard]] bool contradiction() const { return contradiction_; }
     void contradict() { contradiction_ = true; }
+    /// Then the orders aren't all that are implied.
+    [[nodiscard]] bool is_stopped() const { return is_stopped_; }
     [[nodiscard]] const std::vector<arc>& arcs() const { return arcs_; }
     [[nodiscard]] const std::vector<operation_id>& computations_on(rank r) const { return on_rank_[r.position()]; }
     [[nodiscard]] double earliest_start(operation_id a) const { return earliest_[a]; }
@@ -55,7 +61,11 @@ public:
     }
     /// a before b. True if that is new.
     bool order(operation_id a, operation_id b) {
-        if (precedes(a, b)) return false;
+        if (is_stopped_ || precedes(a, b)) return false;
+        if (stop_ && stop_()) {
+            is_stopped_ = true;
+            return false;
+        }
         if (a == b || precedes(b, a)) {
             contradiction_ = true;
             return false;
@@ -186,6 +196,8 @@ private:
     std::vector<arc> arcs_;
     std::vector<std::vector<operation_id>> on_rank_;
     double slack_;
+    std::function<bool()> stop_;
+    bool is_stopped_ = false;
     bool contradiction_ = false;
 };
 

@@ -124,9 +124,9 @@ private:
             }
             if (tag != "j") continue;
             const double position = number_in(first);
-            if (!(position >= 1.0)) refuse("there is no column " + first);
-            const auto column = static_cast<std::size_t>(position) - 1;
-            if (column < columns_.size()) set(columns_[column], second);
+            if (!(position >= 1.0) || position != std::floor(position)) refuse("there is no column " + first);
+            if (position <= static_cast<double>(columns_.size()))
+                set(columns_[static_cast<std::size_t>(position) - 1], second);
         } while (next(line));
     }
     /// HiGHS's headings, comments, and "x12 3.5". Everything after the columns is ignored.

@@ -70,8 +70,7 @@ inline std::optional<transfer_times> read_transfer_times(const fields& at, viola
 }
 
 inline storage_option read_storage_option(const fields& at, const stage_costs& costs, violation_list& found) {
-    at.refuse_unknown(
-        {"name", "held", "recompute", "backward_extra", "transfer_size", "offload", "reload"});
+    at.refuse_unknown({"name", "held", "recompute", "backward_extra", "transfer_size", "offload", "reload"});
     storage_option option;
     const auto* name = at.required("name");
     if (name && !name->is_string()) refuse_type(found, at.place("name"), "a string", *name);
@@ -90,7 +89,6 @@ inline storage_option read_storage_option(const fields& at, const stage_costs& c
     return option;
 }
 
-/// Options that are what a stage without a list has are no list: so both forms are one problem.
 inline void read_storage(const fields& at, stage_costs& costs, storage_list<false>& options, violation_list& found) {
     if (!at.find("storage")) return;
     const auto* list = at.list("storage");
@@ -101,20 +99,15 @@ inline void read_storage(const fields& at, stage_costs& costs, storage_list<fals
                                                   std::to_string(most_storage_options) + " are possible");
     if (costs.transfer)
         found.add(at.place("storage"), "excludes offload and reload of the stage, which are short for two options");
+    storage_list<false> given;
     for (std::size_t i = 0; i < list->size(); ++i) {
         const auto place = element_of(at.place("storage"), i);
         if (!(*list)[i].is_object())
             refuse_type(found, place, "an object", (*list)[i]);
         else
-            options.push_back(read_storage_option(fields{(*list)[i], place + ".", found}, costs, found));
+            given.push_back(read_storage_option(fields{(*list)[i], place + ".", found}, costs, found));
     }
-    auto plain = costs;
-    plain.transfer = options.size() == 2 ? options[1].transfer : std::nullopt;
-    const bool is_plain = !options.empty() && options[0] == keep_stash(plain) &&
-                          (options.size() == 1 || (options.size() == 2 && plain.transfer && options[1] == offload_stash(plain)));
-    if (!is_plain) return;
-    costs = plain;
-    options.clear();
+    set_storage(costs, options, given);
 }
 
 /// Of a stage, or of a layer.

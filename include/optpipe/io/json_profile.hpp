@@ -16,11 +16,15 @@ namespace optpipe {
 /// format; whether it belongs to a problem, `profile_violations` tells.
 [[nodiscard]] cost_profile parse_profile(std::string_view text, const std::string& source_name);
 
+/// The same of a file of at most 256 MiB. Throws `file_error` if it can't be read or holds more.
+[[nodiscard]] cost_profile read_profile(const std::string& path);
+
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(io)
 #include "optpipe/core/error.hpp"
 #include "optpipe/io/escape.hpp"
+#include "optpipe/io/file.hpp"
 #include "optpipe/io/json_fields.hpp"
 #include "optpipe/io/json_tree.hpp"
 #include "optpipe/io/write_json.hpp"
@@ -206,6 +210,10 @@ OPTPIPE_INLINE cost_profile parse_profile(std::string_view text, const std::stri
     }
     if (!found.empty()) throw input_error{source_name, found.found()};
     return profile;
+}
+
+OPTPIPE_INLINE cost_profile read_profile(const std::string& path) {
+    return parse_profile(read_file(path, detail::most_profile_bytes), printable(path, 400));
 }
 
 } // namespace optpipe

@@ -250,7 +250,7 @@ private:
                     "(--recompute-granularity)");
     }
 
-    [[nodiscard]] std::size_t cells() const { return p_.graph.stages() * p_.graph.microbatches(); }
+    [[nodiscard]] std::size_t cells() const { return p_.graph.cells(); }
 
     const problem& p_;
     const schedule& plan_;

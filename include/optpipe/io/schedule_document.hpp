@@ -51,6 +51,10 @@ struct claim_slacks {
 
 [[nodiscard]] claim_slacks claim_slacks_of(const problem& p, const schedule& s, tolerance t = {});
 
+/// All that is wrong with a document of this problem: what couldn't be read, storage options and operations that the
+/// problem doesn't have, broken rules, and claims that its operations don't bear out. Empty: it may be relied on.
+[[nodiscard]] std::vector<violation> document_violations(const problem& p, const schedule_document& document);
+
 /// Where a document's derived fields disagree with the measures of its operations.
 [[nodiscard]] std::vector<violation> claims_violations(const schedule_document& document, const measures& m,
                                                        const claim_slacks& slacks);
@@ -60,8 +64,10 @@ struct claim_slacks {
 #if OPTPIPE_DEFINES(io)
 #include "optpipe/core/format.hpp"
 #include "optpipe/io/escape.hpp"
+#include "optpipe/schedule/construct/forward_only.hpp"
 #include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 
 #include <cmath>
 #include <limits>
@@ -178,6 +184,19 @@ OPTPIPE_INLINE std::vector<violation> claims_violations(const schedule_document&
     if (document.peak_memory) detail::check_peaks(found, *document.peak_memory, m, slacks.memory);
     detail::check_bound(found, document, m, slacks);
     return found;
+}
+
+OPTPIPE_INLINE std::vector<violation> document_violations(const problem& p, const schedule_document& document) {
+    const auto taken = document.forward_only ? forward_problem(p) : p;
+    auto found = document.unreadable;
+    for (auto& v : storage_violations(taken, document))
+        found.push_back(std::move(v));
+    if (found.size() > document.unreadable.size()) return found; // all else depends on it
+    const auto timed = to_schedule(taken, document);
+    for (auto& v : document.forward_only ? validate_forward_only(taken, timed) : validate(taken, timed))
+        found.push_back(std::move(v));
+    if (!found.empty()) return found; // claims are compared with operations that make sense
+    return claims_violations(document, measure(taken, timed), claim_slacks_of(taken, timed));
 }
 
 } // namespace optpipe

@@ -328,7 +328,7 @@ private:
 };
 
 inline std::string grid_title(const problem& p, const std::string& method) {
-    return printable(p.name) + ", " + printable(method);
+    return (p.name.empty() ? "" : printable(p.name) + ", ") + printable(method);
 }
 
 } // namespace detail

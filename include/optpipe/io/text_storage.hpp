@@ -75,7 +75,7 @@ OPTPIPE_INLINE void write_storage_uses(std::ostream& out, const problem& p, cons
     std::vector<table_row> lines{{"storage", "microbatches of stages", "share"}};
     for (const stage at : p.graph.all_stages())
         if (by_stage) lines.front().push_back("stage " + std::to_string(at.value()));
-    const auto all = static_cast<double>(p.graph.stages() * p.graph.microbatches());
+    const auto all = static_cast<double>(p.graph.cells());
     for (const auto& use : uses) {
         lines.push_back(
             {printable(use.name), std::to_string(use.count), detail::percent(static_cast<double>(use.count) / all)});

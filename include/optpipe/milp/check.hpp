@@ -110,7 +110,7 @@ OPTPIPE_INLINE std::string describe(const model& m, const infeasibility& what) {
     const auto is = ": is " + format_number(what.value, 17) + ", which is " + amount;
     switch (what.kind) {
     case infeasibility_kind::bounds: return name_of(m, variable{what.position}) + is + " outside of its bounds";
-    case infeasibility_kind::integrality: return name_of(m, variable{what.position}) + is + " from a whole number";
+    case infeasibility_kind::integrality: return name_of(m, variable{what.position}) + is + " from an integer";
     case infeasibility_kind::rows: return name_of(m, row{what.position}) + is + " outside of its bounds";
     }
     return {};

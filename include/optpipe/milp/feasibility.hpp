@@ -9,7 +9,7 @@
 namespace optpipe::milp {
 
 /// What counts as feasible, for the checker, presolve, propagation, relaxations and conflict analysis alike:
-/// - A bound of a variable and a side of a row may be missed by `slack` of it, whole numbers by `integrality`. That is
+/// - A bound of a variable and a side of a row may be missed by `slack` of it, integers by `integrality`. That is
 ///   all that the checker asks of a point.
 /// - A model is infeasible if it has no point even where each bound and side is moved by its slack.
 /// - No part of the search loses a point that violates nothing. What has been computed may be off by `noise`, and moves
@@ -22,7 +22,7 @@ struct feasibility {
     [[nodiscard]] double slack(double bound) const { return std::isfinite(bound) ? granted.at(scale(bound)) : 0.0; }
     [[nodiscard]] double integrality() const { return granted.at(1.0); }
 
-    /// A lower bound of whole numbers, if it may be `noise` too high.
+    /// A lower bound of integers, if it may be `noise` too high.
     [[nodiscard]] double rounded_up(double bound, double noise = 0.0) const {
         return std::ceil(bound - std::max(integrality(), noise));
     }

@@ -64,7 +64,7 @@ struct solve_options {
     /// The tree of relaxations.
     bool tree_search = true;
     std::size_t restarts = 3;
-    /// For rows, bounds and integrality, of incumbents and in all comparisons.
+    /// For rows, bounds and integrality, of incumbents and in all comparisons. Above 0.
     optpipe::tolerance tolerance{};
 
     /// Called at every new incumbent, and about this often.

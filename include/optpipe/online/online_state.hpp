@@ -109,18 +109,12 @@ namespace optpipe {
 
 namespace detail {
 
-inline per_rank<rank_program> lowered(const problem& p, const schedule& s, const lowering_options& how) {
-    auto programs = lower(p, s, how);
-    if (!programs) throw error{describe(programs.why())};
-    return *std::move(programs);
-}
-
 OPTPIPE_INLINE online_state::online_state(const problem& p, const schedule& first, rank self,
                                           const online_setting& setting, const online_options& options)
     : setting_{setting}, measure_every_{std::max<std::size_t>(1, options.measure_every)},
       costs_are_measured_{options.costs_are_measured}, graph_{p.graph}, rounds_{p, first, self, options.probe_share,
                                                                                 options.least_probed_change},
-      programs_{lowered(p, first, setting.lowering)} {
+      programs_{lower(p, first, setting.lowering).value()} {
     if (self == rank{0}) controller_ = std::make_unique<online_controller>(p, first, options);
 }
 OPTPIPE_INLINE per_rank<rank_program> online_state::programs_of(const std::string& plan) {

@@ -104,9 +104,7 @@ OPTPIPE_INLINE per_rank<rank_program> programs_from_text(const std::string& text
     const auto rest = std::string_view{text}.substr(line + 1);
     const auto p = parse_problem(rest.substr(0, static_cast<std::size_t>(*length)), "plan");
     const auto s = to_schedule(p, parse_schedule(rest.substr(static_cast<std::size_t>(*length)), "plan"));
-    auto programs = lower(p, s, how);
-    if (!programs) throw error{describe(programs.why())};
-    return *std::move(programs);
+    return lower(p, s, how).value();
 }
 
 OPTPIPE_INLINE std::string times_to_text(const step_times& of) {

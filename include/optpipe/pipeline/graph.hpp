@@ -35,6 +35,8 @@ public:
     [[nodiscard]] constexpr std::size_t ranks() const { return ranks_.size(); }
     [[nodiscard]] constexpr std::size_t microbatches() const { return microbatches_.size(); }
     [[nodiscard]] constexpr std::size_t stages() const { return placement_.stages(ranks()); }
+    /// How many pairs of a stage and a microbatch there are.
+    [[nodiscard]] constexpr std::size_t cells() const { return stages() * microbatches(); }
     [[nodiscard]] constexpr rank rank_of(stage s) const { return placement_.rank_of(s, ranks()); }
     [[nodiscard]] constexpr const Placement& placement() const { return placement_; }
 

@@ -140,7 +140,7 @@ OPTPIPE_INLINE problem with_layers(problem p, std::span<const layer_costs> layer
         for (const auto& layer : here.subspan(1))
             options = detail::both(options, detail::listed_storage(layer));
         OPTPIPE_EXPECT(!options.empty(), "with_layers: layers of a stage have no storage option in common");
-        detail::set_storage(p, s, options);
+        detail::set_storage(p.costs[s], p.storage[s], options);
     }
     return p;
 }

@@ -43,25 +43,8 @@ template <pipeline_graph Graph, class Policy>
 
 namespace detail {
 
-/// Gives a stage these storage options; as plain transfer times where they are no more than `keep` and `offload`.
 template <pipeline_graph Graph>
-constexpr void set_storage(basic_problem<Graph>& p, stage s, const storage_list<false>& options) {
-    auto& costs = p.costs[s];
-    p.storage[s].clear();
-    costs.transfer = std::optional<transfer_times>{};
-    auto plain = costs;
-    if (options.size() == 2) plain.transfer = options[1].transfer;
-    const bool is_kept = options.size() > 0 && options[0] == keep_stash(costs);
-    if (is_kept && options.size() == 1) return;
-    if (is_kept && options.size() == 2 && plain.can_offload() && options[1] == offload_stash(plain)) {
-        costs = plain;
-        return;
-    }
-    for (const auto& option : options)
-        p.storage[s].push_back(option);
-}
-
-template <pipeline_graph Graph> constexpr storage_list<false> storage_options_of(const basic_problem<Graph>& p, stage s) {
+constexpr storage_list<false> storage_options_of(const basic_problem<Graph>& p, stage s) {
     storage_list<false> options;
     for (std::size_t i = 0; i < p.storage_options(s); ++i)
         options.push_back(p.storage_of(s, i));
@@ -79,7 +62,7 @@ constexpr void choose_storage(basic_problem<Graph>& p, const Policy& policy, sto
         if (policy.allows(about)) allowed.push_back(option);
     }
     if (allowed.empty()) allowed.push_back(keep_stash(about.costs));
-    set_storage(p, about.stage, allowed);
+    set_storage(p.costs[about.stage], p.storage[about.stage], allowed);
 }
 
 /// `options_of(stage)` are those that the policy chooses from.
@@ -105,20 +88,26 @@ template <pipeline_graph Graph, class Policy>
 }
 
 /// A problem from its three descriptions: the shape, what a microbatch costs, and how stashes may be stored: a storage
-/// policy, which chooses from the options of a model that has them, or an offload policy. Every rank gets `limit`; other
-/// fields keep their defaults and are public.
+/// policy, which chooses from the options of a model that has them, or an offload policy, for which stashes are kept or
+/// offloaded whole, as by default. What an offload policy requires the planner may do or leave: `adaptive_builder` of
+/// that policy does it, and `storage::uniform{"offload"}` leaves nothing else. Every rank gets `limit`; other fields
+/// keep their defaults and are public.
 template <pipeline_graph Graph, class Model, class Policy = offload::solver_decides>
 [[nodiscard]] constexpr basic_problem<Graph> make_problem(const Graph& g, const Model& model,
                                                           memory_size limit = memory_size::unlimited(),
                                                           const Policy& policy = {}) {
-    static_assert(check_memory_model<Model>());
+    static_assert(check_memory_model<Model>() && check_storage_of<Model>());
+    static_assert(has_allows<Policy> || has_decide<Policy>,
+                  "storage policy: needs `bool allows(const storage_candidate&) const`; "
+                  "offload policy: needs `offload_decision decide(const offload_candidate&) const`");
     basic_problem<Graph> p{g, costs_of(model, g)};
     for (auto& l : p.memory_limit)
         l = limit;
-    if constexpr (!storage_policy<Policy>) {
+    if constexpr (!has_allows<Policy>) {
         static_assert(check_offload_policy<Policy>());
         return restrict_offloading(std::move(p), policy);
     } else if constexpr (has_storage<Model>) {
+        static_assert(check_storage_policy<Policy>());
         return detail::with_allowed_storage(std::move(p), policy,
                                             [&](stage s) { return model.storage(s, g.stages()); });
     } else {

@@ -62,4 +62,25 @@ struct storage_option {
 template <bool IsStatic>
 using storage_list = bounded_vector<storage_option, IsStatic ? most_storage_options : extents::dynamic>;
 
+namespace detail {
+
+/// Gives a stage with these costs a list of options; as plain transfer times where they are no more than `keep` and
+/// `offload`, so that both forms are one problem.
+template <class List> constexpr void set_storage(stage_costs& costs, List& own, const storage_list<false>& options) {
+    own.clear();
+    costs.transfer = std::optional<transfer_times>{};
+    auto plain = costs;
+    if (options.size() == 2) plain.transfer = options[1].transfer;
+    const bool is_kept = options.size() > 0 && options[0] == keep_stash(costs);
+    if (is_kept && options.size() == 1) return;
+    if (is_kept && options.size() == 2 && plain.can_offload() && options[1] == offload_stash(plain)) {
+        costs = plain;
+        return;
+    }
+    for (const auto& option : options)
+        own.push_back(option);
+}
+
+} // namespace detail
+
 } // namespace optpipe

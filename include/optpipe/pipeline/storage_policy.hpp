@@ -9,6 +9,7 @@
 #include <concepts>
 #include <cstddef>
 #include <string_view>
+#include <type_traits>
 
 namespace optpipe {
 
@@ -97,6 +98,17 @@ static_assert(storage_policy<kinds> && storage_policy<uniform> && storage_policy
 
 } // namespace storage
 
+namespace detail {
+
+template <class M> consteval auto storage_member() {
+    if constexpr (requires { &M::storage; })
+        return &M::storage;
+    else
+        return nullptr;
+}
+
+} // namespace detail
+
 /// A memory model that knows how a stash may be stored.
 ///
 /// Semantics: `storage(s, S)` are the storage options of stage s of S, with names of their own; one of them keeps the
@@ -104,5 +116,12 @@ static_assert(storage_policy<kinds> && storage_policy<uniform> && storage_policy
 template <class M> concept has_storage = requires(const M& model, stage s, std::size_t stages) {
     { model.storage(s, stages) } -> std::same_as<storage_list<false>>;
 };
+
+/// Refuses a memory model whose storage options would be passed over.
+template <class M> consteval bool check_storage_of() {
+    static_assert(has_storage<M> || !std::is_member_function_pointer_v<decltype(detail::storage_member<M>())>,
+                  "memory model: its storage must be `storage_list<false> storage(stage, std::size_t stages) const`");
+    return true;
+}
 
 } // namespace optpipe

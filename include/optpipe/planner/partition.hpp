@@ -78,7 +78,7 @@ struct partition_parameters {
     /// Of a time limit: for short plans of many partitions. The rest goes into the best ones.
     double search_share = 0.5;
     /// Of those plans: of each pipeline in turn. The others are of the pipeline that is best by then.
-    double turns_share = 0.5;
+    double round_robin_share = 0.5;
     /// The first plans of the pipelines together take one part of that in so many; the others as long as the first one
     /// of their pipeline took to come this near to what it reached in the end, as on large problems the first schedules
     /// say little, and no less than one part in `most_plans_in_time`.
@@ -434,7 +434,7 @@ private:
     /// ended the plan too.
     void finish(plan_result& best) const {
         best.bound = std::min(std::max(best.bound, bound()), best.objective);
-        best.gap = (best.objective - best.bound) / best.objective;
+        best.gap = relative_gap(best.objective, best.bound);
         if (best.bound >= best.objective)
             best.why = plan_end::optimal;
         else if (options_.stop.stop_requested())
@@ -477,9 +477,9 @@ private:
     }
     [[nodiscard]] bool has_time_for_all() const {
         if (options_.time_limit)
-            return clock::now() - begin_ < *options_.time_limit * with_.search_share * with_.turns_share;
+            return clock::now() - begin_ < *options_.time_limit * with_.search_share * with_.round_robin_share;
         const auto most = static_cast<double>(with_.most_plans * pipelines_.size());
-        return static_cast<double>(planned_.size()) < most * with_.turns_share;
+        return static_cast<double>(planned_.size()) < most * with_.round_robin_share;
     }
     [[nodiscard]] static bool is_less(duration a, duration b) { return a + tolerance{}.at(b) < b; }
 
@@ -522,7 +522,7 @@ private:
     clock::time_point begin_ = clock::now();
     std::vector<choice> pipelines_;
     std::vector<candidate> planned_;
-    /// Whose pipeline's turn it is.
+    /// Which pipeline is next.
     std::size_t turn_ = 0;
 };
 

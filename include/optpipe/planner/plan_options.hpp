@@ -6,6 +6,7 @@
 #include "optpipe/planner/robust_options.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -48,7 +49,8 @@ struct plan_options {
     /// never worse in that than the start, or without one than the plan without noise, in the random steps that confirm
     /// it.
     std::optional<robust_options> robust{};
-    /// Called at every better schedule or bound: one call at a time, from any thread.
+    /// Called at every better schedule or bound: one call at a time, from any thread. Strategies that have found
+    /// something wait for it meanwhile: keep it short.
     std::function<void(const search_progress&)> progress{};
     /// A folder for plans that are kept from one run to the next; empty: none are.
     std::string cache{};
@@ -56,7 +58,15 @@ struct plan_options {
     std::function<void(std::string_view)> warn{};
     /// Whether the search goes on, with a call of `warn`, after a strategy violates a contract. Otherwise `plan` throws
     /// `contract_error`, or the program ends where contracts abort.
-    bool drop_failures = OPTPIPE_CONTRACTS_THROW != 0;
+    bool drop_failures = contracts_throw();
 };
 
+namespace detail {
+
+/// Whether a name is among those that are left out (`plan_options::without`).
+[[nodiscard]] inline bool is_left_out(const std::vector<std::string>& without, std::string_view name) {
+    return std::find(without.begin(), without.end(), name) != without.end();
+}
+
+} // namespace detail
 } // namespace optpipe

@@ -85,7 +85,7 @@ struct plan_result {
     std::optional<robust_result> robust{};
 };
 
-/// The best published schedule; null if none fits.
+/// The best published schedule; null if none fits, or none was built, as for a plan from the cache (`cached`).
 [[nodiscard]] inline const builder_result* best_published(const plan_result& planned) {
     const builder_result* best = nullptr;
     for (const auto& b : planned.builders)

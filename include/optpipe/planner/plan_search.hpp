@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optpipe/core/compiled.hpp"
+#include "optpipe/core/deadline.hpp"
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/core/stop_check.hpp"
@@ -55,12 +56,10 @@ inline std::size_t thread_count(const plan_options& options) {
     return options.threads > 0 ? std::min(options.threads, cores) : cores;
 }
 
-/// When the time limit ends. A limit beyond the range of the clock means no deadline.
+/// When the time limit ends.
 inline std::chrono::steady_clock::time_point end_of(const plan_options& options) {
     using clock = std::chrono::steady_clock;
-    constexpr std::chrono::duration<double> century{3.2e9}; // seconds
-    if (!options.time_limit || *options.time_limit >= century) return clock::time_point::max();
-    return clock::now() + std::chrono::duration_cast<clock::duration>(*options.time_limit);
+    return options.time_limit ? deadline_after(clock::now(), *options.time_limit) : clock::time_point::max();
 }
 
 /// Of the search, which ends before `end`.
@@ -123,6 +122,12 @@ inline void check_options(const plan_options& options, const std::vector<any_sea
 /// The start with the times that it has in this problem.
 inline std::optional<schedule> start_of(const problem& p, const plan_options& options) {
     if (!options.start) return std::nullopt;
+    const auto& of = options.start->graph;
+    if (of.ranks() != p.graph.ranks() || of.stages() != p.graph.stages() || of.microbatches() != p.graph.microbatches())
+        throw input_error{"plan options",
+                          {{"start", "is of another pipeline: with " + std::to_string(of.ranks()) + " ranks, " +
+                                         std::to_string(of.stages()) + " stages and " +
+                                         std::to_string(of.microbatches()) + " microbatches"}}};
     auto timed = retime(p, *options.start);
     if (!timed) throw input_error{"plan options", {{"start", describe(timed.why())}}};
     return *std::move(timed);
@@ -163,7 +168,7 @@ public:
         : options_{options}, end_{end_of(options)}, start_{start_of(p, options)}, threads_{thread_count(options)},
           state_{p, limits_of(p, options, end_), options.progress, failures_of(options)} {
         for (auto& strategy : strategies)
-            if (!is_left_out(strategy.name())) strategies_.push_back(std::move(strategy));
+            if (!is_left_out(options.without, strategy.name())) strategies_.push_back(std::move(strategy));
     }
 
     [[nodiscard]] search_state& state() { return state_; }
@@ -207,7 +212,7 @@ private:
         const bool is_first = !state_.incumbent();
         auto built = run_published_builders(state_, options_.without, threads_, log_, [&] { run_adaptive_once(); });
         builders_ = std::move(built.results);
-        if (!is_left_out(adaptive.name)) find_any_schedule();
+        if (!is_left_out(options_.without, adaptive.name)) find_any_schedule();
         run_adaptive_once();
         if (is_first) search_from(std::move(built.best));
         if (state_.done()) return;
@@ -301,9 +306,6 @@ private:
     /// The time budget in seconds.
     [[nodiscard]] double budget() const { return options_.time_limit ? options_.time_limit->count() : 1.0; }
 
-    [[nodiscard]] bool is_left_out(std::string_view name) const {
-        return std::find(options_.without.begin(), options_.without.end(), name) != options_.without.end();
-    }
     [[nodiscard]] const any_search_strategy* strategy_named(std::string_view name) const {
         const auto found = std::find_if(strategies_.begin(), strategies_.end(),
                                         [&](const any_search_strategy& strategy) { return strategy.name() == name; });
@@ -345,7 +347,7 @@ private:
         r.schedule = std::move(best);
         r.objective = state_.objective();
         r.bound = std::min(state_.bound(), r.objective);
-        r.gap = r.objective > duration{} ? (r.objective - r.bound) / r.objective : 0.0;
+        r.gap = relative_gap(r.objective, r.bound);
         r.why = why();
         r.seconds = state_.seconds();
         r.history = state_.history();
@@ -410,11 +412,13 @@ OPTPIPE_INLINE outcome<plan_result> plan(const problem& p, const plan_options& o
     if (auto violations = validate(p); !violations.empty())
         throw input_error{p.name.empty() ? "problem" : p.name, std::move(violations)};
     detail::check_options(options, strategies);
-    if (options.robust)
-        return detail::plan_robustly(p, options, detail::end_of(options),
-                                     [&](const problem& q, const plan_options& how) {
-                                         return detail::plan_search{q, how, strategies}.run();
-                                     });
+    if (options.robust) {
+        const auto end = detail::end_of(options);
+        const auto plan_nominally = [&](const problem& q, const plan_options& how) {
+            return detail::plan_search{q, how, strategies}.run();
+        };
+        return detail::robust_planner{p, options, end, plan_nominally}.run();
+    }
     return detail::plan_search{p, options, std::move(strategies)}.run();
 }
 

@@ -167,100 +167,133 @@ inline compared_times compare_orders(const problem& p, const order& first, const
 /// ranks; the schedules that either finds on its way are ranked by the percentile under the same random steps. The best
 /// of them is improved by moves that lower the percentile. It is returned if further random steps confirm that it is
 /// better than the plan without noise, or the start if there is one; else that is returned.
-template <class Plan>
-outcome<plan_result> plan_robustly(const problem& p, const plan_options& options,
-                                   std::chrono::steady_clock::time_point end, const Plan& plan_nominally) {
+template <class Plan> class robust_planner {
+public:
     using clock = std::chrono::steady_clock;
+
+    robust_planner(const problem& p, const plan_options& options, clock::time_point end, const Plan& plan_nominally)
+        : p_{p}, options_{options}, robust_{*options.robust}, end_{end}, plan_nominally_{plan_nominally} {}
+
+    outcome<plan_result> run() {
+        auto nominal = plan_without_noise();
+        if (!nominal) return nominal;
+        auto result = *std::move(nominal);
+        plan_with_slack(result.schedule);
+        reference_ = options_.start ? *retime(p_, *options_.start) : result.schedule;
+        reference_order_ = order_of(reference_);
+        const auto confirming = reserve_confirmation();
+        const auto best = improve();
+        return conclude(std::move(result), best, confirming);
+    }
+
+private:
     using seconds = std::chrono::duration<double>;
-    constexpr robust_parameters with;
-    const auto begin = clock::now();
-    const auto& robust = *options.robust;
-    const auto time_until = [&](double share) -> std::optional<seconds> {
-        if (!options.time_limit) return std::nullopt;
-        return std::max(seconds{0.0}, share * *options.time_limit - seconds{clock::now() - begin});
-    };
 
-    std::mutex mutex;
-    std::vector<std::shared_ptr<const schedule>> found;
-    const auto collect = [&](const search_progress& step) {
-        const std::scoped_lock lock{mutex};
-        if (!step.incumbent || (!found.empty() && found.back() == step.incumbent)) return;
-        if (found.size() == with.most_candidates) found.erase(found.begin());
-        found.push_back(step.incumbent);
-    };
-    auto how = options;
-    how.robust.reset();
-    how.time_limit = time_until(with.nominal_share);
-    how.progress = [&](const search_progress& step) {
-        collect(step);
-        if (options.progress) options.progress(step);
-    };
-    auto nominal = plan_nominally(p, how);
-    if (!nominal) return nominal;
-    auto result = *std::move(nominal);
-    const auto nominal_schedule = options.start ? *retime(p, *options.start) : result.schedule;
-
-    how.start = result.schedule;
-    how.cache.clear();
-    how.progress = collect;
-    how.time_limit = time_until(with.nominal_share + with.protected_share);
-    if (const auto with_slack = plan_nominally(with_protection(p, robust.noise), how))
-        found.push_back(std::make_shared<const schedule>(with_slack->schedule));
-    found.push_back(std::make_shared<const schedule>(result.schedule));
-
-    const auto nominal_order = order_of(nominal_schedule);
-    const bool is_timed = end != clock::time_point::max();
-    std::size_t confirming = with.confirmation * robust.samples;
-    if (is_timed) {
-        const auto one_begin = clock::now();
-        static_cast<void>(noisy_order{p, nominal_order}.step_time(robust.noise, 0));
-        const auto both = 2.0 * seconds{clock::now() - one_begin};
-        const auto enough = with.confirmation_share * *options.time_limit / both;
-        if (enough < static_cast<double>(confirming))
-            confirming = std::max(with.least_confirmation, static_cast<std::size_t>(std::max(0.0, enough)));
-        end -= std::chrono::duration_cast<clock::duration>(static_cast<double>(confirming) * both);
+    [[nodiscard]] std::optional<seconds> time_until(double share) const {
+        if (!options_.time_limit) return std::nullopt;
+        return std::max(seconds{0.0}, share * *options_.time_limit - seconds{clock::now() - begin_});
     }
-    robust_improver improver{p, robust, stop_check{options.stop, end}};
-    improver.offer(nominal_order);
-    for (const auto& candidate : found)
-        if (const auto timed = retime(p, *candidate)) improver.offer(order_of(*timed));
-    const auto per_move = nominal_schedule.operations.size() * (1 + robust.samples / with.samples_per_look);
-    improver.improve(is_timed ? std::numeric_limits<std::size_t>::max()
-                              : robust.effort / std::max<std::size_t>(1, per_move),
-                     random_numbers{options.seed}, [&] {
-                         if (options.processor) options.processor->pause_if_over(options.stop, end);
-                     });
+    void collect(const search_progress& step) {
+        const std::scoped_lock lock{mutex_};
+        if (!step.incumbent || (!found_.empty() && found_.back() == step.incumbent)) return;
+        if (found_.size() == with_.most_candidates) found_.erase(found_.begin());
+        found_.push_back(step.incumbent);
+    }
+    outcome<plan_result> plan_without_noise() {
+        auto how = options_;
+        how.robust.reset();
+        how.time_limit = time_until(with_.nominal_share);
+        how.progress = [this](const search_progress& step) {
+            collect(step);
+            if (options_.progress) options_.progress(step);
+        };
+        return plan_nominally_(p_, how);
+    }
+    void plan_with_slack(const schedule& nominal) {
+        auto how = options_;
+        how.robust.reset();
+        how.start = nominal;
+        how.cache.clear();
+        how.time_limit = time_until(with_.nominal_share + with_.protected_share);
+        how.progress = [this](const search_progress& step) { collect(step); };
+        if (const auto with_slack = plan_nominally_(with_protection(p_, robust_.noise), how))
+            found_.push_back(std::make_shared<const schedule>(with_slack->schedule));
+        found_.push_back(std::make_shared<const schedule>(nominal));
+    }
+    /// How many random steps confirm the result. What they take is left until the end.
+    std::size_t reserve_confirmation() {
+        const std::size_t wanted = with_.confirmation * robust_.samples;
+        if (!is_timed()) return wanted;
+        const auto begin = clock::now();
+        static_cast<void>(noisy_order{p_, reference_order_}.step_time(robust_.noise, 0));
+        const auto both = 2.0 * seconds{clock::now() - begin};
+        const auto affordable = with_.confirmation_share * *options_.time_limit / both;
+        const auto confirming = affordable < static_cast<double>(wanted)
+                                    ? std::max(with_.least_confirmation, static_cast<std::size_t>(affordable))
+                                    : wanted;
+        end_ -= std::chrono::duration_cast<clock::duration>(static_cast<double>(confirming) * both);
+        return confirming;
+    }
+    /// The best order by the percentile; the reference if nothing is better.
+    order improve() {
+        robust_improver improver{p_, robust_, stop_check{options_.stop, end_}};
+        improver.offer(reference_order_);
+        for (const auto& candidate : found_)
+            if (const auto timed = retime(p_, *candidate)) improver.offer(order_of(*timed));
+        const auto per_move = reference_.operations.size() * (1 + robust_.samples / with_.samples_per_look);
+        improver.improve(is_timed() ? std::numeric_limits<std::size_t>::max()
+                                    : robust_.effort / std::max<std::size_t>(1, per_move),
+                         random_numbers{options_.seed}, [this] {
+                             if (options_.processor) options_.processor->pause_if_over(options_.stop, end_);
+                         });
+        return improver.best() ? *improver.best() : reference_order_;
+    }
+    /// Compares both under random steps that no search has seen.
+    outcome<plan_result> conclude(plan_result result, const order& best, std::size_t confirming) const {
+        auto fresh = robust_.noise;
+        fresh.seed = random_numbers{robust_.noise.seed}.next();
+        const auto times = compare_orders(p_, reference_order_, best, fresh, confirming, with_.least_confirmation,
+                                          stop_check{options_.stop});
+        if (options_.stops_without_plan && options_.stop.stop_requested()) return was_stopped();
+        robust_result numbers;
+        numbers.nominal_objective = objective_of(p_, reference_);
+        numbers.mean = numbers.nominal_mean = mean_of(times.first);
+        numbers.percentile = numbers.nominal_percentile = percentile_of(times.first, robust_.percentile);
+        const auto percentile = percentile_of(times.second, robust_.percentile);
+        const bool is_better = percentile < (1.0 - with_.least_gain) * numbers.nominal_percentile;
+        if (is_better) {
+            numbers.mean = mean_of(times.second);
+            numbers.percentile = percentile;
+            result.method = "robust";
+        } else if (options_.start) {
+            result.method = start_method;
+        }
+        if (is_better || options_.start) {
+            result.schedule = is_better ? *time_order(p_, best) : reference_;
+            result.objective = objective_of(p_, result.schedule);
+            result.gap = relative_gap(result.objective, result.bound);
+            // The proof is one of the plan without noise.
+            if (result.why == plan_end::optimal || result.why == plan_end::gap) result.why = plan_end::effort_spent;
+        }
+        result.seconds = seconds{clock::now() - begin_}.count();
+        result.robust = numbers;
+        return result;
+    }
+    [[nodiscard]] bool is_timed() const { return end_ != clock::time_point::max(); }
 
-    auto fresh = robust.noise;
-    fresh.seed = random_numbers{robust.noise.seed}.next();
-    const auto& best_order = improver.best() ? *improver.best() : nominal_order;
-    const auto times = compare_orders(p, nominal_order, best_order, fresh, confirming, with.least_confirmation,
-                                      stop_check{options.stop});
-    if (options.stops_without_plan && options.stop.stop_requested()) return was_stopped();
-    robust_result numbers;
-    numbers.nominal_objective = objective_of(p, nominal_schedule);
-    numbers.mean = numbers.nominal_mean = mean_of(times.first);
-    numbers.percentile = numbers.nominal_percentile = percentile_of(times.first, robust.percentile);
-    const auto percentile = percentile_of(times.second, robust.percentile);
-    const bool is_better = percentile < (1.0 - with.least_gain) * numbers.nominal_percentile;
-    if (is_better) {
-        numbers.mean = mean_of(times.second);
-        numbers.percentile = percentile;
-        result.method = "robust";
-    } else if (options.start) {
-        result.method = start_method;
-    }
-    if (is_better || options.start) {
-        result.schedule = is_better ? *time_order(p, best_order) : nominal_schedule;
-        result.objective = objective_of(p, result.schedule);
-        result.gap = result.objective > duration{} ? (result.objective - result.bound) / result.objective : 0.0;
-        // The proof is one of the plan without noise.
-        if (result.why == plan_end::optimal || result.why == plan_end::gap) result.why = plan_end::effort_spent;
-    }
-    result.seconds = seconds{clock::now() - begin}.count();
-    result.robust = numbers;
-    return result;
-}
+    static constexpr robust_parameters with_{};
+    const problem& p_;
+    const plan_options& options_;
+    const robust_options& robust_;
+    clock::time_point end_;
+    const Plan& plan_nominally_;
+    const clock::time_point begin_ = clock::now();
+    std::mutex mutex_{};
+    std::vector<std::shared_ptr<const schedule>> found_{};
+    /// What the result is compared with: the start, or the plan without noise.
+    schedule reference_{};
+    order reference_order_{};
+};
 
 } // namespace detail
 } // namespace optpipe

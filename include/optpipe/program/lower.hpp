@@ -43,6 +43,7 @@ namespace optpipe {
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <queue>
 #include <span>
 #include <string_view>
@@ -98,9 +99,8 @@ public:
     lowering(const problem& p, const schedule& s, const lowering_options& options, message_lanes grouping)
         : p_{p}, options_{options}, plan_{p, s, grouping}, number_{p.graph}, stash_(p.graph.stages()),
           written_(number_.size(), no_instruction), made_(number_.size(), no_buffer), arrived_(made_),
-          cells_(p.graph.stages() * p.graph.microbatches(), no_buffers), capacity_(p.graph.ranks()),
-          host_capacity_(p.graph.ranks()), computed_(p.graph.ranks()),
-          weights_left_(p.graph.stages(), p.graph.microbatches()) {
+          cells_(p.graph.cells(), no_buffers), capacity_(p.graph.ranks()), host_capacity_(p.graph.ranks()),
+          computed_(p.graph.ranks()), weights_left_(p.graph.stages(), p.graph.microbatches()) {
         for (const stage at : p.graph.all_stages())
             find_sizes(at);
         find_capacities();
@@ -163,17 +163,14 @@ public:
     }
 
     /// The rank that got more than its plan's peak and, with that, more than its limit.
-    [[nodiscard]] refusal over_limit(const per_rank<rank_program>& all) const {
-        refusal why;
+    [[nodiscard]] std::optional<refusal> over_limit(const per_rank<rank_program>& all) const {
+        std::optional<refusal> why;
         const auto slack = tolerance{}.at(p_.memory_scale());
         const auto beyond = [&](rank r, std::size_t bytes, std::size_t planned, memory_size limit,
                                 refusal_reason what) {
             const memory_size needed{static_cast<double>(bytes) / options_.bytes_per_unit};
             if (bytes <= planned || needed <= limit + slack) return;
-            why.reason = what;
-            why.rank = r;
-            why.needed = needed;
-            why.limit = limit;
+            why = refusal{.reason = what, .rank = r, .needed = needed, .limit = limit};
         };
         for (const auto& each : all) {
             const rank r = each.self;
@@ -542,12 +539,14 @@ private:
     std::priority_queue<std::size_t, std::vector<std::size_t>, sooner> ready_{sooner{&plan_}};
 };
 
-/// Whether all stashes of a step together can be addressed.
+/// Whether all stashes and messages of a step together can be addressed.
 inline bool is_addressable(const problem& p, const lowering_options& options) {
-    double bytes = 0.0;
+    double bytes = 2.0 * static_cast<double>(options.message_bytes) * static_cast<double>(p.graph.stages());
+    for (const auto message : options.boundary_bytes)
+        bytes += 2.0 * static_cast<double>(message);
     for (const auto& c : p.costs)
         bytes += (c.activation + c.weight_stash).value() * options.bytes_per_unit +
-                 2.0 * static_cast<double>(options.alignment);
+                 4.0 * static_cast<double>(options.alignment);
     return bytes * static_cast<double>(p.graph.microbatches()) < 0x1p60;
 }
 
@@ -569,14 +568,14 @@ OPTPIPE_INLINE outcome<per_rank<rank_program>> lower(const problem& p, const sch
     } else if (!is_valid(p, s)) {
         return refuse("the schedule breaks a rule of the problem: " + validate(p, s).front().reason);
     }
-    if (!detail::is_addressable(p, options)) return refuse("the stashes of a step can't be addressed in bytes");
+    if (!detail::is_addressable(p, options))
+        return refuse("the stashes and messages of a step can't be addressed in bytes");
     for (const auto grouping : {options.lanes, message_lanes::separate}) {
         detail::lowering work{p, s, options, grouping};
         if (!work.fits_parts()) return refuse("a stash that is offloaded is larger than a part of host memory");
         if (!work.write()) continue;
         auto programs = work.programs();
-        const auto why = work.over_limit(programs);
-        if (why.reason != refusal_reason::does_not_apply) return why;
+        if (const auto why = work.over_limit(programs)) return *why;
         return programs;
     }
     return refuse("operations that take no time wait for each other");

@@ -59,14 +59,27 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr duration last_end(const 
     return last;
 }
 
+namespace detail {
+
+/// Those of each rank, in the same order. Of dynamic extent: gcc 12 can't return an array of vectors in a constant
+/// expression.
+template <pipeline_graph Graph, class Operations>
+constexpr per_rank<std::vector<timed_operation>> split_by_rank(const Graph& g, const Operations& operations) {
+    per_rank<std::vector<timed_operation>> own(g.ranks());
+    for (const auto& timed : operations) {
+        OPTPIPE_EXPECT(timed.op.stage.position() < g.stages(), "schedule: an operation of a stage that there isn't");
+        own[g.rank_of(timed.op.stage)].push_back(timed);
+    }
+    return own;
+}
+
+} // namespace detail
+
 /// What each rank does, in the order in which it starts: a list to walk through, one per rank. Transfers stand where
-/// they start; they run beside what is computed. Of dynamic extent: gcc 12 can't return an array of vectors in a
-/// constant expression.
+/// they start; they run beside what is computed.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<std::vector<timed_operation>> operations_by_rank(const basic_schedule<Graph>& s) {
-    per_rank<std::vector<timed_operation>> own(s.graph.ranks());
-    for (const auto& timed : s.operations)
-        own[s.graph.rank_of(timed.op.stage)].push_back(timed);
+    auto own = detail::split_by_rank(s.graph, s.operations);
     for (auto& each : own)
         std::sort(each.begin(), each.end(), starts_before);
     return own;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/caught_reason.hpp"
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/format.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
@@ -13,7 +14,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -139,9 +139,9 @@ template <class Builder> builder_verdict judge_builder(const Builder& build, con
             v.mistake = builder_mistake::no_order;
             v.reason = "gives no order: " + describe(built.why());
         }
-    } catch (const std::exception& e) {
+    } catch (...) {
         v.mistake = builder_mistake::throws;
-        v.reason = std::string{"throws: "} + e.what();
+        v.reason = "throws: " + caught_reason();
     }
     return v;
 }

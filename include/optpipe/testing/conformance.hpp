@@ -234,7 +234,8 @@ private:
         }
     }
 
-    /// Work of rank 0 throws: nothing behind it is done, and every rank hears of it, at `finish`, with the label.
+    /// Work of rank 0 throws, or it cancels: nothing behind that is done, and every rank hears of it, at `finish`, with
+    /// the label.
     void check_error() {
         const task_label throws{task_label::task_kind::operation, backward(stage{3}, microbatch{5}), {}};
         const auto waits = message(task_label::task_kind::receive, operation_kind::forward, rank{0}, 9);
@@ -243,12 +244,15 @@ private:
         auto on = lane(lane_kind::compute);
         try {
             await_others(on, device.memory());
-            if (on_.self() == rank{0})
+            if (on_.self() == rank{0} && how_.by_cancel)
+                on_.cancel(to_string(throws), "on purpose");
+            else if (on_.self() == rank{0})
                 launch_throwing(on, throws, goes_on);
             else // for what nobody sends
                 in_.exchange(on, {execution::receive_of(waits, first(device))});
             on_.finish();
-            report("error", "`finish` says nothing of an exception in work");
+            report("error", how_.by_cancel ? "`finish` says nothing of what a rank cancelled"
+                                           : "`finish` says nothing of an exception in work");
         } catch (const execution_error& e) {
             const bool own = on_.self() != rank{0} && !how_.same_error;
             if (own)

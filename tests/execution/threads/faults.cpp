@@ -139,6 +139,31 @@ TEST_CASE_FIXTURE(fixture, "memory that isn't there") {
     all_say(errors, {"loading its program: ", " bytes on the host beside 0 exceed its limit of 0"});
 }
 
+TEST_CASE("options of another number of ranks are refused") {
+    const auto error_with = [](const threads::options& how) -> std::string {
+        try {
+            const threads::cluster cluster{3, how};
+            return "";
+        } catch (const optpipe::error& e) {
+            return e.what();
+        }
+    };
+    CHECK(error_with({}) == "");
+    CHECK(error_with({.device_memory = optpipe::per_rank<std::size_t>(2, std::size_t{1})}) ==
+          "threads: device memory of 2 ranks, of 3");
+    CHECK(error_with({.host_memory = optpipe::per_rank<std::size_t>(4, std::size_t{1})}) ==
+          "threads: host memory of 4 ranks, of 3");
+    CHECK(error_with({.transfer = optpipe::transfer_rules<>{2}}) == "threads: links to the host of 2 ranks, of 3");
+    CHECK(error_with({.transfer = optpipe::transfer_rules<>{3}}) == "");
+}
+
+TEST_CASE("memory that the machine hasn't isn't counted as taken") {
+    threads::cluster cluster{1, {.device_memory = optpipe::per_rank<std::size_t>(1, ~std::size_t{0})}};
+    auto& memory = cluster[rank{0}].memory();
+    CHECK_THROWS_AS(static_cast<void>(memory.device(~std::size_t{0} - 100)), optpipe::error);
+    CHECK(memory.device(200).memory().size() == 200);
+}
+
 TEST_CASE_FIXTURE(fixture, "a rank whose body throws no std::exception ends the run for all") {
     threads::cluster cluster{programs.size(), {.patience = 20s}};
     const auto body = [&](threads::executor& here) {

@@ -71,7 +71,7 @@ void run_it(const optpipe::problem& p, const optpipe::schedule& s, std::uint64_t
         updates += m.updates();
         reductions += m.reductions();
     }
-    CHECK(weights == steps * p.graph.stages() * p.graph.microbatches());
+    CHECK(weights == steps * p.graph.cells());
     CHECK(updates == steps * p.graph.stages());
     CHECK(reductions == (reduces ? updates : 0));
     for (const auto& each : times) {

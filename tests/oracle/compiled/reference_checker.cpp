@@ -62,7 +62,7 @@ private:
         std::size_t option = 0;
     };
     void read_storage() {
-        const auto cells = p_.graph.stages() * p_.graph.microbatches();
+        const auto cells = p_.graph.cells();
         stored_.resize(cells);
         for (std::size_t i = 0; i < cells; ++i) {
             const optpipe::stage s{i / p_.graph.microbatches()};

@@ -96,7 +96,7 @@ TEST_CASE("every step in slots is valid, and the effort limit is kept") {
             CHECK_MESSAGE(verdict.valid(), verdict.text());
             return objective_of(p, s);
         };
-        const auto cost = 12 * p.graph.stages() * p.graph.microbatches();
+        const auto cost = 12 * p.graph.cells();
         CHECK(detail::search_wavefronts(p, 3 * cost, take, [] { return false; }) == 3 * cost);
         CHECK(made <= 3);
         found += made;

@@ -53,6 +53,19 @@ TEST_CASE("bounds only rise, and end the search when they meet the objective") {
     CHECK(state.done());
 }
 
+TEST_CASE("what takes long and isn't used says nothing of the tolerance") {
+    auto p = unit_problem(2, 4);
+    p.costs[stage{0}].transfer = transfer_times{duration{1e8}, duration{1e8}};
+    search_state state{p};
+    const auto best = state.offer(*one_forward_one_backward(p), "1f1b");
+    CHECK(state.slack() <= 1e-6 * best);
+    state.raise_bound(0.9 * best, "bound");
+    CHECK_FALSE(state.proven());
+    CHECK_FALSE(state.done());
+    state.raise_bound(best, "bound");
+    CHECK(state.proven());
+}
+
 TEST_CASE("a gap, a deadline and a stop request end it as well") {
     const auto p = unit_problem(2, 4);
     search_state wide{p, {.gap = 0.9}};

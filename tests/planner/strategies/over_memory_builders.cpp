@@ -97,7 +97,7 @@ TEST_CASE("only with offloading and limited memory") {
 
 TEST_CASE("a stopped search for transfers has made one attempt") {
     const auto p = v_problem(4, 12, 3.0, 2.0);
-    const cell_flags may_offload(p.graph.stages() * p.graph.microbatches(), static_cast<unsigned char>(1));
+    const cell_flags may_offload(p.graph.cells(), static_cast<unsigned char>(1));
     const auto computations = order_of(*build_schedule(detail::without_limits(p), zero_bubble_v));
     detail::offload_search<any_graph> whole{p, may_offload};
     whole.run(computations);
@@ -111,7 +111,7 @@ TEST_CASE("a stopped search for transfers has made one attempt") {
 
 TEST_CASE("an abandoned search for transfers makes none") {
     const auto p = v_problem(4, 12, 3.0, 2.0);
-    const cell_flags may_offload(p.graph.stages() * p.graph.microbatches(), static_cast<unsigned char>(1));
+    const cell_flags may_offload(p.graph.cells(), static_cast<unsigned char>(1));
     const auto computations = order_of(*build_schedule(detail::without_limits(p), zero_bubble_v));
     std::stop_source source;
     source.request_stop();

@@ -26,6 +26,15 @@ void check_against(const problem& p, const plan_result& r, double optimum) {
 
 } // namespace
 
+TEST_CASE("propagation isn't for what it couldn't be interrupted in") {
+    const auto many_stages = [](std::size_t chunks) {
+        const graph<dynamic, dynamic, placement::loop<>> g{4, 4, placement::loop<>{chunks}};
+        return to_problem(make_problem(g, unit_memory{}));
+    };
+    CHECK(propagation_strategy::traits(many_stages(8)).applicable);
+    CHECK_FALSE(propagation_strategy::traits(many_stages(512)).applicable);
+}
+
 TEST_CASE("plans of tiny problems are proven, and exhaustive search agrees") {
     std::size_t planned_count = 0;
     std::size_t proven = 0;

@@ -27,7 +27,7 @@ class exhaustive_search {
 public:
     explicit exhaustive_search(const problem& p)
         : p_{p}, next_(p.graph.stages(), 0), free_(p.graph.ranks()), ends_(p.graph.stages()) {
-        descend(p.graph.stages() * p.graph.microbatches(), duration{});
+        descend(p.graph.cells(), duration{});
     }
     [[nodiscard]] duration best() const { return best_; }
 
@@ -152,7 +152,7 @@ TEST_CASE("a plan of forwards says what it is, and holds nothing") {
         CHECK(report.forward_only);
         CHECK(report.method == "forward-only");
         CHECK(validate_forward_only(p, report.schedule).empty());
-        CHECK(report.schedule.operations.size() == p.graph.stages() * p.graph.microbatches());
+        CHECK(report.schedule.operations.size() == p.graph.cells());
         CHECK(*report.bound <= report.measures.objective);
         for (const auto peak : report.measures.peak_memory)
             CHECK(peak == memory_size{});

@@ -56,6 +56,21 @@ TEST_CASE("lanes that wait for each other in a cycle are refused") {
     CHECK(merged.why().position == 1);
 }
 
+TEST_CASE("lanes of another graph are refused") {
+    const auto g = linear(2, 1);
+    const auto few = interleave(g, lanes_of({{"0F0", "0B0"}}));
+    REQUIRE_FALSE(few.has_value());
+    CHECK(few.why().reason == optpipe::refusal_reason::not_executable);
+    CHECK(few.why().sentence == "there are lanes of 1 ranks, and the graph has 2");
+    for (const std::string strange : {"99F0", "1F1"}) {
+        const auto other = interleave(g, lanes_of({{"0F0", "0B0"}, {"1F0", strange, "1B0"}}));
+        REQUIRE_FALSE(other.has_value());
+        CHECK(other.why().sentence == "no such stage or microbatch");
+        CHECK(other.why().rank == rank{1});
+        CHECK(other.why().position == 1);
+    }
+}
+
 TEST_CASE("a missing operation leads to a deadlock") {
     const auto merged = interleave(linear(2, 1), lanes_of({{"0F0", "0B0"}, {"1F0", "1W0"}}));
     REQUIRE_FALSE(merged.has_value());

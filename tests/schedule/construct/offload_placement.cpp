@@ -136,7 +136,7 @@ TEST_CASE("transfers fit around computations that stay where they are, for whate
         if (!is_loop_placed(p.graph)) continue;
         ++problems;
         const auto computations = *simulate(p, *gis_builder{1}(p));
-        cell_flags flags(p.graph.stages() * p.graph.microbatches());
+        cell_flags flags(p.graph.cells());
         for (auto& flag : flags)
             flag = random.chance(80) ? 1 : 0;
         const offload_placer<any_graph> placer{p, flags, computations};

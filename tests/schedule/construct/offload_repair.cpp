@@ -114,7 +114,7 @@ TEST_CASE("never more than the limits, and computations in their order, for what
                 random, {.ranks = 6, .stages = 12, .microbatches = 16, .cells = 96, .offloading_percent = 100})
                 .problem;
         if (!is_loop_placed(p.graph)) continue;
-        cell_flags flags(p.graph.stages() * p.graph.microbatches());
+        cell_flags flags(p.graph.cells());
         per_rank<std::vector<operation>> lanes(p.graph.ranks());
         const auto base = *gis_builder{1}(p);
         for (const auto& op : base.operations) {

@@ -1,17 +1,16 @@
 #pragma once
 
 #include "optpipe/core/error.hpp"
+#include "optpipe/core/replace_file.hpp"
 
-#include <unistd.h>
-
-#include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 
@@ -23,27 +22,18 @@ namespace optpipe::bootstrap {
 /// Rank 0 returns at once; the others when the file has come, or throw after `patience`.
 inline void share_by_file(std::span<std::byte> bytes, const std::filesystem::path& path, int rank,
                           std::chrono::milliseconds patience) {
-    const auto size = static_cast<std::streamsize>(bytes.size());
     if (rank == 0) {
-        // Written beside it and renamed, so that nobody reads half of it.
-        auto unfinished = path;
-        unfinished += "." + std::to_string(getpid()) + ".tmp";
-        std::ofstream out{unfinished, std::ios::binary};
-        out.write(reinterpret_cast<const char*>(bytes.data()), size);
-        out.close();
-        std::error_code failed;
-        if (out) std::filesystem::rename(unfinished, path, failed);
-        if (!out || failed) {
-            std::error_code ignored;
-            std::filesystem::remove(unfinished, ignored);
-            throw file_error{path.string() + ": can't be written"};
-        }
+        const auto folder = path.parent_path();
+        optpipe::detail::temporary_file file{folder.empty() ? "." : folder};
+        const std::string_view content{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+        if (!file.is_open() || !file.write(content) || !file.replace(path))
+            throw file_error{path.string() + ": can't be written: " + std::generic_category().message(errno)};
         return;
     }
     const auto deadline = std::chrono::steady_clock::now() + patience;
     for (;;) {
         std::ifstream in{path, std::ios::binary};
-        if (in.read(reinterpret_cast<char*>(bytes.data()), size)) return;
+        if (in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()))) return;
         if (std::chrono::steady_clock::now() >= deadline)
             throw file_error{path.string() + ": rank " + std::to_string(rank) + " waited " +
                              std::to_string(patience.count()) + " ms for rank 0 to write it"};

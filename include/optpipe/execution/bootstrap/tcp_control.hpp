@@ -60,9 +60,11 @@ struct control_frame {
                 all += static_cast<char>((number >> shift) & 0xffU);
         return all += text;
     }
-    /// Takes the first one off; nothing if it isn't all there.
+    /// Takes the first one off; nothing if it isn't all there. Throws `network_error` if it is none.
     [[nodiscard]] static std::optional<control_frame> take(std::string& from) {
         if (from.size() < header) return std::nullopt;
+        if (static_cast<unsigned char>(from[0]) > static_cast<unsigned char>(kind_type::goodbye))
+            throw network_error{"what came from another rank can't be read"};
         const auto length = number_at(from, 9);
         if (from.size() - header < length) return std::nullopt;
         control_frame frame{static_cast<kind_type>(from[0]), number_at(from, 1),

@@ -8,11 +8,13 @@
 #include <mpi.h>
 
 #include <array>
+#include <charconv>
 #include <cstddef>
-#include <cstdlib>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace optpipe::mpi {
 
@@ -42,8 +44,12 @@ struct notice {
         const auto first = text.find('\n');
         const auto second = first == text.npos ? first : text.find('\n', first + 1);
         if (second == text.npos) throw optpipe::error{"mpi: a notice that can't be read"};
-        const std::string number{text.substr(1, first - 1)};
-        return {static_cast<kind_type>(text.front()), optpipe::rank{std::strtoul(number.c_str(), nullptr, 10)},
+        std::uint32_t where = 0;
+        const auto number = text.substr(1, first - 1);
+        const auto [end, failed] = std::from_chars(number.data(), number.data() + number.size(), where);
+        if (failed != std::errc{} || end != number.data() + number.size())
+            throw optpipe::error{"mpi: a notice that can't be read"};
+        return {static_cast<kind_type>(text.front()), optpipe::rank{where},
                 std::string{text.substr(first + 1, second - first - 1)}, std::string{text.substr(second + 1)}};
     }
 };

@@ -172,8 +172,6 @@ public:
     /// Sums first. Streams go on behind messages that are aborted: a sum that wasn't would take what never came, and
     /// its other ranks would take that for their gradients.
     void abandon() noexcept override { abort_together(beside_, communicators_); }
-    /// Exchanges that it still knows of.
-    [[nodiscard]] std::size_t under_way() const { return used_; }
 
     /// A communicator for what is no message of the pipeline. It ends with the others, and stays where it is. For all
     /// of its ranks at once.
@@ -374,8 +372,8 @@ private:
         throw;
     } catch (const execution_error&) {
         throw;
-    } catch (const std::exception& e) {
-        const execution_error mine{self, "joining the others", e.what()};
+    } catch (...) {
+        const execution_error mine{self, "joining the others", caught_reason()};
         if (failures) failures->tell(mine);
         throw mine;
     }

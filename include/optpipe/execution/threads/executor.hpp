@@ -104,6 +104,7 @@ static_assert(execution::check_executor<executor>());
 /// as one likes.
 class cluster {
 public:
+    /// Throws `error` if the options say something of another number of ranks.
     explicit cluster(std::size_t ranks, options how = {});
     [[nodiscard]] std::size_t ranks() const { return executors_.size(); }
     [[nodiscard]] executor& operator[](rank r) { return *executors_[r.position()]; }
@@ -125,6 +126,7 @@ private:
 #include <algorithm>
 #include <cstdint>
 #include <mutex>
+#include <new>
 #include <string>
 
 namespace optpipe::threads {
@@ -155,7 +157,12 @@ OPTPIPE_INLINE slab memory::take(std::size_t bytes, const counter& in_use, const
         throw error{std::to_string(bytes) + " bytes on the " + which + " beside " + std::to_string(before) +
                     " exceed its limit of " + std::to_string(limits[of_.self])};
     }
-    return {bytes, in_use};
+    try {
+        return {bytes, in_use};
+    } catch (const std::bad_alloc&) {
+        in_use->fetch_sub(bytes);
+        throw error{std::to_string(bytes) + " bytes on the " + which + ": this machine has no such room"};
+    }
 }
 
 OPTPIPE_INLINE void copy_engine::copy(lane& on, execution::copy_direction, const task_label& label,
@@ -198,9 +205,25 @@ OPTPIPE_INLINE void executor::cancel(std::string_view what_it_did, std::string_v
     state_.all.failed.report(self(), std::string{what_it_did}, std::string{reason});
 }
 
+namespace detail {
+
+inline options checked_options(options how, std::size_t ranks) {
+    const auto check = [ranks](std::size_t given, const char* what) {
+        if (given != 0 && given != ranks)
+            throw error{"threads: " + std::string{what} + " of " + std::to_string(given) + " ranks, of " +
+                        std::to_string(ranks)};
+    };
+    check(how.device_memory.size(), "device memory");
+    check(how.host_memory.size(), "host memory");
+    check(how.transfer.link.size(), "links to the host");
+    return how;
+}
+
+} // namespace detail
+
 OPTPIPE_INLINE cluster::cluster(std::size_t ranks, options how)
-    : all_{ranks, std::move(how), board_}, board_{ranks, all_.how, all_.failed}, control_{ranks, all_.how.patience,
-                                                                                          all_.failed} {
+    : all_{ranks, detail::checked_options(std::move(how), ranks), board_}, board_{ranks, all_.how, all_.failed},
+      control_{ranks, all_.how.patience, all_.failed} {
     for (const rank r : index_range<rank>{ranks})
         executors_.push_back(std::make_unique<executor>(all_, r));
 }

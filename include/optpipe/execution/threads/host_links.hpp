@@ -42,7 +42,7 @@ private:
 namespace optpipe::threads {
 
 OPTPIPE_INLINE host_links::host_links(std::size_t ranks, const transfer_rules<>& rules) : rules_{rules} {
-    if (rules_.link.size() != ranks) rules_.link = transfer_rules<>{ranks}.link;
+    if (rules_.link.size() == 0) rules_.link = transfer_rules<>{ranks}.link;
     for (std::size_t i = 0; i < 2 * ranks; ++i)
         links_.push_back(std::make_unique<link>());
 }

@@ -60,6 +60,8 @@ struct mps_row {
         }
         return infinity;
     }
+    /// Whether any number lies between its sides. Not where an infinite one is on the wrong side.
+    [[nodiscard]] bool is_possible() const { return lower() < infinity && upper() > -infinity; }
 };
 
 struct mps_column {

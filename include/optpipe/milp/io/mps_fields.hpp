@@ -97,6 +97,7 @@ struct mps_fields {
         if (c == 'D' || c == 'd') c = 'e';
     double value = 0.0;
     const auto* const end = digits.data() + digits.size();
+    if (digits.size() < text.size() && digits.starts_with('-')) place.refuse(in_quotes(text) + " is not a number");
     const auto [stop, error] = std::from_chars(digits.data(), end, value);
     if (error == std::errc::result_out_of_range) place.refuse(in_quotes(text) + " is out of the range of numbers");
     if (error != std::errc{} || stop != end || std::isnan(value)) place.refuse(in_quotes(text) + " is not a number");

@@ -55,6 +55,8 @@ public:
             else
                 header(words_of(line));
         }
+        if (!objective_name_.empty() && !data_.objective)
+            place_.refuse("there is no free row " + in_quotes(objective_name_) + ", which OBJNAME names");
         return std::move(data_);
     }
 
@@ -204,9 +206,10 @@ private:
     void rhs_line(const mps_fields& f) {
         same_set(rhs_set_, f.name, "right-hand sides");
         for_each_pair(f, [&](std::uint32_t row, std::string_view number) {
-            auto& rhs = data_.rows[row].rhs;
-            if (rhs) place_.refuse("row " + in_quotes(data_.rows[row].name) + " has a right-hand side already");
-            rhs = mps_number(number, place_, data_.objective != row);
+            auto& r = data_.rows[row];
+            if (r.rhs) place_.refuse("row " + in_quotes(r.name) + " has a right-hand side already");
+            r.rhs = mps_number(number, place_, data_.objective != row);
+            check_sides(r);
         });
     }
 
@@ -218,7 +221,11 @@ private:
             if (r.type == mps_row_type::free)
                 place_.refuse("row " + in_quotes(r.name) + " is free, a range means nothing");
             r.range = mps_number(number, place_, true);
+            check_sides(r);
         });
+    }
+    void check_sides(const mps_row& r) const {
+        if (!r.is_possible()) place_.refuse("row " + in_quotes(r.name) + " has an infinite side on the wrong side");
     }
 
     template <class Visit> void for_each_pair(const mps_fields& f, Visit visit) const {

@@ -39,7 +39,7 @@ public:
     }
 
     /// Whether `side` less the other terms, divided by the coefficient, is a value that the column may have.
-    static bool stays_whole(const reducible& m, row r, const term& t, double side, const margins& slack) {
+    static bool stays_integral(const reducible& m, row r, const term& t, double side, const margins& slack) {
         if (!m.is_integer(t.column)) return true;
         const auto& terms = m.terms(r);
         return slack.is_integral(side / t.coefficient) && std::all_of(terms.begin(), terms.end(), [&](const term& o) {
@@ -54,7 +54,7 @@ private:
         for (const auto& t : m.terms(r)) {
             if (best && m.entries(best->column).size() <= m.entries(t.column).size()) continue;
             if (loses_digits(m, t.column, m.lower(r) / t.coefficient)) continue;
-            if (stays_whole(m, r, t, m.lower(r), slack) && can_go(m, r, t, slack)) best = &t;
+            if (stays_integral(m, r, t, m.lower(r), slack) && can_go(m, r, t, slack)) best = &t;
         }
         return best;
     }

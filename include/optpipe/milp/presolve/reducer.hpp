@@ -22,8 +22,11 @@ namespace presolving {
 class reducer {
 public:
     reducer(const model& m, const margins& slack, std::span<const double> noise = {}) : m_{m, noise}, slack_{slack} {
+        // The bounds of integers are: what lies between them and an integer would be nobody's value.
         for (const variable x : m.all_variables())
-            if (apply(bound_column{x, m.lower(x), m.upper(x)}) == verdict::infeasible) is_infeasible_ = true;
+            if (m.is_integer(x)) m_.set_bounds(x, slack_.rounded_up(m.lower(x)), slack_.rounded_down(m.upper(x)));
+        for (const variable x : m.all_variables())
+            if (apply(bound_column{x, m_.lower(x), m_.upper(x)}) == verdict::infeasible) is_infeasible_ = true;
         for (const row r : m.all_rows())
             if (apply(bound_row{r, m_.lower(r), m_.upper(r)}) == verdict::infeasible) is_infeasible_ = true;
     }
@@ -108,10 +111,11 @@ private:
     static bool is_possible(const give_up&) { return true; }
 
     verdict apply(const bound_column& b) {
-        const bool whole = m_.is_integer(b.x);
-        const double below = whole ? slack_.rounded_up(b.lower, b.noise) : b.lower - beyond_rounding(b.lower, b.noise);
+        const bool is_integer = m_.is_integer(b.x);
+        const double below =
+            is_integer ? slack_.rounded_up(b.lower, b.noise) : b.lower - beyond_rounding(b.lower, b.noise);
         const double above =
-            whole ? slack_.rounded_down(b.upper, b.noise) : b.upper + beyond_rounding(b.upper, b.noise);
+            is_integer ? slack_.rounded_down(b.upper, b.noise) : b.upper + beyond_rounding(b.upper, b.noise);
         const double lower = std::max(m_.lower(b.x), below);
         const double upper = std::min(m_.upper(b.x), above);
         if (lower > upper + slack_.excess_at(lower)) return verdict::infeasible;

@@ -26,13 +26,13 @@ struct activity_range {
     double size = 0.0; ///< of the largest number that was added
     std::size_t open_below = 0;
     std::size_t open_above = 0;
-    bool is_exact = true; ///< whole numbers
+    bool is_exact = true; ///< integers
 
     void add(double coefficient, double lower, double upper) {
         add_end(coefficient * (coefficient > 0.0 ? lower : upper), least, open_below);
         add_end(coefficient * (coefficient > 0.0 ? upper : lower), greatest, open_above);
     }
-    /// What the sums may be off by: nothing, as long as they are sums of whole numbers.
+    /// What the sums may be off by: nothing, as long as they are sums of integers.
     [[nodiscard]] double noise() const { return noise_within(size, is_exact); }
     /// The same if they are compared with these.
     [[nodiscard]] double noise(double lower, double upper) const {
@@ -60,7 +60,7 @@ struct activity_range {
     }
 
 private:
-    /// Sums of whole numbers below this are exact.
+    /// Sums of integers below this are exact.
     static constexpr double largest_exact = 1e15;
 
     void add_end(double part, double& sum, std::size_t& open) {
@@ -259,18 +259,19 @@ private:
         std::vector<term> terms;
     };
 
-    /// Numbers that are all whole have no digits that were rounded away.
+    /// Integers have no digits that were rounded away.
     static double noise_of_sides(const model& m, row r) {
         const auto is_integral = [](double v) { return v == std::round(v); };
         const auto terms = m.terms(r);
         double largest = 0.0;
-        bool whole = std::all_of(terms.begin(), terms.end(), [&](const term& t) { return is_integral(t.coefficient); });
+        bool all_integral =
+            std::all_of(terms.begin(), terms.end(), [&](const term& t) { return is_integral(t.coefficient); });
         for (const double side : {m.row_lower(r), m.row_upper(r)})
             if (std::isfinite(side)) {
                 largest = std::max(largest, std::abs(side));
-                whole = whole && is_integral(side);
+                all_integral = all_integral && is_integral(side);
             }
-        return whole ? 0.0 : 0.5 * std::numeric_limits<double>::epsilon() * largest;
+        return all_integral ? 0.0 : 0.5 * std::numeric_limits<double>::epsilon() * largest;
     }
     void touch(variable x) { at(x).changed = clock_; }
     void touch_with_columns(row r) {

@@ -82,10 +82,10 @@ struct substitute_column {
         bool is_integer;
         void operator()(std::span<double> values) const {
             const double value = activity(terms, values) + constant;
-            const double whole = std::round(value);
+            const double nearest = std::round(value);
             constexpr double rounding = 1e-5;
-            const bool rounds = is_integer && std::abs(value - whole) < rounding;
-            values[x.position()] = std::clamp(rounds ? whole : value, lower, upper);
+            const bool rounds = is_integer && std::abs(value - nearest) < rounding;
+            values[x.position()] = std::clamp(rounds ? nearest : value, lower, upper);
         }
         [[nodiscard]] bool leave(open_row& r) const {
             r.solve_for(x, -constant, terms, -1.0);

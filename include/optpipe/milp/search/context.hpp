@@ -53,6 +53,8 @@ struct context {
     std::function<void()> on_incumbent;
     /// Added to objectives of the problem, it gives those of `incumbents`.
     double shift = 0.0;
+    /// Added to those, it gives the objective that the user sees, up to the sign.
+    double offset = 0.0;
     /// In terms of `incumbents`: what is worse isn't looked for.
     double ceiling = infinity;
 
@@ -82,7 +84,7 @@ struct context {
         return step > slack ? step - 0.5 * slack : share * slack;
     }
     [[nodiscard]] double wanted_gap(double objective) const {
-        return std::max(options->absolute_gap, options->relative_gap * std::abs(objective + shift));
+        return std::max(options->absolute_gap, options->relative_gap * std::abs(objective + shift + offset));
     }
 
     /// The row `entries <= limit` is about to hold everywhere.

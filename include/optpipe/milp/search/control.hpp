@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/deadline.hpp"
 #include "optpipe/milp/options.hpp"
 #include "optpipe/milp/result.hpp"
 
@@ -24,7 +25,7 @@ public:
 
     /// `above`: of the search that this one is a part of, which holds what this one holds.
     explicit control(const solve_options& options, control* above = nullptr)
-        : parent_{above}, start_{clock::now()}, deadline_{deadline_of(start_, options.time_limit)},
+        : parent_{above}, start_{clock::now()}, deadline_{deadline_after(start_, options.time_limit)},
           node_limit_{options.node_limit}, memory_limit_{options.memory_limit}, counts_matter_{!options.deterministic},
           user_stop_{options.stop, forward{&source_, &asked_}} {}
     control(const control&) = delete;
@@ -69,7 +70,8 @@ public:
         return reason_;
     }
 
-    void count_node() { nodes_.fetch_add(1, std::memory_order_relaxed); }
+    void count_node() { count_nodes(1); }
+    void count_nodes(std::size_t n) { nodes_.fetch_add(n, std::memory_order_relaxed); }
     void count_iterations(std::size_t n) { iterations_.fetch_add(n, std::memory_order_relaxed); }
     void count_conflicts(std::size_t n) { conflicts_.fetch_add(n, std::memory_order_relaxed); }
     /// The search holds so many bytes more than before.
@@ -119,11 +121,6 @@ private:
         }
     };
 
-    static clock::time_point deadline_of(clock::time_point start, std::chrono::duration<double> limit) {
-        constexpr double longest = 1e8; // seconds: three years, which the clock can still add
-        if (!(limit.count() < longest)) return clock::time_point::max();
-        return start + std::chrono::duration_cast<clock::duration>(limit);
-    }
     void note(limit why) {
         const std::scoped_lock lock{mutex_};
         if (!reason_) reason_ = why;

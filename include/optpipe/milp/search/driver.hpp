@@ -147,6 +147,7 @@ private:
         c.best = &best_;
         c.ceiling = ceiling_;
         c.shift = problem_.direction * (reduction_.model().offset() - given_->offset());
+        c.offset = problem_.direction * given_->offset();
         c.to_given = [this](std::span<const double> values) { return reduction_.restore(problem_.to_model(values)); };
         c.on_incumbent = [this] { reporter_.tell(true); };
         c.solve_sub = [this](const model& m, sub_effort most, double cutoff) { return solve_sub(m, most, cutoff); };
@@ -196,14 +197,15 @@ private:
     }
     /// Unless the witness isn't integral in these columns.
     void take_implied_integers() {
-        auto whole = problem_;
-        if (implied_integers{whole}.apply() == 0) return;
+        auto with_implied = problem_;
+        if (implied_integers{with_implied}.apply() == 0) return;
         auto point = context_.witness_point;
-        if (!point.empty()) point = whole.from_model(point);
+        if (!point.empty()) point = with_implied.from_model(point);
         for (std::size_t j = 0; j < point.size(); ++j)
-            if (whole.is_integral(j) && std::abs(point[j] - std::round(point[j])) > options_->tolerance.at(1.0)) return;
+            if (with_implied.is_integral(j) && std::abs(point[j] - std::round(point[j])) > options_->tolerance.at(1.0))
+                return;
         context_.witness_point = std::move(point);
-        problem_ = std::move(whole);
+        problem_ = std::move(with_implied);
     }
     /// A neighbourhood, in terms of the problem at hand, where only points within the cutoff count.
     std::optional<std::vector<double>> solve_sub(const model& m, sub_effort most, double cutoff) {
@@ -242,7 +244,11 @@ private:
         t.run();
         update_bound(t.bound());
     }
-    void update_bound(double bound) { reporter_.raise_bound(bound + context_.shift); }
+    /// What the search says holds below the cutoff: from there on, points may have been left out.
+    void update_bound(double bound) {
+        const double cutoff = context_.cutoff_below(context_.incumbent_objective());
+        reporter_.raise_bound(std::min(bound, cutoff) + context_.shift);
+    }
 
     /// By more than the tolerance.
     [[nodiscard]] bool crossed_bounds() const {
@@ -263,7 +269,8 @@ private:
             auto found = any_solution(*given_);
             if (std::holds_alternative<infeasible>(found.why)) return limits_.finish();
             if (!found.incumbent) {
-                limits_.end(limit::numerics);
+                const auto* early = std::get_if<stopped>(&found.why);
+                limits_.end(early != nullptr ? early->why : limit::numerics);
                 return;
             }
             best_.offer(std::move(*found.incumbent));
@@ -271,12 +278,21 @@ private:
         unbounded_ = true;
         limits_.finish();
     }
-    [[nodiscard]] result any_solution(model m) const {
+    [[nodiscard]] result any_solution(model m) {
         m.set_objective({});
         auto options = remaining_options();
+        if (options.node_limit < std::numeric_limits<std::size_t>::max())
+            options.node_limit -= std::min(options.node_limit, limits_.nodes());
         options.on_progress = {};
+        options.log = {};
         options.shared = nullptr;
-        return driver{m, options, {}}.solve();
+        driver search{m, options, {}, &limits_};
+        search.is_part_ = false;
+        auto found = search.solve();
+        limits_.count_nodes(found.stats.nodes);
+        limits_.count_iterations(found.stats.lp_iterations);
+        limits_.count_conflicts(found.stats.conflicts);
+        return found;
     }
 
     result conclude() {

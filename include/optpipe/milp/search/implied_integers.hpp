@@ -26,11 +26,11 @@ public:
         for (std::size_t power = power_; power < powers; ++power) {
             const double scaled = value * scale_of(power);
             if (scaled > largest) return false;
-            const double whole = std::round(scaled);
-            const double off = std::abs(scaled - whole);
-            if (whole < 1.0 || off > std::min(exactness * std::max(1.0, whole), farthest)) continue;
+            const double nearest = std::round(scaled);
+            const double off = std::abs(scaled - nearest);
+            if (nearest < 1.0 || off > std::min(exactness * std::max(1.0, nearest), farthest)) continue;
             raise_to(power);
-            common_ = std::gcd(common_, static_cast<std::int64_t>(whole));
+            common_ = std::gcd(common_, static_cast<std::int64_t>(nearest));
             return true;
         }
         return false;
@@ -42,7 +42,7 @@ private:
     static constexpr std::size_t powers = 7;
     static constexpr double largest = 1e12;
     static constexpr double exactness = 1e-12;
-    static constexpr double farthest = 1e-3; ///< from a whole multiple: what is large may not be any number
+    static constexpr double farthest = 1e-3; ///< from an integral multiple: what is large may not be any number
 
     static double scale_of(std::size_t power) {
         constexpr std::array<double, powers> scales{1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6};
@@ -64,7 +64,7 @@ private:
     return measure.value();
 }
 
-/// A lower side in units, as a whole number: the nearest one if that is all the difference that its noise makes.
+/// A lower side in units, as an integer: the nearest one if that is all the difference that its noise makes.
 [[nodiscard]] inline double whole_side(double side, double unit, double noise, const numbers& n) {
     constexpr double most = 0.1;
     const double scaled = side / unit;
@@ -80,7 +80,7 @@ private:
 /// - a column that can go one way without cost until a bound stops it, or a row that has no other continuous column;
 /// - columns of connected rows in which continuous columns stand as differences, `c x - c y + (integers) >= right
 /// side`,
-///   at most two to a row. For fixed integers such rows are a network, whose vertices are whole multiples of what
+///   at most two to a row. For fixed integers such rows are a network, whose vertices are integral multiples of what
 ///   measures all other numbers.
 class implied_integers {
 public:
@@ -215,14 +215,14 @@ private:
     void rescale() {
         for (const auto j : chosen_) {
             const double unit = problem_.unit[j];
-            problem_.lower[j] = whole(problem_.lower[j] / unit);
-            problem_.upper[j] = whole(problem_.upper[j] / unit);
+            problem_.lower[j] = rounded(problem_.lower[j] / unit);
+            problem_.upper[j] = rounded(problem_.upper[j] / unit);
             problem_.cost[j] *= unit;
         }
         for (auto& e : problem_.entries)
             e.coefficient *= problem_.unit[e.column];
     }
-    static double whole(double value) { return std::isfinite(value) ? std::round(value) : value; }
+    static double rounded(double value) { return std::isfinite(value) ? std::round(value) : value; }
 
     static constexpr double widest = 1e9;
 
@@ -239,12 +239,12 @@ inline void make_rows_integral(problem& p) {
     std::vector<double> coefficients;
     for (std::size_t i = 0; i < p.rows(); ++i) {
         coefficients.clear();
-        bool whole = true;
+        bool all_integral = true;
         for (const auto& e : p.row_entries(i)) {
-            whole = whole && p.is_integral(e.column);
+            all_integral = all_integral && p.is_integral(e.column);
             coefficients.push_back(e.coefficient);
         }
-        if (!whole || coefficients.empty()) continue;
+        if (!all_integral || coefficients.empty()) continue;
         const auto measure = detail::common_divisor_of(coefficients);
         if (!measure || *measure <= 0.0) continue;
         for (auto k = p.row_start[i]; k < p.row_start[i + 1]; ++k)

@@ -65,10 +65,10 @@ public:
     }
 
 private:
-    /// Whole, and within its bounds, where that is within the tolerance.
+    /// Integral, or within its bounds, where that is within the tolerance.
     [[nodiscard]] double nudged(variable x, double value) const {
         const double slack = tolerance_.at(1.0);
-        if (given_->is_integer(x) && std::abs(value - std::round(value)) <= slack) value = std::round(value);
+        if (given_->is_integer(x) && std::abs(value - std::round(value)) <= slack) return std::round(value);
         if (value < given_->lower(x) && value >= given_->lower(x) - slack) value = given_->lower(x);
         if (value > given_->upper(x) && value <= given_->upper(x) + slack) value = given_->upper(x);
         return value;

@@ -90,8 +90,6 @@ struct problem {
             sum += static_cast<long double>(cost[j]) * static_cast<long double>(values[j]);
         return static_cast<double>(sum);
     }
-    [[nodiscard]] double to_model_objective(double value) const { return direction * value + offset; }
-    [[nodiscard]] double from_model_objective(double value) const { return direction * (value - offset); }
 
     [[nodiscard]] std::vector<double> to_model(std::span<const double> values) const {
         std::vector<double> result(values.begin(), values.end());
@@ -120,11 +118,11 @@ struct problem {
     p.direction = m.direction() == sense::maximize ? -1.0 : 1.0;
     p.offset = m.offset();
     for (const variable x : m.all_variables()) {
-        const bool whole = m.is_integer(x);
-        p.lower.push_back(whole ? tolerances.rule().rounded_up(m.lower(x)) : m.lower(x));
-        p.upper.push_back(whole ? tolerances.rule().rounded_down(m.upper(x)) : m.upper(x));
+        const bool is_integer = m.is_integer(x);
+        p.lower.push_back(is_integer ? tolerances.rule().rounded_up(m.lower(x)) : m.lower(x));
+        p.upper.push_back(is_integer ? tolerances.rule().rounded_down(m.upper(x)) : m.upper(x));
         p.cost.push_back(p.direction * m.cost(x));
-        p.kind.push_back(whole ? column_kind::integer : column_kind::continuous);
+        p.kind.push_back(is_integer ? column_kind::integer : column_kind::continuous);
         p.unit.push_back(1.0);
         p.prefers_upper.push_back(0);
     }

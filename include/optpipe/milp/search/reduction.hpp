@@ -35,12 +35,13 @@ public:
     /// Takes over bounds that `implied_integers` found to be integral but for the noise, before presolve carries what
     /// is off into other rows.
     void settle_on_grid(const numbers& tolerances) {
-        auto whole = problem_of(model_, tolerances);
-        if (!whole.has_integers() || implied_integers{whole}.apply() == 0) return;
+        auto with_implied = problem_of(model_, tolerances);
+        if (!with_implied.has_integers() || implied_integers{with_implied}.apply() == 0) return;
         for (const variable x : model_.all_variables()) {
             const auto j = x.position();
-            if (whole.kind[j] == column_kind::implied)
-                model_.set_bounds(x, whole.unit[j] * whole.lower[j], whole.unit[j] * whole.upper[j]);
+            if (with_implied.kind[j] == column_kind::implied)
+                model_.set_bounds(x, with_implied.unit[j] * with_implied.lower[j],
+                                  with_implied.unit[j] * with_implied.upper[j]);
         }
     }
     [[nodiscard]] const milp::model& model() const { return model_; }

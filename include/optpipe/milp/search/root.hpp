@@ -141,7 +141,7 @@ private:
         const auto share = reals ? 1 : with_.first_share;
         const auto visits = std::min(most, std::max(with_.least_first_visits, share * expected_effort()));
         const auto stall_limit = std::min(with_.first_stall_limit, expected_effort());
-        const auto turn =
+        const auto slice =
             std::min({visits, with_.visits_per_slice, stall_limit * prover_parameters{}.visits_per_conflict});
         const auto goes_on = [&] {
             if (prover_->done() || prover_->stuck() || context_->limits->over()) return false;
@@ -150,7 +150,7 @@ private:
                    prover_->stalled_conflicts() < stall_limit;
         };
         do
-            prover_->work(with_.conflicts_per_slice, turn);
+            prover_->work(with_.conflicts_per_slice, slice);
         while (goes_on());
         prover_->found().publish(*context_);
         merge_prover_results();

@@ -215,6 +215,8 @@ OPTPIPE_INLINE void plan_cache::store(const cache_entry& entry) const {
 OPTPIPE_INLINE cache_entry make_cache_entry(const problem& p, const schedule& found, duration objective, duration bound,
                                             double budget, std::string method) {
     const auto units = canonical_units_of(p);
+    // Beyond the colon is the name of a storage option, which may be anything.
+    if (!detail::is_printable(method)) method.resize(std::min(method.size(), method.find(':')));
     cache_entry entry{canonical_form(p), objective / units.time, bound / units.time, budget, std::move(method), {}};
     const auto sorted = order_of(found);
     entry.operations.assign(sorted.operations.begin(), sorted.operations.end());

@@ -27,7 +27,7 @@ namespace optpipe {
 
 /// How `cp_search` divides its effort, and what it doesn't begin.
 struct cp_parameters {
-    /// Of a turn in the first round over the searches, in conflicts: many short rounds change sides often, few long
+    /// Of a slice in the first round over the searches, in conflicts: many short rounds change sides often, few long
     /// ones keep what they learn. Chosen, not tuned.
     std::size_t first_round = 200;
     /// Each round is longer than the last by one part in so many.
@@ -112,7 +112,7 @@ public:
         step_limit_ = after(spent_steps_, options.steps);
         if (!pooled_ && !build()) return;
         if (incumbent_searches_.empty() && !begin()) return;
-        while (!finished() && continue_turn()) {
+        while (!finished() && continue_slice()) {
         }
     }
 
@@ -145,7 +145,7 @@ private:
             ordered_.emplace(*problem_, overtaking::forbidden);
             incumbent_searches_.push_back({&*ordered_, new_search(*ordered_)});
         }
-        start_turn(0);
+        start_slice(0);
         return true;
     }
     [[nodiscard]] std::unique_ptr<prover<>> new_prover(const pipeline_model& m) {
@@ -158,26 +158,26 @@ private:
         search->share(clauses_->of(m.form()));
         return search;
     }
-    /// Of its turn, what the last call left of it. false: the round is over, and none had anything left to search.
-    bool continue_turn() {
-        if (turn_ < incumbent_searches_.size()) {
-            // A better schedule often takes a few conflicts: the rest of the turn is for the next one.
-            if (spent_ < turn_end_ && improve_incumbent(turn_, turn_end_ - spent_))
+    /// Of its slice, what the last call left of it. false: the round is over, and none had anything left to search.
+    bool continue_slice() {
+        if (search_ < incumbent_searches_.size()) {
+            // A better schedule often takes a few conflicts: the rest of the slice is for the next one.
+            if (spent_ < slice_end_ && improve_incumbent(search_, slice_end_ - spent_))
                 any_left_ = true;
             else
-                start_turn(turn_ + 1);
+                start_slice(search_ + 1);
             return true;
         }
-        any_left_ |= improve_bound(std::max<std::size_t>(1, turn_end_ - std::min(spent_, turn_end_)));
+        any_left_ |= improve_bound(std::max<std::size_t>(1, slice_end_ - std::min(spent_, slice_end_)));
         if (finished()) return true;
         effort_ += effort_ / with_.round_growth;
-        start_turn(0);
+        start_slice(0);
         return std::exchange(any_left_, false);
     }
-    void start_turn(std::size_t turn) {
-        turn_ = turn;
-        const bool bounds = turn == incumbent_searches_.size();
-        turn_end_ = spent_ + (bounds ? effort_ / with_.incumbent_share : effort_);
+    void start_slice(std::size_t which) {
+        search_ = which;
+        const bool bounds = which == incumbent_searches_.size();
+        slice_end_ = spent_ + (bounds ? effort_ / with_.incumbent_share : effort_);
     }
     [[nodiscard]] bool finished() const {
         return state_->done() || spent_ >= conflict_limit_ || spent_steps_ >= step_limit_;
@@ -357,11 +357,11 @@ private:
     ticks gap_divisor_ = 2;
     ticks excluded_ = 0;
     ticks least_feasible_ = std::numeric_limits<ticks>::max();
-    /// Of a turn in this round, in conflicts.
+    /// Of a slice in this round, in conflicts.
     std::size_t effort_;
-    /// Whose turn it is, the bound's after all others, and at how many conflicts it ends.
-    std::size_t turn_ = 0;
-    std::size_t turn_end_ = 0;
+    /// Which search has the slice, the bound's after all others, and at how many conflicts that ends.
+    std::size_t search_ = 0;
+    std::size_t slice_end_ = 0;
     /// Whether any search of this round had something left to search.
     bool any_left_ = false;
     /// Conflicts and propagation steps so far, and at how many the call ends.

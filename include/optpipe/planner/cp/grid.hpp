@@ -78,7 +78,7 @@ private:
     grid result{times, p.serial_time().value()};
     if (p.objective != objective_kind::span || !result.is_exact()) return result;
     std::int64_t parts = 1;
-    // Beyond, sums of durations would no longer be whole numbers of a double.
+    // Beyond, sums of durations would no longer be integers of a double.
     constexpr std::int64_t most_parts = 1'000'000;
     constexpr double most_ticks = 1e15;
     for (std::size_t k = 2; k <= p.graph.ranks() && parts < most_parts; ++k)

@@ -50,7 +50,7 @@ public:
 
 private:
     [[nodiscard]] std::size_t most_computations() const {
-        return std::min(computations_each * p_.graph.stages() * p_.graph.microbatches(), options_.with.most_size);
+        return std::min(computations_each * p_.graph.cells(), options_.with.most_size);
     }
     void adopt(std::shared_ptr<const schedule> best) {
         current_ = std::move(best);
@@ -91,7 +91,7 @@ private:
     /// Where ranks idle between their first and their last operation: only idle time can be saved.
     void find_gaps() {
         gaps_.clear();
-        const auto lanes = operations_by_rank(p_, *current_);
+        const auto lanes = split_by_rank(p_.graph, current_->operations);
         for (const rank r : p_.graph.all_ranks()) {
             auto lane = lanes[r];
             std::erase_if(lane, [](const timed_operation& t) { return is_transfer(t.op.kind); });

@@ -37,14 +37,14 @@ public:
     };
 
     explicit lane_orders(const flat_pipeline& p)
-        : p_{&p}, position_(p.size(), none), link_position_(p.size(), none), active_(p.size(), 0), facts_of_(p.size(), 0),
-          storage_(p.has_storage_options() ? at(p.stages() * p.microbatches()) : 0, 0),
+        : p_{&p}, position_(p.size(), none), link_position_(p.size(), none), active_(p.size(), 0),
+          facts_of_(p.size(), 0), storage_(p.has_storage_options() ? at(p.stages() * p.microbatches()) : 0, 0),
           last_acquisition_(at(p.ranks()), 0), touched_of_(at(p.ranks()), none) {
         for (id i = 0; i < static_cast<id>(p.size()); ++i)
             facts_of_[at(i)] = p_->facts_number(i, 0);
         lay_out();
         level_.assign(order_.size(), 0.0);
-        host_level_ = work_ = level_;
+        host_level_ = level_;
     }
 
     /// Loads the order of a schedule without renumbering its microbatches.
@@ -81,8 +81,7 @@ public:
         active_ = given.active;
         for (id s = 0; s < p_->stages() && !storage_.empty(); ++s)
             for (id m = 0; m < p_->microbatches(); ++m)
-                note_storage(p_->number(s, operation_kind::forward, m),
-                             given.storage[at(s * p_->microbatches() + m)]);
+                note_storage(p_->number(s, operation_kind::forward, m), given.storage[at(s * p_->microbatches() + m)]);
         number_lanes(0, static_cast<id>(order_.size()));
         number_link(0, static_cast<id>(link_order_.size()));
         refresh();
@@ -127,10 +126,6 @@ public:
     }
     /// Nothing after this position takes memory.
     [[nodiscard]] id last_acquisition(id lane) const { return last_acquisition_[at(lane)]; }
-    /// The compute time of the lane that comes after this position; as of the last kept edit.
-    [[nodiscard]] double work_after(id position, id lane) const {
-        return begin(lane) == end(lane) ? 0.0 : work_[at(end(lane) - 1)] - work_[at(position)];
-    }
     /// The operation that hands on the gradient of this stage and microbatch: B if it is in use, else I.
     [[nodiscard]] id gradient(id i) const {
         const id full = p_->sibling(i, operation_kind::backward);
@@ -209,8 +204,8 @@ public:
         if (facts(out).channel != none) touch_link(out);
         if (facts(in).channel != none) touch_link(in);
     }
-    /// Gives a stage and microbatch another storage option, given any of its operations. What becomes active is to be in
-    /// its place already.
+    /// Gives a stage and microbatch another storage option, given any of its operations. What becomes active is to be
+    /// in its place already.
     void set_storage(id i, id option) {
         storage_log_.push_back({i, storage(i)});
         note_storage(i, static_cast<storage_index>(option));
@@ -550,18 +545,15 @@ private:
         const bool at_begin = first == begin(lane);
         double level = at_begin ? 0.0 : level_[at(first - 1)];
         double host = at_begin ? 0.0 : host_level_[at(first - 1)];
-        double work = at_begin ? 0.0 : work_[at(first - 1)];
         for (id here = first; here <= last; ++here) {
             const id i = (*this)[here];
             if (active(i)) {
                 const auto& f = facts(i);
                 level += f.acquired - f.released;
                 host += f.host_acquired - f.host_released;
-                if (!is_transfer(f.kind)) work += f.duration;
             }
             level_[at(here)] = level;
             host_level_[at(here)] = host;
-            work_[at(here)] = work;
         }
     }
 
@@ -577,7 +569,6 @@ private:
     std::vector<storage_index> storage_;
     std::vector<double> level_;
     std::vector<double> host_level_;
-    std::vector<double> work_;
     std::vector<id> last_acquisition_;
     bool keeps_fifo_ = true;
 

@@ -6,7 +6,6 @@
 #include "optpipe/planner/local_search/parameters.hpp"
 #include "optpipe/planner/portfolio/run_log.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
-#include "optpipe/planner/strategies/cells_of.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
 #include <algorithm>
@@ -43,7 +42,7 @@ class successive_halving {
 public:
     successive_halving(search_state& state, std::vector<search_start> starts, const multi_start_options& options)
         : state_{state}, starts_{std::move(starts)}, options_{options}, limits_{state.limits()} {
-        const auto cells = cells_of(state.problem());
+        const auto cells = state.problem().graph.cells();
         const auto first_round = annealing_parameters{}.first_round_of(cells);
         moves_ = static_cast<std::size_t>(options.with.first_round * first_round);
         const bool has_deadline = limits_.deadline != std::chrono::steady_clock::time_point::max();

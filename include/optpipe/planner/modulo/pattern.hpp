@@ -110,7 +110,7 @@ inline void append_memory_intervals(std::vector<memory_interval>& all, const sta
 /// The pattern repeated for all microbatches of the problem, starting at 0.
 [[nodiscard]] inline schedule repeat(const problem& p, const periodic_pattern& pattern) {
     schedule result{p.graph, {}};
-    result.operations.reserve(6 * p.graph.stages() * p.graph.microbatches());
+    result.operations.reserve(6 * p.graph.cells());
     auto first = duration::unlimited();
     for (const auto& slots : pattern.stages)
         for (const auto& at : slots)

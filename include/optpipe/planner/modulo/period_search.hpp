@@ -76,7 +76,7 @@ private:
         if (!found) return false;
         at.best = std::min(at.best, period);
         // Completing it in several ways counts as well.
-        spent_ += with_.completion_effort * p_.graph.stages() * p_.graph.microbatches();
+        spent_ += with_.completion_effort * p_.graph.cells();
         take_(*found);
         return true;
     }

@@ -38,7 +38,7 @@ namespace detail {
 
 /// The operations of each rank, transfers too, by start.
 [[nodiscard]] inline per_rank<std::vector<timed_operation>> lanes_by_start(const problem& p, const schedule& s) {
-    auto lanes = operations_by_rank(p, s);
+    auto lanes = split_by_rank(p.graph, s.operations);
     for (auto& lane : lanes)
         std::sort(lane.begin(), lane.end(), starts_before);
     return lanes;

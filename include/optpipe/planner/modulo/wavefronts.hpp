@@ -98,7 +98,7 @@ std::size_t search_wavefronts(const problem& p, std::size_t effort, Take take, S
                               const wavefront_parameters& with = {}, stop_check abandon = {}) {
     const auto stages = static_cast<double>(p.graph.stages());
     const auto least = least_spacing(p);
-    const std::size_t cost = with.attempt_effort * p.graph.stages() * p.graph.microbatches();
+    const std::size_t cost = with.attempt_effort * p.graph.cells();
     std::size_t spent = 0;
     wavefronts best{least, {.share = with.first_fill}};
     auto best_value = duration::unlimited();

@@ -21,7 +21,7 @@ struct time_share_parameters {
     /// brings its proof nearer. Proofs of store-p3-m6-k150, two threads, six seeds: 7.5 instead of 11 s in the mean, 10
     /// instead of 21 s at most; with 0.3 instead of 1, 8.5 and 11 s. Eighty problems drawn at random, 3 and 5 s, one
     /// thread: 11 better, 12 worse, 0.02 % less in the mean, the same 25 proofs.
-    double patience = 1.0;
+    double staleness_seconds = 1.0;
     /// A slice with more effort that takes less than this factor longer spent none of it; after so many, the strategy
     /// rests until there is a better incumbent. The factor is above the noise of a loaded machine.
     double idle_factor = 1.3;
@@ -61,6 +61,7 @@ void run_concurrent_portfolio(search_state& state, const std::vector<any_search_
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(planner)
+#include "optpipe/core/deadline.hpp"
 #include "optpipe/milp/search/parallel/workers.hpp"
 #include "optpipe/planner/portfolio/linked_stop.hpp"
 
@@ -187,7 +188,7 @@ private:
     /// 1 if it has just found something, and more the longer it hasn't.
     [[nodiscard]] double staleness(const entry& e) const {
         if (e.traits.resumes) return 1.0;
-        return (options_.with.patience + e.spent) / (options_.with.patience + e.fruitful);
+        return (options_.with.staleness_seconds + e.spent) / (options_.with.staleness_seconds + e.fruitful);
     }
     /// Whether it could start, given enough time.
     [[nodiscard]] bool has_more(const entry& e) const {
@@ -262,11 +263,8 @@ private:
 /// A slice that takes much longer than expected is interrupted; the next one of the strategy has twice the time.
 inline std::chrono::steady_clock::time_point deadline_of(const search_state& state, const time_shares::time_slice& t,
                                                          const time_share_parameters& with) {
-    constexpr double longest = 1e6; // the clock can still add it
-    const double seconds = std::clamp(with.time_factor * t.expected_seconds, with.least_seconds, longest);
-    const auto length =
-        std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
-    return std::min(state.limits().deadline, std::chrono::steady_clock::now() + length);
+    const std::chrono::duration<double> length{std::max(with.time_factor * t.expected_seconds, with.least_seconds)};
+    return std::min(state.limits().deadline, deadline_after(std::chrono::steady_clock::now(), length));
 }
 
 } // namespace detail

@@ -7,6 +7,7 @@
 #include "optpipe/planner/portfolio/processor_share.hpp"
 #include "optpipe/schedule/schedule.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <concepts>
@@ -37,7 +38,7 @@ struct search_limits {
 /// How contract violations of strategies are handled.
 struct failure_handling {
     /// Whether the call is dropped and the search goes on. Otherwise the error is rethrown to the caller.
-    bool drop = OPTPIPE_CONTRACTS_THROW != 0;
+    bool drop = contracts_throw();
     /// Called with one sentence for each dropped failure.
     std::function<void(std::string_view)> warn{};
 };
@@ -117,8 +118,9 @@ public:
     [[nodiscard]] std::shared_ptr<const schedule> incumbent() const;
     /// The cutoff: only a schedule shorter than this is an improvement.
     [[nodiscard]] duration target() const { return objective() - slack(); }
-    /// The tolerance within which two times are equal.
-    [[nodiscard]] duration slack() const { return shared_->slack; }
+    /// The tolerance within which two times are equal: of the objective, and before there is one of the serial time,
+    /// which a single option that nobody would use can make many times as long.
+    [[nodiscard]] duration slack() const { return std::min(shared_->slack, tolerance{}.at(objective())); }
 
     /// The time of one pass through a schedule in seconds; 0 before the first. Estimates work that can't be
     /// interrupted.
@@ -154,7 +156,7 @@ private:
         const observer observe;
         const failure_handling failures;
         const std::chrono::steady_clock::time_point begin;
-        const duration slack;
+        const duration slack; ///< of the serial time
         std::atomic<double> objective{duration::unlimited().value()};
         std::atomic<double> bound{0.0};
         std::atomic<double> pass_seconds{0.0};
@@ -186,6 +188,7 @@ private:
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
 #include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/report.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 
 #include <algorithm>
@@ -299,7 +302,7 @@ OPTPIPE_INLINE double search_state::gap_closed() const {
 
 OPTPIPE_INLINE double search_state::gap() const {
     if (objective().is_unlimited() || objective() <= duration{}) return 1.0;
-    return std::max(0.0, (objective() - bound()) / objective());
+    return std::max(0.0, relative_gap(objective(), bound()));
 }
 
 OPTPIPE_INLINE void search_state::note(std::string_view strategy, double gap_before) {

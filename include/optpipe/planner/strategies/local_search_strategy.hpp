@@ -4,7 +4,6 @@
 #include "optpipe/planner/local_search/local_search.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
-#include "optpipe/planner/strategies/cells_of.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -15,8 +14,8 @@ namespace optpipe {
 /// `local_search` as a strategy.
 struct local_search_strategy {
     static constexpr std::string_view name = "local-search";
-    /// Of the first call, in moves: a move takes 0.02 to 0.1 µs per stash. Some tens of milliseconds; later calls are as
-    /// long as these turn out to allow.
+    /// Of the first call, in moves: a move takes 0.02 to 0.1 µs per stash. Some tens of milliseconds; later calls are
+    /// as long as these turn out to allow.
     static constexpr std::size_t least_moves = 10;
     static constexpr std::size_t first_cells = 500'000;
     /// For the setup, measured for 4 ranks and 100,000 microbatches.
@@ -29,7 +28,7 @@ struct local_search_strategy {
     [[nodiscard]] static strategy_traits traits(const problem& p) {
         return {.knows_storage_options = true,
                 .randomized = true,
-                .first_effort = std::max(least_moves, first_cells / detail::cells_of(p)),
+                .first_effort = std::max(least_moves, first_cells / p.graph.cells()),
                 .share = p.has_storage_options() ? share_with_options : 1.0,
                 .least_passes = least_passes};
     }

@@ -26,7 +26,8 @@ struct milp_parameters {
     /// Larger models are left to other strategies.
     std::size_t most_rows = 150'000;
     /// With lists of storage options, stages times microbatches: problems with more are left to others too. Measured on
-    /// eight with 8 to 12, of which it proves five in at most 0.5 s; on two with 15 it did nothing for the plan in 25 s.
+    /// eight with 8 to 12, of which it proves five in at most 0.5 s; on two with 15 it did nothing for the plan in 25
+    /// s.
     std::size_t most_cells_with_options = 12;
     /// Of the time of a model, the part without LP relaxations, which are slow and weak for pure ordering decisions.
     double share_without_relaxations = 0.75;
@@ -119,7 +120,7 @@ struct milp_strategy {
 
     [[nodiscard]] strategy_traits traits(const problem& p) const {
         // Each has a row at least; to count them takes as much memory as the model has.
-        const auto cells = p.graph.stages() * p.graph.microbatches();
+        const auto cells = p.graph.cells();
         if (cells > parameters.most_rows) return {.applicable = false};
         const formulation::operation_table operations{p};
         return {.applicable =
@@ -173,6 +174,7 @@ private:
         o.overtaking = discipline;
         o.horizon = horizon;
         o.bound = std::min(state.bound(), horizon);
+        o.stop = [&state] { return state.done(); };
         return formulation::formulate(state.problem(), o);
     }
     /// Bounds by the optimum, or by the horizon if the model is infeasible.

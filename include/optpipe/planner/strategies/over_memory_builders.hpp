@@ -5,7 +5,6 @@
 #include "optpipe/planner/portfolio/run_log.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
-#include "optpipe/planner/strategies/cells_of.hpp"
 #include "optpipe/planner/strategies/published_builders.hpp"
 #include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/construct/offload_placement.hpp"
@@ -53,8 +52,7 @@ namespace detail {
 class over_memory_builders {
 public:
     over_memory_builders(search_state& state, std::size_t effort)
-        : state_{state}, p_{state.problem()}, effort_{effort},
-          may_offload_(p_.graph.stages() * p_.graph.microbatches()) {
+        : state_{state}, p_{state.problem()}, effort_{effort}, may_offload_(p_.graph.cells()) {
         for (const stage s : p_.graph.all_stages())
             if (p_.costs[s].can_offload())
                 std::fill_n(may_offload_.begin() + static_cast<std::ptrdiff_t>(s.position() * p_.graph.microbatches()),
@@ -178,7 +176,7 @@ struct over_memory_strategy {
             any_may_offload |= p.costs[s].can_offload() && !p.memory_limit[p.rank_of(s)].is_unlimited();
         const over_memory_parameters with;
         return {.applicable = any_may_offload,
-                .first_effort = with.first_effort_per_cell * detail::cells_of(p),
+                .first_effort = with.first_effort_per_cell * p.graph.cells(),
                 .share = with.share,
                 .least_passes = with.least_passes};
     }

@@ -3,7 +3,6 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
-#include "optpipe/planner/strategies/cells_of.hpp"
 #include "optpipe/schedule/bounds/propagation.hpp"
 
 #include <algorithm>
@@ -21,6 +20,8 @@ public:
     static constexpr std::string_view name = "propagation";
     /// Without a time limit nothing interrupts it; 2500 cells take a second, and the time grows with their square.
     static constexpr std::size_t most_cells = 10'000;
+    /// Some tenths of a second.
+    static constexpr double most_closure = 2e8;
     /// Of the bound, relative: far finer than any gap that is asked for.
     static constexpr double precision = 1e-8;
 
@@ -34,7 +35,8 @@ public:
 
     /// Of storage options it knows a relaxation without them.
     [[nodiscard]] static strategy_traits traits(const problem& p) {
-        return {.applicable = detail::cells_of(p) <= most_cells, .knows_storage_options = true};
+        return {.applicable = p.graph.cells() <= most_cells && closure_of(p) <= most_closure,
+                .knows_storage_options = true};
     }
 
     void operator()(search_state& state, const strategy_options&) const {
@@ -44,6 +46,15 @@ public:
     }
 
 private:
+    /// Steps of one transitive closure of the orders on all ranks, which nothing interrupts.
+    [[nodiscard]] static double closure_of(const problem& p) {
+        double steps = 0.0;
+        for (const auto& stages : stages_by_rank(p.graph)) {
+            const auto chains = 3.0 * static_cast<double>(stages.size());
+            steps += chains * chains * chains * static_cast<double>(p.graph.microbatches());
+        }
+        return steps;
+    }
     [[nodiscard]] static duration bound_by(const search_state& state) {
         return propagation_bound(state.problem(), state.bound(), precision, [&] { return state.done(); });
     }

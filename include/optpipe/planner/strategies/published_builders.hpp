@@ -6,7 +6,6 @@
 #include "optpipe/planner/plan_result.hpp"
 #include "optpipe/planner/portfolio/run_log.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
-#include "optpipe/planner/strategies/cells_of.hpp"
 #include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/builders/uniform_storage.hpp"
 #include "optpipe/schedule/construct/uniform_storage.hpp"
@@ -103,7 +102,7 @@ inline std::vector<builder_job> published_builders(const std::vector<std::string
     for_each_builder([&](const auto& build) {
         const std::string name{build.name};
         if constexpr (!std::is_same_v<std::decay_t<decltype(build)>, adaptive_builder<>>)
-            if (std::find(without.begin(), without.end(), name) == without.end())
+            if (!is_left_out(without, name))
                 jobs.push_back({name,
                                 [build](const problem& q, stop_check stop) { return build_schedule(q, build, stop); },
                                 is_stoppable<decltype(build)>});
@@ -115,12 +114,9 @@ inline std::vector<builder_job> published_builders(const std::vector<std::string
 /// options themselves.
 inline std::vector<builder_job> uniform_storage_builders(const problem& p, const std::vector<std::string>& without) {
     std::vector<builder_job> jobs;
-    const auto is_left_out = [&](const std::string& name) {
-        return std::find(without.begin(), without.end(), name) != without.end();
-    };
     for_each_builder([&](const auto& build) {
         const std::string name{build.name};
-        if (is_left_out(name)) return;
+        if (is_left_out(without, name)) return;
         auto quick = build;
         constexpr bool is_constructive = std::is_same_v<std::decay_t<decltype(build)>, adaptive_builder<>>;
         if constexpr (is_constructive) quick.effort = 1;
@@ -137,7 +133,7 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
         }
     });
     for_each_storage_builder([&](const auto& build) {
-        if (const std::string name{build.name}; !is_left_out(name))
+        if (const std::string name{build.name}; !is_left_out(without, name))
             jobs.push_back(
                 {name, [build](const problem& q, stop_check stop) { return build_schedule(q, build, stop); }});
     });
@@ -157,7 +153,7 @@ public:
         if (!state_.incumbent()) if_none_fits();
         const auto until = builder_deadline(state_.limits(), with_.slice);
         const auto until_quick = builder_deadline(state_.limits(), with_.slice * with_.slice_of_quick);
-        const auto most_quick = with_.most_cells / cells_of(state_.problem());
+        const auto most_quick = with_.most_cells / state_.problem().graph.cells();
         run_those(promising(jobs_that([](const builder_job& j) { return j.quick; }),
                             std::max(with_.most_options_searched, most_quick)),
                   until_quick, threads);

@@ -4,7 +4,6 @@
 #include "optpipe/planner/lns/rescheduling_search.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
-#include "optpipe/planner/strategies/cells_of.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -29,7 +28,7 @@ struct rescheduling_strategy {
     [[nodiscard]] static strategy_traits traits(const problem& p) {
         return {.knows_storage_options = true,
                 .randomized = true,
-                .first_effort = std::max(least_trials, first_cells / detail::cells_of(p)),
+                .first_effort = std::max(least_trials, first_cells / p.graph.cells()),
                 .share = share,
                 .least_passes = least_passes};
     }

@@ -43,17 +43,17 @@ public:
     };
 
     /// Those that the strategy is applicable to.
-    [[nodiscard]] std::vector<search*> suited_to(const any_search_strategy& strategy) {
-        std::vector<search*> suited;
+    [[nodiscard]] std::vector<search*> applicable_to(const any_search_strategy& strategy) {
+        std::vector<search*> applicable;
         for (auto& s : searches_)
-            if (strategy.traits(s.state.problem()).applicable) suited.push_back(&s);
-        return suited;
+            if (strategy.traits(s.state.problem()).applicable) applicable.push_back(&s);
+        return applicable;
     }
     /// Of those that aren't settled the best half of the time, else the second, and so on; those without a schedule
     /// last. Null where all are settled.
-    [[nodiscard]] static search* choose(const std::vector<search*>& suited, std::uint64_t seed) {
+    [[nodiscard]] static search* choose(const std::vector<search*>& applicable, std::uint64_t seed) {
         std::vector<std::pair<duration, search*>> by_objective;
-        for (auto* s : suited)
+        for (auto* s : applicable)
             if (!s->state.settled()) by_objective.emplace_back(s->state.objective(), s);
         if (by_objective.empty()) return nullptr;
         std::stable_sort(by_objective.begin(), by_objective.end(),
@@ -96,15 +96,15 @@ on_uniform_storage(const problem& p, const search_limits& limits, const std::vec
     for (const auto& strategy : strategies) {
         if (const auto known = strategy.traits(p); known.knows_storage_options && !known.searches_uniform_storage)
             continue;
-        const auto suited = searches->suited_to(strategy);
-        if (suited.empty()) continue;
-        auto traits = strategy.traits(suited.front()->state.problem());
+        const auto applicable = searches->applicable_to(strategy);
+        if (applicable.empty()) continue;
+        auto traits = strategy.traits(applicable.front()->state.problem());
         traits.knows_storage_options = true;
         traits.cooperative = false;
         traits.resumes = false;
         traits.share *= share;
-        const auto search = [searches, suited, strategy](search_state& state, const strategy_options& options) {
-            auto* chosen = detail::uniform_searches::choose(suited, options.seed + options.effort);
+        const auto search = [searches, applicable, strategy](search_state& state, const strategy_options& options) {
+            auto* chosen = detail::uniform_searches::choose(applicable, options.seed + options.effort);
             if (!chosen) return;
             search_state view{chosen->state, state.limits(), strategy.name()};
             strategy(view, options);

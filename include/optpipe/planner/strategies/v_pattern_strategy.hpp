@@ -8,7 +8,6 @@
 #include "optpipe/planner/modulo/v_pattern_search.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
-#include "optpipe/planner/strategies/cells_of.hpp"
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
 #include "optpipe/schedule/builders/v_block.hpp"
 #include "optpipe/schedule/construct/uniform_storage.hpp"
@@ -63,7 +62,7 @@ struct v_pattern_strategy {
 
 private:
     [[nodiscard]] static std::size_t trials(const problem& p, const strategy_options& options) {
-        return std::max(least_trials, options.effort / (orders_per_cell * detail::cells_of(p)));
+        return std::max(least_trials, options.effort / (orders_per_cell * p.graph.cells()));
     }
     /// With odd seeds the option that most stashes of the incumbent have, else one after the other.
     [[nodiscard]] static std::size_t first_option(const search_state& state, const strategy_options& options,

@@ -23,11 +23,11 @@ concept has_build = requires(const B& build, const basic_problem<Graph>& p) {
 ///
 /// Semantics: `build(problem)` is an order that `simulate` accepts without regard to memory limits, or a refusal whose
 /// sentence says why it doesn't apply. It holds every operation that a valid schedule needs. It depends on the
-/// problem alone: no clock, no global state. One that takes long on large problems takes a `stop_check` too, which it
-/// asks every few milliseconds, and refuses itself (`was_stopped`) once that says so; where only its time is up
-/// (`is_requested` isn't true), it may return the best so far. Whether it fits the memory is
-/// seen by `simulate`; a builder that knows better may refuse itself with `over_memory`. `name` is how `--method` calls
-/// it.
+/// problem alone: no clock, no global state. One that thinks in a list for each rank merges them with `interleave`. One
+/// that takes long on large problems takes a `stop_check` too, which it asks every few milliseconds, and refuses itself
+/// (`was_stopped`) once that says so; where only its time is up (`is_requested` isn't true), it may return the best so
+/// far. Whether it fits the memory is seen by `simulate`; a builder that knows better may refuse itself with
+/// `over_memory`. `name` is how `--method` calls it.
 template <class B, class Graph = any_graph>
 concept schedule_builder = std::copyable<B> && has_name<B> && has_build<B, Graph>;
 

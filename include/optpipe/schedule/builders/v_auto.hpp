@@ -101,7 +101,7 @@ private:
                   "passes_collide has a bit for each cell");
 
     /// F, I and W of each microbatch and stage.
-    constexpr std::size_t operations() const { return 3 * p_.graph.stages() * p_.graph.microbatches(); }
+    constexpr std::size_t operations() const { return 3 * p_.graph.cells(); }
     constexpr memory_size largest_stash(rank r) const {
         const auto& down = p_.costs[stage{r.value()}];
         const auto& back = p_.costs[stage{2 * p_.graph.ranks() - 1 - r.position()}];

@@ -44,8 +44,7 @@ template <pipeline_graph Graph> struct dispatch_hints {
     std::vector<int> depth{};
 
     constexpr explicit dispatch_hints(const Graph& g)
-        : stashes(g.stages() * g.microbatches(), stash::by_rule), weights(stashes.size(), weight::by_rule),
-          depth(g.stages(), 0) {}
+        : stashes(g.cells(), stash::by_rule), weights(stashes.size(), weight::by_rule), depth(g.stages(), 0) {}
 };
 
 } // namespace optpipe

@@ -24,7 +24,7 @@ public:
     constexpr gap_filler(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                          const per_rank<memory_size, Graph::rank_extent>& budget)
         : p_{p}, budget_{budget}, number_{p.graph}, end_(number_.size(), duration::unlimited()),
-          own_(operations_by_rank(p, s)),
+          own_(split_by_rank(p.graph, s.operations)),
           kinds_(p.graph.ranks()), time_slack_{time_slack(p, s)}, memory_slack_{tolerance{}.at(p.memory_scale())} {
         for (const auto& timed : s.operations)
             end_[number_(timed.op)] = timed.end;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/bounded_text.hpp"
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/pipeline/graph.hpp"
@@ -40,13 +41,23 @@ private:
 } // namespace detail
 
 /// Merges the lanes of all ranks into one order that respects every dependency. If the lanes wait for each other in
-/// a cycle, `not_executable`, with the rank of one of them and how many of its operations were done.
+/// a cycle, `not_executable`, with the rank of one of them and how many of its operations were done; also if there
+/// isn't one lane per rank, or an operation is of no stage or microbatch of the graph.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>> interleave(const Graph& g, const compute_lanes& lanes) {
+    const auto refuse = [](const bounded_text<200>& sentence, rank r, std::size_t position) {
+        return refusal{.reason = refusal_reason::not_executable, .sentence = sentence, .rank = r, .position = position};
+    };
+    if (lanes.size() != g.ranks())
+        return refuse({"there are lanes of ", lanes.size(), " ranks, and the graph has ", g.ranks()}, {}, 0);
     basic_order<Graph> merged{g, {}};
     std::size_t operations = 0;
-    for (const auto& lane : lanes)
-        operations += lane.size();
+    const operation_numbering<Graph> number{g};
+    for (const rank r : g.all_ranks()) {
+        operations += lanes[r].size();
+        for (std::size_t i = 0; i < lanes[r].size(); ++i)
+            if (!number.contains(lanes[r][i])) return refuse("no such stage or microbatch", r, i);
+    }
     merged.operations.reserve(operations);
     detail::dependency_tracker<Graph> tracker{g};
     per_rank<std::size_t, Graph::rank_extent> next(g.ranks());
@@ -60,14 +71,7 @@ template <pipeline_graph Graph>
             }
     }
     for (const rank r : g.all_ranks())
-        if (next[r] < lanes[r].size()) {
-            refusal why;
-            why.reason = refusal_reason::not_executable;
-            why.sentence = "the ranks wait for each other in a cycle";
-            why.rank = r;
-            why.position = next[r];
-            return why;
-        }
+        if (next[r] < lanes[r].size()) return refuse("the ranks wait for each other in a cycle", r, next[r]);
     return merged;
 }
 

@@ -21,8 +21,7 @@ template <pipeline_graph Graph> class memory_keeper {
 public:
     /// `may_offload`: what may be offloaded besides what is.
     constexpr memory_keeper(const basic_problem<Graph>& p, const cell_flags& may_offload)
-        : p_{p}, may_offload_{may_offload}, slack_{tolerance{}.at(p.memory_scale())},
-          cells_(p.graph.stages() * p.graph.microbatches()) {}
+        : p_{p}, may_offload_{may_offload}, slack_{tolerance{}.at(p.memory_scale())}, cells_(p.graph.cells()) {}
 
     /// False if the limit can't be kept; the order is then the best found.
     constexpr bool run(rank r, std::vector<operation>& lane) {

@@ -170,29 +170,4 @@ template <pipeline_graph Graph>
     return result;
 }
 
-/// The same problem where each stage has one storage option alone, in a list.
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr basic_problem<Graph> forced_storage(const basic_problem<Graph>& p,
-                                                            const storage_by_stage<Graph::stage_extent>& options) {
-    auto forced = p;
-    for (const stage s : p.graph.all_stages()) {
-        const auto only = p.storage_of(s, options[s]);
-        forced.storage[s].clear();
-        forced.storage[s].push_back(only);
-        // Not reset(): what it leaves can't be copied in a constant expression with clang 14.
-        forced.costs[s].transfer = std::optional<transfer_times>{};
-    }
-    return forced;
-}
-
-/// An order of `forced_storage(p, options)` as one of `p`.
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr basic_order<Graph> from_forced_storage(const basic_problem<Graph>& p,
-                                                               const storage_by_stage<Graph::stage_extent>& options,
-                                                               basic_order<Graph> forced) {
-    for (auto& op : forced.operations)
-        op.storage = p.storage[op.stage].empty() ? storage_index{} : static_cast<storage_index>(options[op.stage]);
-    return forced;
-}
-
 } // namespace optpipe

@@ -35,7 +35,7 @@ public:
         : p_{p}, budget_{budget}, how_{how}, slack_{tolerance{}.at(p.memory_scale())}, ends_{p.graph},
           own_(p.graph.ranks()) {
         result_.graph = p.graph;
-        result_.operations.reserve(3 * p.graph.stages() * p.graph.microbatches());
+        result_.operations.reserve(3 * p.graph.cells());
     }
 
     constexpr outcome<basic_order<Graph>> run(const compute_lanes& lanes) {

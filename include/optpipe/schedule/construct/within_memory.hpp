@@ -147,7 +147,7 @@ private:
             return a.period != b.period ? a.period < b.period : a.position < b.position;
         });
         basic_order<Graph> result{p_.graph, {}};
-        result.operations.reserve(3 * p_.graph.stages() * p_.graph.microbatches());
+        result.operations.reserve(3 * p_.graph.cells());
         for (const auto& e : entries) {
             const auto i = by_phase_[e.position];
             const microbatch m{e.microbatch};

@@ -22,17 +22,6 @@ enum class memory_kind { device, host };
 
 namespace detail {
 
-/// The operations of each rank, in the order of the schedule. Of dynamic extent: gcc 12 can't return an array of
-/// vectors in a constant expression.
-template <pipeline_graph Graph>
-constexpr per_rank<std::vector<timed_operation>> operations_by_rank(const basic_problem<Graph>& p,
-                                                                    const basic_schedule<Graph>& s) {
-    per_rank<std::vector<timed_operation>> own(p.graph.ranks());
-    for (const auto& timed : s.operations)
-        own[p.rank_of(timed.op.stage)].push_back(timed);
-    return own;
-}
-
 /// The curve of the rank that has these operations.
 template <pipeline_graph Graph>
 constexpr std::vector<memory_point> curve_of(const basic_problem<Graph>& p, const std::vector<timed_operation>& own,
@@ -42,14 +31,20 @@ constexpr std::vector<memory_point> curve_of(const basic_problem<Graph>& p, cons
         memory_size amount;
     };
     std::vector<change> changes;
-    const auto add = [&](duration time, memory_size amount) {
-        if (amount != memory_size{}) changes.push_back({time, amount});
-    };
     const bool device = which == memory_kind::device;
     for (const auto& timed : own) {
+        using enum operation_kind;
+        const auto kind = timed.op.kind;
         const auto effect = memory_effect_of(p, timed.op);
-        add(timed.start, device ? effect.acquired_at_start : effect.host_acquired_at_start);
-        add(timed.end, -(device ? effect.released_at_end : effect.host_released_at_end));
+        const auto acquired = device ? effect.acquired_at_start : effect.host_acquired_at_start;
+        const auto released = device ? effect.released_at_end : effect.host_released_at_end;
+        // Also where it is nothing: an instant begins there.
+        const bool acquires = device ? kind == forward || kind == recompute || kind == reload : kind == offload;
+        const bool releases = device ? kind == backward || kind == backward_weight || kind == offload ||
+                                           (kind == backward_input && acquired == memory_size{})
+                                     : kind == reload;
+        if (acquires || acquired != memory_size{}) changes.push_back({timed.start, acquired});
+        if (releases || released != memory_size{}) changes.push_back({timed.end, -released});
     }
     std::sort(changes.begin(), changes.end(), [](const change& a, const change& b) {
         return a.time != b.time ? a.time < b.time : a.amount < b.amount;
@@ -58,17 +53,20 @@ constexpr std::vector<memory_point> curve_of(const basic_problem<Graph>& p, cons
     memory_size level{};
     for (std::size_t i = 0; i < changes.size();) {
         const auto now = changes[i].time;
-        while (i < changes.size() && changes[i].time <= now + slack)
-            level += changes[i++].amount;
-        curve.push_back({now, level});
+        bool has_changed = false;
+        for (; i < changes.size() && changes[i].time <= now + slack; ++i) {
+            level += changes[i].amount;
+            has_changed = has_changed || changes[i].amount != memory_size{};
+        }
+        if (has_changed) curve.push_back({now, level});
     }
     return curve;
 }
 
 } // namespace detail
 
-/// The memory of one rank over time. At one instant (within `slack`) what is freed comes before what is
-/// added.
+/// The memory of one rank over time. At one instant (within `slack`) what is freed comes before what is added: also
+/// where an operation takes less than that, whose own stash then counts for nothing.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::vector<memory_point>
 memory_curve(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, rank r,
@@ -143,7 +141,7 @@ template <pipeline_graph Graph>
     per_rank<duration, Graph::rank_extent> first(ranks, duration::unlimited());
     per_rank<duration, Graph::rank_extent> last(ranks);
     auto recomputed = m.busy;
-    const auto own = detail::operations_by_rank(p, s);
+    const auto own = detail::split_by_rank(p.graph, s.operations);
     for (const auto& timed : s.operations) {
         const rank r = p.rank_of(timed.op.stage);
         if (timed.op.kind == operation_kind::forward) {

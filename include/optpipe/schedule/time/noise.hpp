@@ -33,10 +33,11 @@ struct noise_model {
 
 /// The random durations of one step under a noise model: of each operation and message the same whatever the order they
 /// run in, so that two schedules are compared under the same noise (common random numbers). A full backward varies as
-/// its two halves would. The same on all platforms up to the rounding of one multiplication.
+/// its two halves would. The same on all platforms up to the rounding of one multiplication. Borrows the model.
 class step_noise {
 public:
     step_noise(const noise_model& model, std::uint64_t step);
+    step_noise(noise_model&&, std::uint64_t) = delete;
 
     [[nodiscard]] duration operator()(const problem& p, const operation& op) const;
     /// Of the message from an operation to another stage.
@@ -65,11 +66,13 @@ private:
 /// An order, prepared to be run many times with other durations.
 ///
 /// Runs as `simulate` does: every operation as early as its inputs, lane, copy engine, link and memory allow in this
-/// order. For `span` the warm-up is postponed as for a plan, though nobody knows beforehand by how much.
+/// order. For `span` the warm-up is postponed as for a plan, though nobody knows beforehand by how much. Borrows the
+/// problem.
 class noisy_order {
 public:
     /// Contract: `simulate` takes the order.
     noisy_order(const problem& p, const order& given);
+    noisy_order(problem&&, const order&) = delete;
 
     /// One step with these durations.
     [[nodiscard]] schedule run(const step_noise& noise) const;
@@ -96,7 +99,7 @@ private:
 
 [[nodiscard]] duration mean_of(const std::vector<duration>& times);
 
-/// How many of `count` values are at most the percentile: at least one.
+/// How many of `count` values are at most the percentile: at least one. Contract: `count` is above 0.
 [[nodiscard]] std::size_t percentile_rank(std::size_t count, double percent);
 
 /// The least value that so many percent of the values don't exceed. Contract: there are values.
@@ -271,6 +274,7 @@ OPTPIPE_INLINE duration mean_of(const std::vector<duration>& times) {
 }
 
 OPTPIPE_INLINE std::size_t percentile_rank(std::size_t count, double percent) {
+    OPTPIPE_EXPECT(count > 0, "percentile_rank: of no values");
     const auto position = std::ceil(1e-2 * percent * static_cast<double>(count));
     return std::clamp<std::size_t>(static_cast<std::size_t>(position), 1, count);
 }

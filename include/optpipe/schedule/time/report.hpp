@@ -10,6 +10,11 @@
 
 namespace optpipe {
 
+/// (objective − bound) / objective: the part of it that a better schedule might save. 0 where the objective is 0.
+[[nodiscard]] constexpr double relative_gap(duration objective, duration bound) {
+    return objective > duration{} ? (objective - bound) / objective : 0.0;
+}
+
 /// A schedule with all that is derived from it, as the file formats and the tables show it.
 struct schedule_report {
     std::string method;
@@ -20,10 +25,10 @@ struct schedule_report {
     /// The schedule has forwards alone (`plan_forwards`); the bound is for such.
     bool forward_only = false;
 
-    /// (objective − bound) / objective, where there is a bound.
+    /// The relative gap, where there is a bound.
     [[nodiscard]] std::optional<double> gap() const {
         if (!bound || measures.objective <= duration{}) return std::nullopt;
-        return (measures.objective - *bound) / measures.objective;
+        return relative_gap(measures.objective, *bound);
     }
 };
 

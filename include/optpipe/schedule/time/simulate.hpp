@@ -106,7 +106,7 @@ public:
             host_.push_back(detail::memory_ledger{p.host_memory_limit[r] + slack});
         }
         result_.graph = p.graph;
-        result_.operations.reserve((p.has_storage_options() ? 6 : 5) * p.graph.stages() * p.graph.microbatches());
+        result_.operations.reserve((p.has_storage_options() ? 6 : 5) * p.graph.cells());
     }
 
     /// Why the operation can't come next; no reason if it can. After an obstacle of memory the placer must not be used
@@ -311,6 +311,11 @@ constexpr refusal wrong_place(const basic_problem<Graph>& p, const placer<Graph>
                                    ? ": either B, or I and W"
                                    : ", which frees the stash"},
                               position, r);
+    if (is_gradient(other.kind) && other.stage != op.stage && p.split_backward)
+        return not_executable(
+            {name, " (rank ", r.value(), ") comes before ", spelling(backward(other.stage, other.microbatch)), " or ",
+             spelling(backward_input(other.stage, other.microbatch)), " (rank ", where, "), which it waits for"},
+            position, r);
     return not_executable(
         {name, " (rank ", r.value(), ") comes before ", spelling(other), " (rank ", where, "), which it waits for"},
         position, r);
@@ -407,7 +412,7 @@ template <pipeline_graph Graph>
         offloaded += op.kind == operation_kind::offload ? 1 : 0;
         offloaded -= op.kind == operation_kind::reload ? 1 : 0;
     }
-    const auto all = p.graph.stages() * p.graph.microbatches();
+    const auto all = p.graph.cells();
     if (begun != all || finished != all || offloaded != 0) return detail::incomplete(p, place, given.operations.size());
     return static_cast<placer<Graph>&&>(place).result();
 }

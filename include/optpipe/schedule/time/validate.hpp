@@ -68,7 +68,7 @@ public:
         for (const stage s : p_.graph.all_stages())
             for (const microbatch m : p_.graph.all_microbatches())
                 check_cell(s, m);
-        const auto own = operations_by_rank(p_, s_);
+        const auto own = split_by_rank(p_.graph, s_.operations);
         for (const rank r : p_.graph.all_ranks())
             check_compute_lane(own[r]);
         check_transfer_lanes();
@@ -143,8 +143,8 @@ private:
         if (list.empty()) return;
         const auto& option = list[f.op.storage];
         for (const auto kind : all_operation_kinds) {
-            const bool is_asked_for = (is_transfer(kind) && option.offloads()) ||
-                                      (kind == operation_kind::recompute && option.recomputes());
+            const bool is_asked_for =
+                (is_transfer(kind) && option.offloads()) || (kind == operation_kind::recompute && option.recomputes());
             const auto* found = find(f.op.stage, kind, f.op.microbatch);
             if (!found && is_asked_for) report(broken_rule::storage_not_followed, sibling(f.op, kind));
             if (found && found->op.storage != f.op.storage)

@@ -31,6 +31,9 @@ struct conformance_options {
     std::size_t chances = 50;
     /// Ends with an error in a lane, after which the executor is of no use.
     bool with_error = true;
+    /// That error is rank 0's `cancel`, not an exception of its work. One executor can show one of the two: the suite
+    /// takes two runs to see both.
+    bool by_cancel = false;
     /// Whether all ranks get the error of the one where it began. An executor whose ranks find out by themselves that
     /// another is gone gives each its own, which names the rank that gets it and what it waited for.
     bool same_error = true;

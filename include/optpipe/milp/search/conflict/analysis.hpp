@@ -90,11 +90,11 @@ private:
         if (!marked.set) return;
         --open_;
         const literal needed{m.bound, marked.needed};
-        const bool whole = d.is_integral(column_of(m.bound));
-        if (whole) note(column_of(m.bound));
+        const bool integral = d.is_integral(column_of(m.bound));
+        if (integral) note(column_of(m.bound));
         const bool top = m.level == top_level_;
         if (top) --at_top_;
-        const bool is_uip = top && whole && at_top_ == 0 && !uip_found_;
+        const bool is_uip = top && integral && at_top_ == 0 && !uip_found_;
         if (is_uip || (m.why.from == reason::source::none)) {
             uip_found_ = uip_found_ || top;
             statement_.push_back({negation(needed), m.level});
@@ -102,7 +102,7 @@ private:
         }
         explanation_.clear();
         engine.explain(needed, m.why, explanation_);
-        if (whole && !top && !follows(d)) {
+        if (integral && !top && !follows(d)) {
             statement_.push_back({negation(needed), m.level});
             return;
         }

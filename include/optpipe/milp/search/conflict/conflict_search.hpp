@@ -58,10 +58,10 @@ public:
                 order_.insert(j);
             }
         for (std::size_t j = 0; j < p.columns(); ++j) {
-            const bool wide =
+            const bool is_general =
                 p.is_integral(j) && p.prefers_upper[j] == 0 && p.lower[j] > -infinity && p.upper[j] > p.lower[j] + 1.0;
-            is_general_[j] = wide ? 1 : 0;
-            if (wide) general_integers_.push_back(j);
+            is_general_[j] = is_general ? 1 : 0;
+            if (is_general) general_integers_.push_back(j);
         }
     }
 
@@ -81,9 +81,8 @@ public:
     }
     /// Where the search tries the columns first.
     void set_phase(std::size_t j, double value) { phase_[j] = value; }
-    void set_phases(std::span<const double> values) { phase_.assign(values.begin(), values.end()); }
 
-    /// Whether there are columns for `begin_least_bound_first`: whole ones of many values, beside binaries.
+    /// Whether there are columns for `begin_least_bound_first`: integers of many values, beside binaries.
     [[nodiscard]] bool has_general_integers() const {
         return !general_integers_.empty() && general_integers_.size() < order_.size();
     }

@@ -18,24 +18,24 @@ namespace optpipe::milp::search {
 /// `later - earlier + (binaries) >= distance` that one value of the binary makes redundant.
 class disjunctive_structure {
 public:
-    explicit disjunctive_structure(const problem& p) : pairs_(p.columns()), decisions_(p.columns()) {
+    explicit disjunctive_structure(const problem& p) : decisions_(p.columns()) {
+        std::vector<pair> pairs(p.columns());
         for (std::size_t i = 0; i < p.rows(); ++i) {
             if (p.row_entries(i).size() > most_binaries + 2) continue;
-            look_at(p, p.row_entries(i), 1.0, p.row_lower[i]);
-            look_at(p, p.row_entries(i), -1.0, -p.row_upper[i]);
+            look_at(p, p.row_entries(i), 1.0, p.row_lower[i], pairs);
+            look_at(p, p.row_entries(i), -1.0, -p.row_upper[i], pairs);
         }
         for (std::size_t x = 0; x < p.columns(); ++x)
-            if (pairs_[x].use == usage::orders) adopt(x);
+            if (pairs[x].use == usage::orders) adopt(x, pairs[x]);
         for (std::size_t j = 0; j < p.columns(); ++j)
             if (!decisions_[j].empty()) start_columns_.push_back(static_cast<std::uint32_t>(j));
-        pairs_ = {};
     }
 
     /// The columns that are ordered: starts of jobs.
     [[nodiscard]] std::span<const std::uint32_t> start_columns() const { return start_columns_; }
     /// What puts column `j` before all that it may come before.
     [[nodiscard]] std::span<const literal> decisions(std::size_t j) const { return decisions_[j]; }
-    [[nodiscard]] std::size_t bytes() const { return bytes_of(start_columns_, pairs_) + bytes_of_lists(decisions_); }
+    [[nodiscard]] std::size_t bytes() const { return bytes_of(start_columns_) + bytes_of_lists(decisions_); }
 
 private:
     static constexpr std::size_t most_binaries = 3;
@@ -48,7 +48,8 @@ private:
     };
 
     /// sign · entries >= side
-    void look_at(const problem& p, std::span<const entry> entries, double sign, double side) {
+    static void look_at(const problem& p, std::span<const entry> entries, double sign, double side,
+                        std::vector<pair>& pairs) {
         if (side == -infinity) return;
         std::optional<std::uint32_t> later, earlier;
         double least = 0.0;
@@ -65,23 +66,21 @@ private:
             const bool switches = least + std::abs(e.coefficient) >= side - p.tolerances.slack(side);
             if (!p.is_binary(e.column) || !switches) continue;
             const bool at_one = sign * e.coefficient < 0.0;
-            note(e.column, at_one ? *earlier : *later, at_one ? *later : *earlier);
+            note(pairs[e.column], at_one ? *earlier : *later, at_one ? *later : *earlier);
         }
     }
     /// A binary that orders two pairs, or both ways at once, is left out.
-    void note(std::size_t x, std::uint32_t first, std::uint32_t second) {
-        auto& known = pairs_[x];
+    static void note(pair& known, std::uint32_t first, std::uint32_t second) {
         if (known.use == usage::none)
             known = {first, second, usage::orders};
         else if (known.first != first || known.second != second)
             known.use = usage::other;
     }
-    void adopt(std::size_t x) {
-        decisions_[pairs_[x].first].push_back(at_least(x, 1.0));
-        decisions_[pairs_[x].second].push_back(at_most(x, 0.0));
+    void adopt(std::size_t x, const pair& ordered) {
+        decisions_[ordered.first].push_back(at_least(x, 1.0));
+        decisions_[ordered.second].push_back(at_most(x, 0.0));
     }
 
-    std::vector<pair> pairs_;
     std::vector<std::vector<literal>> decisions_;
     std::vector<std::uint32_t> start_columns_;
 };

@@ -48,11 +48,11 @@ private:
     void add_row(const problem& p) {
         std::vector<entry> terms;
         for (std::size_t j = 0; j < p.columns(); ++j)
-            if (p.cost[j] != 0.0) terms.push_back({static_cast<std::uint32_t>(j), whole(p, p.cost[j] / unit)});
+            if (p.cost[j] != 0.0) terms.push_back({static_cast<std::uint32_t>(j), rounded(p, p.cost[j] / unit)});
         terms.push_back({static_cast<std::uint32_t>(objective), -1.0});
         instance.add_row(terms, -infinity, 0.0);
     }
-    static double whole(const problem& p, double value) { return p.objective_step > 0.0 ? std::round(value) : value; }
+    static double rounded(const problem& p, double value) { return p.objective_step > 0.0 ? std::round(value) : value; }
 };
 
 /// How `prover` divides its effort, in visits of rows. Chosen when it was written; no comparison with other values is
@@ -116,8 +116,8 @@ public:
         if (scaled_->unit <= 0.0 || bound <= bound_) return;
         bound_ = bound;
         search_.restart();
-        const double whole = std::ceil(bound / scaled_->unit - context_->instance->tolerances.feasibility);
-        static_cast<void>(search_.engine().imply_at_root(at_least(scaled_->objective, whole)));
+        const double least = std::ceil(bound / scaled_->unit - context_->instance->tolerances.feasibility);
+        static_cast<void>(search_.engine().imply_at_root(at_least(scaled_->objective, least)));
     }
     void take_point(std::span<const double> values) {
         for (std::size_t j = 0; j < values.size(); ++j)
@@ -212,8 +212,8 @@ private:
     }
     void raise_bound() {
         if (scaled_->unit <= 0.0) return;
-        const double whole = search_.engine().bounds().at_root(lower_of(scaled_->objective));
-        const double exact = context_->instance->objective_step > 0.0 ? whole : whole - 1.0;
+        const double least = search_.engine().bounds().at_root(lower_of(scaled_->objective));
+        const double exact = context_->instance->objective_step > 0.0 ? least : least - 1.0;
         const double reached = exact * scaled_->unit;
         if (!(reached > bound_ + context_->instance->tolerances.slack(bound_))) return;
         bound_ = reached;

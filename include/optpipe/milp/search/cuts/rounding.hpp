@@ -82,7 +82,7 @@ private:
     struct part {
         std::uint32_t index = 0;
         bool is_row = false;
-        bool whole = false;
+        bool integral = false;
         bool from_upper = false;
         const variable_bound* end = nullptr; ///< null: the bound is a number
         double coefficient = 0.0;            ///< of the distance
@@ -121,7 +121,7 @@ private:
         }
         for (const auto j : integers_.touched()) {
             const bool stays = !integers_.is_noise(j);
-            if (stays ? !add({.index = j, .whole = true}, integers_[j], point[j], lower_[j], upper_[j])
+            if (stays ? !add({.index = j, .integral = true}, integers_[j], point[j], lower_[j], upper_[j])
                       : !leave_out(j, integers_[j]))
                 return false;
         }
@@ -134,12 +134,12 @@ private:
             return true;
         }
         double activity = 0.0;
-        bool whole = is_integral(low) && is_integral(up);
+        bool integral = is_integral(low) && is_integral(up);
         for (const auto& e : entries(i)) {
             activity += e.coefficient * point[e.column];
-            whole = whole && problem_.is_integral(e.column) && is_integral(e.coefficient);
+            integral = integral && problem_.is_integral(e.column) && is_integral(e.coefficient);
         }
-        return add({.index = i, .is_row = true, .whole = whole}, -multiplier, activity, low, up);
+        return add({.index = i, .is_row = true, .integral = integral}, -multiplier, activity, low, up);
     }
     /// From the nearer of its ends; of two that are level, from the one that leaves an integer or nothing in the cut.
     bool measure_column(std::uint32_t j, double coefficient, std::span<const double> point) {
@@ -151,12 +151,13 @@ private:
         const double above = (up ? up->at(point) : upper_[j]) - value;
         const bool from_upper = std::abs(below - above) <= level ? coefficient < 0.0 : above < below;
         const auto* end = from_upper ? up : low;
-        if (!end) return add({.index = j, .whole = problem_.is_integral(j)}, coefficient, value, lower_[j], upper_[j]);
-        const bool whole = problem_.is_integral(j) && is_integral(end->constant) && is_integral(end->coefficient);
+        if (!end)
+            return add({.index = j, .integral = problem_.is_integral(j)}, coefficient, value, lower_[j], upper_[j]);
+        const bool integral = problem_.is_integral(j) && is_integral(end->constant) && is_integral(end->coefficient);
         right_ -= coefficient * end->constant;
         integers_.add(end->integer, coefficient * end->coefficient);
         parts_.push_back({.index = j,
-                          .whole = whole,
+                          .integral = integral,
                           .from_upper = from_upper,
                           .end = end,
                           .coefficient = from_upper ? -coefficient : coefficient,
@@ -184,7 +185,7 @@ private:
     }
     [[nodiscard]] bool is_between(const part& p) const {
         const double near = problem_.tolerances.integrality;
-        return p.whole && p.value > near && p.value < p.width - near;
+        return p.integral && p.value > near && p.value < p.width - near;
     }
 
     /// That of the most effective rounding; integers that are better measured from their other bound are.
@@ -247,7 +248,7 @@ private:
         effort_ += parts_.size();
         double violation = -std::floor(right), square = 0.0;
         for (const auto& p : parts_) {
-            const double weight = rounded(p.coefficient / divisor, p.whole, fraction);
+            const double weight = rounded(p.coefficient / divisor, p.integral, fraction);
             violation += weight * p.value;
             square += weight * weight;
         }
@@ -263,7 +264,7 @@ private:
         rounded_.clear();
         double limit = std::floor(right);
         for (const auto& p : parts_) {
-            const double weight = rounded(p.coefficient / divisor, p.whole, fraction);
+            const double weight = rounded(p.coefficient / divisor, p.integral, fraction);
             if (weight != 0.0) limit += add_back(p, p.from_upper ? -weight : weight);
         }
         if (rounded_.touched().size() > longest()) return std::nullopt;
@@ -285,8 +286,8 @@ private:
         constexpr std::size_t least = 100, share = 5;
         return least + problem_.columns() / share;
     }
-    static double rounded(double coefficient, bool whole, double fraction) {
-        if (!whole) return coefficient < 0.0 ? coefficient / (1.0 - fraction) : 0.0;
+    static double rounded(double coefficient, bool integral, double fraction) {
+        if (!integral) return coefficient < 0.0 ? coefficient / (1.0 - fraction) : 0.0;
         const double floor = std::floor(coefficient);
         return floor + std::max(0.0, coefficient - floor - fraction) / (1.0 - fraction);
     }

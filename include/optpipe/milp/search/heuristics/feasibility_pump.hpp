@@ -11,7 +11,7 @@
 namespace optpipe::milp::search {
 
 /// The feasibility pump (Fischetti, Glover and Lodi, 2005): rounds the relaxation's point, then looks for the point of
-/// the relaxation nearest to that, and so on; what repeats itself is shaken. Distances to whole values between two
+/// the relaxation nearest to that, and so on; what repeats itself is shaken. Distances to integers between two
 /// bounds don't count.
 class feasibility_pump {
 public:

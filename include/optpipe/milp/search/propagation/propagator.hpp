@@ -74,7 +74,6 @@ public:
         rows_.set_limit(objective_row_, limit, n.zero * n.slack(limit), n); // the cutoff has its distance already
         enqueue(static_cast<std::uint32_t>(objective_row_));
     }
-    [[nodiscard]] std::size_t objective_row() const { return objective_row_; }
     /// The least objective that the bounds allow.
     [[nodiscard]] double least_objective() const {
         const row_sum sum{rows_.terms(objective_row_), [&](bound_index b) { return domains_[b]; }};
@@ -105,12 +104,12 @@ public:
         const auto j = column_of(l.bound);
         const double limit = -domains_[opposite(l.bound)];
         if (l.value > limit) {
-            const bool whole = domains_.is_integral(j);
+            const bool integral = domains_.is_integral(j);
             const bool says_row = why.from == reason::source::row || why.from == reason::source::list;
-            if (whole || (!says_row && l.value > limit + problem_->tolerances.slack(limit))) {
+            if (integral || (!says_row && l.value > limit + problem_->tolerances.slack(limit))) {
                 conflict_.clear();
                 explain(l, why, conflict_);
-                conflict_.push_back({opposite(l.bound), whole ? 1.0 - l.value : domains_[opposite(l.bound)]});
+                conflict_.push_back({opposite(l.bound), integral ? 1.0 - l.value : domains_[opposite(l.bound)]});
                 if (level() == 0) contradiction_at_root_ = true;
                 return false;
             }
@@ -200,10 +199,6 @@ public:
         }
         }
     }
-    /// A conflict found elsewhere, in literals that hold.
-    void set_conflict(std::span<const literal> literals) { conflict_.assign(literals.begin(), literals.end()); }
-    void set_refuted() { contradiction_at_root_ = true; }
-
     /// A clause that always holds. Its literals must be ordered: those that hold or may hold first, then those that
     /// became false last. Implies what it implies at once. False: a conflict.
     bool learn(std::span<const literal> literals, bool learned, std::uint32_t levels) {
@@ -355,8 +350,8 @@ private:
         const double old = domains_[target];
         if (std::abs(value) > problem_->tolerances.huge) return std::nullopt;
         if (domains_.is_integral(column_of(target))) {
-            const double whole = std::ceil(value - problem_->tolerances.integrality);
-            return whole > old ? std::optional{literal{target, whole}} : std::nullopt;
+            const double rounded = std::ceil(value - problem_->tolerances.integrality);
+            return rounded > old ? std::optional{literal{target, rounded}} : std::nullopt;
         }
         if (old == -infinity) return literal{target, value};
         const double width = -domains_[t.bound] - old;

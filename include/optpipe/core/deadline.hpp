@@ -1,0 +1,20 @@
+#pragma once
+
+#include "optpipe/core/standard.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+namespace optpipe {
+
+/// `start` and then the limit: the last time of the clock, which is no deadline, for a limit that isn't a number or
+/// beyond half of what the clock can tell (146 years); `start` for a negative one.
+[[nodiscard]] inline std::chrono::steady_clock::time_point deadline_after(std::chrono::steady_clock::time_point start,
+                                                                          std::chrono::duration<double> limit) {
+    using clock = std::chrono::steady_clock;
+    const std::chrono::duration<double> longest = 0.5 * std::chrono::duration<double>{clock::duration::max()};
+    if (!(limit < longest)) return clock::time_point::max();
+    return start + std::chrono::duration_cast<clock::duration>(std::max(limit, std::chrono::duration<double>{}));
+}
+
+} // namespace optpipe
