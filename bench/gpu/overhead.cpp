@@ -28,7 +28,7 @@ constexpr std::size_t bytes = 256;
 /// Microseconds, each of so many steps: until all is issued, and until it is over.
 struct step_times {
     double issue = 0.0;
-    double whole = 0.0;
+    double all = 0.0;
 };
 
 /// The first one doesn't count.
@@ -42,10 +42,10 @@ template <class Issue, class Finish> step_times measure(std::size_t steps, const
         finish();
         if (i == 0) continue;
         sum.issue += microseconds{issued - begin}.count();
-        sum.whole += microseconds{clock_type::now() - begin}.count();
+        sum.all += microseconds{clock_type::now() - begin}.count();
     }
     const auto count = static_cast<double>(steps);
-    return {sum.issue / count, sum.whole / count};
+    return {sum.issue / count, sum.all / count};
 }
 
 void compare(gpu_bench::report& out, std::size_t ranks, std::size_t steps) {
@@ -81,7 +81,7 @@ void compare(gpu_bench::report& out, std::size_t ranks, std::size_t steps) {
 
     const auto row = [&](const char* what, const step_times& t) {
         const auto each = static_cast<double>(instructions);
-        out.row({static_cast<double>(ranks), each, what, t.issue / each, t.whole / each, t.issue / copies.issue});
+        out.row({static_cast<double>(ranks), each, what, t.issue / each, t.all / each, t.issue / copies.issue});
     };
     row("streams", streams);
     row("a graph", graph);

@@ -11,7 +11,7 @@ set(words
     "bring_away=insert_offload"
     "widened_(builders|part)=over-memory builders"
     "search_board=search_state"
-    "(bool|double) (whole|wide)[^a-z_]=integral, rounded, or general integer"
+    "double whole[^a-z_]|[a-z]_whole\\(=integral, or rounded"
     "suited_to=applicable_to"
     "rising_order=least_bound_queue"
     "order_columns=disjunctive_structure"

@@ -43,23 +43,23 @@ private:
     using term = optpipe::milp::term;
     static constexpr double infinity = optpipe::milp::infinity;
 
-    double whole(int low, int high) {
+    double integer(int low, int high) {
         return static_cast<double>(low) + static_cast<double>(random_.below(static_cast<std::size_t>(high - low + 1)));
     }
-    double between(double low, double high) { return low + (high - low) * whole(0, 1'000'000) / 1e6; }
+    double between(double low, double high) { return low + (high - low) * integer(0, 1'000'000) / 1e6; }
     double sign() { return random_.chance(40) ? -1.0 : 1.0; }
     /// Of one size, or of up to 13 powers of ten; with one digit, or with many.
     double coefficient() {
         const int reach = static_cast<int>(decades_);
-        const double size = std::pow(10.0, whole(-reach, reach));
-        const double front = random_.chance(60) ? 1.0 : digits_ ? whole(1, 9) : between(1.0, 9.0);
+        const double size = std::pow(10.0, integer(-reach, reach));
+        const double front = random_.chance(60) ? 1.0 : digits_ ? integer(1, 9) : between(1.0, 9.0);
         return sign() * std::min(front * size, 1e6);
     }
 
     void add_column() {
         switch (random_.below(8)) {
         case 0:
-        case 1: return add(0.0, 1.0, whole(0, 1), true);
+        case 1: return add(0.0, 1.0, integer(0, 1), true);
         case 2: return add_integer(10);
         case 3: return add_integer(1'000'000);
         case 4: return add_real(10.0);
@@ -76,18 +76,18 @@ private:
         point_.push_back(value);
     }
     void add_integer(int size) {
-        const double value = whole(-size, size);
-        add(value - whole(0, size), value + whole(0, size), value, true);
+        const double value = integer(-size, size);
+        add(value - integer(0, size), value + integer(0, size), value, true);
     }
     void add_real(double size) {
-        const double value = random_.chance(30) ? whole(-9, 9) : between(-size, size);
+        const double value = random_.chance(30) ? integer(-9, 9) : between(-size, size);
         add(random_.chance(30) ? value : value - between(0.0, size),
             random_.chance(30) ? value : value + between(0.0, size), value, false);
     }
     /// Fixed, or all but fixed.
     void add_narrow() {
         const double value = between(-9.0, 9.0);
-        const double width = random_.chance(50) ? 0.0 : std::pow(10.0, whole(-12, -3));
+        const double width = random_.chance(50) ? 0.0 : std::pow(10.0, integer(-12, -3));
         add(value - width, value + width, value, false);
     }
 
@@ -102,13 +102,13 @@ private:
     /// Another row times a number, with sides of its own; one coefficient in ten of such rows is a little off.
     void copy_row() {
         const optpipe::milp::row r{random_.below(m_.rows())};
-        const double factor = sign() * (random_.chance(50) ? std::pow(10.0, whole(-2, 2)) : between(0.1, 9.0));
+        const double factor = sign() * (random_.chance(50) ? std::pow(10.0, integer(-2, 2)) : between(0.1, 9.0));
         std::vector<term> terms;
         for (const auto& t : m_.terms(r))
             terms.push_back({t.column, factor * t.coefficient});
         if (!terms.empty() && random_.chance(10)) {
             auto& off = terms[random_.below(terms.size())].coefficient;
-            off *= 1.0 + std::pow(10.0, whole(-14, -4));
+            off *= 1.0 + std::pow(10.0, integer(-14, -4));
         }
         for (auto& t : terms)
             t.coefficient = std::clamp(t.coefficient, -1e6, 1e6);
@@ -119,7 +119,7 @@ private:
         const double at = optpipe::milp::activity(terms, point_);
         const auto room = [&] {
             if (random_.chance(60)) return 0.0;
-            return random_.chance(20) ? std::abs(at) * std::pow(10.0, whole(-14, -6)) : whole(0, 9);
+            return random_.chance(20) ? std::abs(at) * std::pow(10.0, integer(-14, -6)) : integer(0, 9);
         };
         const double below = at - room();
         const double above = at + room();
@@ -138,8 +138,8 @@ private:
         const bool is_flat = random_.chance(10);
         for (const auto x : m_.all_variables())
             if (!is_flat && random_.chance(70))
-                m_.set_cost(x, random_.chance(70) ? sign() * whole(0, 9) : coefficient());
-        m_.set_offset(random_.chance(20) ? whole(-1000, 1000) : 0.0);
+                m_.set_cost(x, random_.chance(70) ? sign() * integer(0, 9) : coefficient());
+        m_.set_offset(random_.chance(20) ? integer(-1000, 1000) : 0.0);
         if (random_.chance(40)) m_.set_direction(optpipe::milp::sense::maximize);
     }
 

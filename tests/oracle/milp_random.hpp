@@ -41,13 +41,13 @@ private:
     using variable = optpipe::milp::variable;
     using term = optpipe::milp::term;
 
-    double whole(int low, int high) {
+    double integer(int low, int high) {
         return static_cast<double>(low) + static_cast<double>(random_.below(static_cast<std::size_t>(high - low + 1)));
     }
     double coefficient() {
         const double sign = random_.chance(40) ? -1.0 : 1.0;
         if (random_.chance(50)) return sign;
-        return sign * (random_.chance(15) ? whole(1, 7) / 2.0 : whole(1, 9));
+        return sign * (random_.chance(15) ? integer(1, 7) / 2.0 : integer(1, 9));
     }
 
     void add_variables() {
@@ -67,18 +67,18 @@ private:
         if (random_.chance(70)) {
             m_.add_binary();
         } else {
-            const double low = whole(-2, 2);
-            m_.add_variable(low, low + whole(0, 3), optpipe::milp::domain::integer);
+            const double low = integer(-2, 2);
+            m_.add_variable(low, low + integer(0, 3), optpipe::milp::domain::integer);
         }
-        point_.push_back(m_.lower(last()) + whole(0, static_cast<int>(m_.upper(last()) - m_.lower(last()))));
+        point_.push_back(m_.lower(last()) + integer(0, static_cast<int>(m_.upper(last()) - m_.lower(last()))));
     }
     void add_real() {
-        const double low = whole(-3, 2);
-        const double high = low + whole(0, 12);
+        const double low = integer(-3, 2);
+        const double high = low + integer(0, 12);
         const bool no_low = shape_.open_reals && random_.chance(15);
         const bool no_high = shape_.open_reals && random_.chance(30);
         m_.add_variable(no_low ? -optpipe::milp::infinity : low, no_high ? optpipe::milp::infinity : high);
-        point_.push_back(low + (high - low) * whole(0, 4) / 4.0);
+        point_.push_back(low + (high - low) * integer(0, 4) / 4.0);
     }
     [[nodiscard]] variable last() const { return variable{m_.variables() - 1}; }
 
@@ -118,7 +118,7 @@ private:
     std::vector<term> knapsack() {
         std::vector<term> terms;
         for (const auto x : some_variables(random_.between(2, 6), true))
-            terms.push_back({x, whole(1, 9)});
+            terms.push_back({x, integer(1, 9)});
         return terms;
     }
     void add_set_row() {
@@ -138,9 +138,9 @@ private:
         auto columns = some_variables(2, false);
         const auto switches = some_variables(1, true);
         if (columns.size() < 2 || switches.empty()) return;
-        const double large = whole(5, 40);
+        const double large = integer(5, 40);
         std::vector<term> terms{{columns[0], 1.0}, {columns[1], -1.0}, {switches[0], large}};
-        m_.add_row(whole(0, 3), terms, optpipe::milp::infinity);
+        m_.add_row(integer(0, 3), terms, optpipe::milp::infinity);
     }
 
     /// Bounds around what the terms are at a point, so that most models are feasible.
@@ -148,9 +148,9 @@ private:
         double at = 0.0;
         for (const auto& t : terms)
             at += t.coefficient * point_[t.column.position()];
-        if (random_.chance(5)) at += whole(-3, 3);
-        const double below = at - (random_.chance(50) ? 0.0 : whole(0, 4));
-        const double above = at + (random_.chance(50) ? 0.0 : whole(0, 4));
+        if (random_.chance(5)) at += integer(-3, 3);
+        const double below = at - (random_.chance(50) ? 0.0 : integer(0, 4));
+        const double above = at + (random_.chance(50) ? 0.0 : integer(0, 4));
         const auto kind = random_.below(100);
         if (kind < 40)
             m_.add_row(-optpipe::milp::infinity, terms, above);
@@ -176,8 +176,8 @@ private:
 
     void add_objective() {
         for (const auto x : m_.all_variables())
-            if (random_.chance(80)) m_.set_cost(x, random_.chance(30) ? whole(-1, 1) : whole(-9, 9));
-        m_.set_offset(random_.chance(20) ? whole(-5, 5) : 0.0);
+            if (random_.chance(80)) m_.set_cost(x, random_.chance(30) ? integer(-1, 1) : integer(-9, 9));
+        m_.set_offset(random_.chance(20) ? integer(-5, 5) : 0.0);
         if (random_.chance(40)) m_.set_direction(optpipe::milp::sense::maximize);
     }
 

@@ -20,6 +20,8 @@ public:
     static constexpr std::string_view name = "propagation";
     /// Without a time limit nothing interrupts it; 2500 cells take a second, and the time grows with their square.
     static constexpr std::size_t most_cells = 10'000;
+    /// Of F, I and W.
+    static constexpr double chains_per_stage = 3.0;
     /// Some tenths of a second.
     static constexpr double most_closure = 2e8;
     /// Of the bound, relative: far finer than any gap that is asked for.
@@ -50,7 +52,7 @@ private:
     [[nodiscard]] static double closure_of(const problem& p) {
         double steps = 0.0;
         for (const auto& stages : stages_by_rank(p.graph)) {
-            const auto chains = 3.0 * static_cast<double>(stages.size());
+            const auto chains = chains_per_stage * static_cast<double>(stages.size());
             steps += chains * chains * chains * static_cast<double>(p.graph.microbatches());
         }
         return steps;
