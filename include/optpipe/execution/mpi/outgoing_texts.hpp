@@ -7,7 +7,6 @@
 
 #include <mpi.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <memory>

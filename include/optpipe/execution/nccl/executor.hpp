@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/caught_reason.hpp"
 #include "optpipe/core/index.hpp"
 #include "optpipe/execution/cuda/device.hpp"
 #include "optpipe/execution/cuda/executor.hpp"

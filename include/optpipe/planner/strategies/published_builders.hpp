@@ -3,6 +3,7 @@
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/milp/search/parallel/workers.hpp"
 #include "optpipe/planner/local_search/multi_start.hpp"
+#include "optpipe/planner/plan_options.hpp"
 #include "optpipe/planner/plan_result.hpp"
 #include "optpipe/planner/portfolio/run_log.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
