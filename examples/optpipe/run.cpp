@@ -66,11 +66,14 @@ optpipe::clock_time time_unit_for(const run_options& options, const optpipe::sch
 
 /// So many that sizes which are rounded to bytes are right to four digits, so few that it takes no time to speak of to
 /// fill and check them.
-double bytes_per_unit_for(const optpipe::schedule_report& plan) {
+double bytes_per_unit_for(const optpipe::problem& p, const optpipe::schedule_report& plan) {
     constexpr double most_bytes = 262144.0;
     memory_size peak{};
     for (const auto each : plan.measures.peak_memory)
         peak = std::max(peak, each);
+    // A stash that is held for less than the tolerance of times isn't in that peak.
+    for (const auto& costs : p.costs)
+        peak = std::max(peak, costs.activation);
     return peak > memory_size{} ? most_bytes / peak.value() : 1.0;
 }
 
@@ -199,7 +202,7 @@ int run(const run_options& options) {
     if (p.graph.ranks() > most_ranks)
         throw optpipe::error{name_of(options.problem) + ": has " + std::to_string(p.graph.ranks()) +
                              " ranks; as threads of one machine run at most " + std::to_string(most_ranks)};
-    const scales scale{time_unit_for(options, plan), bytes_per_unit_for(plan)};
+    const scales scale{time_unit_for(options, plan), bytes_per_unit_for(p, plan)};
     const auto programs = optpipe::lower(p, plan.schedule,
                                          {.bytes_per_unit = scale.bytes_per_unit,
                                           .alignment = 1,

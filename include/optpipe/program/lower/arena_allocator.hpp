@@ -1,13 +1,16 @@
 #pragma once
 
 #include "optpipe/program/ir.hpp"
+#include "optpipe/program/lower/pack_buffers.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <queue>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -16,6 +19,9 @@ namespace optpipe::detail {
 /// Allocates from one block of memory by the lifetimes of a plan. A free block remembers the instruction that freed it,
 /// as the next user has to wait for that one. No segment reaches from one part into the next: parts end at multiples of
 /// their size.
+///
+/// What is taken at once is to stay within a budget, the plan's peak; the block is larger where that leaves no room for
+/// a segment of one piece.
 class arena_allocator {
 public:
     static constexpr std::uint32_t no_instruction = std::numeric_limits<std::uint32_t>::max();
@@ -28,7 +34,14 @@ public:
 
     static constexpr std::size_t no_parts = std::numeric_limits<std::size_t>::max();
 
-    explicit arena_allocator(std::size_t bytes = 0, std::size_t part = no_parts) : part_{part} { grow(bytes); }
+    explicit arena_allocator(std::size_t budget = 0, std::size_t part = no_parts) : part_{part}, budget_{budget} {
+        grow(budget);
+    }
+    /// Where each segment lies is known beforehand, in the order in which they are taken.
+    arena_allocator(std::size_t budget, std::size_t part, buffer_packing packed)
+        : part_{part}, budget_{budget}, packed_{std::move(packed)} {
+        grow(packed_.size);
+    }
 
     /// The segments become free at `instant`, when the instruction `by` ends.
     void promise(std::size_t instant, std::uint32_t by, std::vector<memory_segment> segments) {
@@ -44,11 +57,21 @@ public:
         if (promises_.empty()) return false;
         const auto next = promises_.top();
         promises_.pop();
-        for (const auto& s : next.segments)
+        for (const auto& s : next.segments) {
             give_back({s.offset, s.bytes, next.instant, next.by});
+            if (const auto own = live_.find(s.offset); own != live_.end()) {
+                lifetimes_[own->second].end = moment_++;
+                live_.erase(own);
+            }
+        }
         return true;
     }
-    /// Appends memory beyond the plan's peak.
+    /// Lets so much more be taken.
+    void raise_budget(std::size_t bytes) {
+        budget_ += bytes;
+        if (packed_.offsets.empty() && size_ < budget_) grow(budget_ - size_);
+    }
+    /// Appends memory.
     void grow(std::size_t bytes) {
         for (const auto end = size_ + bytes; size_ < end;) {
             const auto next = std::min(end, size_ + left_of_part(size_));
@@ -59,6 +82,14 @@ public:
 
     [[nodiscard]] std::size_t size() const { return size_; }
     [[nodiscard]] std::size_t free_bytes() const { return free_bytes_; }
+    /// What may be taken within the budget.
+    [[nodiscard]] std::size_t room() const {
+        const auto used = size_ - free_bytes_;
+        return used < budget_ ? budget_ - used : 0;
+    }
+    /// Of the segments that `take_segment` took, in their order. Moments are takings and releases.
+    [[nodiscard]] std::span<const buffer_lifetime> lifetimes() const { return lifetimes_; }
+    [[nodiscard]] std::size_t part() const { return part_; }
     /// How much the arena must grow for one segment of `bytes`, which fit into a part, at its end.
     [[nodiscard]] std::size_t missing_at_end(std::size_t bytes) const {
         auto begin = size_;
@@ -73,13 +104,21 @@ public:
 
     /// One segment; empty if there is none that is long enough.
     taken take_segment(std::size_t bytes) {
-        const auto best = best_run(bytes);
-        if (best.first == none) return {};
         taken result;
-        std::size_t missing = bytes;
-        for (std::size_t i = best.first; i <= best.last; ++i)
-            missing -= take_from(i, missing, result);
-        erase_empty();
+        if (!packed_.offsets.empty()) {
+            const auto offset = packed_.offsets[lifetimes_.size()];
+            split_at(offset);
+            split_at(offset + bytes);
+            const auto first =
+                std::find_if(free_.begin(), free_.end(), [&](const block& b) { return b.offset == offset; });
+            take_run(static_cast<std::size_t>(first - free_.begin()), bytes, result);
+        } else {
+            const auto best = best_run(bytes);
+            if (best.first == none) return {};
+            take_run(best.first, bytes, result);
+        }
+        live_[result.segments.front().offset] = lifetimes_.size();
+        lifetimes_.push_back({bytes, moment_++});
         return result;
     }
     /// Several segments, longest free first. Contract: there is enough.
@@ -149,6 +188,23 @@ private:
         }
         return best;
     }
+    /// From free blocks side by side, the first of them at `at`.
+    void take_run(std::size_t at, std::size_t bytes, taken& result) {
+        for (auto missing = bytes; missing > 0; ++at)
+            missing -= take_from(at, missing, result);
+        erase_empty();
+    }
+    /// Divides the free block that reaches over this place.
+    void split_at(std::size_t offset) {
+        const auto at = std::find_if(free_.begin(), free_.end(),
+                                     [&](const block& b) { return b.offset < offset && offset < b.offset + b.bytes; });
+        if (at == free_.end()) return;
+        auto behind = *at;
+        at->bytes = offset - at->offset;
+        behind.offset = offset;
+        behind.bytes -= at->bytes;
+        free_.insert(at + 1, behind);
+    }
     std::size_t take_from(std::size_t at, std::size_t most, taken& result) {
         auto& from = free_[at];
         const auto bytes = std::min(most, from.bytes);
@@ -186,10 +242,16 @@ private:
     }
 
     std::size_t part_;
+    std::size_t budget_ = 0;
+    buffer_packing packed_{};
     std::size_t size_ = 0;
     std::size_t free_bytes_ = 0;
     std::vector<block> free_;
     std::priority_queue<promised> promises_;
+    std::vector<buffer_lifetime> lifetimes_;
+    std::size_t moment_ = 0;
+    /// By their offsets, the segments in `lifetimes_` that are taken now.
+    std::map<std::size_t, std::size_t> live_;
 };
 
 } // namespace optpipe::detail

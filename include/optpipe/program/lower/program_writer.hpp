@@ -20,8 +20,8 @@ class program_writer {
 public:
     using position = std::uint32_t;
 
-    program_writer(rank self, int engines, message_lanes lanes, std::size_t device_bytes, const arena_allocator& host)
-        : engines_{engines}, lanes_{lanes}, device_{device_bytes}, host_{host} {
+    program_writer(rank self, int engines, message_lanes lanes, arena_allocator device, arena_allocator host)
+        : engines_{engines}, lanes_{lanes}, device_{std::move(device)}, host_{std::move(host)} {
         program_.self = self;
         program_.lanes.push_back(lane_kind::compute);
         lane_length_.push_back(0);
@@ -30,6 +30,9 @@ public:
 
     [[nodiscard]] rank_program& program() { return program_; }
     [[nodiscard]] arena_allocator& arena(memory_arena which) {
+        return which == memory_arena::device ? device_ : which == memory_arena::host ? host_ : messages_;
+    }
+    [[nodiscard]] const arena_allocator& arena(memory_arena which) const {
         return which == memory_arena::device ? device_ : which == memory_arena::host ? host_ : messages_;
     }
 

@@ -1,0 +1,411 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/outcome.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/program/ir.hpp"
+#include "optpipe/program/lower/options.hpp"
+#include "optpipe/program/lower/pack_buffers.hpp"
+#include "optpipe/program/lower/plan_graph.hpp"
+#include "optpipe/program/lower/planned_peaks.hpp"
+#include "optpipe/program/lower/program_writer.hpp"
+#include "optpipe/program/lower/stash_parts.hpp"
+#include "optpipe/schedule/rules/cells.hpp"
+#include "optpipe/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <queue>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// What all stashes and messages of a step together are below.
+inline constexpr double most_addressable_bytes = 0x1p60;
+
+/// Of some arenas of some ranks: where each buffer lies.
+using arena_packings = std::map<std::pair<rank, memory_arena>, buffer_packing>;
+
+/// Writes the programs of all ranks side by side, each operation and message once what it waits for has been written,
+/// those that come first in the plan first.
+class lowering {
+public:
+    lowering(const problem& p, const schedule& s, const lowering_options& options, message_lanes grouping,
+             const arena_packings& packings)
+        : p_{p}, options_{options}, plan_{p, s, grouping}, number_{p.graph}, parts_of_{p, options},
+          written_(number_.size(), no_instruction), made_(number_.size(), no_buffer), arrived_(made_),
+          cells_(p.graph.cells(), no_buffers), device_peak_{planned_peaks(p, plan_, parts_of_, memory_arena::device)},
+          host_peak_{planned_peaks(p, plan_, parts_of_, memory_arena::host)}, computed_(p.graph.ranks()),
+          weights_left_(p.graph.stages(), p.graph.microbatches()) {
+        for (const rank r : p.graph.all_ranks())
+            writers_.emplace_back(r, p.transfer.engines, options.lanes, arena(r, memory_arena::device, packings),
+                                  arena(r, memory_arena::host, packings));
+    }
+
+    /// Whether each stash that is offloaded fits into a part of host memory.
+    [[nodiscard]] bool fits_parts() const {
+        return std::all_of(plan_.nodes().begin(), plan_.nodes().end(), [&](const plan_node& node) {
+            if (node.is_message()) return true;
+            const auto& op = plan_.operation_of(node).op;
+            return op.kind != operation_kind::offload || parts_of_(op).moved() <= host_part();
+        });
+    }
+
+    /// False if the precedences have a cycle.
+    bool write() {
+        std::vector<std::size_t> missing(plan_.nodes().size(), 0);
+        for (std::size_t n = 0; n < missing.size(); ++n)
+            for (const auto after : plan_.successors(n))
+                ++missing[after];
+        for (std::size_t n = 0; n < missing.size(); ++n)
+            if (missing[n] == 0) ready_.push(n);
+        std::size_t written = 0;
+        std::vector<std::size_t> parked;
+        while (!ready_.empty() || !parked.empty()) {
+            if (ready_.empty()) make_room(parked);
+            const auto n = ready_.top();
+            ready_.pop();
+            const auto& node = plan_.nodes()[n];
+            if (!node.is_message() && !fits(node)) {
+                parked.push_back(n);
+                continue;
+            }
+            node.is_message() ? write_exchange(node) : write_operation(node);
+            ++written;
+            for (const auto after : plan_.successors(n))
+                if (--missing[after] == 0) ready_.push(after);
+            for (const auto again : std::exchange(parked, {}))
+                ready_.push(again);
+        }
+        return written == missing.size();
+    }
+
+    per_rank<rank_program> programs() {
+        if (options_.update) write_updates();
+        per_rank<rank_program> all(p_.graph.ranks());
+        for (const rank r : all.indices()) {
+            all[r] = writers_[r.position()].finish();
+            all[r].ranks = p_.graph.ranks();
+            all[r].stages = p_.graph.stages();
+            all[r].microbatches = p_.graph.microbatches();
+            all[r].alignment = options_.alignment;
+            all[r].host_part = options_.host_part;
+            all[r].forward_only = options_.forward_only;
+        }
+        return all;
+    }
+
+    /// The rank that needs more than its plan's peak and, with that, more than its limit.
+    [[nodiscard]] std::optional<refusal> over_limit() const {
+        std::optional<refusal> why;
+        for_each_arena([&](rank r, memory_arena which, const arena_allocator& arena) {
+            if (arena.size() <= most_bytes(r, which)) return;
+            const bool on_host = which == memory_arena::host;
+            why = refusal{.reason = on_host ? refusal_reason::over_host_memory : refusal_reason::over_memory,
+                          .sentence = placement_in(which) == part_placement::contiguous
+                                          ? "stashes of one piece leave gaps (plan with a lower limit)"
+                                          : "",
+                          .rank = r,
+                          .needed = memory_size{static_cast<double>(arena.size()) / options_.bytes_per_unit},
+                          .limit = limit_of(r, which)};
+        });
+        return why;
+    }
+    /// Where what was written needs less than it took: of arenas over their limit, whose free memory didn't lie in one
+    /// piece. With the same lifetimes, everything is written in the same order.
+    [[nodiscard]] arena_packings packed() const {
+        arena_packings made;
+        for_each_arena([&](rank r, memory_arena which, const arena_allocator& arena) {
+            const auto most = most_bytes(r, which);
+            if (arena.size() > most && placement_in(which) == part_placement::contiguous)
+                made[{r, which}] = buffer_packer{arena.lifetimes(), arena.part(), most}.run();
+        });
+        return made;
+    }
+
+private:
+    static constexpr std::uint32_t no_instruction = arena_allocator::no_instruction;
+
+    /// The buffers of one stage and microbatch, by their roles.
+    using cell = std::array<buffer_id, buffer_roles>;
+    static constexpr std::array planned_arenas{memory_arena::device, memory_arena::host};
+    static constexpr std::array moved_roles{buffer_role::kept, buffer_role::freed};
+    static constexpr std::array held_roles{buffer_role::kept, buffer_role::freed, buffer_role::resident_kept,
+                                           buffer_role::resident_freed};
+    static constexpr std::array restored_roles{buffer_role::restored_kept, buffer_role::restored_freed};
+    static constexpr std::array freed_roles{buffer_role::freed, buffer_role::resident_freed,
+                                            buffer_role::restored_freed};
+    static constexpr std::array kept_roles{buffer_role::kept, buffer_role::resident_kept, buffer_role::restored_kept,
+                                           buffer_role::added};
+
+    [[nodiscard]] arena_allocator arena(rank r, memory_arena which, const arena_packings& packings) const {
+        const auto part = which == memory_arena::host ? host_part() : arena_allocator::no_parts;
+        const auto found = packings.find({r, which});
+        if (found == packings.end()) return arena_allocator{peak(r, which), part};
+        return arena_allocator{peak(r, which), part, found->second};
+    }
+    /// By the plan, in bytes.
+    [[nodiscard]] std::size_t peak(rank r, memory_arena which) const {
+        return (which == memory_arena::host ? host_peak_ : device_peak_)[r];
+    }
+    [[nodiscard]] memory_size limit_of(rank r, memory_arena which) const {
+        return (which == memory_arena::host ? p_.host_memory_limit : p_.memory_limit)[r];
+    }
+    /// The limit in bytes, or the plan's peak where rounding makes that more.
+    [[nodiscard]] std::size_t most_bytes(rank r, memory_arena which) const {
+        const auto limit = limit_of(r, which) + tolerance{}.at(p_.memory_scale());
+        const auto bytes = std::min(limit.value() * options_.bytes_per_unit, most_addressable_bytes);
+        return std::max(peak(r, which), static_cast<std::size_t>(bytes));
+    }
+    template <class Visit> void for_each_arena(const Visit& visit) const {
+        for (const rank r : p_.graph.all_ranks())
+            for (const auto which : planned_arenas)
+                visit(r, which, writers_[r.position()].arena(which));
+    }
+    [[nodiscard]] std::size_t host_part() const {
+        return options_.host_part > 0 ? options_.host_part : arena_allocator::no_parts;
+    }
+    [[nodiscard]] part_placement placement_in(memory_arena which) const {
+        const bool has_parts = which == memory_arena::host && options_.host_part > 0;
+        return has_parts ? part_placement::contiguous : options_.placement;
+    }
+    /// Of the stage that has its last weight gradient.
+    void write_reduction(const operation& last) {
+        auto& w = writer(last.stage);
+        w.depend_on(written(last));
+        const auto at =
+            w.write({.kind = instruction_kind::reduce, .op = forward(last.stage, microbatch{0})}, lane_kind::reduce);
+        reductions_.emplace_back(last.stage, at);
+    }
+    /// In the order of the reductions, so that none waits for a later one.
+    void write_updates() {
+        const auto write = [&](stage s) {
+            writer(s).write({.kind = instruction_kind::update, .op = forward(s, microbatch{0})}, lane_kind::compute);
+        };
+        if (!options_.reduce)
+            for (const stage s : p_.graph.all_stages())
+                write(s);
+        for (const auto& [s, reduced] : reductions_) {
+            writer(s).depend_on(reduced);
+            write(s);
+        }
+    }
+
+    [[nodiscard]] program_writer& writer(stage s) { return writers_[p_.rank_of(s).position()]; }
+    [[nodiscard]] cell& cell_of(const operation& op) { return cells_[cell_numbering{p_.graph}(op)]; }
+    [[nodiscard]] std::uint32_t written(const operation& op) const { return written_[number_(op)]; }
+
+    [[nodiscard]] bool fits(const plan_node& node) {
+        const auto& op = plan_.operation_of(node).op;
+        for (const auto which : planned_arenas) {
+            auto& arena = writer(op.stage).arena(which);
+            arena.advance(node.start);
+            if (arena.room() < parts_of_.acquired(op, which)) return false;
+        }
+        return true;
+    }
+    /// All ready nodes wait for memory: times that differ by rounding only, or transfers without duration. The first
+    /// node gets memory that is promised for later, or memory beyond the plan's peak.
+    void make_room(std::vector<std::size_t>& parked) {
+        const auto first = parked.front();
+        parked.erase(parked.begin());
+        const auto& op = plan_.operation_of(plan_.nodes()[first]).op;
+        for (const auto which : planned_arenas) {
+            auto& arena = writer(op.stage).arena(which);
+            const auto needed = parts_of_.acquired(op, which);
+            while (arena.room() < needed && arena.keep_next_promise()) {
+            }
+            if (arena.room() < needed) arena.raise_budget(needed - arena.room());
+        }
+        ready_.push(first);
+    }
+
+    void write_operation(const plan_node& node) {
+        const auto op = plan_.operation_of(node).op;
+        auto& w = writer(op.stage);
+        w.arena(memory_arena::message).advance(node.start);
+        instruction i{.kind = is_transfer(op.kind) ? instruction_kind::copy : instruction_kind::compute, .op = op};
+        switch (op.kind) {
+        case operation_kind::forward: prepare_forward(node, w, i); break;
+        case operation_kind::backward_input:
+        case operation_kind::backward: prepare_gradient(node, w, i); break;
+        case operation_kind::backward_weight: prepare_weight(node, w, i); break;
+        case operation_kind::recompute: prepare_recomputation(w, i); break;
+        case operation_kind::offload:
+        case operation_kind::reload: prepare_transfer(node, w, i); break;
+        }
+        written_[number_(op)] = w.write(i, is_transfer(op.kind) ? w.copy_lane(op.kind) : lane_kind::compute);
+        if (!is_transfer(op.kind)) computed_[p_.rank_of(op.stage)].emplace_back(node.end, written(op));
+        if (is_weight_gradient(op.kind) && --weights_left_[op.stage] == 0 && options_.reduce) write_reduction(op);
+    }
+    /// The last computation of a rank, of those that are written, that ends by then.
+    [[nodiscard]] std::uint32_t computed_by(rank r, std::size_t instant) const {
+        const auto& own = computed_[r];
+        const auto last = std::find_if(own.rbegin(), own.rend(), [&](const auto& c) { return c.first <= instant; });
+        return last == own.rend() ? no_instruction : last->second;
+    }
+    void take_input(program_writer& w, instruction& i, const operation& producer) {
+        const bool local = p_.rank_of(producer.stage) == p_.rank_of(i.op.stage);
+        const auto id = (local ? made_ : arrived_)[number_(producer)];
+        w.depend_on(w.program().buffers[id.position()].first_use);
+        i.set(buffer_role::input, id);
+    }
+    void make_output(program_writer& w, instruction& i) {
+        const auto id = w.acquire(memory_arena::message, message_bytes(i.op), part_placement::contiguous);
+        made_[number_(i.op)] = id;
+        i.set(buffer_role::output, id);
+    }
+    /// Of what an operation hands to the next stage, or to the one before.
+    [[nodiscard]] std::size_t message_bytes(const operation& produced_by) const {
+        const auto s = produced_by.stage.position();
+        return options_.bytes_of_message(direction_of(produced_by) == message_direction::forward ? s : s - 1);
+    }
+    static buffer_id& buffer(cell& c, buffer_role role) { return c[static_cast<std::size_t>(role)]; }
+    /// New memory for the next instruction.
+    void take(program_writer& w, const operation& op, memory_arena which, std::span<const buffer_role> roles) {
+        for (const auto role : roles)
+            if (const auto bytes = parts_of_.part(op, role); bytes > 0)
+                buffer(cell_of(op), role) = w.acquire(which, bytes, placement_in(which));
+    }
+    void name(instruction& i, std::span<const buffer_role> roles) {
+        for (const auto role : roles)
+            i.set(role, buffer(cell_of(i.op), role));
+    }
+    void release(program_writer& w, const operation& op, std::span<const buffer_role> roles, std::size_t instant) {
+        for (const auto role : roles)
+            release(w, buffer(cell_of(op), role), instant);
+    }
+    static void release(program_writer& w, buffer_id id, std::size_t instant) {
+        if (id != no_buffer) w.release(id, instant);
+    }
+
+    void prepare_forward(const plan_node& node, program_writer& w, instruction& i) {
+        const auto& op = i.op;
+        if (!p_.is_first(op.stage)) take_input(w, i, forward(op.stage.previous(), op.microbatch));
+        release(w, i.buffer(buffer_role::input), node.end);
+        take(w, op, memory_arena::device, held_roles);
+        name(i, held_roles);
+        if (!p_.is_last(op.stage)) make_output(w, i);
+    }
+    /// What brings the stash of an operation back to the device, or leaves it there.
+    [[nodiscard]] std::uint32_t brought_back(const operation& op) const {
+        const auto back = reload_of(op.stage, op.microbatch);
+        return written(plan_.has(back) ? back : forward(op.stage, op.microbatch));
+    }
+    void prepare_recomputation(program_writer& w, instruction& i) {
+        w.depend_on(brought_back(i.op));
+        take(w, i.op, memory_arena::device, restored_roles);
+        name(i, held_roles);
+        name(i, restored_roles);
+    }
+    void prepare_gradient(const plan_node& node, program_writer& w, instruction& i) {
+        const auto& op = i.op;
+        const auto again = recompute_of(op.stage, op.microbatch);
+        w.depend_on(plan_.has(again) ? written(again) : brought_back(op));
+        if (!p_.is_last(op.stage)) take_input(w, i, plan_.gradient(op.stage.next(), op.microbatch));
+        const bool splits = op.kind == operation_kind::backward_input;
+        if (splits) take(w, op, memory_arena::device, std::array{buffer_role::added});
+        name(i, kept_roles);
+        name(i, freed_roles);
+        release(w, i.buffer(buffer_role::input), node.end);
+        release(w, op, freed_roles, node.end);
+        if (!splits) release(w, op, kept_roles, node.end);
+        if (!p_.is_first(op.stage)) make_output(w, i);
+    }
+    void prepare_weight(const plan_node& node, program_writer& w, instruction& i) {
+        w.depend_on(written(backward_input(i.op.stage, i.op.microbatch)));
+        name(i, kept_roles);
+        release(w, i.op, kept_roles, node.end);
+    }
+    void prepare_transfer(const plan_node& node, program_writer& w, instruction& i) {
+        const auto& op = i.op;
+        constexpr std::array host{buffer_role::host};
+        const bool leaves = op.kind == operation_kind::offload;
+        w.depend_on(written(leaves ? forward(op.stage, op.microbatch) : offload_of(op.stage, op.microbatch)));
+        if (leaves)
+            take(w, op, memory_arena::host, host);
+        else
+            take(w, op, memory_arena::device, moved_roles);
+        name(i, moved_roles);
+        name(i, host);
+        if (leaves)
+            release(w, op, moved_roles, node.end);
+        else
+            release(w, op, host, node.end);
+    }
+
+    void write_exchange(const plan_node& node) {
+        const auto& any = plan_.messages()[node.messages.front()];
+        write_parts(node, any.from);
+        write_parts(node, any.to);
+    }
+    /// One rank's end of all messages of the node.
+    void write_parts(const plan_node& node, rank r) {
+        using side_kind = exchange_part::side_kind;
+        auto& w = writers_[r.position()];
+        w.arena(memory_arena::message).advance(node.start);
+        auto& parts = w.program().parts;
+        instruction i{.kind = instruction_kind::exchange, .first_part = static_cast<std::uint32_t>(parts.size())};
+        auto on = lane_kind::compute;
+        for (const auto m : node.messages) {
+            const auto& message = plan_.messages()[m];
+            const auto which = number_(message.produced_by);
+            const auto side = message.from == r ? side_kind::send : side_kind::receive;
+            if (side == side_kind::send) {
+                w.depend_on(written(message.produced_by));
+                parts.push_back({side, message.to, message.produced_by, made_[which]});
+                w.release(made_[which], message.end);
+            } else {
+                const auto before = computed_by(r, message.start);
+                if (options_.receives == receive_issue::when_due && before != no_instruction) w.depend_on(before);
+                arrived_[which] =
+                    w.acquire(memory_arena::message, message_bytes(message.produced_by), part_placement::contiguous);
+                parts.push_back({side, message.from, message.produced_by, arrived_[which]});
+            }
+            on = w.message_lane(direction_of(message.produced_by), side);
+        }
+        i.parts = static_cast<std::uint32_t>(node.messages.size());
+        w.write(i, on);
+    }
+
+    struct sooner {
+        const plan_graph* plan;
+        bool operator()(std::size_t a, std::size_t b) const {
+            const auto& x = plan->nodes()[a];
+            const auto& y = plan->nodes()[b];
+            return std::tuple{x.start, x.end, !x.is_message(), a} > std::tuple{y.start, y.end, !y.is_message(), b};
+        }
+    };
+
+    const problem& p_;
+    lowering_options options_;
+    plan_graph plan_;
+    operation_numbering<any_graph> number_;
+    stash_parts parts_of_;
+    /// Per operation: the position of its instruction, and where what it hands on is made, and arrives elsewhere.
+    std::vector<std::uint32_t> written_;
+    std::vector<buffer_id> made_;
+    std::vector<buffer_id> arrived_;
+    std::vector<cell> cells_;
+    per_rank<std::size_t> device_peak_;
+    per_rank<std::size_t> host_peak_;
+    std::vector<program_writer> writers_;
+    /// Of each rank, in order: when each computation ends, and its instruction.
+    per_rank<std::vector<std::pair<std::size_t, std::uint32_t>>> computed_;
+    /// Weight gradients that aren't written yet.
+    per_stage<std::size_t> weights_left_;
+    /// Of all ranks, in the order of issue: the stage, and the instruction.
+    std::vector<std::pair<stage, std::uint32_t>> reductions_;
+    std::priority_queue<std::size_t, std::vector<std::size_t>, sooner> ready_{sooner{&plan_}};
+};
+
+} // namespace optpipe::detail

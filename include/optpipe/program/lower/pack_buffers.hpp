@@ -1,0 +1,161 @@
+#pragma once
+
+#include "optpipe/core/random.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// A buffer that lives from one moment to another, which are counted.
+struct buffer_lifetime {
+    std::size_t bytes = 0;
+    std::size_t begin = 0;
+    std::size_t end = std::numeric_limits<std::size_t>::max();
+
+    [[nodiscard]] bool overlaps(const buffer_lifetime& other) const { return begin < other.end && other.begin < end; }
+    /// Memory × time, for comparisons.
+    [[nodiscard]] double area() const { return static_cast<double>(bytes) * static_cast<double>(end - begin); }
+};
+
+/// Where each buffer lies, and the memory that all of them need.
+struct buffer_packing {
+    std::vector<std::size_t> offsets;
+    std::size_t size = 0;
+};
+
+/// How long `buffer_packer` searches. Chosen so that it takes tenths of a second for a rank; ten times as
+/// much packs a few in a hundred more.
+struct packing_effort {
+    /// Placements from each initial order.
+    std::size_t rounds = 16;
+    /// Comparisons of two buffers while the best order is changed at random.
+    double comparisons = 2e7;
+};
+
+/// Dynamic storage allocation with known lifetimes, which is NP-hard: each buffer in turn goes into the gap that it
+/// fills best, the largest first, or those with the most memory × time, or the first. While that takes more than
+/// `limit`, buffers that lie above it come first and all are placed again; then a local search changes the best order.
+/// No buffer reaches over a multiple of `part`. Deterministic.
+class buffer_packer {
+public:
+    buffer_packer(std::span<const buffer_lifetime> buffers, std::size_t part, std::size_t limit,
+                  packing_effort effort = {})
+        : buffers_{buffers}, part_{part}, limit_{limit}, effort_{effort} {}
+
+    [[nodiscard]] buffer_packing run() {
+        const auto by = [](const auto& key) {
+            return [key](const buffer_lifetime& a, const buffer_lifetime& b) { return key(a) > key(b); };
+        };
+        search_from(by([](const buffer_lifetime& b) { return static_cast<double>(b.bytes); }));
+        search_from(by([](const buffer_lifetime& b) { return b.area(); }));
+        search_from(by([](const buffer_lifetime& b) { return -static_cast<double>(b.begin); }));
+        change_order();
+        return std::move(best_);
+    }
+
+private:
+    [[nodiscard]] bool is_done() const { return best_.size <= limit_ && !best_.offsets.empty(); }
+    /// How much of the buffers lies above the limit.
+    [[nodiscard]] std::size_t excess(const buffer_packing& made) const {
+        std::size_t sum = 0;
+        for (std::size_t i = 0; i < buffers_.size(); ++i)
+            if (const auto end = made.offsets[i] + buffers_[i].bytes; end > limit_)
+                sum += std::min(buffers_[i].bytes, end - limit_);
+        return sum;
+    }
+
+    template <class Before> void search_from(const Before& before) {
+        if (is_done()) return;
+        std::vector<std::size_t> order(buffers_.size());
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        std::stable_sort(order.begin(), order.end(),
+                         [&](std::size_t a, std::size_t b) { return before(buffers_[a], buffers_[b]); });
+        for (std::size_t round = 0; round < effort_.rounds && !is_done(); ++round) {
+            auto found = place(order);
+            const auto over = excess(found);
+            const auto is_above = [&](std::size_t i) { return found.offsets[i] + buffers_[i].bytes > limit_; };
+            if (best_.offsets.empty() || over < excess_) {
+                best_order_ = order;
+                excess_ = over;
+                best_ = found;
+            }
+            std::stable_partition(order.begin(), order.end(), is_above);
+        }
+    }
+    /// One buffer comes earlier, or later, in the best order; what is no worse stays.
+    void change_order() {
+        random_numbers random{1};
+        const auto count = buffers_.size();
+        double spent = 0.0;
+        while (!is_done() && spent < effort_.comparisons) {
+            auto order = best_order_;
+            const auto from = static_cast<std::ptrdiff_t>(random.below(count));
+            const auto to = static_cast<std::ptrdiff_t>(random.below(count));
+            const auto at = order.begin();
+            if (from < to)
+                std::rotate(at + from, at + from + 1, at + to + 1);
+            else
+                std::rotate(at + to, at + from, at + from + 1);
+            auto found = place(order);
+            spent += static_cast<double>(count) * static_cast<double>(count) / 2.0;
+            const auto over = excess(found);
+            if (over > excess_) continue;
+            best_order_ = std::move(order);
+            excess_ = over;
+            best_ = std::move(found);
+        }
+    }
+    [[nodiscard]] buffer_packing place(const std::vector<std::size_t>& order) const {
+        buffer_packing made{std::vector<std::size_t>(buffers_.size()), 0};
+        std::vector<std::size_t> placed; // by offset
+        placed.reserve(order.size());
+        for (const auto i : order) {
+            made.offsets[i] = offset_for(i, placed, made.offsets);
+            made.size = std::max(made.size, made.offsets[i] + buffers_[i].bytes);
+            const auto behind =
+                std::upper_bound(placed.begin(), placed.end(), made.offsets[i],
+                                 [&](std::size_t offset, std::size_t other) { return offset < made.offsets[other]; });
+            placed.insert(behind, i);
+        }
+        return made;
+    }
+    /// The start of the gap that leaves least; above all that are there at the same time where none is large enough.
+    [[nodiscard]] std::size_t offset_for(std::size_t i, const std::vector<std::size_t>& placed,
+                                         const std::vector<std::size_t>& offsets) const {
+        const auto bytes = buffers_[i].bytes;
+        auto least = std::numeric_limits<std::size_t>::max();
+        auto best = least;
+        std::size_t gap = 0;
+        for (const auto other : placed) {
+            if (!buffers_[i].overlaps(buffers_[other])) continue;
+            const auto start = within_part(gap, bytes);
+            const auto end = offsets[other];
+            if (start + bytes <= end && end - start - bytes < least) {
+                least = end - start - bytes;
+                best = start;
+            }
+            gap = std::max(gap, end + buffers_[other].bytes);
+        }
+        return least == std::numeric_limits<std::size_t>::max() ? within_part(gap, bytes) : best;
+    }
+    [[nodiscard]] std::size_t within_part(std::size_t offset, std::size_t bytes) const {
+        const auto left = part_ - offset % part_;
+        return bytes > left ? offset + left : offset;
+    }
+
+    std::span<const buffer_lifetime> buffers_;
+    std::size_t part_;
+    std::size_t limit_;
+    packing_effort effort_;
+    buffer_packing best_{};
+    std::vector<std::size_t> best_order_{};
+    std::size_t excess_ = 0;
+};
+
+} // namespace optpipe::detail

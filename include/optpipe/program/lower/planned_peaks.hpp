@@ -1,0 +1,47 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/program/ir.hpp"
+#include "optpipe/program/lower/plan_graph.hpp"
+#include "optpipe/program/lower/stash_parts.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// The peak of the plan in one arena of each rank, in bytes. At one instant, what is freed comes before what is added.
+inline per_rank<std::size_t> planned_peaks(const problem& p, const plan_graph& plan, const stash_parts& sizes,
+                                           memory_arena which) {
+    struct change {
+        std::size_t instant;
+        std::int64_t bytes;
+    };
+    per_rank<std::vector<change>> changes(p.graph.ranks());
+    for (const auto& node : plan.nodes()) {
+        if (node.is_message()) continue;
+        const auto& op = plan.operation_of(node).op;
+        auto& own = changes[p.rank_of(op.stage)];
+        own.push_back({node.start, static_cast<std::int64_t>(sizes.acquired(op, which))});
+        own.push_back({node.end, -static_cast<std::int64_t>(sizes.released(op, which))});
+    }
+    per_rank<std::size_t> peaks(p.graph.ranks());
+    for (const rank r : p.graph.all_ranks()) {
+        auto& own = changes[r];
+        std::sort(own.begin(), own.end(), [](const change& a, const change& b) {
+            return std::tie(a.instant, a.bytes) < std::tie(b.instant, b.bytes);
+        });
+        std::int64_t level = 0;
+        std::int64_t peak = 0;
+        for (const auto& [instant, bytes] : own)
+            peak = std::max(peak, level += bytes);
+        peaks[r] = static_cast<std::size_t>(peak);
+    }
+    return peaks;
+}
+
+} // namespace optpipe::detail

@@ -1,0 +1,136 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/program/ir.hpp"
+#include "optpipe/program/lower/options.hpp"
+#include "optpipe/schedule/operation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+namespace optpipe::detail {
+
+/// The bytes of a stash by its parts (`buffer_role`).
+struct stash_bytes {
+    std::size_t kept = 0;
+    std::size_t freed = 0;
+    std::size_t resident_kept = 0;
+    std::size_t resident_freed = 0;
+    std::size_t restored_kept = 0;
+    std::size_t restored_freed = 0;
+    std::size_t added = 0;
+
+    [[nodiscard]] std::size_t moved() const { return kept + freed; }
+    [[nodiscard]] std::size_t held() const { return moved() + resident_kept + resident_freed; }
+    [[nodiscard]] std::size_t restored() const { return restored_kept + restored_freed; }
+    /// What I is done with.
+    [[nodiscard]] std::size_t all_freed() const { return freed + resident_freed + restored_freed; }
+    [[nodiscard]] std::size_t all_kept() const { return kept + resident_kept + restored_kept; }
+};
+
+/// Of a stage with a storage option, each part as large as `bytes_of` says. `most_kept`: of what is held, unless more
+/// has to be.
+template <class BytesOf>
+[[nodiscard]] stash_bytes divide_stash(const stage_costs& c, const storage_option& stored, memory_size most_kept,
+                                       const BytesOf& bytes_of) {
+    const auto restored = stored.restored(c);
+    const auto kept = std::min(restored, c.weight_stash);
+    const auto least_kept = std::max(memory_size{}, kept - (restored - stored.held));
+    const auto held_kept = std::max(least_kept, std::min({stored.held, kept, most_kept}));
+    const auto held_freed = stored.held - held_kept;
+    const bool in_part = stored.offloads() && stored.transfer_size < stored.held;
+    const auto moved_kept = in_part ? std::min(stored.transfer_size, held_kept) : held_kept;
+    const auto moved_freed = in_part ? stored.transfer_size - moved_kept : held_freed;
+    return {bytes_of(moved_kept),
+            bytes_of(moved_freed),
+            bytes_of(held_kept - moved_kept),
+            bytes_of(held_freed - moved_freed),
+            bytes_of(kept - held_kept),
+            bytes_of(restored - kept - held_freed),
+            bytes_of(c.weight_stash - kept)};
+}
+
+/// What each operation takes from the arenas and gives back, in bytes, by the storage option of its stash. Nothing
+/// where there are forwards alone.
+class stash_parts {
+public:
+    stash_parts(const problem& p, const lowering_options& options) : of_(p.graph.stages()) {
+        for (const stage at : p.graph.all_stages())
+            find(p, options, at);
+    }
+
+    [[nodiscard]] const stash_bytes& operator()(const operation& op) const { return of_[op.stage][op.storage]; }
+
+    /// Of one operation's stash, by its role.
+    [[nodiscard]] std::size_t part(const operation& op, buffer_role role) const {
+        const auto& stash = (*this)(op);
+        switch (role) {
+        case buffer_role::kept: return stash.kept;
+        case buffer_role::freed: return stash.freed;
+        case buffer_role::resident_kept: return stash.resident_kept;
+        case buffer_role::resident_freed: return stash.resident_freed;
+        case buffer_role::restored_kept: return stash.restored_kept;
+        case buffer_role::restored_freed: return stash.restored_freed;
+        case buffer_role::added: return stash.added;
+        case buffer_role::host: return stash.moved();
+        case buffer_role::input:
+        case buffer_role::output: return 0; // no part of it
+        }
+        return 0;
+    }
+    /// What an operation takes from an arena when it starts.
+    [[nodiscard]] std::size_t acquired(const operation& op, memory_arena from) const {
+        const auto& stash = (*this)(op);
+        const bool on_host = from == memory_arena::host;
+        switch (op.kind) {
+        case operation_kind::forward: return on_host ? 0 : stash.held();
+        case operation_kind::reload: return on_host ? 0 : stash.moved();
+        case operation_kind::recompute: return on_host ? 0 : stash.restored();
+        case operation_kind::backward_input: return on_host ? 0 : stash.added;
+        case operation_kind::offload: return on_host ? stash.moved() : 0;
+        case operation_kind::backward_weight:
+        case operation_kind::backward: return 0;
+        }
+        return 0;
+    }
+    /// What it gives back when it ends.
+    [[nodiscard]] std::size_t released(const operation& op, memory_arena to) const {
+        const auto& stash = (*this)(op);
+        const bool on_host = to == memory_arena::host;
+        switch (op.kind) {
+        case operation_kind::backward_input: return on_host ? 0 : stash.all_freed();
+        case operation_kind::backward_weight: return on_host ? 0 : stash.all_kept() + stash.added;
+        case operation_kind::backward: return on_host ? 0 : stash.all_kept() + stash.all_freed();
+        case operation_kind::offload: return on_host ? 0 : stash.moved();
+        case operation_kind::reload: return on_host ? stash.moved() : 0;
+        case operation_kind::forward:
+        case operation_kind::recompute: return 0;
+        }
+        return 0;
+    }
+
+private:
+    /// Of every storage option of a stage. Without a list, a stash moves as a whole if it moves.
+    void find(const problem& p, const lowering_options& options, stage at) {
+        const auto rounded = [&](memory_size size) {
+            return options.aligned(
+                static_cast<std::size_t>(std::llround(std::max(0.0, size.value() * options.bytes_per_unit))));
+        };
+        const auto count = p.storage[at].empty() ? 1 : p.storage[at].size();
+        if (options.forward_only) return of_[at].resize(count);
+        for (std::size_t i = 0; i < count; ++i) {
+            auto most_kept = memory_size::unlimited();
+            for (const auto& each : options.kept)
+                if (each.stage == at && each.storage == i) most_kept = each.kept;
+            of_[at].push_back(divide_stash(p.costs[at], p.storage_of(at, i), most_kept, rounded));
+        }
+    }
+
+    per_stage<std::vector<stash_bytes>> of_;
+};
+
+} // namespace optpipe::detail
