@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -80,13 +81,18 @@ TEST_CASE("a rank that is left by an exception tells all at once") {
     }
 }
 
-/// A connection that begins as that of a rank does, and says nothing more.
-optpipe::bootstrap::detail::socket_handle stranger(const std::string& port, std::uint64_t self, std::uint64_t ranks) {
+/// A connection that says this and nothing more.
+optpipe::bootstrap::detail::socket_handle connection(const std::string& port, std::span<const std::byte> says) {
     const optpipe::bootstrap::detail::patience_left left{20s};
     auto socket = optpipe::bootstrap::detail::connect_to("127.0.0.1", port, left);
-    const std::array greeting{self, ranks};
-    REQUIRE(::send(socket.get(), greeting.data(), sizeof greeting, MSG_NOSIGNAL) == sizeof greeting);
+    REQUIRE(::send(socket.get(), says.data(), says.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(says.size()));
     return socket;
+}
+/// One that begins as that of a rank does.
+optpipe::bootstrap::detail::socket_handle stranger(const std::string& port, std::uint64_t self, std::uint64_t ranks) {
+    constexpr std::uint64_t of_a_rank = 0x6f70745f6374726c;
+    const std::array greeting{of_a_rank, self, ranks};
+    return connection(port, std::as_bytes(std::span{greeting}));
 }
 
 TEST_CASE("a rank that is gone is one that failed") {
@@ -102,6 +108,25 @@ TEST_CASE("a rank that is gone is one that failed") {
     hosts.clear();
     for (const auto& text : said)
         CHECK(text == "rank 2, the control channel: its connection is lost");
+}
+
+TEST_CASE("what connects and is no rank is ignored") {
+    const auto port = free_port();
+    std::vector<std::string> said(2);
+    std::vector<std::jthread> hosts;
+    hosts.emplace_back([&] {
+        tcp_control control{"127.0.0.1", port, rank{0}, 2, 60s};
+        said[0] = await_failure(control);
+    });
+    const std::string check = "GET /healthz HTTP/1.1\r\nHost: rank-0\r\n\r\n";
+    const auto open = connection(port, std::as_bytes(std::span{check}));
+    hosts.emplace_back([&] {
+        tcp_control control{"127.0.0.1", port, rank{1}, 2, 60s};
+        control.tell({rank{1}, "1F0", "on purpose"});
+        said[1] = await_failure(control);
+    });
+    hosts.clear();
+    CHECK(said[0] == "rank 1, 1F0: on purpose");
 }
 
 TEST_CASE("ranks that don't come, and such as don't belong to the others") {

@@ -98,14 +98,15 @@ private:
     using host_slab = decltype(std::declval<memory_type&>().host(0));
 
     arenas(Executor& on, const arena_sizes& sizes, const buffer_owners& owners, const arena_sizes& taken)
-        : device_{on.memory().device(taken.device)}, host_{on.memory().host(taken.host)},
+        : host_{on.memory().host(taken.host)}, device_{on.memory().device(taken.device)},
           messages_{on.memory().device(taken.message)}, memory_{device_.memory().first(taken.device),
                                                                 host_.memory().first(taken.host),
                                                                 messages_.memory().first(taken.message), sizes,
                                                                 owners} {}
 
-    device_slab device_;
+    /// Goes last: a device's memory is freed once the device has done with it, and with copies to the host.
     host_slab host_;
+    device_slab device_;
     device_slab messages_;
     arena_memory memory_;
 };

@@ -290,6 +290,8 @@ OPTPIPE_INLINE void online_controller::submit() {
 
 OPTPIPE_INLINE background_options online_controller::planning_of(const online_options& options, const schedule& first) {
     OPTPIPE_EXPECT(!options.planning.how.robust, "online_controller: compares plans by their objectives alone");
+    OPTPIPE_EXPECT(options.drift.confidence > 0.0 && options.drift.confidence < 1.0,
+                   "online_controller: the confidence is between 0 and 1");
     auto how = options.planning;
     if (options.keep_accumulation_order)
         how.adapt = [wanted = accumulation_order_of(first)](const problem& p,
@@ -326,7 +328,9 @@ OPTPIPE_INLINE void online_controller::add_changed(measured_costs& to, const cos
 }
 
 OPTPIPE_INLINE void online_controller::add_rare(std::uint64_t step) {
-    const auto& all = window_.measured_steps().at(step).operations;
+    const auto measured = window_.measured_steps().find(step);
+    if (measured == window_.measured_steps().end()) return; // older than the window
+    const auto& all = measured->second.operations;
     const auto may_be_rare = [](const auto& sample) { return is_transfer(sample.of.kind) && !sample.of.shared; };
     std::map<cost_key, std::size_t> count;
     for (const auto& sample : all)
@@ -381,6 +385,7 @@ OPTPIPE_INLINE double online_controller::noise() const {
 }
 
 OPTPIPE_INLINE std::string online_controller::why_not(duration objective) const {
+    if (now_.is_unlimited()) return {};
     const auto share = (now_ - objective) / now_;
     const auto percent = [](double of) { return format_number(100.0 * of, digits) + " %"; };
     if (!(share > options_.least_gain))

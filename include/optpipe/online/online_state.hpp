@@ -115,6 +115,7 @@ OPTPIPE_INLINE online_state::online_state(const problem& p, const schedule& firs
       costs_are_measured_{options.costs_are_measured}, graph_{p.graph}, rounds_{p, first, self, options.probe_share,
                                                                                 options.least_probed_change},
       programs_{lower(p, first, setting.lowering).value()} {
+    OPTPIPE_EXPECT(setting.time_unit > clock_time{}, "online_setting: time_unit is above 0");
     if (self == rank{0}) controller_ = std::make_unique<online_controller>(p, first, options);
 }
 OPTPIPE_INLINE per_rank<rank_program> online_state::programs_of(const std::string& plan) {
@@ -156,6 +157,11 @@ OPTPIPE_INLINE void online_state::take_report(const execution::rank_text& text, 
         return controller_->add_probe(probe->step, probe->offload, {in_units(probe->out), in_units(probe->in)});
     auto told = times_from_text(text.text);
     if (told.version != version) return;
+    if (told.times.size() != programs_[text.from].instructions.size())
+        throw error{"online run: rank " + std::to_string(text.from.value()) + " measured " +
+                    std::to_string(told.times.size()) + " of " +
+                    std::to_string(programs_[text.from].instructions.size()) +
+                    " instructions: its executor has to record times"};
     auto& by_rank = measured_[told.step];
     by_rank.push_back({&programs_[text.from], std::move(told.times)});
     if (by_rank.size() < programs_.size()) return;

@@ -69,7 +69,7 @@ private:
     /// Of this rank, by stage.
     std::vector<planned_probe> largest_{};
     std::uint64_t first_steps_ = 0;
-    std::uint64_t turn_ = 0;
+    std::uint64_t round_ = 0;
     std::uint64_t pause_until_ = 0;
     /// What each transfer took at its last probe, and the step before which one is probed once more.
     std::map<std::pair<stage, storage_index>, transfer_times> last_{};
@@ -157,7 +157,7 @@ OPTPIPE_INLINE std::optional<planned_probe> probe_rounds::next(std::uint64_t ste
         return latest_ = wanted && std::any_of(unused.begin(), unused.end(), is_it) ? wanted : std::nullopt;
     }
     if (unused.empty()) return std::nullopt;
-    return latest_ = unused[++turn_ % unused.size()];
+    return latest_ = unused[++round_ % unused.size()];
 }
 
 OPTPIPE_INLINE std::optional<planned_probe> probe_rounds::first_probe(std::uint64_t step) const {

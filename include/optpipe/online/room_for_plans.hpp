@@ -55,10 +55,14 @@ OPTPIPE_INLINE execution::arena_sizes room_for_plans(const problem& p, rank self
     }
     // Each part of a stash is rounded by itself.
     const auto rounding = stashes * buffer_roles * how.alignment;
-    const auto bytes = [&](memory_size limit) {
-        return static_cast<std::size_t>(std::ceil(std::min(limit, all).value() * how.bytes_per_unit)) + rounding;
+    // In one piece each, stashes leave gaps, but never take more than if all that a step allocates, reloaded stashes
+    // too, had a place of its own.
+    const auto bytes = [&](memory_size limit, bool has_gaps) {
+        const auto most = std::min(limit, (has_gaps ? 2.0 : 1.0) * all);
+        return static_cast<std::size_t>(std::ceil(most.value() * how.bytes_per_unit)) + rounding;
     };
-    return {bytes(p.memory_limit[self]), bytes(p.host_memory_limit[self]), messages};
+    return {bytes(p.memory_limit[self], how.placement == part_placement::contiguous),
+            bytes(p.host_memory_limit[self], how.host_part > 0), messages};
 }
 
 } // namespace optpipe

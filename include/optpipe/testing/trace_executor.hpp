@@ -220,14 +220,14 @@ private:
         return true;
     }
     bool play_locked() {
-        std::vector<std::size_t> turns(lanes_.size());
-        std::iota(turns.begin(), turns.end(), std::size_t{0});
+        std::vector<std::size_t> order(lanes_.size());
+        std::iota(order.begin(), order.end(), std::size_t{0});
         for (bool moved = true; moved;) {
             moved = false;
             if (costs_.seed != 0)
-                for (std::size_t i = turns.size(); i > 1; --i)
-                    std::swap(turns[i - 1], turns[random_.below(i)]);
-            for (const auto i : turns)
+                for (std::size_t i = order.size(); i > 1; --i)
+                    std::swap(order[i - 1], order[random_.below(i)]);
+            for (const auto i : order)
                 for (auto left = costs_.seed == 0 ? all_of_it : random_.below(8);
                      left > 0 && !failure_ && !lanes_[i]->commands.empty(); --left) {
                     const bool advanced = advance(*lanes_[i]);
@@ -307,8 +307,8 @@ private:
         }
         if (failure_ || l.left > 0) return false;
         l.begun = false;
-        l.over = l.met;
-        l.times.push_back({l.ready, l.met});
+        l.over = std::max(l.over, l.met);
+        l.times.push_back({l.ready, l.over});
         return true;
     }
     void meet(const offer& mine) {

@@ -167,8 +167,10 @@ private:
 
     // Before there is a thread.
 
-    /// What another rank says first.
+    /// What another rank says first. What connects and says something else is none.
     struct greeting {
+        static constexpr std::uint64_t of_a_rank = 0x6f70745f6374726c; // "opt_ctrl"
+        std::uint64_t magic = of_a_rank;
         std::uint64_t self = 0;
         std::uint64_t ranks = 0;
     };
@@ -190,6 +192,7 @@ private:
             greeting said;
             const auto bytes = std::as_writable_bytes(std::span{&said, 1});
             if (!socket || !detail::receive_all(socket.get(), bytes, left.at_most(greeting_limit))) continue;
+            if (said.magic != greeting::of_a_rank) continue;
             const auto name = "rank " + std::to_string(said.self) + " of " + std::to_string(said.ranks);
             if (said.ranks != ranks || said.self == 0 || said.self >= ranks)
                 throw network_error{host + ":" + port + ": " + name + " came, to rank 0 of " + std::to_string(ranks)};
@@ -202,7 +205,7 @@ private:
     void connect(const std::string& host, const std::string& port) {
         const detail::patience_left left{patience_};
         auto socket = detail::connect_to(host, port, left);
-        const greeting mine{channel_.self().value(), channel_.ranks()};
+        const greeting mine{.self = channel_.self().value(), .ranks = channel_.ranks()};
         if (!socket || !detail::send_all(socket.get(), std::as_bytes(std::span{&mine, 1}), left))
             throw network_error{host + ":" + port + ": rank " + std::to_string(mine.self) +
                                 " got no answer from rank 0 within " + std::to_string(patience_.count()) + " ms"};

@@ -127,11 +127,16 @@ public:
             drained_ = std::max(drained_, await_all(mine, how_.drain));
         if (drained_ != wait_end::over) leaks_->store(true);
         if (group_.failed.happened().load()) throw what_happened();
-        for (auto* s : mine) {
+        for (auto* s : mine)
             s->issued.clear();
-            s->measure();
+        try {
+            for (auto* s : mine)
+                s->measure();
+            if (place_.clock) place_.clock->end_step();
+        } catch (const cuda::error& e) {
+            give_up("the times of a step", e.what());
+            throw what_happened();
         }
-        if (place_.clock) place_.clock->end_step();
         has_launched_ = false;
         by_.forget_messages();
     }
@@ -235,8 +240,11 @@ private:
     void join(detail::captured_step& step, stream_ref origin) {
         if (group_.failed.happened().load()) throw group_.failed.what();
         for (auto* s : lanes()) {
-            if (!s->held.empty())
-                throw execution_error{self(), to_string(s->held.front().label), "its partner wasn't captured with it"};
+            if (!s->held.empty()) {
+                // What is held back and recorded is of no use any more: nothing can follow.
+                group_.failed.report(self(), to_string(s->held.front().label), "its partner wasn't captured with it");
+                throw group_.failed.what();
+            }
             const current_device there{s->place.device};
             s->target.record(step.ends.emplace_back());
             origin.wait(step.ends.back());

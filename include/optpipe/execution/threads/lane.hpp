@@ -261,7 +261,7 @@ OPTPIPE_INLINE void lane_thread::exchange(const lane_command& c) {
                     " ms");
         return withdraw(c);
     }
-    over_ = gate_.over();
+    over_ = std::max(over_, gate_.over());
     remember(start, over_);
     // What comes next on the lane may be under way while this one is: a wire holds more than one message.
     ready_ = start;
