@@ -50,6 +50,7 @@ void add_search(CLI::App& command, const std::string& no_limit, program::search_
         ->check(share)
         ->capture_default_str();
     command.add_option("--without", o.without, "Methods and search strategies to leave out, separated by commas")
+        ->allow_extra_args(false)
         ->delimiter(',');
     command.add_option("--cache", o.cache, "Keep plans in this folder, and begin with what is there");
     command.add_flag("--progress", o.progress,
@@ -170,12 +171,11 @@ void add_draw(CLI::App& app, program::draw_options& o, std::function<int()>& cho
     command->add_option(
         "--measured", o.measured,
         "What was measured of it (optpipe.schedule/1 or /2): draw both, and print them and how they differ");
-    command->add_option("--svg", o.svg, "Where the picture goes");
+    command->add_option("--svg", o.svg, "Write a picture (SVG)");
     command->add_option("--html", o.html, "Where a page goes, to look at in a browser: always of all ranks and times");
     command->add_option("--trace", o.trace, "Where a Chrome trace goes, for Perfetto");
     command->add_option("--ranks", o.ranks, "Draw these ranks alone: one, or the first and the last as in 2-5");
-    command->add_option("--from", o.from, "Draw what is later than this, in the problem's unit of time")
-        ->check(not_negative);
+    command->add_option("--from", o.from, "Begin to draw at this time, in the problem's unit")->check(not_negative);
     command->add_option("--to", o.to, "Draw what is earlier than this")->check(not_negative);
     command->callback([&] { chosen = [&] { return program::draw(o); }; });
 }
@@ -218,9 +218,11 @@ void add_export_megatron(CLI::App& app, program::export_megatron_options& o, std
     command
         ->add_option("--layers", o.layers,
                      "Transformer layers of each stage, separated by commas, or one number for all: for the layout")
+        ->allow_extra_args(false)
         ->delimiter(',')
         ->check(CLI::Range(0, 100000));
     command->add_option("--offload-modules", o.offload_modules, "Modules to offload, separated by commas, as core_attn")
+        ->allow_extra_args(false)
         ->delimiter(',');
     command->add_option("--out", o.out, "Write them, in place of printing");
     command->callback([&] { chosen = [&] { return program::export_megatron(o); }; });

@@ -70,7 +70,7 @@ optpipe::storage_by_stage<optpipe::dynamic> options_named(const optpipe::problem
     if (const auto found = optpipe::find_common_option(p, name)) return *found;
     std::string known;
     for (const auto& other : optpipe::common_option_names(p))
-        known += (known.empty() ? "" : ", ") + std::string{other.view()};
+        known += (known.empty() ? "" : ", ") + optpipe::printable(other.view(), 60);
     throw optpipe::input_error{"method " + std::string{method},
                                {{"storage", "every stage must have \"" + optpipe::printable(name, 60) +
                                                 "\"; all stages have " + (known.empty() ? "none in common" : known)}}};

@@ -32,11 +32,6 @@ inline schedule_file check_schedule_for(const optpipe::problem& p, optpipe::sche
         if (!possible.contains(timed.op))
             violations.push_back({"operations", to_string(timed.op) + ": no such stage or microbatch"});
     if (violations.empty()) violations = optpipe::storage_violations(p, file.document);
-    if (violations.empty())
-        for (const auto& timed : file.schedule.operations)
-            if (timed.op.kind == optpipe::operation_kind::forward && p.has_storage_options() &&
-                timed.op.storage >= p.storage_options(timed.op.stage))
-                violations.push_back({"operations", to_string(timed.op) + ": names no storage option of its stage"});
     if (!violations.empty()) throw optpipe::input_error{name_of(path), std::move(violations)};
     return file;
 }

@@ -62,7 +62,7 @@ TEST_CASE("a plan is run, measured, and written with its picture and its trace")
         const auto result = plan.run({"--scale", "0.0002", "--out", plan.place / "m.json", "--svg",
                                       plan.place / "o.svg", "--trace", plan.place / "t.json"});
         CHECK_MESSAGE((result.status == 0 && result.err.empty()), result);
-        for (const auto* part : {"planned ", "ratio ", "\nkind ", "\nF ", "longer, mean", "\nmessage ", "\nmemory",
+        for (const auto* part : {"planned ", "ratio ", "\nkind ", "\nF ", "mean excess", "\nmessage ", "\nmemory",
                                  "high-water mark", "\nrank 1 "})
             CHECK_MESSAGE(contains(result.out, part), result);
         const auto measured = plan.document("m.json");

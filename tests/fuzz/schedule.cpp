@@ -112,7 +112,7 @@ TEST_CASE("what mutation once found: schedules so long or so short that no axis 
             R"({"op": "0F0", "start": 0, "end": )" + time + R"(}, {"op": "1F0", "start": )" + time + R"(, "end": 0})";
         check_text(p, R"({"format": "optpipe.schedule/1", "operations": [)" + op + "]}", seen);
     }
-    CHECK(seen.read == 6);
+    CHECK(seen.read == 3); // the others are beyond 1e100
     CHECK(seen.valid == 0);
 }
 

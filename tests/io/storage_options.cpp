@@ -72,8 +72,8 @@ schedule_report example_report(const problem& p) {
     const stage s0{0};
     const stage s1{1};
     const microbatch m{0};
-    given.operations = {forward(s0, m), offload_of(s0, m), forward(s1, m), backward(s1, m), reload_of(s0, m),
-                        recompute_of(s0, m), backward(s0, m)};
+    given.operations = {forward(s0, m),   offload_of(s0, m),   forward(s1, m), backward(s1, m),
+                        reload_of(s0, m), recompute_of(s0, m), backward(s0, m)};
     for (auto& op : given.operations)
         op.storage = op.stage == s0 ? 4 : 0;
     const auto timed = *simulate(p, given);
@@ -99,8 +99,9 @@ TEST_CASE("every field of a storage option is read") {
           storage_option{"offload", memory_size{1}, {}, {}, memory_size{1}, transfer_times{duration{8}, duration{9}}});
     CHECK(list[2] == storage_option{"full", memory_size{0.1}, {}, duration{10}, {}, {}});
     CHECK(list[3] == storage_option{"ahead", memory_size{0.1}, duration{11}, {}, {}, {}});
-    CHECK(list[4] == storage_option{"both", memory_size{0.6}, duration{1.5}, {}, memory_size{0.5},
-                                    transfer_times{duration{4}, duration{5}}});
+    CHECK(list[4] ==
+          storage_option{
+              "both", memory_size{0.6}, duration{1.5}, {}, memory_size{0.5}, transfer_times{duration{4}, duration{5}}});
     CHECK(p.storage[stage{1}].empty());
     CHECK(p.costs[stage{1}].transfer == transfer_times{duration{7}, duration{7}});
 }
@@ -151,7 +152,7 @@ TEST_CASE("storage options that contradict are refused, with the field and the r
     refuses("/stages/0/storage/4/reload", nullptr, at + "4].reload", "is missing, but offload is given");
     refuses("/stages/0/storage/0/offload", 3, at + "0].reload", "is missing, but offload is given");
     refuses("/stages/0/storage/4/reload", -3, at + "4].reload", "must not be negative");
-    refuses("/stages/0/storage/3/name", "full", at + "3].name", "\"full\" appears twice");
+    refuses("/stages/0/storage/3/name", "full", at + "3].name", "is that of storage[2], too");
     refuses("/stages/0/storage/3/name", "", at + "3].name", "must not be empty");
     refuses("/stages/0/storage/3/name", 3, at + "3].name", "must be a string, is 3");
     refuses("/stages/0/storage/3/name", std::string(33, 'x'), at + "3].name", "must have at most 32 characters");
@@ -168,7 +169,8 @@ TEST_CASE("storage options that contradict are refused, with the field and the r
     CHECK(violations_of(changed.dump())[0].text() == "stages[0].storage[1].name: is missing");
     changed = json::parse(example);
     while (changed["stages"][0]["storage"].size() < 33)
-        changed["stages"][0]["storage"].push_back({{"name", "x" + std::to_string(changed["stages"][0]["storage"].size())}});
+        changed["stages"][0]["storage"].push_back(
+            {{"name", "x" + std::to_string(changed["stages"][0]["storage"].size())}});
     REQUIRE(violations_of(changed.dump()).size() == 1);
     CHECK(sample::contains(violations_of(changed.dump())[0].text(), "holds 33 options, at most 32"));
 }
@@ -194,7 +196,8 @@ TEST_CASE("without a name it is offload where there is an OFFLOAD, else keep") {
     };
     for (const auto& timed : read(R"({"op": "0F0", "start": 0, "end": 10}, {"op": "0B0", "start": 20, "end": 30})"))
         CHECK(timed.op.storage == 0);
-    for (const auto& timed : read(R"({"op": "0OFFLOAD0", "start": 10, "end": 18}, {"op": "0F0", "start": 0, "end": 10})"))
+    for (const auto& timed :
+         read(R"({"op": "0OFFLOAD0", "start": 10, "end": 18}, {"op": "0F0", "start": 0, "end": 10})"))
         CHECK(timed.op.storage == 1);
 }
 

@@ -268,14 +268,14 @@ TEST_CASE("differences are a table") {
     messages.add(duration{1}, duration{1.5});
     std::ostringstream out;
     write_differences(out, p, compare_kinds(plan, measured), messages);
-    CHECK(out.str() == "kind     count  planned [ms]  measured [ms]  longer, mean  at most  later, at most\n"
-                       "F            4             2              2             0    +0.25               0\n"
-                       "I            2             2              2             0        0               0\n"
-                       "W            2             1              1             0        0               0\n"
-                       "B            2             3              3             0        0               0\n"
-                       "OFFLOAD      1             1              2            +1       +1              -1\n"
-                       "RELOAD       1             1              2            +1       +1              -1\n"
-                       "message      1             1            1.5          +0.5     +0.5               -\n");
+    CHECK(out.str() == "kind     count  planned [ms]  measured [ms]  mean excess  max excess  max delay\n"
+                       "F            4             2              2            0       +0.25          0\n"
+                       "I            2             2              2            0           0          0\n"
+                       "W            2             1              1            0           0          0\n"
+                       "B            2             3              3            0           0          0\n"
+                       "OFFLOAD      1             1              2           +1          +1         -1\n"
+                       "RELOAD       1             1              2           +1          +1         -1\n"
+                       "message      1             1            1.5         +0.5        +0.5          -\n");
     out.str("");
     write_differences(out, p, {});
     CHECK(!sample::contains(out.str(), "message"));

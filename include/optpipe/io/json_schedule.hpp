@@ -32,6 +32,7 @@ inline constexpr std::size_t most_schedule_bytes = std::size_t{1} << 30U;
 #include "optpipe/io/schedule_document.hpp"
 #include "optpipe/schedule/operation.hpp"
 
+#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -52,15 +53,15 @@ public:
         const fields at{value, place + ".", *found_};
         at.refuse_unknown({"op", "start", "end", "storage"});
         const auto* spelling = at.required("op");
-        const duration start{at.number("start", 0.0)};
-        const duration end{at.number("end", 0.0)};
+        const duration start{time(at, "start")};
+        const duration end{time(at, "end")};
         if (!spelling) return;
         if (!spelling->is_string()) return refuse_type(*found_, at.place("op"), "a string", *spelling);
         const auto option = at.string_or("storage", "");
         const auto op = parse_operation(spelling->get_ref<const std::string&>());
         if (at.find("storage") && op && op->kind != operation_kind::forward)
             found_->add(at.place("storage"), "belongs to forwards alone");
-        if (!option.empty() && op) document_->storage.emplace_back(*op, option);
+        if (at.find("storage") && op) document_->storage.emplace_back(*op, option);
         if (op)
             document_->operations.push_back({*op, start, end});
         else
@@ -70,6 +71,15 @@ public:
     [[nodiscard]] const std::vector<violation>& unreadable() const { return unreadable_.found(); }
 
 private:
+    /// Much more than steps of a problem take; pictures of times beyond aren't finite.
+    static constexpr double most_time = 1e100;
+
+    double time(const fields& at, const char* name) {
+        const auto read = at.number(name, 0.0);
+        if (!(std::abs(read) <= most_time)) found_->add(at.place(name), "must be between -1e100 and 1e100");
+        return read;
+    }
+
     schedule_document* document_;
     violation_list* found_;
     violation_list unreadable_;

@@ -49,7 +49,7 @@ public:
     bool start_array(std::size_t) override { return start(json::array()); }
     bool key(std::string& name) override {
         if (open_.back()->contains(name)) {
-            failure_ = "has the field " + printable(name, 60) + " twice in one object";
+            failure_ = "has the field " + printable(name, 60) + " twice in one object" + place_of_open();
             return false;
         }
         key_ = std::move(name);
@@ -80,6 +80,21 @@ private:
         return streamed_ && open_.size() == 2 && open_.back()->is_array() && outer_key_ == streamed_->name;
     }
 
+    /// Where the innermost object is, as " (stages[3])"; nothing for the outermost.
+    [[nodiscard]] std::string place_of_open() const {
+        std::string place;
+        for (std::size_t level = 0; level + 1 < open_.size(); ++level) {
+            const auto& parent = *open_[level];
+            if (parent.is_array()) {
+                place += "[" + std::to_string(level == 1 ? elements_ : parent.size() - 1) + "]";
+                continue;
+            }
+            for (const auto& [name, value] : parent.items())
+                if (&value == open_[level + 1]) place += (place.empty() ? "" : ".") + printable(name, 60);
+        }
+        return place.empty() ? place : " (" + place + ")";
+    }
+
     json* put(json value) {
         if (open_.empty()) return &(root_ = std::move(value));
         json& parent = *open_.back();
@@ -108,6 +123,7 @@ private:
             return false;
         }
         open_.push_back(put(std::move(container)));
+        if (open_.size() == 2) elements_ = 0;
         return true;
     }
 
@@ -118,6 +134,7 @@ private:
     }
 
     void finish_element() {
+        if (open_.size() == 2) ++elements_;
         if (!in_streamed_list() || open_.back()->empty()) return;
         streamed_->element(open_.back()->back());
         open_.back()->clear();
@@ -131,6 +148,8 @@ private:
     std::string key_;
     std::string outer_key_;
     std::size_t values_ = 0;
+    /// That are read of a list in the outermost object; streamed ones aren't kept.
+    std::size_t elements_ = 0;
     std::string failure_;
     std::optional<std::size_t> failed_at_;
 };
@@ -149,6 +168,9 @@ inline json parse_json(std::string_view text, const std::string& source, const s
         throw input_error{source, {{std::move(place), std::move(why)}}};
     };
     if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) refuse("", "is empty, not JSON");
+    // Where the parser would end.
+    if (const auto zero = text.find('\0'); zero != std::string_view::npos)
+        refuse(line_and_column(text, zero + 1), "isn't JSON: holds a zero byte");
     tree_builder builder{json_limits{}, streamed};
     if (!json::sax_parse(text.begin(), text.end(), &builder))
         refuse(builder.failed_at() ? line_and_column(text, *builder.failed_at()) : "", builder.failure());

@@ -83,22 +83,19 @@ inline std::optional<storage_index> option_named(const problem& p, stage s, std:
     return p.storage[s].empty() ? storage_index{} : static_cast<storage_index>(*found);
 }
 
-/// Gives all operations of a stage and microbatch its storage option; where none is named, `offload` if there is an
-/// OFFLOAD, else `keep`; an impossible one where the stage has none of that name.
-inline void name_storage(const problem& p, const schedule_document& document, schedule& result) {
+inline bool has_cell(const problem& p, const operation& op) {
+    return op.stage.position() < p.graph.stages() && op.microbatch.position() < p.graph.microbatches();
+}
+
+/// The name of each cell's storage option; where none is named, `offload` if there is an OFFLOAD, else `keep`.
+inline std::vector<std::string_view> storage_names(const problem& p, const schedule_document& document) {
     const cell_numbering cell{p.graph};
-    const auto is_known = [&](const operation& op) {
-        return op.stage.position() < p.graph.stages() && op.microbatch.position() < p.graph.microbatches();
-    };
     std::vector<std::string_view> names(cell.size(), "keep");
-    for (const auto& timed : result.operations)
-        if (timed.op.kind == operation_kind::offload && is_known(timed.op)) names[cell(timed.op)] = "offload";
+    for (const auto& timed : document.operations)
+        if (timed.op.kind == operation_kind::offload && has_cell(p, timed.op)) names[cell(timed.op)] = "offload";
     for (const auto& [op, name] : document.storage)
-        if (is_known(op)) names[cell(op)] = name;
-    for (auto& timed : result.operations)
-        if (is_known(timed.op))
-            timed.op.storage = option_named(p, timed.op.stage, names[cell(timed.op)])
-                                   .value_or(std::numeric_limits<storage_index>::max());
+        if (has_cell(p, op)) names[cell(op)] = name;
+    return names;
 }
 
 } // namespace detail
@@ -106,26 +103,44 @@ inline void name_storage(const problem& p, const schedule_document& document, sc
 OPTPIPE_INLINE schedule to_schedule(const problem& p, const schedule_document& document) {
     schedule result{p.graph, {}};
     result.operations.assign(document.operations.begin(), document.operations.end());
-    if (p.has_storage_options()) detail::name_storage(p, document, result);
+    if (!p.has_storage_options()) return result;
+    const auto names = detail::storage_names(p, document);
+    const cell_numbering cell{p.graph};
+    for (auto& timed : result.operations)
+        if (detail::has_cell(p, timed.op))
+            timed.op.storage = detail::option_named(p, timed.op.stage, names[cell(timed.op)])
+                                   .value_or(std::numeric_limits<storage_index>::max());
     return result;
 }
 
 OPTPIPE_INLINE std::vector<violation> storage_violations(const problem& p, const schedule_document& document) {
     std::vector<violation> found;
+    const auto names = detail::storage_names(p, document);
     const cell_numbering cell{p.graph};
     std::vector<unsigned char> offloaded(cell.size(), 0);
-    const auto is_known = [&](const operation& op) {
-        return op.stage.position() < p.graph.stages() && op.microbatch.position() < p.graph.microbatches();
-    };
-    for (const auto& timed : document.operations)
-        if (timed.op.kind == operation_kind::offload && is_known(timed.op)) offloaded[cell(timed.op)] = 1;
-    for (const auto& [op, name] : document.storage) {
-        if (!is_known(op)) continue;
-        if (!detail::option_named(p, op.stage, name))
-            found.push_back({to_string(op), "its stage has no storage option \"" + printable(name, 60) + "\""});
-        else if (p.storage[op.stage].empty() && (name == "offload") != (offloaded[cell(op)] != 0))
+    std::vector<unsigned char> is_named(cell.size(), 0);
+    std::vector<const operation*> first(cell.size(), nullptr);
+    for (const auto& timed : document.operations) {
+        if (!detail::has_cell(p, timed.op)) continue;
+        auto& one = first[cell(timed.op)];
+        if (!one || timed.op.kind == operation_kind::forward) one = &timed.op;
+        if (timed.op.kind == operation_kind::offload) offloaded[cell(timed.op)] = 1;
+    }
+    for (const auto& [op, name] : document.storage)
+        if (detail::has_cell(p, op)) is_named[cell(op)] = 1;
+    for (std::size_t c = 0; c < cell.size(); ++c) {
+        if (!first[c]) continue;
+        const auto& op = *first[c];
+        const std::string name{names[c]};
+        const auto known = detail::option_named(p, op.stage, name);
+        if (!known && op.kind != operation_kind::forward)
+            found.push_back({to_string(forward(op.stage, op.microbatch)), "is missing; it names the storage option"});
+        else if (!known)
+            found.push_back({to_string(op), std::string{is_named[c] ? "" : "names no storage option, and "} +
+                                                "its stage has no storage option \"" + printable(name, 60) + "\""});
+        else if (is_named[c] && p.storage[op.stage].empty() && (name == "offload") != (offloaded[c] != 0))
             found.push_back({to_string(op), "is " + name + " by its storage option, but has " +
-                                                (offloaded[cell(op)] ? "an" : "no") + " OFFLOAD"});
+                                                (offloaded[c] ? "an" : "no") + " OFFLOAD"});
     }
     return found;
 }

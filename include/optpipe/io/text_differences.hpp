@@ -9,8 +9,8 @@
 
 namespace optpipe {
 
-/// A table of how long operations of each kind took, on average as planned and as measured, how much longer on average
-/// and at most, and how late one of them started at most. Messages come last, where there were any.
+/// A table of how long operations of each kind took, on average as planned and as measured; the excess over the plan,
+/// on average and at most; and the longest delay of a start. Messages come last, where there were any.
 void write_differences(std::ostream& out, const problem& p, const std::vector<kind_difference>& kinds,
                        const time_difference& messages = {});
 
@@ -59,7 +59,7 @@ OPTPIPE_INLINE void write_differences(std::ostream& out, const problem& p, const
                                       const time_difference& messages) {
     const auto unit = detail::in_brackets(printable(p.time_unit, 20));
     std::vector<table_row> rows{
-        {"kind", "count", "planned" + unit, "measured" + unit, "longer, mean", "at most", "later, at most"}};
+        {"kind", "count", "planned" + unit, "measured" + unit, "mean excess", "max excess", "max delay"}};
     for (const auto& d : kinds)
         rows.push_back(detail::difference_cells(std::string{spelling(d.kind)}, d, d.latest));
     if (messages.count > 0) rows.push_back(detail::difference_cells("message", messages, std::nullopt));

@@ -126,7 +126,7 @@ inline std::string json_placements(const std::vector<problem>& pipelines) {
 }
 
 inline std::string json_hops(const problem& p) {
-    if (p.p2p.is_uniform()) return json_number(p.p2p(rank{0}, rank{1}).value());
+    if (p.p2p.is_uniform()) return json_number(p.p2p.uniform().value());
     std::vector<std::string> rows;
     for (const rank a : p.graph.all_ranks()) {
         std::vector<duration> row;
