@@ -259,6 +259,16 @@ void add_options(std::mt19937& random, optpipe::problem& p) {
 
 } // namespace
 
+TEST_CASE("an option that the host has no room for doesn't lower the bound") {
+    auto p = on_one_rank({4, 3});
+    auto& c = p.costs[stage{0}];
+    p.storage[stage{0}] = {keep_stash(c), offload_stash(c)};
+    c.transfer.reset();
+    CHECK(least_memory(p, rank{0}).lower_bound == memory_size{4});
+    p.host_memory_limit[rank{0}] = memory_size{3};
+    CHECK(least_memory(p, rank{0}).lower_bound == memory_size{7});
+}
+
 TEST_CASE("the best of all storage options") {
     constexpr unsigned seed = 73;
     random_problems problems{seed};

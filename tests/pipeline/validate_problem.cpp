@@ -228,7 +228,7 @@ TEST_CASE("storage options that contradict") {
     CHECK(texts_with([](option&, option& b) { b.transfer.reset(); }) ==
           lines({"stages[1].storage[2].transfer_size: needs offload and reload, the durations of the transfers"}));
     CHECK(texts_with([](option&, option& b) { b.name = "keep"; }) ==
-          lines({"stages[1].storage[2].name: \"keep\" appears twice"}));
+          lines({"stages[1].storage[2].name: is that of storage[0], too"}));
     CHECK(texts_with([](option& a, option&) { a.name = ""; }) ==
           lines({"stages[1].storage[1].name: must not be empty"}));
     auto p = with_storage_options();

@@ -151,11 +151,36 @@ TEST_CASE("a submission replaces the one before at once, on other threads than t
         wait_until([&] { return planner.poll().schedule != nullptr; });
         CHECK(planner.poll().schedule->graph.ranks() == 3);
         CHECK(search.log->ended > 0);
+        // The search that was stopped has said so, of the submission before.
+        CHECK_FALSE(planner.poll().finished);
+        CHECK(planner.poll().failure.empty());
         wait_until([&] { return search.log->begun > search.log->ended; });
     }
     CHECK(search.log->begun == search.log->ended);
     for (const auto& id : search.log->threads)
         CHECK(id != std::this_thread::get_id());
+}
+
+TEST_CASE("what a search finds after it was replaced isn't reported") {
+    const auto first = unit_problem(4, 8);
+    const auto second = unit_problem(3, 5);
+    std::vector<background_plan> reported; // before what was found is
+    std::optional<background_planner> planner;
+    auto options = with({});
+    options.adapt = [&](const problem&, const auto& found) {
+        if (planner->poll().submission == 1) planner->submit(second, start_for(second));
+        reported.push_back(planner->poll());
+        return found;
+    };
+    planner.emplace(options);
+    planner->submit(first, start_for(first));
+    REQUIRE(planner->wait_for(long_enough));
+    CHECK(planner->poll().submission == 2);
+    REQUIRE(planner->poll().schedule);
+    CHECK(planner->poll().schedule->graph.ranks() == 3);
+    REQUIRE(reported.size() >= 2);
+    CHECK(reported[1].schedule == nullptr);
+    CHECK_FALSE(reported[1].finished);
 }
 
 TEST_CASE("no more searches run at once than there are threads") {

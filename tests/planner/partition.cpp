@@ -183,6 +183,14 @@ TEST_CASE("the search ends with the gap that is asked for, and says when it was 
     REQUIRE(near);
     CHECK(near->tried <= 3); // those that it begins with
     CHECK(near->planned.bound >= near->bound);
+    // So it does where other partitions may have shorter steps: in little memory the first ones are a third above the
+    // bound for all.
+    const auto tight = pipeline(4, 12, memory_size{8.0});
+    const auto within = plan_partition(tight, layers, {.gap = 0.4});
+    const auto beyond = plan_partition(tight, layers, {.gap = 0.3});
+    REQUIRE((within && beyond));
+    CHECK(within->tried <= 3);
+    CHECK(beyond->tried > 3);
     std::stop_source source;
     source.request_stop();
     plan_options stopped{.time_limit = 10s};

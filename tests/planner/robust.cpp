@@ -1,3 +1,4 @@
+#include "optpipe/core/random.hpp"
 #include "optpipe/planner/plan.hpp"
 #include "optpipe/planner/robust_search.hpp"
 #include "optpipe/planner/strategies/adaptive_strategy.hpp"
@@ -8,9 +9,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <stop_token>
 #include <string>
+#include <utility>
 
 using namespace optpipe;
 
@@ -98,6 +101,37 @@ TEST_CASE("orders are compared in few random steps once a stop is requested, and
     detail::robust_improver improver{p, options, stop_check{token}};
     CHECK_FALSE(improver.offer(given));
     CHECK(improver.best() == nullptr);
+}
+
+TEST_CASE("an order is taken if its percentile is less, or the same and its mean less, and no other") {
+    const auto p = uneven_problem(3, 5);
+    for (const double percentile : {50.0, 75.0, 90.0, 100.0}) {
+        CAPTURE(percentile);
+        const robust_options options{.noise = {.spread = 0.3}, .percentile = percentile, .samples = 20};
+        const auto times_of = [&](const order& o) {
+            const auto times = step_times(p, o, options.noise, options.samples);
+            return std::pair{percentile_of(times, percentile), mean_of(times)};
+        };
+        detail::robust_improver improver{p, options, {}};
+        auto best = one_at_a_time(p);
+        REQUIRE(improver.offer(best));
+        random_numbers random{1};
+        std::size_t taken = 0;
+        std::size_t refused = 0;
+        for (int i = 0; i < 500; ++i) {
+            auto moved = best;
+            const auto at = [&](std::size_t k) { return moved.operations.begin() + static_cast<std::ptrdiff_t>(k); };
+            const auto first = random.below(moved.operations.size() - 6);
+            std::rotate(at(first), at(first + random.between(1, 5)), at(first + 6));
+            if (!simulate(p, moved)) continue;
+            const bool is_better = times_of(moved) < times_of(best);
+            CHECK(improver.offer(moved) == is_better);
+            ++(is_better ? taken : refused);
+            if (is_better) best = moved;
+        }
+        CHECK(taken > 10);
+        CHECK(refused > 10);
+    }
 }
 
 TEST_CASE("without noise a robust plan is the plan") {

@@ -60,7 +60,7 @@ TEST_CASE("a pattern that is repeated is a valid schedule in the memory it says,
         for (std::size_t i = 0; i < found.all.size(); i += 1 + found.all.size() / 3) {
             const auto& pattern = found.all[i];
             ++patterns;
-            CHECK(pattern.period >= detail::least_period_by_load(p) - tolerance{}.at(pattern.period));
+            CHECK(pattern.period >= p.busiest_work() - tolerance{}.at(pattern.period));
             const auto repeated = repeat(p, pattern);
             const auto verdict = oracle::judge(p, repeated);
             CHECK_MESSAGE(verdict.valid(), verdict.text());

@@ -42,7 +42,7 @@ TEST_CASE("at the load bound, ranks of equal load don't idle, and the repeated p
     for (const double factor : {1.0, 1.7, 2.0}) {
         CAPTURE(factor);
         const auto p = v_problem(5, 20, factor, 100.0);
-        const auto load = detail::least_period_by_load(p);
+        const auto load = p.busiest_work();
         const auto found = pattern_of(p, load, 16);
         REQUIRE(found);
         CHECK(found->period == load);
@@ -54,7 +54,7 @@ TEST_CASE("at the load bound, ranks of equal load don't idle, and the repeated p
 
 TEST_CASE("a pattern is within memory, or there is none") {
     const auto roomy = v_problem(6, 24, 2.0, 100.0);
-    const auto period = 1.02 * detail::least_period_by_load(roomy);
+    const auto period = 1.02 * roomy.busiest_work();
     const auto free = pattern_of(roomy, period, 32);
     REQUIRE(free);
     double least = 0.0;
@@ -96,7 +96,7 @@ TEST_CASE("the effort limits the search, but one period is tried; periods stay b
         search.run();
         return search.spent();
     };
-    const auto load = detail::least_period_by_load(p);
+    const auto load = p.busiest_work();
     const auto one = spent(0, p.serial_time());
     CHECK(one > 0);
     CHECK(found == 1);

@@ -15,6 +15,8 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -84,6 +86,28 @@ struct cooperative : recorder {
 
 struct resuming_recorder : recorder {
     static strategy_traits traits(const problem&) { return {.resumes = true}; }
+};
+
+/// Looks at nothing but stop requests, as an external solver does; if there is none, for a minute.
+struct waits_for_stop {
+    static constexpr std::string_view name = "waits-for-stop";
+    std::atomic<bool>* begun = nullptr;
+    std::atomic<bool>* stopped = nullptr;
+    void operator()(search_state& state, const strategy_options&) const {
+        *begun = true;
+        const auto latest = std::chrono::steady_clock::now() + std::chrono::seconds{60};
+        while (!state.limits().stop.stop_requested() && std::chrono::steady_clock::now() < latest)
+            std::this_thread::yield();
+        *stopped = state.limits().stop.stop_requested();
+    }
+};
+struct late_prover : fake::prover {
+    const std::atomic<bool>* other_begun = nullptr;
+    void operator()(search_state& state, const strategy_options& options) const {
+        while (!*other_begun)
+            std::this_thread::yield();
+        fake::prover::operator()(state, options);
+    }
 };
 
 /// Ignores stop requests until half of the remaining time is over.
@@ -190,6 +214,22 @@ TEST_CASE("the effort of strategies that begin anew grows faster than that of th
     CHECK(resumed.second == 2 * resumed.first);
 }
 
+TEST_CASE("a strategy that finds nothing is called less and less often, unless it resumes") {
+    recorder::record resumed;
+    recorder::record anew;
+    std::stop_source source;
+    search_state state{unit_problem(2, 4), {.stop = source.get_token()}};
+    state.offer(one_at_a_time(state.problem()), "start");
+    run_log log;
+    // One slice without results is too long, and none has more effort than the one before.
+    constexpr time_share_parameters with{
+        .staleness_seconds = 1e-24, .least_growth = 1.0, .restarting_growth = 1.0, .most_growth = 1.0};
+    run_concurrent_portfolio(state, {resuming_recorder{{&resumed, 1000, source}}, recorder{&anew}},
+                             {.threads = 1, .with = with}, log);
+    CHECK(resumed.calls.size() == 1000);
+    CHECK(anew.calls.size() == 1);
+}
+
 TEST_CASE("a cooperative strategy runs several times at once, with seeds of their own") {
     if (oneapi::tbb::info::default_concurrency() < 2) return;
     recorder::record made;
@@ -232,4 +272,15 @@ TEST_CASE("a proof, a stop request and a deadline end the search, and stop every
         CHECK(gap.done());
         CHECK_FALSE(gap.proven());
     }
+}
+
+TEST_CASE("a strategy that looks at stop requests alone is stopped, too, once the gap is reached") {
+    if (oneapi::tbb::info::default_concurrency() < 2) return;
+    search_state state{unit_problem(3, 6), {.gap = 0.99}};
+    std::atomic<bool> begun{false};
+    std::atomic<bool> stopped{false};
+    run_log log;
+    run(state, {waits_for_stop{&begun, &stopped}, late_prover{{duration{1.0}}, &begun}}, 2, log);
+    CHECK(state.done());
+    CHECK(stopped);
 }

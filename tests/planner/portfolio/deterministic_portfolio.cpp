@@ -2,7 +2,10 @@
 
 #include "optpipe/schedule/bounds/structural_bounds.hpp"
 #include "optpipe/schedule/builders/adaptive.hpp"
+#include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h1.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "oracle/random_cases.hpp"
 #include "planner/portfolio/fake_strategies.hpp"
@@ -11,9 +14,12 @@
 #include <oneapi/tbb/info.h>
 #include <oneapi/tbb/task_arena.h>
 
+#include <atomic>
 #include <cstddef>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 using namespace optpipe;
@@ -57,6 +63,30 @@ outcome_of_batches run(const problem& p, const std::vector<any_search_strategy>&
 
 struct timed_counter : fake::counter {
     static strategy_traits traits(const problem&) { return {.timed = true}; }
+};
+
+/// Offers a schedule and says so.
+struct early_finder {
+    static constexpr std::string_view name = "early-finder";
+    order knows{};
+    std::atomic<bool>* found = nullptr;
+    void operator()(search_state& state, const strategy_options&) const {
+        state.offer(knows, name);
+        *found = true;
+    }
+};
+/// Settles the search once another has found something.
+struct late_prover {
+    static constexpr std::string_view name = "late-prover";
+    order knows{};
+    duration bound{};
+    const std::atomic<bool>* other_found = nullptr;
+    void operator()(search_state& state, const strategy_options&) const {
+        while (!*other_found)
+            std::this_thread::yield();
+        state.offer(knows, name);
+        state.raise_bound(bound, name);
+    }
 };
 
 } // namespace
@@ -106,6 +136,21 @@ TEST_CASE("a proof stops later jobs and drops their results") {
         CHECK(follows.steps[1].starts_with("shuffler"));
         CHECK(follows.bound == begins.bound);
     }
+}
+
+TEST_CASE("what a later job found before an earlier one settled the search is dropped, too") {
+    if (cores() < 2) return;
+    const auto p = unit_problem(4, 8);
+    const auto settling = *build_schedule(p, one_forward_one_backward);
+    const auto better = *build_schedule(p, zero_bubble_h1);
+    REQUIRE(objective_of(p, better) < objective_of(p, settling));
+    std::atomic<bool> found{false};
+    const late_prover first{order_of(settling), bounds_of(p).best(), &found};
+    const early_finder second{order_of(better), &found};
+    const auto made = run(p, {first, second}, {.threads = 2}, {.gap = 0.5});
+    REQUIRE(made.steps.size() == 3);
+    CHECK(made.steps[1].starts_with("late-prover"));
+    CHECK(made.steps[2].starts_with("late-prover"));
 }
 
 TEST_CASE("an exception of a strategy is rethrown, on any number of threads, and the others are stopped") {

@@ -4,7 +4,9 @@
 #include "optpipe/core/error.hpp"
 #include "optpipe/core/random.hpp"
 #include "optpipe/pipeline/placement.hpp"
+#include "optpipe/schedule/construct/forward_only.hpp"
 #include "optpipe/schedule/construct/forward_plan.hpp"
+#include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/testing/random_problem.hpp"
 
 #include <doctest/doctest.h>
@@ -139,6 +141,19 @@ TEST_CASE("with several on each rank, too, where the stages take equally long") 
             for (const std::size_t extra : {0U, 1U})
                 CHECK(is_optimal(plan_forwards(even<placement::v>(ranks, rounds * ranks + extra))));
         }
+}
+
+TEST_CASE("by span forwards start as late as those behind them allow") {
+    auto p = even<placement::loop<2>>(2, 3);
+    p.objective = objective_kind::span;
+    p.costs[stage{0}].forward = p.costs[stage{2}].forward = duration{2};
+    p.costs[stage{3}].forward = duration{4};
+    const auto as_soon_as_possible = forward_schedule(p, forward_priority::earliest_stage);
+    CHECK(objective_of(forward_problem(p), as_soon_as_possible) == duration{18});
+    const auto report = plan_forwards(p);
+    CHECK(report.measures.objective == duration{15});
+    CHECK(validate_forward_only(p, report.schedule).empty());
+    CHECK(is_optimal(report));
 }
 
 TEST_CASE("a plan of forwards says what it is, and holds nothing") {

@@ -4,6 +4,9 @@
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/builders/zero_bubble_h1.hpp"
+#include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 
 #include <doctest/doctest.h>
 
@@ -20,15 +23,13 @@ problem three_ranks() {
     const stage_costs costs{unit, unit, unit, memory_size{1}, memory_size{0.5}, {}};
     return to_problem(make_problem(graph<3, 4>{}, uniform_memory{costs}));
 }
-/// The microbatches of two weight gradients of a stage change places.
+/// Two weight gradients of a stage change places.
 void exchange(schedule& s, stage at, microbatch a, microbatch b) {
-    for (auto& timed : s.operations)
-        if (timed.op.kind == operation_kind::backward_weight && timed.op.stage == at) {
-            if (timed.op.microbatch == a)
-                timed.op.microbatch = b;
-            else if (timed.op.microbatch == b)
-                timed.op.microbatch = a;
-        }
+    const auto weight_gradient = [&](microbatch of) -> operation& {
+        const auto is_wanted = [&](const auto& timed) { return is_same_work(timed.op, backward_weight(at, of)); };
+        return std::find_if(s.operations.begin(), s.operations.end(), is_wanted)->op;
+    };
+    std::swap(weight_gradient(a), weight_gradient(b));
 }
 
 } // namespace
@@ -48,6 +49,22 @@ TEST_CASE("weight gradients take the order that is asked for, and no time change
     CHECK(accumulation_order_of(*alike)[stage{2}] == wanted[stage{2}]);
     CHECK(objective_of(p, *alike) == objective_of(p, first));
     CHECK(with_accumulation_order(p, first, wanted)->operations == first.operations);
+}
+
+TEST_CASE("weight gradients keep the storage options of their microbatches") {
+    auto p = three_ranks();
+    for (const stage s : p.graph.all_stages())
+        p.storage[s] = {keep_stash(p.costs[s]), {"less", memory_size{0.75}, {}, {}, {}, {}}};
+    auto first = *build_schedule(p, zero_bubble_h1);
+    for (auto& timed : first.operations)
+        timed.op.storage = timed.op.microbatch == microbatch{3} ? 1 : 0;
+    REQUIRE(is_valid(p, first));
+    auto other = first;
+    exchange(other, stage{2}, microbatch{2}, microbatch{3});
+    REQUIRE(is_valid(p, other));
+    const auto alike = with_accumulation_order(p, other, accumulation_order_of(first));
+    REQUIRE(alike);
+    CHECK(alike->operations == first.operations);
 }
 
 TEST_CASE("an order that a schedule can't have is refused") {

@@ -51,7 +51,8 @@ TEST_CASE("lanes that wait for each other in a cycle are refused") {
     const auto merged = interleave(g, lanes_of({{"0F1", "0B1", "0F0", "0B0"}, {"1F0", "1B0", "1F1", "1B1"}}));
     REQUIRE_FALSE(merged.has_value());
     CHECK(merged.why().reason == optpipe::refusal_reason::not_executable);
-    CHECK(merged.why().sentence == "the ranks wait for each other in a cycle");
+    CHECK(merged.why().sentence ==
+          "the ranks wait for each other in a cycle: 0B1 (rank 0) comes before 1I1, which it waits for");
     CHECK(merged.why().rank == rank{0});
     CHECK(merged.why().position == 1);
 }

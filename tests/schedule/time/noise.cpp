@@ -108,6 +108,17 @@ TEST_CASE("an operation takes the same time in whatever order, and a full backwa
     }
 }
 
+TEST_CASE("the message of a full backward is that of its input gradient") {
+    const auto p = example();
+    const noise_model noise{.spread = 0.2, .slow_link_chance = 0.2};
+    const step_noise now{noise, 0};
+    for (const microbatch m : p.graph.all_microbatches()) {
+        const auto sent = now.message(p, backward(stage{1}, m), stage{0});
+        CHECK(sent == now.message(p, backward_input(stage{1}, m), stage{0}));
+        CHECK(sent != now.message(p, forward(stage{1}, m), stage{0}));
+    }
+}
+
 TEST_CASE("durations have the mean, spread and correlation of the model") {
     const auto p = example();
     const auto given = *adaptive(p);
