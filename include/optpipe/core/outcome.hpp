@@ -34,6 +34,13 @@ struct refusal {
     std::size_t position = 0;
 };
 
+/// That the problem is of another kind than the method is made for.
+[[nodiscard]] constexpr refusal does_not_apply(const bounded_text<200>& sentence) {
+    refusal why;
+    why.sentence = sentence;
+    return why;
+}
+
 inline std::string describe(const refusal& why) {
     std::string text{why.sentence.view()};
     if (why.reason != refusal_reason::over_memory && why.reason != refusal_reason::over_host_memory) return text;

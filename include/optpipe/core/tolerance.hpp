@@ -2,6 +2,8 @@
 
 #include "optpipe/core/quantity.hpp"
 
+#include <cstdint>
+
 namespace optpipe {
 
 /// How far two computed reals may lie apart and still count as equal: `relative` times the largest number at hand.
@@ -13,5 +15,13 @@ struct tolerance {
         return relative * scale;
     }
 };
+
+/// How often `part` fits into `all`, both above 0: a number without fraction, also where no count could hold it. For
+/// constant expressions.
+template <class Tag> [[nodiscard]] constexpr double times_in(quantity<Tag> part, quantity<Tag> all) {
+    constexpr double beyond_fractions = 0x1p53;
+    const double times = all / part;
+    return times < beyond_fractions ? static_cast<double>(static_cast<std::uint64_t>(times)) : times;
+}
 
 } // namespace optpipe

@@ -4,6 +4,7 @@
 #include "optpipe/pipeline/paths.hpp"
 #include "optpipe/schedule/bounds/memory_area.hpp"
 #include "optpipe/schedule/bounds/time_windows.hpp"
+#include "optpipe/schedule/rules/transfer_resources.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -28,17 +29,15 @@ public:
     /// Σ T_o·w ≤ C − head − tail for each engine, and for each link where the objective is a makespan.
     void add_link_capacity() {
         const auto& rules = t_.problem().transfer;
-        for (const rank r : t_.problem().graph.all_ranks()) {
-            add_lane(t_.stages_on(r), rules.engines == 1, windows_of(r));
-            if (d_.is_span()) continue;
+        for (const rank r : t_.problem().graph.all_ranks())
+            add_lane(t_.stages_on(r), shares_engine(rules), windows_of(r));
+        if (d_.is_span()) return;
+        for (const auto& members : ranks_by_link(rules)) {
+            if (members.size() < 2) continue;
             std::vector<stage> on_link;
-            for (const rank q : t_.problem().graph.all_ranks())
-                if (rules.link[q] == rules.link[r] && q >= r)
-                    on_link.insert(on_link.end(), t_.stages_on(q).begin(), t_.stages_on(q).end());
-            const bool is_new =
-                std::none_of(on_link.begin(), on_link.end(), [&](stage s) { return t_.problem().rank_of(s) < r; });
-            if (is_new && on_link.size() > t_.stages_on(r).size())
-                add_lane(on_link, rules.duplex == duplex_kind::half, windows_of(r));
+            for (const rank r : members)
+                on_link.insert(on_link.end(), t_.stages_on(r).begin(), t_.stages_on(r).end());
+            add_lane(on_link, shares_channel(rules), windows_of(members.front()));
         }
     }
 

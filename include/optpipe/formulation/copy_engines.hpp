@@ -1,20 +1,17 @@
 #pragma once
 
 #include "optpipe/formulation/model_builder.hpp"
+#include "optpipe/schedule/rules/transfer_resources.hpp"
 
 #include <cstddef>
 #include <vector>
 
 namespace optpipe::formulation {
 
-/// Whether two transfers must not overlap: one engine, or one per direction, of a rank; one transfer, or one
-/// per direction, of a link (io/README.md, rule 6).
+/// Whether two transfers must not overlap.
 inline bool exclude_each_other(const operation_table& t, operation_id a, operation_id b) {
-    const auto& rules = t.problem().transfer;
-    const rank r = t.rank_of(a), q = t.rank_of(b);
-    const bool same_direction = t.role_of(a) == t.role_of(b);
-    if (r == q && (same_direction || rules.engines == 1)) return true;
-    return rules.link[r] == rules.link[q] && (same_direction || rules.duplex == duplex_kind::half);
+    const auto is_inward = [&](operation_id x) { return t.role_of(x) == role::reload; };
+    return optpipe::exclude_each_other(t.problem().transfer, t.rank_of(a), is_inward(a), t.rank_of(b), is_inward(b));
 }
 
 namespace detail {

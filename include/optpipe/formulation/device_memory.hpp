@@ -11,7 +11,7 @@
 
 namespace optpipe::formulation {
 
-/// Device memory at every point where it rises (README, equation 7; io/README.md, rule 7): at the start of
+/// Device memory at every point where it rises (README, equation 7; io/README.md, rule 8): at the start of
 /// each F, of each reload and recomputation, and of each I whose weight gradient needs more than what is held. Between
 /// two of them it only falls.
 ///

@@ -9,7 +9,7 @@
 
 namespace optpipe::formulation {
 
-/// Host memory at the start of every offload (io/README.md, rule 8): stashes that were offloaded before and aren't
+/// Host memory at the start of every offload (io/README.md, rule 9): stashes that were offloaded before and aren't
 /// reloaded yet, and the one of this offload, fit.
 class host_memory {
 public:

@@ -122,6 +122,9 @@ private:
 ///
 /// A plain aggregate, for designated initializers; `compute_rate` has to be given, the shape by one of `model_shapes`.
 struct decoder {
+    static constexpr std::string_view time_unit = "ms";
+    static constexpr std::string_view memory_unit = "GB";
+
     std::size_t layers = 0;
     decoder_layer layer{};
     /// The first layers, of another shape.

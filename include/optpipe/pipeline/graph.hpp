@@ -17,7 +17,6 @@ template <auto Ranks, auto Microbatches, class Placement> class basic_graph {
     static_assert(check_placement<Placement>());
 
 public:
-    using placement_type = Placement;
     static constexpr std::size_t rank_extent = Ranks;
     static constexpr std::size_t microbatch_extent = Microbatches;
     static constexpr std::size_t stage_extent = Placement::stage_extent(Ranks);

@@ -90,8 +90,9 @@ template <pipeline_graph Graph, class Policy>
 /// A problem from its three descriptions: the shape, what a microbatch costs, and how stashes may be stored: a storage
 /// policy, which chooses from the options of a model that has them, or an offload policy, for which stashes are kept or
 /// offloaded whole, as by default. What an offload policy requires the planner may do or leave: `adaptive_builder` of
-/// that policy does it, and `storage::uniform{"offload"}` leaves nothing else. Every rank gets `limit`; other fields
-/// keep their defaults and are public.
+/// that policy does it, and `storage::uniform{"offload"}` leaves nothing else. Every rank gets `limit`: what a device
+/// has left for stashes, beside weights, gradients and optimizer. A model that has them gives `p2p()`, between all
+/// ranks, and names its `time_unit` and `memory_unit`; other fields keep their defaults and are public.
 template <pipeline_graph Graph, class Model, class Policy = offload::solver_decides>
 [[nodiscard]] constexpr basic_problem<Graph> make_problem(const Graph& g, const Model& model,
                                                           memory_size limit = memory_size::unlimited(),
@@ -103,6 +104,9 @@ template <pipeline_graph Graph, class Model, class Policy = offload::solver_deci
     basic_problem<Graph> p{g, costs_of(model, g)};
     for (auto& l : p.memory_limit)
         l = limit;
+    if constexpr (requires { model.p2p(); }) p.p2p = hop_times<Graph::rank_extent>{model.p2p()};
+    if constexpr (requires { Model::time_unit; }) p.time_unit = Model::time_unit;
+    if constexpr (requires { Model::memory_unit; }) p.memory_unit = Model::memory_unit;
     if constexpr (!has_allows<Policy>) {
         static_assert(check_offload_policy<Policy>());
         return restrict_offloading(std::move(p), policy);

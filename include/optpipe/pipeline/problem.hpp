@@ -14,6 +14,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace optpipe {
 
@@ -41,11 +42,23 @@ public:
         OPTPIPE_EXPECT(matrix_.size() == ranks * ranks, "hop_times: the matrix must have one entry per pair of ranks");
     }
 
+    template <std::same_as<std::vector<duration>> Matrix>
+    constexpr basic_hop_times(std::size_t ranks, const Matrix& matrix) : ranks_{ranks} {
+        OPTPIPE_EXPECT(matrix.size() == ranks * ranks, "hop_times: the matrix must have one entry per pair of ranks");
+        for (const auto each : matrix)
+            matrix_.push_back(each);
+    }
+
     [[nodiscard]] constexpr duration operator()(rank from, rank to) const {
         if (from == to) return duration{};
         return is_uniform() ? uniform_ : matrix_[from.position() * ranks_ + to.position()];
     }
     [[nodiscard]] constexpr bool is_uniform() const { return matrix_.empty(); }
+    /// Between all ranks. Contract: `is_uniform()`.
+    [[nodiscard]] constexpr duration uniform() const {
+        OPTPIPE_EXPECT(is_uniform(), "hop_times: ranks are apart by a matrix");
+        return uniform_;
+    }
     /// Of a matrix.
     [[nodiscard]] constexpr std::size_t ranks() const { return ranks_; }
 
@@ -61,7 +74,7 @@ template <auto Ranks> struct basic_transfer_rules {
     /// Transfers that one rank may have under way at once: 1, or 2 (one per direction).
     int engines = 1;
     duplex_kind duplex = duplex_kind::full;
-    /// Ranks with equal numbers share one host link.
+    /// Below the number of ranks. Ranks with equal numbers share one host link.
     per_rank<std::uint32_t, Ranks> link{};
 
     constexpr basic_transfer_rules() = default;
@@ -105,7 +118,8 @@ template <pipeline_graph Graph> struct basic_problem {
     constexpr basic_problem() = default;
     /// Unlimited memory, no communication time, a host link per rank.
     constexpr basic_problem(Graph shape, per_stage<stage_costs, stages_extent> stage_costs)
-        : graph{std::move(shape)}, costs{std::move(stage_costs)}, storage(graph.stages()), memory_limit(graph.ranks(), memory_size::unlimited()),
+        : graph{std::move(shape)}, costs{std::move(stage_costs)}, storage(graph.stages()),
+          memory_limit(graph.ranks(), memory_size::unlimited()),
           host_memory_limit(graph.ranks(), memory_size::unlimited()), transfer(graph.ranks()) {
         OPTPIPE_EXPECT(costs.size() == graph.stages(), "problem: one entry of costs per stage");
     }
@@ -140,6 +154,16 @@ template <pipeline_graph Graph> struct basic_problem {
             if (rank_of(s) == r) work += costs[s].work();
         return static_cast<double>(graph.microbatches()) * work;
     }
+    /// The work of the busiest rank on one microbatch: what a rank needs between two of them at least.
+    [[nodiscard]] constexpr duration busiest_work() const {
+        per_rank<duration, Graph::rank_extent> work(graph.ranks());
+        for (const stage s : graph.all_stages())
+            work[rank_of(s)] += costs[s].work();
+        duration most{};
+        for (const auto each : work)
+            most = std::max(most, each);
+        return most;
+    }
     /// How long a step takes when nothing overlaps, all transfers included.
     [[nodiscard]] constexpr duration serial_time() const {
         duration total{};
@@ -155,18 +179,24 @@ template <pipeline_graph Graph> struct basic_problem {
         duration longest{};
         for (std::size_t i = 0; i < storage_options(s); ++i) {
             const auto o = storage_of(s, i);
-            longest = std::max(longest, o.extra_work() + (o.transfer ? o.transfer->offload + o.transfer->reload
-                                                                     : duration{}));
+            longest = std::max(longest,
+                               o.extra_work() + (o.transfer ? o.transfer->offload + o.transfer->reload : duration{}));
         }
         return longest;
     }
-    /// The largest amount of device memory that the problem mentions; comparisons of memory are relative to it.
+    /// The largest amount of device memory that matters: a stash, or a limit, but no more than what its rank can hold
+    /// at most, so that a number which is to say "no limit" doesn't blur the other ranks' limits. Comparisons of memory
+    /// are relative to it.
     [[nodiscard]] constexpr memory_size memory_scale() const {
         memory_size largest{};
-        for (const auto& c : costs)
-            largest = std::max({largest, c.activation, c.weight_stash});
-        for (const auto limit : memory_limit)
-            if (!limit.is_unlimited()) largest = std::max(largest, limit);
+        per_rank<memory_size, Graph::rank_extent> all(graph.ranks());
+        for (const stage s : graph.all_stages()) {
+            const auto stash = std::max(costs[s].activation, costs[s].weight_stash);
+            largest = std::max(largest, stash);
+            all[rank_of(s)] += static_cast<double>(graph.microbatches()) * stash;
+        }
+        for (const rank r : graph.all_ranks())
+            if (!memory_limit[r].is_unlimited()) largest = std::max(largest, std::min(memory_limit[r], all[r]));
         return largest;
     }
 };
@@ -181,7 +211,7 @@ template <pipeline_graph Graph> [[nodiscard]] problem to_problem(const basic_pro
         costs[s] = p.costs[s];
     problem result{to_any_graph(p.graph), std::move(costs)};
     if (p.p2p.is_uniform()) {
-        result.p2p = hop_times<>{p.p2p(rank{0}, rank{1})};
+        result.p2p = hop_times<>{p.p2p.uniform()};
     } else {
         bounded_vector<duration, dynamic> matrix;
         for (const rank a : p.graph.all_ranks())

@@ -71,6 +71,9 @@ static_assert(layer_split<even_layers> && layer_split<listed_layers<>> && layer_
 template <class Split = even_layers> struct transformer {
     static_assert(check_layer_split<Split>());
 
+    static constexpr std::string_view time_unit = "ms";
+    static constexpr std::string_view memory_unit = "GB";
+
     Split layers{};
     std::size_t hidden = 0;
     /// Counts only without `recompute_cheap_layers`.
@@ -113,17 +116,18 @@ template <class Split = even_layers> struct transformer {
         return result;
     }
 
-    /// The usual ways to store a stash (Korthikanti et al., 2022; Megatron's selective recomputation): all of it is kept,
-    /// or what can be computed again from the rest isn't:
+    /// The usual ways to store a stash (Korthikanti et al., 2022; Megatron's selective recomputation): all of it is
+    /// kept, or what can be computed again from the rest isn't:
     ///
     /// | name | not kept, per layer | computed again |
     /// | --- | --- | --- |
     /// | `norms` | 2 tensors of sbh elements, at the norms | `norm_share` of the forward |
-    /// | `mlp` | the input of GeLU, 4 tensors, and its output unless that is cheap anyhow | sbh² · (parameters − 4) FLOP |
-    /// | `attention` | softmax, its dropout and their mask; only where they are stashed | 4s·sbh FLOP |
-    /// | `full` | all but the layer's input | the forward |
+    /// | `mlp` | the input of GeLU, 4 tensors, and its output unless that is cheap anyhow | sbh² · (parameters − 4)
+    /// FLOP | | `attention` | softmax, its dropout and their mask; only where they are stashed | 4s·sbh FLOP | | `full`
+    /// | all but the layer's input | the forward |
     ///
-    /// Inside the backward or ahead of it, with transfers and without (`usual_storage`). The stash of the output layer stays as it is.
+    /// Inside the backward or ahead of it, with transfers and without (`usual_storage`). The stash of the output layer
+    /// stays as it is.
     [[nodiscard]] constexpr storage_list<false> storage(stage s, std::size_t stages) const {
         const auto count = static_cast<double>(layers.layers_of(s, stages));
         const double tensor = bytes_per_element * elements();

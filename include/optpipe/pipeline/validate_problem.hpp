@@ -71,7 +71,7 @@ void validate_storage(const basic_problem<Graph>& p, stage s, std::vector<violat
         if (option.name.empty()) found.push_back({field("name"), "must not be empty"});
         for (std::size_t j = 0; j < i; ++j)
             if (list[j].name == option.name)
-                found.push_back({field("name"), "\"" + std::string{option.name.view()} + "\" appears twice"});
+                found.push_back({field("name"), "is that of storage[" + std::to_string(j) + "], too"});
         numbers.not_negative(field("held"), option.held.value());
         numbers.not_negative(field("recompute"), option.recompute.value());
         numbers.not_negative(field("backward_extra"), option.backward_extra.value());
@@ -106,7 +106,7 @@ template <pipeline_graph Graph> void validate_costs(const basic_problem<Graph>& 
         validate_storage(p, s, found);
     }
     if (p.p2p.is_uniform()) {
-        numbers.not_negative("p2p", p.p2p(rank{0}, rank{1}).value());
+        numbers.not_negative("p2p", p.p2p.uniform().value());
         return;
     }
     for (const rank a : p.graph.all_ranks())
@@ -153,6 +153,11 @@ template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate_si
     expect("host_memory_limit", p.host_memory_limit.size(), p.graph.ranks(), " ranks");
     expect("transfer.link", p.transfer.link.size(), p.graph.ranks(), " ranks");
     if (!p.p2p.is_uniform()) expect("p2p", p.p2p.ranks(), p.graph.ranks(), " ranks");
+    for (const rank r : p.transfer.link.indices())
+        if (p.transfer.link[r] >= p.graph.ranks())
+            found.push_back({place("transfer.link", r.position()), "is " + std::to_string(p.transfer.link[r]) +
+                                                                       ", must be below the number of ranks, " +
+                                                                       std::to_string(p.graph.ranks())});
     return found;
 }
 

@@ -463,7 +463,7 @@ private:
         const auto may_be_best = [&](const choice& of) {
             return !of.neighbours.empty() && is_less(of.neighbours.back().bound, best->planned.objective);
         };
-        auto next = has_time_for_all() ? turn_++ % pipelines_.size() : best->pipeline;
+        auto next = has_time_for_all() ? next_pipeline_++ % pipelines_.size() : best->pipeline;
         for (std::size_t i = 0; i < pipelines_.size() && !may_be_best(pipelines_[next]); ++i)
             next = (next + 1) % pipelines_.size();
         auto& of = pipelines_[next];
@@ -523,7 +523,7 @@ private:
     std::vector<choice> pipelines_;
     std::vector<candidate> planned_;
     /// Which pipeline is next.
-    std::size_t turn_ = 0;
+    std::size_t next_pipeline_ = 0;
 };
 
 } // namespace detail

@@ -197,8 +197,9 @@ private:
         state_.try_strategy(structure,
                             [&] { state_.raise_bound(bounds_of(state_.problem(), late).best(), structure); });
         if (state_.problem().has_storage_options())
-            state_.try_strategy(structure,
-                                [&] { state_.raise_bound(storage_bound(state_.problem(), late), storage_mix); });
+            state_.try_strategy(structure, [&] {
+                state_.raise_bound(storage_mix_bound(state_.problem(), state_.bound(), late), storage_mix);
+            });
         log_.add(structure, watch.seconds());
         if (start_) {
             const stopwatch to_offer;
@@ -336,9 +337,15 @@ private:
     /// The incumbent; what recomputes and moves less may end sooner, too.
     schedule incumbent_with_cheaper_storage() {
         const stopwatch watch;
-        auto best = with_cheaper_storage(state_.problem(), *state_.incumbent(), cheaper_storage_parameters{}.effort,
-                                         stop_check{state_.limits().abandon, end_});
-        state_.offer_timed(best, cheaper_storage);
+        const auto& p = state_.problem();
+        auto best = *state_.incumbent();
+        state_.try_strategy(cheaper_storage, [&] {
+            auto cheaper = with_cheaper_storage(p, best, cheaper_storage_parameters{}.effort,
+                                                stop_check{state_.limits().abandon, end_});
+            state_.offer_timed(cheaper, cheaper_storage);
+            // One with the same objective isn't checked when it is offered.
+            if (is_valid(p, cheaper)) best = std::move(cheaper);
+        });
         log_.add(cheaper_storage, watch.seconds());
         return best;
     }

@@ -147,6 +147,18 @@ template <pipeline_graph Graph>
     return is_transfer(op.kind) && c.can_offload() ? offload_stash(c) : keep_stash(c);
 }
 
+/// Whether the problem has such an operation of a stage that it has.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr bool is_possible(const basic_problem<Graph>& p, const operation& op) {
+    const auto& list = p.storage[op.stage];
+    if (list.empty())
+        return op.storage == 0 && op.kind != operation_kind::recompute &&
+               (!is_transfer(op.kind) || p.costs[op.stage].can_offload());
+    if (op.storage >= list.size()) return false;
+    if (op.kind == operation_kind::recompute) return list[op.storage].recomputes();
+    return !is_transfer(op.kind) || list[op.storage].offloads();
+}
+
 /// How long it takes. Contract: the stage has a storage option with such an operation.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration duration_of(const basic_problem<Graph>& p, const operation& op) {

@@ -76,7 +76,9 @@ constexpr per_rank<std::vector<timed_operation>> split_by_rank(const Graph& g, c
 } // namespace detail
 
 /// What each rank does, in the order in which it starts: a list to walk through, one per rank. Transfers stand where
-/// they start; they run beside what is computed.
+/// they start; they run beside what is computed, and what starts when an OFFLOAD ends has to wait for it, as it may use
+/// the memory that was freed. Sends must not block: neighbours may both send first. `lower` gives an order of messages
+/// and all waits.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<std::vector<timed_operation>> operations_by_rank(const basic_schedule<Graph>& s) {
     auto own = detail::split_by_rank(s.graph, s.operations);

@@ -37,7 +37,7 @@ inline std::string code_of_storage(const problem& p) {
 }
 inline std::string code_of_hops(const problem& p) {
     if (p.p2p.is_uniform()) {
-        const auto hop = p.p2p(rank{0}, rank{1});
+        const auto hop = p.p2p.uniform();
         return hop == duration{} ? "" : "p.p2p = hop_times<>{duration{" + exact(hop.value()) + "}};\n";
     }
     std::string text = "p.p2p = hop_times<>{" + std::to_string(p.graph.ranks()) + ", {";

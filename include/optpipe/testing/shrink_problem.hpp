@@ -18,7 +18,8 @@ public:
 
     std::vector<problem> all() {
         for (const auto m : {std::size_t{1}, p_.graph.microbatches() / 2, p_.graph.microbatches() - 1})
-            if (m > 0 && m < p_.graph.microbatches()) add(reshaped(p_.graph.ranks(), m, placed(), p_.costs, p_.storage));
+            if (m > 0 && m < p_.graph.microbatches())
+                add(reshaped(p_.graph.ranks(), m, placed(), p_.costs, p_.storage));
         for (const rank r : p_.graph.all_ranks())
             without_rank(r);
         for (const stage s : p_.graph.all_stages())
@@ -117,7 +118,7 @@ private:
     }
 
     void simplify_rules() {
-        const bool has_hops = !p_.p2p.is_uniform() || p_.p2p(rank{0}, rank{1}) != duration{};
+        const bool has_hops = !p_.p2p.is_uniform() || p_.p2p.uniform() != duration{};
         if (has_hops) changed([](problem& p) { p.p2p = {}; });
         if (p_.objective != objective_kind::makespan) changed([](problem& p) { p.objective = {}; });
         if (!p_.split_backward) changed([](problem& p) { p.split_backward = true; });
@@ -165,7 +166,8 @@ private:
 } // namespace detail
 
 /// The simplest problem that can be reached from one that fails by steps after each of which it fails still: fewer
-/// microbatches, ranks, stages and storage options, plain rules, costs of 1. `fails(problem)` is called `most_tries` times at most.
+/// microbatches, ranks, stages and storage options, plain rules, costs of 1. `fails(problem)` is called `most_tries`
+/// times at most.
 template <class Fails>
 [[nodiscard]] problem shrink_problem(problem p, const Fails& fails, std::size_t most_tries = 2000) {
     for (bool smaller = true; smaller;) {

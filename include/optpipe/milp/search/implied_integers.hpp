@@ -65,7 +65,7 @@ private:
 }
 
 /// A lower side in units, as an integer: the nearest one if that is all the difference that its noise makes.
-[[nodiscard]] inline double whole_side(double side, double unit, double noise, const numbers& n) {
+[[nodiscard]] inline double integral_side(double side, double unit, double noise, const numbers& n) {
     constexpr double most = 0.1;
     const double scaled = side / unit;
     if (!std::isfinite(scaled)) return scaled;
@@ -78,10 +78,9 @@ private:
 /// Finds continuous columns that are implied integers in some unit, scales them by it and makes their kind `implied`.
 /// Of two sorts, looked for in this order:
 /// - a column that can go one way without cost until a bound stops it, or a row that has no other continuous column;
-/// - columns of connected rows in which continuous columns stand as differences, `c x - c y + (integers) >= right
-/// side`,
-///   at most two to a row. For fixed integers such rows are a network, whose vertices are integral multiples of what
-///   measures all other numbers.
+/// - columns of connected rows in which continuous columns stand as differences, `c x - c y + (integers) >= b`, at most
+///   two to a row. For fixed integers such rows are a network, whose vertices are integral multiples of what measures
+///   all other numbers.
 class implied_integers {
 public:
     explicit implied_integers(problem& p)
@@ -249,8 +248,8 @@ inline void make_rows_integral(problem& p) {
         if (!measure || *measure <= 0.0) continue;
         for (auto k = p.row_start[i]; k < p.row_start[i + 1]; ++k)
             p.entries[k].coefficient = std::round(p.entries[k].coefficient / *measure);
-        p.row_lower[i] = detail::whole_side(p.row_lower[i], *measure, p.row_noise[i], p.tolerances);
-        p.row_upper[i] = -detail::whole_side(-p.row_upper[i], *measure, p.row_noise[i], p.tolerances);
+        p.row_lower[i] = detail::integral_side(p.row_lower[i], *measure, p.row_noise[i], p.tolerances);
+        p.row_upper[i] = -detail::integral_side(-p.row_upper[i], *measure, p.row_noise[i], p.tolerances);
         p.row_noise[i] = 0.0;
     }
 }

@@ -39,12 +39,12 @@ public:
     /// model.
     [[nodiscard]] std::optional<solution> verified(std::vector<double> values) const {
         if (values.size() != given_->variables()) return std::nullopt;
-        auto normalize = values;
+        auto normalized = values;
         for (const variable x : given_->all_variables())
-            normalize[x.position()] = nudged(x, values[x.position()]);
+            normalized[x.position()] = nudged(x, values[x.position()]);
         // What a value is off its bound by may be what a row with a large coefficient needs.
-        if (check(*given_, normalize, tolerance_).empty())
-            values = std::move(normalize);
+        if (check(*given_, normalized, tolerance_).empty())
+            values = std::move(normalized);
         else if (!check(*given_, values, tolerance_).empty())
             return std::nullopt;
         const double objective = sign_ * (objective_value(*given_, values) - given_->offset());

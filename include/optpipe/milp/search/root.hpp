@@ -109,7 +109,6 @@ public:
         n.start = std::make_shared<const basis>(lp_->solver().current_basis());
         return n;
     }
-    [[nodiscard]] std::shared_ptr<const std::vector<double>> point() const { return point_; }
 
 private:
     static constexpr root_parameters with_{};

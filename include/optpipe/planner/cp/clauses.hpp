@@ -55,14 +55,14 @@ public:
     [[nodiscard]] std::vector<watcher>& watching(literal l) { return watchers_[l.code()]; }
     [[nodiscard]] const std::vector<clause_index>& learned() const { return learned_; }
 
-    /// Erases the learned clauses for which `reduce_learned(clause)` is true. All indices change: no reason may refer
+    /// Erases the learned clauses for which `is_forgotten(clause)` is true. All indices change: no reason may refer
     /// to one then.
-    template <class Forget> void erase_learned_if(Forget reduce_learned) {
+    template <class Forget> void erase_learned_if(Forget is_forgotten) {
         std::vector<std::uint32_t> kept;
         std::vector<clause_index> learned;
         for (clause_index c = 0; c < data_.size(); c += static_cast<clause_index>(header + data_[c])) {
             const bool is_learned = (data_[c + 1] & 1U) != 0;
-            if (is_learned && reduce_learned(c)) continue;
+            if (is_learned && is_forgotten(c)) continue;
             if (is_learned) learned.push_back(static_cast<clause_index>(kept.size()));
             kept.insert(kept.end(), data_.begin() + c,
                         data_.begin() + c + static_cast<std::ptrdiff_t>(header + data_[c]));

@@ -48,10 +48,8 @@ namespace detail {
 class rescheduling_run {
 public:
     rescheduling_run(search_state& state, const rescheduling_options& options)
-        : state_{state}, p_{state.problem()}, options_{options}, random_{options.seed} {
+        : state_{state}, p_{state.problem()}, options_{options}, random_{options.seed}, load_{p_.busiest_work()} {
         const auto microbatches = static_cast<double>(p_.graph.microbatches());
-        for (const rank r : p_.graph.all_ranks())
-            load_ = std::max(load_, p_.load(r) / microbatches);
         longest_part_ =
             std::min(1.0, options.with.most_per_rank * static_cast<double>(p_.graph.ranks()) / microbatches);
     }

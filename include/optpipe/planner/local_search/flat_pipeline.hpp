@@ -4,6 +4,7 @@
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
+#include "optpipe/schedule/rules/transfer_resources.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -152,7 +153,7 @@ private:
 
     void number_channels(const problem& p) {
         channel_.assign(2 * at(ranks_), none);
-        const bool full = p.transfer.duplex == duplex_kind::full;
+        const bool full = !shares_channel(p.transfer);
         for (const rank r : p.graph.all_ranks()) {
             id first = none;
             bool shared = false;
@@ -162,7 +163,7 @@ private:
                 if (other < r && first == none) first = static_cast<id>(other.value());
             }
             const bool alone = !shared;
-            one_engine_.push_back(p.transfer.engines == 1 || (alone && !full));
+            one_engine_.push_back(shares_engine(p.transfer) || (alone && !full));
             if (alone) continue;
             auto* own = &channel_[2 * r.position()];
             if (first != none) {
@@ -213,12 +214,6 @@ private:
                                     }
                                 });
     }
-    /// Whether the storage option of an operation has such an operation at all.
-    bool is_possible(const operation& op) const {
-        const id s = static_cast<id>(op.stage.value());
-        if (is_transfer(op.kind)) return offloads(s, op.storage);
-        return op.kind != operation_kind::recompute || recomputes(s, op.storage);
-    }
     kind_facts facts_of(const problem& p, const operation& op) const {
         kind_facts f;
         const stage s = op.stage;
@@ -232,7 +227,7 @@ private:
             f.channel = channel_[2 * r.position() + (inward ? 1 : 0)];
             f.engine = inward && one_engine_[r.position()] == 0 ? 1 : 0;
         }
-        if (!is_possible(op)) return f;
+        if (!is_possible(p, op)) return f;
         f.duration = duration_of(p, op).value();
         const auto effect = memory_effect_of(p, op);
         f.acquired = effect.acquired_at_start.value();

@@ -72,8 +72,8 @@ private:
             clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>{seconds_});
     }
     /// Of the first round: as many as can be searched in all rounds, each of which takes as long as the first.
-    void keep_first(double turns) {
-        const auto most = std::clamp(turns / rounds, 0.0, static_cast<double>(starts_.size()));
+    void keep_first(double searches) {
+        const auto most = std::clamp(searches / rounds, 0.0, static_cast<double>(starts_.size()));
         starts_.resize(static_cast<std::size_t>(most));
     }
     /// In the first round, as many as there is time for.
@@ -84,8 +84,8 @@ private:
         const auto one = [&](std::size_t k) {
             {
                 const std::scoped_lock lock{mutex};
-                const auto turns = static_cast<double>(options_.threads) * seconds_ / (rounds * longest);
-                if (first && static_cast<double>(k) >= turns) return;
+                const auto searches = static_cast<double>(options_.threads) * seconds_ / (rounds * longest);
+                if (first && static_cast<double>(k) >= searches) return;
             }
             const stopwatch watch;
             found[k] = searched(k);

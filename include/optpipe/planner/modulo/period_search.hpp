@@ -16,14 +16,6 @@
 
 namespace optpipe::detail {
 
-/// The load bound on the initiation interval: the work of the busiest rank on one microbatch.
-[[nodiscard]] inline duration least_period_by_load(const problem& p) {
-    duration most{};
-    for (const rank r : p.graph.all_ranks())
-        most = std::max(most, p.load(r) / static_cast<double>(p.graph.microbatches()));
-    return most;
-}
-
 /// Searches patterns of ever shorter periods for periodicities of one to a few microbatches: from the load bound upward
 /// until one is found, then by bisection between the longest period without and the shortest with a pattern, with
 /// growing beams.
@@ -34,7 +26,7 @@ public:
     period_search(const problem& p, std::uint64_t seed, std::size_t effort, Take take, Stop stop,
                   const period_parameters& with = {})
         : p_{p}, with_{with}, random_{seed}, effort_{effort}, take_{std::move(take)}, stop_{std::move(stop)},
-          load_{least_period_by_load(p)} {
+          load_{p.busiest_work()} {
         for (const stage s : p.graph.all_stages())
             can_offload_ = can_offload_ || slot_storage{p, s, 1}.can_offload();
         const auto most = std::min(with_.max_periodicity, p.graph.microbatches());

@@ -241,8 +241,8 @@ private:
     std::size_t work_ = 0;
 };
 
-/// Searches patterns of v placement from the load bound on the period upward until one is within memory; with beams that
-/// double in width, until the effort is spent.
+/// Searches patterns of v placement from the load bound on the period upward until one is within memory; with beams
+/// that double in width, until the effort is spent.
 ///
 /// Every pattern goes to `take(const periodic_pattern&)`. `Stop` is polled between partial patterns.
 template <class Take, class Stop> class v_pattern_search {
@@ -251,7 +251,7 @@ public:
     v_pattern_search(const problem& p, std::uint64_t seed, std::size_t effort, duration longest, Take take, Stop stop,
                      const v_pattern_parameters& with = {})
         : p_{p}, with_{with}, random_{seed}, effort_{effort}, longest_{longest}, take_{std::move(take)},
-          stop_{std::move(stop)}, load_{least_period_by_load(p)} {}
+          stop_{std::move(stop)}, load_{p.busiest_work()} {}
 
     /// At least one period is tried.
     void run() {

@@ -6,6 +6,7 @@
 #include "optpipe/pipeline/paths.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/bounds/time_windows.hpp"
+#include "optpipe/schedule/rules/transfer_resources.hpp"
 
 #include <algorithm>
 #include <concepts>
@@ -20,11 +21,11 @@ namespace detail {
 constexpr memory_size fill(const std::vector<memory_size>& sizes, std::size_t from, memory_size room,
                            memory_size slack) {
     const auto size = sizes[from];
-    const auto most = static_cast<std::size_t>((room + slack) / size);
-    if (from + 1 == sizes.size()) return static_cast<double>(most) * size;
+    const double most = times_in(size, room + slack);
+    if (from + 1 == sizes.size()) return most * size;
     memory_size best{};
-    for (std::size_t n = 0; n <= most && best + slack < room; ++n) {
-        const auto taken = static_cast<double>(n) * size;
+    for (double n = 0.0; n <= most && best + slack < room; ++n) {
+        const auto taken = n * size;
         best = std::max(best, taken + fill(sizes, from + 1, room - taken, slack));
     }
     return best;
@@ -138,7 +139,7 @@ public:
             const auto needed = a.needed_saving(objective.value());
             if (needed <= 0.0) continue;
             const double window = (objective - a.transfer_head - a.transfer_tail).value();
-            if (p_->transfer.engines == 1 &&
+            if (shares_engine(p_->transfer) &&
                 least_time(a, needed, [](const offload_gain& w) { return w.out + w.in; }) > window)
                 return false;
             const double out = least_time(a, needed, [](const offload_gain& w) { return w.out; });
@@ -150,7 +151,7 @@ public:
             link_in[l] += in;
             link_window[l] = std::max(link_window[l], (objective - a.link_head - a.link_tail).value());
         }
-        const bool half = p_->transfer.duplex == duplex_kind::half;
+        const bool half = shares_channel(p_->transfer);
         for (std::size_t l = 0; l < link_out.size(); ++l) {
             const double used = half ? link_out[l] + link_in[l] : std::max(link_out[l], link_in[l]);
             if (used > link_window[l]) return false;

@@ -32,7 +32,6 @@ public:
         close();
     }
 
-    [[nodiscard]] std::size_t chains() const { return chains_; }
     /// How many of y must come before x_k, on either side; on side 1 as of the last `mirror`.
     [[nodiscard]] std::size_t first(std::size_t side, std::size_t x, std::size_t y, std::size_t k) const {
         return counts_[side][(x * chains_ + y) * count_ + k];

@@ -31,6 +31,7 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
 #include "optpipe/schedule/bounds/storage_activities.hpp"
 #include "optpipe/schedule/bounds/storage_relaxation.hpp"
 #include "optpipe/schedule/bounds/time_windows.hpp"
+#include "optpipe/schedule/rules/transfer_resources.hpp"
 
 #include <algorithm>
 #include <array>
@@ -569,7 +570,7 @@ OPTPIPE_INLINE duration storage_mix_bound(const problem& p, duration known, cons
     if (known.is_unlimited() || known <= duration{}) return known;
     const auto relaxed = without_storage(p, storage_relaxation::smallest_rest);
     const bool span = p.objective == objective_kind::span;
-    const bool one_copy = p.transfer.engines == 1 || p.transfer.duplex == duplex_kind::half;
+    const bool one_copy = shares_engine(p.transfer) || shares_channel(p.transfer);
     const auto step = time_windows<any_graph>::step(relaxed);
     // The last ranks' drain is what bounds most problems, and what refutes more ends the rest sooner.
     for (std::size_t i = p.graph.ranks(); i-- > 0 && !(stop && stop());) {

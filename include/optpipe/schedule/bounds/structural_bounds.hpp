@@ -129,7 +129,7 @@ constexpr duration warm_up_bound(const basic_problem<Graph>& p, rank r, const ti
     }
     const auto slack = tolerance{}.at(p.memory_scale());
     if (smallest_stash <= slack || longest_forward > shortest_way_out) return {};
-    const double stashes = static_cast<double>(static_cast<std::size_t>((p.memory_limit[r] + slack) / smallest_stash));
+    const double stashes = times_in(smallest_stash, p.memory_limit[r] + slack);
     auto done = stashes * longest_forward;
     if (!shortest_way_out.is_unlimited())
         done += longest_forward * std::max(0.0, (first_gradient - head) / shortest_way_out);
@@ -164,10 +164,7 @@ template <pipeline_graph Graph> constexpr duration v_placement_bound(const basic
 /// The greater of each.
 constexpr structural_bounds strongest(const structural_bounds& a, const structural_bounds& b) {
     structural_bounds best;
-    for (const auto member :
-         {&structural_bounds::critical_path, &structural_bounds::device_load, &structural_bounds::warm_up,
-          &structural_bounds::memory_area, &structural_bounds::link_capacity, &structural_bounds::stash_rounds,
-          &structural_bounds::v_placement, &structural_bounds::propagation, &structural_bounds::storage_mix})
+    for (const auto& [name, member] : structural_bound_names)
         best.*member = std::max(a.*member, b.*member);
     return best;
 }

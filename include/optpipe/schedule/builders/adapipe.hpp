@@ -12,9 +12,9 @@
 
 namespace optpipe {
 
-/// In the manner of AdaPipe (Sun et al., 2024): 1F1B, where each stage recomputes as little as the stashes that it holds
-/// at once ask for. Of the options that the stage lists, the one with the least extra work that fits; the same for all
-/// microbatches. The stages stay as they are: AdaPipe moves layers between them, too. Nothing is offloaded.
+/// In the manner of AdaPipe (Sun et al., 2024): 1F1B, where each stage recomputes as little as the stashes that it
+/// holds at once ask for. Of the options that the stage lists, the one with the least extra work that fits; the same
+/// for all microbatches. The stages stay as they are: AdaPipe moves layers between them, too. Nothing is offloaded.
 ///
 /// One stage per rank. Refuses with `over_memory` where no option of a stage fits.
 struct adapipe_builder {
@@ -22,11 +22,7 @@ struct adapipe_builder {
 
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
-        if (!one_stage_per_rank(p.graph)) {
-            refusal why;
-            why.sentence = "AdaPipe is for one stage per rank";
-            return why;
-        }
+        if (!one_stage_per_rank(p.graph)) return does_not_apply("AdaPipe is for one stage per rank");
         storage_by_stage<Graph::stage_extent> options(p.graph.stages());
         for (const stage s : p.graph.all_stages()) {
             const auto least = least_recomputation(p, s);

@@ -42,9 +42,7 @@ struct dual_pipe_v_builder {
     }
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
-        refusal why;
-        why.sentence = detail::why_no_v_schedule(p);
-        if (!why.sentence.empty()) return why;
+        if (const auto why = detail::why_no_v_schedule(p); !why.empty()) return does_not_apply(why);
         return (*this)(p.graph);
     }
 

@@ -25,16 +25,14 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t half_group(c
     const auto ranks = p.graph.ranks();
     duration forward_passes{};
     duration gradient_passes{};
-    per_rank<duration, Graph::rank_extent> work(ranks);
     for (const stage s : p.graph.all_stages()) {
         forward_passes += p.costs[s].forward;
         gradient_passes += p.costs[s].backward_input;
-        work[p.rank_of(s)] += p.costs[s].work();
         if (p.is_last(s)) continue;
         forward_passes += p.hop(s, s.next());
         gradient_passes += p.hop(s.next(), s);
     }
-    const auto busiest = *std::max_element(work.begin(), work.end());
+    const auto busiest = p.busiest_work();
     const auto longest = std::max(forward_passes, gradient_passes);
     auto group = (ranks + 1) / 2;
     while (group < ranks && static_cast<double>(group) * busiest < longest - tolerance{}.at(longest))

@@ -39,11 +39,9 @@ struct interleaved_builder {
     }
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
-        if (!is_loop_placed(p.graph)) {
-            refusal why;
-            why.sentence = "interleaved 1F1B is for loop placement: stage s on rank s mod R, as many on each rank";
-            return why;
-        }
+        if (!is_loop_placed(p.graph))
+            return does_not_apply(
+                "interleaved 1F1B is for loop placement: stage s on rank s mod R, as many on each rank");
         return (*this)(p.graph);
     }
 

@@ -20,19 +20,13 @@ struct mario_builder {
 
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
-        refusal why;
-        if (!one_stage_per_rank(p.graph)) {
-            why.sentence = "Mario is for one stage per rank";
-            return why;
-        }
+        if (!one_stage_per_rank(p.graph)) return does_not_apply("Mario is for one stage per rank");
         storage_by_stage<Graph::stage_extent> options(p.graph.stages());
         for (const stage s : p.graph.all_stages()) {
             const auto found = p.is_last(s) ? kept(p, s) : most_frugal(p, s);
-            if (!found) {
-                why.sentence = {"stage ", s.value(), " has no storage option that ",
-                                p.is_last(s) ? "keeps all" : "recomputes ahead of the backward"};
-                return why;
-            }
+            if (!found)
+                return does_not_apply({"stage ", s.value(), " has no storage option that ",
+                                       p.is_last(s) ? "keeps all" : "recomputes ahead of the backward"});
             options[s] = *found;
         }
         return with_storage(p, options, one_forward_one_backward(p.graph));

@@ -34,11 +34,7 @@ struct one_forward_one_backward_builder {
     }
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
-        if (!one_stage_per_rank(p.graph)) {
-            refusal why;
-            why.sentence = "1F1B is for one stage per rank";
-            return why;
-        }
+        if (!one_stage_per_rank(p.graph)) return does_not_apply("1F1B is for one stage per rank");
         return (*this)(p.graph);
     }
 };

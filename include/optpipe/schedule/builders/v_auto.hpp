@@ -8,7 +8,10 @@
 #include "optpipe/schedule/builders/builder_parameters.hpp"
 #include "optpipe/schedule/builders/v_block.hpp"
 #include "optpipe/schedule/builders/v_fixed.hpp"
+#include "optpipe/schedule/builders/v_half.hpp"
 #include "optpipe/schedule/builders/v_lanes.hpp"
+#include "optpipe/schedule/builders/v_min.hpp"
+#include "optpipe/schedule/builders/zero_bubble_v.hpp"
 #include "optpipe/schedule/construct/dispatch_search.hpp"
 #include "optpipe/schedule/construct/gap_filling.hpp"
 #include "optpipe/schedule/construct/lane_search.hpp"
@@ -72,6 +75,7 @@ public:
     constexpr outcome<basic_order<Graph>> run() {
         collect();
         try_all();
+        offer_published();
         if (stop_.is_requested() || (stop_() && !best_.found())) return was_stopped();
         const auto bound = bounds_of(p_).best() + tolerance{}.at(best_.value());
         if (best_.value() > bound) improve();
@@ -223,6 +227,17 @@ private:
             }
         std::sort(tried_.begin(), tried_.end(), [](const tried& x, const tried& y) { return x.value < y.value; });
     }
+    /// Whose constructions may do better with the same blocks, where one of these fits.
+    constexpr void offer_published() {
+        if (!best_.found()) return;
+        const auto offer = [this](const auto& build) {
+            if (stop_()) return;
+            if (auto made = build(p_, stop_)) best_.offer(*std::move(made));
+        };
+        offer(zero_bubble_v);
+        offer(v_half);
+        offer(v_min);
+    }
     constexpr void try_ends(const building_block<Graph>& block, std::size_t stashes) {
         for (const bool rebuild : {true, false})
             for (const bool keep_weights : {true, false})
@@ -319,9 +334,7 @@ struct v_auto_builder {
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
                                                                    stop_check stop = {}) const {
-        refusal why;
-        why.sentence = detail::why_no_v_schedule(p);
-        if (!why.sentence.empty()) return why;
+        if (const auto why = detail::why_no_v_schedule(p); !why.empty()) return does_not_apply(why);
         return detail::v_search<Graph>{p, effort, seed, stop}.run();
     }
 };

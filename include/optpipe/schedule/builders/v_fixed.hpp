@@ -52,7 +52,7 @@ template <pipeline_graph Graph>
     auto roomy = p;
     for (const rank r : p.graph.all_ranks())
         roomy.memory_limit[r] = std::max(needed[r], std::min(most, p.memory_limit[r]));
-    const auto even = with_even_costs(p);
+    const auto even = with_even_costs(roomy);
     const auto stashes = stashes_of_repetition(p, block);
     best_order<Graph> best{roomy};
     for (const bool warm_up : {true, false})
@@ -65,9 +65,11 @@ template <pipeline_graph Graph>
                         best.offer(*std::move(order));
                 }
             }
-    if (const auto repeated = interleave(p.graph, lanes_of(repeat(p.graph, block))))
+    if (const auto repeated = interleave(p.graph, lanes_of(repeat(p.graph, block)))) {
+        best.offer(*repeated);
         best.offer(fill_gaps(even, *repeated, roomy.memory_limit, stop));
-    if (stop()) return was_stopped();
+    }
+    if (stop() || !best.found()) return was_stopped();
     best.offer(fill_gaps(roomy, *best, roomy.memory_limit, stop));
     return std::move(best).take();
 }

@@ -34,9 +34,7 @@ struct v_min_builder {
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
                                                                    stop_check stop = {}) const {
-        refusal why;
-        why.sentence = detail::why_no_v_schedule(p);
-        if (!why.sentence.empty()) return why;
+        if (const auto why = detail::why_no_v_schedule(p); !why.empty()) return does_not_apply(why);
         return detail::build_v_schedule(p, v_min_block(p.graph), stop);
     }
 };

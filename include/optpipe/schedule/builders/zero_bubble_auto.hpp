@@ -252,13 +252,11 @@ struct zero_bubble_auto_builder {
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
                                                                    stop_check stop = {}) const {
-        refusal why;
-        why.sentence = detail::why_no_zero_bubble(p);
-        if (!why.sentence.empty()) return why;
-        why = detail::lacks_one_stash(p);
-        if (why.reason == refusal_reason::over_memory) return why;
+        if (const auto why = detail::why_no_zero_bubble(p); !why.empty()) return does_not_apply(why);
+        if (const auto why = detail::lacks_one_stash(p); why.reason == refusal_reason::over_memory) return why;
 
         outcome<basic_order<Graph>> best;
+        refusal why_not;
         auto least = duration::unlimited();
         auto least_peak = memory_size::unlimited();
         for (unsigned i = 0; i < 8; ++i) {
@@ -267,7 +265,7 @@ struct zero_bubble_auto_builder {
             if (stop()) return was_stopped();
             const auto timed = time_order(p, made);
             if (!timed) {
-                why = timed.why();
+                why_not = timed.why();
                 continue;
             }
             const auto value = objective_of(p, *timed);
@@ -279,7 +277,7 @@ struct zero_bubble_auto_builder {
             least_peak = peak;
             best = std::move(made);
         }
-        if (!best) return why;
+        if (!best) return why_not;
         return best;
     }
 };

@@ -24,9 +24,7 @@ struct zero_bubble_h2_builder {
     }
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
-        refusal why;
-        why.sentence = detail::why_no_zero_bubble(p);
-        if (!why.sentence.empty()) return why;
+        if (const auto why = detail::why_no_zero_bubble(p); !why.empty()) return does_not_apply(why);
         return (*this)(p.graph);
     }
 };

@@ -240,9 +240,7 @@ struct zero_bubble_v_builder {
     template <pipeline_graph Graph>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p,
                                                                    stop_check stop = {}) const {
-        refusal why;
-        why.sentence = detail::why_no_v_schedule(p);
-        if (!why.sentence.empty()) return why;
+        if (const auto why = detail::why_no_v_schedule(p); !why.empty()) return does_not_apply(why);
         const auto published = 2.0 * static_cast<double>(p.graph.ranks());
         auto best = best_run(without_excess(p, published), stop);
         if (stop()) return was_stopped();

@@ -60,6 +60,7 @@ OPTPIPE_INLINE accumulation_order accumulation_order_of(const schedule& s) {
 
 OPTPIPE_INLINE std::optional<schedule> with_accumulation_order(const problem& p, schedule s,
                                                                const accumulation_order& wanted) {
+    OPTPIPE_EXPECT(wanted.size() == s.graph.stages(), "with_accumulation_order: an order for each stage");
     const auto positions = detail::weight_gradients_of(s);
     bool changed = false;
     for (const stage at : s.graph.all_stages()) {

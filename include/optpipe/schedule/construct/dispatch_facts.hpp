@@ -50,6 +50,7 @@ template <pipeline_graph Graph, offload_policy Policy>
     f.least = sizes(ranks);
     f.largest_stash = sizes(ranks);
     f.slack = tolerance{}.at(p.memory_scale());
+    f.cycle = p.busiest_work();
     for (const rank r : p.graph.all_ranks()) {
         for (const rank other : p.graph.all_ranks())
             if (p.transfer.link[r] == p.transfer.link[other]) f.link_mates[r].push_back(other);
@@ -59,12 +60,8 @@ template <pipeline_graph Graph, offload_policy Policy>
             f.must_leave[s] = 1;
             f.host_for_must[r] += p.costs[s].activation;
         }
-        duration work{};
-        for (const stage s : f.stages[r]) {
+        for (const stage s : f.stages[r])
             f.largest_stash[r] = std::max(f.largest_stash[r], p.costs[s].activation);
-            work += p.costs[s].work();
-        }
-        f.cycle = std::max(f.cycle, work);
     }
     return f;
 }

@@ -94,7 +94,7 @@ OPTPIPE_INLINE std::vector<violation> validate_forward_only(const problem& p, co
     for_each_fault(
         p, s,
         [&](const fault& f) {
-            if (!is_of_backwards(f.rule)) found.push_back({"rank " + std::to_string(f.rank.value()), describe(f)});
+            if (!is_of_backwards(f.rule)) found.push_back(violation_of(f));
         },
         t);
     return found;

@@ -8,6 +8,7 @@
 #include "optpipe/schedule/schedule.hpp"
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 namespace optpipe {
@@ -23,10 +24,14 @@ template <pipeline_graph Graph> class dependency_tracker {
 public:
     constexpr explicit dependency_tracker(const Graph& g) : stages_{g.stages()}, number_{g}, done_(number_.size(), 0) {}
 
-    constexpr bool ready(const operation& op) const {
-        if (const auto own = own_input_of(op, false); own && !done(*own)) return false;
+    constexpr bool ready(const operation& op) const { return !missing_input(op); }
+    /// What it waits for.
+    constexpr std::optional<operation> missing_input(const operation& op) const {
+        if (const auto own = own_input_of(op, false); own && !done(*own)) return own;
         const auto other = input_from_other_stage(stages_, op);
-        return !other || done(*other) || (is_gradient(other->kind) && done(backward(other->stage, other->microbatch)));
+        if (!other || done(*other) || (is_gradient(other->kind) && done(backward(other->stage, other->microbatch))))
+            return std::nullopt;
+        return other;
     }
     constexpr void finish(const operation& op) { done_[number_(op)] = 1; }
 
@@ -71,7 +76,13 @@ template <pipeline_graph Graph>
             }
     }
     for (const rank r : g.all_ranks())
-        if (next[r] < lanes[r].size()) return refuse("the ranks wait for each other in a cycle", r, next[r]);
+        if (next[r] < lanes[r].size()) {
+            const auto& op = lanes[r][next[r]];
+            const auto missing = tracker.missing_input(op);
+            return refuse({"the ranks wait for each other in a cycle: ", spelling(op), " (rank ", r.value(),
+                           ") comes before ", spelling(*missing), ", which it waits for"},
+                          r, next[r]);
+        }
     return merged;
 }
 

@@ -4,6 +4,7 @@
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/construct/transfer_pair.hpp"
+#include "optpipe/schedule/rules/transfer_resources.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -25,8 +26,7 @@ public:
                                   std::vector<transfer_pair>& transfer_pairs, duration slack)
         : p_{p}, members_{members}, transfer_pairs_{transfer_pairs}, slack_{slack}, memory_slack_{tolerance{}.at(
                                                                                         p.memory_scale())},
-          shares_link_{p.transfer.duplex == duplex_kind::half}, shares_engine_{p.transfer.engines == 1},
-          own_(members.size()) {}
+          shares_link_{shares_channel(p.transfer)}, shares_engine_{shares_engine(p.transfer)}, own_(members.size()) {}
 
     constexpr void run() {
         set_latest_reloads();

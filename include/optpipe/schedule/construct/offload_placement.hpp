@@ -9,6 +9,7 @@
 #include "optpipe/schedule/construct/transfer_pair.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
+#include "optpipe/schedule/rules/transfer_resources.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 
@@ -18,7 +19,7 @@
 
 namespace optpipe {
 
-/// One byte per stage and microbatch, at s · M + m.
+/// One byte per stage and microbatch, by `cell_numbering`.
 using cell_flags = std::vector<unsigned char>;
 
 /// How transfers are placed into the times of a schedule.
@@ -29,19 +30,6 @@ struct offload_placement {
     /// One of so many microbatches that may be offloaded is.
     std::size_t every = 1;
 };
-
-namespace detail {
-
-/// For each link, the ranks on it.
-template <pipeline_graph Graph>
-[[nodiscard]] constexpr std::vector<std::vector<rank>> ranks_by_link(const basic_problem<Graph>& p) {
-    std::vector<std::vector<rank>> links(p.graph.ranks());
-    for (const rank r : p.graph.all_ranks())
-        links[p.transfer.link[r]].push_back(r);
-    return links;
-}
-
-} // namespace detail
 
 /// Finds transfers that leave the times of given computations as they are. Only for stashes in `may_offload`, and only
 /// if they can be reloaded in time. Keeps the rules for engines, links and (on demand) host memory; looks at no limit
@@ -63,7 +51,7 @@ public:
     [[nodiscard]] constexpr std::vector<timed_operation> run(const offload_placement& how,
                                                              stop_check abandon = {}) const {
         std::vector<timed_operation> transfers;
-        for (const auto& members : detail::ranks_by_link(p_)) {
+        for (const auto& members : ranks_by_link(p_.transfer)) {
             if (abandon()) break;
             auto transfer_pairs = transfer_pairs_of(members, how);
             if (!transfer_pairs.empty()) place(how, members, transfer_pairs);
@@ -107,8 +95,7 @@ private:
     }
     constexpr void place_all(const offload_placement& how, const std::vector<rank>& members,
                              std::vector<transfer_pair>& transfer_pairs) const {
-        detail::slot_pattern pattern{
-            {}, members.size(), p_.transfer.engines == 1, p_.transfer.duplex == duplex_kind::half};
+        detail::slot_pattern pattern{{}, members.size(), shares_engine(p_.transfer), shares_channel(p_.transfer)};
         for (auto& t : transfer_pairs) {
             t.offload_start = t.reload_start = duration::unlimited();
             pattern.length = std::max({pattern.length, t.offload, t.reload});

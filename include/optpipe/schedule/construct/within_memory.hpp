@@ -49,7 +49,7 @@ public:
     constexpr basic_order<Graph> run() {
         constexpr int steps = 20; // halvings: to a millionth
         const auto path = nominal_end(1.0);
-        auto period = busiest();
+        auto period = p_.busiest_work();
         const auto most = std::max(1.0, static_cast<double>(p_.graph.ranks()) * (period / path));
         if (place(period, 1.0)) {
             double stretch = 1.0;
@@ -83,12 +83,6 @@ private:
     /// In the order of the dependencies.
     constexpr slot& gradient_slot(stage s) { return slots_[slots_.size() - 1 - s.position()]; }
 
-    constexpr duration busiest() const {
-        per_rank<duration, Graph::rank_extent> work(p_.graph.ranks());
-        for (const stage s : p_.graph.all_stages())
-            work[p_.rank_of(s)] += p_.costs[s].work();
-        return *std::max_element(work.begin(), work.end());
-    }
     /// Calls `visit(stage, is_forward, start)` along the path of the first microbatch.
     template <class Visit> constexpr duration walk(double stretch, Visit visit) const {
         duration now{};

@@ -330,7 +330,7 @@ OPTPIPE_INLINE void cost_profile::check(const problem& p, const schedule& measur
     static_cast<void>(detail::operations_in(measured, operation_numbering<any_graph>{p.graph}, found));
     if (found.empty())
         for (const auto& timed : measured.operations)
-            if (!detail::is_possible(p, timed.op))
+            if (!is_possible(p, timed.op))
                 found.push_back({"operations", to_string(timed.op) + ": its stage has no such storage option"});
     if (!found.empty()) throw input_error{"measured step", std::move(found)};
 }
@@ -369,7 +369,7 @@ OPTPIPE_INLINE std::vector<violation> profile_violations(const problem& p, const
         const auto name = std::to_string(key.stage.value()).append(spelling(key.kind));
         if (!is_known)
             found.push_back({"operations", name + ": there are " + std::to_string(p.graph.stages()) + " stages"});
-        else if (!detail::is_possible(p, op) || detail::key_of(p, op).storage != key.storage)
+        else if (!is_possible(p, op) || detail::key_of(p, op).storage != key.storage)
             found.push_back({"operations", name + ": its stage has no such operation or storage option"});
     }
     for (const auto& [pair, e] : profile.messages())

@@ -4,10 +4,11 @@
 #include "optpipe/schedule/operation.hpp"
 
 #include <cstddef>
+#include <vector>
 
 namespace optpipe {
 
-/// Rule 6 of a valid schedule (io/README.md): which copy engine and which channel of a host link a transfer occupies.
+/// Rule 7 of a valid schedule (io/README.md): which copy engine and which channel of a host link a transfer occupies.
 /// `inward`: towards the device.
 [[nodiscard]] constexpr bool is_inward(operation_kind transfer) { return transfer == operation_kind::reload; }
 
@@ -31,6 +32,31 @@ template <auto Ranks>
 template <auto Ranks>
 [[nodiscard]] constexpr std::size_t host_channel_of(const basic_transfer_rules<Ranks>& rules, rank r, bool inward) {
     return 2 * std::size_t{rules.link[r]} + host_channel_of(rules, inward);
+}
+
+/// Whether a rank's transfers out and in take turns.
+template <auto Ranks> [[nodiscard]] constexpr bool shares_engine(const basic_transfer_rules<Ranks>& rules) {
+    return copy_engine_of(rules, false) == copy_engine_of(rules, true);
+}
+/// Whether transfers out and in of the ranks on a link take turns.
+template <auto Ranks> [[nodiscard]] constexpr bool shares_channel(const basic_transfer_rules<Ranks>& rules) {
+    return host_channel_of(rules, false) == host_channel_of(rules, true);
+}
+/// Whether a transfer of one rank and a transfer of another, or of the same, must not overlap.
+template <auto Ranks>
+[[nodiscard]] constexpr bool exclude_each_other(const basic_transfer_rules<Ranks>& rules, rank a, bool a_inward, rank b,
+                                                bool b_inward) {
+    return copy_engine_of(rules, a, a_inward) == copy_engine_of(rules, b, b_inward) ||
+           host_channel_of(rules, a, a_inward) == host_channel_of(rules, b, b_inward);
+}
+
+/// By the number of each link, the ranks on it.
+template <auto Ranks>
+[[nodiscard]] constexpr std::vector<std::vector<rank>> ranks_by_link(const basic_transfer_rules<Ranks>& rules) {
+    std::vector<std::vector<rank>> links(rules.link.size());
+    for (const rank r : rules.link.indices())
+        links[rules.link[r]].push_back(r);
+    return links;
 }
 
 } // namespace optpipe

@@ -104,30 +104,54 @@ template <auto Ranks> struct measures_by_rank {
 template <std::size_t Ranks = dynamic> using basic_measures = measures_by_rank<named_extent<Ranks>()>;
 using measures = basic_measures<>;
 
-/// The objective alone, in one pass.
+/// From when to when each rank is engaged: its first start and last end, but for transfers.
+template <auto Ranks> struct basic_engagement {
+    /// Unlimited where it has no operations.
+    per_rank<duration, Ranks> first{};
+    per_rank<duration, Ranks> last{};
+
+    /// How long; 0 where it has no operations.
+    [[nodiscard]] constexpr duration span(rank r) const {
+        return first[r].is_unlimited() ? duration{} : last[r] - first[r];
+    }
+};
+
 template <pipeline_graph Graph>
-[[nodiscard]] constexpr duration objective_of(const basic_problem<Graph>& p, const basic_schedule<Graph>& s) {
-    per_rank<duration, Graph::rank_extent> first(p.graph.ranks(), duration::unlimited());
-    duration makespan{};
+[[nodiscard]] constexpr auto engagement_of(const basic_problem<Graph>& p, const basic_schedule<Graph>& s) {
+    using times = per_rank<duration, Graph::rank_extent>;
+    basic_engagement<named_extent<Graph::rank_extent>()> found{times(p.graph.ranks(), duration::unlimited()),
+                                                               times(p.graph.ranks())};
     for (const auto& timed : s.operations) {
         if (is_transfer(timed.op.kind)) continue;
-        auto& start = first[p.rank_of(timed.op.stage)];
-        start = std::min(start, timed.start);
-        makespan = std::max(makespan, timed.end);
+        const rank r = p.rank_of(timed.op.stage);
+        found.first[r] = std::min(found.first[r], timed.start);
+        found.last[r] = std::max(found.last[r], timed.end);
     }
-    if (p.objective == objective_kind::makespan) return makespan;
-    duration span{};
-    for (const auto& timed : s.operations)
-        if (!is_transfer(timed.op.kind)) span = std::max(span, timed.end - first[p.rank_of(timed.op.stage)]);
-    return span;
+    return found;
+}
+
+/// The objective alone.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr duration objective_of(const basic_problem<Graph>& p, const basic_schedule<Graph>& s) {
+    const auto engaged = engagement_of(p, s);
+    duration longest{};
+    for (const rank r : p.graph.all_ranks())
+        longest = std::max(longest, p.objective == objective_kind::span ? engaged.span(r) : engaged.last[r]);
+    return longest;
 }
 
 /// The slack for times: relative to the last end, but never to more than the serial time, so that one absurd time
-/// doesn't hide other violations.
+/// doesn't hide other violations; and below half of the shortest computation, so that none begins and ends at one
+/// instant, as far as times of floating point can tell.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration time_slack(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                             tolerance t = {}) {
-    return t.at(std::min(last_end(s), p.serial_time()));
+    constexpr tolerance rounding{1e-12};
+    const auto scale = std::min(last_end(s), p.serial_time());
+    auto shortest = scale;
+    for (const auto& c : p.costs)
+        shortest = std::min({shortest, c.forward, c.backward_input, c.backward_weight});
+    return std::min(t.at(scale), std::max(0.5 * shortest, rounding.at(scale)));
 }
 
 template <pipeline_graph Graph>
@@ -138,8 +162,7 @@ template <pipeline_graph Graph>
     m.busy = per_rank<duration, Graph::rank_extent>(ranks);
     m.peak_memory = per_rank<memory_size, Graph::rank_extent>(ranks);
     m.peak_host_memory = m.peak_memory;
-    per_rank<duration, Graph::rank_extent> first(ranks, duration::unlimited());
-    per_rank<duration, Graph::rank_extent> last(ranks);
+    const auto engaged = engagement_of(p, s);
     auto recomputed = m.busy;
     const auto own = detail::split_by_rank(p.graph, s.operations);
     for (const auto& timed : s.operations) {
@@ -152,16 +175,14 @@ template <pipeline_graph Graph>
         if (timed.op.kind == operation_kind::offload) ++m.offloads;
         if (is_transfer(timed.op.kind)) continue;
         m.busy[r] += timed.end - timed.start;
-        first[r] = std::min(first[r], timed.start);
-        last[r] = std::max(last[r], timed.end);
-        m.makespan = std::max(m.makespan, timed.end);
     }
     duration busiest{};
     const auto slack = time_slack(p, s, t);
     for (const rank r : p.graph.all_ranks()) {
         busiest = std::max(busiest, m.busy[r]);
         if (m.busy[r] > duration{}) m.recompute_rate = std::max(m.recompute_rate, recomputed[r] / m.busy[r]);
-        if (!first[r].is_unlimited()) m.span = std::max(m.span, last[r] - first[r]);
+        m.makespan = std::max(m.makespan, engaged.last[r]);
+        m.span = std::max(m.span, engaged.span(r));
         m.peak_memory[r] = peak_of(detail::curve_of(p, own[r], memory_kind::device, slack));
         m.peak_host_memory[r] = peak_of(detail::curve_of(p, own[r], memory_kind::host, slack));
     }

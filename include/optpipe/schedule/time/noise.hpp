@@ -111,8 +111,8 @@ private:
 #include "optpipe/core/contract.hpp"
 #include "optpipe/core/tolerance.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
-#include "optpipe/schedule/rules/transfer_resources.hpp"
 #include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/rank_resources.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
 
 #include <algorithm>
@@ -206,43 +206,20 @@ OPTPIPE_INLINE noisy_order::noisy_order(const problem& p, const order& given) : 
 
 OPTPIPE_INLINE schedule noisy_order::run(const step_noise& noise) const {
     const auto& p = *problem_;
-    const auto slack = tolerance{}.at(p.memory_scale());
-    per_rank<duration> compute_free(p.graph.ranks());
-    std::vector<duration> engine_free(2 * p.graph.ranks());
-    std::vector<duration> link_free(2 * p.graph.ranks());
-    std::vector<detail::memory_ledger> device;
-    std::vector<detail::memory_ledger> host;
-    for (const rank r : p.graph.all_ranks()) {
-        device.emplace_back(p.memory_limit[r] + slack);
-        host.emplace_back(p.host_memory_limit[r] + slack);
-    }
+    detail::rank_resources<any_graph> resources{p, tolerance{}};
     schedule ran{p.graph, {}};
     ran.operations.reserve(steps_.size());
     for (const auto& [op, r, effect, inputs] : steps_) {
-        const bool moves = is_transfer(op.kind);
-        auto& engine = engine_free[copy_engine_of(p.transfer, r, is_inward(op.kind))];
-        auto& link = link_free[host_channel_of(p.transfer, r, is_inward(op.kind))];
-        auto start = moves ? std::max(engine, link) : compute_free[r];
+        duration ready{};
         for (const auto i : inputs) {
             const auto& [before, begun, ended] = ran.operations[i];
             const bool is_far = before.stage != op.stage;
-            start = std::max(start, is_far ? ended + noise.message(p, before, op.stage) : ended);
+            ready = std::max(ready, is_far ? ended + noise.message(p, before, op.stage) : ended);
         }
-        constexpr memory_size nothing{};
-        auto& here = device[r.position()];
-        auto& there = host[r.position()];
-        if (effect.host_acquired_at_start > nothing) start = there.fit(effect.host_acquired_at_start, start);
-        if (effect.acquired_at_start > nothing) start = here.fit(effect.acquired_at_start, start);
+        const auto start = resources.earliest_start(op.kind, r, effect, ready).start;
         OPTPIPE_EXPECT(!start.is_unlimited(), "noisy_order: the order doesn't fit into memory");
         const auto end = start + noise(p, op);
-        if (moves)
-            engine = link = end;
-        else
-            compute_free[r] = end;
-        if (effect.acquired_at_start > nothing) here.acquire(effect.acquired_at_start, start);
-        if (effect.released_at_end > nothing) here.promise(moves ? 1 : 0, effect.released_at_end, end);
-        if (effect.host_acquired_at_start > nothing) there.acquire(effect.host_acquired_at_start, start);
-        if (effect.host_released_at_end > nothing) there.promise(1, effect.host_released_at_end, end);
+        resources.occupy(op.kind, r, effect, start, end);
         ran.operations.push_back({op, start, end});
     }
     if (p.objective == objective_kind::span) postpone_warm_up(p, ran);

@@ -7,9 +7,9 @@
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
 #include "optpipe/schedule/rules/dependencies.hpp"
-#include "optpipe/schedule/rules/transfer_resources.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/rank_resources.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -17,79 +17,6 @@
 #include <vector>
 
 namespace optpipe {
-namespace detail {
-
-/// Memory of one rank while operations are placed in an order: acquisitions come with rising times, releases in one
-/// queue per lane, each with rising times.
-class memory_ledger {
-public:
-    constexpr memory_ledger() = default;
-    constexpr explicit memory_ledger(memory_size limit) : limit_{limit} {}
-
-    /// The earliest time not before `t`, nor before the last acquisition, at which `amount` fits; unlimited if it never
-    /// will by what has been promised so far.
-    constexpr duration fit(memory_size amount, duration t) {
-        t = std::max(t, last_);
-        while (const release* next = earliest())
-            if (next->time <= t || level_ + amount > limit_) {
-                t = std::max(t, next->time);
-                take(*next);
-            } else {
-                break;
-            }
-        return level_ + amount > limit_ ? duration::unlimited() : t;
-    }
-    constexpr void acquire(memory_size amount, duration t) {
-        level_ += amount;
-        last_ = t;
-    }
-    constexpr void promise(std::size_t which, memory_size amount, duration t) {
-        lanes_[which].queue.push_back({t, amount});
-    }
-
-private:
-    struct release {
-        duration time;
-        memory_size amount;
-    };
-    struct lane {
-        std::vector<release> queue{};
-        std::size_t head = 0;
-    };
-
-    constexpr const release* earliest() const {
-        const release* first = nullptr;
-        for (const auto& l : lanes_)
-            if (l.head < l.queue.size() && (!first || l.queue[l.head].time < first->time)) first = &l.queue[l.head];
-        return first;
-    }
-    constexpr void take(const release& r) {
-        for (auto& l : lanes_)
-            if (l.head < l.queue.size() && &l.queue[l.head] == &r) {
-                level_ -= r.amount;
-                ++l.head;
-                return;
-            }
-    }
-
-    memory_size limit_ = memory_size::unlimited();
-    memory_size level_{};
-    duration last_{};
-    lane lanes_[2]{};
-};
-
-/// Whether the problem has such an operation of a stage that it has.
-template <pipeline_graph Graph> constexpr bool is_possible(const basic_problem<Graph>& p, const operation& op) {
-    const auto& list = p.storage[op.stage];
-    if (list.empty())
-        return op.storage == 0 && op.kind != operation_kind::recompute &&
-               (!is_transfer(op.kind) || p.costs[op.stage].can_offload());
-    if (op.storage >= list.size()) return false;
-    if (op.kind == operation_kind::recompute) return list[op.storage].recomputes();
-    return !is_transfer(op.kind) || list[op.storage].offloads();
-}
-
-} // namespace detail
 
 /// Places operations one after the other, each as early as the rules (io/README.md) and all that was placed before
 /// allow: inputs, its compute lane, copy engine and link, device and host memory. On every lane, link and memory the
@@ -98,13 +25,7 @@ template <pipeline_graph Graph> class placer {
 public:
     constexpr explicit placer(const basic_problem<Graph>& p, tolerance t = {})
         : problem_{&p}, number_{p.graph}, ends_(number_.size(), duration::unlimited()), cell_{p.graph},
-          storage_(p.has_storage_options() ? cell_.size() : 0, storage_index{}), compute_free_(p.graph.ranks()),
-          engine_free_(2 * p.graph.ranks()), link_free_(2 * p.graph.ranks()) {
-        const auto slack = t.at(p.memory_scale());
-        for (const rank r : p.graph.all_ranks()) {
-            device_.push_back(detail::memory_ledger{p.memory_limit[r] + slack});
-            host_.push_back(detail::memory_ledger{p.host_memory_limit[r] + slack});
-        }
+          storage_(p.has_storage_options() ? cell_.size() : 0, storage_index{}), resources_{p, t} {
         result_.graph = p.graph;
         result_.operations.reserve((p.has_storage_options() ? 6 : 5) * p.graph.cells());
     }
@@ -115,7 +36,7 @@ public:
 
     constexpr obstacle place(const operation& op) {
         const auto& p = *problem_;
-        if (!number_.contains(op) || !detail::is_possible(p, op)) return obstacle::unknown;
+        if (!number_.contains(op) || !is_possible(p, op)) return obstacle::unknown;
         if (done(op)) return obstacle::twice;
         if (op.storage != storage_used(op) && done(forward(op.stage, op.microbatch))) return obstacle::other_storage;
         const auto ready = ready_time(op);
@@ -123,15 +44,8 @@ public:
 
         const rank r = p.rank_of(op.stage);
         const auto effect = memory_effect_of(p, op);
-        auto start = std::max(ready, lane_free(op, r));
-        if (effect.host_acquired_at_start > memory_size{}) {
-            start = host_[r.position()].fit(effect.host_acquired_at_start, start);
-            if (start.is_unlimited()) return obstacle::host_memory;
-        }
-        if (effect.acquired_at_start > memory_size{}) {
-            start = device_[r.position()].fit(effect.acquired_at_start, start);
-            if (start.is_unlimited()) return obstacle::memory;
-        }
+        const auto [start, lacks] = resources_.earliest_start(op.kind, r, effect, ready);
+        if (lacks) return *lacks == memory_kind::host ? obstacle::host_memory : obstacle::memory;
         commit(op, r, effect, start);
         return obstacle::none;
     }
@@ -217,31 +131,11 @@ private:
             waits_for_stash(op.kind) ? way_of(op) : stash_way{});
     }
 
-    constexpr duration& engine(const operation& op, rank r) {
-        return engine_free_[copy_engine_of(problem_->transfer, r, is_inward(op.kind))];
-    }
-    constexpr duration& link(const operation& op, rank r) {
-        return link_free_[host_channel_of(problem_->transfer, r, is_inward(op.kind))];
-    }
-    constexpr duration lane_free(const operation& op, rank r) {
-        return is_transfer(op.kind) ? std::max(engine(op, r), link(op, r)) : compute_free_[r];
-    }
-
     constexpr void commit(const operation& op, rank r, const memory_effect& effect, duration start) {
         const auto end = start + duration_of(*problem_, op);
         ends_[number_(op)] = end;
         if (op.kind == operation_kind::forward && !storage_.empty()) storage_[cell_(op)] = op.storage;
-        const std::size_t lane = is_transfer(op.kind) ? 1 : 0;
-        if (is_transfer(op.kind))
-            engine(op, r) = link(op, r) = end;
-        else
-            compute_free_[r] = end;
-        auto& device = device_[r.position()];
-        auto& host = host_[r.position()];
-        if (effect.acquired_at_start > memory_size{}) device.acquire(effect.acquired_at_start, start);
-        if (effect.released_at_end > memory_size{}) device.promise(lane, effect.released_at_end, end);
-        if (effect.host_acquired_at_start > memory_size{}) host.acquire(effect.host_acquired_at_start, start);
-        if (effect.host_released_at_end > memory_size{}) host.promise(lane, effect.host_released_at_end, end);
+        resources_.occupy(op.kind, r, effect, start, end);
         result_.operations.push_back({op, start, end});
     }
 
@@ -251,11 +145,7 @@ private:
     cell_numbering cell_;
     /// Of each cell whose forward has been placed; empty without storage options.
     std::vector<storage_index> storage_;
-    per_rank<duration, Graph::rank_extent> compute_free_;
-    std::vector<duration> engine_free_;
-    std::vector<duration> link_free_;
-    std::vector<detail::memory_ledger> device_{};
-    std::vector<detail::memory_ledger> host_{};
+    detail::rank_resources<Graph> resources_;
     basic_schedule<Graph> result_{};
 };
 
@@ -418,19 +308,24 @@ template <pipeline_graph Graph>
 }
 
 /// Starts the forwards before each rank's first backward as late as everything after them allows, and changes nothing
-/// else: a rank that starts later is engaged for a shorter time, and holds its stashes for less (PipeOffload does the
-/// same before it places transfers).
+/// else; without backwards, what each rank does last stays where it is. A rank that starts later is engaged for a
+/// shorter time, and holds its stashes for less (PipeOffload does the same before it places transfers).
 template <pipeline_graph Graph>
 constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Graph>& s) {
     const operation_numbering<Graph> number{p.graph};
     std::vector<duration> start_of(number.size(), duration::unlimited());
     per_rank<duration, Graph::rank_extent> first_backward(p.graph.ranks(), duration::unlimited());
+    per_rank<duration, Graph::rank_extent> last_end(p.graph.ranks());
     for (const auto& timed : s.operations) {
         start_of[number(timed.op)] = timed.start;
-        auto& first = first_backward[p.rank_of(timed.op.stage)];
+        const rank r = p.rank_of(timed.op.stage);
+        auto& first = first_backward[r];
+        last_end[r] = std::max(last_end[r], timed.end);
         if (!is_transfer(timed.op.kind) && timed.op.kind != operation_kind::forward)
             first = std::min(first, timed.start);
     }
+    for (const rank r : p.graph.all_ranks())
+        if (first_backward[r].is_unlimited()) first_backward[r] = last_end[r];
     std::vector<std::size_t> warm_up;
     for (std::size_t i = 0; i < s.operations.size(); ++i) {
         const auto& timed = s.operations[i];

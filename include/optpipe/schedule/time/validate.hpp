@@ -280,18 +280,19 @@ constexpr void for_each_fault(const basic_problem<Graph>& p, const basic_schedul
     detail::schedule_checker<Graph, Sink>{p, s, t, sink}.check();
 }
 
+/// What is wrong, with the place.
+[[nodiscard]] inline violation violation_of(const fault& f) {
+    const bool has_rank = f.rule != broken_rule::unknown_operation;
+    return {has_rank ? "rank " + std::to_string(f.rank.value()) : "operations", describe(f)};
+}
+
 /// Everything that is wrong with a schedule; each names the rank, the operation and the times. Empty: it is valid.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<violation> validate(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                               tolerance t = {}) {
     std::vector<violation> found;
     for_each_fault(
-        p, s,
-        [&](const fault& f) {
-            const bool placed = f.rule != broken_rule::unknown_operation;
-            found.push_back({placed ? "rank " + std::to_string(f.rank.value()) : "operations", describe(f)});
-        },
-        t);
+        p, s, [&](const fault& f) { found.push_back(violation_of(f)); }, t);
     return found;
 }
 

@@ -84,11 +84,6 @@ public:
         const std::scoped_lock lock{mutex_};
         return bound_locked();
     }
-    [[nodiscard]] bool unresolved() const { return unresolved_ < infinity; }
-    [[nodiscard]] bool is_finished() const {
-        const std::scoped_lock lock{mutex_};
-        return finished_;
-    }
     /// Called now and then with the bound, by one thread at a time.
     std::function<void(double)> report;
 
@@ -243,8 +238,7 @@ private:
         if (proof) merge_prover();
     }
 
-    // -- what is shared; the caller has the lock
-    // -------------------------------------------------------------------------
+    // What is shared; the caller has the lock.
 
     [[nodiscard]] double cutoff() const { return context_->cutoff_below(context_->incumbent_objective()); }
 
@@ -260,7 +254,7 @@ private:
         auto& w = *workers_[k];
         take_point(w.found());
         w.found().publish(*context_);
-        for (const auto& seen : std::exchange(w.news(), {}))
+        for (const auto& seen : std::exchange(w.observations(), {}))
             shared_.add(seen);
         gather_global_bounds(w.found());
         for (auto& n : open)

@@ -37,7 +37,7 @@ struct tree_worker_parameters {
     /// Half of the learned clauses go at so many.
     std::size_t most_learned = 5000;
     /// Literals of a clause that is learned from an infeasible relaxation: longer ones prune less, and cost more.
-    std::size_t longest_statement = 200;
+    std::size_t longest_clause = 200;
     /// Of the user's cuts: rounds at a node, cuts of a round, and how many are held before those that are loose go.
     std::size_t most_separations = 3;
     std::size_t most_cuts_per_round = 10;
@@ -79,7 +79,7 @@ public:
 
     [[nodiscard]] std::size_t bytes() const {
         return engine_.bytes() + lp_.bytes() + analysis_.bytes() + proof_.bytes() + history_.bytes() +
-               bytes_of(locks_.up, locks_.down, path_, news_);
+               bytes_of(locks_.up, locks_.down, path_, observations_);
     }
     /// Tells the control what it holds. In deterministic mode only between rounds.
     void account() { share_.set(bytes()); }
@@ -89,7 +89,7 @@ public:
     [[nodiscard]] std::size_t effort() const { return engine_.row_visits() + lp_.effort(); }
     [[nodiscard]] worker_results& found() { return results_; }
     [[nodiscard]] pseudocosts& history() { return history_; }
-    [[nodiscard]] std::vector<pseudocosts::observation>& news() { return news_; }
+    [[nodiscard]] std::vector<pseudocosts::observation>& observations() { return observations_; }
     [[nodiscard]] propagator& engine() { return engine_; }
     [[nodiscard]] relaxation& lp() { return lp_; }
     /// The least bound among parts that could be neither searched nor excluded; infinite if there are none.
@@ -190,7 +190,7 @@ public:
         const std::vector<literal> conflict = engine_.conflict();
         auto learned = analysis_.analyze(engine_, conflict);
         retreat(learned.back_to);
-        if (learned.literals.size() > with_.longest_statement) return;
+        if (learned.literals.size() > with_.longest_clause) return;
         static_cast<void>(engine_.learn(learned.literals, true, learned.levels));
         if (learned.literals.size() == 1) results_.global_bounds.push_back(learned.literals.front());
     }
@@ -241,7 +241,7 @@ private:
         if (candidates.empty()) return settle(n, open);
         if (const auto rounded = round_by_locks(*context_->instance, locks_, lp_.point())) offer(*rounded);
         const auto choice = reliability_branching{*context_, lp_, history_}.choose(std::move(candidates), n.bound,
-                                                                                   results_.cutoff, news_);
+                                                                                   results_.cutoff, observations_);
         start_ = std::make_shared<const basis>(lp_.solver().current_basis());
         n.start = start_;
         split(n, choice, open);
@@ -279,7 +279,7 @@ private:
 
     void note(const pseudocosts::observation& seen) {
         history_.add(seen);
-        news_.push_back(seen);
+        observations_.push_back(seen);
     }
 
     verdict solve_once(double& bound, bool& has_point) {
@@ -368,7 +368,7 @@ private:
     conflict_analysis analysis_;
     proof_row proof_;
     pseudocosts history_;
-    std::vector<pseudocosts::observation> news_;
+    std::vector<pseudocosts::observation> observations_;
     locks locks_;
     worker_results results_;
     std::vector<step> path_;
