@@ -102,7 +102,6 @@ std::optional<problem> problem_of(const Model& model, std::size_t ranks, std::si
         if (weights >= device_memory) return std::nullopt;
         p.memory_limit[r] = device_memory - weights;
     }
-    p.p2p = hop_times<>{model.p2p()};
     return validate(p).empty() ? std::optional{p} : std::nullopt;
 }
 

@@ -28,10 +28,7 @@ int main() {
 
     // 6 GB per device are left for activations. 1F1B needs four stages' worth on the first device:
     auto typed = optpipe::make_problem(shape{}, model, 6_gb);
-    typed.p2p = optpipe::hop_times<4>{model.p2p()};
     typed.name = "first plan";
-    typed.time_unit = "ms";
-    typed.memory_unit = "GB";
     std::cout << "one microbatch stashes " << optpipe::format_number(typed.costs[optpipe::stage{0}].activation)
               << " GB on the first device, and there are 6 GB\n\n";
 

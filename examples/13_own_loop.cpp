@@ -64,7 +64,8 @@ problem measured_problem(std::size_t microbatches) {
 }
 
 /// Stands for your framework. Each call would launch kernels on a stream, or start a copy on another; what waits for
-/// what is said there by events, or by `lower` (rung 8), which gives you those as well.
+/// what is said there by events, or by `lower` (example 8), which gives you those as well. Sends must not block:
+/// neighbours may both send first.
 struct your_engine {
     void forward(std::uint32_t, std::uint32_t) { ++calls; }         // receive, compute, send on
     void backward_input(std::uint32_t, std::uint32_t) { ++calls; }  // the same, the other way
