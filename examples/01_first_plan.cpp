@@ -1,4 +1,4 @@
-// Rung 1: describe a pipeline, plan it, and look at the plan.
+// Example 1: describe a pipeline, plan it, and look at the plan.
 //
 // A problem is made of three descriptions: the shape of the pipeline, what one microbatch costs on each stage, and how
 // much memory a device has for activations. A builder turns a problem into an order of operations; a simulation gives
@@ -14,11 +14,11 @@ using namespace optpipe::literals;
 
 int main() {
     // Four devices, eight microbatches, one stage per device in model order. The numbers are part of the type, which
-    // lets them be used in constant expressions (rung 3); graph<dynamic, dynamic>{4, 8} is the same at run time.
+    // lets them be used in constant expressions (example 3); graph<dynamic, dynamic>{4, 8} is the same at run time.
     using shape = optpipe::graph<4, 8>;
 
-    // A transformer with the sizes of Llama-2-7B, by arithmetic. Measured costs are better: rung 13 plans with some,
-    // and rung 5 reads a problem from a file.
+    // A transformer with the sizes of Llama-2-7B, by arithmetic. Measured costs are better: example 13 plans with some,
+    // and example 5 reads a problem from a file.
     constexpr optpipe::transformer<> model{.layers = {.total = 32},
                                            .hidden = 4096,
                                            .sequence = 4096,

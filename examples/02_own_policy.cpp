@@ -1,9 +1,10 @@
-// Rung 2: a schedule of your own.
+// Example 2: a schedule of your own.
 //
 // A schedule builder is any type with a name and a call that turns a problem into an order. Only the order is yours to
 // decide: times, memory and transfers follow from it by simulation, and a validator that knows every rule judges them.
 
 #include <optpipe/schedule.hpp>
+#include <optpipe/testing.hpp>
 
 #include <algorithm>
 #include <iostream>
@@ -59,7 +60,16 @@ template <class Builder> bool show(const optpipe::problem& p, const std::string&
 
 } // namespace
 
+// With static extents the compiler tests it.
+constexpr auto known = optpipe::make_problem(optpipe::graph<4, 8>{}, optpipe::unit_memory{});
+constexpr auto timed = *optpipe::simulate(known, *waves{2}(known));
+static_assert(optpipe::is_valid(known, timed));
+
 int main() {
+    // On random problems of every kind; a mistake is shown on the smallest problem that has it.
+    const auto tested = optpipe::testing::check_builder(waves{2}, {.problems = 200});
+    std::cout << tested.text() << '\n';
+
     // Four devices, eight microbatches, everything takes 1: the unit problem of the papers.
     const optpipe::graph<optpipe::dynamic, optpipe::dynamic> shape{4, 8};
     bool sound = true;
@@ -72,5 +82,5 @@ int main() {
         sound &= show(p, "waves of 4", waves{4});
         sound &= show(p, "adaptive", optpipe::adaptive);
     }
-    return sound ? 0 : 1;
+    return sound && tested.passed() ? 0 : 1;
 }

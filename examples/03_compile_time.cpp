@@ -1,4 +1,4 @@
-// Rung 3: schedules as constants.
+// Example 3: schedules as constants.
 //
 // With static extents a graph is a type, and everything up to here works in constant expressions: the builders, the
 // simulation, the measures, the bounds and the validator. What you rely on can be a static_assert, checked by whoever

@@ -1,4 +1,4 @@
-// Rung 4: activations that are offloaded.
+// Example 4: activations that are offloaded.
 //
 // What a forward stashes may leave for the host's memory and come back before its gradient needs it. An offload policy
 // says of each stage whether it must, may, or must not; the planner does the rest: which microbatch is offloaded, when,

@@ -1,4 +1,4 @@
-// Rung 5: from a problem in a file to pictures.
+// Example 5: from a problem in a file to pictures.
 //
 //     example_05_from_file [PROBLEM.json [FOLDER]]
 //

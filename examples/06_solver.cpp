@@ -1,4 +1,4 @@
-// Rung 6: the solver alone, for a model that has nothing to do with pipelines.
+// Example 6: the solver alone, for a model that has nothing to do with pipelines.
 
 #include <optpipe/milp.hpp>
 

@@ -1,4 +1,4 @@
-// Rung 7: the best plan that can be found in the time you have, with a proof of how good it is.
+// Example 7: the best plan that can be found in the time you have, with a proof of how good it is.
 //
 // `plan` tries every published schedule, then searches: it changes the best schedule piece by piece, looks for
 // repeating periods, branches on the order of operations, and solves the problem as a mixed-integer linear model, all

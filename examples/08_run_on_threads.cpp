@@ -1,4 +1,4 @@
-// Rung 8: a plan that runs.
+// Example 8: a plan that runs.
 //
 // A schedule is lowered to one program per rank: what each lane (compute, copies, sends, receives) does in which order,
 // what it waits for, and where in memory everything lies. Here the ranks are threads of this process, with as much

@@ -1,4 +1,4 @@
-// Rung 9: a model that learns.
+// Example 9: a model that learns.
 //
 // A small transformer (examples/language_model) reads this repository's README, byte by byte, on four ranks that are
 // threads. It is trained twice: by 1F1B in the memory that 1F1B needs, and by a plan for half of it, which sends

@@ -1,7 +1,7 @@
-// Rung 10: the model again, on processes.
+// Example 10: the model again, on processes.
 //
 // Each rank is a process with the stages that it holds; activations and gradients go by MPI. The lanes are threads, as
-// on rung 8, so that messages and stashes move while the rank computes. All processes make the same plan, as it
+// on example 8, so that messages and stashes move while the rank computes. All processes make the same plan, as it
 // depends on the problem alone, and rank 0 prints the losses.
 //
 //     mpirun -n 4 example_10_train_mpi [TEXT]

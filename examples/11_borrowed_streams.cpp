@@ -1,4 +1,4 @@
-// Rung 11: inside an engine that has streams and communicators already.
+// Example 11: inside an engine that has streams and communicators already.
 //
 // Nothing is taken over: lanes put their work into the engine's streams, messages go by its communicators, and when the
 // run is over the engine has all of them back. Here each GPU of this machine is a rank, with a thread of its own; with

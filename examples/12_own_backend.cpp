@@ -1,4 +1,4 @@
-// Rung 12: a backend of your own.
+// Example 12: a backend of your own.
 //
 // Programs run on whatever has lanes, markers, copies, memory and a transport (`executor`). Here is an engine as many
 // have one: jobs that name the jobs they come after, and a few threads that take whichever can go on. About 150 lines

@@ -1,4 +1,4 @@
-// Rung 13: from measured numbers to a plan, and from the plan to your own training loop.
+// Example 13: from measured numbers to a plan, and from the plan to your own training loop.
 //
 // You have a framework: it runs stages, moves tensors and talks to other devices, and all it wants to know is in which
 // order. You have measured what one microbatch costs. Copy this file, and put your numbers and calls in.
@@ -103,12 +103,12 @@ int main() {
     for (const auto& wrong : validate(p)) // a time below 0, a limit that one microbatch exceeds, …
         return std::cerr << wrong.text() << '\n', 1;
 
-    const auto planned = plan(p); // about a second; a time limit and a target are in `plan_options` (rung 7)
+    const auto planned = plan(p); // about a second; a time limit and a target are in `plan_options` (example 7)
     if (!planned) return std::cerr << describe(planned.why()) << '\n', 1;
     std::cout << format_number(planned->objective) << " ms per step, no schedule takes less than "
               << format_number(planned->bound) << " ms\n";
 
-    // One list per rank. Give each process its own, or write the whole schedule to a file (rung 5).
+    // One list per rank. Give each process its own, or write the whole schedule to a file (example 5).
     const auto lists = operations_by_rank(planned->schedule);
     for (const rank r : lists.indices()) {
         std::cout << "rank " << r.value() << ':';

@@ -1,4 +1,4 @@
-// Rung 14: training that plans again while it goes on.
+// Example 14: training that plans again while it goes on.
 //
 // Four ranks begin with 1F1B, which needs no costs. Every second step is measured, rank 0
 // plans with what it took, on a thread of its own, and all ranks take the better plan between the same two steps. After

@@ -1,4 +1,4 @@
-// Rung 15: evaluation and inference.
+// Example 15: evaluation and inference.
 //
 // The stages of a model in training are also what evaluates it: forwards alone, one microbatch behind the other. Such a
 // schedule is lowered like any other, to programs that keep no stashes, and runs on every executor. Here the ranks are

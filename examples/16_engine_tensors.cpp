@@ -1,4 +1,4 @@
-// Rung 16: an engine that allocates its tensors itself.
+// Example 16: an engine that allocates its tensors itself.
 //
 // ggml, libtorch and most engines can't write activations into somebody else's slab. They needn't: a program says when
 // a stash begins and ends to live, and the engine makes and gives back its own tensors then. It knows them by stage and

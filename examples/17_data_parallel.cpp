@@ -1,4 +1,4 @@
-// Rung 17: several pipelines that train one model.
+// Example 17: several pipelines that train one model.
 //
 // Half of the processes are one pipeline, the other half another one with the same stages and other microbatches. As
 // soon as the last weight gradient of a stage is done, its gradients are added up with those of its replica, on a lane

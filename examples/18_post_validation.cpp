@@ -1,4 +1,4 @@
-// Rung 18: an optimizer that doesn't wait for the gradients of all ranks.
+// Example 18: an optimizer that doesn't wait for the gradients of all ranks.
 //
 // Where one gradient overflows the whole step is skipped, and gradients that are too large together are scaled down.
 // Both depend on all ranks, which therefore wait for one another before their optimizers' steps. Here they don't: each

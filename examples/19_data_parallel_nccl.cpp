@@ -1,9 +1,9 @@
-// Rung 19: several pipelines that train one model, on GPUs.
+// Example 19: several pipelines that train one model, on GPUs.
 //
-// Rung 17 with NCCL: half of the GPUs of this machine are one pipeline, the other half another one with the same stages
-// and other microbatches. The gradients of each stage are added up with those of its replica on a communicator of their
-// own, beside the pipeline's messages, while the other stages go on. There are no kernels here: the "gradient" of a
-// microbatch is what its forward got, in an entry of its own, so the sum has that of every microbatch of both
+// Example 17 with NCCL: half of the GPUs of this machine are one pipeline, the other half another one with the same
+// stages and other microbatches. The gradients of each stage are added up with those of its replica on a communicator
+// of their own, beside the pipeline's messages, while the other stages go on. There are no kernels here: the "gradient"
+// of a microbatch is what its forward got, in an entry of its own, so the sum has that of every microbatch of both
 // pipelines. Each GPU has a thread of its own. Without a GPU there is nothing to run on, and it says so.
 
 #include <optpipe/execution.hpp>

@@ -1,4 +1,4 @@
-// Rung 20: which layers go to which stage.
+// Example 20: which layers go to which stage.
 //
 // The same number of layers on each stage is often not the best: the output layer of Llama 3 8B takes 1.8 times as long
 // as any other, and the first stage has to keep the most stashes. `plan_partition` divides the layers so that the step

@@ -10,6 +10,7 @@
 #include <barrier>
 #include <chrono>
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <set>
 #include <string>
@@ -56,10 +57,10 @@ std::string load_and_run(const rank_program& p, cuda::executor& on, std::barrier
     return text;
 }
 
-outcome run(const per_rank<rank_program>& programs, std::chrono::milliseconds patience) {
+outcome run(const per_rank<rank_program>& programs, std::chrono::milliseconds patience, bool record_times = false) {
     outcome result{"", std::vector<std::string>(programs.size())};
     try {
-        cuda::cluster cluster{programs.size(), {.patience = patience}};
+        cuda::cluster cluster{programs.size(), {.patience = patience, .record_times = record_times}};
         std::barrier everybody_is_through{static_cast<std::ptrdiff_t>(programs.size())};
         std::vector<std::jthread> ranks;
         for (const auto& p : programs)
@@ -146,6 +147,43 @@ TEST_CASE("every function of CUDA may fail at any time: all ranks say where, non
         }
     MESSAGE(all.size() << " functions, " << failures << " failures");
     CHECK(failures > 60);
+}
+
+TEST_CASE("times that can't be read end the step on all ranks") {
+    const auto programs = streamed::small_programs();
+    for (const std::size_t number : {1U, 5U, 20U}) {
+        CAPTURE(number);
+        fake_cuda::reset({.failing_call = "cudaEventElapsedTime", .failing_number = number});
+        const auto result = run(programs, 20s, true);
+        CHECK(result.nothing_began == "");
+        check_all_say(result.errors, "cudaEventElapsedTime: failed as the test wants it");
+        check_nothing_is_left();
+    }
+}
+
+TEST_CASE("a rank that is captured without its partners ends the run, and all say so") {
+    const auto programs = streamed::small_programs();
+    fake_cuda::reset();
+    std::vector<std::string> errors(programs.size());
+    {
+        cuda::cluster cluster{programs.size(), {.patience = 20s}};
+        std::deque<streamed::model> models;
+        std::deque<optpipe::runner<cuda::executor, streamed::model>> runners;
+        for (const auto& p : programs)
+            runners.emplace_back(p, cluster[p.self], models.emplace_back(p.stages));
+        CHECK_THROWS_AS(cluster[rank{0}].capture([&] { runners[0].issue(); }), optpipe::execution_error);
+        std::vector<std::jthread> ranks;
+        for (std::size_t r = 0; r < errors.size(); ++r)
+            ranks.emplace_back([&, r] {
+                try {
+                    runners[r].step();
+                } catch (const optpipe::execution_error& e) {
+                    errors[r] = e.what();
+                }
+            });
+    }
+    check_all_say(errors, "its partner wasn't captured with it");
+    check_nothing_is_left();
 }
 
 TEST_CASE("memory that isn't there") {

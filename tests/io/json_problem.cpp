@@ -331,8 +331,10 @@ TEST_CASE("what isn't JSON is refused where it stops to be") {
     refused_at("{\"a\": 1e999}", "line 1, column 11", "number overflow");
     refused_at("{\"a\": \"\xff\"}", "line 1, column 8", "UTF-8");
     refused_at("{\"a\": \"\x01\"}", "line 1, column 8", "control character");
-    refused_at(std::string("{\0}", 3), "line 1, column 2", "isn't JSON");
-    refused_at("{\"a\": [{\"b\": 1, \"c\": 2, \"b\": 1}]}", "", "has the field b twice in one object");
+    refused_at(std::string("{\0}", 3), "line 1, column 2", "isn't JSON: holds a zero byte");
+    refused_at(std::string("{}\n\0 {", 6), "line 2, column 1", "isn't JSON: holds a zero byte");
+    refused_at("{\"a\": [{\"b\": 1, \"c\": 2, \"b\": 1}]}", "", "has the field b twice in one object (a[0])");
+    refused_at("{\"a\": [{}, [{\"b\": {\"c\": 1, \"c\": 1}}]]}", "", "has the field c twice in one object (a[1][0].b)");
     refused_at("[1]", "", "must be an object, is a list");
     refused_at("null", "", "must be an object, is null");
 }

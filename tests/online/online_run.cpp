@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -69,6 +70,30 @@ TEST_CASE("all ranks switch to better plans between the same steps, and every by
     REQUIRE_FALSE(log.empty());
     for (const auto& event : log)
         CHECK_MESSAGE(event.kind != online_event::kind_type::failure, event.text);
+}
+
+TEST_CASE("what can't be measured is said, not guessed") {
+    const auto p = three_ranks();
+    const auto first = build_schedule(p, one_forward_one_backward);
+    REQUIRE(first);
+    const auto run_with = [&](threads::options how, std::chrono::microseconds unit) -> std::string {
+        const online_setting setting{{.bytes_per_unit = 64, .message_bytes = 24}, unit};
+        threads::cluster cluster{3, how};
+        try {
+            threads::on_all_ranks(cluster, [&](threads::executor& here) {
+                testing::tracing_model model{3};
+                online_run run{p, *first, here, model, cluster.control(here.self()), setting};
+                for (std::size_t step = 0; step < 3; ++step)
+                    run.step();
+            });
+        } catch (const std::exception& e) {
+            return e.what();
+        }
+        return "no error";
+    };
+    CHECK(run_with({.record_times = true}, 1ms) == "no error");
+    CHECK(run_with({.record_times = false}, 1ms).find("its executor has to record times") != std::string::npos);
+    CHECK(run_with({.record_times = true}, 0us).find("online_setting: time_unit is above 0") != std::string::npos);
 }
 
 TEST_CASE("a link that the plan avoids is found to be fast") {

@@ -78,6 +78,17 @@ TEST_CASE("a problem has the shape, the costs and the limit it is made from, and
     CHECK(p.objective == optpipe::objective_kind::makespan);
 }
 
+TEST_CASE("a model's units and times between ranks are those of the problem") {
+    const optpipe::transformer<> model{
+        .layers = {.total = 8}, .hidden = 1024, .sequence = 2048, .compute_rate = 100.0, .rank_link_rate = 10.0};
+    const auto p = make_problem(graph<2, 3>{}, model);
+    CHECK(model.p2p() > duration{});
+    CHECK(p.p2p(rank{0}, rank{1}) == model.p2p());
+    CHECK(p.time_unit == "ms");
+    CHECK(p.memory_unit == "GB");
+    CHECK(make_problem(graph<2, 3>{}, optpipe::unit_memory{}).time_unit.empty());
+}
+
 TEST_CASE("a policy sees each stage that can be offloaded, and its place by lifespan on its rank") {
     auto p = make_problem(graph<2, 1, placement::v>{}, numbered{});
     std::vector<offload_candidate> asked;

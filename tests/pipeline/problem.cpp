@@ -142,6 +142,35 @@ TEST_CASE("the scale of memory is the largest amount that is mentioned") {
     CHECK(p.memory_scale() == memory_size{35});
 }
 
+TEST_CASE("a limit beyond all that a rank can hold doesn't count for more than that") {
+    auto p = unlike_the_default();
+    for (auto& limit : p.memory_limit)
+        limit = memory_size::unlimited();
+    p.memory_limit[rank{0}] = memory_size{1e9};
+    memory_size all{};
+    for (const stage s : p.graph.all_stages())
+        if (p.rank_of(s) == rank{0})
+            all +=
+                static_cast<double>(p.graph.microbatches()) * std::max(p.costs[s].activation, p.costs[s].weight_stash);
+    CHECK(p.memory_scale() == all);
+}
+
+TEST_CASE("times between ranks, and work of the busiest rank") {
+    auto p = to_problem(unlike_the_default());
+    const auto ranks = p.graph.ranks();
+    std::vector<duration> matrix;
+    for (std::size_t i = 0; i < ranks * ranks; ++i)
+        matrix.emplace_back(static_cast<double>(i));
+    p.p2p = optpipe::hop_times<>{ranks, matrix};
+    CHECK(p.p2p(rank{1}, rank{0}) == duration{static_cast<double>(ranks)});
+    CHECK(optpipe::hop_times<>{duration{3}}.uniform() == duration{3});
+    CHECK_THROWS_AS(static_cast<void>(p.p2p.uniform()), optpipe::contract_error);
+    duration most{};
+    for (const rank r : p.graph.all_ranks())
+        most = std::max(most, p.load(r) / static_cast<double>(p.graph.microbatches()));
+    CHECK(p.busiest_work().value() == doctest::Approx(most.value()));
+}
+
 TEST_CASE("ranks share a link with all that any of them shares it with") {
     optpipe::transfer_rules<> rules(5);
     rules.share_link(rank{0}, rank{1});

@@ -102,6 +102,12 @@ TEST_CASE("times between ranks are not negative") {
     CHECK(texts(p) == lines({"p2p[0][1]: is not a finite number", "p2p[2][0]: must not be negative, is -3"}));
 }
 
+TEST_CASE("links are numbered as ranks are") {
+    auto p = valid_problem();
+    p.transfer.link[rank{1}] = 3;
+    CHECK(texts(p) == lines({"transfer.link[1]: is 3, must be below the number of ranks, 3"}));
+}
+
 TEST_CASE("one time between all ranks counts even where there is only one rank") {
     auto p = with_ranks(1, 1, {0});
     p.p2p = optpipe::hop_times<>{duration{-0.5}};

@@ -274,6 +274,7 @@ private:
     }
     /// So many FLOP per token.
     [[nodiscard]] constexpr duration compute_time(double work) const {
+        OPTPIPE_EXPECT(compute_rate > 0.0, "decoder: compute_rate must be given");
         return duration{tokens() * work / static_cast<double>(tensor_parallel) / compute_rate * 1e-9};
     }
     /// So many elements per token.

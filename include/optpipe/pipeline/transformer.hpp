@@ -197,6 +197,7 @@ private:
     }
 
     [[nodiscard]] constexpr duration compute_time(double work) const {
+        OPTPIPE_EXPECT(compute_rate > 0.0, "transformer: compute_rate must be given");
         return duration{work / static_cast<double>(tensor_parallel) / compute_rate * 1e-9};
     }
     [[nodiscard]] constexpr memory_size device_memory(double bytes) const {

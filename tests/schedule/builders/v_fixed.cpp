@@ -68,6 +68,21 @@ template <class Builder> void check_laws(const Builder& build, std::uint64_t see
 
 } // namespace
 
+TEST_CASE("a limit that is none on one rank takes nothing from the others") {
+    auto p = oracle::v_problem(6, 5, {1.0, 1.0, 1.0, 0.0}, 1.0, 1.0);
+    p.costs[stage{3}].weight_stash = memory_size{2};
+    for (const double limit : {1e6, 1e9}) {
+        for (const rank r : p.graph.all_ranks())
+            p.memory_limit[r] = memory_size{r == rank{3} ? limit : 8.0};
+        for (const auto& made : {build_schedule(p, v_half), build_schedule(p, v_min)}) {
+            REQUIRE_MESSAGE(made, describe(made.why()));
+            const auto peaks = measure(p, *made).peak_memory;
+            for (const rank r : p.graph.all_ranks())
+                CHECK((r == rank{3} || peaks[r] <= memory_size{8.0 + 1e-3}));
+        }
+    }
+}
+
 TEST_CASE_TEMPLATE("what they aren't made for", Builder, v_half_builder, v_min_builder, dual_pipe_v_builder) {
     const auto linear = to_problem(make_problem(graph<4, 3>{}, unit_memory{}));
     CHECK(Builder{}(linear).why().reason == refusal_reason::does_not_apply);

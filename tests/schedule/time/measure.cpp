@@ -71,6 +71,15 @@ TEST_CASE("at one instant what is freed comes before what is added") {
     CHECK(measure(p, rounded).peak_memory[rank{0}] == 1_gb);
 }
 
+TEST_CASE("a computation doesn't begin and end at one instant, however short it is beside the step") {
+    auto p = linear(1, 2);
+    p.costs[stage{0}].forward = 1e8_ms;
+    const auto s = spelled_schedule(p, "0F0@0 0F1@100000000 0B0@200000000 0B1@200000002");
+    CHECK(time_slack(p, s) == 0.5_ms);
+    CHECK(measure(p, s).peak_memory[rank{0}] == 2_gb);
+    CHECK(time_slack(linear(1, 2), spelled_schedule(linear(1, 2), "0F0@0 0B0@1")) == 1e-6 * 3_ms);
+}
+
 TEST_CASE("what W needs beyond the activation is held from the start of I") {
     auto p = linear(1, 1);
     for (auto& c : p.costs)
@@ -135,8 +144,8 @@ TEST_CASE("an independent reading of the measures agrees") {
         CAPTURE(seed);
         CAPTURE(i);
         oracle::random_numbers random{seed * 1'000'003 + i};
-        const auto given =
-            oracle::make_random_problem(random, {.ranks = 4, .stages = 8, .microbatches = 6, .cells = 20, .storage_percent = 50});
+        const auto given = oracle::make_random_problem(
+            random, {.ranks = 4, .stages = 8, .microbatches = 6, .cells = 20, .storage_percent = 50});
         const auto& p = given.problem;
         const auto s = oracle::random_schedule(random, given);
         const auto expected = oracle::judge(p, s);

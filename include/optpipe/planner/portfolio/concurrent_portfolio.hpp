@@ -103,6 +103,7 @@ public:
             entry e;
             e.traits = strategy.traits(state.problem());
             if (!e.traits.applicable) continue;
+            OPTPIPE_EXPECT(e.traits.share > 0.0, "search strategy: its share of time is above 0");
             e.strategy = &strategy;
             e.effort = std::max<std::size_t>(1, e.traits.first_effort);
             e.expected_seconds = options.slice_seconds;

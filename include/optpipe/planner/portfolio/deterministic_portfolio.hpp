@@ -139,6 +139,7 @@ inline std::size_t effort_of(std::size_t first, std::size_t batch, std::size_t f
 
 OPTPIPE_INLINE void run_deterministic_portfolio(search_state& state, const std::vector<any_search_strategy>& strategies,
                                                 const deterministic_options& options, run_log& log) {
+    OPTPIPE_EXPECT(options.growth > 0, "deterministic_portfolio: the effort grows by a factor above 0");
     const auto& p = state.problem();
     std::size_t factor = 1;
     for (std::size_t batch = 0; batch < options.batches && !state.done(); ++batch) {

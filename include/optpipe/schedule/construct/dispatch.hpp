@@ -23,7 +23,7 @@ namespace optpipe {
 ///
 /// Never deadlocks if one microbatch at a time fits: before a stash is taken it checks, in the order of the
 /// microbatches, that each of those under way can still be finished with what its predecessors release (the banker's
-/// algorithm). O(operations × microbatches under way on a rank).
+/// algorithm). O(operations × microbatches under way on a rank). Contract: no stage has a list of storage options.
 template <pipeline_graph Graph> class dispatcher {
 public:
     constexpr dispatcher(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts,

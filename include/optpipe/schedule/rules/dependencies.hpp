@@ -34,7 +34,7 @@ template <pipeline_graph Graph>
 
 /// Rules 2, 3, 5 and 6 of a valid schedule (io/README.md): what an operation waits for outside its lane, which is one
 /// operation of its own stage and microbatch, one of another stage, or both. This is the only place that states it,
-/// except for `validate`, which is independent; tests compare the two.
+/// except for `validate`, which is independent (tests compare the two), and the JavaScript of `html_timeline.hpp`.
 ///
 /// Of the same stage and microbatch. The gradient waits for the last of what brings the stash back: its recomputation,
 /// its reload, or else its forward.
