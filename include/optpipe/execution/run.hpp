@@ -122,7 +122,7 @@ private:
     execution::lane_pool<Executor> lanes_;
 };
 
-/// One step of one rank. Who runs many makes a `runner` once.
+/// One step of one rank. For many make a `runner` once.
 template <class Executor, class Model> void run(const rank_program& p, Executor& on, Model& model) {
     runner<Executor, Model>{p, on, model}.step();
 }

@@ -28,7 +28,7 @@ enum class family : unsigned char {
     link_capacity,
     triangles,
 };
-inline constexpr std::size_t families = 17;
+inline constexpr std::size_t families = static_cast<std::size_t>(family::triangles) + 1;
 
 [[nodiscard]] constexpr std::string_view name_of(family f) {
     constexpr std::array<std::string_view, families> names{

@@ -222,7 +222,7 @@ private:
                 box_label(timed, y, height, label_manner::microbatch);
     }
 
-    /// What stands beside the transfers of a rank, and all of it for who points there.
+    /// What stands beside the transfers of a rank, and all of it as a tooltip.
     [[nodiscard]] std::pair<std::string, std::string> link_name(rank r) const {
         std::vector<std::string> sharing;
         for (const rank other : p_->graph.all_ranks())

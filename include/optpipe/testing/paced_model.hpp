@@ -14,8 +14,9 @@ namespace optpipe::testing {
 /// Makes another stage model as slow as a problem says: each operation ends when its planned time is over, or later if
 /// the model itself takes longer. With `tracing_model` it plays a plan through before there is a model at all.
 ///
-/// For lanes that do work when its turn comes, as threads do; on a CUDA stream it would hold up who issues. Waking up
-/// takes the system up to a tenth of a millisecond, which comes on top, but for as much of each time as is spun away.
+/// For lanes that do work when its turn comes, as threads do; on a CUDA stream it would hold up the issuing thread.
+/// Waking up takes the system up to a tenth of a millisecond, which comes on top, but for as much of each time as is
+/// spun away.
 template <class Model> class paced_model {
 public:
     /// `unit`: of the problem's time. `spin`: how long before its end an operation stops sleeping and spins.

@@ -31,7 +31,7 @@ struct search_limits {
     std::stop_token abandon{};
     /// The relative gap, (objective − bound) / objective, at which the search stops. 0: at the proof.
     double gap = 0.0;
-    /// Makes those who ask whether the search is done wait for their share of the processor; null: none waits.
+    /// Makes callers of `done()` wait for their share of the processor; null: none waits.
     std::shared_ptr<processor_share> processor{};
 };
 

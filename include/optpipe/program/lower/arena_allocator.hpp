@@ -1,5 +1,6 @@
 #pragma once
 
+#include "optpipe/core/contract.hpp"
 #include "optpipe/program/ir.hpp"
 #include "optpipe/program/lower/pack_buffers.hpp"
 
@@ -111,6 +112,7 @@ public:
             split_at(offset + bytes);
             const auto first =
                 std::find_if(free_.begin(), free_.end(), [&](const block& b) { return b.offset == offset; });
+            OPTPIPE_EXPECT(first != free_.end(), "arena_allocator: packed segments overlap");
             take_run(static_cast<std::size_t>(first - free_.begin()), bytes, result);
         } else {
             const auto best = best_run(bytes);
@@ -190,8 +192,10 @@ private:
     }
     /// From free blocks side by side, the first of them at `at`.
     void take_run(std::size_t at, std::size_t bytes, taken& result) {
-        for (auto missing = bytes; missing > 0; ++at)
+        for (auto missing = bytes; missing > 0; ++at) {
+            OPTPIPE_EXPECT(at < free_.size(), "arena_allocator: segments are of free memory");
             missing -= take_from(at, missing, result);
+        }
         erase_empty();
     }
     /// Divides the free block that reaches over this place.

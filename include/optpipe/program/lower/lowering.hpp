@@ -178,6 +178,7 @@ private:
         const bool has_parts = which == memory_arena::host && options_.host_part > 0;
         return has_parts ? part_placement::contiguous : options_.placement;
     }
+
     /// Of the stage that has its last weight gradient.
     void write_reduction(const operation& last) {
         auto& w = writer(last.stage);

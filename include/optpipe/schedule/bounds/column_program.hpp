@@ -130,6 +130,7 @@ private:
         }
         for (std::size_t k = 0; k < rows_; ++k)
             multipliers_[k] += cost * row[k];
+        // Updates add up rounding; pricing again costs as much as a few of them. Chosen.
         constexpr std::size_t refresh = 64;
         if (++pivots_ % refresh == 0) price_again();
         return true;

@@ -33,6 +33,7 @@ public:
     }
 
 private:
+    /// Where no unit divides all sizes: a coarser division bounds less, a finer one takes longer. Chosen.
     static constexpr std::size_t most_cells = 1500;
     /// Summed over all that fits it stays far below one cell.
     static constexpr double nearly = 1e-7;

@@ -38,18 +38,24 @@ template <pipeline_graph Graph> struct uniform_schedule {
     outcome<basic_schedule<Graph>> result{};
 };
 
-/// The best of those with a storage option that every stage has; without one, the reason why the last has none.
+/// The best of those with a storage option that every stage has; without one, the reason of that which lacks least
+/// memory.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr uniform_schedule<Graph> build_best_uniform_schedule(const basic_problem<Graph>& p,
                                                                             const Builder& build) {
     uniform_schedule<Graph> best;
-    refusal none;
-    none.sentence = "no storage option is common to all stages";
-    best.result = none;
+    best.result = does_not_apply("no storage option is common to all stages");
+    const auto lack = [](const refusal& why) {
+        return why.reason == refusal_reason::over_memory ? why.needed - why.limit : memory_size::unlimited();
+    };
+    const auto is_better = [&](const outcome<basic_schedule<Graph>>& made) {
+        if (made && best.result) return objective_of(p, *made) < objective_of(p, *best.result);
+        if (made || best.result) return made.has_value();
+        return lack(made.why()) < lack(best.result.why());
+    };
     for (const auto& name : common_option_names(p)) {
         auto made = build_uniform_schedule(p, build, *find_common_option(p, name.view()));
-        const bool is_better = made && best.result && objective_of(p, *made) < objective_of(p, *best.result);
-        if (!best.result || is_better) best = {name, std::move(made)};
+        if (best.option.empty() || is_better(made)) best = {name, std::move(made)};
     }
     return best;
 }

@@ -78,7 +78,7 @@ public:
 
     [[nodiscard]] std::span<const signed_term> terms() const { return terms_; }
     [[nodiscard]] double limit() const { return limit_; }
-    /// The same for who moves bounds by it: with what it may be off by, but for the tolerance.
+    /// The same for moving bounds by it: with what it may be off by, but for the tolerance.
     [[nodiscard]] double safe_limit() const { return limit_ + noise_ + rounding * magnitude_; }
     /// By how much the limit must be passed before that is a contradiction, the arithmetic aside.
     [[nodiscard]] double noise() const { return noise_; }
