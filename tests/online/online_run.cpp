@@ -93,6 +93,7 @@ TEST_CASE("what can't be measured is said, not guessed") {
     };
     CHECK(run_with({.record_times = true}, 1ms) == "no error");
     CHECK(run_with({.record_times = false}, 1ms).find("its executor has to record times") != std::string::npos);
+    if (!contracts_throw()) return;
     CHECK(run_with({.record_times = true}, 0us).find("online_setting: time_unit is above 0") != std::string::npos);
 }
 

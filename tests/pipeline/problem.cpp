@@ -164,7 +164,7 @@ TEST_CASE("times between ranks, and work of the busiest rank") {
     p.p2p = optpipe::hop_times<>{ranks, matrix};
     CHECK(p.p2p(rank{1}, rank{0}) == duration{static_cast<double>(ranks)});
     CHECK(optpipe::hop_times<>{duration{3}}.uniform() == duration{3});
-    CHECK_THROWS_AS(static_cast<void>(p.p2p.uniform()), optpipe::contract_error);
+    if (optpipe::contracts_throw()) CHECK_THROWS_AS(static_cast<void>(p.p2p.uniform()), optpipe::contract_error);
     duration most{};
     for (const rank r : p.graph.all_ranks())
         most = std::max(most, p.load(r) / static_cast<double>(p.graph.microbatches()));

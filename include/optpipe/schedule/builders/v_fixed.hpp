@@ -66,8 +66,8 @@ template <pipeline_graph Graph>
                 }
             }
     if (const auto repeated = interleave(p.graph, lanes_of(repeat(p.graph, block)))) {
-        best.offer(*repeated);
         best.offer(fill_gaps(even, *repeated, roomy.memory_limit, stop));
+        if (!best.found()) best.offer(*repeated);
     }
     if (stop() || !best.found()) return was_stopped();
     best.offer(fill_gaps(roomy, *best, roomy.memory_limit, stop));
