@@ -122,9 +122,9 @@ template <class Split = even_layers> struct transformer {
     /// | name | not kept, per layer | computed again |
     /// | --- | --- | --- |
     /// | `norms` | 2 tensors of sbh elements, at the norms | `norm_share` of the forward |
-    /// | `mlp` | the input of GeLU, 4 tensors, and its output unless that is cheap anyhow | sbh² · (parameters − 4)
-    /// FLOP | | `attention` | softmax, its dropout and their mask; only where they are stashed | 4s·sbh FLOP | | `full`
-    /// | all but the layer's input | the forward |
+    /// | `mlp` | the input of GeLU, 4 tensors, and its output unless that is cheap | sbh² · (parameters − 4) FLOP |
+    /// | `attention` | softmax, its dropout and their mask; only where they are stashed | 4s·sbh FLOP |
+    /// | `full` | all but the layer's input | the forward |
     ///
     /// Inside the backward or ahead of it, with transfers and without (`usual_storage`). The stash of the output layer
     /// stays as it is.

@@ -342,6 +342,7 @@ private:
         state_.try_strategy(cheaper_storage, [&] {
             auto cheaper = with_cheaper_storage(p, best, cheaper_storage_parameters{}.effort,
                                                 stop_check{state_.limits().abandon, end_});
+            if (cheaper.operations == best.operations) return;
             state_.offer_timed(cheaper, cheaper_storage);
             // One with the same objective isn't checked when it is offered.
             if (is_valid(p, cheaper)) best = std::move(cheaper);
