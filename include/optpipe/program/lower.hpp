@@ -77,8 +77,9 @@ OPTPIPE_INLINE outcome<per_rank<rank_program>> lower(const problem& p, const sch
             if (!work.write()) break;
             const auto over = work.over_limit();
             if (!over) return work.programs();
+            if (is_packed) return *over;
             packings = work.packed();
-            if (is_packed || packings.empty()) return *over;
+            if (packings.empty()) return *over;
         }
     }
     return refuse("operations that take no time wait for each other");

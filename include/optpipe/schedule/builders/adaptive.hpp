@@ -59,7 +59,7 @@ template <offload_policy Policy = offload::solver_decides> struct adaptive_build
         const auto allowed = restrict_offloading(p, policy);
         const auto least = least_memory(allowed);
         if (const auto why = lacking(allowed, least, &least_memory_result::lower_bound,
-                                     times_are_distinct(allowed) ? no_schedule_exists : found_none))
+                                     times_are_distinct(allowed) ? infeasible : found_none))
             return *why;
         best_order<Graph> best{allowed};
         const auto decisions = decisions_of(allowed, policy);
@@ -76,6 +76,7 @@ template <offload_policy Policy = offload::solver_decides> struct adaptive_build
     }
 
 private:
+    static constexpr std::string_view infeasible = "no schedule exists, not even with one microbatch at a time";
     static constexpr std::string_view found_none = "found no schedule, though none is proven infeasible";
 
     template <pipeline_graph Graph, class Stop>

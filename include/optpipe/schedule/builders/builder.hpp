@@ -46,9 +46,6 @@ concept has_stoppable_build = requires(const B& build, const basic_problem<Graph
     { build(p, stop) } -> std::same_as<outcome<basic_order<Graph>>>;
 };
 
-/// What the refusal of a builder says that has proven there to be none. Of the problem that it was given.
-inline constexpr std::string_view no_schedule_exists = "no schedule exists, not even with one microbatch at a time";
-
 /// The refusal of a builder that was stopped before it had an order.
 [[nodiscard]] constexpr refusal was_stopped() { return does_not_apply("stopped before it had a schedule"); }
 

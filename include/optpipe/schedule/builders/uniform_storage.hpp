@@ -4,7 +4,6 @@
 #include "optpipe/core/outcome.hpp"
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/pipeline/problem.hpp"
-#include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
@@ -23,11 +22,13 @@ build_uniform_schedule(const basic_problem<Graph>& p, const Builder& build,
     const auto built = build_schedule(classic, build, stop);
     if (built) return time_order(p, with_storage(p, options, order_of(*built)));
     auto why = built.why();
-    if (why.sentence.view() == no_schedule_exists) why.sentence = "none with this storage option for all microbatches";
     // In the memory of the problem, of which the builder saw less.
     if (why.reason == refusal_reason::over_memory) {
         why.needed += p.memory_limit[why.rank] - classic.memory_limit[why.rank];
         why.limit = p.memory_limit[why.rank];
+        // With other options there may be a schedule.
+        if (!why.sentence.empty())
+            why.sentence = {why.sentence.view(), ", with this storage option for all microbatches"};
     }
     return why;
 }
