@@ -96,10 +96,8 @@ TEST_CASE_FIXTURE(fixture, "a link that takes too long") {
     how.messages = [](rank from, rank to, std::size_t) -> threads::nanoseconds {
         return from == rank{1} && to == rank{2} ? 1h : 0ns;
     };
-    const auto begin = std::chrono::steady_clock::now();
+    // The sleep on a message that is an hour away doesn't outlive the failure: this test has ten minutes.
     all_say(errors_with(how), {"hasn't come for it within 300 ms"});
-    // The sleep on a message that is an hour away doesn't outlive the failure.
-    CHECK(std::chrono::steady_clock::now() - begin < 60s);
 }
 
 TEST_CASE_FIXTURE(fixture, "a link to the host that takes too long") {
@@ -107,9 +105,7 @@ TEST_CASE_FIXTURE(fixture, "a link to the host that takes too long") {
     how.copies = [](rank r, const optpipe::task_label&, std::size_t) -> threads::nanoseconds {
         return r == rank{2} ? 1h : 0ns;
     };
-    const auto begin = std::chrono::steady_clock::now();
     all_say(errors_with(how), {"rank ", " of ", "hasn't come for it within 300 ms"});
-    CHECK(std::chrono::steady_clock::now() - begin < 60s);
 }
 
 TEST_CASE_FIXTURE(fixture, "an exception of whoever tells how long messages and copies take") {
