@@ -16,6 +16,7 @@
 #include <optpipe/io/text.hpp>
 #include <optpipe/io/text_differences.hpp>
 #include <optpipe/io/text_grid.hpp>
+#include <optpipe/io/text_idle.hpp>
 #include <optpipe/io/text_profile.hpp>
 #include <optpipe/io/text_storage.hpp>
 #include <optpipe/io/text_table.hpp>

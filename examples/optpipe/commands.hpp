@@ -78,6 +78,16 @@ struct check_options {
 };
 int check(const check_options& options);
 
+struct why_options {
+    std::string problem;
+    std::string schedule;
+    /// Seconds for each of the plans that lift a limit.
+    double time_limit = 1.0;
+    unsigned threads = 0;
+    bool json = false;
+};
+int why(const why_options& options);
+
 struct run_options {
     std::string problem;
     std::string schedule;

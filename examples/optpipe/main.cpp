@@ -109,6 +109,23 @@ void add_check(CLI::App& app, program::check_options& o, std::function<int()>& c
     command->callback([&] { chosen = [&] { return program::check(o); }; });
 }
 
+void add_why(CLI::App& app, program::why_options& o, std::function<int()>& chosen) {
+    auto* command = app.add_subcommand(
+        "why",
+        "Say why a step takes as long as it does: idle time by cause, what would help, the best published beside it");
+    command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
+    command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1 or /2)")->required();
+    command
+        ->add_option("--time-limit", o.time_limit,
+                     "Seconds for planning again with each limit lifted, one after the other")
+        ->check(not_negative)
+        ->capture_default_str();
+    command->add_option("--threads", o.threads, "Threads to search with (default: one for each of the machine's cores)")
+        ->check(not_negative);
+    command->add_flag("--json", o.json, "Print the result as JSON, in place of the text");
+    command->callback([&] { chosen = [&] { return program::why(o); }; });
+}
+
 void add_run(CLI::App& app, program::run_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand(
         "run", "Run a schedule on threads, with operations that take as long as planned, and measure it");
@@ -355,6 +372,7 @@ int main(int count, char** arguments) {
     program::plan_options plan;
     program::compare_options compare;
     program::check_options check;
+    program::why_options why;
     program::run_options run_plan;
     program::profile_options profile;
     program::draw_options draw;
@@ -369,6 +387,7 @@ int main(int count, char** arguments) {
     add_plan(app, plan, chosen);
     add_compare(app, compare, chosen);
     add_check(app, check, chosen);
+    add_why(app, why, chosen);
     add_run(app, run_plan, chosen);
     add_profile(app, profile, chosen);
     add_draw(app, draw, chosen);

@@ -15,6 +15,7 @@
 #include "optpipe/schedule/schedule.hpp"
 #include "optpipe/schedule/time/differences.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/idle.hpp"
 #include "optpipe/schedule/time/measure.hpp"
 #include "optpipe/schedule/time/noise.hpp"
 #include "optpipe/schedule/time/reductions.hpp"

@@ -1,0 +1,250 @@
+#include "commands.hpp"
+#include "files.hpp"
+#include "methods.hpp"
+#include "plan_json.hpp"
+#include "plan_output.hpp"
+#include "schedule_file.hpp"
+#include <optpipe/core/format.hpp>
+#include <optpipe/io/escape.hpp>
+#include <optpipe/io/text.hpp>
+#include <optpipe/io/text_idle.hpp>
+#include <optpipe/io/text_table.hpp>
+#include <optpipe/schedule/bounds/structural_bounds.hpp>
+#include <optpipe/schedule/time/idle.hpp>
+#include <optpipe/schedule/time/measure.hpp>
+#include <optpipe/schedule/time/report.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+#if defined(OPTPIPE_HAS_MILP)
+#include "search.hpp"
+#include <optpipe/planner/plan.hpp>
+#endif
+
+namespace program {
+namespace {
+
+/// A change of the problem, and how long its plan takes.
+struct remedy {
+    std::string what;
+    optpipe::duration objective{};
+    optpipe::duration bound{};
+};
+
+/// A schedule with all that `why` says of it.
+struct diagnosis {
+    std::string method;
+    optpipe::measures measures;
+    optpipe::idle_sums idle{};
+    optpipe::memory_size peak{};
+};
+
+diagnosis diagnose(const optpipe::problem& p, const std::string& method, const optpipe::schedule& s) {
+    diagnosis found{method, optpipe::measure(p, s)};
+    for (const auto& gap : optpipe::idle_times(p, s))
+        found.idle[gap.cause] += gap.length();
+    for (const auto peak : found.measures.peak_memory)
+        found.peak = std::max(found.peak, peak);
+    return found;
+}
+
+/// The best schedule of a published method, if one has any.
+std::optional<diagnosis> best_published_of(const optpipe::problem& p) {
+    std::optional<diagnosis> best;
+    for (const auto& a : run_methods(p, [](std::string_view) { return true; })) {
+        if (!a.result || is_constructive(a)) continue;
+        auto own = diagnose(p, a.method, *a.result);
+        if (!best || own.measures.objective < best->measures.objective) best = std::move(own);
+    }
+    return best;
+}
+
+#if defined(OPTPIPE_HAS_MILP)
+
+bool has_transfers(const optpipe::problem& p) {
+    for (const auto s : p.graph.all_stages())
+        for (std::size_t i = 0; i < p.storage_options(s); ++i)
+            if (p.storage_of(s, i).transfer) return true;
+    return false;
+}
+
+bool has_hops(const optpipe::problem& p) {
+    for (const auto s : p.graph.all_stages())
+        if (!p.is_last(s) && p.hop(s, s.next()) > optpipe::duration{}) return true;
+    return false;
+}
+
+bool is_limited(const optpipe::per_rank<optpipe::memory_size>& limits) {
+    return std::any_of(limits.begin(), limits.end(), [](auto limit) { return !limit.is_unlimited(); });
+}
+
+void lift(optpipe::per_rank<optpipe::memory_size>& limits) {
+    for (auto& limit : limits)
+        limit = optpipe::memory_size::unlimited();
+}
+
+void make_transfers_instant(optpipe::problem& p) {
+    const optpipe::transfer_times none{optpipe::duration{}, optpipe::duration{}};
+    for (auto& c : p.costs)
+        if (c.transfer) c.transfer = none;
+    for (auto& options : p.storage)
+        for (auto& option : options)
+            if (option.transfer) option.transfer = none;
+}
+
+/// The problem planned as it is, and with each of its limits lifted. Each plan begins with the given schedule, so none
+/// is longer.
+std::vector<remedy> try_remedies(const optpipe::problem& p, const optpipe::schedule& s, const why_options& options) {
+    std::vector<std::pair<std::string, optpipe::problem>> tries{{"as it is", p}};
+    const auto add = [&](bool applies, std::string what, const std::function<void(optpipe::problem&)>& change) {
+        if (!applies) return;
+        tries.emplace_back(std::move(what), p);
+        change(tries.back().second);
+    };
+    add(is_limited(p.memory_limit), "no memory limit", [](optpipe::problem& q) { lift(q.memory_limit); });
+    add(is_limited(p.host_memory_limit) && has_transfers(p), "no host memory limit",
+        [](optpipe::problem& q) { lift(q.host_memory_limit); });
+    add(has_transfers(p), "transfers that take no time", make_transfers_instant);
+    add(has_hops(p), "messages that take no time",
+        [](optpipe::problem& q) { q.p2p = optpipe::hop_times<>{optpipe::duration{}}; });
+    std::vector<remedy> remedies;
+    search_options limits;
+    limits.time_limit = options.time_limit;
+    limits.threads = options.threads;
+    for (const auto& [what, changed] : tries) {
+        auto how = options_from(limits);
+        if (auto timed = optpipe::retime(changed, s)) how.start = *std::move(timed);
+        const auto planned = watched(how, limits, unit_of(p), options.json,
+                                     [&](const optpipe::plan_options& by) { return optpipe::plan(changed, by); });
+        if (planned) remedies.push_back({what, planned->objective, planned->bound});
+        if (planned && planned->why == optpipe::plan_end::stop_request) break;
+    }
+    return remedies;
+}
+
+#else
+
+std::vector<remedy> try_remedies(const optpipe::problem&, const optpipe::schedule&, const why_options&) { return {}; }
+
+#endif
+
+/// What a remedy does to a step that takes `now`: its length and change, or a sentence.
+optpipe::table_row line_of(const remedy& tried, optpipe::duration now, bool is_changed) {
+    constexpr double rounding = 1e-6;
+    if (tried.objective < (1.0 - rounding) * now)
+        return {tried.what, optpipe::format_number(tried.objective),
+                optpipe::format_number(100.0 * (tried.objective / now - 1.0), 3) + " %"};
+    if (tried.bound >= (1.0 - rounding) * now)
+        return {tried.what, is_changed ? "no shorter: something else binds" : "no schedule is shorter"};
+    return {tried.what, "no shorter plan found; no schedule is below " + optpipe::format_number(tried.bound)};
+}
+
+void print_remedies(std::ostream& out, const std::vector<remedy>& remedies, optpipe::duration now, double seconds) {
+    if (remedies.empty()) return;
+    std::vector<optpipe::table_row> lines{
+        {"planned again, " + optpipe::format_number(seconds, 3) + " s each", "step", "change"}};
+    for (const auto& tried : remedies)
+        lines.push_back(line_of(tried, now, &tried != &remedies.front()));
+    out << '\n';
+    optpipe::write_table(out, lines);
+}
+
+optpipe::table_row row_of(const std::string& what, const std::optional<diagnosis>& other, const diagnosis& own,
+                          const std::function<std::string(const diagnosis&)>& cell) {
+    optpipe::table_row line{what, cell(own)};
+    if (other) line.push_back(cell(*other));
+    return line;
+}
+
+/// The schedule beside the best published one, measure by measure.
+void print_beside(std::ostream& out, const diagnosis& own, const std::optional<diagnosis>& other) {
+    const auto number = [](auto value) { return optpipe::format_number(value); };
+    std::vector<optpipe::table_row> lines{{"beside the best published", "this schedule"}};
+    if (other) lines.front().push_back(other->method);
+    const auto add = [&](const std::string& what, const std::function<std::string(const diagnosis&)>& cell) {
+        lines.push_back(row_of(what, other, own, cell));
+    };
+    add("step", [&](const diagnosis& d) { return number(d.measures.objective); });
+    for (const auto cause : optpipe::all_idle_causes)
+        if (own.idle[cause] > optpipe::duration{} || (other && other->idle[cause] > optpipe::duration{}))
+            add(std::string{"idle, "} + name_of(cause), [&](const diagnosis& d) { return number(d.idle[cause]); });
+    add("offloads", [](const diagnosis& d) { return std::to_string(d.measures.offloads); });
+    add("recomputations", [](const diagnosis& d) { return std::to_string(d.measures.recomputes); });
+    add("peak memory", [&](const diagnosis& d) { return number(d.peak); });
+    out << '\n';
+    optpipe::write_table(out, lines);
+    if (!other) out << "no published schedule fits this memory\n";
+}
+
+nlohmann::ordered_json to_json(const optpipe::idle_sums& idle) {
+    nlohmann::ordered_json causes;
+    for (const auto cause : optpipe::all_idle_causes)
+        causes[name_of(cause)] = idle[cause].value();
+    return causes;
+}
+
+nlohmann::ordered_json to_json(const diagnosis& d) {
+    return {{"method", d.method},
+            {"objective", d.measures.objective.value()},
+            {"idle", to_json(d.idle)},
+            {"offloads", d.measures.offloads},
+            {"recomputes", d.measures.recomputes},
+            {"peak_memory", d.peak.value()}};
+}
+
+nlohmann::ordered_json ranks_to_json(const optpipe::problem& p, const optpipe::schedule& s, const diagnosis& own) {
+    auto ranks = nlohmann::ordered_json::array();
+    const auto sums = optpipe::sum_by_cause(p.graph.ranks(), optpipe::idle_times(p, s));
+    for (const auto r : p.graph.all_ranks())
+        ranks.push_back({{"rank", r.value()},
+                         {"computes", own.measures.busy[r].value()},
+                         {"idle", sums[r].total().value()},
+                         {"by_cause", to_json(sums[r])}});
+    return ranks;
+}
+
+} // namespace
+
+int why(const why_options& options) {
+    outputs files{{{"PROBLEM", options.problem}, {"SCHEDULE", options.schedule}}, {}, options.json};
+    const auto p = read_problem(options.problem);
+    const auto file = read_schedule_for(p, options.schedule);
+    if (const auto broken = violations_in(p, file); !broken.empty())
+        throw optpipe::input_error{name_of(options.schedule), broken};
+    const auto bounds = optpipe::bounds_of(p);
+    const auto& binding = optpipe::best_bound(bounds);
+    const auto own = diagnose(p, file.document.method, file.schedule);
+    const auto published = best_published_of(p);
+    const auto remedies = try_remedies(p, file.schedule, options);
+    if (options.json) {
+        nlohmann::ordered_json result{{"problem", p.name},
+                                      {"time_unit", p.time_unit},
+                                      {"schedule", to_json(own)},
+                                      {"bound", (bounds.*binding.value).value()},
+                                      {"bound_by", binding.name},
+                                      {"ranks", ranks_to_json(p, file.schedule, own)},
+                                      {"planned_again", nlohmann::ordered_json::array()},
+                                      {"published", published ? to_json(*published) : nlohmann::ordered_json(nullptr)}};
+        for (const auto& tried : remedies)
+            result["planned_again"].push_back(
+                {{"with", tried.what}, {"objective", tried.objective.value()}, {"bound", tried.bound.value()}});
+        std::cout << json_text(result);
+        return success;
+    }
+    auto& out = files.text();
+    out << "step " << optpipe::format_number(own.measures.objective) << unit_of(p) << "; structural bound "
+        << optpipe::format_number(bounds.*binding.value) << unit_of(p) << " by " << binding.name << "\n\n";
+    optpipe::write_idle(out, p, file.schedule);
+    print_remedies(out, remedies, own.measures.objective, options.time_limit);
+    print_beside(out, own, published);
+    return success;
+}
+
+} // namespace program

@@ -1,0 +1,233 @@
+#pragma once
+
+#include "optpipe/core/container.hpp"
+#include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/rules/cells.hpp"
+#include "optpipe/schedule/rules/dependencies.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace optpipe {
+
+/// Why a rank computes nothing for a while.
+enum class idle_cause {
+    /// Before its first operation.
+    start,
+    /// After its last operation, until the step ends.
+    end,
+    /// None of its operations has its input: a result of another rank, or its message, is missing.
+    neighbour,
+    /// None has its input, and the next one waits for a transfer from the host.
+    copy,
+    /// Operations have their inputs, and none of them fits the memory until it starts.
+    memory,
+    /// An operation could run. The schedule leaves the rank idle nevertheless, as another one comes first.
+    sequence
+};
+inline constexpr std::array all_idle_causes{idle_cause::start, idle_cause::end,    idle_cause::neighbour,
+                                            idle_cause::copy,  idle_cause::memory, idle_cause::sequence};
+
+[[nodiscard]] constexpr const char* name_of(idle_cause cause) {
+    switch (cause) {
+    case idle_cause::start: return "start";
+    case idle_cause::end: return "end";
+    case idle_cause::neighbour: return "neighbour";
+    case idle_cause::copy: return "copy";
+    case idle_cause::memory: return "memory";
+    case idle_cause::sequence: return "sequence";
+    }
+    return "";
+}
+
+/// A time in which a rank computes nothing, for one cause.
+struct idle_time {
+    optpipe::rank rank{};
+    idle_cause cause{};
+    duration from{};
+    duration to{};
+    /// The operation that ends the gap; none at the end of the step.
+    std::optional<operation> next{};
+
+    [[nodiscard]] constexpr duration length() const { return to - from; }
+};
+
+namespace detail {
+
+/// The gaps of one rank's compute lane, divided by cause.
+template <pipeline_graph Graph> class idle_finder {
+public:
+    using index = std::size_t;
+
+    /// `ready[i]`: when the inputs of `lane[i]` are there; `copied[i]`: whether a transfer is the last of them.
+    idle_finder(const basic_problem<Graph>& p, rank r, std::vector<timed_operation> lane,
+                std::vector<memory_point> memory, memory_size limit)
+        : problem_{&p}, rank_{r}, lane_{std::move(lane)}, memory_{std::move(memory)}, limit_{limit},
+          ready_(lane_.size()), copied_(lane_.size(), false), by_ready_(lane_.size()) {}
+
+    template <class EndOf, class WayOf> void find_inputs(const EndOf& end_of, const WayOf& way_of) {
+        for (index i = 0; i < lane_.size(); ++i) {
+            const auto& op = lane_[i].op;
+            ready_[i] = input_time(*problem_, op, end_of, way_of(op));
+            const auto own = own_input_of(op, way_of(op));
+            copied_[i] = own && own->kind == operation_kind::reload && end_of(*own) >= ready_[i];
+            by_ready_[i] = i;
+        }
+        std::sort(by_ready_.begin(), by_ready_.end(), [&](index a, index b) { return ready_[a] < ready_[b]; });
+    }
+
+    /// Appends the gaps until `last`, the end of the step.
+    void find_gaps(duration last, duration slack, std::vector<idle_time>& gaps) {
+        gaps_ = &gaps;
+        duration free{};
+        for (index i = 0; i < lane_.size(); ++i) {
+            const auto start = lane_[i].start;
+            if (i == 0 && start > free) add(idle_cause::start, free, start, i);
+            if (i > 0) divide(free, start, i, slack);
+            free = std::max(free, lane_[i].end);
+        }
+        if (last > free) add(idle_cause::end, free, last, lane_.size());
+    }
+
+private:
+    void add(idle_cause cause, duration from, duration to, index next) {
+        const auto op = next < lane_.size() ? std::optional{lane_[next].op} : std::nullopt;
+        const bool continues = !gaps_->empty() && gaps_->back().rank == rank_ && gaps_->back().cause == cause &&
+                               gaps_->back().to == from && gaps_->back().next == op;
+        if (continues)
+            gaps_->back().to = to;
+        else
+            gaps_->push_back({rank_, cause, from, to, op});
+    }
+
+    /// A gap before operation `next`: cut where further operations get their inputs, or memory is freed.
+    void divide(duration from, duration to, index next, duration slack) {
+        for (auto now = from; now < to;) {
+            take_ready(now + slack);
+            auto until = to;
+            if (taken_ < by_ready_.size()) until = std::min(until, ready_[by_ready_[taken_]]);
+            if (const auto change = next_change(now); change) until = std::min(until, *change);
+            add(cause_at(now, next), now, until, next);
+            now = until;
+        }
+    }
+
+    idle_cause cause_at(duration now, index next) {
+        std::erase_if(waiting_, [&](index i) { return i < next; });
+        if (waiting_.empty()) return copied_[next] ? idle_cause::copy : idle_cause::neighbour;
+        const bool any_fits = std::any_of(waiting_.begin(), waiting_.end(), [&](index i) { return fits(i, now); });
+        return any_fits ? idle_cause::sequence : idle_cause::memory;
+    }
+
+    void take_ready(duration now) {
+        for (; taken_ < by_ready_.size() && ready_[by_ready_[taken_]] <= now; ++taken_)
+            waiting_.push_back(by_ready_[taken_]);
+    }
+
+    /// Whether an operation that started at `now` would fit until the time at which it does start.
+    bool fits(index i, duration now) const {
+        const auto amount = memory_effect_of(*problem_, lane_[i].op).acquired_at_start;
+        if (amount <= memory_size{}) return true;
+        auto at = point_after(now);
+        const auto level = at == memory_.begin() ? memory_size{} : (at - 1)->level;
+        if (level + amount > limit_) return false;
+        for (; at != memory_.end() && at->time < lane_[i].start; ++at)
+            if (at->level + amount > limit_) return false;
+        return true;
+    }
+
+    std::vector<memory_point>::const_iterator point_after(duration t) const {
+        return std::upper_bound(memory_.begin(), memory_.end(), t,
+                                [](duration time, const memory_point& point) { return time < point.time; });
+    }
+    std::optional<duration> next_change(duration t) const {
+        const auto at = point_after(t);
+        return at == memory_.end() ? std::nullopt : std::optional{at->time};
+    }
+
+    const basic_problem<Graph>* problem_;
+    rank rank_;
+    std::vector<timed_operation> lane_;
+    std::vector<memory_point> memory_;
+    memory_size limit_;
+    std::vector<duration> ready_;
+    std::vector<bool> copied_;
+    /// Positions in the lane by the time of their inputs; the first `taken_` have been put in `waiting_`.
+    std::vector<index> by_ready_;
+    std::size_t taken_ = 0;
+    /// Operations with inputs that haven't started.
+    std::vector<index> waiting_;
+    std::vector<idle_time>* gaps_ = nullptr;
+};
+
+} // namespace detail
+
+/// The times in which ranks compute nothing, by rank and start. For each rank they add up to the makespan less its
+/// computations, up to rounding. The schedule must be valid.
+///
+/// A gap is divided where its cause changes: where further operations get their inputs, and where memory is freed or
+/// taken. A rank that waits for a gradient and could run another forward with more memory waits for `memory`. O(n log
+/// n) for n operations, if few operations of a rank have their inputs and wait.
+template <pipeline_graph Graph>
+[[nodiscard]] std::vector<idle_time> idle_times(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
+                                                tolerance t = {}) {
+    const operation_numbering<Graph> number{p.graph};
+    const cell_numbering cell{p.graph};
+    std::vector<duration> ends(number.size(), duration::unlimited());
+    std::vector<storage_index> stored(cell.size(), storage_index{});
+    std::vector<bool> offloaded(cell.size(), false);
+    for (const auto& timed : s.operations) {
+        ends[number(timed.op)] = timed.end;
+        if (timed.op.kind == operation_kind::forward) stored[cell(timed.op)] = timed.op.storage;
+        if (timed.op.kind == operation_kind::offload) offloaded[cell(timed.op)] = true;
+    }
+    const auto end_of = [&](const operation& op) { return ends[number(op)]; };
+    const auto way_of = [&](operation op) {
+        op.storage = stored[cell(op)];
+        return waits_for_stash(op.kind) ? stash_way_of(p, op, offloaded[cell(op)]) : stash_way{};
+    };
+    const auto slack = time_slack(p, s, t);
+    const auto memory_slack = t.at(p.memory_scale());
+    const auto last = measure(p, s, t).makespan;
+    auto lanes = operations_by_rank(s);
+    std::vector<idle_time> gaps;
+    for (const rank r : p.graph.all_ranks()) {
+        auto memory = detail::curve_of(p, lanes[r], memory_kind::device, slack);
+        std::erase_if(lanes[r], [](const timed_operation& timed) { return is_transfer(timed.op.kind); });
+        detail::idle_finder<Graph> finder{p, r, std::move(lanes[r]), std::move(memory),
+                                          p.memory_limit[r] + memory_slack};
+        finder.find_inputs(end_of, way_of);
+        finder.find_gaps(last, slack, gaps);
+    }
+    return gaps;
+}
+
+/// How long a rank is idle, by cause.
+struct idle_sums {
+    std::array<duration, all_idle_causes.size()> by_cause{};
+
+    constexpr duration& operator[](idle_cause cause) { return by_cause[static_cast<std::size_t>(cause)]; }
+    constexpr const duration& operator[](idle_cause cause) const { return by_cause[static_cast<std::size_t>(cause)]; }
+    [[nodiscard]] constexpr duration total() const {
+        duration sum{};
+        for (const auto each : by_cause)
+            sum += each;
+        return sum;
+    }
+};
+
+[[nodiscard]] inline per_rank<idle_sums> sum_by_cause(std::size_t ranks, const std::vector<idle_time>& gaps) {
+    per_rank<idle_sums> sums(ranks);
+    for (const auto& gap : gaps)
+        sums[gap.rank][gap.cause] += gap.length();
+    return sums;
+}
+
+} // namespace optpipe

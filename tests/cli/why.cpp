@@ -1,0 +1,77 @@
+#include <doctest/doctest.h>
+
+#if !defined(OPTPIPE_PROGRAM) || !defined(OPTPIPE_HAS_MILP)
+TEST_CASE("not built: the program is missing, or can't search") {}
+#else
+
+#include "cli/program.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+using namespace program;
+using nlohmann::json;
+
+namespace {
+
+/// What `why --json` says of a plan of the problem.
+json reasons(const std::string& problem) {
+    const workplace place;
+    REQUIRE(run({"plan", problem, "--quiet", "--time-limit", "1", "--out", place / "s.json"}).status == 0);
+    const auto result = run({"why", problem, place / "s.json", "--json", "--time-limit", "0.5", "--threads", "1"});
+    REQUIRE_MESSAGE(result.status == 0, result);
+    return json::parse(result.out);
+}
+
+const json& tried(const json& reasons, const std::string& what) {
+    for (const auto& entry : reasons["planned_again"])
+        if (entry["with"] == what) return entry;
+    FAIL("not tried: " << what);
+    return reasons;
+}
+
+} // namespace
+
+TEST_CASE("why: where memory is the cause, the step is shorter without its limit") {
+    const auto said = reasons(data("problems/unit-p4-m8-mem050.json"));
+    CHECK(said["schedule"]["objective"] == 41.0);
+    CHECK(said["schedule"]["idle"]["memory"] > 0.0);
+    CHECK(said["schedule"]["idle"]["copy"] == 0.0);
+    CHECK(tried(said, "as it is")["bound"] == 41.0);
+    CHECK(tried(said, "no memory limit")["objective"] == 27.0);
+    CHECK(said["published"]["objective"] == 51.0);
+    CHECK(said["planned_again"].size() == 2); // no transfers, and messages take no time
+}
+
+TEST_CASE("why: the causes of each rank add up to what it doesn't compute") {
+    for (const auto* file : {"two-ranks.json", "stored.json", "problems/offload-p4-m8-mem050-k100.json"}) {
+        CAPTURE(file);
+        const auto said = reasons(data(file));
+        for (const auto& rank : said["ranks"]) {
+            double sum = 0.0;
+            for (const auto& [cause, length] : rank["by_cause"].items())
+                sum += length.get<double>();
+            CHECK(sum == doctest::Approx(rank["idle"].get<double>()));
+            CHECK(sum + rank["computes"].get<double>() == doctest::Approx(said["schedule"]["objective"].get<double>()));
+        }
+        CHECK(tried(said, "transfers that take no time")["objective"] <= said["schedule"]["objective"]);
+    }
+}
+
+TEST_CASE("why: a text for people, and a schedule that breaks rules is refused with them") {
+    const workplace place;
+    const auto problem = data("two-ranks.json");
+    REQUIRE(run({"plan", problem, "--quiet", "--out", place / "s.json"}).status == 0);
+    const auto text = run({"why", problem, place / "s.json", "--time-limit", "0.2"});
+    CHECK_MESSAGE(text.status == 0, text);
+    for (const auto* part : {"step 152", "computes [ms]", "no schedule is shorter", "no memory limit", "peak memory"})
+        CHECK_MESSAGE(text.out.find(part) != std::string::npos, part << "\n" << text);
+    auto broken = json::parse(place.read("s.json"));
+    broken["operations"].erase(broken["operations"].begin());
+    const auto refused = run({"why", problem, place.write("broken.json", broken.dump())});
+    CHECK(refused.status == 2);
+    CHECK_MESSAGE(refused.err.find("broken.json: ") != std::string::npos, refused);
+}
+
+#endif
