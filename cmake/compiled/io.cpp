@@ -4,6 +4,7 @@
 #include <optpipe/io/html.hpp>
 #if defined(OPTPIPE_HAS_JSON)
 #include <optpipe/io/json_layers.hpp>
+#include <optpipe/io/json_model_config.hpp>
 #include <optpipe/io/json_problem.hpp>
 #include <optpipe/io/json_profile.hpp>
 #include <optpipe/io/json_schedule.hpp>

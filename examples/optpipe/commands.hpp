@@ -65,6 +65,32 @@ struct partition_options {
 /// Only where the MILP solver is there (OPTPIPE_HAS_MILP).
 int partition(const partition_options& options);
 
+struct new_options {
+    /// One of `model_names()`, or a config.json.
+    std::string model;
+    std::string config;
+    std::size_t ranks = 0;
+    /// Gigabytes of each device.
+    double memory = 0.0;
+    std::size_t microbatches = 0;
+    std::string placement = "linear";
+    /// 0: that of the model.
+    std::size_t sequence = 0;
+    std::size_t microbatch_size = 1;
+    std::size_t tensor_parallel = 1;
+    std::size_t expert_parallel = 1;
+    std::size_t optimizer_shards = 1;
+    double compute_rate = 400.0;
+    double host_link_rate = 20.0;
+    double rank_link_rate = 50.0;
+    /// Whether layers are written in place of a problem.
+    bool layers = false;
+    std::string out = "-";
+};
+int new_problem(const new_options& options);
+/// The names that `new --model` takes, separated by commas.
+std::string model_names();
+
 struct compare_options {
     std::string problem;
     std::string json;

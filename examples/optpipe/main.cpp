@@ -109,6 +109,50 @@ void add_check(CLI::App& app, program::check_options& o, std::function<int()>& c
     command->callback([&] { chosen = [&] { return program::check(o); }; });
 }
 
+void add_new(CLI::App& app, program::new_options& o, std::function<int()>& chosen) {
+    auto* command =
+        app.add_subcommand("new", "Write the problem of training a published model, or one of your own shapes");
+    auto* model = command->add_option("--model", o.model, "One of: " + program::model_names());
+    command->add_option("--config", o.config, "The config.json of a model, as Hugging Face's transformers write it")
+        ->excludes(model);
+    command->add_option("--ranks", o.ranks, "Devices of the pipeline")->required()->check(not_negative);
+    command->add_option("--memory", o.memory, "Memory of each device in GB, with weights and optimizer")
+        ->required()
+        ->check(not_negative);
+    command->add_option("--microbatches", o.microbatches, "Microbatches of a step (default: four for each rank)")
+        ->check(not_negative);
+    command
+        ->add_option("--placement", o.placement,
+                     "linear: one stage on each rank; loop, v: two, in a loop or a v (not with --layers)")
+        ->capture_default_str();
+    command->add_option("--sequence", o.sequence, "Tokens of a sequence (default: the model's, 4096 with --config)")
+        ->check(not_negative);
+    command->add_option("--microbatch-size", o.microbatch_size, "Sequences in a microbatch")
+        ->check(not_negative)
+        ->capture_default_str();
+    command->add_option("--tensor-parallel", o.tensor_parallel, "Devices that share every layer")
+        ->check(not_negative)
+        ->capture_default_str();
+    command->add_option("--expert-parallel", o.expert_parallel, "Groups of devices that share the experts")
+        ->check(not_negative)
+        ->capture_default_str();
+    command->add_option("--optimizer-shards", o.optimizer_shards, "Devices that share the optimizer's state (ZeRO 1)")
+        ->check(not_negative)
+        ->capture_default_str();
+    command->add_option("--compute-rate", o.compute_rate, "TFLOP/s that a device reaches")
+        ->check(not_negative)
+        ->capture_default_str();
+    command->add_option("--host-link-rate", o.host_link_rate, "GB/s between device and host; 0: no offloading")
+        ->check(not_negative)
+        ->capture_default_str();
+    command->add_option("--rank-link-rate", o.rank_link_rate, "GB/s between devices")
+        ->check(not_negative)
+        ->capture_default_str();
+    command->add_flag("--layers", o.layers, "Write layers for `optpipe partition` in place of a problem");
+    command->add_option("--out", o.out, "Where it goes (default: standard output)");
+    command->callback([&] { chosen = [&] { return program::new_problem(o); }; });
+}
+
 void add_why(CLI::App& app, program::why_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand(
         "why",
@@ -372,6 +416,7 @@ int main(int count, char** arguments) {
     program::plan_options plan;
     program::compare_options compare;
     program::check_options check;
+    program::new_options new_problem;
     program::why_options why;
     program::run_options run_plan;
     program::profile_options profile;
@@ -385,6 +430,7 @@ int main(int count, char** arguments) {
     program::import_solution_options import_solution;
     std::function<int()> chosen;
     add_plan(app, plan, chosen);
+    add_new(app, new_problem, chosen);
     add_compare(app, compare, chosen);
     add_check(app, check, chosen);
     add_why(app, why, chosen);

@@ -2,6 +2,9 @@
 
 #include "optpipe/pipeline/decoder.hpp"
 
+#include <array>
+#include <string_view>
+
 namespace optpipe::model_shapes {
 
 // The shapes of published models: layers, widths, heads and vocabulary as in the paper named, and as in the config.json
@@ -77,5 +80,16 @@ inline constexpr decoder deepseek_v3{.layers = 61,
                                      .first_layer = deepseek_v3_layer(18432),
                                      .vocabulary = 129280,
                                      .sequence = 4096};
+
+/// A shape by the name that `optpipe new --model` takes.
+struct named_shape {
+    std::string_view name;
+    decoder model;
+};
+inline constexpr std::array all{
+    named_shape{"llama2-7b", llama2_7b},       named_shape{"llama2-13b", llama2_13b},
+    named_shape{"llama3-8b", llama3_8b},       named_shape{"llama3-70b", llama3_70b},
+    named_shape{"qwen3-32b", qwen3_32b},       named_shape{"qwen3-235b-a22b", qwen3_235b_a22b},
+    named_shape{"mixtral-8x7b", mixtral_8x7b}, named_shape{"deepseek-v3", deepseek_v3}};
 
 } // namespace optpipe::model_shapes
