@@ -1,8 +1,8 @@
 // Example 1: describe a pipeline, plan it, and look at the plan.
 //
-// A problem is made of three descriptions: the shape of the pipeline, what one microbatch costs on each stage, and how
-// much memory a device has for activations. A builder turns a problem into an order of operations; a simulation gives
-// the order its times.
+// A problem is made of three descriptions: the shape of the pipeline, the costs of one microbatch on each stage, and
+// the device memory for activations. A builder turns a problem into an order of operations; a simulation gives the
+// order its times.
 
 #include <optpipe/optpipe.hpp>
 
@@ -13,12 +13,12 @@
 using namespace optpipe::literals;
 
 int main() {
-    // Four devices, eight microbatches, one stage per device in model order. The numbers are part of the type, which
-    // lets them be used in constant expressions (example 3); graph<dynamic, dynamic>{4, 8} is the same at run time.
+    // Four devices, eight microbatches, one stage per device in model order. The numbers are part of the type, so that
+    // constant expressions can use them (example 3); graph<dynamic, dynamic>{4, 8} is the same at run time.
     using shape = optpipe::graph<4, 8>;
 
-    // A transformer with the sizes of Llama-2-7B, by arithmetic. Measured costs are better: example 13 plans with some,
-    // and example 5 reads a problem from a file.
+    // Costs computed for a transformer with the sizes of Llama-2-7B. Measured costs are better: example 13 plans with
+    // some, and example 5 reads a problem from a file.
     constexpr optpipe::transformer<> model{.layers = {.total = 32},
                                            .hidden = 4096,
                                            .sequence = 4096,
@@ -32,12 +32,12 @@ int main() {
     std::cout << "one microbatch stashes " << optpipe::format_number(typed.costs[optpipe::stage{0}].activation)
               << " GB on the first device, and there are 6 GB\n\n";
 
-    // What is printed and written to files has its extents at run time, whatever the extents of the problem.
+    // Output functions take problems with extents at run time, so the problem is converted.
     const auto problem = optpipe::to_problem(typed);
 
     // `adaptive` plans any problem: it finds a valid schedule whenever one microbatch at a time fits.
     const auto schedule = optpipe::build_schedule(problem, optpipe::adaptive);
-    if (!schedule) { // an outcome, not an exception: what is missing, on which device
+    if (!schedule) { // an outcome, not an exception: which memory is missing, on which device
         std::cerr << optpipe::describe(schedule.why()) << '\n';
         return 1;
     }
@@ -46,7 +46,7 @@ int main() {
     const auto bound = optpipe::bounds_of(problem).best();
     const auto report = optpipe::make_report(problem, "adaptive", *schedule, bound);
 
-    // And how the published schedules would do.
+    // The results of the published schedules, for comparison.
     std::vector<optpipe::baseline> others;
     const auto compare = [&](const auto& builder) {
         const auto other = optpipe::build_schedule(problem, builder);

@@ -1,7 +1,7 @@
 // Example 2: a schedule of your own.
 //
-// A schedule builder is any type with a name and a call that turns a problem into an order. Only the order is yours to
-// decide: times, memory and transfers follow from it by simulation, and a validator that knows every rule judges them.
+// A schedule builder is any type with a name and a call that turns a problem into an order. You decide only the order:
+// a simulation derives times, memory and transfers from it, and a validator that knows every rule judges the result.
 
 #include <optpipe/schedule.hpp>
 #include <optpipe/testing.hpp>
@@ -16,7 +16,7 @@ namespace {
 using optpipe::microbatch;
 using optpipe::stage;
 
-/// GPipe in waves: `at_once` microbatches, all the way there and back, then the next ones.
+/// GPipe in waves: `at_once` microbatches run all forwards and backwards, then the next ones.
 struct waves {
     static constexpr std::string_view name = "waves";
     std::size_t at_once = 2;
@@ -38,10 +38,10 @@ struct waves {
     }
 };
 
-// Had it no name, say, the first line of the error would be the sentence that says so.
+// If it had no name, the first line of the error would say so.
 static_assert(optpipe::check_schedule_builder<waves>());
 
-/// Prints what a builder makes of the problem; false if that breaks a rule.
+/// Prints the result of a builder for the problem. Returns false if it breaks a rule.
 template <class Builder> bool show(const optpipe::problem& p, const std::string& name, const Builder& build) {
     const auto schedule = optpipe::build_schedule(p, build);
     std::cout << "  " << name << ": ";
@@ -60,17 +60,17 @@ template <class Builder> bool show(const optpipe::problem& p, const std::string&
 
 } // namespace
 
-// With static extents the compiler tests it.
+// With static extents the compiler can test it.
 constexpr auto known = optpipe::make_problem(optpipe::graph<4, 8>{}, optpipe::unit_memory{});
 constexpr auto timed = *optpipe::simulate(known, *waves{2}(known));
 static_assert(optpipe::is_valid(known, timed));
 
 int main() {
-    // On random problems of every kind; a mistake is shown on the smallest problem that has it.
+    // Tests it on random problems of every kind; a mistake is shown on the smallest problem that has it.
     const auto tested = optpipe::testing::check_builder(waves{2}, {.problems = 200});
     std::cout << tested.text() << '\n';
 
-    // Four devices, eight microbatches, everything takes 1: the unit problem of the papers.
+    // Four devices, eight microbatches, every operation takes 1: the unit problem of the papers.
     const optpipe::graph<optpipe::dynamic, optpipe::dynamic> shape{4, 8};
     bool sound = true;
     for (const double limit : {4.0, 2.0}) {

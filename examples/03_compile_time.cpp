@@ -1,8 +1,8 @@
 // Example 3: schedules as constants.
 //
-// With static extents a graph is a type, and everything up to here works in constant expressions: the builders, the
-// simulation, the measures, the bounds and the validator. What you rely on can be a static_assert, checked by whoever
-// compiles your code, and a schedule can be baked into a program.
+// With static extents a graph is a type, and all functions of the earlier examples work in constant expressions:
+// builders, simulation, measures, bounds and validator. A static_assert can state the properties that you rely on, and
+// every compilation of your code checks them. A schedule can be a constant of a program.
 
 #include <optpipe/schedule.hpp>
 
@@ -15,7 +15,8 @@ using namespace optpipe;
 
 using shape = graph<4, 8>; // 4 ranks, 8 microbatches, one stage per rank
 
-// 1F1B stashes as many microbatches as there are ranks, GPipe all of them. This needs the order alone, no costs.
+// 1F1B stashes as many microbatches as there are ranks, GPipe all of them. That depends on the order alone, not on
+// costs.
 static_assert(peak_stash(one_forward_one_backward(shape{})) == 4);
 static_assert(peak_stash(gpipe(shape{})) == 8);
 
@@ -34,13 +35,13 @@ static_assert(measured.peak_memory[rank{0}] == memory_size{4});
 // No schedule can be shorter than this, so 1F1B is not the last word on this problem:
 static_assert(bounds_of(unit).best() < measured.makespan);
 
-// With room for three stashes 1F1B doesn't fit, and the compiler can say why.
+// With room for three stashes 1F1B doesn't fit, and the compiler reports why.
 constexpr auto tight = make_problem(shape{}, unit_memory{}, memory_size{3});
 constexpr auto refused = simulate(tight, one_forward_one_backward(shape{}));
 static_assert(!refused && refused.why().reason == refusal_reason::over_memory);
 static_assert(refused.why().rank == rank{0} && refused.why().needed == memory_size{4});
 
-// Ranks, stages and microbatches are not mixed up, and neither are times and sizes: none of this compiles.
+// Ranks, stages and microbatches can't be mixed up, and neither can times and sizes: the following doesn't compile.
 template <class A, class B> concept addable = requires(A a, B b) { a + b; };
 static_assert(!addable<duration, memory_size> && addable<duration, duration>);
 static_assert(!std::is_convertible_v<rank, stage>);

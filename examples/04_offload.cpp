@@ -1,8 +1,8 @@
 // Example 4: activations that are offloaded.
 //
-// What a forward stashes may leave for the host's memory and come back before its gradient needs it. An offload policy
-// says of each stage whether it must, may, or must not; the planner does the rest: which microbatch is offloaded, when,
-// and what waits for whom where several devices share a link.
+// A stash can move to the host's memory after the forward, and come back before its gradient needs it. An offload
+// policy says of each stage whether it must, may, or must not. The planner does the rest: which microbatch is
+// offloaded, when, and which transfer goes first if several devices share a link.
 
 #include <optpipe/optpipe.hpp>
 
@@ -16,7 +16,7 @@ using namespace optpipe;
 /// Two devices with four stages each, in a loop, so that the lifespans of stashes differ within a device.
 constexpr graph<2, 8, placement::loop<4>> shape{};
 
-/// A policy of your own is a type with `decide`. This one lets long stages be offloaded wherever they are.
+/// Your own policy is a type with `decide`. This one permits offloading for stages with long lifespans.
 struct if_offloaded_for_long {
     double round_trips = 4.0;
     constexpr offload_decision decide(const offload_candidate& c) const {
@@ -26,7 +26,7 @@ struct if_offloaded_for_long {
 static_assert(check_offload_policy<if_offloaded_for_long>());
 
 template <class Policy> comparison_row plan(const problem& p, const std::string& name, const Policy& policy) {
-    // The planner takes the policy too: only it can tell "must" from "may".
+    // The planner needs the policy, too: only it can tell "must" from "may".
     const auto schedule = build_schedule(p, adaptive_builder<Policy>{policy});
     if (!schedule) return make_comparison_row(p, name, schedule.why());
     return make_comparison_row(make_report(p, name, *schedule));

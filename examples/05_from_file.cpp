@@ -3,8 +3,8 @@
 //     example_05_from_file [PROBLEM.json [FOLDER]]
 //
 // reads a problem (optpipe.problem/1 or /2), plans it, and writes the schedule, a picture (SVG) and a trace into the
-// folder, or where the system keeps temporary files; open the trace with https://ui.perfetto.dev. The program `optpipe`
-// is this with options.
+// folder. The default folder is the system's folder for temporary files. Open the trace with https://ui.perfetto.dev.
+// The program `optpipe` does the same, with options.
 
 #include <optpipe/io/json.hpp>
 #include <optpipe/optpipe.hpp>
@@ -17,7 +17,7 @@
 namespace {
 
 void plan(const std::string& file, const std::string& folder) {
-    // Throws an input_error with everything that is wrong with the file, field by field.
+    // Throws an input_error that lists all errors in the file, field by field.
     const auto problem = optpipe::read_problem(file);
 
     const auto schedule = optpipe::build_schedule(problem, optpipe::adaptive);
@@ -30,7 +30,7 @@ void plan(const std::string& file, const std::string& folder) {
     optpipe::write_file(base + ".svg", optpipe::schedule_to_svg(problem, report));
     optpipe::write_file(base + ".trace.json", optpipe::schedule_to_chrome_trace(problem, report));
 
-    // What was written reads back, as a document that claims things. Whoever gets it can check every claim.
+    // The file reads back as a document with claims, and any reader can check every claim.
     const auto document = optpipe::read_schedule(base + ".schedule.json");
     if (auto wrong = optpipe::document_violations(problem, document); !wrong.empty())
         throw optpipe::input_error{base + ".schedule.json", std::move(wrong)};
@@ -44,7 +44,7 @@ int main(int count, char** arguments) {
     try {
         plan(count > 1 ? arguments[1] : "data/llama2-7b-4k-p4.json",
              count > 2 ? arguments[2] : std::filesystem::temp_directory_path().string());
-    } catch (const optpipe::error& e) { // the root of all that this library throws
+    } catch (const optpipe::error& e) { // the root of all exceptions of this library
         std::cerr << e.what() << '\n';
         return 1;
     }

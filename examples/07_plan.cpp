@@ -1,8 +1,8 @@
-// Example 7: the best plan that can be found in the time you have, with a proof of how good it is.
+// Example 7: the best plan that can be found in a given time, with a proof of its quality.
 //
 // `plan` tries every published schedule, then searches: it changes the best schedule piece by piece, looks for
 // repeating periods, branches on the order of operations, and solves the problem as a mixed-integer linear model, all
-// side by side. Stop it whenever you like: it keeps the best schedule and the best bound.
+// at the same time. You can stop it at any time: it returns the best schedule and the best bound found until then.
 
 #include <optpipe/optpipe.hpp>
 #include <optpipe/planner.hpp>
@@ -21,15 +21,15 @@ int main() {
     const auto problem = optpipe::to_problem(make_problem(shape, model, 30_gb, optpipe::offload::solver_decides{}));
 
     optpipe::plan_options options{.time_limit = 3s};
-    // Called at every better schedule and every better bound.
+    // Called for every better schedule and every better bound.
     options.progress = [](const optpipe::search_step& step) {
         std::cout << step.strategy << ": " << optpipe::format_number(step.objective) << ", no schedule takes less than "
                   << optpipe::format_number(step.bound) << '\n';
     };
 
     const auto plan = optpipe::plan(problem, options);
-    // An outcome: which device lacks how much memory. Where not even one microbatch fits, `plan` throws an input_error,
-    // as it does for all that `validate` objects to.
+    // A failure is an outcome: it names the device, and the memory that it lacks. `plan` throws `input_error` if the
+    // problem is invalid, for example if not even one microbatch fits.
     if (!plan) {
         std::cerr << optpipe::describe(plan.why()) << '\n';
         return 1;

@@ -1,9 +1,9 @@
 // Example 8: a plan that runs.
 //
-// A schedule is lowered to one program per rank: what each lane (compute, copies, sends, receives) does in which order,
-// what it waits for, and where in memory everything lies. Here the ranks are threads of this process, with as much
-// memory as the plan needs and not a byte more, and with links that take as long as planned. The model is yours; this
-// one passes numbers on, so that everybody can see that they arrive.
+// A schedule is lowered to one program per rank: the order of each lane (compute, copies, sends, receives), the waits,
+// and the place of everything in memory. Here the ranks are threads of this process, with exactly the memory that the
+// plan needs, and with links that take the planned times. The model is yours; this one passes numbers on, to show that
+// they arrive.
 
 #include <optpipe/execution.hpp>
 #include <optpipe/program/lower.hpp>
@@ -23,7 +23,7 @@ using namespace optpipe;
 using namespace optpipe::literals;
 using namespace std::chrono_literals;
 
-/// A stage of a "model" whose forward adds the number of the stage to what comes in, and stashes it.
+/// A stage of a "model": its forward adds the number of the stage to the input, and stashes it.
 struct adding_stage {
     std::chrono::microseconds unit{2000};
     double sum = 0.0;
@@ -37,7 +37,8 @@ struct adding_stage {
     template <class Lane> void backward_input(Lane&, const execution::backward_task& t) {
         std::this_thread::sleep_for(unit);
         const double gradient = t.input.empty() ? 1.0 : read(t.input);
-        // What the weight gradient needs: the input that was stashed (it may have been to the host since), times this.
+        // Stores the value for the weight gradient: the gradient times the stashed input, which may have been to the
+        // host.
         write(execution::contiguous(t.kept), gradient * read(execution::contiguous(t.kept)));
         if (!t.output.empty()) write(t.output, 2.0 * gradient);
     }
@@ -59,7 +60,7 @@ static_assert(execution::check_stage_model<adding_stage, threads::lane>());
 } // namespace
 
 int main() {
-    // Four stages on four ranks, each stash 1 KB; room for 2 of them where 1F1B would need 4.
+    // Four stages on four ranks, each stash 1 KB; room for 2 of them, while 1F1B would need 4.
     stage_costs costs{2_ms, 2_ms, 2_ms, memory_size{1}, memory_size{0.5}, transfer_times{1.5_ms, 1.5_ms}};
     auto p = to_problem(make_problem(graph<4, 12>{}, uniform_memory{costs}, memory_size{2}));
     p.name = "four threads";

@@ -2,7 +2,7 @@
 //
 // A small transformer (examples/language_model) reads this repository's README, byte by byte, on four ranks that are
 // threads. It is trained twice: by 1F1B in the memory that 1F1B needs, and by a plan for half of it, which sends
-// stashes to the host and back. The losses of both are the same to the last bit, since all sums are.
+// stashes to the host and back. Both have bitwise the same losses, because all sums are the same.
 //
 //     example_09_train [TEXT]
 
@@ -27,7 +27,7 @@ constexpr language_model::shape shape{.hidden = 32, .heads = 4, .sequence = 32, 
 constexpr std::size_t layers = 4;
 constexpr std::size_t steps = 30;
 
-/// Trains a model anew, in the order and the memory of a schedule; the loss of every step.
+/// Trains a new model in the order and the memory of a schedule, and returns the loss of every step.
 std::vector<double> train(const problem& p, const schedule& s, const std::string& text) {
     auto stages = language_model::make_stages<float>(shape, layers, p.graph.stages(), 1);
     const auto programs = lower(p, s,

@@ -1,8 +1,8 @@
-// Example 10: the model again, on processes.
+// Example 10: the model of example 9, on processes.
 //
-// Each rank is a process with the stages that it holds; activations and gradients go by MPI. The lanes are threads, as
-// on example 8, so that messages and stashes move while the rank computes. All processes make the same plan, as it
-// depends on the problem alone, and rank 0 prints the losses.
+// Each rank is a process with its stages; MPI carries activations and gradients. The lanes are threads, as in example
+// 8, so that messages and stashes move while the rank computes. All processes make the same plan, because it depends
+// only on the problem, and rank 0 prints the losses.
 //
 //     mpirun -n 4 example_10_train_mpi [TEXT]
 
@@ -24,7 +24,7 @@ using namespace optpipe;
 constexpr language_model::shape shape{.hidden = 32, .heads = 4, .sequence = 32, .sequences = 2};
 constexpr std::size_t steps = 30;
 
-/// What the last rank has goes to all.
+/// Distributes the value of the last rank to all ranks.
 double from_last(double value, std::size_t ranks) {
     mpi::check(MPI_Bcast(&value, 1, MPI_DOUBLE, static_cast<int>(ranks) - 1, MPI_COMM_WORLD), "MPI_Bcast");
     return value;
@@ -38,7 +38,7 @@ int main(int count, char** arguments) try {
     auto& executor = here.executor();
     const auto text = read_file(count > 1 ? arguments[1] : "../README.md");
 
-    // As many stages as processes, in half the memory that 1F1B needs: some stashes have to be offloaded.
+    // One stage per process, in half the memory that 1F1B needs: some stashes have to be offloaded.
     const graph<dynamic, dynamic> line{executor.ranks(), 2 * executor.ranks()};
     auto stages = language_model::make_stages<float>(shape, 8, executor.ranks(), 1);
     auto p = problem_of(stages, to_any_graph(line), duration{0.8});

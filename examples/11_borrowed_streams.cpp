@@ -1,8 +1,8 @@
-// Example 11: inside an engine that has streams and communicators already.
+// Example 11: inside an engine that has its own streams and communicators.
 //
-// Nothing is taken over: lanes put their work into the engine's streams, messages go by its communicators, and when the
-// run is over the engine has all of them back. Here each GPU of this machine is a rank, with a thread of its own; with
-// one GPU there is one rank and no message. Without a GPU there is nothing to run on, and it says so.
+// The engine keeps everything: lanes put their work into the engine's streams, messages use its communicators, and
+// after the run the engine has all of them back. Here each GPU of this machine is a rank, with its own thread; with one
+// GPU there is one rank and no message. Without a GPU the program says so and ends.
 
 #include "relay_stage.hpp"
 #include <optpipe/execution.hpp>
@@ -41,7 +41,7 @@ void must(ncclResult_t status) {
     if (status != ncclSuccess) throw std::runtime_error{ncclGetErrorString(status)};
 }
 
-/// What there is already, one for each GPU. It knows nothing of OptPipe, and owns what it lends.
+/// The existing engine, one for each GPU. It doesn't know OptPipe, and owns everything that it lends.
 class engine {
 public:
     engine(const std::array<ncclUniqueId, 2>& ids, int device, int devices) {
@@ -78,7 +78,8 @@ private:
     }
 };
 
-/// What OptPipe gets of it. The program of a rank has three lanes (`message_lanes::single`, one copy engine).
+/// The streams that the engine lends to OptPipe. A rank's program has three lanes (`message_lanes::single`, one copy
+/// engine).
 cuda::options lend_streams(const engine& from, int device) {
     cuda::options how{.device = device};
     how.streams = [&from](rank, lane_kind kind) {
@@ -91,7 +92,7 @@ nccl::borrowed_communicators lend_communicators(engine& from) {
     return {from.communicators[0], from.communicators[1], [&from](ncclComm_t which) { from.abort(which); }};
 }
 
-/// A stage on each rank, with room for two stashes; the others are offloaded.
+/// One stage per rank, with room for two stashes; the others are offloaded.
 per_rank<rank_program> make_programs(std::size_t ranks) {
     const duration unit{1.0};
     const stage_costs each{unit, unit, unit, memory_size{1}, memory_size{1}, transfer_times{0.5 * unit, 0.5 * unit}};
@@ -105,7 +106,7 @@ per_rank<rank_program> make_programs(std::size_t ranks) {
     return lower(p, plan, how).value();
 }
 
-/// One rank: two steps on an engine's streams. What went wrong, if anything did.
+/// One rank: two steps on an engine's streams. Returns the error, if there was one.
 std::string run_rank(const rank_program& program, const std::array<ncclUniqueId, 2>& ids) {
     try {
         const auto device = static_cast<int>(program.self.value());

@@ -1,8 +1,8 @@
 // Example 12: a backend of your own.
 //
-// Programs run on whatever has lanes, markers, copies, memory and a transport (`executor`). Here is an engine as many
-// have one: jobs that name the jobs they come after, and a few threads that take whichever can go on. About 150 lines
-// make executors of it, the conformance suite says whether they keep to the concepts, and then a plan runs on them.
+// Programs run on any engine that provides lanes, markers, copies, memory and a transport (`executor`). This is a
+// typical engine: jobs that name the jobs they come after, and a few threads that run any job that is ready. About 150
+// lines make executors of it, the conformance suite tests them against the concepts, and then a plan runs on them.
 
 #include <optpipe/execution.hpp>
 #include <optpipe/program/lower.hpp>
@@ -31,7 +31,7 @@
 
 using namespace optpipe;
 
-/// What is there already, and knows nothing of pipelines.
+/// The existing engine, which knows nothing about pipelines.
 namespace engine {
 
 struct job {
@@ -39,7 +39,7 @@ struct job {
     std::size_t owner = 0;
     std::function<void()> run;
     std::vector<std::shared_ptr<job>> after;
-    /// Jobs that it comes after and that aren't known so far.
+    /// Number of its predecessors that aren't known yet.
     std::size_t missing = 0;
     bool begun = false;
     bool over = false;
@@ -56,7 +56,7 @@ struct failure {
     std::string reason;
 };
 
-/// All members with the mutex held.
+/// All members require the mutex to be held.
 class pool {
 public:
     explicit pool(std::size_t threads) {
@@ -68,12 +68,12 @@ public:
         changed.notify_all();
         return jobs_.back();
     }
-    /// The first counts. From then on no job is begun.
+    /// Only the first failure counts. After it, no job starts.
     void fail(const failure& f) {
         if (!failed) failed = f;
         changed.notify_all();
     }
-    /// A job that isn't over; after a failure, one that has begun.
+    /// A job that hasn't ended; after a failure, one that has started.
     [[nodiscard]] const job* open_job(std::size_t owner) const {
         for (const auto& j : jobs_)
             if (!j->over && (failed ? j->begun : j->owner == owner)) return j.get();
@@ -112,17 +112,18 @@ private:
     }
 
     std::list<job_ptr> jobs_;
-    std::vector<std::jthread> threads_; // go first
+    std::vector<std::jthread> threads_; // destroyed first
 };
 
 } // namespace engine
 
-/// What makes executors of it.
+/// The adapter that makes executors of the engine.
 namespace backend {
 
 using engine::job_ptr;
 
-/// A chain of jobs: each comes after the one before it, and after what the lane has been told to wait for since.
+/// A chain of jobs: each comes after the previous one, and after everything that the lane was told to wait for since
+/// then.
 class lane {
 public:
     struct marker {
@@ -181,7 +182,7 @@ struct copy_engine {
     }
 };
 
-/// A message is a job of its own, which comes after both of its ends. Between two ranks ends meet by their order.
+/// A message is a job, which comes after both of its ends. Between two ranks, ends match by their order.
 struct message {
     std::span<const std::byte> from;
     std::span<std::byte> to;
@@ -279,7 +280,7 @@ static_assert(execution::check_executor<executor>());
 
 namespace {
 
-/// Calls `body(executor)` for every rank at the same time.
+/// Calls `body(executor)` for every rank, at the same time.
 template <class Body> void on_ranks(std::size_t ranks, const Body& body) {
     engine::pool pool{3 * ranks}; // the conformance suite holds two lanes of a rank at once
     backend::post_office office;
@@ -292,11 +293,11 @@ template <class Body> void on_ranks(std::size_t ranks, const Body& body) {
     threads.clear();
 }
 
-/// The sentences of the conformance suite; none if the executors keep to the concepts.
+/// The violations found by the conformance suite; none if the executors meet the concepts.
 std::vector<std::string> faults(std::size_t ranks) {
     std::mutex mutex;
     std::vector<std::string> all;
-    for (const bool by_cancel : {false, true}) // no executor survives either
+    for (const bool by_cancel : {false, true}) // each ends the executor
         on_ranks(ranks, [&](backend::executor& mine) {
             for (const auto& v : testing::check_executor(mine, {.bytes = 1 << 16, .by_cancel = by_cancel})) {
                 const std::scoped_lock lock{mutex};
@@ -306,7 +307,7 @@ std::vector<std::string> faults(std::size_t ranks) {
     return all;
 }
 
-/// Four stages on four ranks, with room for two stashes where 1F1B needs four.
+/// Four stages on four ranks, with room for two stashes while 1F1B needs four.
 problem tight_problem() {
     const duration unit{1.0};
     const stage_costs each{unit, unit, unit, memory_size{1}, memory_size{0.5}, transfer_times{0.5 * unit, 0.5 * unit}};
@@ -329,7 +330,7 @@ int main() {
     on_ranks(4, [&](backend::executor& mine) {
         const auto r = mine.self().position();
         try {
-            run((*programs)[mine.self()], mine, models[r]); // a model that looks at every byte that it gets
+            run((*programs)[mine.self()], mine, models[r]); // a model that checks every byte of its buffers
         } catch (const error& e) {
             errors[r] = e.what();
         }

@@ -1,7 +1,7 @@
 // Example 13: from measured numbers to a plan, and from the plan to your own training loop.
 //
-// You have a framework: it runs stages, moves tensors and talks to other devices, and all it wants to know is in which
-// order. You have measured what one microbatch costs. Copy this file, and put your numbers and calls in.
+// Suppose that you have a framework: it runs stages, moves tensors, communicates between devices, and only needs the
+// order. You have measured the costs of one microbatch. Copy this file, and insert your numbers and calls.
 
 #include <optpipe/optpipe.hpp>
 #include <optpipe/planner.hpp>
@@ -16,8 +16,8 @@ namespace {
 
 using namespace optpipe;
 
-// What was measured, per stage: milliseconds, and gigabytes that the forward leaves for the backward. The first stage
-// has the embedding, the last one the loss.
+// Measured costs per stage: milliseconds, and gigabytes that the forward leaves for the backward. The first stage
+// includes the embedding, the last one the loss.
 struct profile {
     double forward, backward_input, backward_weight;
     double stash, stash_for_weights;
@@ -33,7 +33,7 @@ constexpr std::array<profile, ranks> measured{{{10.9, 10.1, 6.3, 1.4, 0.6, 5.6, 
 constexpr double hop_ms[ranks][ranks] = {
     {0.0, 0.2, 0.9, 0.9}, {0.2, 0.0, 0.9, 0.9}, {0.9, 0.9, 0.0, 0.2}, {0.9, 0.9, 0.2, 0.0}};
 
-// What a device has left for stashes, beside weights, gradients and optimizer.
+// Device memory left for stashes, without weights, gradients and optimizer state.
 constexpr std::array<double, ranks> free_gb{2.9, 2.6, 2.6, 3.0};
 
 problem measured_problem(std::size_t microbatches) {
@@ -63,20 +63,20 @@ problem measured_problem(std::size_t microbatches) {
     return p;
 }
 
-/// Stands for your framework. Each call would launch kernels on a stream, or start a copy on another; what waits for
-/// what is said there by events, or by `lower` (example 8), which gives you those as well. Sends must not block:
-/// neighbours may both send first.
+/// Stands for your framework. Each call would launch kernels on a stream, or start a copy on another one; events
+/// express the waits that the comments name, or `lower` (example 8) computes them for you. Sends must not block,
+/// because neighbours may both send first.
 struct your_engine {
     void forward(std::uint32_t, std::uint32_t) { ++calls; }         // receive, compute, send on
-    void backward_input(std::uint32_t, std::uint32_t) { ++calls; }  // the same, the other way
+    void backward_input(std::uint32_t, std::uint32_t) { ++calls; }  // the same, in the other direction
     void backward_weight(std::uint32_t, std::uint32_t) { ++calls; } // local
     void offload(std::uint32_t, std::uint32_t) { ++calls; }
     void reload(std::uint32_t, std::uint32_t) { ++calls; }
-    void recompute(std::uint32_t, std::uint32_t) { ++calls; } // where stages list storage options
+    void recompute(std::uint32_t, std::uint32_t) { ++calls; } // if stages list storage options
     std::size_t calls = 0;
 };
 
-/// The loop of one rank: what it does, one thing after the other.
+/// The loop of one rank: its operations, one after the other.
 void train_step(your_engine& engine, const std::vector<timed_operation>& mine) {
     for (const auto& [op, start, end] : mine) {
         const auto s = op.stage.value();
@@ -100,15 +100,15 @@ void train_step(your_engine& engine, const std::vector<timed_operation>& mine) {
 
 int main() {
     const auto p = measured_problem(8);
-    for (const auto& wrong : validate(p)) // a time below 0, a limit that one microbatch exceeds, …
+    for (const auto& wrong : validate(p)) // such as a time below 0, or a limit that one microbatch exceeds
         return std::cerr << wrong.text() << '\n', 1;
 
-    const auto planned = plan(p); // about a second; a time limit and a target are in `plan_options` (example 7)
+    const auto planned = plan(p); // about a second; `plan_options` can set a time limit and a target (example 7)
     if (!planned) return std::cerr << describe(planned.why()) << '\n', 1;
     std::cout << format_number(planned->objective) << " ms per step, no schedule takes less than "
               << format_number(planned->bound) << " ms\n";
 
-    // One list per rank. Give each process its own, or write the whole schedule to a file (example 5).
+    // One list per rank. Give each process its list, or write the whole schedule to a file (example 5).
     const auto lists = operations_by_rank(planned->schedule);
     for (const rank r : lists.indices()) {
         std::cout << "rank " << r.value() << ':';

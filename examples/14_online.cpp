@@ -1,8 +1,8 @@
 // Example 14: training that plans again while it goes on.
 //
-// Four ranks begin with 1F1B, which needs no costs. Every second step is measured, rank 0
-// plans with what it took, on a thread of its own, and all ranks take the better plan between the same two steps. After
-// a while one rank becomes slower; that is found, and planned with too.
+// Four ranks start with 1F1B, which needs no costs. Every second step is measured. Rank 0 plans with the measured
+// times, on a thread of its own, and all ranks switch to a better plan between the same two steps. After a while one
+// rank becomes slower; this is detected, and planned for.
 
 #include <optpipe/execution.hpp>
 #include <optpipe/online.hpp>
@@ -22,7 +22,7 @@ using namespace optpipe;
 using namespace optpipe::literals;
 using namespace std::chrono_literals;
 
-/// A model that only takes time: on rank 2 twice as much from `slow_from` on.
+/// A model that only takes time; from `slow_from` on, rank 2 takes twice as long.
 struct busy_stage {
     testing::tracing_model model{4};
     std::size_t step = 0;
@@ -49,7 +49,7 @@ struct busy_stage {
 } // namespace
 
 int main() {
-    // What is known before the first step: a guess. There is memory for as many stashes as 1F1B holds.
+    // The knowledge before the first step: a guess. There is memory for the stashes that 1F1B holds.
     const stage_costs guess{1_ms, 1_ms, 1_ms, memory_size{1}, memory_size{0.5}, transfer_times{1_ms, 1_ms}};
     auto p = to_problem(make_problem(graph<4, 8>{}, uniform_memory{guess}, memory_size{4}));
     p.time_unit = "ms";

@@ -1,8 +1,8 @@
 // Example 15: evaluation and inference.
 //
-// The stages of a model in training are also what evaluates it: forwards alone, one microbatch behind the other. Such a
-// schedule is lowered like any other, to programs that keep no stashes, and runs on every executor. Here the ranks are
-// threads, and two stages on each rank add to the numbers that pass.
+// The stages of a model in training are also used to evaluate it: forwards alone, one microbatch after the other. Such
+// a schedule is lowered like any other, to programs without stashes, and runs on every executor. Here the ranks are
+// threads, and two stages on each rank add to the numbers that pass through.
 
 #include <optpipe/execution.hpp>
 #include <optpipe/program/lower.hpp>
@@ -23,7 +23,7 @@ using namespace optpipe::literals;
 
 constexpr std::size_t microbatches = 6;
 
-/// A rank's stages. It says that it can do nothing else, so it needs no backwards.
+/// A rank's stages. It declares that it only has forwards, so it needs no backwards.
 struct evaluator {
     static constexpr bool forward_only = true;
     std::vector<double> results = std::vector<double>(microbatches);
@@ -43,7 +43,7 @@ static_assert(execution::check_stage_model<evaluator, threads::lane>());
 } // namespace
 
 int main() {
-    // Six stages on three ranks, back and forth; what a training step would cost beside the forwards doesn't count.
+    // Six stages on three ranks, back and forth. Costs other than those of the forwards don't matter.
     stage_costs costs{2_ms, 2_ms, 2_ms, memory_size{1}};
     auto p = to_problem(make_problem(graph<3, microbatches, placement::v>{}, uniform_memory{costs}));
     p.p2p = hop_times<>{0.5_ms};

@@ -1,9 +1,9 @@
 // Example 16: an engine that allocates its tensors itself.
 //
-// ggml, libtorch and most engines can't write activations into somebody else's slab. They needn't: a program says when
-// a stash begins and ends to live, and the engine makes and gives back its own tensors then. It knows them by stage and
-// microbatch, which are in every task and label; the library takes no memory for them and passes no addresses. The
-// order and the waits of the program keep the engine within the memory that was planned.
+// ggml, libtorch and most engines can't write activations into memory of another library. They needn't: a program tells
+// when the life of a stash begins and ends, and the engine allocates and frees its own tensors then. It finds them by
+// stage and microbatch, which are in every task and label; the library allocates no memory for them and passes no
+// addresses. The order and the waits of the program keep the engine within the planned memory.
 
 #include <optpipe/execution.hpp>
 #include <optpipe/program/lower.hpp>
@@ -29,7 +29,7 @@ namespace engine {
 constexpr std::size_t elements = 128;
 using tensor = std::vector<double>;
 
-/// What there is already: tensors by name. One of these per rank and kind of memory; any lane may call it.
+/// The existing engine: tensors by name. There is one per rank and kind of memory; any lane may call it.
 class allocator {
 public:
     tensor& make(const operation& op) {
@@ -46,7 +46,7 @@ public:
         const std::scoped_lock lock{mutex_};
         tensors_.erase({op.stage, op.microbatch});
     }
-    /// Bytes at once so far.
+    /// Largest number of bytes that were in use at once.
     std::size_t most = 0;
 
 private:
@@ -61,7 +61,7 @@ struct memory {
 
 namespace {
 
-/// Copies by label. What has pieces is somebody else's memory: that of the conformance suite.
+/// Copies by label. Copies with pieces use other memory: that of the conformance suite.
 struct copy_engine {
     struct moves {
         engine::allocator* from;
@@ -81,7 +81,7 @@ struct copy_engine {
         on.launch(what, leaves ? moves{&own->device, &own->host, what.op} : moves{&own->host, &own->device, what.op});
     }
 };
-/// An executor on threads but for that.
+/// An executor on threads, except for memory and copies.
 struct executor {
     using lane_type = threads::lane;
     threads::executor& by;
@@ -98,7 +98,7 @@ struct executor {
 };
 static_assert(execution::check_executor<executor>());
 
-/// Every stage doubles what comes in, and stashes it; every gradient is 1.
+/// Every stage doubles its input, and stashes it; every gradient is 1.
 struct doubling_stage {
     engine::allocator& tensors;
     double gradient_of_weight = 0.0;
@@ -123,7 +123,7 @@ struct doubling_stage {
 } // namespace
 
 int main() {
-    // Four stages, each on a rank with room for two stashes where 1F1B needs four; a unit of memory is a tensor.
+    // Four stages, each on a rank with room for two stashes, while 1F1B needs four; a unit of memory is a tensor.
     constexpr std::size_t ranks = 4;
     constexpr std::size_t bytes = engine::elements * sizeof(double);
     const duration one{1};
@@ -145,7 +145,7 @@ int main() {
             executor mine{cluster[program.self], tensors[r]};
             runner<executor, doubling_stage>{program, mine, stages[r], {}, {.stashes = execution::buffer_owner::engine}}
                 .step();
-            faults[r] = testing::check_executor(mine, {.bytes = 1 << 12}).size(); // after which it is of no use
+            faults[r] = testing::check_executor(mine, {.bytes = 1 << 12}).size(); // the executor is unusable afterwards
         });
     hosts.clear();
 

@@ -1,9 +1,9 @@
 // Example 17: several pipelines that train one model.
 //
-// Half of the processes are one pipeline, the other half another one with the same stages and other microbatches. As
-// soon as the last weight gradient of a stage is done, its gradients are added up with those of its replica, on a lane
-// of their own, while the other stages go on; the optimizer's step of the stage waits for that. Every process also
-// trains the model alone, without a pipeline, and compares all gradients of all steps.
+// Half of the processes are one pipeline, the other half another one with the same stages and other microbatches. After
+// the last weight gradient of a stage, its gradients are added to those of its replica, on a separate lane, while the
+// other stages go on; the stage's optimizer step waits for that. Every process also trains the model alone, without a
+// pipeline, and compares all gradients of all steps.
 //
 //     mpirun -n 4 example_17_data_parallel [TEXT]
 
@@ -52,7 +52,7 @@ MPI_Comm communicator_of(const execution::mesh_group& group) {
     return made;
 }
 
-/// The gradients of each step and stage in a single process, which sees all microbatches.
+/// The gradients of each step and stage in a single process, which uses all microbatches.
 std::vector<std::vector<std::vector<double>>> gradients_alone(std::size_t stages, std::size_t microbatches,
                                                               const std::string& text) {
     auto model = language_model::make_stages<double>(shape, layers, stages, 1);
@@ -70,7 +70,7 @@ std::vector<std::vector<std::vector<double>>> gradients_alone(std::size_t stages
     return all;
 }
 
-/// The largest difference of any entry, as a share of the largest entry.
+/// The largest difference of any entry, relative to the largest entry.
 double difference(std::span<const double> is, std::span<const double> was) {
     double largest = 0.0;
     double apart = 0.0;
@@ -81,7 +81,7 @@ double difference(std::span<const double> is, std::span<const double> was) {
     return apart / largest;
 }
 
-/// Of all processes.
+/// Combines the values of all processes.
 double combined(double value, MPI_Op how) {
     mpi::check(MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, how, MPI_COMM_WORLD), "MPI_Allreduce");
     return value;
@@ -132,7 +132,7 @@ int main(int count, char** arguments) try {
                   << apart << " at most; nats per byte: " << first << ", after " << steps << " steps: " << last
                   << "\nreductions as long as a forward would lengthen the step by " << exposed.value()
                   << " forwards\n";
-    constexpr double rounding = 1e-9; // sums in another order, over ten steps of AdamW
+    constexpr double rounding = 1e-9; // for sums in another order, over ten steps of AdamW
     return apart < rounding && last < first ? 0 : 1;
 } catch (const error& e) {
     std::cerr << e.what() << '\n';

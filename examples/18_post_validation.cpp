@@ -1,10 +1,10 @@
 // Example 18: an optimizer that doesn't wait for the gradients of all ranks.
 //
-// Where one gradient overflows the whole step is skipped, and gradients that are too large together are scaled down.
-// Both depend on all ranks, which therefore wait for one another before their optimizers' steps. Here they don't: each
-// goes on with what is known from the ranks before it and begins the next step's forwards; what is known of all comes
-// back meanwhile, and a rank that was wrong takes its step back and makes it again. The model is trained both ways,
-// with overflows on different ranks now and then. All parameters are the same to the last bit.
+// If one gradient overflows, the whole step is skipped, and gradients whose norm is too large are scaled down. Both
+// depend on all ranks, so ranks usually wait for each other before their optimizer steps. Here they don't: each rank
+// decides with the information of the ranks before it, and begins the forwards of the next step. Meanwhile the
+// information of all ranks comes back, and a rank that decided wrongly undoes its optimizer step and makes it again.
+// The model is trained both ways, with overflows on different ranks now and then. All parameters are bitwise the same.
 //
 //     example_18_post_validation [TEXT]
 
@@ -29,7 +29,7 @@ constexpr std::size_t layers = 4;
 constexpr std::size_t steps = 30;
 constexpr double max_norm = 2.0;
 
-/// A model with a loss scale that is too large in every eighth step: a gradient overflows, of one stage or another.
+/// A model whose loss scale is too large in every eighth step: a gradient of one stage or another overflows.
 class overflowing_model : public language_model::reversible_model<float> {
 public:
     using reversible_model::reversible_model;
@@ -48,7 +48,7 @@ struct trained {
     std::size_t voids = 0;
 };
 
-/// One rank's training. How many steps were void, and run again.
+/// The training of one rank. Returns the number of void steps, which were run again.
 std::size_t train_rank(const rank_program& program, threads::executor& here, threads::control_channel& channel,
                        overflowing_model& inner, const execution::post_validation_options& how) {
     using model_type = execution::post_validated<overflowing_model, threads::control_channel>;

@@ -1,10 +1,10 @@
 // Example 19: several pipelines that train one model, on GPUs.
 //
 // Example 17 with NCCL: half of the GPUs of this machine are one pipeline, the other half another one with the same
-// stages and other microbatches. The gradients of each stage are added up with those of its replica on a communicator
-// of their own, beside the pipeline's messages, while the other stages go on. There are no kernels here: the "gradient"
-// of a microbatch is what its forward got, in an entry of its own, so the sum has that of every microbatch of both
-// pipelines. Each GPU has a thread of its own. Without a GPU there is nothing to run on, and it says so.
+// stages and other microbatches. The gradients of each stage are added to those of its replica on a separate
+// communicator, independent of the pipeline's messages, while the other stages go on. There are no kernels here: the
+// "gradient" of a microbatch is the input of its forward, in an entry of its own, so the sum contains that of every
+// microbatch of both pipelines. Each GPU has its own thread. Without a GPU the program says so and ends.
 
 #include <optpipe/execution.hpp>
 #include <optpipe/execution/cuda/device.hpp>
@@ -41,7 +41,7 @@ std::span<float> numbers(std::span<std::byte> slab, std::size_t count) {
     return {reinterpret_cast<float*>(slab.data()), count};
 }
 
-/// Hands on what it gets, from 1 on in the first stage; its gradients have an entry for each microbatch of all
+/// Passes on its input, which starts from 1 in the first stage. Its gradients have an entry for each microbatch of all
 /// replicas.
 class relay_stage {
 public:
@@ -71,7 +71,7 @@ public:
     void update(cuda::lane& on, stage) {
         on.stream().copy(seen_.memory().data(), gradients().data(), gradients().size_bytes(), cudaMemcpyDeviceToHost);
     }
-    /// Whether the gradients were those of all microbatches of all replicas.
+    /// Whether the gradients contain all microbatches of all replicas.
     [[nodiscard]] bool has_seen_all() const {
         return std::ranges::equal(numbers(seen_.memory(), all()), numbers(fresh_.memory(), all()));
     }
@@ -108,7 +108,7 @@ per_rank<rank_program> make_programs(std::size_t ranks) {
     return lower(p, plan, how).value();
 }
 
-/// What all GPUs know: their places, and where the groups meet.
+/// Data shared by all GPUs: their places, and the ids of their groups.
 struct meeting {
     explicit meeting(std::size_t gpus) : mesh{{.data = replicas, .pipeline = gpus / replicas}} {
         for (auto& each : pipelines = std::vector<nccl::world_id>(mesh.groups(mesh_dimension::pipeline)))
@@ -121,7 +121,7 @@ struct meeting {
     std::vector<ncclUniqueId> sums;
 };
 
-/// One GPU: two steps. What went wrong, if anything did.
+/// One GPU: two steps. Returns the error, if there was one.
 std::string run_gpu(std::size_t gpu, const meeting& all, const per_rank<rank_program>& programs) {
     try {
         const auto line = all.mesh.group_of(execution::world_rank{gpu}, mesh_dimension::pipeline);

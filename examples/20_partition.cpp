@@ -1,8 +1,8 @@
 // Example 20: which layers go to which stage.
 //
 // The same number of layers on each stage is often not the best: the output layer of Llama 3 8B takes 1.8 times as long
-// as any other, and the first stage has to keep the most stashes. `plan_partition` divides the layers so that the step
-// becomes short, and also chooses where the stages are, if it is given several placements.
+// as any other, and the first stage keeps the most stashes. `plan_partition` divides the layers so that the step
+// becomes short; given several placements, it also chooses the best of them.
 
 #include <optpipe/optpipe.hpp>
 #include <optpipe/planner.hpp>
@@ -17,14 +17,14 @@ using namespace std::chrono_literals;
 int main() {
     using namespace optpipe;
 
-    // What each layer costs: here guessed from the model's shapes. Your measurements go into the same `layer_costs`.
+    // Costs of each layer, here guessed from the model's shapes. Measurements use the same `layer_costs`.
     auto model = model_shapes::llama3_8b;
     model.compute_rate = 400.0;
     model.host_link_rate = 20.0;
     const std::vector<layer_costs> layers =
         layer_costs_of(model, model.layers, storage::keep | storage::offload | storage::selective);
 
-    // Eight devices of 40 GB, with a stage each. What layers take for weights is subtracted from that.
+    // Eight devices of 40 GB, with a stage each. The memory of the layers' weights is subtracted from that.
     problem pipeline{to_any_graph(graph<8, 32>{}), per_stage<stage_costs>(8)};
     pipeline.p2p = hop_times<>{model.p2p()};
     pipeline.memory_limit = per_rank<memory_size>(8, memory_size{40});

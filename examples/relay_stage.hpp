@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <span>
 
-/// A stage of a "model" without arithmetic, on a GPU: it hands on what it gets, and stashes it until the weight
-/// gradient looks at it. Messages and stashes have `bytes` bytes each.
+/// A stage of a "model" without arithmetic, on a GPU: it passes on its input, and stashes it until the weight gradient
+/// checks it. Messages and stashes have `bytes` bytes each.
 class relay_stage {
 public:
     relay_stage(std::size_t microbatches, std::size_t bytes)
@@ -33,7 +33,7 @@ public:
         on.stream().copy(seen_.memory().data() + t.microbatch.position(), optpipe::execution::contiguous(t.kept).data(),
                          1, cudaMemcpyDeviceToHost);
     }
-    /// Whether each microbatch of the last step came by with what the first stage put into it.
+    /// Whether each microbatch of the last step arrived with the data of the first stage.
     [[nodiscard]] bool has_seen_all() const {
         for (std::size_t m = 0; m < microbatches_; ++m)
             if (std::to_integer<std::size_t>(seen_.memory()[m]) != m + 1) return false;

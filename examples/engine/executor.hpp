@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-/// OptPipe's concepts on the engine's streams: what is needed to run programs.
+/// Implements OptPipe's concepts on the engine's streams, so that programs can run on them.
 namespace adapter {
 
 class lane {
@@ -27,7 +27,7 @@ public:
 
     template <optpipe::execution::small_work Work> void launch(const optpipe::task_label& label, const Work& work) {
         on_->enqueue({.name = to_string(label), .run = [on = on_.get(), work] {
-                          lane here{{std::shared_ptr<engine::stream>{}, on}}; // doesn't own it
+                          lane here{{std::shared_ptr<engine::stream>{}, on}}; // a lane that doesn't own it
                           work(here);
                       }});
     }
@@ -90,7 +90,7 @@ public:
     }
 
 private:
-    /// One end of a message, and the engine's message that it is an end of.
+    /// One end of a message, and the engine's message that it belongs to.
     struct end {
         optpipe::execution::message_end what;
         engine::post::message_ptr message;
@@ -158,7 +158,7 @@ private:
     adapter::transport transport_;
     optpipe::rank self_;
     std::size_t ranks_;
-    std::vector<std::weak_ptr<engine::stream>> streams_; // go with their lanes
+    std::vector<std::weak_ptr<engine::stream>> streams_; // owned by their lanes
 };
 static_assert(optpipe::execution::check_executor<executor>());
 

@@ -10,7 +10,7 @@
 
 namespace engine {
 
-/// Messages between devices: what a stage gets for a microbatch, whoever comes first.
+/// Messages between devices: the input of a stage for a microbatch. Sender and receiver may come in any order.
 class mailbox {
 public:
     using address = std::pair<std::uint32_t, std::uint32_t>; // stage, microbatch

@@ -6,10 +6,10 @@
 #include <random>
 #include <vector>
 
-/// The engine's own mathematics: it knows nothing of pipelines.
+/// The engine's own mathematics, which knows nothing about pipelines.
 namespace engine {
 
-/// Rows are samples.
+/// A row-major matrix; each row is a sample.
 struct matrix {
     std::size_t rows = 0;
     std::size_t columns = 0;
@@ -29,7 +29,7 @@ inline matrix random_matrix(std::size_t rows, std::size_t columns, std::uint32_t
     return result;
 }
 
-/// A layer y = tanh(x w), with its gradient of w.
+/// A layer y = tanh(x w), with the gradient of w.
 class layer {
 public:
     layer(std::size_t width, std::uint32_t seed)
@@ -46,7 +46,7 @@ public:
             value = std::tanh(value);
         return y;
     }
-    /// The gradient at the sums, which both halves of the backward start from.
+    /// The gradient at x w, from which both halves of the backward start.
     [[nodiscard]] static matrix inner_gradient(const matrix& y, matrix dy) {
         for (std::size_t i = 0; i < dy.values.size(); ++i)
             dy.values[i] *= 1.0 - y.values[i] * y.values[i];

@@ -19,17 +19,17 @@
 #include <tuple>
 #include <utility>
 
-/// What the engine has below its mathematics: streams, events, an allocator, messages. It knows nothing of pipelines.
+/// The engine's base: streams, events, an allocator and messages. It knows nothing about pipelines.
 namespace engine {
 
-/// Why everything stopped: the first failure on any device.
+/// The first failure on any device, which stopped everything.
 struct failure {
     std::size_t device = 0;
     std::string work;
     std::string reason;
 };
 
-/// What all devices share. After a failure no work is begun.
+/// State shared by all devices. After a failure no work starts.
 struct machine {
     /// How long work may wait for an event or a message.
     std::chrono::seconds patience{20};
@@ -43,18 +43,19 @@ struct machine {
     }
 };
 
-/// Set once, with the machine's mutex held.
+/// Set once. The machine's mutex must be held.
 using event = std::shared_ptr<bool>;
 
-/// Work in order, on a thread of its own.
+/// Runs work in order, on its own thread.
 class stream {
 public:
     struct work {
         std::string name;
-        /// Holds the work back until it is true; called with the machine's mutex held. Empty: at once.
+        /// Holds the work back until it returns true; called with the machine's mutex held. Empty: the work starts at
+        /// once.
         std::function<bool()> ready{};
         std::function<void()> run{};
-        /// What others see when it is over; called with the machine's mutex held.
+        /// Called after the work, with the machine's mutex held, to make its end visible to others.
         std::function<void()> over{};
     };
 
@@ -66,7 +67,7 @@ public:
         queue_.push_back(std::move(w));
         machine_->changed.notify_all();
     }
-    /// With the machine's mutex held.
+    /// The machine's mutex must be held.
     [[nodiscard]] bool idle() const { return queue_.empty(); }
     [[nodiscard]] machine& on() const { return *machine_; }
     [[nodiscard]] std::size_t device() const { return device_; }
@@ -101,8 +102,8 @@ private:
 
     machine* machine_;
     std::size_t device_;
-    std::deque<work> queue_; // stays where it is while another is put behind it
-    std::jthread thread_;    // goes first
+    std::deque<work> queue_; // elements stay in place while others are added
+    std::jthread thread_;    // destroyed first
 };
 
 /// Memory of a device, or of its host.
@@ -118,8 +119,8 @@ private:
     std::size_t bytes_;
 };
 
-/// A message is over when both ends have come, and its bytes are copied. Between two devices, on one channel, the ends
-/// of messages meet in the order in which they are announced.
+/// A message ends when both ends have come and its bytes are copied. Between two devices, on one channel, the ends of
+/// messages match in the order in which they are announced.
 class post {
 public:
     struct message {
@@ -132,7 +133,7 @@ public:
     /// Sender, receiver, channel.
     using route = std::tuple<std::size_t, std::size_t, int>;
 
-    /// With the machine's mutex held.
+    /// Announces an end of a message. The machine's mutex must be held.
     message_ptr announce(const route& way, bool sends) {
         auto& r = routes_[way];
         auto& number = sends ? r.sent : r.received;
@@ -140,7 +141,7 @@ public:
         if (met) return r.half_met.extract(number - 1).mapped();
         return met = std::make_shared<message>();
     }
-    /// One end has come; with the machine's mutex held. False: the ends don't fit.
+    /// Called when one end has come, with the machine's mutex held. False if the ends don't match.
     static bool come(message& m) {
         if (++m.ends < 2) return true;
         if (m.from.size() != m.to.size()) return false;

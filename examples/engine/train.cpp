@@ -1,6 +1,6 @@
-// A small engine that trains by a plan: what it measures becomes a problem, and the problem a plan. The plan is carried
-// out twice: by the engine's own loop, which walks a list of operations on each device, and as programs, which an
-// executor on the engine's streams runs. A device is memory of its own; the host is memory that doesn't count.
+// A small engine that trains by a plan: its measurements become a problem, and the problem becomes a plan. The plan is
+// executed twice: by the engine's own loop, which walks a list of operations on each device, and as programs, run by an
+// executor on the engine's streams. A device has its own memory; host memory isn't limited.
 #include "executor.hpp"
 #include "mailbox.hpp"
 #include "model.hpp"
@@ -35,11 +35,12 @@ constexpr std::size_t devices = 4;
 constexpr std::size_t microbatches = 8;
 constexpr std::size_t width = 48;
 constexpr std::size_t samples = 8;
-// Stashes that fit a device. One microbatch after the other through four stages would keep four on the first.
+// Number of stashes that fit on a device. Running one microbatch after the other through four stages would need four on
+// the first device.
 constexpr double stashes = 3.0;
 constexpr std::size_t message_bytes = samples * width * sizeof(double);
 
-/// What a forward leaves for the backward: input and output.
+/// The stash of a forward: its input and output.
 struct stash {
     matrix x;
     matrix y;
@@ -47,10 +48,10 @@ struct stash {
 
 matrix input_of(std::uint32_t microbatch) { return engine::random_matrix(samples, width, 100 + microbatch, 1.0); }
 layer stage_of(std::uint32_t s) { return layer{width, s}; }
-/// The loss is half the sum of squares: its gradient is what comes out.
+/// The loss is half the sum of squares, so its gradient is the output.
 matrix gradient_of_loss(const matrix& y) { return y; }
 
-/// Milliseconds that a call takes: the least of some, as the others were disturbed.
+/// Duration of a call in milliseconds: the minimum of several, as the others were disturbed.
 template <class Call> double measured(const Call& call) {
     constexpr int times = 9;
     double least = 1e9;
@@ -60,7 +61,7 @@ template <class Call> double measured(const Call& call) {
         const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - begin;
         least = std::min(least, taken.count());
     }
-    // What is too short to be measured takes some time.
+    // A call too short to be measured still takes some time.
     constexpr double resolution = 1e-4;
     return std::max(least, resolution);
 }
@@ -90,7 +91,7 @@ optpipe::problem measured_problem() {
     return p;
 }
 
-/// One device: a stage, the stashes on it, and those that it has put on the host.
+/// One device: a stage, the stashes on it, and those moved to the host.
 class device {
 public:
     device(std::uint32_t self, engine::mailbox& activations, engine::mailbox& gradients)
@@ -147,8 +148,8 @@ private:
     std::size_t most_ = 0;
 };
 
-/// The stage of a device for programs: buffers come from the program, whose stash is input and output, and then input
-/// and inner gradient.
+/// The stage of a device for programs. Buffers belong to the program: a stash has the input and the output first, and
+/// later the input and the inner gradient.
 class stage_on_buffers {
 public:
     explicit stage_on_buffers(std::uint32_t self) : self_{self}, layer_{stage_of(self)} {}
@@ -190,7 +191,7 @@ private:
 };
 static_assert(optpipe::execution::check_stage_model<stage_on_buffers, adapter::lane>());
 
-/// Calls `body(executor)` on all devices at once.
+/// Calls `body(executor)` on all devices at the same time.
 template <class Body> void on_devices(const Body& body) {
     engine::machine machine;
     engine::post post;
@@ -202,7 +203,7 @@ template <class Body> void on_devices(const Body& body) {
         });
 }
 
-/// The same step on one device, one microbatch after the other.
+/// Computes the same step on one device, one microbatch after the other.
 std::vector<layer> train_alone() {
     std::vector<layer> layers;
     for (std::uint32_t s = 0; s < devices; ++s)
@@ -277,7 +278,7 @@ gradients by_programs(const optpipe::problem& p, const optpipe::schedule& plan) 
     return found;
 }
 
-/// How many sentences the conformance suite has against the executor.
+/// Number of violations that the conformance suite finds in the executor.
 std::size_t faults() {
     std::mutex mutex;
     std::size_t count = 0;
@@ -296,7 +297,7 @@ bool are_right(const char* way, const gradients& found) {
     double off = 0.0;
     for (std::size_t r = 0; r < devices; ++r)
         off = std::max(off, difference(found[r], alone[r].gradient()));
-    // Sums over microbatches in another order.
+    // Tolerance for sums over microbatches in another order.
     constexpr double rounding = 1e-9;
     std::cout << way << ": gradients off by " << optpipe::format_number(off, 2) << '\n';
     return off <= rounding;

@@ -21,12 +21,12 @@ template <class Real> class adamw {
 public:
     adamw(std::size_t parameters, const adamw_rates& rates) : rates_{rates}, mean_(parameters), square_(parameters) {}
 
-    /// Takes the gradients and leaves zeros.
+    /// Applies the gradients, and sets them to zero.
     void step(std::span<Real> parameters, std::span<Real> gradients) {
         step(parameters, gradients, 1.0);
         std::fill(gradients.begin(), gradients.end(), Real{});
     }
-    /// The gradients are multiplied by `scale` first, and left as they are.
+    /// Multiplies the gradients by `scale` first, and leaves them unchanged.
     void step(std::span<Real> parameters, std::span<const Real> gradients, double scale) {
         ++steps_;
         const double first = 1.0 - std::pow(rates_.first_decay, static_cast<double>(steps_));

@@ -9,8 +9,8 @@
 
 namespace language_model {
 
-/// Causal attention of all heads. `projected` has queries, keys and values of a token side by side: tokens ×
-/// (3 × hidden). Stashes the weights (`shape::attention_weights`).
+/// Causal attention of all heads. `projected` has tokens × (3 × hidden) elements: queries, keys and values of a token
+/// next to each other. Stashes the attention weights (`shape::attention_weights`).
 template <class Real> class attention {
 public:
     explicit attention(const shape& s) : s_{s} {}
@@ -37,7 +37,7 @@ public:
         });
     }
 
-    /// `row` holds one sequence of numbers. `projected_gradient` must not be `projected`.
+    /// `row` holds one element per token of a sequence. `projected_gradient` must not be `projected`.
     void backward(std::span<const Real> gradient, std::span<const Real> projected, std::span<const Real> weights,
                   std::span<Real> projected_gradient, std::span<Real> row) const {
         std::fill(projected_gradient.begin(), projected_gradient.end(), Real(0));

@@ -12,8 +12,8 @@ namespace language_model {
 
 /// One layer: y = x + attention(norm(x)), then y + feed-forward(norm(y)).
 ///
-/// Its backward is split. `backward_input` needs the whole stash; it leaves in the part that it keeps what
-/// `backward_weight` needs: the inputs of the linear layers and the gradients at their outputs.
+/// Its backward is split. `backward_input` needs the whole stash. It stores in the kept part all data that
+/// `backward_weight` needs: the inputs of the linear layers, and the gradients at their outputs.
 template <class Math> class block {
 public:
     using Real = typename Math::real;
@@ -21,7 +21,7 @@ public:
     using const_reals = std::span<const Real>;
     using stash = scattered<Real>;
 
-    /// Takes its parameters, and its share of the kept and of the freed part of the stash.
+    /// Allocates its parameters, and its share of the kept and of the freed part of the stash.
     block(const shape& s, layout& parameters, layout& kept, layout& freed)
         : s_{s}, norm1_{norm(parameters, kept, freed)}, norm2_{norm(parameters, kept, freed)},
           project_{weights(parameters, s.hidden, 3 * s.hidden)}, output_{weights(parameters, s.hidden, s.hidden)},
@@ -32,7 +32,7 @@ public:
           projected_{freed.take(3 * s.boundary())}, projected_gradient_{kept.take(3 * s.boundary())},
           widened_{kept.take(s.tokens() * s.feed_forward())}, weights_{freed.take(s.attention_weights())} {}
 
-    /// The weights start from `random()`, standard normal, scaled to their inputs.
+    /// Initializes the weights from `random()`, which is standard normal, scaled to the number of their inputs.
     template <class Random> void initialize(reals parameters, Random& random) const {
         for (const auto& n : {norm1_, norm2_})
             for (Real& x : n.scale.of(parameters))
@@ -42,7 +42,7 @@ public:
                 x = static_cast<Real>(random()) / std::sqrt(static_cast<Real>(w.inputs));
     }
 
-    /// `x` becomes the output; `scratch` holds tokens × hidden.
+    /// Replaces `x` by the output; `scratch` holds tokens × hidden elements.
     void forward(Math& math, const_reals parameters, const stash& kept, const stash& freed, reals x,
                  reals scratch) const {
         normalize(math, norm1_, parameters, kept, freed, x, scratch);
@@ -57,23 +57,23 @@ public:
         math.add(scratch, x);
     }
 
-    /// What attention stashes, from its projected input.
+    /// Recomputes the stash of attention from its projected input.
     void attend_again(Math& math, const stash& kept, const stash& freed) const {
         math.attend(s_, projected_.of(freed), weights_.of(freed), attended_.of(kept));
     }
     [[nodiscard]] piece attended() const { return attended_; }
     [[nodiscard]] piece attention_weights() const { return weights_; }
-    /// The activations of the feed-forward layer, from its widened input.
+    /// Recomputes the activations of the feed-forward layer from its widened input.
     void activate_again(Math& math, const stash& kept) const { math.activate(widened_.of(kept), activated_.of(kept)); }
     [[nodiscard]] piece activated() const { return activated_; }
 
-    /// `gradient` at the output becomes the one at the input; `scratch` holds `backward_scratch` elements.
+    /// Replaces `gradient` at the output by the gradient at the input; `scratch` holds `backward_scratch` elements.
     void backward_input(Math& math, const_reals parameters, const stash& kept, const stash& freed, reals gradient,
                         reals scratch) const {
         math.copy(gradient, end_gradient_.of(kept));
         const auto wide = scratch.first(widened_.size);
         apply_back(math, narrow_, parameters, gradient, wide);
-        math.activate_back(wide, widened_.of(kept)); // and from here on the gradient there
+        math.activate_back(wide, widened_.of(kept)); // holds the gradient from here on
         apply_back(math, widen_, parameters, widened_.of(kept), norm2_.gradient.of(kept));
         normalize_back(math, norm2_, parameters, kept, freed, gradient);
 
@@ -89,7 +89,7 @@ public:
         return std::max(s.tokens() * s.feed_forward(), s.boundary() + Math::attention_scratch(s));
     }
 
-    /// Adds to `gradients`, one per parameter; `scratch` holds tokens × hidden.
+    /// Adds to `gradients`, which has one entry per parameter; `scratch` holds tokens × hidden elements.
     void backward_weight(Math& math, const_reals parameters, const stash& kept, reals gradients, reals scratch) const {
         normalized_weights(math, norm1_, project_, parameters, kept, projected_gradient_.of(kept), gradients, scratch);
         add_weights(math, output_, attended_.of(kept), middle_gradient_.of(kept), gradients);
@@ -134,7 +134,7 @@ private:
     static void add_weights(Math& math, const weight_pieces& w, const_reals in, const_reals gradient, reals gradients) {
         math.linear_weight_gradient(in, gradient, w.matrix.of(gradients), w.bias.of(gradients));
     }
-    /// Of a norm and the linear layer that it feeds.
+    /// Gradients of the parameters of a norm and of the linear layer after it.
     static void normalized_weights(Math& math, const norm_pieces& n, const weight_pieces& w, const_reals parameters,
                                    const stash& kept, const_reals gradient, reals gradients, reals scratch) {
         math.layer_norm_again(n.normalized.of(kept), n.scale.of(parameters), n.shift.of(parameters), scratch);

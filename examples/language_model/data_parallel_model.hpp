@@ -10,11 +10,11 @@
 
 namespace language_model {
 
-/// One of several pipelines that train the same model: `sum(stage, gradients)` leaves with each what the gradients of
-/// all come to. It is called on the lane of reductions, beside the computations of other stages.
+/// One of several pipelines that train the same model. `sum(stage, gradients)` leaves the sum of all pipelines'
+/// gradients with each. It is called on the lane for reductions, concurrently with the computations of other stages.
 template <class Real, class Sum> class data_parallel_model : public pipeline_model<Real> {
 public:
-    /// As a `pipeline_model`.
+    /// See `pipeline_model`.
     data_parallel_model(std::vector<model_stage<Real>>& stages, std::string_view text, const shape& s,
                         std::size_t microbatches, const replica_place& replica, Sum sum)
         : pipeline_model<Real>{stages, text, s, microbatches, {}, {}, replica}, stages_{&stages}, sum_{std::move(sum)} {

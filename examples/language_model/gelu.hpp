@@ -6,7 +6,7 @@
 
 namespace language_model {
 
-/// The usual approximation by tanh (Hendrycks and Gimpel 2016, section 2).
+/// GELU in the usual approximation by tanh (Hendrycks and Gimpel 2016, section 2).
 template <class Real> struct gelu {
     static constexpr Real bend = Real(0.044715);
     static constexpr Real steepness = Real(0.7978845608028654);

@@ -15,11 +15,11 @@
 
 namespace language_model {
 
-/// What a stage computes with: loops on the host. Another math has the same members, and may put its work into a
-/// queue; then only `take_total` waits for it.
+/// The mathematics of a stage: loops on the host. Another implementation has the same members, and may put its work
+/// into a queue; then only `take_total` waits for it.
 ///
-/// All matrices are row-major, their shapes follow from the sizes of the vectors beside them. `input_gradient`
-/// functions write or add as they say, `weight_gradient` functions add.
+/// All matrices are row-major; their shapes follow from the sizes of the vectors passed with them. `input_gradient`
+/// functions write or add as documented, `weight_gradient` functions add.
 template <class Real> class host_math {
 public:
     using real = Real;
@@ -29,7 +29,7 @@ public:
     using storage = std::vector<Real>;
 
     [[nodiscard]] static storage store(std::vector<Real> values) { return values; }
-    /// The sum, in whose place it leaves zeros.
+    /// Returns the sum, and sets all elements to zero.
     [[nodiscard]] static double take_total(reals values) {
         double total = 0.0;
         for (Real& x : values) {
@@ -63,7 +63,7 @@ public:
     static void layer_norm_again(const_reals normalized, const_reals scale, const_reals shift, reals out) {
         language_model::layer_norm_again<Real>(normalized, scale, shift, out);
     }
-    /// Adds to `out`.
+    /// Adds the gradient at the input to `out`.
     static void layer_norm_input_gradient(const_reals gradient, const_reals scale, const_reals normalized,
                                           const_reals inverse_deviation, reals out) {
         language_model::layer_norm_input_gradient<Real>(gradient, scale, normalized, inverse_deviation, out);
@@ -86,7 +86,7 @@ public:
         for (std::size_t i = 0; i < out.size(); ++i)
             out[i] = gelu<Real>::value(in[i]);
     }
-    /// What went in becomes the gradient there.
+    /// Replaces the inputs by the gradients at the inputs.
     static void activate_back(const_reals gradient, reals in) {
         for (std::size_t i = 0; i < in.size(); ++i)
             in[i] = gradient[i] * gelu<Real>::slope(in[i]);
@@ -107,7 +107,7 @@ public:
             }
     }
 
-    /// Leaves the probabilities where the logits were, and adds each token's loss in nats.
+    /// Replaces the logits by probabilities, and adds each token's loss in nats.
     static void cross_entropy(bytes targets, reals logits, reals losses) {
         const auto width = logits.size() / losses.size();
         for (std::size_t i = 0; i < losses.size(); ++i) {
@@ -121,7 +121,7 @@ public:
             losses[i] -= std::log(row[targets[i]]);
         }
     }
-    /// The probabilities become the gradients at the logits. `share`: what a token's loss counts for.
+    /// Replaces the probabilities by the gradients at the logits. `share` is the weight of a token's loss.
     static void cross_entropy_back(bytes targets, Real share, reals probabilities) {
         const auto width = probabilities.size() / targets.size();
         for (std::size_t i = 0; i < targets.size(); ++i)

@@ -30,7 +30,7 @@ void layer_norm(std::span<const Real> input, std::span<const Real> scale, std::s
     }
 }
 
-/// What layer norm gave, from what it stashed.
+/// Recomputes the output of layer norm from its stash.
 template <class Real>
 void layer_norm_again(std::span<const Real> normalized, std::span<const Real> scale, std::span<const Real> shift,
                       std::span<Real> out) {

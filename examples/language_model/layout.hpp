@@ -11,7 +11,7 @@ namespace language_model {
 
 template <class Real> class scattered;
 
-/// A piece of a flat buffer.
+/// A range of a flat buffer.
 struct piece {
     std::size_t begin = 0;
     std::size_t size = 0;
@@ -24,7 +24,7 @@ struct piece {
     }
 };
 
-/// A buffer that lies in one place, or its pieces each in another.
+/// A buffer that is contiguous, or has its pieces in different places.
 template <class Real> class scattered {
 public:
     scattered() = default;
@@ -32,7 +32,7 @@ public:
     requires std::convertible_to<Buffer, std::span<Real>> scattered(Buffer&& whole)
         : places_{{0, std::span<Real>{whole}}} {}
 
-    /// The next piece, in the order of the buffer.
+    /// Adds the place of the next piece, in the order of the buffer.
     void add(piece which, std::span<Real> at) { places_.push_back({which.begin, at}); }
     [[nodiscard]] std::span<Real> at(piece which) const {
         const auto next = std::upper_bound(places_.begin(), places_.end(), which.begin,
@@ -50,7 +50,7 @@ private:
     std::vector<place> places_{};
 };
 
-/// The pieces of a buffer that are not among some others, which are in order and don't overlap.
+/// The ranges of a buffer outside of `others`, which are in order and don't overlap.
 [[nodiscard]] inline std::vector<piece> rest_of(std::size_t size, const std::vector<piece>& others) {
     std::vector<piece> rest;
     std::size_t at = 0;
@@ -62,7 +62,7 @@ private:
     return rest;
 }
 
-/// Hands out pieces of a buffer, one after the other.
+/// Allocates pieces of a buffer, one after the other.
 class layout {
 public:
     piece take(std::size_t size) {
@@ -71,7 +71,7 @@ public:
         return pieces_.back();
     }
     [[nodiscard]] std::size_t size() const { return size_; }
-    /// All that were taken.
+    /// All pieces allocated until now.
     [[nodiscard]] const std::vector<piece>& pieces() const { return pieces_; }
 
 private:

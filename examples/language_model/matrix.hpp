@@ -5,7 +5,7 @@
 
 namespace language_model {
 
-/// Row-major products. Every sum runs over rising indices, so that a result depends on its operands alone.
+/// Row-major products. Every sum runs over increasing indices, so that results depend on the operands alone.
 
 /// out[rows × columns] = a[rows × inner] · b[inner × columns] + bias[columns]
 template <class Real>
@@ -41,7 +41,7 @@ void linear_input_gradient(std::span<const Real> gradient, std::span<const Real>
         }
 }
 
-/// Adds the gradients with regard to weights[inner × columns] and bias[columns], input[rows × inner] being given.
+/// Adds the gradients with regard to weights[inner × columns] and bias[columns], for the given input[rows × inner].
 template <class Real>
 void linear_weight_gradient(std::span<const Real> input, std::span<const Real> gradient, std::span<Real> weights,
                             std::span<Real> bias) {

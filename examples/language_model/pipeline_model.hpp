@@ -20,8 +20,8 @@
 
 namespace language_model {
 
-/// What the stages of a model cost, to plan with: times that stand in the proportions of their work, memory in bytes.
-/// `transfer`: how long a stash takes to the host, and back; none: it stays.
+/// A problem with the costs of a model's stages: times in proportion to their work, memory in bytes. `transfer` is the
+/// time to move a stash to the host, or back; without it stashes stay on the device.
 template <class Real>
 [[nodiscard]] optpipe::problem problem_of(const std::vector<model_stage<Real>>& stages, optpipe::any_graph shape,
                                           std::optional<optpipe::duration> transfer = std::nullopt) {
@@ -40,19 +40,19 @@ template <class Real>
     return p;
 }
 
-/// Which of several pipelines that train the same model this is; each has its share of every step's microbatches.
+/// The place of a pipeline among several that train the same model. Each has its share of every step's microbatches.
 struct replica_place {
     std::size_t self = 0;
     std::size_t replicas = 1;
 };
 
-/// The stages of one rank as what a program runs. Step after step takes the next pieces of the text; a stage is at the
-/// next step once it has been updated. Without storage options parts of a stash must lie in one piece
+/// The stages of one rank as the model of a program. Each step uses the next pieces of the text; a stage proceeds to
+/// the next step once it has been updated. Without storage options, parts of a stash must be contiguous
 /// (`part_placement::contiguous`).
 template <class Real> class pipeline_model {
 public:
-    /// Borrows stages and text. Every rank sees all stages, and touches its own. `storage`: the options that
-    /// `set_storage` gave the problem. `microbatches`: of one replica.
+    /// Borrows stages and text. Every rank sees all stages, and uses its own. `storage` are the options that
+    /// `set_storage` gave the problem. `microbatches` is the number for one replica.
     pipeline_model(std::vector<model_stage<Real>>& stages, std::string_view text, const shape& s,
                    std::size_t microbatches, const adamw_rates& rates = {}, std::vector<stash_storage> storage = {},
                    const replica_place& replica = {})
@@ -85,7 +85,7 @@ public:
             return packer(t.stage).backward_weight(storage_[t.storage], batch_of(position(t.stage), t.microbatch), t);
         stage(t.stage).backward_weight(batch_of(position(t.stage), t.microbatch), reals(t.kept));
     }
-    /// What is recomputed inside a full backward is there for both of its halves.
+    /// The data recomputed inside a full backward serves both of its halves.
     template <class Lane> void backward(Lane& on, const optpipe::execution::backward_task& t) {
         auto& now = position(t.stage);
         if (!storage_.empty())
@@ -94,7 +94,7 @@ public:
         backward_input(on, t);
         backward_weight(on, {.stage = t.stage, .microbatch = t.microbatch, .kept = t.kept});
     }
-    /// Only with storage options.
+    /// Used only with storage options.
     template <class Lane> void recompute(Lane&, const optpipe::execution::recompute_task& t) {
         packer(t.stage).recompute(storage_.at(t.storage), batch_of(position(t.stage), t.microbatch), t);
     }
@@ -103,15 +103,15 @@ public:
         end_step(s);
     }
 
-    /// Of each step so far, in nats per token, this replica's share; zeros where the rank hasn't got the last stage.
+    /// This replica's share of the loss of each past step, in nats per token; zeros unless the rank has the last stage.
     [[nodiscard]] const std::vector<double>& losses() const { return losses_; }
 
 protected:
     model_stage<Real>& stage(optpipe::stage s) { return (*stages_)[s.position()]; }
     adamw<Real>& optimizer(optpipe::stage s) { return optimizers_[s.position()]; }
-    /// At which the stage is, from 0 on.
+    /// The step that the stage is at, counted from 0.
     [[nodiscard]] std::size_t step_of(optpipe::stage s) { return position(s).step; }
-    /// Takes down the loss, and goes on to the next pieces of the text.
+    /// Records the loss, and proceeds to the next pieces of the text.
     void end_step(optpipe::stage s) {
         auto& now = position(s);
         losses_.resize(std::max(losses_.size(), now.step + 1));

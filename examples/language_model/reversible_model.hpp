@@ -13,8 +13,8 @@
 
 namespace language_model {
 
-/// AdamW that can take its last step back: it keeps a copy of parameters and moments from before, 20 bytes for each
-/// parameter of 4. Undoing the arithmetic would need none, but rounds.
+/// AdamW that can undo its last step. It keeps a copy of parameters and moments from before: 20 bytes for each
+/// parameter of 4. Undoing the arithmetic would need no copy, but would round.
 template <class Real> class reversible_adamw {
 public:
     void step(adamw<Real>& optimizer, std::span<Real> parameters, std::span<const Real> gradients,
@@ -33,11 +33,11 @@ private:
     adamw<Real> optimizer_{0, {}};
 };
 
-/// A pipeline model whose gradients are scaled down where those of all stages are too large, and whose step is skipped
-/// where one overflowed; for `post_validated`.
+/// A pipeline model for `post_validated`: gradients are scaled down if the norm over all stages is too large, and a
+/// step is skipped if a gradient overflowed.
 template <class Real> class reversible_model : public pipeline_model<Real> {
 public:
-    /// As a `pipeline_model`.
+    /// See `pipeline_model`.
     reversible_model(std::vector<model_stage<Real>>& stages, std::string_view text, const shape& s,
                      std::size_t microbatches, const adamw_rates& rates = {})
         : pipeline_model<Real>{stages, text, s, microbatches, rates}, before_(stages.size()) {}

@@ -4,7 +4,7 @@
 
 namespace language_model {
 
-/// What every stage of the model agrees on. Bytes are the tokens.
+/// The sizes common to all stages of the model. Tokens are bytes.
 struct shape {
     std::size_t hidden = 32;
     std::size_t heads = 4;
@@ -14,11 +14,11 @@ struct shape {
     std::size_t vocabulary = 256;
 
     [[nodiscard]] constexpr std::size_t tokens() const { return sequences * sequence; }
-    /// Elements of what one stage hands to the next, and of the gradient that comes back: tokens × hidden.
+    /// Elements of the activation that one stage passes to the next, and of its gradient: tokens × hidden.
     [[nodiscard]] constexpr std::size_t boundary() const { return tokens() * hidden; }
     [[nodiscard]] constexpr std::size_t feed_forward() const { return 4 * hidden; }
     [[nodiscard]] constexpr std::size_t head_size() const { return hidden / heads; }
-    /// Of one layer's attention: how much each token looks at each other one, for all heads.
+    /// Number of attention weights of one layer, for all heads.
     [[nodiscard]] constexpr std::size_t attention_weights() const { return sequences * heads * sequence * sequence; }
 };
 

@@ -22,26 +22,26 @@ struct text_batch {
     std::span<const std::uint8_t> targets;
 };
 
-/// Where a stage stands: the first embeds the tokens, the last has the head and the loss.
+/// The place of a stage in the model: the first stage embeds the tokens, the last one has the head and the loss.
 struct stage_place {
     std::size_t layers = 1;
     bool first = false;
     bool last = false;
 };
 
-/// What is recomputed of a stash. Norms always are: they stash normalized rows, and `backward_weight` scales them
-/// again.
+/// The part of a stash that is recomputed. Norms are always recomputed: they stash normalized rows, and
+/// `backward_weight` scales them again.
 enum class recomputation : std::uint8_t {
     none,
-    attention,    ///< selective: what attention stashes, from its projected input (Korthikanti et al. 2022)
+    attention,    ///< selective: the stash of attention, from its projected input (Korthikanti et al. 2022)
     feed_forward, ///< selective: the activations of feed-forward layers, from their widened inputs
-    full,         ///< all but the head's, from the stage's input
+    full,         ///< everything except the head's stash, from the stage's input
 };
 
-/// One stage of a decoder-only transformer, with its parameters, their gradients and a backward in two halves. It works
-/// on buffers that it is given: a stash in two parts, `kept()` elements that the weight gradient needs too, and
-/// `freed()` that are done with after the input gradient. What it computes with is `Math` (as `host_math`), in whose
-/// memory all buffers are. A stage serves one thread.
+/// One stage of a decoder-only transformer, with its parameters, their gradients, and a split backward. It works on
+/// given buffers: a stash has two parts, `kept()` elements that the weight gradient also needs, and `freed()` elements
+/// that are unused after the input gradient. `Math` (see `host_math`) does the computations, and all buffers are in its
+/// memory. A stage is used by one thread.
 template <class Real, class Math = host_math<Real>> class model_stage {
 public:
     using reals = std::span<Real>;
@@ -77,18 +77,18 @@ public:
 
     [[nodiscard]] std::size_t kept() const { return kept_layout_.size(); }
     [[nodiscard]] std::size_t freed() const { return freed_layout_.size(); }
-    /// That it works on, each of which may lie in another place.
+    /// The pieces of the stash, each of which may be in another place.
     [[nodiscard]] const std::vector<piece>& kept_pieces() const { return kept_layout_.pieces(); }
     [[nodiscard]] const std::vector<piece>& freed_pieces() const { return freed_layout_.pieces(); }
-    /// Elements of what it takes and gives: tokens × hidden. The first takes none, the last gives none.
+    /// Elements of its input and of its output: tokens × hidden. The first stage has no input, the last no output.
     [[nodiscard]] std::size_t boundary() const { return s_.boundary(); }
     [[nodiscard]] reals parameters() { return of(parameters_); }
     [[nodiscard]] reals gradients() { return of(gradients_); }
     static reals of(storage& all) { return {all.data(), all.size()}; }
-    /// A buffer that it can work on.
+    /// Allocates a buffer that the stage can work on.
     [[nodiscard]] storage zeros(std::size_t size) { return math_.store(std::vector<Real>(size)); }
 
-    /// As many as `parameters()`, drawn anew.
+    /// New random values for `parameters()`.
     [[nodiscard]] std::vector<Real> initial_parameters(std::uint64_t seed) const {
         std::vector<Real> drawn(parameter_layout_.size());
         initialize(drawn, seed);
@@ -103,7 +103,8 @@ public:
             math_.copy(x(), output);
     }
 
-    /// `share`: what a token's loss counts for in the loss of the step. Leaves in `kept` what `backward_weight` needs.
+    /// `share` is the weight of a token's loss in the loss of the step. Stores in `kept` the data that
+    /// `backward_weight` needs.
     void backward_input(const text_batch& text, Real share, const_reals output_gradient, const stash& kept,
                         const stash& freed, reals input_gradient) {
         if (place_.last)
@@ -157,7 +158,7 @@ public:
         }
         return found;
     }
-    /// Restores them; `input`: for the full one, and not of the first stage.
+    /// Recomputes them. Only a full recomputation uses `input`, and not on the first stage.
     void recompute(recomputation again, const text_batch& text, const_reals input, const stash& kept,
                    const stash& freed) {
         switch (again) {
@@ -176,7 +177,7 @@ public:
     [[nodiscard]] bool is_first() const { return place_.first; }
     void copy(const_reals from, reals to) { math_.copy(from, to); }
 
-    /// The sum of the losses of all tokens since it was last taken, in nats; 0 but for the last stage.
+    /// The sum of the losses of all tokens since the last call, in nats; 0 on all stages except the last.
     [[nodiscard]] double take_loss() { return math_.take_total(of(losses_)); }
 
 private:
@@ -203,7 +204,7 @@ private:
             x = static_cast<Real>(normal()) / std::sqrt(static_cast<Real>(s_.hidden));
     }
 
-    /// Leaves what the last one gives in `x`.
+    /// Runs all blocks, and leaves the output of the last one in `x`.
     void run_blocks(const text_batch& text, const_reals input, const stash& kept, const stash& freed) {
         if (place_.first)
             math_.embed(s_, text.tokens, token_table_.of(parameters()), position_table_.of(parameters()), x());

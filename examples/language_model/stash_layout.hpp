@@ -10,19 +10,19 @@
 
 namespace language_model {
 
-/// Elements of the memory that a task has for a stash: of what lasts until the weight gradient (`kept`,
-/// `restored_kept`, `added`, one behind the other), or of the rest (`freed`, `restored_freed`).
+/// A range of the memory that a task has for a stash: of the memory that lasts until the weight gradient (`kept`,
+/// `restored_kept` and `added`, one after the other), or of the rest (`freed`, `restored_freed`).
 struct stretch {
     bool lasts = false;
     std::size_t begin = 0;
     std::size_t size = 0;
 };
 
-/// Memory that is handed out.
+/// Free memory, to be allocated.
 class free_memory {
 public:
     void add(const stretch& free) { free_.push_back(free); }
-    /// One stretch if there is one that is large enough, else several; none if all together aren't.
+    /// Allocates one range if one is large enough, otherwise several; none if all together are too small.
     std::vector<stretch> take(std::size_t size) {
         const auto fits = std::find_if(free_.begin(), free_.end(), [&](const auto& each) { return each.size >= size; });
         if (fits != free_.end()) return {cut(*fits, size)};
@@ -56,25 +56,25 @@ struct stash_piece {
     piece where;
 };
 
-/// Where a stash lies.
+/// The places of a stash.
 struct stash_places {
-    /// The stage's input, where a recomputation begins with it.
+    /// The place of the stage's input, if a recomputation starts from it.
     std::vector<stretch> input{};
-    /// Of each piece; none: it is in workspace, or nowhere.
+    /// The places of each piece; none if it is in workspace, or doesn't exist.
     std::vector<std::vector<stretch>> pieces{};
 };
 
-/// What the memory of a task follows from, in elements.
+/// The sizes that determine the memory of a task, in elements.
 struct stash_sizes {
     std::size_t kept = 0;
     /// With `restored_kept` and `added`.
     std::size_t all_kept = 0;
-    /// Whether a recomputation comes, or came, ahead of the backward.
+    /// Whether there is a recomputation ahead of the backward.
     bool ahead = false;
 };
 
-/// Where the pieces of a stage's stash lie from task to task, some of them recomputed: as they fit, most in one stretch
-/// each.
+/// The places of the pieces of a stage's stash, some of them recomputed, from task to task. Most pieces have a single
+/// range.
 class stash_layout {
 public:
     template <class Stage>
@@ -86,7 +86,7 @@ public:
         add(false, stage.freed_pieces(), restored.freed);
     }
 
-    /// Kept ones first.
+    /// The pieces, those to keep first.
     [[nodiscard]] const std::vector<stash_piece>& pieces() const { return pieces_; }
     /// Elements that the forward leaves.
     [[nodiscard]] std::size_t held() const { return held_; }
@@ -101,12 +101,12 @@ public:
             at.pieces.push_back(each.is_restored ? std::vector<stretch>{} : room.take(each.where.size));
         return at;
     }
-    /// What is recomputed in the backward may lie in workspace alone.
+    /// Pieces recomputed in the backward may be in workspace only.
     [[nodiscard]] stash_places after_recompute(const stash_sizes& sizes) const {
         const auto freed = held_ - sizes.kept;
         auto at = after_forward(sizes.kept);
         free_memory room;
-        for (const auto& each : at.input) // which is read before anything is written
+        for (const auto& each : at.input) // it is read before anything is written
             room.add(each);
         room.add({true, sizes.kept, sizes.all_kept - sizes.kept});
         if (sizes.ahead) room.add({false, freed, whole_ - sizes.all_kept - freed});
@@ -114,7 +114,7 @@ public:
             if (pieces_[i].is_restored) at.pieces[i] = room.take(pieces_[i].where.size);
         return at;
     }
-    /// All kept pieces, in what lasts: those that are there stay. `at`: as `after_recompute` left them.
+    /// Moves all kept pieces to the memory that lasts, unless they are there. `at` is the result of `after_recompute`.
     [[nodiscard]] stash_places after_input_gradient(const stash_sizes& sizes, stash_places at) const {
         std::vector<piece> taken;
         for (std::size_t i = 0; i < pieces_.size(); ++i)
@@ -133,7 +133,7 @@ public:
         }
         return at;
     }
-    /// Whether the piece is where the weight gradient finds it.
+    /// Whether the piece is already where the weight gradient expects it.
     [[nodiscard]] bool stays(std::size_t which, const stash_places& at) const {
         const auto& places = at.pieces[which];
         return pieces_[which].is_kept && !places.empty() &&

@@ -19,19 +19,19 @@
 
 namespace language_model {
 
-/// How a stash is stored: what of it is recomputed, when, and how much of what is left is offloaded.
+/// A way to store a stash: the part that is recomputed, when, and the share of the rest that is offloaded.
 struct stash_storage {
     std::string_view name;
     recomputation again = recomputation::none;
-    /// In the backward, instead of a RECOMPUTE ahead of it.
+    /// Whether to recompute in the backward, instead of by a RECOMPUTE ahead of it.
     bool inside = false;
     double offloaded = 0.0;
 };
 
-/// Keeps the stash of a stage as an option says: the forward leaves what isn't recomputed, a recomputation the rest.
-/// The stage works where the pieces of the stash lie. Only what memory divides is copied to workspace and back, and
-/// what the weight gradient needs is moved out of memory that is freed before. What it does on a device it only puts
-/// into the queue.
+/// Stores the stash of a stage as an option says: the forward keeps the part that isn't recomputed, a recomputation
+/// restores the rest. The stage works on the pieces in place. Only pieces that are split in memory are copied to
+/// workspace and back; data for the weight gradient is moved out of memory that is freed before. On a device it only
+/// enqueues its work.
 template <class Stage> class stash_packer {
 public:
     using reals = typename Stage::reals;
@@ -95,7 +95,7 @@ public:
     }
 
 private:
-    /// Where a task has what.
+    /// The memory of a task.
     struct task_memory {
         std::vector<reals> lasting, rest;
 
@@ -123,7 +123,7 @@ private:
             if (left > 0) throw std::logic_error{"a task has less memory than its stash takes"};
         }
     };
-    /// A stash as the stage works on it: what isn't in one place, in workspace.
+    /// A stash as the stage uses it: pieces that are split in memory are in workspace.
     struct located_stash {
         stash_places places;
         std::vector<std::vector<reals>> pieces{};
@@ -183,7 +183,7 @@ private:
             done += each.size();
         }
     }
-    /// Calls `action(pieces, workspace)` for each that memory divides.
+    /// Calls `action(pieces, workspace)` for each piece that is split in memory.
     template <class Action>
     void for_each_divided(const stash_layout& layout, const located_stash& now, bool restored, const Action& action) {
         for (std::size_t i = 0; i < layout.pieces().size(); ++i)
@@ -221,8 +221,9 @@ private:
     typename Stage::storage kept_, freed_, input_;
 };
 
-/// Gives every stage of a problem the storage options. A full recomputation takes as long as a forward, of attention
-/// three tenths of it, of activations one tenth. `transfer`: how long a whole stash takes to the host, and back.
+/// Gives every stage of a problem the storage options. A full recomputation takes as long as a forward; that of
+/// attention takes three tenths of it, that of activations one tenth. `transfer` is the time to move a whole stash to
+/// the host, or back.
 template <class Real, class Math>
 void set_storage(optpipe::problem& p, const std::vector<model_stage<Real, Math>>& stages,
                  const std::vector<stash_storage>& options, optpipe::duration transfer) {

@@ -10,7 +10,7 @@
 
 namespace language_model {
 
-/// The microbatches of a step, cut from a text at places that depend on the step alone.
+/// The microbatches of a step, taken from places of a text that depend on the step alone.
 class text_step {
 public:
     /// The text must be longer than one sequence.
@@ -33,7 +33,7 @@ public:
     }
     /// All microbatches, one after the other.
     [[nodiscard]] text_batch all() const { return {tokens_, targets_}; }
-    /// What the loss of one token counts for, so that the step's loss is the mean.
+    /// The weight of one token's loss, so that the step's loss is the mean.
     [[nodiscard]] double share() const { return 1.0 / static_cast<double>(tokens_.size()); }
 
 private:

@@ -10,8 +10,8 @@
 
 namespace language_model {
 
-/// The stages of one model. The layers are shared out evenly, the first stages having one more where that isn't
-/// possible; each stage's parameters depend on the seed and its number.
+/// The stages of one model. Layers are distributed evenly; the remaining ones go to the first stages, one each. The
+/// parameters of each stage depend on the seed and the stage's number.
 template <class Real>
 [[nodiscard]] std::vector<model_stage<Real>> make_stages(const shape& s, std::size_t layers, std::size_t stages,
                                                          std::uint64_t seed) {
@@ -24,8 +24,9 @@ template <class Real>
     return result;
 }
 
-/// One step without a pipeline: every microbatch through all stages and back, in turn. Leaves the gradients in the
-/// stages; the mean loss per token. `text`: as a `text_step`, in memory that the stages' math can read.
+/// One step without a pipeline: every microbatch passes through all stages and back, one after the other. Leaves the
+/// gradients in the stages, and returns the mean loss per token. `text` is like a `text_step`, in memory that the
+/// stages' math can read.
 template <class Real, class Math, class Text>
 double unpipelined_step(std::vector<model_stage<Real, Math>>& stages, const Text& text, std::size_t microbatches) {
     using stage_type = model_stage<Real, Math>;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-/// What the program can do. Each returns its exit status, or throws an `optpipe::error`, which is bad input as well.
+/// The commands of the program. Each returns its exit status, or throws an `optpipe::error`, which counts as bad input.
 namespace program {
 
 inline constexpr int success = 0;
@@ -14,10 +14,10 @@ inline constexpr int invalid_schedule = 1;
 inline constexpr int bad_input = 2;
 inline constexpr int no_schedule = 3;
 inline constexpr int no_solution = 3;
-/// By the first SIGINT or SIGTERM; what was found is written and printed.
+/// Ended by the first SIGINT or SIGTERM; the results found until then are written and printed.
 inline constexpr int stopped_by_signal = 4;
 
-/// How to search.
+/// Options of a search.
 struct search_options {
     std::optional<double> time_limit;
     unsigned threads = 0;
@@ -28,7 +28,7 @@ struct search_options {
     bool progress = false;
 };
 
-/// What to make of a plan.
+/// Output files of a plan.
 struct plan_files {
     std::string schedule;
     std::string svg;
@@ -41,10 +41,10 @@ struct plan_options {
     std::string method;
     search_options search;
     bool deterministic = false;
-    /// A schedule file to begin from.
+    /// A schedule file to start from.
     std::string start;
     bool forward_only = false;
-    /// The relative standard deviation of durations, and the percentile of the step time to optimize under it.
+    /// The relative standard deviation of durations, and the percentile of the step time to optimize with it.
     std::optional<double> noise;
     std::optional<double> percentile;
     plan_files files;
@@ -56,13 +56,13 @@ int plan(const plan_options& options);
 struct partition_options {
     std::string layers;
     search_options search;
-    /// Where the problem goes.
+    /// Output file of the problem.
     std::string out;
     plan_files files;
     bool json = false;
     bool quiet = false;
 };
-/// Only where the MILP solver is there (OPTPIPE_HAS_MILP).
+/// Only with the MILP solver (OPTPIPE_HAS_MILP).
 int partition(const partition_options& options);
 
 struct new_options {
@@ -118,11 +118,11 @@ struct run_options {
     std::string problem;
     std::string schedule;
     std::size_t steps = 1;
-    /// Seconds that a unit of the problem's time takes.
+    /// Seconds per unit of the problem's time.
     std::optional<double> scale;
     bool progress = false;
     bool online = false;
-    /// How many times as long transfers take in the second third of the steps.
+    /// Factor on the durations of transfers in the second third of the steps.
     std::optional<double> slow_link;
     std::string out;
     std::string svg;
@@ -133,7 +133,7 @@ int run(const run_options& options);
 
 struct profile_options {
     std::string problem;
-    /// Schedule files, each one step, and profile files.
+    /// Schedule files, each with one step, and profile files.
     std::vector<std::string> measured;
     std::string out;
     std::string save;
@@ -164,7 +164,7 @@ struct export_csv_options {
     std::size_t unsharded_stages = 0;
     std::string out;
 };
-/// For PyTorch.
+/// Exports for PyTorch.
 int export_csv(const export_csv_options& options);
 
 struct import_csv_options {
@@ -172,7 +172,7 @@ struct import_csv_options {
     std::string csv;
     std::string out;
 };
-/// From PyTorch.
+/// Imports from PyTorch.
 int import_csv(const import_csv_options& options);
 
 struct export_megatron_options {
@@ -194,7 +194,7 @@ struct solve_options {
     bool log = false;
     std::string out;
 };
-/// Only where the MILP solver is there (OPTPIPE_HAS_MILP).
+/// Only with the MILP solver (OPTPIPE_HAS_MILP).
 int solve(const solve_options& options);
 
 struct export_mps_options {
@@ -205,7 +205,7 @@ struct export_mps_options {
     bool plain = false;
     bool triangles = false;
 };
-/// Only where the MILP solver is there (OPTPIPE_HAS_MILP), like the next.
+/// Only with the MILP solver (OPTPIPE_HAS_MILP), like the next one.
 int export_mps(const export_mps_options& options);
 
 struct import_solution_options {

@@ -32,7 +32,7 @@ optpipe::schedule_report read_plan(const optpipe::problem& p, optpipe::schedule_
                   << " rules, the first: " << broken.front().text() << '\n';
     auto report = optpipe::make_report(p, document.method, file.schedule);
     report.forward_only = document.forward_only;
-    // A bound that the file claims is drawn as its author's; nothing is proven here.
+    // The bound claimed by the file is drawn as is; it isn't proven here.
     if (document.bound && *document.bound <= report.measures.objective) report.bound = document.bound;
     return report;
 }
@@ -45,7 +45,7 @@ optpipe::schedule_report read_measurement(const optpipe::problem& p, const optpi
     return optpipe::make_report(p, document.method, schedule);
 }
 
-/// Takes a number off the start of a text.
+/// Removes a number from the start of a text.
 std::optional<std::size_t> take_number(std::string_view& text) {
     std::size_t number = 0;
     const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);

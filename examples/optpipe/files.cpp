@@ -28,7 +28,7 @@ std::string described(const named_file& file) {
     return file.option + " " + (is_stream(file.path) ? "-" : "'" + optpipe::printable(file.path, 400) + "'");
 }
 
-/// By which one file is known however it is spelled. None for devices, pipes and streams, which can be shared.
+/// A path that identifies the file however it is spelled. None for devices, pipes and streams, which can be shared.
 std::optional<fs::path> identity_of(const std::string& path) {
     if (path.empty() || is_stream(path)) return std::nullopt;
     std::error_code failure;

@@ -32,7 +32,8 @@ int import_csv(const import_csv_options& options) {
     auto bound = optpipe::bounds_of(p).best();
     auto timed = optpipe::time_order(p, *order);
     if (!timed && timed.why().reason == optpipe::refusal_reason::over_memory) {
-        // PyTorch knows no limit: its schedule is measured without one, and compared with plans within it.
+        // PyTorch knows no memory limit, so its schedule is measured without one, and compared with plans within the
+        // limit.
         std::cerr << "optpipe: note: " << source << ": " << optpipe::describe(timed.why()) << '\n';
         for (auto& limit : p.memory_limit)
             limit = optpipe::memory_size::unlimited();

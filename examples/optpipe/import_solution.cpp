@@ -21,7 +21,7 @@ namespace {
 
 namespace formulation = optpipe::formulation;
 
-/// What `optpipe solve --out` writes.
+/// Reads the output of `optpipe solve --out`.
 formulation::named_values values_in_json(std::string_view text, const std::string& source) {
     const auto tree = optpipe::detail::parse_json(text, source);
     const auto refuse = [&](std::string place, std::string why) {

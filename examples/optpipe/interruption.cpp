@@ -20,7 +20,7 @@ constexpr std::array signals{SIGINT, SIGTERM};
 constexpr char stop = 's';
 constexpr char quit = 'q';
 
-/// What the handler writes to: all that it knows.
+/// The file descriptor that the handler writes to; it uses nothing else.
 std::atomic<int> wakes{-1}; // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 static_assert(std::atomic<int>::is_always_lock_free);
 
@@ -47,7 +47,8 @@ void send(int write_end, char what) {
 } // namespace
 
 extern "C" {
-/// To stop a search takes locks, which a handler must not: a thread waits for a byte from here and does it.
+/// Stopping a search takes locks, which a handler must not do. A thread waits for a byte from the handler, and stops
+/// it.
 static void wake_watcher(int) {
     const int error = errno;
     for (const int signal : signals)
@@ -86,12 +87,12 @@ void interruption::watch(bool tells) {
     }
     if (what != stop) return;
     source_.request_stop();
-    // A line of its own, below a progress line or a terminal's ^C.
+    // Starts a new line, below a progress line or a terminal's ^C.
     const std::string begin = ::isatty(STDERR_FILENO) == 1 ? "\n" : "";
     if (tells)
         std::cerr << begin + "optpipe: note: stopping, and keeping what was found; another signal ends it at once\n"
                   << std::flush;
-    // What comes next is the end of this object.
+    // The next message is the destruction of this object.
 }
 
 } // namespace program

@@ -5,11 +5,11 @@
 
 namespace program {
 
-/// As long as it lives, the first SIGINT or SIGTERM asks to stop instead of ending the program; the next one ends it.
-/// A signal that is ignored stays ignored, as with nohup. There may be one at a time.
+/// While it lives, the first SIGINT or SIGTERM requests a stop instead of ending the program; the next one ends it. A
+/// signal that is ignored stays ignored, as with nohup. Only one may exist at a time.
 class interruption {
 public:
-    /// `tells`: whether the first signal is answered with a line on standard error.
+    /// `tells`: whether the first signal prints a line on standard error.
     explicit interruption(bool tells);
     interruption(const interruption&) = delete;
     interruption& operator=(const interruption&) = delete;

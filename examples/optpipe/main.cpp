@@ -25,19 +25,19 @@ constexpr const char* exit_statuses =
     "  4  stopped by SIGINT (Ctrl-C) or SIGTERM: what was found is written and printed; a second signal ends the\n"
     "     program at once";
 
-/// "nan" and "inf" are numbers to CLI11, and so is "-1" to an unsigned option.
+/// CLI11 accepts "nan" and "inf" as numbers, and "-1" for an unsigned option.
 std::string not_negative(const std::string& text) {
     const double value = std::strtod(text.c_str(), nullptr);
     return std::isfinite(value) && value >= 0.0 ? "" : "must be finite and not negative, is " + text;
 }
 
-/// What is no number at all CLI11 refuses itself.
+/// CLI11 itself refuses texts that aren't numbers.
 std::string share(const std::string& text) {
     const double value = std::strtod(text.c_str(), nullptr);
     return value >= 0.0 && value <= 1.0 ? "" : "must be a share between 0 and 1, is " + text;
 }
 
-/// `no_limit`: what is done without a time limit.
+/// `no_limit` describes the search without a time limit.
 void add_search(CLI::App& command, const std::string& no_limit, program::search_options& o) {
     command
         .add_option("--time-limit", o.time_limit,
@@ -57,7 +57,7 @@ void add_search(CLI::App& command, const std::string& no_limit, program::search_
                      "Show incumbent, bound and gap on standard error although it isn't a terminal");
 }
 
-/// `schedule` is the option that says where the schedule goes.
+/// `schedule` is the option for the output file of the schedule.
 void add_files(CLI::App& command, const std::string& schedule, program::plan_files& o) {
     command.add_option(schedule, o.schedule,
                        "Write the schedule (optpipe.schedule/1, or /2 with storage options or forwards alone)");
@@ -294,7 +294,7 @@ void add_partition(CLI::App& app, program::partition_options& o, std::function<i
     auto* command = app.add_subcommand(
         "partition", "Divide a model's layers among stages, choose where the stages are, and plan that pipeline");
     command->add_option("LAYERS", o.layers, "File of layers and devices (optpipe.layers/1)")->required();
-    constexpr int usual_seconds = 10; // for all partitions; a fixed effort for each may take minutes
+    constexpr int usual_seconds = 10; // for all partitions together; a fixed effort for each may take minutes
     o.search.time_limit = usual_seconds;
     add_search(*command, std::to_string(usual_seconds), o.search);
     command->add_option("--out", o.out, "Write the pipeline (optpipe.problem/1, or /2 with storage options)");
@@ -365,7 +365,8 @@ std::vector<std::string> names_of_options(const CLI::App& command) {
     return names;
 }
 
-/// "there is no option --tiem-limit; did you mean --time-limit?"; empty: all that begin with a dash are options.
+/// For example "there is no option --tiem-limit; did you mean --time-limit?"; empty if all arguments with a dash are
+/// options.
 std::string unknown_option(const CLI::App& command) {
     for (const auto& argument : command.remaining()) {
         if (argument.size() < 2 || argument.front() != '-') continue;
@@ -376,7 +377,7 @@ std::string unknown_option(const CLI::App& command) {
     return "";
 }
 
-/// One line, as all messages are.
+/// Makes a message of one line, as all messages are.
 std::string usage_message(const CLI::App* app, const CLI::Error& e) {
     const auto chosen = app->get_subcommands();
     const auto& command = chosen.empty() ? *app : *chosen.front();
@@ -409,7 +410,7 @@ int main(int count, char** arguments) {
     CLI::App app{"Plans pipeline-parallel training within a memory limit, with a proof.\n"
                  "A file named - is standard input, or standard output.",
                  "optpipe"};
-    app.footer(exit_statuses); // also that of each command
+    app.footer(exit_statuses); // also the footer of each command
     app.set_version_flag("--version", std::string{"optpipe "} + optpipe::version_string);
     app.require_subcommand(1);
     app.failure_message(usage_message);

@@ -24,7 +24,7 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-/// The constructive planner, which searches for so many seconds, or until it is told to stop.
+/// The constructive planner, which searches for at most `time_limit` seconds, or until it is told to stop.
 struct stoppable_adaptive {
     static constexpr std::string_view name = optpipe::adaptive.name;
     optpipe::adaptive_builder<> build{};
@@ -40,7 +40,7 @@ struct stoppable_adaptive {
     }
 };
 
-/// The settings of a method, as "g=3,storage=full", without `storage`, and that.
+/// The settings of a method, such as "g=3,storage=full", split into the parameters and the storage option.
 struct method_settings {
     std::optional<std::string> parameters{};
     std::optional<std::string> storage{};
@@ -64,7 +64,7 @@ method_settings parsed(const std::optional<std::string>& text) {
     }
 }
 
-/// Throws where a stage doesn't have the option.
+/// Throws if a stage doesn't have the option.
 optpipe::storage_by_stage<optpipe::dynamic> options_named(const optpipe::problem& p, std::string_view method,
                                                           const std::string& name) {
     if (const auto found = optpipe::find_common_option(p, name)) return *found;
@@ -76,7 +76,7 @@ optpipe::storage_by_stage<optpipe::dynamic> options_named(const optpipe::problem
                                                 "\"; all stages have " + (known.empty() ? "none in common" : known)}}};
 }
 
-/// Of a problem with lists of storage options: with the one that is asked for, or with that which is best.
+/// For a problem with lists of storage options: runs the builder with the requested option, or with the best one.
 template <class Builder>
 attempt run(const optpipe::problem& p, const Builder& builder, const std::optional<std::string>& storage) {
     const std::string name{Builder::name};
@@ -98,7 +98,7 @@ template <class Builder> attempt run(const optpipe::problem& p, Builder builder,
     const auto elapsed = [&] { return std::chrono::duration<double>(clock::now() - start).count(); };
     attempt done;
     if constexpr (std::is_same_v<Builder, optpipe::adaptive_builder<>>) {
-        // The storage options share the effort, or the time.
+        // The storage options share the effort, or the time limit.
         const bool is_one = settings.storage || !p.has_storage_options();
         const auto tries = is_one ? 1 : std::max<std::size_t>(1, optpipe::common_option_names(p).size());
         builder.effort = options.time_limit ? optpipe::dynamic : builder.effort / tries;
@@ -112,10 +112,10 @@ template <class Builder> attempt run(const optpipe::problem& p, Builder builder,
     return done;
 }
 
-/// Of a builder that chooses the storage options itself.
+/// Runs a builder that chooses the storage options itself.
 template <class Builder>
 attempt run_as_it_is(const optpipe::problem& p, Builder builder, const method_options& options) {
-    if (options.settings) optpipe::set_parameters(builder, *options.settings); // refuses: there are none
+    if (options.settings) optpipe::set_parameters(builder, *options.settings); // refuses any parameter: there are none
     const auto start = clock::now();
     attempt done{std::string{Builder::name}, optpipe::build_schedule(p, builder), 0.0};
     done.seconds = std::chrono::duration<double>(clock::now() - start).count();

@@ -13,10 +13,10 @@
 #include <string_view>
 #include <vector>
 
-/// The builders, which take long to compile: only methods.cpp sees them.
+/// The builders take long to compile, so only methods.cpp includes them.
 namespace program {
 
-/// What a method made of the problem, and how long it took.
+/// The result of a method, and its running time.
 struct attempt {
     std::string method;
     optpipe::outcome<optpipe::schedule> result;
@@ -24,25 +24,25 @@ struct attempt {
 };
 
 struct method_options {
-    /// For a builder with parameters, as "g=3"; "storage=full" for all, where stages have storage options.
+    /// Parameters of a builder, such as "g=3"; "storage=full" for all builders, if stages have storage options.
     std::optional<std::string> settings{};
-    /// Whether one method alone was asked for, and runs even where there is nothing for it to choose.
+    /// Whether only one method was requested; it then runs even if it has nothing to choose.
     bool is_only = false;
-    /// For the builders that search.
+    /// Time limit for the builders that search.
     std::optional<double> time_limit{};
     std::uint64_t seed = 1;
-    /// Once it is requested, no further method runs, and those that search end.
+    /// Once it is requested, no further method starts, and those that search end.
     std::stop_token stop{};
 };
 
 using wanted_method = std::function<bool(std::string_view name)>;
 
-/// Runs those that `wanted(name)` asks for. Where stages have storage options, each with the best one for all of them,
-/// unless the settings name one.
+/// Runs the methods for which `wanted(name)` is true. If stages have storage options, each method uses the best one for
+/// all stages, unless the settings name one.
 std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method& wanted,
                                  const method_options& options = {});
 
-/// Whether it is that of the planner that gives up only where nothing fits.
+/// Whether it is the attempt of the planner that gives up only if nothing fits.
 bool is_constructive(const attempt& a);
 
 optpipe::comparison_row row_of(const optpipe::problem& p, const attempt& a);

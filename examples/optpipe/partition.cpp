@@ -17,13 +17,13 @@
 namespace program {
 namespace {
 
-/// "0-3", or "5".
+/// For example "0-3", or "5".
 std::string range_text(std::size_t first, std::size_t count) {
     const auto text = std::to_string(first);
     return count == 1 ? text : text + "-" + std::to_string(first + count - 1);
 }
 
-/// "rank 0: layers 0-3, 28-31", a line per rank.
+/// For example "rank 0: layers 0-3, 28-31", with a line per rank.
 std::string layers_text(const optpipe::partition_plan& chosen) {
     optpipe::per_rank<std::string> held(chosen.pipeline.graph.ranks());
     std::size_t first = 0;

@@ -35,13 +35,13 @@ const attempt* best_of(const std::vector<attempt>& attempts, const optpipe::prob
     return best;
 }
 
-/// The constructive planner gives up only where nothing fits; others say what they lack themselves.
+/// The constructive planner gives up only if nothing fits; other methods give their own reasons.
 const attempt& most_telling(const std::vector<attempt>& attempts) {
     const auto found = std::find_if(attempts.begin(), attempts.end(), is_constructive);
     return found == attempts.end() ? attempts.back() : *found;
 }
 
-/// Without a search: its options are refused.
+/// Plans without a search, and refuses the options of one.
 int plan_forward_only(const plan_options& options, outputs& files, const optpipe::problem& given) {
     const auto refuse_option = [](bool is_there, const std::string& name) {
         if (is_there) throw optpipe::error{name + ": forwards alone are planned without a search; leave it out"};
@@ -64,7 +64,7 @@ int plan_by_method(const plan_options& options, outputs& files, const optpipe::p
     // A method may come with parameters, as in gis:g=3.
     const auto colon = options.method.find(':');
     const auto method = options.method.substr(0, colon);
-    // Or with a storage option, as in 1f1b:storage=full.
+    // It may also come with a storage option, as in 1f1b:storage=full.
     std::optional<std::string> settings;
     if (colon != std::string::npos) settings = options.method.substr(colon + 1);
     const bool all = options.method.empty() || options.method == "best";
@@ -99,17 +99,17 @@ int plan_by_method(const plan_options& options, outputs& files, const optpipe::p
 
 #if defined(OPTPIPE_HAS_MILP)
 
-/// The order in a file, with the times that it has in this problem.
+/// The order in a file, with its times in this problem.
 optpipe::schedule read_start(const optpipe::problem& p, const std::string& path) {
     auto timed = optpipe::retime(p, read_schedule_for(p, path).schedule);
     if (!timed) throw optpipe::error{name_of(path) + ": " + optpipe::reason_text(p, timed.why())};
     return *std::move(timed);
 }
 
-/// The part of the limit that is left to the search: what is written takes time as well, which counts where there are
-/// hundreds of thousands of operations. At least half.
+/// The part of the time limit left for the search, at least half. Writing output takes time as well, which matters for
+/// hundreds of thousands of operations.
 std::chrono::duration<double> time_to_search(const plan_options& options, const optpipe::problem& p, double limit) {
-    // Per operation, as measured on one core for 400,000 stages × microbatches.
+    // Seconds per operation, measured on one core for 400,000 stages × microbatches.
     constexpr double to_print = 2e-7;
     constexpr double to_json = 5e-7;
     constexpr double to_svg = 1e-7;

@@ -13,23 +13,23 @@
 #include <string>
 #include <vector>
 
-/// What `plan --json` and `partition --json` print; the fields are those that the README lists.
+/// The output of `plan --json` and `partition --json`; README lists the fields.
 namespace program {
 
-/// The document as commands print it. Names and text of files may be broken UTF-8, which JSON can't hold: a replacement
-/// character stands for it.
+/// The document as commands print it. Names and texts from files may be invalid UTF-8, which JSON can't hold; a
+/// replacement character stands for it.
 std::string json_text(const nlohmann::ordered_json& document);
-/// How often each storage option is used, as `storage`; nothing where stages have none.
+/// Adds the number of uses of each storage option, as `storage`; nothing if stages have no options.
 void add_storage_uses(nlohmann::ordered_json& result, const optpipe::problem& p, const optpipe::schedule& s);
 std::string json_of_refusal(const optpipe::problem& p, const std::string& reason);
 std::string json_of(const optpipe::problem& p, const optpipe::schedule_report& report,
                     const std::vector<attempt>& attempts);
 #if defined(OPTPIPE_HAS_MILP)
-/// Whether nothing was found that is better than a kept plan of the same problem.
+/// Whether no better plan was found than a cached plan of the same problem.
 bool is_from_cache(const optpipe::plan_result& planned);
 std::string json_of(const optpipe::problem& p, const optpipe::schedule_report& report,
                     const optpipe::plan_result& planned);
-/// Of its pipeline, with the layers of each stage, and the rank that holds it.
+/// The plan of the chosen pipeline, with the layers and the rank of each stage.
 std::string json_of(const optpipe::schedule_report& report, const optpipe::partition_plan& chosen);
 #endif
 

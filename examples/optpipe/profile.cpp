@@ -31,7 +31,7 @@ optpipe::schedule parse_step_for(const optpipe::problem& p, const std::string& t
     return std::move(file.schedule);
 }
 
-/// The steps of one file come after those before it.
+/// Appends the steps of one file.
 void add_file(optpipe::cost_profile& profile, const optpipe::problem& p, const std::string& path) {
     const auto text = read_input(path, optpipe::detail::most_schedule_bytes);
     if (text.find("\"optpipe.profile/") != std::string::npos) return profile.append(parse_profile_for(p, text, path));

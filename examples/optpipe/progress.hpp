@@ -18,10 +18,10 @@
 
 namespace program {
 
-/// One line on standard error that is written again and again while a plan is searched for, and wiped in the end.
+/// One line on standard error that is rewritten during a search, and erased at the end.
 class progress_line {
 public:
-    /// `unit`: of time, with a space before it.
+    /// `unit` is the unit of time, with a space before it.
     explicit progress_line(std::string unit)
         : unit_{std::move(unit)}, writer_{[this](const std::stop_token& stop) { write_until(stop); }} {}
     progress_line(const progress_line&) = delete;
@@ -37,7 +37,7 @@ public:
         last_ = step;
     }
 
-    /// "incumbent 8766.31 ms (adaptive), bound 7614.32 ms, gap 13.1 %, 3 s"
+    /// For example "incumbent 8766.31 ms (adaptive), bound 7614.32 ms, gap 13.1 %, 3 s".
     [[nodiscard]] std::string text_of(const optpipe::search_step& step, double seconds) const {
         std::string text = step.objective.is_unlimited() ? "no schedule yet"
                                                          : "incumbent " + optpipe::format_number(step.objective) +

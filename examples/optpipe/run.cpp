@@ -33,7 +33,7 @@ using optpipe::memory_arena;
 using optpipe::memory_size;
 using optpipe::rank;
 
-/// Where programs run that only pretend: how long a unit of the problem's time is, and how many bytes its memory.
+/// Scales of a simulated run: the length of the problem's unit of time, and the bytes of its unit of memory.
 struct scales {
     optpipe::clock_time time_unit{};
     double bytes_per_unit = 1.0;
@@ -43,7 +43,7 @@ struct scales {
     }
 };
 
-/// One step as it ran.
+/// The measurements of one step.
 struct step {
     std::vector<optpipe::rank_times> times;
     optpipe::schedule_report report;
@@ -51,7 +51,7 @@ struct step {
 
 optpipe::clock_time time_unit_for(const run_options& options, const optpipe::schedule_report& plan) {
     using seconds = std::chrono::duration<double>;
-    // So that threads that wake up and messages that are handed over don't keep a machine of few cores busy.
+    // Long enough that waking threads and passing messages doesn't keep a machine with few cores busy.
     constexpr seconds per_operation{5e-4};
     const auto usual = std::max(seconds{0.5}, static_cast<double>(plan.schedule.operations.size()) * per_operation);
     constexpr seconds least{1e-6};
@@ -64,20 +64,20 @@ optpipe::clock_time time_unit_for(const run_options& options, const optpipe::sch
     return unit;
 }
 
-/// So many that sizes which are rounded to bytes are right to four digits, so few that it takes no time to speak of to
-/// fill and check them.
+/// Large enough that sizes rounded to bytes are accurate to four digits, and small enough that filling and checking
+/// them takes hardly any time.
 double bytes_per_unit_for(const optpipe::problem& p, const optpipe::schedule_report& plan) {
     constexpr double most_bytes = 262144.0;
     memory_size peak{};
     for (const auto each : plan.measures.peak_memory)
         peak = std::max(peak, each);
-    // A stash that is held for less than the tolerance of times isn't in that peak.
+    // That peak doesn't include stashes held for less than the tolerance of times.
     for (const auto& costs : p.costs)
         peak = std::max(peak, costs.activation);
     return peak > memory_size{} ? most_bytes / peak.value() : 1.0;
 }
 
-/// Ranks with links as planned and as much memory as the programs need, not a byte more.
+/// Ranks with planned links, and exactly the memory that the programs need.
 optpipe::threads::options threads_for(const optpipe::problem& p,
                                       const optpipe::per_rank<optpipe::rank_program>& programs, const scales& scale,
                                       optpipe::duration end) {
@@ -95,18 +95,18 @@ optpipe::threads::options threads_for(const optpipe::problem& p,
     return how;
 }
 
-/// "step 3 of 10: 153.2 ms"
+/// Prints a line such as "step 3 of 10: 153.2 ms".
 void tell(const optpipe::problem& p, const run_options& options, const std::vector<step>& steps) {
     std::cerr << "step " << steps.size() << " of " << options.steps << ": "
               << optpipe::format_number(steps.back().report.measures.objective)
               << (p.time_unit.empty() ? "" : " " + optpipe::printable(p.time_unit)) << std::endl;
 }
 
-/// Runs the steps one after the other, each from a start of its own. Every operation takes its planned time and checks
-/// that it finds what the ones before have left.
+/// Runs the steps one after the other, each with its own start. Every operation takes its planned time, and checks the
+/// data that earlier operations left.
 ///
-/// A signal ends them after the step that runs; before the first has ended there is nothing to keep, and it ends the
-/// program.
+/// A signal ends the run after the current step. Before the end of the first step there are no results, and the signal
+/// ends the program.
 std::vector<step> run_steps(const run_options& options, const optpipe::problem& p, const optpipe::schedule_report& plan,
                             const optpipe::per_rank<optpipe::rank_program>& programs, const scales& scale,
                             std::optional<interruption>& interrupted) {
@@ -127,7 +127,7 @@ std::vector<step> run_steps(const run_options& options, const optpipe::problem& 
     return steps;
 }
 
-/// The one in the middle by its step time, the shorter where there are two.
+/// The step with the median step time; of two, the shorter one.
 const step& median_of(std::vector<step>& steps) {
     const auto middle = steps.begin() + static_cast<std::ptrdiff_t>((steps.size() - 1) / 2);
     std::nth_element(steps.begin(), middle, steps.end(), [](const step& a, const step& b) {
@@ -198,7 +198,7 @@ int run(const run_options& options) {
     if (options.online && plan.forward_only)
         throw optpipe::error{"--online: plans training steps again, and " + name_of(options.schedule) +
                              " has forwards alone"};
-    constexpr std::size_t most_ranks = 256; // each is up to eight threads
+    constexpr std::size_t most_ranks = 256; // each uses up to eight threads
     if (p.graph.ranks() > most_ranks)
         throw optpipe::error{name_of(options.problem) + ": has " + std::to_string(p.graph.ranks()) +
                              " ranks; as threads of one machine run at most " + std::to_string(most_ranks)};

@@ -24,14 +24,14 @@ namespace {
 using optpipe::online_event;
 using optpipe::rank;
 
-/// What rank 0 saw of a run.
+/// The observations of rank 0 in a run.
 struct online_record {
     std::vector<double> seconds{};
     std::vector<online_event> log{};
     double planner_seconds = 0.0;
 };
 
-/// Whether transfers are slow in this step: in the second third.
+/// Whether transfers are slow in this step: they are in the second third.
 bool is_slow(std::size_t step, std::size_t steps) { return step >= steps / 3 && step < 2 * (steps / 3); }
 
 online_record run_steps(const run_options& options, const optpipe::problem& p, const optpipe::schedule& first,
@@ -52,7 +52,8 @@ online_record run_steps(const run_options& options, const optpipe::problem& p, c
     online.steps = options.steps;
     interruption interrupted{!options.quiet};
     online_record seen;
-    // No rank begins a step before all have ended the one before the last: what is set now holds for the next but one.
+    // A rank begins a step only after all have ended the one before the last. So a change takes effect in the step
+    // after next.
     std::atomic<std::size_t> end{options.steps};
     optpipe::threads::on_all_ranks(cluster, [&](optpipe::threads::executor& here) {
         model_type model{tracing_model{p.graph.stages()}, p, setting.time_unit};
@@ -76,7 +77,7 @@ online_record run_steps(const run_options& options, const optpipe::problem& p, c
     return seen;
 }
 
-/// Step times over steps; a line where all ranks took another plan.
+/// A picture of step times over steps, with a line wherever all ranks switched plans.
 std::string picture_of(const online_record& seen) {
     constexpr double left = 60.0, right = 880.0, top = 20.0, bottom = 300.0;
     const double most = 1.1 * *std::max_element(seen.seconds.begin(), seen.seconds.end());

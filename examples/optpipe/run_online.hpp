@@ -8,8 +8,8 @@
 
 namespace program {
 
-/// `run --online`: begins with the schedule, measures, plans again beside the steps and hands better plans over.
-/// `bytes_per_unit`: of the problem's memory.
+/// `run --online`: starts with the schedule, measures, plans again in the background, and switches to better plans.
+/// `bytes_per_unit` is for the problem's memory.
 int run_online(const run_options& options, const optpipe::problem& p, const optpipe::schedule_report& plan,
                optpipe::clock_time time_unit, double bytes_per_unit, outputs& files);
 

@@ -14,13 +14,13 @@
 
 namespace program {
 
-/// A schedule file that was held against its problem.
+/// A schedule file that was checked against its problem.
 struct schedule_file {
     optpipe::schedule_document document;
     optpipe::schedule schedule;
 };
 
-/// Throws `input_error` if the file has operations or storage options that the problem doesn't have. It may break rules
+/// Throws `input_error` if the file has operations or storage options that the problem lacks. It may break other rules
 /// of the problem.
 inline schedule_file check_schedule_for(const optpipe::problem& p, optpipe::schedule_document document,
                                         const std::string& path) {
@@ -36,7 +36,7 @@ inline schedule_file check_schedule_for(const optpipe::problem& p, optpipe::sche
     return file;
 }
 
-/// As `check_schedule_for`, for commands that have no use for forwards alone.
+/// See `check_schedule_for`; for commands that don't support forwards alone.
 inline schedule_file check_training_schedule(const optpipe::problem& p, optpipe::schedule_document document,
                                              const std::string& path) {
     if (document.forward_only)
@@ -44,16 +44,16 @@ inline schedule_file check_training_schedule(const optpipe::problem& p, optpipe:
     return check_schedule_for(p, std::move(document), path);
 }
 
-/// Training steps alone.
+/// Reads a schedule of a training step.
 inline schedule_file read_schedule_for(const optpipe::problem& p, const std::string& path) {
     return check_training_schedule(p, read_schedule(path), path);
 }
 
-/// The problem as a schedule file takes it: without stashes where it has forwards alone.
+/// The problem that matches a schedule file: without stashes if the schedule has forwards alone.
 inline optpipe::problem problem_for(optpipe::problem p, const optpipe::schedule_document& document) {
     return document.forward_only ? optpipe::forward_problem(std::move(p)) : p;
 }
-/// What is wrong with a schedule as what its file says that it is.
+/// Violations in a schedule of the kind that its file declares.
 inline std::vector<optpipe::violation> violations_in(const optpipe::problem& p, const schedule_file& file) {
     return file.document.forward_only ? optpipe::validate_forward_only(p, file.schedule)
                                       : optpipe::validate(p, file.schedule);

@@ -14,7 +14,7 @@
 namespace program {
 namespace {
 
-/// "local-search   2 schedules, the best 943.2 ms; bound 940 ms; 0.31 s".
+/// For example "local-search   2 schedules, the best 943.2 ms; bound 940 ms; 0.31 s".
 std::string line_of(const optpipe::contribution& by, const std::string& unit) {
     constexpr std::size_t column = 15;
     std::string finds;
@@ -44,10 +44,10 @@ optpipe::baseline baseline_of(const optpipe::problem& p, const optpipe::builder_
     return optpipe::make_baseline(row, objective);
 }
 
-/// Without its storage option.
+/// The name of a method without its storage option.
 std::string_view builder_of(std::string_view method) { return method.substr(0, method.find(":storage=")); }
 
-/// Of one builder with two storage options: whether the first does better, or lacks less.
+/// For one builder with two storage options: whether the first result is better, or lacks less memory.
 bool is_better(const optpipe::builder_result& a, const optpipe::builder_result& b) {
     if (a.objective && b.objective) return *a.objective < *b.objective;
     if (a.objective || b.objective) return a.objective.has_value();

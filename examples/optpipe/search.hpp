@@ -16,12 +16,12 @@
 #include <string>
 #include <vector>
 
-/// The planner as commands use it.
+/// The planner, as used by commands.
 namespace program {
 
 optpipe::plan_options options_from(const search_options& given);
 
-/// What `search` returns for the options: signals stop it, and its progress is shown.
+/// Runs `search` with the options. Signals stop it, and its progress is shown.
 template <class Search>
 auto watched(optpipe::plan_options how, const search_options& given, const std::string& unit, bool quiet,
              const Search& search) {
@@ -35,11 +35,11 @@ auto watched(optpipe::plan_options how, const search_options& given, const std::
     return search(how);
 }
 
-/// What found what, one line each, and why the search ended.
+/// One line per strategy on its results, and the reason why the search ended.
 std::string story_of(const optpipe::problem& p, const optpipe::plan_result& planned);
-/// The other builders, each with the storage option with which it does best, for the verdict.
+/// The other builders, each with its best storage option, for the verdict.
 std::vector<optpipe::baseline> baselines_of(const optpipe::problem& p, const optpipe::plan_result& planned);
-/// The search, and the best published schedule to compare with, which is built again.
+/// The search, and the best published schedule for comparison, which is built again.
 optpipe::html_options page_of(const optpipe::problem& p, const optpipe::plan_result& planned);
 
 } // namespace program

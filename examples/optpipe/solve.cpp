@@ -23,7 +23,7 @@ namespace milp = optpipe::milp;
 
 std::string json_number(double value) { return std::isfinite(value) ? optpipe::exact_number(value) : "null"; }
 
-/// An unbounded model may come with a point, but its objective means nothing.
+/// An unbounded model may have a point, but its objective means nothing.
 bool is_solved(const milp::result& r) { return r.incumbent && !std::holds_alternative<milp::unbounded>(r.why); }
 
 std::string json_of(const milp::model& m, const milp::result& r, double gap) {
@@ -55,7 +55,8 @@ milp::solve_options options_from(const solve_options& given) {
     return options;
 }
 
-/// "optimal objective=17 bound=17 gap=0 nodes=3 seconds=0.04"; "optimal (gap tolerance 0.01) ..." if one was given.
+/// For example "optimal objective=17 bound=17 gap=0 nodes=3 seconds=0.04"; "optimal (gap tolerance 0.01) ..." if a gap
+/// was given.
 void print_summary(std::ostream& out, const milp::result& r, double gap) {
     const auto number = [](const char* name, double value) {
         return std::string{name} + '=' + optpipe::format_number(value, 9);

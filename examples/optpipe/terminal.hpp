@@ -4,7 +4,7 @@
 
 namespace program {
 
-/// Columns of standard output: what COLUMNS says, else what the terminal has, else 100.
+/// Columns of standard output: the value of COLUMNS, else the width of the terminal, else 100.
 std::size_t columns();
 
 } // namespace program

@@ -1,14 +1,14 @@
-"""Trains a small model with a plan of OptPipe's in PyTorch's own pipeline runtime, and compares it.
+"""Trains a small model with a plan of OptPipe in PyTorch's own pipeline runtime, and compares the results.
 
     python train.py --optpipe PROGRAM [--ranks 2 4 8] [--folder FOLDER]
 
 For each number of ranks it writes a problem, plans it (`optpipe plan`), writes the plan for PyTorch (`optpipe
-export-csv`) and starts as many processes, which talk through gloo on the CPU. They train for some steps with the plan,
-in both formats of PyTorch's schedule files, with schedules as published, and with a schedule of PyTorch's. Losses and gradients of each step are
-compared with those of the same model without a pipeline.
+export-csv`) and starts that number of processes, which communicate through gloo on the CPU. They train for some steps
+with the plan (in both formats of PyTorch's schedule files), with published schedules, and with a schedule of PyTorch.
+Losses and gradients of each step are compared with those of the same model without a pipeline.
 
-Needs torch (tried with 2.15); without it, it says so and ends with status 77. Everything below that begins with an
-underscore is private to PyTorch: other versions may name it differently.
+Needs torch (tested with 2.15); without it, the script prints a message and ends with status 77. Names below that begin
+with an underscore are private to PyTorch: other versions may use different ones.
 """
 
 import argparse
@@ -32,15 +32,15 @@ STEPS = 3
 WIDTH = 16
 SAMPLES_PER_MICROBATCH = 2
 LEARNING_RATE = 0.05
-# Which schedules run for each placement: the plan, and one of each family.
+# The schedules that run for each placement: the plan, and one of each family.
 SCHEDULES = {
     "linear": ["plan", "gpipe", "1f1b", "zb-h1", "zb-auto", "gis-h"],
     "loop": ["plan", "interleaved", "gis"],
     "v": ["plan", "zb-v", "v-half", "v-min", "dualpipe-v"],
 }
 FORMATS = ["compute_only", "compute_comms"]
-# Relative to the largest gradient of a parameter. Sums are formed in another order with a pipeline; more than rounding
-# in double precision means another result.
+# Tolerance, relative to the largest gradient of a parameter. A pipeline adds in another order; a difference larger than
+# rounding in double precision means a wrong result.
 TOLERANCE = 1e-6
 
 
@@ -89,7 +89,7 @@ def difference(results, expected):
 
 
 class runs:
-    """What one process trains with each schedule."""
+    """Trains with each schedule in one process."""
 
     def __init__(self, rank, problem, folder):
         self.rank, self.problem, self.folder = rank, problem, folder
@@ -100,11 +100,11 @@ class runs:
     def own_stages(self, where):
         device = torch.device("cpu")
         mine = [s for s in range(self.stages) if where[s] == self.rank]
-        # No example inputs: one that requires no gradient would make the stage before send none.
+        # No example inputs: with an input that requires no gradient, the stage before would send none.
         return [PipelineStage(layer(s), s, self.stages, device) for s in mine]
 
     def train(self, schedule, own):
-        # The runtime may reorder the stages that it is given.
+        # The runtime may reorder the given stages.
         own = sorted(own, key=lambda each: each.stage_index)
         optimizer = torch.optim.SGD([p for each in own for p in each.submod.parameters()], LEARNING_RATE)
         first = any(each.is_first for each in own)
@@ -174,7 +174,7 @@ def problem_of(ranks, placement):
 def compare(program, ranks, placement, folder):
     problem = problem_of(ranks, placement)
     for name in SCHEDULES[placement]:
-        # Published schedules need what they need.
+        # Published schedules get the memory that they need.
         limit = {} if name == "plan" else {"memory_limit": 4.0 * ranks * problem["microbatches"]}
         given, schedule = folder / "problem.json", folder / "schedule.json"
         given.write_text(json.dumps(problem | limit))

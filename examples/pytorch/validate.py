@@ -1,13 +1,14 @@
-"""Gives schedules of OptPipe's, written for PyTorch in both formats, to PyTorch's own validators.
+"""Checks schedules of OptPipe, written for PyTorch in both formats, with PyTorch's own validators.
 
     python validate.py --optpipe PROGRAM PROBLEM.json...
 
-Each problem is planned, and by every method that can; where none of a method's schedules fits, memory without limits is
-assumed. What the plans keep in host memory or recompute is left out, as PyTorch can't run it. `compute_only` is lowered by PyTorch. Checked: the order of actions, that every send has its wait,
-and that PyTorch's simulation of all ranks comes to an end.
+Each problem is planned, once by `optpipe plan` and once by every method that applies. If no schedule of a method fits,
+its memory limits are lifted. Offloads and recomputation of the plans are left out, because PyTorch can't run them.
+PyTorch lowers `compute_only`. The checks: the order of actions, a wait for every send, and that PyTorch's simulation of
+all ranks ends.
 
-Needs torch (tried with 2.15); without it, it says so and ends with status 77. Everything of PyTorch's below is private to
-it: other versions may name it differently.
+Needs torch (tested with 2.15); without it, the script prints a message and ends with status 77. All names of PyTorch
+used below are private to it: other versions may use different ones.
 """
 
 import argparse
@@ -28,7 +29,7 @@ METHODS = [
     "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-auto", "zb-v", "v-half", "v-min", "v-auto", "dualpipe-v", "gis",
     "gis-h", "po", "po-h", "po-f", "adapipe", "mario", "adaptive"]  # fmt: skip
 NO_SCHEDULE = 3
-# Of data parallelism; PyTorch's simulation doesn't know them.
+# Operations of data parallelism, which PyTorch's simulation doesn't support.
 COLLECTIVES = [schedules.UNSHARD, schedules.RESHARD, schedules.REDUCE_GRAD, schedules.WAIT_REDUCE_GRAD]
 
 
@@ -38,7 +39,7 @@ def actions_of(path):
 
 
 def lowered(actions, rank_of, stages, microbatches):
-    """What PyTorch's runtime makes of `compute_only`."""
+    """The schedule that PyTorch's runtime makes of `compute_only`."""
     for rank in actions:
         actions[rank] = schedules._add_unshard_reshard(actions[rank])
         actions[rank] = schedules._add_reduce_grad(actions[rank], microbatches)
@@ -57,7 +58,7 @@ def validate(problem, path, form):
 
 
 def ample(problem):
-    """The problem with room for all stashes."""
+    """The problem with memory for all stashes."""
     limit = problem["memory_limit"]
     times = 2 * problem["microbatches"]
     return problem | {"memory_limit": [times * each for each in limit] if isinstance(limit, list) else times * limit}
@@ -93,7 +94,7 @@ def main():
                     try:
                         validate(problem, written, form)
                         valid += 1
-                    except Exception as error:  # the validators raise what they like
+                    except Exception as error:  # the validators raise various exceptions
                         wrong.append(f"{path.stem}, {method or 'plan'}, {form}: {error}")
     print("\n".join(wrong))
     print(f"{valid} files are valid, {len(wrong)} aren't: plans of {plans} problems, and schedules by "

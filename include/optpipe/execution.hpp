@@ -1,7 +1,6 @@
 #pragma once
 
-/// What makes and runs programs, but for the executors that need a package: those are in
-/// `optpipe/execution/<package>/`.
+/// Makes and runs programs. Executors that need a package are in `optpipe/execution/<package>/`.
 
 #include "optpipe/execution/clock_time.hpp"
 #include "optpipe/execution/copy_engine.hpp"

@@ -1,8 +1,8 @@
 #pragma once
 
-/// All of OptPipe that the build at hand has: JSON where the target `optpipe::io` found nlohmann_json
-/// (OPTPIPE_HAS_JSON), the solver and `plan()` where `optpipe::milp` found Eigen and oneTBB (OPTPIPE_HAS_MILP), ranks
-/// that are threads. Without CMake these macros have to be defined. What runs on CUDA, NCCL or MPI is in
+/// All parts of OptPipe that the build supports: JSON if the target `optpipe::io` found nlohmann_json
+/// (OPTPIPE_HAS_JSON), the solver and `plan()` if `optpipe::milp` found Eigen and oneTBB (OPTPIPE_HAS_MILP), and ranks
+/// that are threads. Without CMake, these macros must be defined by hand. Executors on CUDA, NCCL and MPI are in
 /// `optpipe/execution/`.
 
 #include "optpipe/core.hpp"

@@ -5,7 +5,7 @@
 #define OPTPIPE_VERSION_MINOR 1
 #define OPTPIPE_VERSION_PATCH 0
 
-/// Comparable in `#if`: `OPTPIPE_VERSION >= 10200` is 1.2.0 or later.
+/// For comparisons in `#if`: `OPTPIPE_VERSION >= 10200` means 1.2.0 or later.
 #define OPTPIPE_VERSION (OPTPIPE_VERSION_MAJOR * 10000 + OPTPIPE_VERSION_MINOR * 100 + OPTPIPE_VERSION_PATCH)
 
 #define OPTPIPE_SPELL_VALUE(text) #text

@@ -1,4 +1,4 @@
-/* A client in C: a plan, and what goes wrong without one. */
+/* A client in C: makes a plan, and handles the failures. */
 #include "plan.h"
 
 #include <stdio.h>

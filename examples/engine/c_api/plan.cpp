@@ -24,7 +24,7 @@ struct engine_plan {
 
 namespace {
 
-/// The letters of a kind, as text that lives as long as the program.
+/// The spelling of a kind, valid for the whole life of the program.
 const char* name_of(optpipe::operation_kind kind) {
     return optpipe::spelling(kind).data(); // a string literal
 }
@@ -41,7 +41,7 @@ std::unique_ptr<engine_plan> make_plan(const optpipe::plan_result& found) {
     return made;
 }
 
-/// The message of a caller, as far as it has room.
+/// Writes a message for the caller, cut to the room that it has.
 class answer {
 public:
     answer(char* text, std::size_t size) : text_{text}, size_{size} { write(""); }
@@ -68,7 +68,7 @@ engine_status create(const char* problem, double seconds, engine_plan** plan, co
         return say(ENGINE_BAD_INPUT, "the time must be finite and not negative");
     optpipe::plan_options options;
     if (seconds > 0.0) options.time_limit = std::chrono::duration<double>{seconds};
-    // A strategy that breaks a contract is left out, so that it doesn't end the program.
+    // A strategy that breaks a contract is dropped, so that it doesn't end the program.
     options.drop_failures = true;
     const auto found = optpipe::plan(optpipe::parse_problem(problem, "problem"), options);
     if (!found) return say(ENGINE_NO_SCHEDULE, optpipe::describe(found.why()));

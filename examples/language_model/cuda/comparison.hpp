@@ -17,14 +17,14 @@
 
 namespace language_model {
 
-/// How far apart two results are, relative to their size.
+/// The difference between two results, relative to their size.
 struct difference {
     std::string what;
     double relative = 0.0;
 };
 
-/// The worst over pieces of `width` elements; what is small beside the rest of `expected` counts as large as a
-/// hundredth of it. NaN where anything isn't a number, or is missing.
+/// The largest relative difference over pieces of `width` elements. A piece smaller than a hundredth of `expected`
+/// counts as that large. NaN if any value isn't a number, or is missing.
 [[nodiscard]] inline double relative_difference(std::span<const double> expected, std::span<const float> is,
                                                 std::size_t width) {
     const auto norm = [](std::span<const double> x) {
@@ -48,13 +48,14 @@ struct difference {
     return worst;
 }
 
-/// Runs the same stage on a device and on the host in double, and says how far apart they are after each operation.
+/// Runs the same stage on a device and, in double precision, on the host, and reports the difference after each
+/// operation.
 template <class Device> class stage_comparison {
 public:
     /// Compares pieces of `width` elements; 0: only the whole.
     stage_comparison(Device& on, const shape& s, const stage_place& place, std::size_t width)
         : on_{on}, shape_{s}, width_{width}, host_{s, place, seed}, device_{s, place, seed, device_math<Device>{on}} {
-        // At first scales are 1 and shifts 0: what takes them for others isn't seen.
+        // Scales start as 1 and shifts as 0; other values reveal errors that mix them up.
         const auto there = device_.parameters();
         auto moved = on_.template load<float>(there);
         const auto by = normals(moved.size(), 0);
@@ -71,7 +72,7 @@ public:
         auto there_targets = on_.store(targets_);
         const text_batch there{{there_tokens.data(), there_tokens.size()},
                                {there_targets.data(), there_targets.size()}};
-        // Stale numbers everywhere: what isn't written is wrong.
+        // Fills all buffers with stale numbers, so that anything not written is wrong.
         buffers kept{on_, host_.kept(), 3}, freed{on_, host_.freed(), 4}, out{on_, host_.boundary(), 5};
         buffers in{on_, host_.boundary(), 6}, gradient{on_, host_.boundary(), 7};
         for (int i = 0; i < 2; ++i) { // losses add up
@@ -116,7 +117,7 @@ private:
             x = static_cast<std::uint8_t>(bits() % shape_.vocabulary);
         return all;
     }
-    /// The same numbers on both sides.
+    /// Buffers with the same numbers on both sides.
     struct buffers {
         buffers(Device& on, std::size_t count, std::uint64_t from)
             : here{normals(count, from)}, there{on.store(std::vector<float>(here.begin(), here.end()))} {}
@@ -131,7 +132,7 @@ private:
     void compare(const std::string& what, buffers& both) {
         compare(what, both.here, on_.template load<float>(both.reals()));
     }
-    /// With gradients that are given: a direction is a quotient, which makes much of what is nearly nothing.
+    /// Uses given gradients: the direction of a step is a quotient, which amplifies tiny differences.
     void compare_optimizers() {
         constexpr std::size_t count = 1000;
         const adamw_rates rates{.learning_rate = 0.1};

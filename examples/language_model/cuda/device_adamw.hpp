@@ -9,19 +9,19 @@
 
 namespace language_model {
 
-/// `adamw` on a device, its state in float.
+/// `adamw` on a device, with its state in float.
 template <class Device> class device_adamw {
 public:
     device_adamw(Device& on, std::size_t parameters, const adamw_rates& rates)
         : on_{&on}, rates_{rates}, mean_{on.store(std::vector<float>(parameters))},
           square_{on.store(std::vector<float>(parameters))}, powers_{on.store(std::vector<double>{1.0, 1.0})} {}
 
-    /// Takes the gradients and leaves zeros.
+    /// Applies the gradients, and sets them to zero.
     void step(std::span<float> parameters, std::span<float> gradients) {
         step(parameters, gradients, 1.0F);
         on_->clear(gradients.data(), gradients.size());
     }
-    /// The gradients are multiplied by `scale` first, and left as they are.
+    /// Multiplies the gradients by `scale` first, and leaves them unchanged.
     void step(std::span<float> parameters, std::span<const float> gradients, float scale) {
         on_->for_each(1, kernels::count_step{rates_.first_decay, rates_.second_decay, powers_.data()});
         on_->for_each(
@@ -31,7 +31,7 @@ public:
                                 static_cast<float>(rates_.epsilon), powers_.data(), gradients.data(), scale,
                                 mean_.data(), square_.data(), parameters.data()});
     }
-    /// Moments and the number of steps become those of one for as many parameters.
+    /// Copies the moments and the number of steps of another optimizer, which has equally many parameters.
     void take_state(const device_adamw& other) {
         on_->copy(other.mean_.data(), mean_.data(), mean_.size());
         on_->copy(other.square_.data(), square_.data(), square_.size());
@@ -42,7 +42,7 @@ private:
     Device* on_;
     adamw_rates rates_;
     typename Device::template array<float> mean_, square_;
-    /// Of the decays, to the number of steps so far.
+    /// The decays, raised to the number of steps taken.
     typename Device::template array<double> powers_;
 };
 

@@ -12,13 +12,14 @@
 
 namespace language_model {
 
-/// The math of a stage (`host_math`) in float on a device, by kernels and matrix products. Nothing but `store` and
-/// `take_total` waits for the device, and no result depends on the order in which threads come.
+/// The mathematics of a stage (`host_math`) in float on a device, by kernels and matrix products. Only `store` and
+/// `take_total` wait for the device, and no result depends on the order in which threads run.
 ///
 /// A device has
-///  - `array<T>`: memory of its own, with `data()` and `size()`. `store(vector)` gives one, `load<T>(span)` a vector;
-///    both, and `overwrite<T>(span, span on the host)`, begin when all that the device was given before is over, and
-///    end when they are; `load_in_order<T>(span)` waits for what is in the same stream alone;
+///  - `array<T>`: owned device memory, with `data()` and `size()`. `store(vector)` returns one, `load<T>(span)` returns
+///  a
+///    vector. Both, and `overwrite<T>(span, span on the host)`, start after all earlier work of the device, and return
+///    when they have ended. `load_in_order<T>(span)` waits only for work in the same stream;
 ///  - `for_each(count, body)`: body(i); `for_each_row(rows, body)`: body(row, team), see kernels.hpp;
 ///  - `add_column_sums(rows, columns, term, out)`: out[j] += Σ term(i, j) over all rows i;
 ///  - `multiply(product)`; `copy(from, to, count)`; `clear(to, count)`.
@@ -30,7 +31,7 @@ public:
     using bytes = std::span<const std::uint8_t>;
     using storage = typename Device::template array<float>;
 
-    /// Borrows it.
+    /// Borrows the device.
     explicit device_math(Device& on) : on_{&on} {}
 
     [[nodiscard]] storage store(const std::vector<float>& values) { return on_->store(values); }
@@ -114,7 +115,7 @@ public:
             on_->multiply(mixed(s, values(s, projected, i), 3 * s.hidden, &weights[i * of_sequence(s)], false,
                                 &out[i * s.sequence * s.hidden], s.hidden));
     }
-    /// The gradients at the weights of one sequence.
+    /// Elements of scratch for `attend_back`: the gradients at the weights of one sequence.
     [[nodiscard]] static std::size_t attention_scratch(const shape& s) { return of_sequence(s); }
     void attend_back(const shape& s, const_reals gradient, const_reals projected, const_reals weights,
                      reals projected_gradient, reals scratch) {
@@ -141,7 +142,8 @@ public:
         on_->for_each(out.size(),
                       kernels::embed{tokens.data(), table.data(), positions.data(), s.sequence, s.hidden, out.data()});
     }
-    /// A row for each token, so that the gradient of the table is a matrix product.
+    /// Elements of scratch for `embed_back`: a row for each token, so that the gradient of the table is a matrix
+    /// product.
     [[nodiscard]] static std::size_t embedding_scratch(const shape& s) { return s.tokens() * s.vocabulary; }
     void embed_back(const shape& s, bytes tokens, const_reals gradient, reals table, reals positions, reals scratch) {
         const auto rows = scratch.first(embedding_scratch(s));
@@ -178,8 +180,8 @@ private:
                        .c_leading = columns});
     }
 
-    // Attention: one sequence at a time, all heads at once. A head's queries, keys and values are columns of what was
-    // projected.
+    // Attention: one sequence at a time, all heads at once. The queries, keys and values of a head are columns of
+    // `projected`.
 
     [[nodiscard]] static std::size_t of_sequence(const shape& s) { return s.heads * s.sequence * s.sequence; }
     [[nodiscard]] static float scale(const shape& s) { return 1.0F / std::sqrt(static_cast<float>(s.head_size())); }
@@ -220,7 +222,7 @@ private:
                 .c_stride = s.sequence * s.sequence,
                 .count = s.heads};
     }
-    /// out[t] = Σ shares[t][u] · rows[u], or shares[u][t] of the transposed.
+    /// out[t] = Σ shares[t][u] · rows[u]; with shares[u][t] if transposed.
     static product mixed(const shape& s, const float* rows, std::size_t row_width, const float* shares, bool transposed,
                          float* out, std::size_t out_width) {
         return {.transpose_b = transposed,

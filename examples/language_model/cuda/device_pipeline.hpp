@@ -18,20 +18,20 @@ namespace language_model {
 
 template <class Device> using device_stage = model_stage<float, device_math<Device>>;
 
-/// The stages of one rank on a device as what programs run: each operation puts its kernels into the lane's stream.
-/// Beside what a device is for `device_math` it has `use(stream)`: where work goes from then on. Parts of a stash must
-/// lie in one piece (`part_placement::contiguous`), where floats can be stored.
+/// The stages of one rank on a device, as the model of a program: each operation puts its kernels into the lane's
+/// stream. In addition to the requirements of `device_math`, the device has `use(stream)`, which selects the stream for
+/// the following work. Parts of a stash must be contiguous (`part_placement::contiguous`), and aligned for floats.
 template <class Device> class device_pipeline {
 public:
-    /// Borrows all three. The stages compute on `on`; every rank sees all of them, and touches its own. `storage`: the
+    /// Borrows all three. The stages compute on `on`; every rank sees all stages, and uses its own. `storage` are the
     /// options that `set_storage` gave the problem.
     device_pipeline(Device& on, std::vector<device_stage<Device>>& stages, const device_text<Device>& text,
                     const adamw_rates& rates = {}, std::vector<stash_storage> storage = {})
         : on_{&on}, stages_{&stages}, text_{&text}, rates_{rates}, storage_{std::move(storage)} {}
 
-    /// Whether an update changes anything; if not, gradients are left as they are.
+    /// Whether updates change parameters; if not, gradients are left unchanged, too.
     void learn(bool yes) { learns_ = yes; }
-    /// Before the first step, so that none allocates anything.
+    /// Allocates everything before the first step.
     void prepare(optpipe::stage s) {
         if (!storage_.empty()) packers_.try_emplace(s.position(), stage(s));
         optimizers_.try_emplace(s.position(), *on_, stage(s).parameters().size(), rates_);
@@ -61,7 +61,7 @@ public:
                 .backward_weight(storage_[t.storage], (*text_)[t.microbatch.position()], t);
         stage(t.stage).backward_weight((*text_)[t.microbatch.position()], floats(t.kept));
     }
-    /// What is recomputed inside a full backward is there for both of its halves.
+    /// The data recomputed inside a full backward serves both of its halves.
     template <class Lane> void backward(Lane& lane, const optpipe::execution::backward_task& t) {
         if (storage_.empty()) {
             backward_input(lane, t);
@@ -72,7 +72,7 @@ public:
             .backward(storage_[t.storage], (*text_)[t.microbatch.position()], static_cast<float>(text_->share()),
                       floats(t.input), floats(t.output), t);
     }
-    /// Only with storage options.
+    /// Used only with storage options.
     template <class Lane> void recompute(Lane& lane, const optpipe::execution::recompute_task& t) {
         on_->use(lane.stream().native());
         packers_.at(t.stage.position()).recompute(storage_.at(t.storage), (*text_)[t.microbatch.position()], t);

@@ -14,17 +14,17 @@
 
 namespace language_model {
 
-/// The microbatches of one step on a device, always at the same place.
+/// The microbatches of one step on a device, always at the same addresses.
 template <class Device> class device_text {
 public:
-    /// Begins with step 0. Borrows the device.
+    /// Starts with step 0. Borrows the device.
     device_text(Device& on, std::string_view text, const shape& s, std::size_t microbatches)
         : on_{&on}, text_{text}, shape_{s}, microbatches_{microbatches}, tokens_{on.store(std::vector<std::uint8_t>(
                                                                              microbatches * s.tokens()))},
           targets_{on.store(std::vector<std::uint8_t>(microbatches * s.tokens()))} {
         load(0);
     }
-    /// Nothing may be reading.
+    /// Loads the text of a step. Nothing may be reading it.
     void load(std::size_t step) {
         const text_step now{text_, shape_, microbatches_, step};
         on_->template overwrite<std::uint8_t>({tokens_.data(), tokens_.size()}, now.all().tokens);

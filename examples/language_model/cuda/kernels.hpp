@@ -7,21 +7,21 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What the kernels do, one element or one row at a time, so that loops on the host can do the same.
+/// The work of the kernels, one element or one row at a time, so that loops on the host can do the same.
 ///
-/// A body for rows is called with a team that shares the work on one row: `sum` and `largest` go over all positions,
-/// `each` shares them out, `once` is for one of the team, and what was read before `synchronize` may be overwritten
-/// after it. A member of a team finds at a position what it wrote there itself.
+/// The body for a row is called with a team that shares the work. `sum` and `largest` go over all positions, `each`
+/// distributes them, and `once` runs on one member. After `synchronize`, data read before may be overwritten. A member
+/// sees its own writes at the positions it was given.
 namespace language_model::kernels {
 
-// One element.
+// Bodies for one element.
 
 struct add {
     const float* from;
     float* to;
     OPTPIPE_KERNEL void operator()(std::size_t i) const { to[i] += from[i]; }
 };
-/// Each row of `to` becomes `row`.
+/// Copies `row` to each row of `to`.
 struct repeat_row {
     const float* row;
     std::size_t width;
@@ -61,14 +61,14 @@ struct embed {
         out[i] = table[tokens[token] * hidden + j] + positions[token % sequence * hidden + j];
     }
 };
-/// A row per token: 1 at its number, 0 elsewhere.
+/// Writes a row per token: 1 at its number, 0 elsewhere.
 struct one_hot {
     const std::uint8_t* tokens;
     std::size_t width;
     float* out;
     OPTPIPE_KERNEL void operator()(std::size_t i) const { out[i] = tokens[i / width] == i % width ? 1.0F : 0.0F; }
 };
-/// For each position and element of `to`: the sum over all sequences.
+/// For each position and element of `to`, adds the sum over all sequences.
 struct add_sequences {
     const float* from;
     std::size_t sequences;
@@ -93,8 +93,8 @@ struct cross_entropy_back {
 
 // The optimizer (AdamW, Loshchilov and Hutter 2019, algorithm 2).
 
-/// For one element: the decays to the power of the number of steps, which a kernel counts, as a graph has no numbers
-/// that change.
+/// For a single element: multiplies the powers of the decays. A kernel counts the steps, because the numbers in a graph
+/// can't change.
 struct count_step {
     double first_decay;
     double second_decay;
@@ -132,7 +132,7 @@ struct copy_doubles {
     OPTPIPE_KERNEL void operator()(std::size_t i) const { to[i] = from[i]; }
 };
 
-// One row.
+// Bodies for one row.
 
 struct layer_norm {
     const float* in;
@@ -156,7 +156,7 @@ struct layer_norm {
         });
     }
 };
-/// Adds to `out`.
+/// Adds the gradient at the input to `out`.
 struct layer_norm_back {
     const float* gradient;
     const float* scale;
@@ -175,7 +175,7 @@ struct layer_norm_back {
         });
     }
 };
-/// Scores of all tokens become weights of those that the row's token sees, zeros for those that come later.
+/// Turns the scores of all tokens into weights: of the tokens that the row's token sees, and zeros for later ones.
 struct causal_softmax {
     std::size_t sequence;
     float* scores;
@@ -188,7 +188,7 @@ struct causal_softmax {
         team.each(sequence, [=](std::size_t j) { x[j] = j < seen ? x[j] / sum : 0.0F; });
     }
 };
-/// Gradients at the weights become gradients at the products of queries and keys.
+/// Turns gradients at the weights into gradients at the products of queries and keys.
 struct softmax_back {
     const float* weights;
     std::size_t sequence;
@@ -201,7 +201,7 @@ struct softmax_back {
         team.each(sequence, [&](std::size_t j) { g[j] = w[j] * (g[j] - mean) * scale; });
     }
 };
-/// Of `width` numbers each, the last row of fewer.
+/// Sums of squares of `width` numbers each; the last row may have fewer.
 struct sums_of_squares {
     const float* from;
     std::size_t count;
@@ -214,7 +214,7 @@ struct sums_of_squares {
         team.once([&] { sums[row] = sum; });
     }
 };
-/// Logits become probabilities.
+/// Turns logits into probabilities.
 struct cross_entropy {
     const std::uint8_t* targets;
     std::size_t width;
@@ -232,7 +232,7 @@ struct cross_entropy {
     }
 };
 
-// A term of a sum over the rows of a column.
+// Terms of a sum over the rows of a column.
 
 struct element {
     const float* from;

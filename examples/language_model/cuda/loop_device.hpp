@@ -10,7 +10,7 @@
 
 namespace language_model {
 
-/// A team of one.
+/// A team of one member.
 struct loop_team {
     template <class Value> [[nodiscard]] float sum(std::size_t count, const Value& value) const {
         float total = 0.0F;
@@ -32,8 +32,7 @@ struct loop_team {
     void synchronize() const {}
 };
 
-/// A device (`device_math`) that isn't there: its kernels are loops, so that what a GPU computes can be tested without
-/// one.
+/// A simulated device (`device_math`): its kernels are loops, so that GPU computations can be tested without a GPU.
 class loop_device {
 public:
     template <class T> using array = std::vector<T>;
@@ -63,7 +62,7 @@ public:
             for (std::size_t i = 0; i < rows; ++i)
                 out[j] += term(i, j);
     }
-    /// Refuses leading dimensions as cuBLAS does.
+    /// Refuses the same leading dimensions as cuBLAS.
     static void multiply(const product& p) {
         if (p.a_leading < (p.transpose_a ? p.inner : p.rows) || p.b_leading < (p.transpose_b ? p.columns : p.inner) ||
             p.c_leading < p.rows)

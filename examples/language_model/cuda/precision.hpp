@@ -2,10 +2,10 @@
 
 namespace language_model {
 
-/// How matrix products are computed on a GPU. Sums are in float, and so is what is stored.
+/// The precision of matrix products on a GPU. Sums and stored values are always in float.
 enum class precision {
     single,
-    tf32, ///< of factors with 10 bits
+    tf32, ///< factors have 10 bits
 };
 
 } // namespace language_model

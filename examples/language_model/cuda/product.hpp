@@ -4,10 +4,10 @@
 
 namespace language_model {
 
-/// c = alpha · op(a) · op(b) + beta · c, `count` times, each time `…_stride` elements further on.
+/// c = alpha · op(a) · op(b) + beta · c, `count` times; the `…_stride`s are the distances between consecutive operands.
 ///
-/// As in BLAS matrices are column-major: op(a) is rows × inner, op(b) inner × columns, and an element (i, j) of what is
-/// stored lies at i + j · leading. So a row-major matrix is its own transpose, with its width as the leading dimension.
+/// As in BLAS, matrices are column-major: op(a) is rows × inner, op(b) is inner × columns, and element (i, j) is stored
+/// at i + j · leading. So a row-major matrix is its own transpose, with its width as the leading dimension.
 struct product {
     bool transpose_a = false;
     bool transpose_b = false;

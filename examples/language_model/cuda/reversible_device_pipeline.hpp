@@ -10,14 +10,14 @@
 
 namespace language_model {
 
-/// A `device_pipeline` whose gradients are scaled down where those of all stages are too large, and whose step is
-/// skipped where one overflowed; for `post_validated`. It keeps a copy of parameters and moments from before the last
-/// step. Which text comes next, and what the loss was, is asked for between two steps.
+/// A `device_pipeline` for `post_validated`: gradients are scaled down if the norm over all stages is too large, and a
+/// step is skipped if a gradient overflowed. It keeps a copy of the parameters and moments before the last step. The
+/// next text and the loss are requested between two steps.
 template <class Device> class reversible_device_pipeline : public device_pipeline<Device> {
 public:
     using device_pipeline<Device>::device_pipeline;
 
-    /// Before the first step, so that none allocates anything.
+    /// Allocates everything before the first step.
     void prepare(optpipe::stage s) {
         device_pipeline<Device>::prepare(s);
         auto& on = this->device();
@@ -28,7 +28,7 @@ public:
                                                            on.store(std::vector<float>(rows))});
     }
 
-    /// In single precision within a row, in double over the rows.
+    /// Sums in single precision within a row, and in double precision over the rows.
     template <class Lane> double gradient_squares(Lane& lane, optpipe::stage s) {
         auto& on = this->device();
         on.use(lane.stream().native());
@@ -68,13 +68,13 @@ public:
     template <class Lane> void abandon(Lane&, optpipe::stage) {}
 
 private:
-    static constexpr std::size_t summed_at_once = 4096; // gradients: few sums to fetch, and enough rows to fill a GPU
+    static constexpr std::size_t summed_at_once = 4096; // gradients per row: few sums, and enough rows to fill a GPU
 
-    /// As before the last step.
+    /// The state before the last step.
     struct reversible_stage {
         typename Device::template array<float> parameters;
         device_adamw<Device> optimizer;
-        /// Of the squares of gradients.
+        /// Sums of squares of gradients.
         typename Device::template array<float> sums;
     };
 

@@ -17,7 +17,7 @@
 
 namespace language_model {
 
-/// A warp.
+/// A warp as a team.
 struct warp_team {
     unsigned lane;
 
@@ -57,12 +57,12 @@ template <class Body> __global__ void element_kernel(std::size_t count, Body bod
     const std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
     if (i < count) body(i);
 }
-/// A warp per row.
+/// Runs a body with one warp per row.
 template <class Body> __global__ void row_kernel(std::size_t rows, Body body) {
     const std::size_t row = std::size_t{blockIdx.x} * rows_per_block + threadIdx.x / warp_size;
     if (row < rows) body(row, warp_team{threadIdx.x % warp_size});
 }
-/// A block of 32 × 32 threads per 32 columns; each thread adds up every 32nd row of its column.
+/// Uses a block of 32 × 32 threads for 32 columns; each thread adds up every 32nd row of its column.
 template <class Term> __global__ void column_kernel(std::size_t rows, std::size_t columns, Term term, float* out) {
     __shared__ float parts[warp_size][warp_size + 1];
     const std::size_t column = std::size_t{blockIdx.x} * warp_size + threadIdx.x;
@@ -96,10 +96,11 @@ private:
 
 } // namespace detail
 
-/// The current GPU as a device (`device_math`): kernels and cuBLAS in one stream at a time. For one thread at a time.
+/// The current GPU as a device (`device_math`): kernels and cuBLAS, in one stream at a time. To be used by one thread
+/// at a time.
 class stream_device {
 public:
-    /// Device memory.
+    /// Owned device memory.
     template <class T> class array {
     public:
         array() = default;
@@ -126,7 +127,7 @@ public:
         std::size_t size_ = 0;
     };
 
-    /// `multiprocessors`: as many as the streams that it will use have; 0: all.
+    /// `multiprocessors` is the number available to the streams it will use; 0: all.
     explicit stream_device(precision how, int multiprocessors = 0) : how_{how}, workspace_{workspace_bytes} {
         if (multiprocessors > 0)
             detail::check_blas(cublasSetSmCountTarget(blas_.native(), multiprocessors), "cublasSetSmCountTarget");
@@ -135,11 +136,12 @@ public:
     stream_device(const stream_device&) = delete;
     stream_device& operator=(const stream_device&) = delete;
 
-    /// Puts what comes into this stream, until it is told another.
+    /// Puts the following work into this stream.
     void use(cudaStream_t stream) {
         if (stream == stream_) return;
         detail::check_blas(cublasSetStream(blas_.native(), stream), "cublasSetStream");
-        // Setting the stream took it away. One of its own makes results the same whatever else runs, and capturable.
+        // cublasSetStream resets the workspace. An own workspace makes results independent of concurrent work, and
+        // allows capture.
         detail::check_blas(cublasSetWorkspace(blas_.native(), workspace_.data(), workspace_bytes),
                            "cublasSetWorkspace");
         stream_ = stream;
@@ -171,7 +173,7 @@ public:
         wait();
         optpipe::cuda::check(cudaMemcpy(to.data(), from.data(), from.size_bytes(), cudaMemcpyHostToDevice),
                              "cudaMemcpy");
-        wait(); // what the host can overwrite again isn't there yet
+        wait(); // the copy must have read the host's memory before it returns
     }
     static void wait() { optpipe::cuda::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }
 
@@ -197,7 +199,7 @@ public:
         const auto integer = [](std::size_t n) { return static_cast<int>(n); };
         const auto stride = [](std::size_t n) { return static_cast<long long>(n); };
         constexpr auto type = CUDA_R_32F;
-        // Of one product it knows more ways.
+        // For a single product, cuBLAS knows more algorithms.
         if (p.count == 1)
             return detail::check_blas(cublasGemmEx(blas_.native(), op(p.transpose_a), op(p.transpose_b),
                                                    integer(p.rows), integer(p.columns), integer(p.inner), &p.alpha, p.a,
@@ -222,7 +224,7 @@ public:
     }
 
 private:
-    /// What cuBLAS recommends for Hopper.
+    /// The size that cuBLAS recommends for Hopper.
     static constexpr std::size_t workspace_bytes = std::size_t{32} << 20U;
 
     static unsigned blocks(std::size_t count, unsigned per_block) {

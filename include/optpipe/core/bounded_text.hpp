@@ -10,20 +10,20 @@
 
 namespace optpipe {
 
-/// What a text can be made of: texts and integers.
+/// The types that a text is built from: texts and integers, but neither `bool` nor `char`.
 template <class T>
 concept text_part = std::convertible_to<const T&, std::string_view> ||
     (std::integral<T> && !std::same_as<T, bool> && !std::same_as<T, char>);
 
-/// A text of at most `Capacity` characters that lives in place: it owns what it says, and a constant can hold it.
-/// What is longer is cut, and ends with dots.
+/// A text of at most `Capacity` characters that lives in place: it owns its characters, and can be a constant. A longer
+/// text is cut off, and ends with dots.
 template <std::size_t Capacity> class bounded_text {
     static constexpr std::string_view dots = "...";
     static_assert(Capacity > dots.size());
 
 public:
     constexpr bounded_text() = default;
-    /// Its parts, one behind the other.
+    /// Concatenates the parts.
     template <text_part First, text_part... More>
     constexpr bounded_text(const First& first, const More&... more) { // NOLINT(google-explicit-constructor)
         append(first);

@@ -7,7 +7,7 @@
 
 namespace optpipe {
 
-/// In a handler: what the exception says.
+/// Text of the exception that is being handled. To be called only within a handler.
 [[nodiscard]] inline std::string caught_reason() {
     try {
         throw;

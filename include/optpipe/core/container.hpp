@@ -10,8 +10,8 @@
 
 namespace optpipe {
 
-/// A sequence of at most `Capacity` elements that lives in place, or a vector where the capacity is dynamic.
-/// With a static capacity it can be a constexpr variable.
+/// A sequence of at most `Capacity` elements that lives in place and can be a constexpr variable; a vector if the
+/// capacity is dynamic.
 template <class T, auto Capacity> class basic_bounded_vector {
 public:
     using value_type = T;
@@ -59,7 +59,7 @@ public:
 
 template <class T, std::size_t Capacity> using bounded_vector = basic_bounded_vector<T, named_extent<Capacity>()>;
 
-/// One `T` per index of one kind; subscripted with that index and with nothing else.
+/// One `T` per index of one kind, subscripted with that kind of index only.
 template <class Index, class T, auto Count> class basic_table {
 public:
     constexpr basic_table() = default;

@@ -6,16 +6,16 @@
 
 namespace optpipe {
 
-/// A contract that was broken: a mistake in a program, which nobody has to handle. A search catches it from its
-/// strategies, so that a mistake in one of them doesn't lose what the others have found.
+/// A broken contract: a mistake in the program, which callers don't have to handle. A search catches it around each
+/// strategy, so a mistake in one of them doesn't lose the results of the others.
 class contract_error : public std::logic_error {
 public:
     using std::logic_error::logic_error;
 };
 
-/// Whether a broken contract throws `contract_error`, or ends the program where it was broken. It throws where NDEBUG
-/// is defined, or as OPTPIPE_CONTRACTS_THROW (0 or 1) says: in all files of a program alike, and with optpipe::compiled
-/// as when that was built.
+/// Whether a broken contract throws `contract_error`; otherwise it ends the program on the spot.
+/// OPTPIPE_CONTRACTS_THROW (0 or 1) decides, and must be the same in all files of a program and in `optpipe::compiled`.
+/// Its default is 1 where NDEBUG is defined, else 0.
 [[nodiscard]] bool contracts_throw() noexcept;
 
 namespace detail {
@@ -26,7 +26,7 @@ namespace detail {
 } // namespace detail
 } // namespace optpipe
 
-/// A caller's bug ends with a sentence. What users' data can cause is never checked with this.
+/// Checks for a caller's bug, and reports it with `sentence`. Errors in users' data are reported by other means.
 #define OPTPIPE_EXPECT(condition, sentence)                                                                            \
     ((condition) ? static_cast<void>(0) : ::optpipe::detail::contract_violated((sentence), __FILE__, __LINE__))
 

@@ -7,8 +7,8 @@
 
 namespace optpipe {
 
-/// `start` and then the limit: the last time of the clock, which is no deadline, for a limit that isn't a number or
-/// beyond half of what the clock can tell (146 years); `start` for a negative one.
+/// The time `limit` after `start`; `start` itself for a negative limit. A limit that isn't a number, or exceeds half of
+/// the clock's range (146 years), means no deadline: the result is the last time of the clock.
 [[nodiscard]] inline std::chrono::steady_clock::time_point deadline_after(std::chrono::steady_clock::time_point start,
                                                                           std::chrono::duration<double> limit) {
     using clock = std::chrono::steady_clock;

@@ -10,13 +10,13 @@
 
 namespace optpipe {
 
-/// Root of everything that this library throws, but for `contract_error`: that is a mistake in a program.
+/// Root of all exceptions that this library throws, except `contract_error`, which reports a mistake in the program.
 class error : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
 };
 
-/// Something that is wrong in data from outside: where, and why.
+/// One thing that is wrong in data from outside: its place, and the reason.
 struct violation {
     std::string place;
     std::string reason;
@@ -25,8 +25,8 @@ struct violation {
     friend bool operator==(const violation&, const violation&) = default;
 };
 
-/// Data from outside that can't be used. Carries every violation that was found; `what()` names the source and the
-/// first few of them.
+/// Thrown for unusable data from outside. Carries every violation that was found; `what()` names the source and the
+/// first five violations.
 class input_error : public error {
 public:
     input_error(std::string source, std::vector<violation> violations)
@@ -49,7 +49,7 @@ private:
     std::vector<violation> violations_;
 };
 
-/// The file system said no.
+/// An operation on a file failed.
 class file_error : public error {
 public:
     using error::error;

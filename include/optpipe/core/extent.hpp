@@ -7,15 +7,16 @@
 
 namespace optpipe {
 
-/// An extent that is known only at run time, as `std::dynamic_extent` is for spans.
+/// Stands for an extent known only at run time, like `std::dynamic_extent` for spans.
 inline constexpr std::size_t dynamic = std::numeric_limits<std::size_t>::max();
 
 namespace extents {
 enum kind : std::size_t { dynamic = optpipe::dynamic };
 }
-/// An extent as the argument of a class template: the number, or the name of `dynamic`, for compilers spell types out
-/// in errors, and would print 18446744073709551615. `graph<4, dynamic>` is `basic_graph<4, extents::dynamic, …>`. (A
-/// function, as nvcc 13.0 doesn't take a variable of a type that depends on its argument here.)
+/// An extent as the argument of a class template: the number, or `extents::dynamic`. Compilers spell types out in
+/// errors, and would print a dynamic extent as 18446744073709551615. So `graph<4, dynamic>` is `basic_graph<4,
+/// extents::dynamic, …>`. It is a function because nvcc 13.0 doesn't accept a variable here whose type depends on its
+/// argument.
 template <std::size_t Count> [[nodiscard]] consteval auto named_extent() {
     if constexpr (Count == dynamic)
         return extents::dynamic;

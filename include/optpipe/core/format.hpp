@@ -8,7 +8,7 @@
 
 namespace optpipe {
 
-/// A number for people: at most `digits` significant digits, no trailing zeros, independent of the locale.
+/// Formats a number for people: at most `digits` significant digits, no trailing zeros, independent of the locale.
 inline std::string format_number(double value, int digits = 6) {
     std::array<char, 64> text{};
     const auto end =

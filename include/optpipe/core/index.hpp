@@ -9,7 +9,7 @@
 
 namespace optpipe {
 
-/// An index that only means one thing: a rank can't be passed where a stage is wanted. Counts from 0.
+/// An index of one kind, counted from 0: a rank can't be passed where a stage is wanted.
 template <class Tag> class index {
 public:
     constexpr index() = default;
@@ -25,7 +25,7 @@ public:
         return *this;
     }
     [[nodiscard]] constexpr index next() const { return index{value_ + 1}; }
-    /// Only for indices above 0.
+    /// Requires an index above 0.
     [[nodiscard]] constexpr index previous() const { return index{value_ - 1}; }
 
     friend constexpr auto operator<=>(index, index) = default;

@@ -13,28 +13,28 @@
 namespace optpipe {
 
 enum class refusal_reason {
-    does_not_apply,   ///< the method isn't made for such a problem
+    does_not_apply,   ///< the method doesn't handle this kind of problem
     over_memory,      ///< needs more device memory than a rank has
     over_host_memory, ///< needs more host memory than a rank has
-    not_executable,   ///< an order whose operations wait for each other, or which lacks some
+    not_executable,   ///< an order with operations that wait for each other, or with operations missing
 };
 
-/// Why there is no schedule. An outcome, not an error.
+/// Why there is no schedule: an outcome, not an error.
 struct refusal {
     refusal_reason reason = refusal_reason::does_not_apply;
     /// What is missing, as a sentence without a full stop. It may carry numbers, in constant expressions too:
     /// `{"takes at most ", most, " microbatches"}`.
     bounded_text<200> sentence{};
-    /// Where memory is missing, or an operation of an order.
+    /// The rank that lacks memory, or whose order can't be executed.
     optpipe::rank rank{};
-    /// For the two memory reasons: what the rank would need at least, and what it has.
+    /// For the two memory reasons: the least memory that the rank would need, and its limit.
     memory_size needed{};
     memory_size limit{};
-    /// For an order: the position of the operation that can't come there.
+    /// For an order: the position of the operation that can't be executed there.
     std::size_t position = 0;
 };
 
-/// That the problem is of another kind than the method is made for.
+/// A refusal for a problem of a kind that the method doesn't handle.
 [[nodiscard]] constexpr refusal does_not_apply(const bounded_text<200>& sentence) {
     refusal why;
     why.sentence = sentence;
@@ -60,7 +60,8 @@ private:
     refusal why_;
 };
 
-/// A value, or why there is none. Usable in constant expressions, where `std::variant` isn't with clang 14.
+/// A value, or the reason why there is none. `std::variant` can't replace it: clang 14 doesn't allow that in constant
+/// expressions.
 template <class T> class outcome {
 public:
     constexpr outcome() = default;
@@ -79,7 +80,7 @@ public:
         return static_cast<T&&>(value_);
     }
     constexpr const T* operator->() const { return &**this; }
-    /// The value. Throws `refusal_error` where there is none.
+    /// The value. Throws `refusal_error` if there is none.
     [[nodiscard]] constexpr const T& value() const& {
         if (!has_value_) throw refusal_error{why_};
         return value_;
@@ -88,7 +89,7 @@ public:
         if (!has_value_) throw refusal_error{why_};
         return static_cast<T&&>(value_);
     }
-    /// Only where there is no value.
+    /// The reason. Requires that there is no value.
     [[nodiscard]] constexpr const refusal& why() const {
         OPTPIPE_EXPECT(!has_value_, "outcome: there is a value");
         return why_;

@@ -8,8 +8,8 @@
 
 namespace optpipe {
 
-/// A number with a dimension. Its unit is the one that the problem at hand names (`time_unit`, `memory_unit`).
-/// Only what keeps the dimension compiles: sums, differences, multiples, and ratios of equals.
+/// A number with a dimension, in the unit that the problem names (`time_unit`, `memory_unit`). Only operations that
+/// respect the dimension compile: sums, differences, multiples, and ratios of equal dimensions.
 template <class Tag> class quantity {
 public:
     constexpr quantity() = default;
@@ -45,7 +45,7 @@ using duration = quantity<struct time_tag>;
 /// An amount of memory.
 using memory_size = quantity<struct memory_tag>;
 
-/// For problems in milliseconds and gigabytes (10^9 bytes), the units that the analytic models of this library use.
+/// Literals for problems in milliseconds and gigabytes (10^9 bytes), the units of this library's analytic models.
 namespace literals {
 constexpr duration operator""_us(long double v) { return duration{static_cast<double>(v) * 1e-3}; }
 constexpr duration operator""_us(unsigned long long v) { return duration{static_cast<double>(v) * 1e-3}; }

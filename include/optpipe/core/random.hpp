@@ -7,8 +7,8 @@
 
 namespace optpipe {
 
-/// Random numbers that are the same from the same seed with every compiler and library, in constant expressions too
-/// (SplitMix64; Steele, Lea and Flood, 2014). For searches and tests, not for secrets.
+/// A random number generator whose sequence depends on the seed alone, not on compiler or library. Works in constant
+/// expressions. For searches and tests, not for secrets. SplitMix64: Steele, Lea and Flood, 2014.
 class random_numbers {
 public:
     constexpr explicit random_numbers(std::uint64_t seed) : state_{seed} {}
@@ -20,9 +20,9 @@ public:
         z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
         return z ^ (z >> 31U);
     }
-    /// Below `count`, which is above 0.
+    /// A random number below `count`, which must be above 0.
     constexpr std::size_t below(std::size_t count) { return static_cast<std::size_t>(next() % count); }
-    /// From `low` to `high`, both included.
+    /// A random number from `low` to `high`, both included.
     constexpr std::size_t between(std::size_t low, std::size_t high) { return low + below(high - low + 1); }
     constexpr bool chance(std::size_t percent) { return below(100) < percent; }
 

@@ -19,14 +19,14 @@ namespace optpipe::detail {
 struct close_file {
     void operator()(std::FILE* file) const { std::fclose(file); }
 };
-/// An open file, closed when it goes; null if it couldn't be opened.
+/// An open file, closed on destruction; null if it couldn't be opened.
 using file_handle = std::unique_ptr<std::FILE, close_file>;
 
 inline file_handle open_file(const std::filesystem::path& path, const char* mode) {
     return file_handle{std::fopen(path.string().c_str(), mode)};
 }
 
-/// False, with `errno`, if it fails. Nothing stays in a buffer.
+/// Writes all of `content`, without buffering. Returns false, and sets `errno`, on failure.
 [[nodiscard]] inline bool write_all(std::FILE* file, std::string_view content) {
     std::setvbuf(file, nullptr, _IONBF, 0);
     while (!content.empty()) {
@@ -38,13 +38,13 @@ inline file_handle open_file(const std::filesystem::path& path, const char* mode
     return true;
 }
 
-/// Closes it and says whether that went well, else with `errno`. Some file systems report a full disk only here.
+/// Closes the file. Returns false, and sets `errno`, on failure: some file systems report a full disk only here.
 [[nodiscard]] inline bool close_checked(file_handle& file) { return std::fclose(file.release()) == 0; }
 
 inline constexpr std::string_view temporary_prefix = ".optpipe-";
 inline constexpr std::string_view temporary_suffix = ".tmp";
 
-/// The process that made the temporary file of this name; 0 if it isn't the name of one.
+/// The process that made the temporary file of this name; 0 if no temporary file has such a name.
 [[nodiscard]] inline long maker_of(std::string_view name) {
     if (!name.starts_with(temporary_prefix) || !name.ends_with(temporary_suffix)) return 0;
     name.remove_prefix(temporary_prefix.size());
@@ -63,14 +63,14 @@ inline void remove_left_overs(const std::filesystem::path& folder) {
         if (maker > 0 && !is_running(maker)) left.push_back(it->path());
     }
     for (const auto& path : left) {
-        // A process of another machine or container, which can't be seen from here, still holds its lock.
+        // The maker may run on another machine or in another container, invisible from here; it still holds its lock.
         const auto file = open_file(path, "ab");
         std::error_code ignored;
         if (file && try_lock(file.get())) std::filesystem::remove(path, ignored);
     }
 }
 
-/// A new file in a folder, removed when it goes unless it has taken another's place. What fails sets `errno`.
+/// A new file in a folder, removed on destruction unless it has replaced another file. Functions that fail set `errno`.
 class temporary_file {
 public:
     explicit temporary_file(const std::filesystem::path& folder) { create(folder); }
@@ -84,11 +84,11 @@ public:
 
     [[nodiscard]] bool is_open() const { return file_ != nullptr; }
     [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-    /// All of it, down to the disk; the file is closed then.
+    /// Writes all of `content` through to the disk, then closes the file.
     [[nodiscard]] bool write(std::string_view content) {
         return write_all(file_.get(), content) && flush_to_disk(file_.get()) && close_checked(file_);
     }
-    /// At one instant: whoever opens the target finds what was there, or all of this.
+    /// Renames the file to `target` in one step: a reader finds either the old file or the complete new one.
     [[nodiscard]] bool replace(const std::filesystem::path& target) {
         std::error_code failure;
         std::filesystem::rename(path_, target, failure);

@@ -1,14 +1,14 @@
 #pragma once
 
-// Included, directly or not, by every header before its first line of code, so that this is the first error, and no
-// others follow. MSVC keeps __cplusplus at 199711 unless told otherwise.
+// Every header includes this file, directly or not, before its first line of code, so that this error comes first and
+// alone. MSVC keeps __cplusplus at 199711 unless told otherwise.
 #if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 202002L
 #error "OptPipe needs C++20: compile with -std=c++20 (MSVC: /std:c++20), or link its CMake targets, which ask for it"
 #include "optpipe/core/C++20"
 #endif
 
-// What is unlimited is infinite, and an input that isn't a number is refused: a compiler that assumes that there is no such
-// thing drops both.
+// Infinity stands for "unlimited", and inputs that aren't numbers are refused. A compiler that assumes finite numbers
+// breaks both.
 #if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
 #error "OptPipe needs infinity: add -fno-finite-math-only behind -ffast-math or -Ofast (icpx: -fp-model=precise)"
 #include "optpipe/core/infinity"

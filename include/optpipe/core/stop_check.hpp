@@ -7,7 +7,8 @@
 
 namespace optpipe {
 
-/// Asks a stop token and perhaps the clock, or nobody: what constant expressions can pass along. Borrows the token.
+/// Asks a stop token and perhaps a deadline; a default-constructed one never stops, and works in constant expressions.
+/// Borrows the token.
 class stop_check {
 public:
     using clock = std::chrono::steady_clock;
@@ -15,9 +16,9 @@ public:
     constexpr stop_check() = default;
     explicit stop_check(const std::stop_token& token, clock::time_point deadline = clock::time_point::max())
         : token_{&token}, deadline_{deadline} {}
-    explicit stop_check(std::stop_token&&, clock::time_point = clock::time_point::max()) = delete; // it would be gone
+    explicit stop_check(std::stop_token&&, clock::time_point = clock::time_point::max()) = delete; // would dangle
     [[nodiscard]] constexpr bool operator()() const { return is_requested() || is_late(); }
-    /// Whether a stop was requested, so that what was found so far is of no use either. A deadline doesn't count.
+    /// Whether a stop was requested, in which case intermediate results are of no use either. A deadline doesn't count.
     [[nodiscard]] constexpr bool is_requested() const { return token_ != nullptr && token_->stop_requested(); }
 
 private:

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the standard library has no form for: processes, and what lies below its files. The only header up to the
-// planner that knows an operating system; where that isn't POSIX, each function does what is safe without it.
+// Functions on processes and files that the standard library lacks. Up to the planner, only this header depends on the
+// operating system; without POSIX, each function falls back to a safe answer.
 
 #include "optpipe/core/standard.hpp"
 
@@ -32,21 +32,22 @@ namespace optpipe::detail {
 
 inline long process_number() { return static_cast<long>(::getpid()); }
 
-/// On this machine, as far as this process can see.
+/// Whether the process exists on this machine, as far as this process can see.
 inline bool is_running(long process) { return ::kill(static_cast<::pid_t>(process), 0) == 0 || errno != ESRCH; }
 
-/// What was written is on the disk afterwards, not just with the system. False, with `errno`, if that fails.
+/// Writes everything through to the disk, not just to the system's buffers. Returns false, and sets `errno`, on
+/// failure.
 inline bool flush_to_disk(std::FILE* file) {
-    // EINVAL: a file system that has nothing to flush.
+    // EINVAL means that the file system has nothing to flush.
     return std::fflush(file) == 0 && (::fsync(::fileno(file)) == 0 || errno == EINVAL);
 }
 
-/// Marks the file as in use for as long as it is open here; false if it is by somebody else, on another machine too.
+/// Locks the file for as long as it is open here. False if another process holds the lock, also on another machine.
 inline bool try_lock(std::FILE* file) {
     return ::flock(::fileno(file), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
-/// The open file of this number, to be written on from where it stands; null if there is none.
+/// Opens the file of this number for writing from its current position; null if there is none.
 inline std::FILE* open_inherited(int number) {
     const int copy = ::dup(number);
     std::FILE* file = copy < 0 ? nullptr : ::fdopen(copy, "wb");
@@ -54,19 +55,19 @@ inline std::FILE* open_inherited(int number) {
     return file;
 }
 
-/// Whether an open file of this number can be written to; else with `errno`.
+/// Whether the file of this number is open for writing; sets `errno` if not.
 inline bool is_writable(int number) {
     const int flags = ::fcntl(number, F_GETFL);
     if (flags != -1 && (flags & O_ACCMODE) == O_RDONLY) errno = EBADF;
     return flags != -1 && (flags & O_ACCMODE) != O_RDONLY;
 }
 
-/// Whether there is such a file and this process may write to it; else with `errno`.
+/// Whether the file exists and this process may write to it; sets `errno` if not.
 inline bool may_write(const char* path) { return ::access(path, W_OK) == 0; }
 
 #else
 
-/// Any number: two processes hardly draw the same.
+/// A random number: two processes are unlikely to draw the same one.
 inline long process_number() { return static_cast<long>(std::random_device{}() & 0x3fffffffU); }
 inline bool is_running(long) { return true; }
 inline bool flush_to_disk(std::FILE* file) { return std::fflush(file) == 0; }
@@ -77,15 +78,15 @@ inline bool may_write(const char*) { return true; }
 
 #endif
 
-/// Makes sleeps of this thread end when they should, where the system otherwise adds 50 µs.
+/// Makes sleeps of this thread end on time; Linux otherwise adds up to 50 µs.
 inline void sleep_precisely() {
 #if defined(__linux__)
     static_cast<void>(::prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL));
 #endif
 }
 
-/// The processor time of the thread that makes it, in seconds, to be read by any thread while that one lives. Where the
-/// system has no such clock, the wall clock: as if the thread never slept.
+/// Processor time, in seconds, of the thread that creates it. Any thread may read it while that thread lives. Systems
+/// without such a clock give the wall-clock time, as if the thread never slept.
 class thread_clock {
 public:
 #if defined(__linux__)

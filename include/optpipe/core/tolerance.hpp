@@ -6,7 +6,7 @@
 
 namespace optpipe {
 
-/// How far two computed reals may lie apart and still count as equal: `relative` times the largest number at hand.
+/// The largest difference at which two computed reals count as equal: `relative` times the largest number involved.
 struct tolerance {
     double relative = 1e-6;
 
@@ -16,8 +16,8 @@ struct tolerance {
     }
 };
 
-/// How often `part` fits into `all`, both above 0: a number without fraction, also where no count could hold it. For
-/// constant expressions.
+/// `all / part` rounded down to an integer, as a double because it may exceed any integer type. Both must be above 0.
+/// For constant expressions.
 template <class Tag> [[nodiscard]] constexpr double times_in(quantity<Tag> part, quantity<Tag> all) {
     constexpr double beyond_fractions = 0x1p53;
     const double times = all / part;

@@ -20,11 +20,11 @@ struct arena_sizes {
     friend constexpr bool operator==(const arena_sizes&, const arena_sizes&) = default;
 };
 
-/// What a program needs.
+/// The sizes of the arenas that a program needs.
 [[nodiscard]] inline arena_sizes sizes_of(const rank_program& p) {
     return {p.device_bytes, p.host_bytes, p.message_bytes};
 }
-/// Room for either.
+/// The sizes of arenas large enough for both.
 [[nodiscard]] constexpr arena_sizes largest(const arena_sizes& a, const arena_sizes& b) {
     return {std::max(a.device, b.device), std::max(a.host, b.host), std::max(a.message, b.message)};
 }
@@ -32,11 +32,11 @@ struct arena_sizes {
 /// The owner of the memory of a program's buffers.
 enum class buffer_owner : std::uint8_t {
     library, ///< arenas of the executor's memory
-    engine, ///< tensors of the engine's, which it makes and gives back as the program goes: the library takes no memory
-            ///< for them and has no addresses, and sizes in the program are what the engine may use at most
+    engine, ///< tensors of the engine, which it allocates and frees as the program runs. The library allocates no
+            ///< memory for them and has no addresses; sizes in the program are upper limits for the engine
 };
-/// Of a rank. Tasks have empty spans for what the engine owns: it knows its tensors by stage, microbatch and storage
-/// option, which are in every task and in the labels of copies and messages.
+/// The owners of a rank's buffers. Tasks have empty spans for buffers that the engine owns: it finds its tensors by
+/// stage, microbatch and storage option, which are in every task and in the labels of copies and messages.
 struct buffer_owners {
     buffer_owner stashes = buffer_owner::library; ///< on the device and on the host
     buffer_owner messages = buffer_owner::library;
@@ -46,7 +46,7 @@ struct buffer_owners {
     }
     friend constexpr bool operator==(const buffer_owners&, const buffer_owners&) = default;
 };
-/// What the library takes of them.
+/// The part of the sizes that the library allocates.
 [[nodiscard]] constexpr arena_sizes sizes_taken(const arena_sizes& all, const buffer_owners& owners) {
     const auto taken = [&](memory_arena which, std::size_t bytes) {
         return owners.of(which) == buffer_owner::library ? bytes : 0;
@@ -55,12 +55,12 @@ struct buffer_owners {
             taken(memory_arena::message, all.message)};
 }
 
-/// Where a rank's arenas lie, and how large they are.
+/// The memory of a rank's arenas, and their sizes.
 struct arena_memory {
     std::span<std::byte> device{};
     std::span<std::byte> host{};
     std::span<std::byte> message{};
-    /// With what the engine owns.
+    /// Sizes of all arenas, including those that the engine owns.
     arena_sizes sizes{};
     buffer_owners owners{};
 
@@ -82,7 +82,8 @@ struct arena_memory {
     }
 };
 
-/// The memory of one rank, taken once, whatever programs run in it. Throws what the executor's memory throws.
+/// The memory of one rank, allocated once for all programs that run in it. Throws the exceptions of the executor's
+/// memory.
 template <class Executor> class arenas {
 public:
     arenas(Executor& on, const arena_sizes& sizes, const buffer_owners& owners = {})
@@ -104,7 +105,7 @@ private:
                                                                 messages_.memory().first(taken.message), sizes,
                                                                 owners} {}
 
-    /// Goes last: a device's memory is freed once the device has done with it, and with copies to the host.
+    /// Destroyed last: freeing device memory waits for the device, and so for its copies to the host.
     host_slab host_;
     device_slab device_;
     device_slab messages_;

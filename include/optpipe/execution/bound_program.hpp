@@ -15,20 +15,20 @@
 
 namespace optpipe::execution {
 
-/// A rank's program with addresses instead of numbers. Making one touches neither the executor nor the memory, so that
-/// any thread may.
+/// A rank's program with addresses in place of buffer numbers. Its construction touches neither the executor nor the
+/// memory, so any thread may do it.
 class bound_program {
 public:
-    /// An instruction.
+    /// One instruction, with its addresses.
     struct task {
         instruction_kind kind{};
         std::uint8_t lane = 0;
         task_label label{};
-        /// In `waits`.
+        /// First position in `waits`.
         std::uint32_t first_wait = 0;
         std::uint32_t waits = 0;
         marker_id records = no_marker;
-        /// Whether it makes the last weight gradient of its stage.
+        /// Whether it computes the last weight gradient of its stage.
         bool is_last = false;
         std::span<std::byte> input{};
         std::span<std::byte> output{};
@@ -37,16 +37,16 @@ public:
         stash_part added{};
         stash_part restored_kept{};
         stash_part restored_freed{};
-        /// In `copies` or `messages`.
+        /// First position in `copies` or `messages`.
         std::uint32_t first = 0;
         std::uint32_t count = 0;
     };
 
-    /// Throws `error` if the arenas, or what the engine may use, are smaller than the program needs.
+    /// Throws `error` if the arenas, or the sizes granted to the engine, are smaller than the program needs.
     bound_program(const rank_program& p, const arena_memory& room);
 
     std::vector<lane_kind> lane_kinds;
-    /// The most that a step puts into each lane, with one wait before it.
+    /// The largest number of commands that a step puts into each lane, plus one wait before the step.
     std::vector<std::size_t> commands;
     std::size_t markers = 0;
     buffer_owners owners{};
@@ -67,16 +67,16 @@ private:
     void find_pieces(const rank_program& p, const arena_memory& room);
     [[nodiscard]] bool is_ours(const program_buffer& b) const { return owners.of(b.arena) == buffer_owner::library; }
     [[nodiscard]] stash_part part(const rank_program& p, buffer_id id) const;
-    /// The pieces of both, one after the other.
+    /// The pieces of `first`, followed by those of `second`.
     [[nodiscard]] stash_part joined(stash_part first, stash_part second);
     [[nodiscard]] std::span<std::byte> only_piece(const rank_program& p, buffer_id id) const;
     void bind(const rank_program& p, const instruction& i);
-    /// The pieces of a stash and those of its place on the host are cut alike.
+    /// Lists the copies of all transfers. A stash and its copy on the host are split at the same offsets.
     void find_copies(const rank_program& p);
     void mark_last_weights(std::size_t stages);
 
     std::vector<std::span<std::byte>> pieces_;
-    /// Of stashes that are offloaded in part. A deque, as tasks point to the vectors.
+    /// Pieces of stashes that are partly offloaded. A deque, because tasks point to the vectors.
     std::deque<std::vector<std::span<std::byte>>> joined_;
 };
 
@@ -107,7 +107,7 @@ OPTPIPE_INLINE bound_program::bound_program(const rank_program& p, const arena_m
         bind(p, i);
     find_copies(p);
     mark_last_weights(p.stages);
-    commands.assign(p.lanes.size(), 1); // a wait for what comes before the step
+    commands.assign(p.lanes.size(), 1); // a wait for the commands before the step
     for (const auto& i : p.instructions)
         commands[i.lane] += 1 + i.waits + (i.records != no_marker ? 1 : 0);
 }

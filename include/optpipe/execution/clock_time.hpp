@@ -7,10 +7,10 @@
 
 namespace optpipe {
 
-/// What a unit of a problem's time is on the clock: any multiple or fraction of a nanosecond.
+/// Length of a problem's unit of time on the clock, in nanoseconds; may be fractional.
 using clock_time = std::chrono::duration<double, std::nano>;
 
-/// A time of a problem on the clock, to the nanosecond below.
+/// A time of a problem on the clock, rounded down to a nanosecond.
 [[nodiscard]] constexpr std::chrono::nanoseconds on_clock(duration time, clock_time unit) {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(time.value() * unit);
 }

@@ -37,19 +37,21 @@ template <class C> concept has_minimum = requires(C& by) {
     { by.minimum() } -> std::same_as<std::uint64_t>;
 };
 
-/// What ranks tell each other beside the messages of programs: little, and seldom more than once per step.
+/// Communication between ranks other than the messages of programs: small amounts, and seldom more than once per step.
 ///
-/// Semantics: `publish(text)`, of rank 0, sends a text of any length to all ranks, itself included; `next_published()`
-/// gives each rank the texts that have come, one at a time, in the order of `publish`, and nothing when there is none
-/// yet. `report(text)`, of any rank, sends one to rank 0, whose `next_report()` gives those of each rank in their
-/// order. `begin_minimum(value)` takes part in an all-reduce and returns at once; `minimum()` waits for it and gives
-/// the least of all ranks' values. A rank begins the next one after it has read the last. What a rank reported before
-/// it began a minimum has come to rank 0 when that one's result has. Texts and minima come whatever the rank does
-/// meanwhile, and wait to be asked for.
+/// Semantics: `publish(text)`, on rank 0, sends a text of any length to all ranks, rank 0 included. `next_published()`
+/// returns the next text that has arrived, in the order of `publish`, or nothing. `report(text)`, on any rank, sends a
+/// text to rank 0; `next_report()` on rank 0 returns them, in order for each rank.
 ///
-/// `cancel(what_it_did, reason)` tells all ranks at once that this one has failed. From then on, or when a rank doesn't
-/// take part in a minimum for longer than the channel's patience, or is gone, every call on every rank but `cancel`
-/// throws `execution_error`, which names that rank, and the channel is of no use. For one thread at a time.
+/// `begin_minimum(value)` joins an all-reduce and returns at once; `minimum()` waits for its result, the least value of
+/// all ranks. A rank begins the next one after it has read the last. A rank's reports from before it began a minimum
+/// reach rank 0 no later than the result of that minimum. Texts and minima arrive whatever the rank is doing, and are
+/// kept until it asks for them.
+///
+/// `cancel(what_it_did, reason)` tells all ranks at once that this one has failed. The channel also fails if a rank is
+/// gone, or doesn't join a minimum within the channel's time limit (`patience`). From then on every call on every rank,
+/// except `cancel`, throws `execution_error`, which names that rank, and the channel is unusable. To be used by one
+/// thread at a time.
 template <class C>
 concept control_channel = has_place<C> && has_publish<C> && has_next_published<C> && has_report<C> &&
     has_next_report<C> && has_begin_minimum<C> && has_minimum<C> && has_cancel<C>;
@@ -61,16 +63,16 @@ template <class C> concept has_receive = requires(C& by, rank from) {
     { by.receive(from) } -> std::same_as<std::string>;
 };
 
-/// What carries texts between any two ranks.
+/// A channel that carries texts between any two ranks.
 ///
-/// Semantics: `send(to, text)` returns at once, and the text comes whatever the receiver does meanwhile; `to` may be
-/// the sender itself. `receive(from)` waits for the next text of that rank, in the order in which it sent them. Once a
-/// rank has failed, or doesn't send what another waits for within the channel's patience, both throw
-/// `execution_error`. For one thread at a time, which may be another than the one that uses the rest of a control
-/// channel.
+/// Semantics: `send(to, text)` returns at once, and the text arrives whatever the receiver is doing; `to` may be the
+/// sender itself. `receive(from)` waits for the next text of that rank, in the order of sending. Both throw
+/// `execution_error` once a rank has failed, or a text that a rank waits for doesn't arrive within the channel's time
+/// limit (`patience`). To be used by one thread at a time, which may differ from the thread that uses the rest of a
+/// control channel.
 template <class C> concept peer_channel = has_place<C> && has_send<C> && has_receive<C>;
 
-/// The sentence that a type lacks to be a control channel.
+/// Fails to compile, naming the requirement that the type doesn't meet.
 template <class C> consteval bool check_control_channel() {
     static_assert(has_place<C>, "control channel: needs `rank self() const` and `std::size_t ranks() const`");
     static_assert(has_publish<C>, "control channel: needs `void publish(std::string_view)`");
@@ -84,7 +86,7 @@ template <class C> consteval bool check_control_channel() {
     return control_channel<C>;
 }
 
-/// The sentence that a type lacks to be a peer channel.
+/// Fails to compile, naming the requirement that the type doesn't meet.
 template <class C> consteval bool check_peer_channel() {
     static_assert(has_place<C>, "peer channel: needs `rank self() const` and `std::size_t ranks() const`");
     static_assert(has_send<C>, "peer channel: needs `void send(rank to, std::string_view)`");

@@ -15,20 +15,20 @@
 
 namespace optpipe::execution {
 
-/// What goes from rank 0 to another, or to rank 0.
+/// A letter from rank 0 to another rank, or from any rank to rank 0.
 struct control_letter {
     enum class kind_type : std::uint8_t {
-        text,  ///< published, or reported
-        value, ///< to rank 0: of a minimum; from it: the least
-        peer,  ///< from one rank to another; the value: to rank 0, for which rank; from it, of which
+        text,  ///< a published text, or a report
+        value, ///< to rank 0: a value of a minimum; from rank 0: the least value
+        peer,  ///< text from one rank to another; `value` is the receiver (to rank 0) or the sender (from rank 0)
     };
     kind_type kind = kind_type::text;
     std::uint64_t value = 0;
     std::string text{};
 };
 
-/// What one rank of a control channel knows, with rank 0 in the middle: letters in, letters out. Their carrier keeps
-/// them in order between any two ranks.
+/// The state of one rank of a control channel, with rank 0 in the middle. It takes and gives letters; a carrier
+/// delivers them, in order between any two ranks.
 class control_star {
 public:
     struct addressed {
@@ -47,23 +47,24 @@ public:
     [[nodiscard]] std::optional<std::string> next_published() { return next_of(published_); }
     [[nodiscard]] std::optional<rank_text> next_report() { return next_of(reports_); }
 
-    /// By way of rank 0, which all carriers reach.
+    /// Sends by way of rank 0, which every carrier reaches.
     void send_to(rank to, std::string_view text);
     [[nodiscard]] bool has_text_of(rank from) const { return !received_[from.position()].empty(); }
     [[nodiscard]] std::string next_of_peer(rank from) { return *next_of(received_[from.position()]); }
 
-    /// Begun here and not read yet.
+    /// Whether a minimum was begun here and not read yet.
     [[nodiscard]] bool is_under_way() const { return under_way_; }
     /// Whether `read_minimum` has something to read.
     [[nodiscard]] bool has_minimum() const { return minimum_.has_value(); }
     [[nodiscard]] std::uint64_t read_minimum();
-    /// What a minimum is late for: "rank 2 and rank 3". On other ranks than 0 only that rank is known to be.
+    /// The ranks that the minimum still waits for, such as "rank 2 and rank 3". Ranks other than 0 only know that they
+    /// wait for rank 0.
     [[nodiscard]] std::string missing() const;
 
-    /// Throws `error` for a letter that no rank of this channel sends.
+    /// Takes a letter that has arrived. Throws `error` if no rank of this channel sends such a letter.
     void take(rank from, control_letter what);
     [[nodiscard]] bool has_outgoing() const { return !outbox_.empty(); }
-    /// What has to be sent now.
+    /// Removes and returns the letters to send.
     [[nodiscard]] std::vector<addressed> take_outbox() { return std::exchange(outbox_, {}); }
 
 private:
@@ -84,11 +85,11 @@ private:
     std::size_t ranks_;
     std::deque<std::string> published_;
     std::deque<rank_text> reports_;
-    /// By rank 0: of the minimum that all are to take part in.
+    /// On rank 0: the values that the ranks have given for the minimum under way.
     std::vector<std::optional<std::uint64_t>> values_;
     std::optional<std::uint64_t> minimum_;
     bool under_way_ = false;
-    /// By sender.
+    /// Texts received, by sender.
     std::vector<std::deque<std::string>> received_;
     std::vector<addressed> outbox_;
 };

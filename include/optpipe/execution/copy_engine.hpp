@@ -10,7 +10,7 @@
 
 namespace optpipe::execution {
 
-/// As many bytes as `from` has; `to` has as many.
+/// Copies all bytes of `from` to `to`, which is as large.
 struct copy_piece {
     std::span<std::byte> to;
     std::span<const std::byte> from;
@@ -29,12 +29,12 @@ concept has_copy = requires(C& engine, L& on, copy_direction way, const task_lab
 
 /// Copies between a device and its host.
 ///
-/// Semantics: `copy` puts copies from one arena to the other at the end of the lane. They are over, all of them, before
-/// what comes next in the lane. `pieces` and what they point to stay where they are until the step is over. There are
-/// none where the engine owns stashes (`buffer_owners`): its own copy engine knows by the label what to copy.
+/// Semantics: `copy` appends copies from one arena to the other to the lane. All of them end before the next entry of
+/// the lane starts. `pieces` and the memory that they name stay in place until the step ends. If the engine owns
+/// stashes (`buffer_owners`), `pieces` is empty, and its own copy engine finds by the label what to copy.
 template <class C, class L> concept copy_engine = lane<L> && has_copy<C, L>;
 
-/// The sentence that a type lacks to be a copy engine for lanes of type `L`.
+/// Fails to compile, naming the requirement that the type doesn't meet for lanes of type `L`.
 template <class C, class L> consteval bool check_copy_engine() {
     static_assert(check_lane<L>());
     static_assert(has_copy<C, L>,

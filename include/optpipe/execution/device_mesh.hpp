@@ -14,10 +14,11 @@
 
 namespace optpipe::execution {
 
-/// One process of all that train a model together, as launchers count them. A `rank` is one of a pipeline.
+/// One of all the processes that train a model together, as numbered by launchers. A `rank`, in contrast, is one of a
+/// pipeline.
 using world_rank = index<struct world_rank_tag>;
 
-/// In which way the processes along it share the work.
+/// The way in which the processes along a dimension share the work.
 enum class mesh_dimension : std::uint8_t {
     tensor,   ///< each has a part of every tensor of a stage
     data,     ///< each has the same stage, and other microbatches
@@ -25,7 +26,7 @@ enum class mesh_dimension : std::uint8_t {
 };
 inline constexpr std::array all_mesh_dimensions{mesh_dimension::tensor, mesh_dimension::data, mesh_dimension::pipeline};
 
-/// How many processes there are along each dimension, at least 1.
+/// The number of processes along each dimension, at least 1.
 struct mesh_extents {
     std::size_t tensor = 1;
     std::size_t data = 1;
@@ -42,13 +43,13 @@ struct mesh_extents {
     friend constexpr bool operator==(const mesh_extents&, const mesh_extents&) = default;
 };
 
-/// The coordinates of a process, each from 0.
+/// The coordinates of a process, each counted from 0.
 struct mesh_place {
     std::size_t tensor = 0;
     std::size_t data = 0;
     std::size_t pipeline = 0;
 
-    /// In its pipeline: `rank_program::self`.
+    /// Its rank within its pipeline: `rank_program::self`.
     [[nodiscard]] constexpr optpipe::rank rank() const { return optpipe::rank{pipeline}; }
     [[nodiscard]] constexpr std::size_t& along(mesh_dimension d) {
         return d == mesh_dimension::tensor ? tensor : d == mesh_dimension::data ? data : pipeline;
@@ -57,18 +58,19 @@ struct mesh_place {
     friend constexpr bool operator==(const mesh_place&, const mesh_place&) = default;
 };
 
-/// The processes that differ in one coordinate only: a pipeline, the replicas of a stage, or the parts of its tensors.
+/// Processes that differ in one coordinate only: a pipeline, the replicas of a stage, or the parts of its tensors.
 struct mesh_group {
-    /// Of all groups along this dimension, from 0: the colour of `MPI_Comm_split`.
+    /// Number of the group among all groups along this dimension, from 0: the colour of `MPI_Comm_split`.
     std::size_t number = 0;
-    /// Which of the peers this process is: its key.
+    /// Position of this process among the peers: the key of `MPI_Comm_split`.
     std::size_t self = 0;
-    /// All of the group, in the order of the coordinate.
+    /// All processes of the group, in the order of the coordinate.
     std::vector<world_rank> peers;
 };
 
-/// Pipelines × data × tensor parallelism as a mesh of processes. `order` says along which dimension neighbours lie, the
-/// fastest first; the usual one keeps those closest that exchange most, as Megatron-LM does ("tp-dp-pp").
+/// Pipelines × data × tensor parallelism as a mesh of processes. `order` lists the dimensions from the fastest-varying
+/// to the slowest. The default places the processes that exchange most next to each other, as Megatron-LM does
+/// ("tp-dp-pp").
 class device_mesh {
 public:
     using dimension_order = std::array<mesh_dimension, 3>;
@@ -115,7 +117,7 @@ public:
     [[nodiscard]] constexpr std::size_t groups(mesh_dimension along) const { return size() / extents_.along(along); }
 
 private:
-    /// Groups count as the processes do, without the dimension that they lie along.
+    /// Groups are numbered like the processes, without the dimension that they extend along.
     [[nodiscard]] constexpr std::size_t number_of(const mesh_place& at, mesh_dimension along) const {
         std::size_t number = 0;
         for (std::size_t i = order_.size(); i-- > 0;)
@@ -127,9 +129,10 @@ private:
     dimension_order order_;
 };
 
-/// Gives each group along a dimension an id of its own (`nccl::world_id`, `ncclUniqueId`): process 0 makes all, by
-/// `make()`, and each takes that of its group. `share(bytes, self, processes)` hands what process 0 has to all, as
-/// `share_by_tcp`, `share_by_file` and `share_by_mpi` do. For all processes at once; throws what these two throw.
+/// Gives each group along a dimension its own id (`nccl::world_id`, `ncclUniqueId`). Process 0 creates all ids by
+/// `make()`, and each process takes that of its group. `share(bytes, self, processes)` distributes the bytes of process
+/// 0 to all, as `share_by_tcp`, `share_by_file` and `share_by_mpi` do. All processes must call it together. Throws the
+/// exceptions of `make` and `share`.
 template <class Make, class Share>
 [[nodiscard]] auto share_group_id(const device_mesh& mesh, world_rank self, mesh_dimension along, Make make,
                                   const Share& share) {

@@ -8,8 +8,8 @@
 
 namespace optpipe {
 
-/// A step that couldn't be run to its end: on which rank, at which operation, and why. All ranks get the same one, that
-/// of the rank where it began.
+/// A step that couldn't be completed: the rank, the operation, and the reason. All ranks throw the same error, that of
+/// the rank where the failure started.
 class execution_error : public error {
 public:
     execution_error(optpipe::rank where, std::string operation, const std::string& reason)
@@ -17,7 +17,8 @@ public:
           operation_{std::move(operation)}, reason_{reason} {}
 
     [[nodiscard]] optpipe::rank rank() const { return rank_; }
-    /// As everywhere: "2F0", "receive of 2F0 from rank 1"; or what the rank did outside of operations.
+    /// Spelled as everywhere, such as "2F0" or "receive of 2F0 from rank 1"; or the rank's activity outside of
+    /// operations.
     [[nodiscard]] const std::string& operation() const { return operation_; }
     [[nodiscard]] const std::string& reason() const { return reason_; }
 

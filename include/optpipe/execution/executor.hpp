@@ -45,35 +45,38 @@ template <class E> concept has_cancel = requires(E& on, std::string_view what_it
     { on.cancel(what_it_did, reason) } -> std::same_as<void>;
 };
 
-/// One rank's share of what programs run on: lanes, markers, copies, memory, and a transport to the other ranks.
+/// One rank's share of the resources that programs run on: lanes, markers, copies, memory, and a transport to the other
+/// ranks.
 ///
-/// Semantics: `open_lane(kind, commands)` gives a lane of its own, or one that is borrowed from somebody's engine;
-/// `commands` is the most that will be in it at once. `finish()` returns once all that was put into this rank's lanes
-/// is over; all that it did is seen by the caller. If something went wrong on any rank (an exception from work, a peer
-/// that doesn't answer for longer than the executor's patience, a failed device) it throws `execution_error`, the same
-/// on all ranks, once nothing of this rank uses its buffers any more; from then on the executor is of no use. Where
-/// ranks have nothing but messages to tell each other by, as with NCCL without a `failure_channel`, each finds out by
-/// itself: the rank where it began says why, the others that a message of theirs isn't over.
-/// `cancel(what_it_did, reason)` makes that happen.
-/// Lanes and markers go before the executor does.
+/// Semantics: `open_lane(kind, commands)` returns a lane of its own, or one borrowed from an engine; `commands` is the
+/// largest number of commands that it holds at once. `finish()` returns once everything in this rank's lanes has ended;
+/// the caller then sees all results. If something failed on any rank (an exception from work, a peer that doesn't
+/// answer within the executor's time limit `patience`, a failed device), `finish()` throws `execution_error` once
+/// nothing on this rank uses its buffers any more. The error is the same on all ranks, and the executor is unusable
+/// from then on. `cancel(what_it_did, reason)` makes this happen.
+///
+/// Ranks that communicate only by messages, as with NCCL without a `failure_channel`, detect a failure on their own.
+/// The rank where it started reports the reason; the others report that one of their messages hasn't ended.
+///
+/// Lanes and markers are destroyed before the executor.
 template <class E>
 concept executor = has_lane_type<E> && lane<lane_of<E>> && has_open_lane<E> && has_make_marker<E> && has_copies<E> &&
     has_transport<E> && has_memory<E> && has_place<E> && has_finish<E> && has_cancel<E>;
 
-/// When something was under way, since an instant that all ranks of an executor share.
+/// The time span of a task, since an instant that all ranks of an executor share.
 struct task_times {
     std::chrono::nanoseconds start{};
     std::chrono::nanoseconds end{};
 };
 
-/// A lane that remembers when its tasks (launches, copies, exchanges) ran, in order, from the last `forget_times` on.
-/// Read when the executor has finished.
+/// A lane that records when its tasks (launches, copies, exchanges) ran, in order, since the last `forget_times`. To be
+/// read when the executor has finished.
 template <class L> concept timed_lane = lane<L> && requires(L& on, const L& done) {
     { done.times() } -> std::convertible_to<std::span<const task_times>>;
     { on.forget_times() } -> std::same_as<void>;
 };
 
-/// The sentence that a type lacks to be an executor.
+/// Fails to compile, naming the requirement that the type doesn't meet.
 template <class E> consteval bool check_executor() {
     static_assert(has_lane_type<E>, "executor: needs a type `lane_type`");
     static_assert(check_lane<lane_of<E>>());

@@ -6,19 +6,20 @@
 
 namespace optpipe::execution {
 
-/// Tells all ranks at once that one has failed, for executors that can't themselves, as NCCL's. For any thread.
+/// Tells all ranks at once that one has failed, for executors that can't do so themselves, such as NCCL's. Any thread
+/// may use it.
 class failure_channel {
 public:
-    /// This rank has failed. Of all failures the first that rank 0 hears of counts.
+    /// Announces that this rank has failed. If several fail, the first one that rank 0 hears of counts.
     virtual void tell(const execution_error& what) = 0;
-    /// What failed, as soon as this rank hears of it.
+    /// The failure, as soon as this rank hears of one.
     [[nodiscard]] virtual std::optional<execution_error> failure() const = 0;
 
 protected:
     ~failure_channel() = default;
 };
 
-/// Throws what failed; null: nobody tells.
+/// Throws the failure of `by`, if there is one; does nothing if `by` is null.
 inline void check_failure(const failure_channel* by) {
     if (!by) return;
     if (const auto what = by->failure()) throw *what;

@@ -11,33 +11,34 @@
 
 namespace optpipe::execution {
 
-/// What an optimizer does with the gradients of a step.
+/// The optimizer's decision on the gradients of a step.
 struct update_decision {
-    /// What every gradient is multiplied by first, 1 or less; 0: the step is skipped, as a gradient overflowed.
+    /// Factor, at most 1, by which every gradient is multiplied first; 0: the step is skipped because a gradient
+    /// overflowed.
     double scale = 1.0;
     [[nodiscard]] bool is_skip() const { return scale == 0.0; }
     friend bool operator==(const update_decision&, const update_decision&) = default;
 };
 
-/// What is known of the gradients of a step, of some stages or of all: it grows as it passes from rank to rank.
+/// Known facts on the gradients of a step, for some stages or all: each rank adds its own as the state passes through.
 class gradient_state {
 public:
     explicit gradient_state(std::size_t stages) : squares_(stages) {}
-    /// From what `text` gave. Throws `error` if it is of another number of stages.
+    /// Reads the state that `text` wrote. Throws `error` if it is for another number of stages.
     gradient_state(std::size_t stages, std::string_view text);
-    /// Bytes of numbers as they are in memory: all ranks are machines of the same kind.
+    /// The numbers as they are in memory: all ranks must run on machines of the same kind.
     [[nodiscard]] std::string text() const;
 
-    /// The sum of the squares of all gradients of a stage.
+    /// Adds the sum of the squares of all gradients of a stage.
     void add(stage s, double squares) { squares_[s.position()] = squares; }
-    /// What is right if there are no other gradients: skip if the sum of squares isn't finite, else scale down to
-    /// `max_norm`. It is summed in the order of stages, so that it is the same to the last bit in whatever order ranks
-    /// have added theirs.
+    /// The right decision if there are no other gradients: skip if the sum of squares isn't finite, else scale down to
+    /// `max_norm`. The sum is taken in the order of stages, so it is the same to the last bit whatever the order in
+    /// which ranks added theirs.
     [[nodiscard]] update_decision decision(double max_norm) const;
 
-    /// A rank makes its update by this.
+    /// Records that a rank makes its update under this decision.
     void note(const update_decision& made);
-    /// Whether all ranks have made theirs by the same one.
+    /// Whether all ranks have made their updates under the same decision.
     [[nodiscard]] bool is_unanimous() const { return !differ_; }
 
 private:
@@ -58,7 +59,7 @@ namespace optpipe::execution {
 
 namespace detail {
 
-/// The scale of a decision that nobody has made yet.
+/// Written as the scale if no rank has made a decision yet.
 inline constexpr double no_scale = -1.0;
 
 } // namespace detail

@@ -25,43 +25,45 @@
 
 namespace optpipe {
 
-/// The programs of all ranks, from the text of a plan. Throws if it can't make them; then the rank refuses the plan.
+/// Makes the programs of all ranks from the text of a plan. If it throws, the rank refuses the plan.
 using program_maker = std::function<per_rank<rank_program>(const std::string& plan)>;
 
-/// What became of a published plan.
+/// The outcome of a published plan.
 struct handover_result {
-    /// Plans are counted from 1, the program that a run begins with is 0.
+    /// Plans are counted from 1; the program that a run starts with is 0.
     std::uint64_t version = 0;
     bool accepted = false;
-    /// On rank 0: of all ranks that refused it, which and why, a sentence each.
+    /// On rank 0: one sentence for each rank that refused it, with the reason.
     std::vector<std::string> refusals{};
 };
 
-/// Runs one rank's program, step after step, and exchanges it for that of a better plan: on all ranks between the same
+/// Runs one rank's program, step after step, and replaces it by that of a better plan: on all ranks between the same
 /// two steps, or on none.
 ///
-/// Rank 0 publishes a plan as text. On each rank a thread of the handover makes the programs from it, checks them and
-/// looks up addresses in the arenas, which takes time but neither lanes nor memory of the executor. The programs share
-/// lanes and markers; the thread that trains opens what more the next one needs, between two steps, as an executor is
-/// for one thread; then the rank is ready. With every step goes one minimum over what the ranks think of the plan that
-/// is under way: nothing yet, refused, or ready. It is begun before the step is issued and read after it ends; all
-/// ranks read the same, so all take the plan then, all drop it, or all wait. Nobody says in advance at which step that
-/// will be, so no message can come too late for it.
+/// Rank 0 publishes a plan as text. On each rank, a thread of the handover makes the programs from it, checks them and
+/// binds them to addresses in the arenas. That takes time, but neither lanes nor memory of the executor. The programs
+/// share lanes and markers. Between two steps, the training thread opens those that the next program lacks, because an
+/// executor may be used by one thread only; then the rank is ready.
 ///
-/// A rank refuses a plan that it can't make programs of, that `check_programs` rejects, has other stages on the rank or
-/// other microbatches than the first program, or needs more than the arenas, lanes or markers that there are. Then all
-/// go on with the program that they have.
+/// Every step comes with one minimum over the ranks' votes on the plan under way: not ready yet, refused, or ready. The
+/// vote starts before the step is issued and is read after the step ends. All ranks read the same result, so all switch
+/// to the plan then, or all drop it, or all wait. No rank announces the step of the switch in advance, so no message
+/// can be late for it.
 ///
-/// The channel is the one beside the executor: `control` of a `threads::cluster` or an `mpi::member`; for NCCL that of
-/// a `bootstrap::tcp_control` or an `mpi::control`. Steps are issued: one that a CUDA executor has captured stays that
-/// of the program that ran then.
+/// A rank refuses a plan if it can't make programs of it, if `check_programs` rejects them, if they have other stages
+/// on the rank or other microbatches than the first program, or if they need more arenas, lanes or markers than there
+/// are. Then all ranks keep their current program.
 ///
-/// Contract: all ranks call `step` equally often. Executor, model and channel outlive the handover, and nobody else
-/// uses the channel meanwhile. For one thread, the one that issues.
+/// The channel belongs to the executor: `control` of a `threads::cluster` or an `mpi::member`; for NCCL, that of a
+/// `bootstrap::tcp_control` or an `mpi::control`. Steps must be issued: a step that a CUDA executor has captured keeps
+/// running the program of that time.
+///
+/// Contract: all ranks call `step` equally often. Executor, model and channel outlive the handover, and nothing else
+/// uses the channel meanwhile. To be used by one thread, the one that issues.
 template <class Executor, class Model, execution::control_channel Channel> class handover {
 public:
-    /// Begins with `first`, in arenas as large as `room` where that is more than it needs. `make` is called by a thread
-    /// of the handover, one plan at a time. Throws as `runner` does.
+    /// Starts with `first`, in arenas of the size it needs, or of `room` if that is larger. A thread of the handover
+    /// calls `make`, one plan at a time. Throws as `runner` does.
     handover(const rank_program& first, Executor& on, Model& model, Channel& channel, program_maker make,
              const execution::arena_sizes& room = {}, const execution::buffer_owners& owners = {})
         : executor_{on}, channel_{channel}, make_{std::move(make)}, program_{first}, runner_{first, on, model, room,
@@ -70,21 +72,21 @@ public:
     handover(const handover&) = delete;
     handover& operator=(const handover&) = delete;
 
-    /// By rank 0: all ranks are to run this plan as soon as all can. While another one is under way it waits, in the
-    /// place of one that was waiting.
+    /// On rank 0: makes all ranks run this plan as soon as all can. While another plan is under way, it waits, and
+    /// replaces the plan that was waiting.
     void publish(std::string plan) {
         OPTPIPE_EXPECT(channel_.self() == rank{0}, "handover: rank 0 publishes plans");
         waiting_ = std::move(plan);
         publish_waiting();
     }
 
-    /// One step from begin to end, and then the handover of a plan for which all ranks are ready. Throws
-    /// `execution_error` if the step has no end, or another rank is gone; then executor and channel are of no use.
+    /// Runs one complete step, then the handover of a plan for which all ranks are ready. Throws `execution_error` if
+    /// the step can't be completed, or another rank is gone; then executor and channel are unusable.
     void step() {
         step([] {});
     }
-    /// Calls `ran()` in between: `program()` and `times()` are of the step that ended then. What it reports comes to
-    /// rank 0 after one of the next steps.
+    /// The same, and calls `ran()` after the step and before the handover: `program()` and `times()` are then those of
+    /// the step that just ended. Reports made in `ran` reach rank 0 after one of the next steps.
     template <class Ran> void step(const Ran& ran) {
         try {
             advance();
@@ -101,13 +103,13 @@ public:
         }
     }
 
-    /// As of `runner`.
+    /// See `runner::probe`.
     bool probe(execution::transfer_probe<Executor>& by, const operation& what, std::size_t bytes) {
         return runner_.probe(by, what, bytes);
     }
     /// Sends a text to rank 0, on the channel that the handover uses.
     void report(std::string_view text) { channel_.report(std::string{other_report} + std::string{text}); }
-    /// On rank 0: the next text that a rank has sent by `report`, in the order of each rank.
+    /// On rank 0: the next text that a rank has sent by `report`, in order for each rank.
     [[nodiscard]] std::optional<execution::rank_text> next_report() {
         read_reports();
         if (reports_.empty()) return std::nullopt;
@@ -116,17 +118,17 @@ public:
         return next;
     }
 
-    /// Of the program that the next step runs: the same on all ranks.
+    /// Number of the plan whose program the next step runs; the same on all ranks.
     [[nodiscard]] std::uint64_t version() const { return version_; }
     [[nodiscard]] const rank_program& program() const { return program_; }
-    /// How many plans were taken or dropped: the same on all ranks.
+    /// Number of plans that were accepted or dropped; the same on all ranks.
     [[nodiscard]] std::uint64_t settled() const { return settled_; }
     /// Whether this rank has loaded a plan and waits for the others.
     [[nodiscard]] bool is_ready() const { return is_ready_; }
-    /// Of the last plan that was taken or dropped.
+    /// The outcome of the last plan that was accepted or dropped.
     [[nodiscard]] const handover_result& last_result() const { return result_; }
 
-    /// As of `runner`, of the program that runs.
+    /// See `runner::times`, for the current program.
     [[nodiscard]] auto times() const { return runner_.times(); }
     void forget_times() { runner_.forget_times(); }
 
@@ -137,15 +139,16 @@ private:
         rank_program program{};
     };
 
-    // What a report begins with.
+    // First characters of a report.
     static constexpr char refusal = 'r';
     static constexpr char other_report = ' ';
 
-    // What the minimum is of. Plan v is settled once no rank is below `refused(v)`; nobody votes on the next before.
+    // Values of the minimum. Plan v is settled once no rank is below `refused(v)`; before that, no rank votes on the
+    // next plan.
     static constexpr std::uint64_t refused(std::uint64_t v) { return 2 * v; }
     static constexpr std::uint64_t ready(std::uint64_t v) { return 2 * v + 1; }
 
-    /// By the preparer's thread.
+    /// Called by the preparer's thread.
     [[nodiscard]] execution::prepared_program prepare(const std::string& plan) const noexcept {
         execution::prepared_program made;
         try {
@@ -163,9 +166,9 @@ private:
         waiting_.reset();
         ++published_;
     }
-    /// Between two steps: as far as this rank gets with a plan by itself.
+    /// Called between two steps: brings a plan as far as this rank can by itself.
     void advance() {
-        // Nothing comes before the last plan is settled.
+        // No other plan arrives before the last one is settled.
         if (auto plan = channel_.next_published())
             preparer_.submit(std::move(*plan), std::make_shared<loaded_plan>(std::exchange(next_, {})));
         if (auto made = preparer_.poll()) load(std::move(*made));
@@ -184,7 +187,7 @@ private:
             vote_ = refused(v);
         }
     }
-    /// After a step. All ranks come here with the same number.
+    /// Called after a step, with the same number on all ranks.
     void settle(std::uint64_t least) {
         if (least < refused(settled_ + 1)) return;
         ++settled_;
@@ -201,7 +204,7 @@ private:
         result_.refusals = std::exchange(refusals_, {});
         publish_waiting();
     }
-    /// By rank 0.
+    /// On rank 0: sorts the reports that have arrived.
     void read_reports() {
         while (auto next = channel_.next_report()) {
             const char what = next->text.empty() ? other_report : next->text.front();
@@ -225,17 +228,17 @@ private:
     std::uint64_t version_ = 0;
     std::uint64_t settled_ = 0;
     std::uint64_t vote_ = ready(0);
-    /// The plan that is under way, once it is loaded; else what was replaced or dropped last, until the preparer
-    /// destroys it as the next plan comes.
+    /// The plan under way, once it is loaded; otherwise the last one replaced or dropped, which the preparer destroys
+    /// when the next plan arrives.
     loaded_plan next_;
     bool is_ready_ = false;
     handover_result result_;
-    /// On rank 0.
+    /// On rank 0 only.
     std::uint64_t published_ = 0;
     std::optional<std::string> waiting_;
     std::vector<std::string> refusals_;
     std::deque<execution::rank_text> reports_;
-    /// Goes first: it uses all of the above.
+    /// Destroyed first, as it uses all of the above.
     execution::program_preparer preparer_;
 };
 

@@ -8,7 +8,7 @@
 
 namespace optpipe::execution {
 
-/// The largest work that has to be taken by `launch`. Work is trivially copyable, so that nothing is allocated for it.
+/// The largest size of work that `launch` must accept. Work is trivially copyable, so nothing is allocated for it.
 inline constexpr std::size_t work_bytes = 48;
 template <class Work> concept small_work = std::is_trivially_copyable_v<Work> && sizeof(Work) <= work_bytes;
 
@@ -30,21 +30,22 @@ template <class L> concept has_wait = has_marker<L> && requires(L& on, const typ
     { on.wait(m) } -> std::same_as<void>;
 };
 
-/// Something that does one thing after the other, beside the thread that tells it what: a thread with a queue, a CUDA
-/// stream.
+/// Executes commands one after the other, independently of the thread that issues them: a thread with a queue, or a
+/// CUDA stream.
 ///
-/// Semantics: `launch`, `record`, `wait`, copies and exchanges put something at the end of the lane and return without
-/// waiting for it. What is in one lane happens in order, each once the one before is over; two lanes happen at the same
-/// time. `record(m)` marks what is in the lane so far; `wait(m)` holds back what comes behind it in the lane until all
-/// that the last `record(m)` before it marked is over, and nothing if there was none. What is over before a wait ends
-/// is seen by what follows it. `launch(label, work)` calls `work(lane)` once: at once, if that only puts something into
-/// the lane (as a kernel into a stream), or when its turn comes; then it may not put in anything more. It may wait for
-/// what another rank does, which holds up its own rank alone, if that has a thread of its own. One thread at a time
-/// calls all of a rank's lanes. After an error nothing more is done, but calls return as before, until `finish` of
-/// the executor says so.
+/// Semantics: `launch`, `record`, `wait`, copies and exchanges append a command to the lane and return without waiting
+/// for it. Commands of one lane run in order, each after the end of the one before; different lanes run at the same
+/// time. `record(m)` marks all commands in the lane up to then. `wait(m)` holds back the following commands of the lane
+/// until all commands marked by the last `record(m)` before it have ended; without such a `record` it does nothing.
+/// Results of commands that ended before a wait ends are visible to the commands after it.
+///
+/// `launch(label, work)` calls `work(lane)` once: immediately, if that only appends commands to the lane (such as a
+/// kernel to a stream), or when its turn comes; then it may not append commands. Work may wait for another rank. That
+/// holds up its own rank only, provided that rank has a thread of its own. One thread at a time calls the lanes of a
+/// rank. After an error no more commands run, but calls return as before, until `finish` of the executor reports it.
 template <class L> concept lane = std::movable<L> && has_marker<L> && has_launch<L> && has_record<L> && has_wait<L>;
 
-/// The sentence that a type lacks to be a lane.
+/// Fails to compile, naming the requirement that the type doesn't meet.
 template <class L> consteval bool check_lane() {
     static_assert(std::movable<L>, "lane: must be movable");
     static_assert(has_marker<L>, "lane: needs a movable type `marker`");

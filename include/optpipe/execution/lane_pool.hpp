@@ -11,9 +11,9 @@
 
 namespace optpipe::execution {
 
-/// The lanes and markers of one rank, which the programs of a run share: only one of them has something in its lanes at
-/// a time, so that the next one finds open what it needs. Whatever was opened stays so until the pool goes. By the
-/// thread that issues; the executor outlives it.
+/// The lanes and markers of one rank, shared by the programs of a run: only one program at a time has commands in them,
+/// so the next one reuses them. They stay open until the pool is destroyed. To be used by the thread that issues; the
+/// executor outlives it.
 template <class Executor> class lane_pool {
 public:
     using lane_type = lane_of<Executor>;
@@ -23,8 +23,8 @@ public:
     lane_pool(const lane_pool&) = delete;
     lane_pool& operator=(const lane_pool&) = delete;
 
-    /// A lane of each of these kinds, which all differ, with room for so many commands at once. Opens those that are
-    /// missing; throws what the executor throws where it has no more.
+    /// One lane of each of these different kinds, with room for `commands` at once. Opens lanes that are missing, and
+    /// throws the executor's exception if it can't.
     [[nodiscard]] std::vector<lane_type*> lanes(std::span<const lane_kind> kinds,
                                                 std::span<const std::size_t> commands) {
         std::vector<lane_type*> taken;
@@ -53,7 +53,8 @@ private:
             return each.kind == kind && each.commands >= commands;
         });
         if (fits != lanes_.end()) return fits->lane;
-        // One program alone has what it needs. Where plans differ, by their waits, twice as much ends the growth.
+        // The first program gets exactly what it needs. Later plans may need more waits; doubling then keeps the number
+        // of new lanes small.
         const bool grows =
             std::any_of(lanes_.begin(), lanes_.end(), [&](const pooled_lane& each) { return each.kind == kind; });
         const auto room = grows ? 2 * commands : commands;
@@ -61,7 +62,7 @@ private:
     }
 
     Executor* executor_;
-    // Deques, as programs point to them. Lanes go first, so that nothing uses markers that are gone.
+    // Deques, because programs point to their elements. Lanes are destroyed first, because they use markers.
     std::deque<marker_type> markers_;
     std::deque<pooled_lane> lanes_;
 };

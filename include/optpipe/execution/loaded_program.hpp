@@ -17,21 +17,22 @@
 
 namespace optpipe::execution {
 
-/// A program with all that a step of it needs: addresses, lanes and markers. By the thread that issues; executor,
-/// model, the arenas of the program and its lanes outlive it. Once its steps are over any thread may destroy it.
+/// A program with everything that a step of it needs: addresses, lanes and markers. To be used by the thread that
+/// issues; executor, model, the program's arenas and its lanes outlive it. Any thread may destroy it once its steps
+/// have ended.
 template <class Executor, class Model> class loaded_program {
     using lane_type = lane_of<Executor>;
     using task = bound_program::task;
 
 public:
-    /// Throws what the executor throws when it has no more lanes or markers.
+    /// Throws the executor's exception if it has no more lanes or markers.
     loaded_program(bound_program p, Executor& on, Model& model, lane_pool<Executor>& from)
         : executor_{&on}, model_{&model}, program_{std::move(p)}, markers_{from.markers(program_.markers)},
           lanes_{from.lanes(program_.lane_kinds, program_.commands)} {}
     loaded_program(const loaded_program&) = delete;
     loaded_program& operator=(const loaded_program&) = delete;
 
-    /// Puts one step into the lanes. Doesn't wait for it.
+    /// Puts one step into the lanes, without waiting for it.
     void issue() {
         for (const auto& t : program_.tasks) {
             auto& on = *lanes_[t.lane];
@@ -47,13 +48,13 @@ public:
             if (t.records != no_marker) on.record(*markers_[t.records.position()]);
         }
     }
-    /// The next step computes and copies only once what the marker marks is over.
+    /// Makes the next step wait for the marker before it computes or copies.
     void wait(const marker_of<Executor>& until) {
         for (std::size_t l = 0; l < lanes_.size(); ++l)
             if (const auto kind = program_.lane_kinds[l]; !carries_messages(kind) && kind != lane_kind::reduce)
                 lanes_[l]->wait(until);
     }
-    /// See `runner`.
+    /// See `runner::times`.
     [[nodiscard]] std::vector<task_times> times() const requires timed_lane<lane_type> {
         std::vector<std::span<const task_times>> left;
         for (const auto* lane : lanes_)
@@ -140,7 +141,7 @@ private:
     bound_program program_;
     std::vector<marker_of<Executor>*> markers_;
     std::vector<lane_type*> lanes_;
-    /// Of one exchange, in the engine's memory.
+    /// Messages of one exchange, in the engine's memory.
     std::vector<message_end> messages_;
 };
 

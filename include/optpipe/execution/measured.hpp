@@ -16,37 +16,38 @@
 
 namespace optpipe {
 
-/// One rank's program and when its instructions ran (`runner::times`).
+/// One rank's program, and the times of its instructions (`runner::times`).
 struct rank_times {
     const rank_program* program = nullptr;
     std::vector<execution::task_times> times;
 };
 
-/// What really happened, as a schedule: in the units of the problem, from the start of the first operation on.
-/// Comparable with the plan by everything that takes a schedule.
+/// The measured times as a schedule, in the units of the problem, from the start of the first operation on. Any
+/// function that takes a schedule can compare it with the plan.
 [[nodiscard]] schedule measured_schedule(const any_graph& graph, std::span<const rank_times> ranks,
                                          clock_time time_unit);
 
-/// The most bytes of an arena that were held at once: from the start of each buffer's first instruction to the end of
-/// its last. What ends at an instant is gone before what starts then. Of buffers that were measured; 0 if none was.
+/// Largest number of bytes of an arena in use at once. A buffer is in use from the start of its first instruction to
+/// the end of its last. At one instant, buffers are freed before others are taken. Only measured buffers count; 0 if
+/// there are none.
 [[nodiscard]] std::size_t high_water(const rank_times& r, memory_arena arena);
 
-/// How long messages were under way: from when both their ends were there, those whose ends were both measured. Of
-/// messages that share an exchange only the end of all is known. Never negative: an end may be seen before the start of
-/// the other side.
+/// Durations of the messages whose two ends were both measured, from the time when both ends were ready. Messages that
+/// share an exchange have only the end of the whole exchange. Never negative, although an end may be observed before
+/// the start of the other side.
 [[nodiscard]] std::vector<cost_sample<rank_pair>> message_times(const problem& p, std::span<const rank_times> ranks,
                                                                 clock_time time_unit);
 
-/// The same, as planned and as measured.
+/// Compares the planned with the measured durations of messages.
 [[nodiscard]] time_difference compare_messages(const problem& p, std::span<const rank_times> ranks,
                                                clock_time time_unit);
 
-/// How long the reductions took, by stage, for `simulate_reductions`; 0 where none was measured. What a rank waits for
-/// those of other pipelines counts.
+/// Durations of the reductions, by stage, for `simulate_reductions`; 0 for those not measured. Waiting for the other
+/// pipelines counts as duration.
 [[nodiscard]] per_stage<duration> reduction_times(std::span<const rank_times> ranks, clock_time time_unit);
 
-/// Adds what some ranks, or all, measured of a step: operations, messages and memory. The most that a rank held is in
-/// the units of the problem, of which one is so many bytes.
+/// Adds the measurements of a step by some or all ranks: operations, messages and memory. `bytes_per_unit` converts the
+/// peak of a rank to the memory unit of the problem.
 void add_step(cost_profile& profile, const problem& p, std::uint64_t step, std::span<const rank_times> ranks,
               clock_time time_unit, double bytes_per_unit);
 
@@ -71,7 +72,7 @@ template <class Visit> void for_each_operation(std::span<const rank_times> ranks
             if (now.kind == instruction_kind::compute || now.kind == instruction_kind::copy) visit(now.op, r.times[i]);
         }
 }
-/// Calls `visit(part, rank, times)` for all ends of messages that are of this side.
+/// Calls `visit(part, rank, times)` for all ends of messages on this side.
 template <class Visit>
 void for_each_end(std::span<const rank_times> ranks, exchange_part::side_kind side, const Visit& visit) {
     for (const auto& r : ranks)

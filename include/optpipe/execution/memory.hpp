@@ -18,14 +18,14 @@ template <class M> concept has_host_memory = requires(M& from, std::size_t bytes
     { from.host(bytes) } -> slab;
 };
 
-/// Where a rank's arenas come from, once each.
+/// Allocates a rank's arenas, each once.
 ///
-/// Semantics: `device(n)` and `host(n)` give a slab, which owns `n` bytes or a few more until it is destroyed; its
-/// `memory()` begins where anything can be stored: on a GPU at a multiple of 256 bytes. What isn't to be had throws a
-/// child of `optpipe::error`. Bytes of a device slab may be out of reach for the host; those of a host slab aren't.
+/// Semantics: `device(n)` and `host(n)` return a slab, which owns at least `n` bytes until it is destroyed. Its
+/// `memory()` is aligned for any type; on a GPU, to 256 bytes. An allocation that fails throws a child of
+/// `optpipe::error`. The host can access the bytes of host slabs, but perhaps not those of device slabs.
 template <class M> concept memory = has_device_memory<M> && has_host_memory<M>;
 
-/// The sentence that a type lacks to be a memory.
+/// Fails to compile, naming the requirement that the type doesn't meet.
 template <class M> consteval bool check_memory() {
     static_assert(has_device_memory<M>, "memory: needs `device(std::size_t)`, which returns a movable slab with "
                                         "`std::span<std::byte> memory() const`");

@@ -20,27 +20,26 @@
 namespace optpipe::execution {
 
 struct post_validation_options {
-    /// Of the gradients of all stages together; larger ones are scaled down to it.
+    /// Limit on the norm of the gradients of all stages together; larger gradients are scaled down to it.
     double max_norm = std::numeric_limits<double>::infinity();
-    /// In which the state of the gradients passes through the ranks: all of them, on every rank the same. Empty: 0, 1,
-    /// and so on. A rank waits for those before it, so that one that ends late should come late (`order_of_ends`).
-    /// Results don't depend on it.
+    /// The order in which the state of the gradients passes through the ranks: a permutation of all ranks, the same on
+    /// every rank. Empty: 0, 1, and so on. A rank waits for those before it, so ranks that end late should come late
+    /// (`order_of_ends`). Results don't depend on it.
     std::vector<rank> order{};
-    /// No rank makes its update before the gradients of all are known, as without post-validation. To compare with.
+    /// Whether no rank makes its update before all gradients are known, as without post-validation; for comparisons.
     bool barrier = false;
 };
 
-/// The ranks in the order in which a schedule lets them end. In ZB-H2 that of their numbers, in 1F1B the other way
-/// round.
+/// The ranks in the order in which they end in a schedule: 0, 1, … in ZB-H2, and the reverse in 1F1B.
 [[nodiscard]] std::vector<rank> order_of_ends(const schedule& s);
 
-/// The way of the state of gradients through the ranks, seen from one of them.
+/// The path of the gradient state through the ranks, as seen from one of them.
 class state_route {
 public:
-    /// Throws `error` if the order isn't one of all ranks, each once. Empty: that of their numbers.
+    /// Throws `error` if the order isn't a permutation of all ranks. An empty order means 0, 1, and so on.
     state_route(std::vector<rank> order, rank self, std::size_t ranks);
 
-    /// Null on the first, and on the last.
+    /// The neighbours in the order; null for the first rank's previous and the last rank's next.
     [[nodiscard]] std::optional<rank> previous() const { return previous_; }
     [[nodiscard]] std::optional<rank> next() const { return next_; }
     [[nodiscard]] rank last() const { return last_; }
@@ -51,43 +50,43 @@ private:
     rank last_{};
 };
 
-/// The stages of which a rank has the updates, in the order of its program. Throws `error` if there are none.
+/// The stages that a rank updates, in the order of its program. Throws `error` if there are none.
 [[nodiscard]] std::vector<stage> updated_stages(const rank_program& p);
 
-/// Post-validation of the optimizer's step (Qi et al. 2024, Zero Bubble, section 4): a model around a reversible one,
+/// Post-validation of the optimizer step (Qi et al. 2024, Zero Bubble, section 4): a wrapper around a reversible model,
 /// which `runner` and `handover` run in its place, with programs that have updates.
 ///
-/// Whether a step is skipped, and how far its gradients are scaled down, depends on those of all ranks; waiting for
-/// them before the update would be a barrier in the middle of training. Here a rank makes its updates under what is
-/// known from the ranks before it in the order, and passes that on with its own. The last one knows everything and
-/// tells all. What comes back is read before the rank's first backward of the next step: the forwards of its warm-up
-/// run meanwhile. If it demands something else than what was made, the rank takes its updates back and makes them again
-/// (`revise`), so that parameters are those of the barrier, bit for bit.
+/// Whether a step is skipped, and the factor that its gradients are scaled by, depend on the gradients of all ranks.
+/// Waiting for them before the update would be a barrier in the middle of training. Instead, a rank makes its updates
+/// with the state it receives from the ranks before it in the order, adds its own gradients, and passes the state on.
+/// The last rank knows everything and tells all ranks. Each rank reads that decision before its first backward of the
+/// next step; the forwards of its warm-up run meanwhile. If the decision differs from the one its updates were made
+/// with, the rank revises them (`revise`), so that parameters are those of the barrier, bit for bit.
 ///
-/// If any rank had to, all know it, and the step in which they learn it is void, as some forwards have seen wrong
-/// parameters: from then on their computations do nothing, while messages and copies go on, so that the program isn't
-/// torn. All ranks find a void step by `was_void` and run it again:
+/// If any rank had to revise its updates, all ranks know it. The step in which they learn it is void, because some
+/// forwards used wrong parameters. The remaining computations of a void step do nothing, while its messages and copies
+/// go on, so that the program stays consistent. All ranks detect a void step by `was_void` and run it again:
 ///
 ///     for (std::size_t i = 0; i < steps; ++i)
 ///         do run.step(); while (model.was_void());
 ///     model.finish(executor);
 ///
-/// A void step takes the time of its messages, copies and first forwards. Overflows are rare, and so should be
-/// gradients that are scaled down; where most steps are, the barrier is faster. A reversible optimizer costs memory:
-/// a copy of parameters and moments, if it keeps one.
+/// A void step takes the time of its messages, copies and first forwards. Overflows are rare, and gradients should
+/// rarely need scaling; if most steps are void, the barrier is faster. A reversible optimizer that keeps a copy of
+/// parameters and moments takes memory for it.
 ///
-/// In a void step a forward of a rank that hasn't learned it yet may be handed what an earlier message left: a model
-/// that reads positions from its input checks them. Replicas of a pipeline (`reduce`) need gradients of the same bits,
-/// so that all find the same steps void.
+/// In a void step, a forward on a rank that hasn't read the decision yet may receive the data of an earlier message. A
+/// model that reads positions from its input must check them. Replicas of a pipeline (`reduce`) need bitwise equal
+/// gradients, so that all detect the same void steps.
 ///
-/// The host decides, so that a step can't be captured as a graph.
+/// The host decides, so a step can't be captured as a graph.
 ///
-/// Contract: all ranks run equally many steps with the same options, those of one process on threads of their own; the
-/// program has the same stages as the one given, and model and channel outlive it. Its calls are those of one rank's
-/// lanes; the others are for the thread that issues, between two steps.
+/// Contract: all ranks run equally many steps with the same options; ranks of one process run on threads of their own.
+/// The program has the same stages as the one given; model and channel outlive the wrapper. The lanes of one rank make
+/// the calls that run tasks; the thread that issues makes the others, between two steps.
 template <class Model, peer_channel Channel> class post_validated {
 public:
-    /// Throws `error` if the program has no updates, or the order isn't one.
+    /// Throws `error` if the program has no updates, or the order isn't a permutation of all ranks.
     post_validated(const rank_program& p, Model& model, Channel& channel, const post_validation_options& how = {})
         : model_{&model}, channel_{&channel}, route_{how.order, p.self, p.ranks}, max_norm_{how.max_norm},
           has_barrier_{how.barrier}, all_stages_{p.stages}, own_stages_{updated_stages(p)} {}
@@ -113,7 +112,8 @@ public:
     template <class Lane> void reduce(Lane& on, stage s) requires has_reduce<Model, Lane> {
         if (!is_void_) model_->reduce(on, s);
     }
-    /// The program's last one makes them all: no earlier one knows the gradients of all stages of the rank.
+    /// Makes all updates of the rank at the last call of a step: earlier calls don't know the gradients of all its
+    /// stages.
     template <class Lane> void update(Lane& on, stage) {
         static_assert(check_reversible_model<Model, Lane>());
         if (++updates_ < own_stages_.size()) return;
@@ -129,9 +129,10 @@ public:
         return model_->message(what);
     }
 
-    /// Whether the last step was, and has to be run again: the same on all ranks.
+    /// Whether the last step was void and must be run again; the same on all ranks.
     [[nodiscard]] bool was_void() const { return was_void_; }
-    /// After the last step: the validation of its updates. Throws what the executor's `finish` throws.
+    /// Validates the updates of the last step. To be called once, after it. Throws the exceptions of the executor's
+    /// `finish`.
     template <executor Executor> void finish(Executor& on) {
         auto lane = on.open_lane(lane_kind::compute, 1);
         lane.launch({task_label::task_kind::update, optpipe::forward(own_stages_.front(), microbatch{0}), {}},
@@ -158,7 +159,7 @@ private:
             model_->update(on, s, *made_);
         if (has_barrier_) settle(on);
     }
-    /// What was made under less than all gradients becomes what is right.
+    /// Revises updates made without knowing all gradients, if the final decision differs.
     template <class Lane> void validate(Lane& on) {
         if (!made_) return;
         const auto all = receive(route_.last());
@@ -189,9 +190,9 @@ private:
     bool has_barrier_;
     std::size_t all_stages_;
     std::vector<stage> own_stages_;
-    /// How many of the step have been asked for.
+    /// Number of updates requested in this step.
     std::size_t updates_ = 0;
-    /// What the last updates were made by, until it is settled.
+    /// The decision under which the last updates were made, until it is validated.
     std::optional<update_decision> made_;
     bool is_void_ = false;
     bool was_void_ = false;

@@ -18,19 +18,19 @@
 
 namespace optpipe::execution {
 
-/// A plan as the program of one rank, or why it can't be.
+/// A plan as the program of one rank, or the reason why it is refused.
 struct prepared_program {
     rank_program program{};
     std::optional<bound_program> bound{};
     std::string refusal{};
 };
 
-/// The program of one rank from those of a plan. Throws `error` where they are for another number of ranks, or
-/// `check_programs` rejects them.
+/// The program of one rank of a plan. Throws `error` if the plan is for another number of ranks, or `check_programs`
+/// rejects it.
 [[nodiscard]] rank_program checked_program(per_rank<rank_program> all, rank self, std::size_t ranks);
 /// Throws `error` unless both have the same stages and microbatches.
 void check_same_work(const rank_program& next, const rank_program& first);
-/// "rank 2 refuses plan 1: ...".
+/// For example "rank 2 refuses plan 1: ...".
 [[nodiscard]] std::string refusal_of(rank self, std::uint64_t plan, const std::string& why);
 
 /// A thread that prepares one plan at a time.
@@ -45,9 +45,9 @@ public:
     /// Waits for the plan that is being prepared.
     ~program_preparer();
 
-    /// Destroys `retired`, what is of no more use, on its thread: that takes long for large programs.
+    /// Submits a plan. Its thread also destroys `retired`, which takes long for large programs.
     void submit(std::string plan, std::shared_ptr<void> retired);
-    /// What was submitted last, once it is prepared; once.
+    /// The plan submitted last, once it is prepared; returned only once.
     [[nodiscard]] std::optional<prepared_program> poll();
 
 private:

@@ -25,21 +25,21 @@ template <class M, class L> concept has_abandon = requires(M& model, L& on, stag
     { model.abandon(on, which) } -> std::same_as<void>;
 };
 
-/// A stage model whose optimizer can take a step back.
+/// A stage model whose optimizer can undo a step.
 ///
-/// Semantics: `gradient_squares` is the sum of the squares of the stage's gradients, in an order of its own that is
-/// always the same; not finite if one of them overflowed. `update` makes the optimizer's step under a decision and what
-/// else ends a step (its loss, the next data), and keeps the gradients. `revise` takes the optimizer's step back and
-/// makes it again under another decision: parameters and moments are then what `update` would have left under that
-/// one, bit for bit; nothing else changes, as forwards of the next step may have run. `settle`: the update stands, the
-/// gradients may be cleared. `abandon`: the forwards that ran since the last update don't count, nor what they have
-/// added to a loss; the next ones are of the same microbatches. All are called from `launch` of the compute lane. What
-/// they return, or decide by, is on the host: on a device `gradient_squares` waits for the lane.
+/// Semantics: `gradient_squares` is the sum of the squares of the stage's gradients, always added in the same order; it
+/// isn't finite if a gradient overflowed. `update` makes the optimizer step under a decision, does everything else that
+/// ends a step (its loss, the next data), and keeps the gradients. `revise` undoes the optimizer step and makes it
+/// again under another decision. Parameters and moments are then bitwise the same as if `update` had used that
+/// decision; nothing else changes, because forwards of the next step may have run. `settle` makes the update final; the
+/// gradients may be cleared. `abandon` discards the forwards since the last update, and their contributions to a loss;
+/// the next forwards are of the same microbatches. All are called from `launch` of the compute lane. Their results and
+/// decisions are on the host: on a device, `gradient_squares` waits for the lane.
 template <class M, class L>
 concept reversible_model = stage_model<M, L> && has_gradient_squares<M, L> && has_decided_update<M, L> &&
     has_revise<M, L> && has_settle<M, L> && has_abandon<M, L>;
 
-/// The sentence that a type lacks to be a reversible model for lanes of type `L`.
+/// Fails to compile, naming the requirement that the type doesn't meet for lanes of type `L`.
 template <class M, class L> consteval bool check_reversible_model() {
     static_assert(check_stage_model<M, L>());
     static_assert(has_gradient_squares<M, L>, "reversible model: needs `double gradient_squares(lane&, stage)`");

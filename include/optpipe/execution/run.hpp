@@ -19,12 +19,12 @@
 
 namespace optpipe {
 
-/// Runs one rank's program on an executor, step after step. Everything is looked up and allocated by the constructor;
-/// a step issues instructions, one after the other, from the calling thread. Between two steps another program can
-/// take the place of the first, in the same arenas: `bind`, `load`, `replace`.
+/// Runs one rank's program on an executor, step after step. The constructor does all look-ups and allocations; a step
+/// only issues instructions, one after the other, from the calling thread. Between two steps another program can
+/// replace the first in the same arenas: `bind`, `load`, `replace`.
 ///
-/// Contract: the programs of all ranks together are accepted by `check_programs`, those of a step come from one plan,
-/// and executor and model outlive it.
+/// Contract: `check_programs` accepts the programs of all ranks together; the programs of a step come from one plan;
+/// executor and model outlive it.
 template <class Executor, class Model> class runner {
     static_assert(execution::check_executor<Executor>());
     using lane_type = execution::lane_of<Executor>;
@@ -33,8 +33,8 @@ template <class Executor, class Model> class runner {
 public:
     using loaded_program = execution::loaded_program<Executor, Model>;
 
-    /// Takes memory, lanes and markers: arenas for this program, or as large as `room` where that is more, of what the
-    /// engine doesn't own. What can't be had throws, on the other ranks too.
+    /// Allocates memory, lanes and markers. Each arena is as large as the program needs, or as `room` if that is
+    /// larger, except those that the engine owns. A failed allocation throws, on the other ranks too.
     runner(const rank_program& p, Executor& on, Model& model, const execution::arena_sizes& room = {},
            const execution::buffer_owners& owners = {}) try
         : executor_{&on}, model_{&model}, arenas_{on, largest(execution::sizes_of(p), room), owners}, lanes_{on} {
@@ -47,8 +47,8 @@ public:
     runner(const runner&) = delete;
     runner& operator=(const runner&) = delete;
 
-    /// Another program for this rank, with addresses in the arenas. Throws `error` if it is of another rank, asks for
-    /// what the model hasn't, or needs larger arenas. Any thread may call it.
+    /// Binds another program of this rank to addresses in the arenas. Throws `error` if it is for another rank, uses
+    /// functions that the model lacks, or needs larger arenas. Any thread may call it.
     [[nodiscard]] execution::bound_program bind(const rank_program& p) const {
         if (p.self != executor_->self() || p.ranks != executor_->ranks())
             throw error{"a program of rank " + std::to_string(p.self.value()) + " of " + std::to_string(p.ranks) +
@@ -58,18 +58,18 @@ public:
             check_model(i);
         return {p, arenas_.memory()};
     }
-    /// With lanes and markers: those of the program that runs, and what it needs beside them. Between two steps. Throws
-    /// what the executor throws.
+    /// Gives the program lanes and markers: those of the current program, and new ones if it needs more. To be called
+    /// between two steps. Throws the executor's exceptions.
     [[nodiscard]] std::unique_ptr<loaded_program> load(execution::bound_program p) {
         return std::make_unique<loaded_program>(std::move(p), *executor_, *model_, lanes_);
     }
-    /// The next step runs `next`. Between two steps. Gives back what ran until now.
+    /// Makes the next step run `next`, and returns the previous program. To be called between two steps.
     std::unique_ptr<loaded_program> replace(std::unique_ptr<loaded_program> next) noexcept {
         return std::exchange(program_, std::move(next));
     }
 
-    /// Before the next step a stash of so many bytes goes to the host and back, to be measured; `what` is the offload.
-    /// Whether the arenas have room for it; if not, nothing happens. Between two steps.
+    /// Before the next step, moves `bytes` to the host and back to measure it; `what` is the offload to name in the
+    /// result. Returns false, and does nothing, if the arenas are too small. To be called between two steps.
     bool probe(execution::transfer_probe<Executor>& by, const operation& what,
                std::size_t bytes) requires execution::timed_lane<lane_type> {
         if (!by.is_possible(arenas_.memory(), bytes)) return false;
@@ -78,10 +78,10 @@ public:
         return true;
     }
 
-    /// Puts one step into the lanes. Doesn't wait for it. Nothing orders two steps in the lanes: the executor finishes
-    /// between them.
+    /// Puts one step into the lanes, without waiting for it. The lanes don't order two steps: the executor must finish
+    /// in between.
     void issue() { program_->issue(); }
-    /// One step from begin to end. Throws `execution_error` if it has none.
+    /// Runs one complete step. Throws `execution_error` if the step can't be completed.
     void step() {
         try {
             issue();
@@ -93,7 +93,8 @@ public:
         executor_->finish();
     }
 
-    /// When each instruction ran since `forget_times`, in the order of the program. After one whole step of it.
+    /// Times of the instructions since `forget_times`, in the order of the program. To be called after one complete
+    /// step.
     [[nodiscard]] std::vector<execution::task_times> times() const requires execution::timed_lane<lane_type> {
         return program_->times();
     }
@@ -116,13 +117,13 @@ private:
 
     Executor* executor_;
     Model* model_;
-    // Lanes go first, so that nothing uses a program or memory that is gone.
+    // Lanes are destroyed first, because they use the program and the memory.
     execution::arenas<Executor> arenas_;
     std::unique_ptr<loaded_program> program_; // nvcc 13.0 aborts at an initializer here and a try block there
     execution::lane_pool<Executor> lanes_;
 };
 
-/// One step of one rank. For many make a `runner` once.
+/// Runs one step of one rank. To run several, make a `runner` once.
 template <class Executor, class Model> void run(const rank_program& p, Executor& on, Model& model) {
     runner<Executor, Model>{p, on, model}.step();
 }

@@ -14,32 +14,32 @@
 
 namespace optpipe::execution {
 
-/// How long a stash took to the host and back.
+/// Times of moving a stash to the host, and back.
 struct probed_transfer {
     task_times offload{};
     task_times reload{};
 };
 
-/// Measures a transfer that no program may have: a copy out and back in, in a lane of its own, before a step. Its bytes
-/// are the first of the arenas, which hold nothing between two steps, and are unchanged afterwards; what the step
-/// itself puts there has to wait for `done()`. The first of all goes twice, and is measured the second time: what is
-/// used for the first time is slower. Takes no memory. By the thread that issues; the executor outlives it.
+/// Measures a transfer that needn't be part of any program: a copy to the host and back, in a lane of its own, before a
+/// step. It uses the first bytes of the arenas, which hold nothing between two steps, and leaves them unchanged;
+/// commands of the step that use them must wait for `done()`. The first probe runs twice and counts the second run,
+/// because first uses are slower. Allocates no memory. To be used by the thread that issues; the executor outlives it.
 template <class Executor> class transfer_probe {
     using lane_type = lane_of<Executor>;
     static_assert(timed_lane<lane_type>);
 
 public:
-    /// Throws what the executor throws when it has no more lanes or markers.
+    /// Throws the executor's exception if it has no more lanes or markers.
     explicit transfer_probe(Executor& on)
         : executor_{&on}, done_{on.make_marker()}, lane_{on.open_lane(lane_kind::copy, commands)} {}
     transfer_probe(const transfer_probe&) = delete;
     transfer_probe& operator=(const transfer_probe&) = delete;
 
-    /// Whether the arenas are the library's, and large enough for a stash of so many bytes.
+    /// Whether the library owns the arenas, and they are large enough for a stash of `bytes`.
     [[nodiscard]] static bool is_possible(const arena_memory& room, std::size_t bytes) {
         return bytes > 0 && bytes <= room.device.size() && bytes <= room.host.size();
     }
-    /// Contract: `is_possible(room, bytes)`, and nothing is under way on this rank. `what`: the offload, of any
+    /// Contract: `is_possible(room, bytes)`, and nothing is running on this rank. `what` is the offload, of any
     /// microbatch.
     void issue(const operation& what, const arena_memory& room, std::size_t bytes) {
         const auto device = room.device.first(bytes);
@@ -52,7 +52,7 @@ public:
         lane_.record(done_);
     }
     [[nodiscard]] const marker_of<Executor>& done() const { return done_; }
-    /// Once the executor has finished; empty if it measures nothing.
+    /// The measured times, once the executor has finished; empty if the executor measures nothing.
     [[nodiscard]] std::optional<probed_transfer> times() const {
         const std::span<const task_times> ran = lane_.times();
         if (ran.size() < 2) return std::nullopt;
@@ -74,7 +74,7 @@ private:
     std::array<copy_piece, 1> out_{};
     std::array<copy_piece, 1> in_{};
     bool is_warm_ = false;
-    // The lane goes first, so that nothing uses a marker that is gone.
+    // The lane is destroyed first, because it uses the marker.
     marker_of<Executor> done_;
     lane_type lane_;
 };

@@ -9,15 +9,15 @@
 
 namespace optpipe::execution {
 
-/// As many sends and receives as an exchange has to take at least.
+/// The number of sends and receives that an exchange must accept at least.
 inline constexpr std::size_t most_messages = 4;
 
-/// One end of a message. `label` names the operation that the message is made by, which tells its direction
+/// One end of a message. `label` names the operation that produces the message, which gives its direction
 /// (`direction_of`), and the peer.
 struct message_end {
     bool sends = false;
     task_label label{};
-    /// Of a receive, and of a send.
+    /// The address that a receive writes to, and the address that a send reads from.
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
     std::size_t bytes = 0;
@@ -36,15 +36,15 @@ template <class T, class L> concept has_exchange = requires(T& by, L& on, messag
 
 /// Carries messages between ranks.
 ///
-/// Semantics: `exchange(lane, messages)` puts all of these sends and receives at the end of the lane, as one; it
-/// doesn't keep `messages`. There is no other way to send. Between two ranks messages meet by their order per
-/// direction, whatever their lanes. All of an exchange progress together. It is over once each has met its partner and
-/// its data may be read, or overwritten; a send may wait for its receiver, and must not wait for more. Data stays where
-/// it is until then. Where the engine owns messages and gives no addresses, they have no bytes: its own transport knows
-/// them by their labels.
+/// Semantics: `exchange(lane, messages)` appends all these sends and receives to the lane as one command; it doesn't
+/// keep `messages`. It is the only way to send. Messages between two ranks match by their order in each direction,
+/// whatever their lanes. All messages of an exchange progress together. The exchange ends once each message has met its
+/// partner and its data may be read or overwritten. A send may wait for its receiver, but for nothing else. Data stays
+/// in place until then. If the engine owns messages and gives no addresses, messages have no bytes, and the engine's
+/// own transport identifies them by their labels.
 template <class T, class L> concept transport = lane<L> && has_exchange<T, L>;
 
-/// The sentence that a type lacks to be a transport for lanes of type `L`.
+/// Fails to compile, naming the requirement that the type doesn't meet for lanes of type `L`.
 template <class T, class L> consteval bool check_transport() {
     static_assert(check_lane<L>());
     static_assert(has_exchange<T, L>, "transport: needs `void exchange(lane&, std::span<const message_end>)`");

@@ -12,15 +12,15 @@
 
 namespace optpipe::formulation {
 
-/// Capacity constraints over the time that a rank or a link has: memory × time and transfer time.
+/// Constraints on the capacity of a rank or a link over time: memory × time, and transfer time.
 class capacity_rows {
 public:
     explicit capacity_rows(model_builder& d) : d_{d}, t_{d.operations()} {}
 
-    /// A stash occupies its rank for at least the time that its microbatch needs from F to the end of I on an empty
-    /// pipeline; if offloaded, until the end of the offload and from the start of the reload:
-    /// Σ stash·(lifespan − won·w) ≤ (most that fits)·(C − head − tail), once until the gradients end and once until W.
-    /// Not for ranks with lists of storage options, where a stash may leave less than that.
+    /// A stash occupies its rank for at least the time that its microbatch needs, on an empty pipeline, from F to the
+    /// end of I; if offloaded, it does so until the end of the offload, and from the start of the reload: Σ
+    /// stash·(lifespan − won·w) ≤ (most that fits)·(C − head − tail), once until the gradients end and once until W.
+    /// Ranks with lists of storage options are left out, because a stash may leave less there.
     void add_memory_area() {
         const auto paths = paths_of(t_.problem());
         for (const rank r : t_.problem().graph.all_ranks())
@@ -89,7 +89,7 @@ private:
         d_.add_row(family::memory_area, saved, area + level * outside, milp::infinity);
     }
 
-    /// `both`: both directions share the lane.
+    /// `both` tells whether both directions share the lane.
     void add_lane(const std::vector<stage>& stages, bool both, const windows& around) {
         const auto last = t_.microbatches() - 1;
         for (const bool inward : {false, true}) {

@@ -16,7 +16,7 @@ inline bool exclude_each_other(const operation_table& t, operation_id a, operati
 
 namespace detail {
 
-/// For a pair of one stage without overtaking: whether other rows imply their order.
+/// For two transfers of one stage without overtaking: whether other rows imply their order.
 inline bool is_in_order(const model_builder& d, operation_id a, operation_id b) {
     const auto& t = d.operations();
     if (t.cell_of(a) == t.cell_of(b)) return true;
@@ -24,7 +24,7 @@ inline bool is_in_order(const model_builder& d, operation_id a, operation_id b) 
     if (t.role_of(a) == t.role_of(b)) return true;
     const auto out = t.role_of(a) == role::offload ? a : b;
     const auto in = out == a ? b : a;
-    return t.microbatch_of(out) < t.microbatch_of(in); // it is offloaded before the later one
+    return t.microbatch_of(out) < t.microbatch_of(in); // it is offloaded before the later one is
 }
 
 /// Whether a can come first if both are present.
@@ -50,7 +50,7 @@ inline void exclude(model_builder& d, operation_id a, operation_id b) {
         if (d.precedences().precedes(d.needs_stash(b), d.forward_of(a)))
             return d.set_transfer_order(a, b, literal::never());
     }
-    // Zero-length transfers of kept stashes keep the order too if there is always a place for them.
+    // If there is always a place for them, zero-length transfers of kept stashes keep the order, too.
     const bool counts_points = d.keeps_order() && t.stage_of(a) == t.stage_of(b);
     const auto may_be = [&](operation_id x, operation_id y) {
         return counts_points ? d.earliest(end_of(x)) <= d.latest(start_of(y)) + d.slack() : fits(d, x, y);

@@ -6,14 +6,14 @@
 
 namespace optpipe::formulation {
 
-/// E(s,j,F) ≥ E(s−1,j,F) + T_c + T_F and the like (README, equation 2), and what else is known of the order of
-/// two operations of one rank with none between them. A full backward hands on its gradient T_W later.
+/// Adds E(s,j,F) ≥ E(s−1,j,F) + T_c + T_F and similar rows (README, equation 2), and the known order of any two
+/// consecutive operations of a rank. A full backward passes its gradient on later by T_W.
 inline void add_dependencies(model_builder& d) {
     const auto& t = d.operations();
     for (const auto& arc : d.precedences().arcs()) {
         if (t.rank_of(arc.before) == t.rank_of(arc.after) && arc.lag == 0.0 &&
             (t.cell_of(arc.before) == t.cell_of(arc.after) || d.full(t.cell_of(arc.before)).is_never()))
-            continue; // below, or implied by what is
+            continue; // covered below, or implied
         sum s;
         d.add_time(s, 1.0, start_of(arc.after));
         d.add_time(s, -1.0, end_of(arc.before));

@@ -11,16 +11,16 @@
 
 namespace optpipe::formulation {
 
-/// Device memory at every point where it rises (README, equation 7; io/README.md, rule 8): at the start of
-/// each F, of each reload and recomputation, and of each I whose weight gradient needs more than what is held. Between
-/// two of them it only falls.
+/// Limits device memory at every event where it rises (README, equation 7; io/README.md, rule 8): the start of each F,
+/// of each reload and recomputation, and of each I whose weight gradient needs more than is held. Between two of these
+/// events memory only falls.
 ///
-/// What F leaves is counted from its start, and what a recomputation restores from that one's; less what I releases at
-/// its end; until the end of W; and what is offloaded isn't, from the end of its offload to the start of its reload.
-/// Where `weight_stash` is larger, all is held until the end of W, and the rest (`extra`) from the start of an I that
-/// isn't part of a full backward.
+/// The memory that F holds counts from its start, and restored memory from the start of the recomputation. The memory
+/// that I releases counts until its end, the rest until the end of W. Offloaded memory doesn't count from the end of
+/// the offload to the start of the reload. If `weight_stash` is larger, everything counts until the end of W, and the
+/// additional memory (`extra`) from the start of an I that isn't part of a full backward.
 ///
-/// Of two rises at one instant, the one that is ordered second counts both.
+/// If memory rises twice at one instant, the event that is ordered second counts both.
 class device_memory {
 public:
     explicit device_memory(model_builder& d) : d_{d}, t_{d.operations()} {}
@@ -40,21 +40,21 @@ public:
 
 private:
     [[nodiscard]] const stage_costs& costs(cell c) const { return t_.problem().costs[t_.stage_of(c)]; }
-    /// `of(costs, option)` of a cell.
+    /// `of(costs, option)` for the options of a cell.
     template <class Size> [[nodiscard]] amount amount_of(cell c, const Size& of) const {
         return d_.by_option(c, [&](storage_index o) { return of(costs(c), t_.stored(t_.stage_of(c), o)).value(); });
     }
     [[nodiscard]] amount held(cell c) const {
         return amount_of(c, [](const stage_costs&, const storage_option& o) { return o.held; });
     }
-    /// By a recomputation.
+    /// Memory restored by a recomputation.
     [[nodiscard]] amount restored(cell c) const {
         return amount_of(c, [](const stage_costs& k, const storage_option& o) { return o.restored(k) - o.held; });
     }
     [[nodiscard]] amount offloaded(cell c) const {
         return amount_of(c, [](const stage_costs&, const storage_option& o) { return o.transfer_size; });
     }
-    /// What I adds at its start, unless it is part of a full backward.
+    /// Memory that I adds at its start, unless it is part of a full backward.
     [[nodiscard]] amount extra(cell c) const {
         return amount_of(c, [](const stage_costs& k, const storage_option& o) {
             return std::max(memory_size{}, k.weight_stash - o.restored(k));
@@ -65,7 +65,7 @@ private:
         const rank r = t_.rank_of(at.op);
         const cell own = t_.cell_of(at.op);
         memory_level level{d_, family::device_memory, at};
-        // A pooled transfer may return before F of the same number, or after its gradient.
+        // A pooled transfer may return before the F of the same number, or after its gradient.
         const bool is_pooled_transfer = t_.is_transfer(at.op) && d_.is_pooled();
         if (!is_pooled_transfer) level.hold(held(own));
         const bool is_gradient = t_.role_of(at.op) == role::gradient;
@@ -98,7 +98,7 @@ private:
         return all;
     }
 
-    /// False if the stash can't be present.
+    /// Adds the memory of a cell. Returns false if its stash can't be present.
     bool add_cell(memory_level& level, cell y, event at) {
         const auto f = t_.id(role::forward, y), g = t_.id(role::gradient, y), w = t_.id(role::weight, y);
         const auto begun = has_begun(f, at);
@@ -133,12 +133,12 @@ private:
         level.hold(extra(y), is_extra, t_.id(role::gradient, y));
     }
 
-    /// Whether computation b counts as started at that event; false only if it starts no earlier.
+    /// Whether computation b counts as started at that event. It is false only if b starts no earlier than the event.
     literal has_begun(operation_id b, event at) {
         if (!t_.is_transfer(at.op)) return d_.order(b, at.op);
         return d_.before(family::device_memory, start_of(b), at, true);
     }
-    /// Whether it has certainly ended.
+    /// Whether computation b has certainly ended.
     literal has_ended(operation_id b, event at) {
         if (!t_.is_transfer(at.op)) return d_.order(b, at.op);
         return d_.before(family::device_memory, end_of(b), at, false);

@@ -10,9 +10,9 @@
 
 namespace optpipe::formulation {
 
-/// The variables that all families share, always in this order, whatever is fixed: the objective C, the
-/// end E of each operation, whether a stash is offloaded (w), whether a backward is full, which storage option a stash
-/// has (x), and for a span the first start of each rank (README: E, w, x, C).
+/// Adds the variables that all families share. Their order is always the same, whatever is fixed: the objective C, the
+/// end E of each operation, whether a stash is offloaded (w), whether a backward is full, the storage option of a stash
+/// (x), and, for a span, the first start of each rank (README: E, w, x, C).
 inline void add_end_times(model_builder& d) {
     using kind = meaning::kind;
     const auto& t = d.operations();

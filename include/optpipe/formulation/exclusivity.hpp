@@ -6,7 +6,7 @@
 
 namespace optpipe::formulation {
 
-/// Where a backward may be full: the W of split backwards follow the order of their gradients.
+/// If a backward may be full: the W of split backwards follow the order of their gradients.
 inline void align_weights(model_builder& d, operation_id a, operation_id b) {
     const auto& t = d.operations();
     const auto gradient = [&](operation_id w) { return t.id(role::gradient, t.cell_of(w)); };
@@ -17,8 +17,8 @@ inline void align_weights(model_builder& d, operation_id a, operation_id b) {
     }
 }
 
-/// One computation of a rank at a time: E_a ≥ E_b + T_a − Ω·P_ab and P_ab + P_ba = 1 (README, equation 3), with
-/// one variable per pair whose order isn't known, and the least Ω that the windows of the two allow.
+/// A rank runs one computation at a time: E_a ≥ E_b + T_a − Ω·P_ab and P_ab + P_ba = 1 (README, equation 3). Each pair
+/// of unknown order has one variable, and the least Ω that the time windows of both allow.
 ///
 /// Two W of a stage share the variable of their gradients (`microbatch_order`).
 inline void add_exclusivity(model_builder& d) {
@@ -37,7 +37,7 @@ inline void add_exclusivity(model_builder& d) {
         if (aligned && t.may_be_full(t.stage_of(a))) align_weights(d, a, b);
     };
     for (const rank r : d.problem().graph.all_ranks()) {
-        const auto& own = d.precedences().computations_on(r); // gradients before W
+        const auto& own = d.precedences().computations_on(r); // gradients come before W
         for (std::size_t i = 0; i < own.size(); ++i)
             for (std::size_t k = i + 1; k < own.size() && !d.is_too_large(); ++k)
                 if (!d.precedences().precedes(own[i], own[k]) && !d.precedences().precedes(own[k], own[i]))

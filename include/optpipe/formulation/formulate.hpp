@@ -22,12 +22,13 @@ struct formulated {
     std::vector<meaning> meanings;
     std::shared_ptr<const operation_table> operations;
     family_sizes sizes{};
-    /// Every kind of every stage runs in the order of the microbatches.
+    /// Whether the operations of each kind and stage run in the order of microbatches.
     bool keeps_order = false;
-    /// Its optimum is that of the problem, if that is within the horizon: no optimum is excluded, and every
-    /// solution is a schedule. If it is neither exact nor pooled, its bound doesn't hold for all schedules.
+    /// Whether the optimum of the model is that of the problem, provided that this is within the horizon: no optimum is
+    /// excluded, and every solution is a schedule. The bound of a model that is neither exact nor pooled doesn't hold
+    /// for all schedules.
     bool is_exact = true;
-    /// A relaxation: its bound holds, but a solution need not be a schedule.
+    /// Whether it is a relaxation: its bound holds, but a solution may not be a schedule.
     bool is_pooled = false;
     double horizon = 0.0;
 
@@ -45,13 +46,13 @@ struct formulated {
 
 namespace detail {
 
-/// An estimate before the model is built: a pair of computations of one rank may take a variable and two rows.
+/// An estimate before the model is built: each pair of computations of a rank may take a variable and two rows.
 [[nodiscard]] bool is_certainly_too_large(const operation_table& t, const options& o);
 
 } // namespace detail
 
 /// The model of a problem that `validate` accepts. Refused (`does_not_apply`) if it would be too large, or if a stage
-/// has a list of storage options and overtaking isn't allowed. It is infeasible if no schedule is within the horizon.
+/// has a list of storage options and overtaking isn't allowed. Infeasible if no schedule is within the horizon.
 [[nodiscard]] outcome<std::shared_ptr<const formulated>> formulate(const problem& p, const options& o = {});
 
 } // namespace optpipe::formulation

@@ -9,8 +9,8 @@
 
 namespace optpipe::formulation {
 
-/// Host memory at the start of every offload (io/README.md, rule 9): stashes that were offloaded before and aren't
-/// reloaded yet, and the one of this offload, fit.
+/// Limits host memory at the start of every offload (io/README.md, rule 9): the stash of this offload, and those
+/// offloaded before and not yet reloaded, must fit.
 class host_memory {
 public:
     explicit host_memory(model_builder& d) : d_{d}, t_{d.operations()} {}
@@ -38,12 +38,13 @@ private:
         level.hold(size_of(own), d_.offloaded(own), out(own));
         for (const cell y : t_.cells_on(r))
             if (y != own && !d_.offloaded(y).is_never()) level.hold(size_of(y), is_there(y, own), out(y));
-        // Vacuous if the stash isn't offloaded.
+        // The row is vacuous if the stash isn't offloaded.
         const double room = all - limit;
         level.total().add(-room).add(room, d_.offloaded(own));
         d_.add_row(family::host_memory, level.total(), -milp::infinity, limit);
     }
-    /// ≥ 1 if both are offloaded, the offload of y starts before that of `own`, and y isn't certainly reloaded by then.
+    /// A literal that is at least 1 if both are offloaded, the offload of y starts before that of `own`, and y isn't
+    /// certainly reloaded by then.
     literal is_there(cell y, cell own) {
         const auto left = left_before(y, own);
         const auto back =

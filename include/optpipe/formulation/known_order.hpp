@@ -12,8 +12,8 @@
 
 namespace optpipe::formulation {
 
-/// Dependencies of the pipeline (Zero Bubble, section 4.4; README, equation 2). A recomputation that doesn't take place
-/// is an instant before its gradient.
+/// Adds the dependencies of the pipeline (Zero Bubble, section 4.4; README, equation 2). A recomputation that doesn't
+/// take place is an instant just before its gradient.
 inline void add_dependencies(const operation_table& t, precedence& known) {
     const auto& p = t.problem();
     for (operation_id a = 0; a < t.size(); ++a)
@@ -23,8 +23,8 @@ inline void add_dependencies(const operation_table& t, precedence& known) {
                 [&](const operation& before, duration delay) { known.depend(t.id_of(before), a, delay.value()); });
 }
 
-/// The latest end of each rank if the objective is at most `horizon` and no operation is delayed needlessly. For a
-/// span: the predecessor of a rank's first F is on a rank that isn't finished before that microbatch returns.
+/// The latest end of each rank, if the objective is at most `horizon` and no operation is delayed needlessly. For a
+/// span: the predecessor of a rank's first F runs on a rank that can't be finished before that microbatch returns.
 inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
     const auto& p = t.problem();
     per_rank<double> latest(t.ranks(), horizon);
@@ -39,8 +39,8 @@ inline per_rank<double> latest_ends(const operation_table& t, double horizon) {
     return latest;
 }
 
-/// All orders and windows that are implied before the model is built, to a fixed point, or as far as `options::stop`
-/// lets it come.
+/// All orders and windows that are implied before the model is built, up to a fixed point, or until `options::stop`
+/// ends it.
 inline precedence known_order(const operation_table& t, const options& o, double horizon, double slack) {
     precedence known{t, latest_ends(t, horizon), slack, o.stop};
     const bool keep = keeps_order(t, o.overtaking);

@@ -4,7 +4,7 @@
 
 namespace optpipe::formulation {
 
-/// A literal: constant, a binary variable, or its negation. Its value is `constant + coefficient · column`.
+/// A constant, a binary variable, or the negation of one. Its value is `constant + coefficient · column`.
 struct literal {
     double constant = 0.0;
     double coefficient = 0.0;

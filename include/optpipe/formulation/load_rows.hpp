@@ -7,7 +7,7 @@
 
 namespace optpipe::formulation {
 
-/// The least time from the end of any operation of the rank until the step is over.
+/// The least time from the end of any operation of the rank until the end of the step.
 inline double least_tail(const model_builder& d, rank r) {
     double least = milp::infinity;
     for (const auto a : d.precedences().computations_on(r))
@@ -22,7 +22,7 @@ inline double least_head(const model_builder& d, rank r) {
     return least;
 }
 
-/// E_a ≥ (first start of the rank) + T_a + Σ T_b·P_ba over all b of the same rank.
+/// Adds E_a ≥ (first start of the rank) + T_a + Σ T_b·P_ba, over all b of the same rank.
 inline void add_load_rows(model_builder& d) {
     const auto& t = d.operations();
     for (const rank r : d.problem().graph.all_ranks()) {
@@ -39,7 +39,7 @@ inline void add_load_rows(model_builder& d) {
     }
 }
 
-/// C ≥ E_a + Σ T_b·P_ab + (what follows a rank's last operation): the tail cut of Zero Bubble's code (README,
+/// Adds C ≥ E_a + Σ T_b·P_ab + (time after a rank's last operation): the tail cut of Zero Bubble's code (README,
 /// equation 8).
 inline void add_tail_rows(model_builder& d) {
     const auto& t = d.operations();

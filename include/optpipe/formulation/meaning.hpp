@@ -24,8 +24,8 @@ constexpr event end_of(operation_id a) { return {a, true}; }
 struct meaning {
     enum class kind : unsigned char {
         objective,
-        first_start,    ///< of the rank `op`
-        end_time,       ///< of the operation `op`
+        first_start,    ///< first start on the rank `op`
+        end_time,       ///< end of the operation `op`
         offloaded,      ///< the stash of the cell `op` is offloaded
         is_full,        ///< the backward of the cell `op` is one operation
         chosen,         ///< the cell `op` has the storage option `other`
@@ -33,7 +33,7 @@ struct meaning {
         transfer_order, ///< `op` before `other`, if both take place
         is_before,      ///< `first` no later than `then`
         excess,         ///< max(0, constant + the sum of the parts)
-        product,        ///< constant + the sum of the parts where `when` holds, else 0
+        product,        ///< constant + the sum of the parts if `when` holds, else 0
     };
 
     kind what = kind::objective;

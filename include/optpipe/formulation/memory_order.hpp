@@ -9,13 +9,13 @@
 
 namespace optpipe::formulation {
 
-/// "F of microbatch a must wait for the backward of a − L", for unequal stages: a gradient or W must precede F if the
-/// rank would otherwise exceed its memory at the start of F even in the best case.
+/// Generalizes "F of microbatch a must wait for the backward of a − L" to unequal stages: a gradient or W must precede
+/// F if the rank would otherwise exceed its memory at the start of F even in the best case.
 class memory_order {
 public:
     memory_order(const operation_table& operations, precedence& known) : t_{operations}, known_{known} {}
 
-    /// True if anything changed.
+    /// Returns true if anything changed.
     bool apply() {
         bool changed = false;
         for (const rank r : t_.problem().graph.all_ranks())
@@ -42,7 +42,7 @@ private:
     }
     [[nodiscard]] double limit(rank r) const { return (t_.problem().memory_limit[r] + t_.memory_slack()).value(); }
 
-    /// The least memory of the rank once `f` has started, if `late` and all its known successors come after it.
+    /// The least memory of the rank after the start of `f`, if `late` and all its known successors come after `f`.
     [[nodiscard]] double level_at(operation_id f, rank r, std::optional<operation_id> late) const {
         double level = 0.0;
         for (const cell y : t_.cells_on(r))

@@ -8,31 +8,31 @@
 
 namespace optpipe::formulation {
 
-/// Whether every kind of every stage runs in the order of the microbatches. When may it, without excluding any optimum?
+/// Whether the operations of each kind and stage run in the order of microbatches. When does that exclude no optimum?
 ///
-/// *Without transfers it may.* Microbatches cost the same. Give the k-th F of every stage to microbatch k, and likewise
-/// its k-th gradient and its k-th W. The first k forwards of a stage had k different predecessors on the stage before,
-/// all of which ended in time, so the k-th of those did too; the same holds for gradients (whose predecessors are the
-/// gradients of the next stage, and the forwards of their own) and for W. Memory depends only on how many of each kind
-/// have begun or ended. So all times stay, and the schedule is valid.
+/// *Without transfers it excludes none.* Microbatches cost the same. Give the k-th F of every stage to microbatch k,
+/// and likewise its k-th gradient and its k-th W. The first k forwards of a stage had k different predecessors on the
+/// stage before, all of which ended in time, so the k-th of those did, too. The same holds for gradients (whose
+/// predecessors are the gradients of the next stage, and their own forwards) and for W. Memory depends only on the
+/// number of operations of each kind that have begun or ended. So all times stay, and the schedule is valid.
 ///
-/// *With transfers it may not.* A transfer belongs to one stash. Let microbatch A be the first to run forward
-/// and the last to run backward on every stage, its stash being offloaded nearly all of the time: it fills the bubbles
-/// at both ends of the step, at the price of one transfer pair per stage. Renumbered as above, the stash that is
-/// offloaded first would have to be reloaded first. What still holds, with transfers or without:
+/// *With transfers it may exclude all optima.* A transfer belongs to one stash. Let microbatch A be the first to run
+/// forward and the last to run backward on every stage, with its stash offloaded nearly all of the time: it fills the
+/// bubbles at both ends of the step, at the price of one transfer pair per stage. Renumbered as above, the stash
+/// offloaded first would have to be reloaded first. The following holds with transfers as well:
 /// - microbatches may be numbered in the order of stage 0's forwards;
-/// - the W of a stage follow the order of its gradients: what waits for W is one weight stash as any other. (Where a
-///   backward may be full, this holds for those that are not.)
+/// - the W of a stage follow the order of its gradients, because all weight stashes that wait for W are alike. (If a
+///   backward may be full, this holds for the split ones.)
 ///
-/// *With lists of storage options it may not* either: F and I of one microbatch have the same option. What holds with
-/// transfers holds then.
+/// *With lists of storage options it may, too*: F and I of one microbatch have the same option. The statements that
+/// hold with transfers hold then.
 [[nodiscard]] inline bool keeps_order(const operation_table& operations, overtaking wanted) {
     const bool names_matter = operations.any_may_offload() || operations.problem().has_storage_options();
     return wanted != overtaking::allowed || !names_matter;
 }
 
-/// Adds the order of microbatches to the relation. Where a backward may be full, only the W of split backwards are in
-/// order, which is no fixed order.
+/// Adds the order of microbatches to the relation. If a backward may be full, only the W of split backwards are in
+/// order, which isn't a fixed order.
 inline void order_microbatches(const operation_table& t, bool keep, precedence& known) {
     for (const stage s : t.problem().graph.all_stages())
         for (std::size_t m = 0; m + 1 < t.microbatches(); ++m) {
@@ -46,7 +46,7 @@ inline void order_microbatches(const operation_table& t, bool keep, precedence& 
         }
 }
 
-/// If overtaking is allowed: the order of two W is that of their gradients. True if anything changed.
+/// If overtaking is allowed: two W are in the order of their gradients. Returns true if anything changed.
 inline bool align_weights(const operation_table& t, precedence& known) {
     bool changed = false;
     if (!t.problem().split_backward) return changed;

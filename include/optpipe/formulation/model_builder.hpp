@@ -20,7 +20,7 @@
 
 namespace optpipe::formulation {
 
-/// A sum of terms and a constant, on its way to become a row.
+/// A sum of terms and a constant, to become a row.
 struct sum {
     std::vector<milp::term> terms;
     double constant = 0.0;
@@ -40,11 +40,12 @@ struct sum {
     }
 };
 
-/// An amount that depends on the storage option of a cell: linear in its choices, as exactly one of them is 1.
+/// An amount that depends on the storage option of a cell. It is linear in the choices, because exactly one of them is
+/// 1.
 struct amount {
     double least = 0.0;
     double most = 0.0;
-    std::vector<std::pair<double, literal>> above{}; ///< what each option takes more than the least
+    std::vector<std::pair<double, literal>> above{}; ///< by how much each option exceeds the least
 
     [[nodiscard]] bool is_fixed() const { return above.empty(); }
     void add_to(sum& s, double factor) const {
@@ -54,7 +55,7 @@ struct amount {
     }
 };
 
-/// Builds a model: the families of constraints add their variables and rows to it. Knows the meaning of each variable
+/// Builds a model: the families of constraints add their variables and rows to it. Keeps the meaning of each variable,
 /// and the time windows of events.
 class model_builder {
 public:
@@ -72,7 +73,7 @@ public:
     }
 
     [[nodiscard]] const operation_table& operations() const { return *t_; }
-    /// By `options::stop`, before all orders were known: then there is no model.
+    /// Whether `options::stop` ended it before all orders were known; then there is no model.
     [[nodiscard]] bool is_stopped() const { return precedences_.is_stopped(); }
     [[nodiscard]] const optpipe::problem& problem() const { return t_->problem(); }
     [[nodiscard]] const options& wanted() const { return *options_; }
@@ -81,7 +82,7 @@ public:
     [[nodiscard]] std::vector<meaning>& meanings() { return meanings_; }
     [[nodiscard]] const family_sizes& sizes() const { return sizes_; }
     [[nodiscard]] bool keeps_order() const { return formulation::keeps_order(*t_, options_->overtaking); }
-    /// Transfers of a stage are numbered by time and belong to no microbatch.
+    /// Whether the transfers of a stage are numbered by time, and belong to no microbatch.
     [[nodiscard]] bool is_pooled() const { return options_->overtaking == overtaking::pooled && t_->any_may_offload(); }
     [[nodiscard]] bool is_span() const { return problem().objective == objective_kind::span; }
     /// The cutoff: larger objectives are excluded.
@@ -96,7 +97,7 @@ public:
     milp::variable add_variable(family f, double lower, double upper, meaning what, std::string name) {
         ++sizes_[static_cast<std::size_t>(f)].variables;
         meanings_.push_back(std::move(what));
-        if (lower > upper) { // by rounding, or without any solution
+        if (lower > upper) { // by rounding, or because there is no solution
             contradiction_ = contradiction_ || lower > upper + slack_;
             lower = upper;
         }
@@ -111,20 +112,20 @@ public:
     }
 
     milp::variable objective{};
-    /// Per rank, where the objective is a span: the start of its first operation.
+    /// For a span: the start of each rank's first operation.
     std::vector<milp::variable> first_starts{};
     [[nodiscard]] milp::variable end(operation_id a) const { return ends_[a]; }
     void set_end(operation_id a, milp::variable x) { ends_[a] = x; }
     /// Whether the stash of a cell is offloaded.
     [[nodiscard]] const literal& offloaded(cell c) const { return offloaded_[c]; }
     void set_offloaded(cell c, literal l) { offloaded_[c] = l; }
-    /// Whether I and W of a cell are one.
+    /// Whether I and W of a cell form a full backward.
     [[nodiscard]] const literal& full(cell c) const { return fulls_[c]; }
     void set_full(cell c, literal l) { fulls_[c] = l; }
     /// Whether a cell has each of the storage options of its stage's list; empty without a list.
     [[nodiscard]] const std::vector<literal>& choices(cell c) const { return choices_[c]; }
     void add_choice(cell c, literal l) { choices_[c].push_back(l); }
-    /// `of(option)`, whichever option the cell has.
+    /// `of(option)` as an amount that depends on the option of the cell.
     template <class Amount> [[nodiscard]] amount by_option(cell c, const Amount& of) const {
         amount result{of(storage_index{}), of(storage_index{})};
         const auto& all = choices_[c];
@@ -137,7 +138,7 @@ public:
                 result.above.push_back({more, all[o]});
         return result;
     }
-    /// Both on one rank, computations: whether a comes before b.
+    /// Whether a comes before b, for two computations of one rank.
     [[nodiscard]] literal order(operation_id a, operation_id b) const {
         if (precedences_.precedes(a, b)) return literal::always();
         if (precedences_.precedes(b, a)) return literal::never();
@@ -148,7 +149,7 @@ public:
         all[slot(a, b)] = l;
         all[slot(b, a)] = l.negation();
     }
-    /// Transfers that exclude each other, where both take place: whether a comes before b. Empty for other pairs.
+    /// Whether a comes before b, for transfers that exclude each other, if both take place. Empty for other pairs.
     [[nodiscard]] std::optional<literal> transfer_order(operation_id a, operation_id b) const {
         const auto found = transfer_orders_.find({std::min(a, b), std::max(a, b)});
         if (found == transfer_orders_.end()) return std::nullopt;
@@ -160,15 +161,16 @@ public:
 
     // -- times ---------------------------------------------------------------------------------------------------
 
-    /// Computations between which a transfer takes place: its F and its gradient or recomputation, or, if pooled, the
-    /// m-th F for the m-th transfer, and the last gradient.
+    /// The computations between which a transfer takes place: its F, and its gradient or recomputation. If pooled, the
+    /// m-th transfer comes after the m-th F and before the last gradient.
     [[nodiscard]] operation_id forward_of(operation_id a) const { return t_->id(role::forward, t_->cell_of(a)); }
     [[nodiscard]] operation_id needs_stash(operation_id a) const {
         const cell last = t_->cell_at(t_->stage_of(a), t_->microbatches() - 1);
         const bool may_recompute = t_->may_recompute(t_->stage_of(a));
         return t_->id(may_recompute ? role::recompute : role::gradient, is_pooled() ? last : t_->cell_of(a));
     }
-    /// The earliest and latest an event can be. An absent transfer has length 0 and lies between those two.
+    /// The earliest and the latest time of an event. An absent transfer has length 0, and lies between these
+    /// computations.
     [[nodiscard]] double earliest(event e) const {
         if (t_->is_transfer(e.op)) return precedences_.earliest_end(forward_of(e.op));
         return e.is_end ? precedences_.earliest_end(e.op) : precedences_.earliest_start(e.op);
@@ -181,7 +183,8 @@ public:
         s.add(factor, ends_[e.op]);
         if (!e.is_end) add_length(s, -factor, e.op);
     }
-    /// Adds its duration, which depends on how the stash is stored: 0 if it doesn't take place.
+    /// Adds the duration of an operation. It depends on how the stash is stored, and is 0 if the operation doesn't take
+    /// place.
     void add_length(sum& s, double factor, operation_id a) const {
         const cell c = t_->cell_of(a);
         if (t_->has_list(t_->stage_of(a)))
@@ -191,7 +194,7 @@ public:
         else
             s.add(factor * t_->length(a));
     }
-    /// Adds: if all of `given` hold, `first` comes no later than `then`.
+    /// Adds the implication: if all of `given` hold, `first` comes no later than `then`.
     void imply_order(family f, const std::vector<literal>& given, event first, event then) {
         const double big_m = std::max(0.0, latest(first) - earliest(then));
         sum s;
@@ -204,8 +207,8 @@ public:
         add_row(f, s, 0.0, milp::infinity);
     }
 
-    /// A statement that may be true only if `first` comes no later than `then`; with `exact`, false only if `then`
-    /// comes no later than `first`. For events whose order no order of computations implies.
+    /// A literal that may be true only if `first` comes no later than `then`; with `exact`, it is false only if `then`
+    /// comes no later than `first`. For events whose order isn't implied by an order of computations.
     literal before(family f, event first, event then, bool exact) {
         auto& known = before_literals_[{first, then}];
         if (!known.is_set) {
@@ -226,7 +229,7 @@ public:
         }
         return known.value;
     }
-    /// True if all of `parts` are; may be false even then.
+    /// A literal that is true only if all of `parts` are; it may be false even then.
     literal all_of(family f, const std::vector<literal>& parts, std::string name) {
         std::vector<literal> open;
         for (const auto& l : parts) {
@@ -291,14 +294,14 @@ private:
         bool is_exact = false;
     };
 
-    /// A computation's event that is never before, or never after, the given one.
+    /// An event of a computation that never comes before the given one (`no_earlier`), or never after it (`no_later`).
     [[nodiscard]] event no_earlier(event e) const { return t_->is_transfer(e.op) ? start_of(needs_stash(e.op)) : e; }
     [[nodiscard]] event no_later(event e) const { return t_->is_transfer(e.op) ? end_of(forward_of(e.op)) : e; }
     [[nodiscard]] bool is_certain(event first, event then) const {
         const auto a = no_earlier(first), b = no_later(then);
         return a.op == b.op ? !a.is_end || b.is_end : precedences_.precedes(a.op, b.op);
     }
-    /// `then` comes strictly before `first`: some computation lies between them.
+    /// Whether `then` comes strictly before `first`: a computation lies between them.
     [[nodiscard]] bool is_excluded(event first, event then) const {
         const auto a = no_earlier(then), b = no_later(first);
         if (a.op == b.op) return !a.is_end && b.is_end;
@@ -331,7 +334,7 @@ private:
     std::vector<literal> offloaded_;
     std::vector<literal> fulls_;
     std::vector<std::vector<literal>> choices_;
-    std::vector<std::size_t> local_; ///< an operation's place among those of its rank
+    std::vector<std::size_t> local_; ///< position of an operation among those of its rank
     std::vector<std::vector<literal>> orders_;
     std::map<std::pair<operation_id, operation_id>, literal> transfer_orders_;
     std::map<std::pair<event, event>, statement> before_literals_;

@@ -7,9 +7,9 @@
 
 namespace optpipe::formulation {
 
-/// Triangle inequalities with one known side: an operation after b comes after all predecessors of b. "W of b
-/// before F of a" implies "I of b before F of a", and the same for a + 1 and for b − 1 where microbatches keep their
-/// order; likewise for transfers.
+/// Triangle inequalities with one known side: an operation after b comes after all predecessors of b. For example, "W
+/// of b before F of a" implies "I of b before F of a", and the same for a + 1 and for b − 1 if microbatches keep their
+/// order. Likewise for transfers.
 class monotone_rows {
 public:
     explicit monotone_rows(model_builder& d) : d_{d}, t_{d.operations()} {}
@@ -54,7 +54,7 @@ private:
             found.push_back(end_of(t_.id(role::weight, t_.cell_of(e.op))));
         return found;
     }
-    /// A transfer lies between its F and what needs the stash.
+    /// A transfer lies between its F and the operation that needs the stash.
     void bridge(event first, event then, const literal& l) {
         const bool from_transfer = t_.is_transfer(first.op), to_transfer = t_.is_transfer(then.op);
         if (from_transfer == to_transfer) return;

@@ -14,9 +14,9 @@
 
 namespace optpipe::formulation {
 
-/// Brings a schedule into the normal form of the model (`microbatch_order`, `operation_table`): no transfers where none
-/// are needed, microbatches in the order of their first forward, W in the order of the gradients, zero-length transfers
-/// and recomputations for stashes that aren't offloaded or recomputed.
+/// Brings a schedule into the normal form of the model (`microbatch_order`, `operation_table`). Removes transfers that
+/// aren't needed; numbers microbatches by their first forward; sorts W in the order of the gradients; adds zero-length
+/// transfers and recomputations for stashes that aren't offloaded or recomputed.
 class normal_form {
 public:
     explicit normal_form(const formulated& f) : f_{f}, t_{*f.operations} {}
@@ -125,7 +125,7 @@ private:
         }
         return true;
     }
-    /// Numbers transfers that are present first, whatever their microbatch.
+    /// Numbers the transfers that are present first, whatever their microbatch.
     void number_transfers(stage s) {
         std::vector<std::size_t> from(t_.microbatches());
         std::iota(from.begin(), from.end(), std::size_t{0});
@@ -172,10 +172,11 @@ private:
             if (const cell c = t_.cell_at(s, m); !result_.takes_place(t_, t_.id(role::recompute, c)))
                 start(role::recompute, c) = start(role::gradient, c);
     }
-    /// Of a stage, in the order of the microbatches: the offload at the end of F, or of the offload before, or, within
-    /// the reload of an earlier microbatch, at its end; the reload at the end of the reload before. So they keep their
-    /// order, and lie within none of the stage's real transfers.
-    /// If pooled: all of them after those that are present, at the start of the last gradient.
+    /// Places the zero-length transfers of a stage in the order of microbatches. An offload comes at the end of F, or
+    /// at that of the previous offload if it is later; if this falls into the reload of an earlier microbatch, it comes
+    /// at the end of that reload. A reload comes at the end of the previous reload. So they keep their order, and lie
+    /// within none of the stage's real transfers. If pooled: all of them come after those that are present, at the
+    /// start of the last gradient.
     void place_unused_transfers(stage s) {
         if (f_.is_pooled) {
             const double end_of_all = start(role::gradient, t_.cell_at(s, t_.microbatches() - 1));

@@ -6,8 +6,8 @@
 
 namespace optpipe::formulation {
 
-/// min C, C ≥ E_a for all a; or, for a span, C ≥ E_a − (first start of the rank) (README, equation 1). Only for
-/// operations that nothing on their rank is known to follow.
+/// Adds min C, C ≥ E_a for all a; or, for a span, C ≥ E_a − (first start of the rank) (README, equation 1). Only for
+/// operations that may be the last of their rank.
 inline void add_objective(model_builder& d) {
     d.model().set_objective(d.objective);
     for (const rank r : d.problem().graph.all_ranks()) {
@@ -24,7 +24,7 @@ inline void add_objective(model_builder& d) {
                 s.add(-1.0, d.first_starts[r.position()]);
                 d.add_row(family::objective, s, 0.0, milp::infinity);
             }
-            // A backward that isn't split may be followed on other ranks alone.
+            // Only operations on other ranks may follow a backward that isn't split.
             if (!is_last) continue;
             sum s;
             s.add(1.0, d.objective);

@@ -6,14 +6,14 @@
 
 namespace optpipe::formulation {
 
-/// The windows of transfers (README, equation 4, without Ω): E_O ≥ E_F + T_o·w, E_R ≥ E_O + T_o·w,
-/// E_I − T_I ≥ E_R, or the same of the recomputation where there may be one. A stash that isn't offloaded has two
-/// transfers of length 0 between F and that.
+/// Adds the windows of transfers (README, equation 4, without Ω): E_O ≥ E_F + T_o·w, E_R ≥ E_O + T_o·w, E_I − T_I ≥
+/// E_R, or the last for the recomputation if there may be one. A stash that isn't offloaded has two transfers of length
+/// 0 in this window.
 ///
-/// Without overtaking, the transfers of a stage keep the order of microbatches too. Let a and b be offloaded, a before
-/// b, but b first: then a may be offloaded when b was (its F ended even earlier) and b when a was; and if b is reloaded
-/// first as well, they swap there too: both are back before I of a, which comes before I of b. The zero-length
-/// transfers fit in between: see `place_unused_transfers`.
+/// Without overtaking, the transfers of a stage may keep the order of microbatches, too. Let a and b both be offloaded,
+/// a before b in order, but b first. Then they can swap the offloads: a can be offloaded when b was, because its F
+/// ended even earlier, and b when a was. If b is reloaded first as well, they swap the reloads: both are back before I
+/// of a, which comes before I of b. The zero-length transfers fit in between: see `place_unused_transfers`.
 inline void add_offload_decisions(model_builder& d) {
     const auto& t = d.operations();
     const auto follow = [&](operation_id a, operation_id b) {

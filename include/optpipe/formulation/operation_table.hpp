@@ -12,25 +12,26 @@
 
 namespace optpipe::formulation {
 
-/// One stage's work on one microbatch, numbered by stage and then by microbatch.
+/// The work of one stage on one microbatch, numbered by stage, then by microbatch.
 using cell = std::size_t;
-/// An operation of the model, numbered by role and then by cell.
+/// An operation of the model, numbered by role, then by cell.
 using operation_id = std::size_t;
 
-/// `gradient` is I, or B where the backward isn't split; `weight` is W, or the second half of a B where the backward
-/// may be split. Computations come first.
+/// `gradient` is I, or B if the backward isn't split; `weight` is W, or the second half of a B if the backward may be
+/// split. Computations come first.
 enum class role : unsigned char { forward, gradient, weight, recompute, offload, reload };
 inline constexpr std::size_t roles = 6;
 
 /// The operations of a problem as the model represents them.
 ///
-/// A full backward is I and, at once, W. Where the split is allowed and `weight_stash` is at most `activation` the
-/// pair is never worse: it takes the same time on the rank, hands the gradient on earlier, and never holds more than
-/// B. Where it is larger, the pair may need too much memory, so I and W can be one B (`may_be_full`).
+/// A full backward is an I followed at once by W. If splitting is allowed and `weight_stash` is at most `activation`,
+/// this pair is never worse than a B: it takes the same time on the rank, passes the gradient on earlier, and never
+/// holds more memory. If `weight_stash` is larger, the pair may need too much memory, so I and W can form one B
+/// (`may_be_full`).
 ///
-/// Stashes of a rank whose memory holds all of them at once never need offloading: without its transfers a schedule is
-/// still valid, and no longer. That isn't said of stages with a list of storage options, whose transfers take place
-/// where the option has them.
+/// If a rank's memory holds all stashes at once, they never need offloading: without its transfers a schedule is still
+/// valid, and no longer. This doesn't apply to stages with a list of storage options, whose transfers take place if the
+/// option has them.
 class operation_table {
 public:
     explicit operation_table(optpipe::problem p);
@@ -54,7 +55,7 @@ public:
     [[nodiscard]] const std::vector<stage>& stages_on(rank r) const { return by_rank_[r.position()]; }
 
     [[nodiscard]] bool is_transfer(operation_id a) const { return role_of(a) >= role::offload; }
-    /// Whether the memory of the rank is smaller than all stashes together.
+    /// Whether the rank's memory is smaller than all its stashes together.
     [[nodiscard]] bool is_limited(rank r) const { return limited_[r.position()] != 0; }
     [[nodiscard]] bool may_offload(stage s) const;
     [[nodiscard]] bool may_be_full(stage s) const {
@@ -73,7 +74,7 @@ public:
     [[nodiscard]] bool exists(operation_id a) const;
 
     [[nodiscard]] bool has_list(stage s) const { return !problem_.storage[s].empty(); }
-    /// One without a list: that of stashes that are offloaded.
+    /// Number of storage options; without a list, one: that of offloaded stashes.
     [[nodiscard]] std::size_t options(stage s) const { return has_list(s) ? problem_.storage[s].size() : 1; }
     [[nodiscard]] storage_option stored(stage s, storage_index o) const;
     template <class Condition> [[nodiscard]] bool any_option(stage s, const Condition& holds) const {
@@ -81,23 +82,23 @@ public:
             if (holds(static_cast<storage_index>(o))) return true;
         return false;
     }
-    /// The least that a stash leaves on the device when its forward starts, and until it comes back.
+    /// The least memory that a stash leaves on the device from the start of its forward, and until it comes back.
     [[nodiscard]] memory_size least_held(stage s) const;
     [[nodiscard]] memory_size least_on_device(stage s) const;
 
-    /// The least of all storage options; of a transfer, of those that have it.
+    /// The least duration over all storage options; for a transfer, over those that have it.
     [[nodiscard]] double length(operation_id a) const { return least_[a / count_]; }
-    /// With that option; 0 if it has no such operation.
+    /// The duration with that option; 0 if the option has no such operation.
     [[nodiscard]] double length(operation_id a, storage_index o) const;
     [[nodiscard]] operation operation_of(operation_id a) const;
     [[nodiscard]] operation_id id_of(const operation& op) const;
     [[nodiscard]] std::string name_of(operation_id a) const { return to_string(operation_of(a)); }
 
-    /// Computations of a rank, and its possible transfers.
+    /// The computations of a rank.
     [[nodiscard]] std::vector<operation_id> computations_on(rank r) const {
         return on(r, {role::forward, role::gradient, role::weight, role::recompute});
     }
-    /// Computations have smaller numbers.
+    /// Computations have smaller numbers than this.
     [[nodiscard]] std::size_t end_of_computations() const {
         return id(has_recompute_ ? role::offload : role::recompute, 0);
     }

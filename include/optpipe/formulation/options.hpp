@@ -8,26 +8,26 @@
 
 namespace optpipe::formulation {
 
-/// Forbidden: see `microbatch_order`; pooled: see `stash_pool`.
+/// Whether microbatches may overtake each other. `forbidden`: see `microbatch_order`; `pooled`: see `stash_pool`.
 using optpipe::overtaking;
 
-/// Optional strengthenings of the model; each can be switched off to measure its effect.
+/// Optional strengthenings of the model. Each can be switched off to measure its effect.
 struct strengthenings {
     /// Fixes the order of operations that fit in one order only, within the horizon.
     bool windows = true;
     /// Fixes the order that a rank's memory implies.
     bool memory_order = true;
-    /// An operation after b comes after all predecessors of b.
+    /// Adds rows for: an operation after b comes after all predecessors of b.
     bool monotone = true;
-    /// No operation ends before all its predecessors on its rank are done.
+    /// Adds rows for: no operation ends before all its predecessors on its rank have run.
     bool load = true;
-    /// Zero Bubble's: the step doesn't end before all successors of an operation are done.
+    /// Zero Bubble's rows: the step doesn't end before all successors of an operation have run.
     bool tails = true;
-    /// Memory × time: how many stashes must be offloaded for a makespan.
+    /// Memory × time: the least number of stashes to offload for a makespan.
     bool memory_area = true;
-    /// What the transfers of a link take must fit between the first forward and the last gradient.
+    /// The transfers of a link must fit between the first forward and the last gradient.
     bool link_capacity = true;
-    /// All triangle inequalities among the orders of a rank's computations: n³/3 rows.
+    /// All triangle inequalities among the orders of a rank's computations: n³/3 rows for n computations.
     bool triangles = false;
 };
 
@@ -38,10 +38,10 @@ struct options {
     duration bound{};
     formulation::overtaking overtaking = formulation::overtaking::allowed;
     strengthenings with{};
-    /// The row limit: larger models are refused.
+    /// Largest number of rows; larger models are refused. Not tuned.
     std::size_t most_rows = 2'000'000;
-    /// Asked again and again while the order of operations is found, which takes the longest: once it says so, the
-    /// model is refused.
+    /// Called repeatedly while the order of operations is determined, which takes most of the time. Once it returns
+    /// true, the model is refused.
     std::function<bool()> stop{};
 };
 

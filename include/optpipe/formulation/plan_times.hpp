@@ -7,25 +7,25 @@
 
 namespace optpipe::formulation {
 
-/// A schedule in the terms of the model: when each operation starts, which stashes are offloaded, which backwards are
+/// A schedule in the terms of the model: the start of each operation, which stashes are offloaded, which backwards are
 /// full, and how stashes are stored.
 struct plan_times {
-    std::vector<double> start{};            ///< per operation
-    std::vector<unsigned char> offloaded{}; ///< per cell
-    std::vector<unsigned char> is_full{};   ///< per cell
-    std::vector<storage_index> storage{};   ///< per cell; 0 without a list
+    std::vector<double> start{};            ///< by operation
+    std::vector<unsigned char> offloaded{}; ///< by cell
+    std::vector<unsigned char> is_full{};   ///< by cell
+    std::vector<storage_index> storage{};   ///< by cell; 0 without a list
 
     plan_times() = default;
     explicit plan_times(const operation_table& t)
         : start(t.size(), 0.0), offloaded(t.cells(), 0), is_full(t.cells(), 0), storage(t.cells(), 0) {}
 
-    /// Sets an option of the list of the cell's stage.
+    /// Sets the storage option of a cell, from the list of its stage.
     void store(const operation_table& t, cell c, storage_index o) {
         storage[c] = o;
         offloaded[c] = t.stored(t.stage_of(c), o).offloads() ? 1 : 0;
     }
-    /// Whether it is an operation of the schedule: not where its stash isn't offloaded or recomputed, nor W of a full
-    /// backward.
+    /// Whether the schedule contains the operation. It lacks transfers and recomputations of stashes stored otherwise,
+    /// and the W of full backwards.
     [[nodiscard]] bool takes_place(const operation_table& t, operation_id a) const {
         const cell c = t.cell_of(a);
         if (!t.exists(a)) return false;

@@ -13,19 +13,19 @@
 
 namespace optpipe::formulation {
 
-/// Implied precedences and time windows of all computations: a transitive relation, and for each operation the earliest
-/// start and the latest end in any schedule within the horizon.
+/// Implied precedences and time windows of all computations: a transitive relation and, for each operation, the
+/// earliest start and the latest end in any schedule within the horizon.
 class precedence {
 public:
-    /// One arc: the second starts no earlier than `lag` after the end of the first.
+    /// An arc: the second operation starts no earlier than `lag` after the end of the first.
     struct arc {
         operation_id before;
         operation_id after;
         double lag;
     };
 
-    /// `latest`: by when all of a rank's computations must be over.
-    /// Once `stop()`, no more orders are taken.
+    /// `latest` is the time by which all computations of a rank must have ended. Once `stop()` returns true, no more
+    /// orders are added.
     precedence(const operation_table& operations, const per_rank<double>& latest, double slack,
                std::function<bool()> stop = {})
         : operations_{&operations}, count_{operations.end_of_computations()}, words_{(count_ + word_bits - 1) /
@@ -40,7 +40,7 @@ public:
 
     [[nodiscard]] bool contradiction() const { return contradiction_; }
     void contradict() { contradiction_ = true; }
-    /// Then the orders aren't all that are implied.
+    /// Whether `stop` ended it; then some implied orders are missing.
     [[nodiscard]] bool is_stopped() const { return is_stopped_; }
     [[nodiscard]] const std::vector<arc>& arcs() const { return arcs_; }
     [[nodiscard]] const std::vector<operation_id>& computations_on(rank r) const { return on_rank_[r.position()]; }
@@ -52,14 +52,14 @@ public:
     [[nodiscard]] bool precedes(operation_id a, operation_id b) const { return bit(after_, a, b); }
     [[nodiscard]] double slack() const { return slack_; }
 
-    /// It ends no later than that.
+    /// Limits the end of an operation.
     void limit_end(operation_id a, double latest) { latest_[a] = std::min(latest_[a], latest); }
-    /// A dependency with its delay.
+    /// Adds a dependency with its delay.
     void depend(operation_id a, operation_id b, double lag) {
         arcs_.push_back({a, b, lag});
         order(a, b);
     }
-    /// a before b. True if that is new.
+    /// Adds the order a before b. Returns true if it is new.
     bool order(operation_id a, operation_id b) {
         if (is_stopped_ || precedes(a, b)) return false;
         if (stop_ && stop_()) {
@@ -70,7 +70,7 @@ public:
             contradiction_ = true;
             return false;
         }
-        // Whatever is a or before it comes before whatever is b or after it.
+        // Every operation that is a, or before a, comes before every operation that is b, or after b.
         std::vector<std::uint64_t> sources(row(before_, a), row(before_, a) + words_);
         std::vector<std::uint64_t> targets(row(after_, b), row(after_, b) + words_);
         sources[a / word_bits] |= std::uint64_t{1} << (a % word_bits);
@@ -81,7 +81,7 @@ public:
         }
         return true;
     }
-    /// Propagates windows along the arcs, and because a rank runs one operation at a time.
+    /// Propagates windows along the arcs, and through the fact that a rank runs one operation at a time.
     void propagate_times() {
         const auto sorted = in_order();
         std::vector<std::vector<const arc*>> entering(count_), leaving(count_);
@@ -102,7 +102,7 @@ public:
             if (earliest_end(a) > latest_[a] + slack_) contradiction_ = true;
         }
     }
-    /// Pairs of one rank that fit in one order only. True if anything changed.
+    /// Orders the pairs of each rank that fit in one order only. Returns true if anything changed.
     bool order_by_windows() {
         bool changed = false;
         for (const auto& own : on_rank_)
@@ -116,7 +116,7 @@ public:
                 }
         return changed;
     }
-    /// a → b with nothing between them on their rank.
+    /// Pairs a → b with no operation between them on their rank.
     [[nodiscard]] std::vector<arc> covering_pairs(rank r) const {
         const auto& own = on_rank_[r.position()];
         std::vector<arc> found;
@@ -146,7 +146,7 @@ private:
                          [&](operation_id a, operation_id b) { return rank_in_order[a] < rank_in_order[b]; });
         return sorted;
     }
-    /// The earliest time by which the predecessors of b on its rank can be done, one after the other.
+    /// The earliest time by which the predecessors of b on its rank can have run, one after the other.
     [[nodiscard]] double end_of_predecessors(operation_id b) const {
         std::vector<operation_id> first;
         for (const auto a : on_rank_[operations_->rank_of(b).position()])

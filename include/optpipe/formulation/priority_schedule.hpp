@@ -8,7 +8,7 @@
 
 namespace optpipe::formulation {
 
-/// The schedule of a priority list; without transfers and lists of storage options, operations are moved ahead into
+/// The schedule of a priority list. Without transfers and lists of storage options, operations are moved ahead into
 /// gaps.
 [[nodiscard]] outcome<schedule> priority_schedule(const operation_table& t, const plan_times& wanted);
 
@@ -26,8 +26,8 @@ namespace optpipe::formulation {
 
 namespace optpipe::formulation {
 
-/// List scheduling: times that may be inconsistent, as those of a relaxation, as priorities. Of the operations that are
-/// ready and fit the memory, the one with the earliest time is next.
+/// List scheduling. The priorities are times, which may be inconsistent, such as those of a relaxation. Among the
+/// operations that are ready and fit the memory, the one with the earliest time is next.
 class priority_list {
 public:
     priority_list(const operation_table& operations, const plan_times& wanted)

@@ -11,17 +11,17 @@
 
 namespace optpipe::formulation {
 
-/// The operations of a plan in the order of their starts; starts that differ by rounding only count as equal.
+/// The operations of a plan, ordered by their starts. Starts that differ only by rounding count as equal.
 [[nodiscard]] order order_of(const operation_table& t, const plan_times& times);
 
-/// The times that a point of the model gives, up to its tolerance.
+/// The times at a point of the model, up to its tolerance.
 [[nodiscard]] plan_times times_of(const formulated& f, std::span<const double> values);
 
-/// Assigns pooled transfers to the first microbatches that they fit, stage by stage; the rest is dropped.
+/// Assigns pooled transfers to the first microbatches that they fit, stage by stage, and drops the rest.
 void name_transfers(const operation_table& t, plan_times& times);
 
-/// The schedule of a plan: its order, with the times that `time_order` gives it, which are never worse. Refused if
-/// the plan's times are inconsistent.
+/// The schedule of a plan: its order, with the times of `time_order`, which are never worse. Refused if the plan's
+/// times are inconsistent.
 [[nodiscard]] outcome<schedule> schedule_of(const operation_table& t, const plan_times& times);
 /// The schedule that a feasible point of the model represents; a pooled model may have none.
 [[nodiscard]] outcome<schedule> schedule_of(const formulated& f, std::span<const double> values);

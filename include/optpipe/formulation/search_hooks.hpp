@@ -19,11 +19,11 @@
 
 namespace optpipe::formulation {
 
-/// Hooks for the MILP solver (`milp/search/hooks.hpp`): branching priorities, a bound from the
-/// structure of the problem, and a heuristic that takes a point of a relaxation as a priority list.
+/// Hooks for the MILP solver (`milp/search/hooks.hpp`): branching priorities, a bound from the structure of the
+/// problem, and a heuristic that uses a point of a relaxation as a priority list.
 class search_hooks {
 public:
-    /// `bound`: a lower bound on the objective. `found` is called with schedules of the heuristic, from any thread.
+    /// `bound` is a lower bound on the objective. `found` is called with schedules of the heuristic, from any thread.
     search_hooks(std::shared_ptr<const formulated> f, duration bound, std::function<void(const schedule&)> found = {})
         : f_{std::move(f)}, bound_{bound.value()}, found_{std::move(found)} {}
 
@@ -40,7 +40,7 @@ private:
 static_assert(milp::gives_priorities<search_hooks> && milp::gives_bound<search_hooks> &&
               milp::gives_heuristic<search_hooks>);
 
-/// The same, with a schedule to start from.
+/// The same hooks, with a schedule to start from.
 class started_hooks : public search_hooks {
 public:
     started_hooks(search_hooks hooks, std::vector<double> first)
@@ -52,7 +52,7 @@ private:
 };
 static_assert(milp::gives_first_solution<started_hooks> && !milp::gives_first_solution<search_hooks>);
 
-/// Separates triangle inequalities, most violated first.
+/// Separates triangle inequalities, the most violated first.
 class triangle_hooks : public search_hooks {
 public:
     triangle_hooks(std::shared_ptr<const formulated> f, duration bound, std::size_t most = 200);
@@ -69,7 +69,8 @@ private:
     [[nodiscard]] static double value(const arc& a, std::span<const double> point) {
         return point[a.column.position()];
     }
-    /// a < b < c in the numbering of the rank, in which every order variable says "the lower before the higher".
+    /// Visits triangles a < b < c in the numbering of the rank, in which every order variable means "the lower before
+    /// the higher".
     template <class Visit> void for_each_triangle(rank r, Visit visit) const {
         const auto& t = *f_->operations;
         for (const auto& ab : arcs_) {

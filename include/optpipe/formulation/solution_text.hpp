@@ -12,11 +12,11 @@
 
 namespace optpipe::formulation {
 
-/// Values of variables by their names; what a solver doesn't list is 0.
+/// Values of variables by name; variables that a solver doesn't list are 0.
 using named_values = std::map<std::string, double, std::less<>>;
 
-/// The values in a solver's solution file. `columns`: the names of the model's first variables, for GLPK, which gives
-/// numbers alone. Throws `input_error` for text that is no such file, or that holds no solution.
+/// The values in a solver's solution file. `columns` are the names of the model's first variables, for GLPK, which
+/// writes only numbers. Throws `input_error` if the text isn't such a file, or has no solution.
 [[nodiscard]] named_values parse_solution(std::string_view text, const std::string& source,
                                           const std::vector<std::string>& columns = {});
 
@@ -80,7 +80,7 @@ private:
     }
     void set(const std::string& name, const std::string& value) { values_[name] = number_in(value); }
 
-    /// "Optimal - objective value 17.0", then "  12 x12   3.5   0"; infeasible ones begin with two stars.
+    /// CBC: "Optimal - objective value 17.0", then "  12 x12   3.5   0"; infeasible values start with two stars.
     void read_cbc(const std::string& status) {
         if (status.find("nfeasible") != std::string::npos || status.find("nbounded") != std::string::npos)
             refuse("holds no solution: " + status.substr(0, longest_line));
@@ -93,7 +93,7 @@ private:
             set(name, value);
         }
     }
-    /// "solution status: optimal", "objective value: 17", then "x12   3.5   (obj:1)".
+    /// SCIP: "solution status: optimal", "objective value: 17", then "x12   3.5   (obj:1)".
     void read_scip(const std::string& status) {
         if (status.find("infeasible") != std::string::npos || status.find("unbounded") != std::string::npos)
             refuse("holds no solution: " + status.substr(0, longest_line));
@@ -110,7 +110,7 @@ private:
         if (!(fields >> value)) refuse("is cut off");
         set(name, value);
     }
-    /// "s mip rows columns o 17", then "j 3 25.5" with numbers of columns.
+    /// GLPK: "s mip rows columns o 17", then "j 3 25.5" with numbers of columns.
     void read_glpk(std::string line) {
         do {
             std::istringstream fields{line};
@@ -129,7 +129,7 @@ private:
                 set(columns_[static_cast<std::size_t>(position) - 1], second);
         } while (next(line));
     }
-    /// HiGHS's headings, comments, and "x12 3.5". Everything after the columns is ignored.
+    /// HiGHS and lists: headings, comments, and "x12 3.5". Everything after the columns is ignored.
     void read_list(std::string line) {
         bool after_status = false;
         do {
@@ -155,7 +155,7 @@ private:
     }
 
     static constexpr std::size_t first_lines = 8;
-    // Characters that a message quotes.
+    // Number of characters quoted in a message.
     static constexpr std::size_t longest_word = 40;
     static constexpr std::size_t longest_line = 80;
 

@@ -8,14 +8,14 @@
 
 namespace optpipe::formulation {
 
-/// Pooled stashes. The k-th F, gradient, W, offload and reload of a stage are those in the order of time
-/// (`microbatch_order` says why this is valid for computations), and only their numbers count: at the start of a
-/// gradient or an offload no more stashes have been taken, by gradients and offloads, than are available, from forwards
-/// and reloads that have ended. Every valid schedule is a solution with the same times: its j-th offload starts after j
-/// forwards have ended, its j-th reload after j offloads have, and the last reload before the last gradient but none,
-/// the one before it before the last gradient but one, and so on.
+/// Pooled stashes. The k-th F, gradient, W, offload and reload of a stage are numbered by time (`microbatch_order`
+/// shows why this is valid for computations), and only numbers matter: at the start of a gradient or an offload,
+/// gradients and offloads have taken no more stashes than ended forwards and reloads have made available. Every valid
+/// schedule is a solution with the same times: its j-th offload starts after j forwards have ended, its j-th reload
+/// after j offloads have ended; its last reload comes before its last gradient, the previous reload before the previous
+/// gradient, and so on.
 ///
-/// What is relaxed: that the transfers of one microbatch belong together across stages.
+/// The relaxation ignores that transfers of one microbatch belong together across stages.
 class stash_pool {
 public:
     explicit stash_pool(model_builder& d) : d_{d}, t_{d.operations()} {}
@@ -36,7 +36,7 @@ private:
     [[nodiscard]] const literal& transfer_pair(stage s, std::size_t m) const { return d_.offloaded(t_.cell_at(s, m)); }
     literal before(event first, event then, bool exact) { return d_.before(family::stash_pool, first, then, exact); }
 
-    /// The first n are present; after the k-th reload at least as many gradients follow as reloads.
+    /// The first n transfer pairs are present. After the k-th reload, at least as many gradients follow as reloads do.
     void add_transfer_pair(stage s, std::size_t k) {
         const auto count = t_.microbatches();
         if (k + 1 < count)
@@ -46,7 +46,7 @@ private:
             d_.imply_order(family::stash_pool, {transfer_pair(s, k + i)}, end_of(op(role::reload, s, k)),
                            start_of(op(role::gradient, s, count - 1 - i)));
     }
-    /// Σ (F has ended) − Σ (offloaded and not reloaded) ≥ k + 1 at the start of gradient k, which is the k + 1-st.
+    /// At the start of gradient k, which is the (k + 1)-st: Σ (F has ended) − Σ (offloaded and not reloaded) ≥ k + 1.
     void add_gradient(stage s, std::size_t k) {
         const auto g = op(role::gradient, s, k);
         sum at_hand;
@@ -54,8 +54,8 @@ private:
             at_hand.add(1.0, d_.order(op(role::forward, s, m), g)).add(-1.0, is_offloaded(s, m, g));
         d_.add_row(family::stash_pool, at_hand, static_cast<double>(k + 1), milp::infinity);
     }
-    /// ≥ 1 if the transfers are present, the offload starts before gradient g, and the reload hasn't certainly ended by
-    /// then.
+    /// A literal that is at least 1 if the transfers are present, the offload starts before gradient g, and the reload
+    /// hasn't certainly ended by then.
     literal is_offloaded(stage s, std::size_t m, operation_id g) {
         const auto out = op(role::offload, s, m), in = op(role::reload, s, m);
         const auto later = before(start_of(g), start_of(out), true);
@@ -70,7 +70,7 @@ private:
         d_.add_row(family::stash_pool, row, 0.0, milp::infinity);
         return gone;
     }
-    /// Σ (F has ended) + Σ (reloaded) ≥ (gradients that have started) + k + 1 at the start of offload k.
+    /// At the start of offload k: Σ (F has ended) + Σ (reloaded) ≥ (gradients that have started) + k + 1.
     void add_offload(stage s, std::size_t k) {
         const auto out = start_of(op(role::offload, s, k));
         const auto count = static_cast<double>(t_.microbatches());

@@ -11,12 +11,12 @@
 namespace optpipe::formulation {
 
 /// Lists of storage options (README, equation 9): x_o = 1 if a stash has option o of its stage's list. Durations and
-/// amounts of memory are linear in x (`amount`), so the other families hold as they are.
+/// amounts of memory are linear in x (`amount`), so the other families hold unchanged.
 ///
-/// A recomputation is a computation of every cell that may have one. Where it doesn't take place it lasts no time and
-/// comes just before its gradient: so the orders of a rank's computations remain total ones, and rows on them valid.
+/// Every cell that may have a recomputation has one as a computation. If it doesn't take place, it has no duration and
+/// comes just before its gradient: so the orders of a rank's computations remain total, and rows on them valid.
 ///
-/// A cell's variables of the choice; one option alone is no choice.
+/// Adds the variables for a cell's choice; a single option needs none.
 inline void add_choices(model_builder& d, cell c) {
     const auto& t = d.operations();
     const stage s = t.stage_of(c);
@@ -29,7 +29,7 @@ inline void add_choices(model_builder& d, cell c) {
 
 namespace detail {
 
-/// Whether the option of a cell is one of those that the condition holds for.
+/// Whether the option of a cell is one of those that satisfy the condition.
 template <class Condition>
 literal option_with(model_builder& d, cell c, const Condition& holds, const std::string& name) {
     std::vector<literal> with, without;
@@ -51,8 +51,8 @@ literal option_with(model_builder& d, cell c, const Condition& holds, const std:
     return any;
 }
 
-/// Without it, the recomputation is an instant: P_cb = P_gb for each other b of the rank, and E_c is the start of the
-/// gradient g.
+/// If it doesn't take place, the recomputation is an instant: P_cb = P_gb for each other b of the rank, and E_c is the
+/// start of the gradient g.
 inline void place_unused_recomputation(model_builder& d, cell c, const literal& recomputes) {
     const auto& t = d.operations();
     const auto again = t.id(role::recompute, c), g = t.id(role::gradient, c);
@@ -79,7 +79,7 @@ inline void add_options_of(model_builder& d, cell c) {
     if (t.may_recompute(s))
         place_unused_recomputation(d, c,
                                    with("recomputed.", [&](storage_index o) { return t.stored(s, o).recomputes(); }));
-    // Elsewhere the pair is never worse.
+    // For other options, the pair of I and W is never worse.
     if (t.may_be_full(s)) {
         const auto better = with("short.", [&](storage_index o) { return t.is_full_better(s, o); });
         d.add_row(family::storage_options, sum{}.add(1.0, better).add(-1.0, d.full(c)), 0.0, milp::infinity);
@@ -88,28 +88,28 @@ inline void add_options_of(model_builder& d, cell c) {
 
 } // namespace detail
 
-/// Σ x_o = 1, and what follows from the option: whether the stash is offloaded, whether a recomputation takes place,
-/// and whether a full backward may be of use.
+/// Adds Σ x_o = 1 and the consequences of the option: whether the stash is offloaded, whether a recomputation takes
+/// place, and whether a full backward may be useful.
 inline void add_storage_options(model_builder& d) {
     for (cell c = 0; c < d.operations().cells() && !d.is_too_large(); ++c)
         detail::add_options_of(d, c);
 }
 
-/// C ≥ (earliest start on the rank) + Σ T_a + (what follows its last operation), where T_a depends on options.
+/// Adds C ≥ (earliest start on the rank) + Σ T_a + (time after its last operation), where T_a depends on options.
 inline void add_work_rows(model_builder& d) {
     for (const rank r : d.problem().graph.all_ranks()) {
         sum s;
         for (const auto a : d.precedences().computations_on(r))
             d.add_length(s, -1.0, a);
-        if (s.terms.empty()) continue; // the load rows say as much
+        if (s.terms.empty()) continue; // the load rows imply the same
         const double outside = d.is_span() ? 0.0 : least_head(d, r) + least_tail(d, r);
         d.add_row(family::storage_options, s.add(1.0, d.objective), outside, milp::infinity);
     }
 }
 
-/// Adds to a level of memory what is held where `when` holds, and takes off it what is released where it does. Never
-/// less than is there, and just that in integral points: h ≥ a − (most of a)·(1 − when) and h ≥ (least of a)·when; the
-/// converse for what is released.
+/// Adds to a level of memory the amounts held if `when` holds, and subtracts those released if it does. The level is
+/// never below the actual memory, and equal to it at integral points: h ≥ a − (most of a)·(1 − when) and h ≥ (least of
+/// a)·when; the converse for released amounts.
 class memory_level {
 public:
     memory_level(model_builder& d, family f, event at) : d_{d}, family_{f}, at_{at} {}
@@ -119,7 +119,7 @@ public:
         a.add_to(total_, 1.0);
         return *this;
     }
-    /// `of`: the operation that the condition is about, for a name.
+    /// `of` is the operation in the condition, used for a name.
     memory_level& hold(const amount& a, const literal& when, operation_id of) {
         if (is_linear(a, when)) return add_linear(1.0, a, when);
         const auto held = add_product(a, when, "held.", of);

@@ -10,8 +10,8 @@
 
 namespace optpipe::formulation {
 
-/// The unit of which all times of a problem are integral multiples, if they are decimals of few digits. Then so is the
-/// makespan of every schedule that `simulate` times, and bounds can be rounded to multiples.
+/// The unit of which all times of a problem are integral multiples, if they are decimals of few digits. The makespan of
+/// every schedule that `simulate` times is then a multiple, too, and bounds can be rounded.
 [[nodiscard]] inline std::optional<double> time_grid(const operation_table& t) {
     std::vector<double> times;
     for (operation_id a = 0; a < t.size(); ++a)
@@ -30,7 +30,7 @@ namespace optpipe::formulation {
     constexpr double rounding = 1e-6;
     return grid * std::floor(time / grid + rounding);
 }
-/// The smallest that is at least `time`.
+/// The smallest multiple that is at least `time`, up to rounding.
 [[nodiscard]] inline double round_up(double time, double grid) {
     constexpr double rounding = 1e-6;
     return grid * std::ceil(time / grid - rounding);

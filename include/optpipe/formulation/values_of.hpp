@@ -9,8 +9,8 @@
 
 namespace optpipe::formulation {
 
-/// The point of the model that represents a valid schedule within its horizon: feasible by `milp::check`, with the
-/// schedule's objective. Refused (`does_not_apply`) where the model excludes overtaking and the schedule needs it.
+/// The point of the model that represents a valid schedule within its horizon. It is feasible by `milp::check`, and has
+/// the schedule's objective. Refused (`does_not_apply`) if the schedule needs overtaking and the model excludes it.
 [[nodiscard]] outcome<std::vector<double>> values_of(const formulated& f, const schedule& s);
 
 } // namespace optpipe::formulation
@@ -26,7 +26,7 @@ namespace optpipe::formulation {
 
 namespace optpipe::formulation {
 
-/// The value of each variable of the model for a schedule.
+/// Computes the value of each variable of the model for a schedule.
 class valuation {
 public:
     valuation(const formulated& f, const plan_times& times)
@@ -40,7 +40,7 @@ public:
     }
 
 private:
-    static constexpr double time_share = 1e-9; // rounding of sums of durations
+    static constexpr double time_share = 1e-9; // tolerance for rounding in sums of durations
 
     [[nodiscard]] double start(operation_id a) const { return times_.start[a]; }
     [[nodiscard]] double end(operation_id a) const {

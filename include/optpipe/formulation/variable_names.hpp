@@ -8,7 +8,7 @@
 
 namespace optpipe::formulation {
 
-/// Names of the variables that a schedule can be read from.
+/// Names of the variables that determine a schedule.
 [[nodiscard]] inline std::string end_name(const operation_table& t, operation_id a) { return "E." + t.name_of(a); }
 [[nodiscard]] inline std::string cell_name(const operation_table& t, const char* what, cell c) {
     return what + std::to_string(c / t.microbatches()) + "." + std::to_string(c % t.microbatches());

@@ -11,8 +11,8 @@
 
 namespace optpipe::learning {
 
-/// Variables by how often they took part in recent conflicts (VSIDS: Moskewicz et al., 2001), in a heap, the most
-/// active first. A bump counts the more the later it comes. Of equally active ones the lowest number is first.
+/// A heap of variables, ordered by their part in recent conflicts, the most active first (VSIDS: Moskewicz et al.,
+/// 2001). Later bumps count more. Ties go to the lowest number.
 class vsids {
 public:
     explicit vsids(std::size_t variables) : activity_(variables, 0.0), place_(variables, absent) {}
@@ -22,14 +22,14 @@ public:
         activity_[v] = value;
         if (place_[v] != absent) sift_up(place_[v]);
     }
-    /// Does nothing for one that is in the heap.
+    /// Does nothing if the variable is in the heap already.
     void insert(std::size_t v) {
         if (place_[v] != absent) return;
         place_[v] = static_cast<std::uint32_t>(heap_.size());
         heap_.push_back(static_cast<std::uint32_t>(v));
         sift_up(place_[v]);
     }
-    /// Takes out the most active one.
+    /// Removes the most active variable, and returns it; nothing if the heap is empty.
     [[nodiscard]] std::optional<std::uint32_t> pop() {
         if (heap_.empty()) return std::nullopt;
         const auto top = heap_.front();
@@ -48,10 +48,10 @@ public:
         if (activity_[v] > largest_activity) rescale();
         if (place_[v] != absent) sift_up(place_[v]);
     }
-    /// From now on bumps count 1 / `factor` times as much.
+    /// Makes future bumps count 1 / `factor` times as much.
     void decay(double factor) { increment_ /= factor; }
 
-    /// In the heap.
+    /// Number of variables in the heap.
     [[nodiscard]] std::size_t size() const { return heap_.size(); }
     [[nodiscard]] std::size_t bytes() const {
         return activity_.capacity() * sizeof(double) + (place_.capacity() + heap_.capacity()) * sizeof(std::uint32_t);

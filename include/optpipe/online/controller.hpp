@@ -22,93 +22,94 @@
 
 namespace optpipe {
 
-/// A plan and the costs that it was made for.
+/// A plan, and the costs that it was made for.
 struct online_plan {
     optpipe::problem problem{};
     std::shared_ptr<const optpipe::schedule> schedule{};
-    /// Of the step, in the problem's time: as planned, and as the plan in use would take with the same costs.
+    /// Step times, in the problem's unit: of this plan as planned, and of the plan in use with the same costs.
     duration objective{};
     duration present{};
     std::string method{};
 };
 
-/// Rank 0's decisions while training goes on: what operations cost now, when to plan again, and which plan is worth a
-/// switch. Knows neither ranks nor clocks: it is told of steps, and asked for plans.
+/// The decisions of rank 0 during training: the current costs of operations, when to plan again, and which plan is
+/// worth a switch. It knows neither ranks nor clocks; its caller reports steps and asks for plans.
 ///
-/// It plans from the first step on, at first with the costs that it is given. Unless they are measured no plan is
-/// offered before they have been compared with what is. After `warm_up` and `window` measured steps it takes the
-/// measured ones. From then on each measured step is compared, with the ones before it, with the costs of the plan
-/// (`drift`); where they have left them so far that it may be worth a switch, a new window is measured, and planned
-/// with from the plan in use. Transfers that the plan has too rarely for that are compared over more steps; those that
-/// it doesn't have are probed by the ranks (`probe_rounds`).
+/// It plans from the first step on, at first with the given costs. Unless these were measured, no plan is offered
+/// before they have been compared with measured ones. After `warm_up` and `window` measured steps it plans with the
+/// measured costs. From then on, each measured step, together with those before it, is compared with the costs of the
+/// plan (`drift`). If they differ so much that a switch may be worth it, a new window is measured, and a search starts
+/// from the plan in use with the new costs. Transfers that are too rare in the plan for that are compared over more
+/// steps; the ranks probe those that the plan doesn't use (`probe_rounds`).
 class online_controller {
 public:
-    /// `first`: the schedule that training begins with.
+    /// `first` is the schedule that training starts with.
     online_controller(problem p, const schedule& first, online_options options);
 
-    /// A step has ended, after so many seconds.
+    /// A step has ended; it took `seconds`.
     void add_step(double seconds);
     /// A step of the plan in use was measured, on all ranks.
     void add_measured(std::uint64_t step, const schedule& measured, std::vector<cost_sample<rank_pair>> messages);
 
-    /// A transfer that the plan in use doesn't have was measured beside it: of this stage and storage option. What has
-    /// changed in two probes, one after the other, is planned with at once.
+    /// A transfer that the plan in use doesn't have was measured, for this stage and storage option. Costs that have
+    /// changed in two consecutive probes lead to a new plan at once.
     void add_probe(std::uint64_t step, const operation& offload, const transfer_times& took);
 
-    /// The plan to switch to, if there is one that is worth it; then none until that is `settled`.
+    /// The plan to switch to, if one is worth it. Returns no further plan until that one is `settled`.
     [[nodiscard]] std::optional<online_plan> next_plan();
-    /// What became of it. `seconds`: what the exchange took.
+    /// The outcome of the published plan. `seconds` is the duration of the exchange.
     void settled(bool accepted, const std::vector<std::string>& refusals, double seconds);
 
     [[nodiscard]] const std::vector<online_event>& log() const { return log_; }
-    /// With the costs that are planned with now.
+    /// The problem with the costs currently used for planning.
     [[nodiscard]] const problem& present_problem() const { return problem_; }
     [[nodiscard]] const schedule& present_schedule() const { return *present_; }
     [[nodiscard]] const background_planner& planner() const { return planner_; }
     [[nodiscard]] std::uint64_t steps() const { return step_; }
 
 private:
-    /// Steps whose times tell how long one takes.
+    /// Number of recent steps whose times estimate the duration of a step.
     static constexpr std::size_t most_recent = 20;
-    /// So many steps after a switch it is said what it brought: the first ones are slower, as lanes and caches are
-    /// new, and of three the median hasn't shown a gain of a tenth (bench_online).
+    /// Number of steps after a switch before its gain is reported. The first steps are slower, because lanes and caches
+    /// are new; the median of three steps didn't show a gain of a tenth (bench_online).
     static constexpr std::size_t gain_steps = 10;
 
     void take_costs(const std::vector<drifted_cost>& found);
     void plan_with(const cost_profile& measured, const std::vector<drifted_cost>& found);
-    /// What has left the costs that are planned with, and what was measured when they were taken.
+    /// Measured costs that differ from those used for planning, and from those measured when these were taken.
     [[nodiscard]] std::vector<drifted_cost> drifted(const cost_profile& measured) const;
     void submit();
     [[nodiscard]] static background_options planning_of(const online_options& options, const schedule& first);
     [[nodiscard]] duration objective_in(const problem& p) const;
     void forget_measured();
-    /// Adds what two probes in a row say, if both are far off, on the same side: the nearer one, as the other may have
-    /// had company on the link.
+    /// Adds the cost measured by two consecutive probes if both are far off in the same direction: the one nearer to
+    /// the plan, because another transfer may have slowed down the other probe.
     void add_changed(measured_costs& to, const cost_key& key, duration took);
-    /// Transfers of which a window has too few samples; others that share their link tell less.
+    /// Collects samples of transfers that are too rare for a window; transfers that share their link are less useful.
     void add_rare(std::uint64_t step);
-    /// As soon as there are samples enough, what they say is planned with: another window would take as long again.
+    /// Plans with the costs of rare transfers as soon as there are enough samples: another window would take as long
+    /// again.
     void compare_rare();
-    /// So many samples that an interval can reach the confidence that each comparison needs: of n the widest one, from
-    /// the least to the most, has 1 − 2^(1−n).
+    /// Number of samples with which an interval can reach the confidence that each comparison needs. With n samples,
+    /// the widest interval, from the least to the largest, has confidence 1 − 2^(1−n).
     [[nodiscard]] static std::size_t samples_needed(const problem& p, const online_options& options);
-    /// Measured steps with so many samples of what each microbatch has.
+    /// Number of measured steps that give `samples` samples of operations that every microbatch has.
     [[nodiscard]] static std::size_t window_steps(const problem& p, const online_options& options, std::size_t samples);
-    /// Whether so much may be worth a switch: the length of a step changes by at most what its operations and messages
-    /// do, and what one schedule gains another may lose.
+    /// Whether these changes may be worth a switch. The duration of a step changes by at most the changes of its
+    /// operations and messages, and one schedule may gain as much as another loses.
     [[nodiscard]] bool matters(const std::vector<drifted_cost>& found) const;
-    /// The standard error of the step time, relative to it: a smaller gain couldn't be seen.
+    /// The standard error of the step time, relative to it; smaller gains couldn't be observed.
     [[nodiscard]] double noise() const;
-    /// Why a switch to a plan isn't worth it now; empty if it is. It may become so, as noise goes down.
+    /// The reason why a switch to a plan isn't worth it now; empty if it is. That may change as noise decreases.
     [[nodiscard]] std::string why_not(duration objective) const;
-    /// Says so once for each plan.
+    /// Logs the reason, once for each plan.
     std::optional<online_plan> decline(const background_plan& plan, const std::string& why);
-    /// Whether the rest of the training saves more than the dearest switch has taken.
+    /// Whether the rest of the training saves more than the slowest switch has cost.
     [[nodiscard]] bool pays_back(double share) const;
     void report_gain();
     [[nodiscard]] static double median(const std::deque<double>& of);
     [[nodiscard]] std::string spelled(duration d) const;
-    /// The largest change, and how many there are besides.
+    /// Describes the largest change, and the number of others.
     [[nodiscard]] static std::string sentence_of(const std::vector<drifted_cost>& found);
     void log(online_event::kind_type kind, std::string text) { log_.push_back({step_, kind, std::move(text)}); }
 
@@ -119,29 +120,29 @@ private:
     std::shared_ptr<const schedule> present_;
     std::size_t samples_;
     std::size_t window_steps_;
-    /// Of the plan in use, with the costs that are planned with.
+    /// Step time of the plan in use, with the costs used for planning.
     duration now_{};
     cost_profile window_;
-    /// Of transfers with too few samples in a window, over more steps.
+    /// Samples of transfers that are too rare for a window, over more steps.
     cost_profile rare_;
-    /// What the last probe of a transfer took, where that was far off.
+    /// Duration of a transfer in its last probe, if it was far off.
     std::map<cost_key, duration> suspected_{};
-    /// By their names, times that the costs that were taken can't express: of a full backward beside split ones, which
-    /// takes other than the sum of their times.
+    /// Measured times, by name, that the costs can't express. An example is a full backward in a plan with split ones,
+    /// if its time isn't the sum of theirs.
     std::map<std::string, duration> unexplained_{};
     std::uint64_t measured_ = 0;
-    /// Whether a window is measured whose costs will be planned with.
+    /// Whether the window being measured will give the costs for planning.
     bool takes_costs_ = true;
-    /// Whether one has been, or the costs at first are as good.
+    /// Whether costs have been compared, or the first costs were measured.
     bool has_compared_;
     std::uint64_t step_ = 0;
-    /// Seconds of the last steps of the plan in use.
+    /// Durations in seconds of the last steps of the plan in use.
     std::deque<double> recent_{};
     double before_ = 0.0;
     bool gain_due_ = false;
     double dearest_switch_ = 0.0;
     std::uint64_t planner_version_ = 0;
-    /// The last plan that was published or can't be, and the last that was declined.
+    /// The last plan that was published or can't be, and the last one that was declined.
     std::uint64_t considered_ = 0;
     std::uint64_t declined_ = 0;
     std::size_t calm_ = 0;
@@ -199,7 +200,7 @@ OPTPIPE_INLINE void online_controller::add_measured(std::uint64_t step, const sc
     log(online_event::kind_type::drift, sentence_of(found));
     forget_measured();
     takes_costs_ = true;
-    recent_.clear(); // times of steps with other costs
+    recent_.clear(); // they were with other costs
 }
 
 OPTPIPE_INLINE void online_controller::add_probe(std::uint64_t step, const operation& offload,
@@ -243,7 +244,7 @@ OPTPIPE_INLINE void online_controller::settled(bool accepted, const std::vector<
         gain_due_ = true;
         recent_.clear();
         present_ = published_->schedule;
-        // Measured before the switch, but durations don't depend on the order.
+        // The costs were measured before the switch, but durations don't depend on the order.
         now_ = objective_in(problem_);
         log(online_event::kind_type::accepted, published_->method);
     } else {
@@ -258,7 +259,7 @@ OPTPIPE_INLINE void online_controller::settled(bool accepted, const std::vector<
 OPTPIPE_INLINE void online_controller::take_costs(const std::vector<drifted_cost>& found) {
     takes_costs_ = false;
     has_compared_ = true;
-    if (!found.empty()) plan_with(window_, found); // else as planned
+    if (!found.empty()) plan_with(window_, found); // otherwise the plan's costs are right
 }
 
 OPTPIPE_INLINE void online_controller::plan_with(const cost_profile& measured, const std::vector<drifted_cost>& found) {
@@ -347,13 +348,13 @@ OPTPIPE_INLINE void online_controller::compare_rare() {
     log(online_event::kind_type::drift, sentence_of(found));
     plan_with(rare_, found);
     forget_measured();
-    recent_.clear(); // times of steps with other costs
+    recent_.clear(); // they were with other costs
 }
 
 OPTPIPE_INLINE std::size_t online_controller::samples_needed(const problem& p, const online_options& options) {
-    // `drift` compares that many numbers at most: of each stage the kinds of operations that one plan has (F, B, I,
-    // W, OFFLOAD, RELOAD, RECOMPUTE, hardly ever all of them) and its messages to two neighbours. Samples grow with
-    // the logarithm alone, so that an estimate is enough.
+    // The number of costs that `drift` compares at most: for each stage, the kinds of operations in one plan (F, B, I,
+    // W, OFFLOAD, RELOAD, RECOMPUTE, hardly ever all of them), and the messages to two neighbours. The number of
+    // samples grows only with the logarithm, so an estimate suffices.
     constexpr double numbers_per_stage = 7.0;
     const double numbers = numbers_per_stage * static_cast<double>(p.graph.stages());
     return 1 + static_cast<std::size_t>(std::ceil(std::log2(numbers / (1.0 - options.drift.confidence))));
@@ -370,7 +371,7 @@ OPTPIPE_INLINE bool online_controller::matters(const std::vector<drifted_cost>& 
     duration apart{};
     for (const auto& each : found)
         apart += each.change();
-    // Of each stage on a rank: an operation per microbatch, or an activation and a gradient.
+    // For each stage on a rank: one operation of this kind per microbatch, or an activation and a gradient.
     const auto& graph = problem_.graph;
     const auto stages_on_rank = (graph.stages() + graph.ranks() - 1) / graph.ranks();
     const auto most = 2.0 * static_cast<double>(stages_on_rank * graph.microbatches());

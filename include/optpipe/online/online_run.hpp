@@ -21,20 +21,20 @@
 
 namespace optpipe {
 
-/// Training that measures itself, plans again beside it, and hands better plans over, on one rank.
+/// Training on one rank that measures itself, plans again in the background, and switches to better plans.
 ///
-/// Every `measure_every` steps each rank tells rank 0 when its instructions ran. There an `online_controller` keeps the
-/// costs, plans on threads of its own, and publishes what is worth a switch; all ranks switch between the same two
-/// steps (`handover`). Transfers that the plan in use doesn't have are measured now and then before a step, so that a
-/// link that the plan avoids isn't believed to be slow for ever (`probe_rounds`). `step` costs rank 0 the comparison of
-/// costs beside the step itself, no rank anything else.
+/// Every `measure_every` steps, each rank reports the times of its instructions to rank 0. There an `online_controller`
+/// maintains the costs, plans on threads of its own, and publishes plans that are worth a switch. All ranks switch
+/// between the same two steps (`handover`). From time to time, transfers that the plan in use doesn't have are measured
+/// before a step, so that a link avoided by the plan isn't considered slow for ever (`probe_rounds`). In addition to
+/// the step itself, `step` compares costs on rank 0, and does nothing on other ranks.
 ///
-/// Contract: that of `handover`; all ranks are made with the same problem, schedule, setting and options. The executor
-/// records times.
+/// Contract: that of `handover`. All ranks have the same problem, schedule, setting and options. The executor records
+/// times.
 template <class Executor, class Model, execution::control_channel Channel> class online_run {
 public:
-    /// Begins with `first`, a valid schedule of the problem, in arenas as large as `room`: without it those of
-    /// `room_for_plans`, or larger ones where `first` needs more. With less, plans that need more are refused.
+    /// Starts with `first`, a valid schedule of the problem, in arenas of size `room`; larger ones if `first` needs
+    /// more. The default is `room_for_plans`. Plans that need more memory than there is are refused.
     online_run(const problem& p, const schedule& first, Executor& on, Model& model, Channel& channel,
                const online_setting& setting, const online_options& options = {},
                const std::optional<execution::arena_sizes>& room = {})
@@ -48,7 +48,8 @@ public:
     online_run(const online_run&) = delete;
     online_run& operator=(const online_run&) = delete;
 
-    /// One step, and the handover of a better plan where all ranks are ready for one. Throws as `handover::step` does.
+    /// Runs one step, and the handover of a better plan if all ranks are ready for one. Throws as `handover::step`
+    /// does.
     void step() {
         const bool measured = state_.measures_next();
         const auto before = handover_.settled();
@@ -73,22 +74,22 @@ public:
     }
 
     [[nodiscard]] std::uint64_t steps() const { return state_.steps(); }
-    /// Of the program that the next step runs: the same on all ranks; 0 at first.
+    /// Number of the plan that the next step runs, the same on all ranks; 0 at first.
     [[nodiscard]] std::uint64_t version() const { return handover_.version(); }
-    /// On rank 0: what it decides, and its log; null elsewhere.
+    /// On rank 0: its decisions and its log; null elsewhere.
     [[nodiscard]] const online_controller* controller() const { return state_.controller(); }
 
 private:
     using clock = std::chrono::steady_clock;
 
-    /// Where it is this rank's turn: the offload that goes to the host and back before the step.
+    /// If it is this rank's turn: starts moving a stash to the host and back before the step, and returns the offload.
     std::optional<operation> begin_probe() {
         const auto what = state_.next_probe(handover_.program());
         if (!what || !can_probe_) return std::nullopt;
         try {
             if (!probe_) probe_.emplace(*executor_);
         } catch (const std::exception&) {
-            can_probe_ = false; // it has no lane for that: training goes on without
+            can_probe_ = false; // no lane left for it; training goes on without probes
             return std::nullopt;
         }
         return handover_.probe(*probe_, what->offload, state_.bytes_of(*what)) ? std::optional{what->offload}
@@ -99,7 +100,7 @@ private:
     bool can_probe_ = true;
     detail::online_state state_;
     handover<Executor, Model, Channel> handover_;
-    /// Once a transfer is probed. Goes before the arenas, of which it uses the memory.
+    /// Created for the first probe. Destroyed before the arenas, because it uses their memory.
     std::optional<execution::transfer_probe<Executor>> probe_{};
 };
 

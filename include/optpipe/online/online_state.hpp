@@ -30,16 +30,16 @@
 
 namespace optpipe {
 
-/// How a plan becomes programs: the same on all ranks.
+/// How plans become programs; the same on all ranks.
 struct online_setting {
     lowering_options lowering{};
-    /// What a unit of the problem's time is on the clock.
+    /// Length of the problem's unit of time on the clock.
     clock_time time_unit{};
 };
 
 namespace detail {
 
-/// What `online_run` keeps and decides, whatever its executor, model and channel are.
+/// The state and decisions of `online_run` that don't depend on executor, model and channel.
 class online_state {
 public:
     online_state(const problem& p, const schedule& first, rank self, const online_setting& setting,
@@ -47,27 +47,29 @@ public:
     online_state(const online_state&) = delete;
     online_state& operator=(const online_state&) = delete;
 
-    /// Of a rank, as it runs.
+    /// The current program of a rank.
     [[nodiscard]] const rank_program& program(rank r) const { return programs_[r]; }
-    /// The programs of all ranks. By the thread of the handover. Only one plan is under way at a time.
+    /// The programs of all ranks for a plan. Called by the handover's thread, for one plan at a time.
     [[nodiscard]] per_rank<rank_program> programs_of(const std::string& plan);
 
     [[nodiscard]] std::uint64_t steps() const { return steps_; }
-    /// Whether the step that comes next is measured.
+    /// Whether the next step is measured.
     [[nodiscard]] bool measures_next() const;
-    /// What a rank reports of this step.
+    /// A rank's report on the times of this step.
     [[nodiscard]] std::string report_of(std::uint64_t version, std::vector<execution::task_times> times) const;
-    /// What this rank probes before the step that comes next, if anything.
+    /// The transfer that this rank probes before the next step, if any.
     [[nodiscard]] std::optional<planned_probe> next_probe(const rank_program& in_use);
     [[nodiscard]] std::size_t bytes_of(const planned_probe& what) const;
-    /// What a rank reports of a probe, which has ended.
+    /// A rank's report on a probe that has ended.
     [[nodiscard]] std::string report_of(const operation& what, const execution::probed_transfer& took);
-    /// A step has ended, and, if there is a `result`, with it a handover. In seconds, without it and its own.
+    /// A step has ended, and with it a handover if there is a `result`. `seconds` is the duration of the step alone,
+    /// `exchange_seconds` that of the handover.
     void end_step(double seconds, double exchange_seconds, const handover_result* result);
 
     /// On rank 0; null elsewhere.
     [[nodiscard]] const online_controller* controller() const { return controller_.get(); }
-    /// On rank 0: of a probe, or of a step of this version, which is compared once all ranks have told of it.
+    /// On rank 0: takes the report of a probe, or of a step of this version. A step is compared once all ranks have
+    /// reported it.
     void take_report(const execution::rank_text& told, std::uint64_t version);
     /// On rank 0: the plan to publish, if there is one.
     [[nodiscard]] std::optional<std::string> next_plan();
@@ -83,11 +85,11 @@ private:
     any_graph graph_;
     probe_rounds rounds_;
     std::mutex mutex_{};
-    /// Of all ranks: the ones that run, and under the mutex those of the plan that was made last.
+    /// Programs of all ranks: the current ones and, under the mutex, those of the last plan.
     per_rank<rank_program> programs_;
     per_rank<rank_program> next_programs_{};
     std::uint64_t steps_ = 0;
-    /// By step: the ranks that have told of it.
+    /// By step: the times reported so far.
     std::map<std::uint64_t, std::vector<rank_times>> measured_{};
     std::unique_ptr<online_controller> controller_{};
 };
@@ -170,7 +172,7 @@ OPTPIPE_INLINE void online_state::take_report(const execution::rank_text& text, 
     measured_.erase(measured_.begin(), measured_.upper_bound(told.step));
 }
 OPTPIPE_INLINE std::optional<std::string> online_state::next_plan() {
-    // Not before all transfers were probed, and read with the next step.
+    // Waits until all transfers were probed, and the results are read with the next step.
     if (!costs_are_measured_ && steps_ <= rounds_.first_steps()) return std::nullopt;
     const auto plan = controller_->next_plan();
     return plan ? std::optional{plan_to_text(*plan)} : std::nullopt;

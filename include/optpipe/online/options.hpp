@@ -11,57 +11,59 @@
 
 namespace optpipe {
 
-/// When costs are measured again, and when another plan is worth a switch.
+/// When costs are measured again, and when another plan is worth a switch. Defaults without a reason or measurement in
+/// their comment are not tuned.
 struct online_options {
-    /// How rank 0 plans beside the training. Contract: not for a percentile (`plan_options::robust`).
+    /// How rank 0 plans during training. Contract: not for a percentile (`plan_options::robust`).
     background_options planning{};
-    /// Whether the costs that it begins with were measured, here or in a run before, so that plans for them are offered
-    /// at once. If not, they may be a guess, and none is offered before they have been compared.
+    /// Whether the initial costs were measured, here or in an earlier run, so that plans for them are offered at once.
+    /// If not, they may be a guess, and no plan is offered before they have been compared.
     bool costs_are_measured = false;
-    /// Every so many steps are measured. Fewer find drift later; each costs a text per rank.
+    /// Every n-th step is measured, n ≥ 1. A larger number finds drift later; each measurement sends one text per rank.
     std::size_t measure_every = 2;
-    /// Measured steps that are left out at first: what is used for the first time is slower.
+    /// Number of measured steps ignored at first, because first uses are slower.
     std::size_t warm_up = 1;
-    /// Measured steps, at least, whose costs are taken and compared with those of the plan; with few microbatches as
-    /// many more as `drift` needs samples. More tell smaller changes from noise, and later.
+    /// Least number of measured steps whose costs are taken and compared with those of the plan; with few microbatches,
+    /// as many more as `drift` needs samples. A larger number tells smaller changes from noise, but later.
     std::size_t window = 3;
-    /// As costs are compared at every measured step, false alarms must be rarer than in a single comparison.
+    /// Confidence of comparisons. They happen at every measured step, so false alarms must be rarer than in a single
+    /// comparison.
     drift_options drift{.confidence = 0.99};
-    /// The share of the training time for transfers that are measured although the plan has none of them
-    /// (`probe_rounds`); 0: none. A link that the plan avoids, and that has become faster, is found sooner with more:
-    /// with 0.005 a rank probes before every 29th step where a step takes seven times as long as the longest transfer
-    /// to the host and back.
+    /// Share of the training time, from 0 to 1, for measuring transfers that the plan doesn't have (`probe_rounds`); 0:
+    /// none. A larger share finds a faster link that the plan avoids sooner. With 0.005, and a step that takes seven
+    /// times as long as the longest transfer to the host and back, a rank probes before every 29th step.
     double probe_share = 0.005;
-    /// The least change of a probed transfer that counts, relative to what was planned with, twice in a row. Less
-    /// follows smaller changes; but where durations vary by 10 % (their standard deviation) one probe in eighty is
-    /// further off than this.
+    /// The least change of a probed transfer, relative to the planned time, that counts if it occurs twice in a row. A
+    /// smaller value follows smaller changes. If durations vary by 10 % (standard deviation), one probe in eighty is
+    /// off by more than 0.25.
     double least_probed_change = 0.25;
-    /// The least share of the step time that a better plan must save. Below it the next one is waited for.
+    /// The least share of the step time that a better plan must save. Plans that save less are declined, until a better
+    /// one is found.
     double least_gain = 0.01;
-    /// A plan is taken when the search has ended, or found nothing better for so many steps: a search improves quickly
-    /// at first.
+    /// A plan is taken when the search has ended, or has found nothing better for this number of steps: a search
+    /// improves quickly at first.
     std::size_t calm_steps = 5;
-    /// Only plans that add up the weight gradients of each stage in the order of the first schedule: the training goes
-    /// on to the last bit as it would have without a switch. Where stashes are offloaded, the best plans often can't:
-    /// microbatches overtake each other. Takes the place of `background_options::adapt`.
+    /// Whether to accept only plans that add up the weight gradients of each stage in the order of the first schedule:
+    /// training is then bitwise the same as without switches. If stashes are offloaded, this often excludes the best
+    /// plans, in which microbatches overtake each other. Replaces `background_options::adapt`.
     bool keep_accumulation_order = false;
-    /// How long the training is, if known: near its end no switch pays back what the dearest one so far took.
+    /// Total number of training steps, if known: near the end, no switch pays back the cost of the slowest one so far.
     std::optional<std::uint64_t> steps{};
 };
 
-/// What happened, and when.
+/// A decision, and its time.
 struct online_event {
     enum class kind_type : std::uint8_t {
-        costs,    ///< the measured costs that are planned with from here on
-        drift,    ///< measured times have left those of the plan
+        costs,    ///< measured costs that are used for planning from now on
+        drift,    ///< measured times differ from those of the plan
         publish,  ///< a plan is worth a switch
-        declined, ///< the best plan isn't worth a switch, or not yet: why
-        accepted, ///< all ranks run it
-        refused,  ///< a rank can't take it; all go on with the old one
-        gain,     ///< what a switch brought
+        declined, ///< the best plan isn't worth a switch, or not yet; with the reason
+        accepted, ///< all ranks run the plan
+        refused,  ///< a rank can't run the plan; all keep the old one
+        gain,     ///< the gain of a switch
         failure,  ///< no plan could be made
     };
-    /// Steps that had ended.
+    /// Number of steps that had ended.
     std::uint64_t step = 0;
     kind_type kind = kind_type::costs;
     std::string text{};

@@ -17,23 +17,23 @@
 
 namespace optpipe::detail {
 
-/// A plan as ranks tell it to each other: the length of the problem's JSON, that, and the schedule's.
+/// A plan as a text for other ranks: the length of the problem's JSON, that JSON, and the schedule's JSON.
 [[nodiscard]] std::string plan_to_text(const online_plan& plan);
-/// The programs of all ranks. Throws `error` for what is no such text, or can't be lowered.
+/// The programs of all ranks. Throws `error` if the text isn't a plan, or can't be lowered.
 [[nodiscard]] per_rank<rank_program> programs_from_text(const std::string& text, const lowering_options& how);
 
-/// When the instructions of one rank ran in a step of a version of the program.
+/// Times of the instructions of one rank, in one step of a version of the program.
 struct step_times {
     std::uint64_t step = 0;
     std::uint64_t version = 0;
     std::vector<execution::task_times> times{};
 };
 
-/// "12 1 100 250 ...": step, version, start and end of each instruction in nanoseconds.
+/// "12 1 100 250 ...": step, version, and start and end of each instruction in nanoseconds.
 [[nodiscard]] std::string times_to_text(const step_times& of);
 [[nodiscard]] step_times times_from_text(std::string_view text);
 
-/// How long a probed transfer took (`online/probe_rounds.hpp`).
+/// Durations of a probed transfer (`online/probe_rounds.hpp`).
 struct probe_times {
     std::uint64_t step = 0;
     operation offload{};
@@ -43,9 +43,9 @@ struct probe_times {
 
 inline constexpr std::string_view probe_begins = "probe";
 
-/// "probe 12 3 1 100 250": step, stage, storage option, out and in in nanoseconds.
+/// "probe 12 3 1 100 250": step, stage, storage option, and the durations out and in, in nanoseconds.
 [[nodiscard]] std::string probe_to_text(const probe_times& of);
-/// Empty: a text of another kind.
+/// Empty if the text is of another kind.
 [[nodiscard]] std::optional<probe_times> probe_from_text(std::string_view text);
 
 } // namespace optpipe::detail
@@ -69,7 +69,7 @@ inline constexpr std::string_view probe_begins = "probe";
 
 namespace optpipe::detail {
 
-/// The numbers of a text, one after the other, up to something else.
+/// Reads the numbers of a text one by one, until something else follows.
 class number_reader {
 public:
     explicit number_reader(std::string_view text) : at_{text.data()}, end_{text.data() + text.size()} {}

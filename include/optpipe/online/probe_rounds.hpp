@@ -18,39 +18,39 @@
 
 namespace optpipe {
 
-/// A transfer that is measured beside the plan.
+/// A transfer that is measured outside of the plan.
 struct planned_probe {
     operation offload{};
-    /// What it moves.
+    /// Size of the transfer.
     memory_size size{};
 };
 
-/// Before which steps a rank probes which transfer: one that its program doesn't have, so that it is seen when a link
-/// that the plan avoids has become faster.
+/// Decides which transfer a rank probes before which step. It probes transfers that its program doesn't have, so that a
+/// link avoided by the plan is noticed when it becomes faster.
 ///
-/// All ranks probe before the same steps, as a pipeline that waits for one waits for all; of those that share a link
-/// one at a time, or they would measure each other. A transfer that takes another time than at its last probe is probed
-/// once more, before one of the next steps. A rank whose transfers take longer than planned probes more rarely.
+/// All ranks probe before the same steps, because a pipeline that waits for one rank waits for all. Ranks that share a
+/// link probe one at a time, or they would measure each other. A transfer whose time has changed since its last probe
+/// is probed again before one of the next steps. A rank whose transfers take longer than planned probes less often.
 ///
-/// In the first steps each rank probes the largest transfer of each of its stages, as what is planned with may be a
+/// In the first steps, each rank probes the largest transfer of each of its stages, because the planned costs may be a
 /// guess.
 class probe_rounds {
 public:
-    /// `share`: of the time of `first`, on average; 0 or less: nothing is probed. `least_change`: relative to what a
-    /// transfer took last.
+    /// `share` is the average share of the step time of `first` to spend; at 0 or less, nothing is probed.
+    /// `least_change` is relative to the transfer's last time.
     probe_rounds(const problem& p, const schedule& first, rank self, double share, double least_change);
 
-    /// What to probe before this step, if anything.
+    /// The transfer to probe before this step, if any.
     [[nodiscard]] std::optional<planned_probe> next(std::uint64_t step, const rank_program& in_use);
-    /// What the probe of `next` took, before this step.
+    /// Reports the times of the probe of `next` before this step.
     void took(std::uint64_t step, const operation& what, const transfer_times& now);
-    /// 0: never.
+    /// Number of steps between two probes; 0: none.
     [[nodiscard]] std::size_t steps_between() const { return every_; }
-    /// How many the first steps are: the same on all ranks.
+    /// Number of first steps; the same on all ranks.
     [[nodiscard]] std::uint64_t first_steps() const { return first_steps_; }
 
 private:
-    /// Of each probe in the first steps: it, and where it differs from the plan once more.
+    /// For each probe in the first steps: one step for it, and one to repeat it if it differs from the plan.
     static constexpr std::uint64_t steps_of_first_probe = 2;
 
     [[nodiscard]] std::optional<planned_probe> first_probe(std::uint64_t step) const;
@@ -62,19 +62,19 @@ private:
     rank self_;
     double least_change_;
     std::size_t every_;
-    /// Of the rank among those that share its link, and how many there are; on any link at most.
+    /// Position of the rank among those that share its link, their number, and the largest such number over all links.
     std::size_t place_ = 0;
     std::size_t ranks_ = 1;
     std::size_t most_ranks_ = 1;
-    /// Of this rank, by stage.
+    /// The largest transfer of each stage of this rank.
     std::vector<planned_probe> largest_{};
     std::uint64_t first_steps_ = 0;
     std::uint64_t round_ = 0;
     std::uint64_t pause_until_ = 0;
-    /// What each transfer took at its last probe, and the step before which one is probed once more.
+    /// Times of each transfer in its last probe, and the step before which a probe is repeated.
     std::map<std::pair<stage, storage_index>, transfer_times> last_{};
     std::optional<std::uint64_t> again_at_{};
-    /// What was probed last, or is now.
+    /// The last or current probe.
     std::optional<planned_probe> latest_{};
 };
 
@@ -168,7 +168,7 @@ OPTPIPE_INLINE std::optional<planned_probe> probe_rounds::first_probe(std::uint6
 }
 
 OPTPIPE_INLINE void probe_rounds::took(std::uint64_t step, const operation& what, const transfer_times& now) {
-    constexpr double most_rounds = 100.0; // a link that is slower by more than that may be gone, but is asked for again
+    constexpr double most_rounds = 100.0; // a link that is even slower may be gone, but is probed again
     const auto planned = detail::planned_times(problem_, what);
     const auto both = planned.offload + planned.reload;
     const double times = both > duration{} ? std::round((now.offload + now.reload) / both) : 1.0;

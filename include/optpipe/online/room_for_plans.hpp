@@ -8,12 +8,13 @@
 
 namespace optpipe {
 
-/// The arenas of a rank that hold whatever plan of the problem keeps to the rank's memory limits; where there is no
-/// limit, all that is ever stored on it.
+/// Sizes of a rank's arenas that hold any plan of the problem that keeps to the rank's memory limits. Without a limit,
+/// they hold everything that is ever stored on the rank.
 ///
-/// Messages have no limit in the problem. A microbatch has at most one message at a time before or after a stage (its
-/// activation is used before its gradient is made), and an operation has one more while it runs: microbatches + 1 of
-/// the larger one per stage. Not counted is what fragmentation adds where boundaries differ in size.
+/// The problem has no limit for messages. A microbatch has at most one message at a time before or after a stage,
+/// because its activation is used before its gradient is made; an operation has one more while it runs. That makes
+/// microbatches + 1 messages of the larger size per stage. Fragmentation, which occurs if boundaries differ in size,
+/// isn't included.
 [[nodiscard]] execution::arena_sizes room_for_plans(const problem& p, rank self, const lowering_options& how);
 
 } // namespace optpipe
@@ -35,7 +36,7 @@ inline memory_size most_of_stash(const problem& p, stage s) {
         most = std::max(most, option.held);
     return most;
 }
-/// Of the messages that a stage takes and hands on.
+/// The larger one of the messages that a stage receives and sends.
 inline std::size_t largest_message(const problem& p, stage s, const lowering_options& how) {
     return std::max(p.is_first(s) ? 0 : how.bytes_of_message(s.position() - 1),
                     p.is_last(s) ? 0 : how.bytes_of_message(s.position()));
@@ -53,10 +54,10 @@ OPTPIPE_INLINE execution::arena_sizes room_for_plans(const problem& p, rank self
         stashes += p.graph.microbatches();
         messages += (p.graph.microbatches() + 1) * detail::largest_message(p, s, how);
     }
-    // Each part of a stash is rounded by itself.
+    // Each part of a stash is rounded separately.
     const auto rounding = stashes * buffer_roles * how.alignment;
-    // In one piece each, stashes leave gaps, but never take more than if all that a step allocates, reloaded stashes
-    // too, had a place of its own.
+    // Contiguous stashes leave gaps. They never take more than they would if every allocation of a step, reloads
+    // included, had a place of its own.
     const auto bytes = [&](memory_size limit, bool has_gaps) {
         const auto most = std::min(limit, (has_gaps ? 2.0 : 1.0) * all);
         return static_cast<std::size_t>(std::ceil(most.value() * how.bytes_per_unit)) + rounding;

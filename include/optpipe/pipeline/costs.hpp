@@ -6,23 +6,24 @@
 
 namespace optpipe {
 
-/// Durations of the transfer of a whole stash to the host and back.
+/// Durations of moving a whole stash to the host, and back.
 struct transfer_times {
     duration offload{};
     duration reload{};
     friend constexpr bool operator==(const transfer_times&, const transfer_times&) = default;
 };
 
-/// What one microbatch costs on one stage.
+/// The costs of one microbatch on one stage.
 struct stage_costs {
     duration forward{};
     duration backward_input{};
     duration backward_weight{};
-    /// Device memory stashed by the forward, until the input gradient is done.
+    /// Device memory stashed by the forward until the input gradient is done.
     memory_size activation{};
-    /// The part of it that the weight gradient still needs. 0 where nothing is said; in a file that is half of it.
+    /// Device memory that the weight gradient still needs after the input gradient, usually a part of `activation`. The
+    /// default is 0 here, and half of `activation` in a file.
     memory_size weight_stash{};
-    /// Empty: this stage can't be offloaded.
+    /// Empty if this stage can't be offloaded.
     std::optional<transfer_times> transfer{};
 
     [[nodiscard]] constexpr duration backward() const { return backward_input + backward_weight; }

@@ -17,26 +17,28 @@
 namespace optpipe {
 
 /// The shape of one layer of a decoder-only transformer: grouped-query or latent attention, and a gated feed-forward
-/// part (SwiGLU), dense or of experts. Widths are in elements; counts are per token and for the whole layer.
+/// part (SwiGLU), dense or made of experts. Widths are in elements. Counts of parameters are for the whole layer; work
+/// and stashed elements are per token.
 struct decoder_layer {
     std::size_t hidden = 0;
     std::size_t heads = 0;
-    /// Heads of keys and values; as many as `heads` without groups.
+    /// Heads of keys and values; equal to `heads` without groups.
     std::size_t key_value_heads = 0;
-    /// Of one head: its query and key, and its value.
+    /// Width of one head's query and key.
     std::size_t key_width = 0;
     std::size_t value_width = 0;
-    /// Latent attention (DeepSeek-V2, section 2.1): what queries are compressed to, what keys and values are, and the
-    /// part of a key that carries the position and that all heads share. 0: attention isn't latent.
+    /// Latent attention (DeepSeek-V2, section 2.1): the width that queries are compressed to, the width that keys and
+    /// values are compressed to, and the width of the part of a key that carries the position, shared by all heads. All
+    /// 0 if attention isn't latent.
     std::size_t query_rank = 0;
     std::size_t key_value_rank = 0;
     std::size_t rotary_width = 0;
-    /// Of one expert, or of the only one.
+    /// Inner width of one expert, or of the only feed-forward part.
     std::size_t feed_forward = 0;
-    /// Experts that tokens are routed to; 1: a dense layer.
+    /// Number of experts that tokens are routed to; 1 for a dense layer.
     std::size_t experts = 1;
     std::size_t active_experts = 1;
-    /// Experts that see every token, beside those.
+    /// Number of further experts, which see every token.
     std::size_t shared_experts = 0;
 
     [[nodiscard]] constexpr bool is_latent() const { return key_value_rank > 0; }
@@ -45,7 +47,7 @@ struct decoder_layer {
     [[nodiscard]] constexpr double attention_parameters() const {
         return projection_parameters() + real(heads) * real(value_width) * real(hidden);
     }
-    /// Of the matrices that give queries, keys and values.
+    /// Parameters of the matrices that compute queries, keys and values.
     [[nodiscard]] constexpr double projection_parameters() const {
         if (!is_latent()) return real(hidden) * projected();
         const double compress = real(hidden) * compressed();
@@ -53,47 +55,47 @@ struct decoder_layer {
                               real(key_value_rank) * real(heads) * real(key_width - rotary_width + value_width);
         return compress + expand;
     }
-    /// Three matrices: gate, up and down.
+    /// Parameters of one expert: three matrices (gate, up and down).
     [[nodiscard]] constexpr double expert_parameters() const { return 3.0 * real(hidden) * real(feed_forward); }
-    /// Of the experts that tokens are routed to.
+    /// Parameters of all experts that tokens are routed to.
     [[nodiscard]] constexpr double routed_parameters() const {
         return is_routed() ? real(experts) * expert_parameters() : 0.0;
     }
-    /// Norms and biases are left out.
+    /// Parameters of the layer, without norms and biases.
     [[nodiscard]] constexpr double parameters() const { return shared_parameters() + routed_parameters(); }
-    /// Those that a token meets.
+    /// Parameters that one token meets.
     [[nodiscard]] constexpr double active_parameters() const {
         return shared_parameters() + (is_routed() ? real(active_experts) * expert_parameters() : 0.0);
     }
-    /// FLOP of the forward through gate and up: two for each parameter of two of the three matrices.
+    /// FLOP per token of the forward through gate and up: two for each parameter of two of the three matrices.
     [[nodiscard]] constexpr double gate_and_up_work() const {
         return 2.0 * 2.0 / 3.0 * experts_met() * expert_parameters();
     }
-    /// FLOP of the forward through the matrices that give queries, keys and values.
+    /// FLOP per token of the forward through the matrices that compute queries, keys and values.
     [[nodiscard]] constexpr double projection_work() const { return 2.0 * projection_parameters(); }
-    /// FLOP of the forward through attention itself, over so many tokens. Nothing is saved by the causal mask, as in
-    /// the papers' formulas.
+    /// FLOP per token of the forward through attention itself, over a sequence of `sequence` tokens. The causal mask
+    /// saves nothing, as in the papers' formulas.
     [[nodiscard]] constexpr double attention_work(std::size_t sequence) const {
         return 2.0 * real(sequence) * real(heads) * real(key_width + value_width);
     }
-    /// FLOP of the forward.
+    /// FLOP per token of the forward.
     [[nodiscard]] constexpr double forward_work(std::size_t sequence) const {
         return 2.0 * active_parameters() + attention_work(sequence);
     }
 
-    /// Elements that the backward needs where norms, activation functions and softmax are computed again: the layer's
-    /// input, queries, keys and values, what attention gives, the input of the feed-forward part (of each expert a
-    /// copy), gate and up. 10 h for a plain layer without a gate (PipeOffload, section 2).
+    /// Elements per token that the backward needs if norms, activation functions and softmax are recomputed: the
+    /// layer's input, queries, keys and values, the output of attention, the input of the feed-forward part (one copy
+    /// for each expert), gate and up. This is 10 h for a plain layer without a gate (PipeOffload, section 2).
     [[nodiscard]] constexpr double stashed() const {
         return 2.0 * real(hidden) + projections_stashed() + real(heads) * real(value_width) + copies_to_experts() +
                gate_and_up();
     }
-    /// Elements of queries, keys and values, and of what they are computed from where attention is latent.
+    /// Elements of queries, keys and values, and, with latent attention, of their compressed inputs.
     [[nodiscard]] constexpr double projections_stashed() const {
         return projected() + (is_latent() ? compressed() : 0.0);
     }
     [[nodiscard]] constexpr double gate_and_up() const { return 2.0 * experts_met() * real(feed_forward); }
-    /// Elements that go to experts, and come back from them.
+    /// Elements sent to experts; equally many come back.
     [[nodiscard]] constexpr double copies_to_experts() const {
         return is_routed() ? real(active_experts) * real(hidden) : 0.0;
     }
@@ -108,58 +110,60 @@ private:
     [[nodiscard]] constexpr double experts_met() const {
         return is_routed() ? real(active_experts + shared_experts) : 1.0;
     }
-    /// Elements of queries, keys and values.
+    /// Elements of queries, keys and values, uncompressed.
     [[nodiscard]] constexpr double projected() const {
         return real(heads) * real(key_width) + real(key_value_heads) * real(key_width + value_width);
     }
     [[nodiscard]] constexpr double compressed() const { return real(query_rank + key_value_rank + rotary_width); }
 };
 
-/// What training a decoder-only transformer costs by arithmetic, in milliseconds and gigabytes (10^9 bytes), from the
-/// shapes of its layers: a first guess, until there is a measured profile. Where `transformer` has the formulas of the
-/// papers, this has real models: `model_shapes.hpp`. F is 2 FLOP per parameter and token and attention, I the same with
-/// attention twice, W 2 FLOP per parameter and token. Embeddings take no time.
+/// Costs of training a decoder-only transformer, computed from the shapes of its layers, in milliseconds and gigabytes
+/// (10^9 bytes): a first guess until there is a measured profile. It describes real models (`model_shapes.hpp`);
+/// `transformer` has the formulas of the papers. F takes 2 FLOP per parameter and token plus attention; I the same with
+/// twice the attention; W 2 FLOP per parameter and token. Embeddings take no time.
 ///
-/// A plain aggregate, for designated initializers; `compute_rate` has to be given, the shape by one of `model_shapes`.
+/// An aggregate for designated initializers. `compute_rate` must be given, and the shape, for which `model_shapes` has
+/// examples.
 struct decoder {
     static constexpr std::string_view time_unit = "ms";
     static constexpr std::string_view memory_unit = "GB";
 
     std::size_t layers = 0;
     decoder_layer layer{};
-    /// The first layers, of another shape.
+    /// Number of leading layers with a shape of their own.
     std::size_t first_layers = 0;
     decoder_layer first_layer{};
-    /// The output layer on the last stage, and the embedding on the first. 0: without them.
+    /// Size of the vocabulary, for the output layer on the last stage and the embedding on the first. 0: the model has
+    /// neither.
     std::size_t vocabulary = 0;
 
     std::size_t sequence = 4096;
     std::size_t microbatch_size = 1;
-    /// Ranks that share every layer: divides all work, all memory and what is sent between ranks.
+    /// Ranks that share every layer. Divides all work, all memory, and the messages between ranks.
     std::size_t tensor_parallel = 1;
-    /// Groups of ranks that share the experts, each with its own microbatches: divides the parameters of experts.
-    /// Tokens go to all experts evenly.
+    /// Groups of ranks that share the experts, each group with its own microbatches. Divides the parameters of experts.
+    /// Tokens are assumed to spread evenly over all experts.
     std::size_t expert_parallel = 1;
-    /// Ranks that share the state of the optimizer (ZeRO, stage 1).
+    /// Ranks that share the optimizer state (ZeRO, stage 1).
     std::size_t optimizer_shards = 1;
     double bytes_per_element = 2.0;
-    /// Weights and gradients, and the state of the optimizer: Adam with mixed precision.
+    /// Bytes for weight and gradient, and bytes of optimizer state: Adam with mixed precision.
     double bytes_per_parameter = 6.0;
     double optimizer_bytes_per_parameter = 12.0;
-    /// TFLOP/s that a rank reaches.
+    /// TFLOP/s that a rank reaches; must be above 0.
     double compute_rate = 0.0;
     /// GB/s between a rank and its host. 0: no stage can be offloaded.
     double host_link_rate = 0.0;
     /// GB/s between two ranks of the pipeline.
     double rank_link_rate = std::numeric_limits<double>::infinity();
-    /// GB/s between ranks that share experts: what goes to experts and comes back takes time of F and I.
+    /// GB/s between ranks that share experts. Sending tokens to experts and back adds to the time of F and I.
     double expert_link_rate = std::numeric_limits<double>::infinity();
 
-    /// Of the whole model, with embedding and output layer.
+    /// Parameters of the whole model, embedding and output layer included.
     [[nodiscard]] constexpr double parameters() const {
         return each_layer(&decoder_layer::parameters) + 2.0 * embedding_parameters();
     }
-    /// Those that a token meets, counted alike.
+    /// Parameters that one token meets, embedding and output layer included.
     [[nodiscard]] constexpr double active_parameters() const {
         return each_layer(&decoder_layer::active_parameters) + 2.0 * embedding_parameters();
     }
@@ -186,13 +190,13 @@ struct decoder {
 
     /// The usual ways to store a stash:
     ///
-    /// | name | not kept, per layer | computed again |
+    /// | name | not kept, per layer | recomputed |
     /// | --- | --- | --- |
     /// | `mlp` | gate and up, and the copies of their input for experts | gate and up; tokens go to the experts again |
     /// | `attention` | queries, keys and values | their matrices (latent attention: all of them) |
     /// | `full` | all but the layer's input | the forward |
     ///
-    /// Inside the backward or ahead of it, with transfers and without (`usual_storage`).
+    /// Each recomputes inside the backward or ahead of it, with transfers and without (`usual_storage`).
     [[nodiscard]] constexpr storage_list<false> storage(stage s, std::size_t stages) const {
         const auto here = layers_of(s, stages);
         usual_storage usual{costs(s, stages), host_link_rate};
@@ -214,7 +218,7 @@ struct decoder {
         return usual.options();
     }
 
-    /// Weights, gradients and optimizer state of a stage: what is gone from the device's memory before any activation.
+    /// Weights, gradients and optimizer state of a stage: device memory that isn't available for activations.
     [[nodiscard]] constexpr memory_size static_memory(stage s, std::size_t stages) const {
         const auto here = layers_of(s, stages);
         const double everywhere =
@@ -223,23 +227,24 @@ struct decoder {
         const double ends =
             (s.position() == 0 ? embedding_parameters() : 0.0) + (is_last(s, stages) ? embedding_parameters() : 0.0);
         const double held = everywhere + ends + routed / static_cast<double>(expert_parallel);
-        // Ranks that share experts have different ones: fewer are left to share the state of one.
+        // Ranks that share experts hold different ones, so fewer ranks are left to share the optimizer state of one
+        // expert.
         const auto shards_of_experts = std::max<std::size_t>(1, optimizer_shards / expert_parallel);
         const double state = (everywhere + ends) / static_cast<double>(optimizer_shards) +
                              routed / static_cast<double>(expert_parallel * shards_of_experts);
         return device_memory(bytes_per_parameter * held + optimizer_bytes_per_parameter * state);
     }
 
-    /// One activation tensor, from one rank to another.
+    /// Time to send one activation tensor from one rank to another.
     [[nodiscard]] constexpr duration p2p() const {
         return time_over(elements(static_cast<double>(layer.hidden)), rank_link_rate);
     }
 
 private:
-    /// Of a stash W still needs that share: 8 of 10 tensors, as in `transformer`.
+    /// Share of a stash that W still needs: 8 of 10 tensors, as in `transformer`.
     static constexpr double weight_share = 0.8;
 
-    /// How many layers of each shape a stage holds.
+    /// The number of layers of each shape that a stage holds.
     struct layer_counts {
         const decoder& of;
         std::size_t first;
@@ -272,12 +277,12 @@ private:
     [[nodiscard]] constexpr double tokens() const {
         return static_cast<double>(sequence) * static_cast<double>(microbatch_size);
     }
-    /// So many FLOP per token.
+    /// Time for `work` FLOP per token.
     [[nodiscard]] constexpr duration compute_time(double work) const {
         OPTPIPE_EXPECT(compute_rate > 0.0, "decoder: compute_rate must be given");
         return duration{tokens() * work / static_cast<double>(tensor_parallel) / compute_rate * 1e-9};
     }
-    /// So many elements per token.
+    /// Device memory of `count` elements per token.
     [[nodiscard]] constexpr memory_size elements(double count) const {
         return device_memory(bytes_per_element * tokens() * count);
     }

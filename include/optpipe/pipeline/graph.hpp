@@ -11,8 +11,8 @@
 
 namespace optpipe {
 
-/// The shape of a pipeline: how many ranks and microbatches, and which rank holds which stage. Each extent is static or
-/// `dynamic`; `graph<4, 8>{}` and `graph<dynamic, dynamic>{4, 8}` are used alike.
+/// The shape of a pipeline: the numbers of ranks and microbatches, and which rank holds which stage. Each extent is
+/// static or `dynamic`; `graph<4, 8>{}` and `graph<dynamic, dynamic>{4, 8}` are used alike.
 template <auto Ranks, auto Microbatches, class Placement> class basic_graph {
     static_assert(check_placement<Placement>());
 
@@ -34,7 +34,7 @@ public:
     [[nodiscard]] constexpr std::size_t ranks() const { return ranks_.size(); }
     [[nodiscard]] constexpr std::size_t microbatches() const { return microbatches_.size(); }
     [[nodiscard]] constexpr std::size_t stages() const { return placement_.stages(ranks()); }
-    /// How many pairs of a stage and a microbatch there are.
+    /// Number of pairs of a stage and a microbatch.
     [[nodiscard]] constexpr std::size_t cells() const { return stages() * microbatches(); }
     [[nodiscard]] constexpr rank rank_of(stage s) const { return placement_.rank_of(s, ranks()); }
     [[nodiscard]] constexpr const Placement& placement() const { return placement_; }
@@ -61,10 +61,10 @@ template <auto Ranks, auto Microbatches, class Placement>
 inline constexpr bool is_graph<basic_graph<Ranks, Microbatches, Placement>> = true;
 template <class G> concept pipeline_graph = is_graph<G>;
 
-/// The graph of a problem that comes from a file.
+/// The type of graph that a file gives: all extents dynamic, any placement.
 using any_graph = graph<dynamic, dynamic, placement::map<>>;
 
-/// The same pipeline with all extents dynamic. Contract: every stage is on one of its ranks.
+/// The same pipeline with all extents dynamic. Contract: every stage is on a rank of the graph.
 template <pipeline_graph Graph> [[nodiscard]] constexpr any_graph to_any_graph(const Graph& g) {
     per_stage<rank> ranks(g.stages());
     for (const stage s : g.all_stages()) {
@@ -74,7 +74,7 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr any_graph to_any_graph(c
     return {g.ranks(), g.microbatches(), placement::map<>{std::move(ranks)}};
 }
 
-/// The stages of each rank, in model order. Contract: every stage is on one of its ranks.
+/// The stages of each rank, in model order. Contract: every stage is on a rank of the graph.
 template <pipeline_graph Graph> [[nodiscard]] constexpr auto stages_by_rank(const Graph& g) {
     per_rank<bounded_vector<stage, Graph::stage_extent>, Graph::rank_extent> stages(g.ranks());
     for (const stage s : g.all_stages()) {

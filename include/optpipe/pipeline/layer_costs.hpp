@@ -18,14 +18,14 @@
 
 namespace optpipe {
 
-/// What one layer of a model costs for a microbatch: the smallest piece that a stage can hold. Costs of a stage are the
-/// sums of those of its layers.
+/// The costs of one layer of a model for a microbatch. A layer is the smallest piece that a stage can hold; the costs
+/// of a stage are the sums over its layers.
 struct layer_costs {
     stage_costs costs{};
-    /// Weights, gradients and the state of the optimizer: what it takes of its device's memory for good.
+    /// Device memory for weights, gradients and optimizer state, taken for the whole training.
     memory_size static_memory{};
-    /// Empty: `keep`, and `offload` where it has transfer times. A stage has the options, by name, that all of its
-    /// layers have, and that recompute in all of them ahead of the backward, or in all inside it.
+    /// If empty, `keep`, and `offload` if the layer has transfer times. A stage has those options, matched by name,
+    /// that all of its layers have, provided that either all of them recompute ahead of the backward, or all inside it.
     storage_list<false> storage{};
     friend bool operator==(const layer_costs&, const layer_costs&) = default;
 };
@@ -34,8 +34,8 @@ template <class M> concept has_static_memory = requires(const M& model, stage s,
     { model.static_memory(s, stages) } -> std::same_as<memory_size>;
 };
 
-/// The layers of a memory model, which is asked for `count` stages of one layer each: the first is with the embedding,
-/// and the last with the output layer, where the model has them. `policy` says how stashes may be stored, as in
+/// The layers of a memory model. The model is asked for `count` stages of one layer each: the first includes the
+/// embedding, and the last the output layer, if the model has them. `policy` chooses how stashes may be stored, as in
 /// `make_problem`.
 template <class Model, class Policy = offload::solver_decides>
 [[nodiscard]] std::vector<layer_costs> layer_costs_of(const Model& model, std::size_t count,
@@ -61,19 +61,19 @@ namespace detail {
     return {a.forward + b.forward,       a.backward_input + b.backward_input, a.backward_weight + b.backward_weight,
             a.activation + b.activation, a.weight_stash + b.weight_stash,     both(a.transfer, b.transfer)};
 }
-/// Whether together they would recompute both ahead of the backward and inside it.
+/// Whether a stage with both options would recompute ahead of the backward as well as inside it.
 [[nodiscard]] constexpr bool recompute_differently(const storage_option& a, const storage_option& b) {
     const auto ahead = a.recompute + b.recompute;
     const auto inside = a.backward_extra + b.backward_extra;
     return ahead > duration{} && inside > duration{};
 }
-/// Of two layers with the same option, of which one may have nothing to move with it.
+/// Transfer times of two layers with the same option; one of the layers may have nothing to move.
 [[nodiscard]] constexpr std::optional<transfer_times> either(const std::optional<transfer_times>& a,
                                                              const std::optional<transfer_times>& b) {
     if (!a && !b) return std::nullopt;
     return both(std::optional{a.value_or(transfer_times{})}, std::optional{b.value_or(transfer_times{})});
 }
-/// Those that both have, and recompute at the same place with.
+/// The options that both lists have by name, and that recompute at the same place.
 [[nodiscard]] constexpr storage_list<false> both(const storage_list<false>& a, const storage_list<false>& b) {
     storage_list<false> options;
     for (const auto& x : a)
@@ -85,16 +85,17 @@ namespace detail {
     return options;
 }
 
-/// One list for layers that have theirs, and others that haven't.
+/// The layer's storage list, or the equivalent list for a layer without one.
 [[nodiscard]] storage_list<false> listed_storage(const layer_costs& layer);
 
 } // namespace detail
 
-/// The pipeline `p` with these layers in its stages, one after the other: `counts[s]` of them, at least one, in stage
-/// s. `p.memory_limit` is that of the devices; what the layers of a rank take for good is subtracted. Costs and storage
-/// of `p` are replaced.
+/// The pipeline `p` with these layers distributed over its stages in order: stage s holds `counts[s]` of them, at least
+/// one. `p.memory_limit` is the memory of the devices; the static memory of the layers of each rank is subtracted from
+/// it. Costs and storage of `p` are replaced.
 ///
-/// Contract: one count for each stage; together they are all layers. The layers of a stage have an option in common.
+/// Contract: `counts` has one entry per stage and adds up to the number of layers. The layers of a stage have a storage
+/// option in common.
 [[nodiscard]] problem with_layers(problem p, std::span<const layer_costs> layers, std::span<const std::size_t> counts);
 
 } // namespace optpipe
@@ -133,7 +134,7 @@ OPTPIPE_INLINE problem with_layers(problem p, std::span<const layer_costs> layer
         const auto slack = tolerance{}.at(limit);
         for (const auto& layer : here)
             limit -= layer.static_memory;
-        if (limit < memory_size{} && limit > -1.0 * slack) limit = {}; // by rounding
+        if (limit < memory_size{} && limit > -1.0 * slack) limit = {}; // rounding
         p.storage[s].clear();
         if (std::all_of(here.begin(), here.end(), [](const layer_costs& l) { return l.storage.empty(); })) continue;
         auto options = detail::listed_storage(here.front());

@@ -12,25 +12,27 @@
 
 namespace optpipe {
 
-/// What a rank needs for one microbatch at a time.
+/// The device memory that a rank needs to run one microbatch at a time.
 struct least_memory_result {
-    /// The least that is enough when some stashes are on the host from their forward to their gradient. Unlimited where
-    /// every storage option of a stage offloads and the host is too small.
+    /// The least device memory that suffices if some stashes are on the host from their forward to their gradient.
+    /// Unlimited if a stage has only options that offload, and the host is too small for them.
     memory_size needed{};
-    /// The fewest (by size) that must be there for the rank's limit, or, where none fit, for `needed`; and the device
-    /// memory that it takes with them.
+    /// The smallest set of stages (by memory) to offload so that the rank meets its limit, or, if none does, so that it
+    /// needs only `needed`; and the device memory it then takes.
     std::vector<stage> offloaded{};
     memory_size with_offloaded{};
-    /// With lists of storage options, instead of `offloaded`: the option of each of the rank's stages, in model order.
+    /// With lists of storage options, instead of `offloaded`: the option chosen for each of the rank's stages, in model
+    /// order.
     std::vector<std::size_t> options{};
-    /// No valid schedule does with less. Below `needed` only where the host is small: stashes might take turns there.
+    /// A lower bound on the device memory of every valid schedule. Without lists of storage options it is below
+    /// `needed` only if the host is small, where a schedule might offload different stashes at different times.
     memory_size lower_bound{};
 };
 
 namespace detail {
 
-/// Walks through the forwards of one microbatch on one rank and remembers, for every sum of stashes on the host, the
-/// lowest peak that leads to it.
+/// Walks through the forwards of one microbatch on one rank, and remembers the lowest peak for every sum of stashes on
+/// the host.
 template <pipeline_graph Graph> class host_choices {
 public:
     constexpr host_choices(const basic_problem<Graph>& p, rank r, std::size_t most_states)
@@ -49,7 +51,7 @@ public:
         result.needed = std::min_element(last.begin(), last.end(), [](const state& a, const state& b) {
                             return a.peak < b.peak;
                         })->peak;
-        // Among those that fit, the fewest offloaded; else the lowest peak.
+        // The smallest memory on the host among the states that fit; if none fits, the lowest peak.
         const auto best = std::min_element(last.begin(), last.end(), [&](const state& a, const state& b) {
             if (fits(a) != fits(b)) return fits(a);
             return fits(a) ? a.on_host < b.on_host : a.peak < b.peak;
@@ -83,7 +85,7 @@ private:
             const auto peak = std::max(from[k].peak, before_ - from[k].on_host + costs.activation);
             next.push_back({from[k].on_host, peak, k, false});
             const auto on_host = from[k].on_host + costs.activation;
-            // The last stage of a rank never gains by leaving.
+            // Offloading the stash of a rank's last stage never lowers the peak.
             if (costs.can_offload() && i + 1 < stages_.size() && on_host <= host_limit)
                 next.push_back({on_host, peak, k, true});
         }
@@ -109,7 +111,7 @@ private:
         next.erase(std::unique(next.begin(), next.end(), same_sum), next.end());
         if (next.size() <= most_states_) return;
         cut_ = true;
-        // Of equal peaks, what has freed the most: so a host without limit costs no exactness.
+        // Ties go to the state that has moved most to the host, so pruning stays exact if the host is unlimited.
         std::sort(next.begin(), next.end(), [](const state& a, const state& b) {
             return a.peak != b.peak ? a.peak < b.peak : a.on_host > b.on_host;
         });
@@ -128,8 +130,8 @@ private:
     bool cut_ = false;
 };
 
-/// The same over all storage options: for every stage the one whose peak and whose rest beside later stages fit best.
-/// Remembers the combinations of peak, rest on the device and host memory that no other one dominates.
+/// Does the same for lists of storage options: chooses the option of every stage. Remembers the combinations of peak,
+/// remaining device memory and host memory that no other combination dominates.
 template <pipeline_graph Graph> class storage_choices {
 public:
     constexpr storage_choices(const basic_problem<Graph>& p, rank r, std::size_t most_states)
@@ -207,14 +209,14 @@ private:
 
 } // namespace detail
 
-/// The least device memory with which `r` can do one microbatch after the other.
+/// The least device memory with which `r` can run the microbatches one after the other.
 ///
-/// While F of a stage runs, the stashes of the rank's earlier stages are on the device unless they were offloaded; on
-/// the way back it is the same. So with offloaded set O the need is max over the rank's stages i of
-/// Σ_{j<i, j∉O} a_j + a_i, and Σ_O a_j must fit the host. `needed` is the best over all O (up to `most_states`
-/// different sums per stage; beyond that the best of them are kept); the lower bound takes another O for every i. With
-/// lists of storage options, Σ is over what each option leaves on the device, and a_i is the more of what the forward
-/// leaves and what is restored.
+/// While F of a stage runs, the device holds the stashes of the rank's earlier stages, except the offloaded ones; the
+/// backward is symmetric. So with the set O offloaded, the need is the maximum over the rank's stages i of Σ_{j<i, j∉O}
+/// a_j + a_i, and Σ_O a_j must fit the host. `needed` is the minimum over all O. At most `most_states` different sums
+/// are kept per stage, the best ones. The lower bound may use a different O for every i. With lists of storage options,
+/// Σ adds up the memory that each option leaves on the device, and a_i is the larger of what the forward leaves and
+/// what is restored.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr least_memory_result least_memory(const basic_problem<Graph>& p, rank r,
                                                          std::size_t most_states = 1024) {
@@ -222,11 +224,11 @@ template <pipeline_graph Graph>
     return detail::host_choices<Graph>{p, r, most_states}.result();
 }
 
-#if defined(OPTPIPE_COMPILED) // in the library
+#if defined(OPTPIPE_COMPILED) // defined in the library
 [[nodiscard]] least_memory_result least_memory(const problem& p, rank r, std::size_t most_states = 1024);
 #endif
 
-/// Whether one microbatch at a time fits into the memory of every rank.
+/// Whether every rank has the memory to run one microbatch at a time.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool fits_one_at_a_time(const basic_problem<Graph>& p) {
     const auto slack = tolerance{}.at(p.memory_scale());
     for (const rank r : p.graph.all_ranks()) {
@@ -236,7 +238,7 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool fits_one_at_a_time(
     return true;
 }
 
-/// What one microbatch has on the host of a rank: of each stage, what the storage option that moves least moves.
+/// Host memory that one microbatch takes on rank `r` if every stage uses the option with the smallest transfer.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_size least_host_memory(const basic_problem<Graph>& p, rank r) {
     memory_size all{};

@@ -13,7 +13,7 @@
 
 namespace optpipe {
 
-/// What a policy says of every stage. Stages that can't be offloaded are forbidden.
+/// The policy's decision for every stage. Stages that can't be offloaded are forbidden.
 template <pipeline_graph Graph, class Policy>
 [[nodiscard]] constexpr per_stage<offload_decision, Graph::stage_extent> decisions_of(const basic_problem<Graph>& p,
                                                                                       const Policy& policy) {
@@ -31,12 +31,12 @@ template <pipeline_graph Graph, class Policy>
     return decisions;
 }
 
-/// Takes away the transfers that the policy forbids.
+/// Removes the transfers that the policy forbids.
 template <pipeline_graph Graph, class Policy>
 [[nodiscard]] constexpr basic_problem<Graph> restrict_offloading(basic_problem<Graph> p, const Policy& policy) {
     const auto decisions = decisions_of(p, policy);
     for (const stage s : p.graph.all_stages())
-        // Not reset(): what it leaves can't be copied in a constant expression with clang 14.
+        // Not reset(): with clang 14, a reset optional can't be copied in a constant expression.
         if (decisions[s] == offload_decision::forbid) p.costs[s].transfer = std::optional<transfer_times>{};
     return p;
 }
@@ -51,7 +51,7 @@ constexpr storage_list<false> storage_options_of(const basic_problem<Graph>& p, 
     return options;
 }
 
-/// Leaves the stage those of `options` that the policy allows; without any, it keeps its stashes.
+/// Gives the stage those of `options` that the policy allows; if it allows none, the stage keeps its stashes.
 template <pipeline_graph Graph, class Policy>
 constexpr void choose_storage(basic_problem<Graph>& p, const Policy& policy, storage_candidate about,
                               const storage_list<false>& options) {
@@ -65,7 +65,7 @@ constexpr void choose_storage(basic_problem<Graph>& p, const Policy& policy, sto
     set_storage(p.costs[about.stage], p.storage[about.stage], allowed);
 }
 
-/// `options_of(stage)` are those that the policy chooses from.
+/// Gives every stage those of `options_of(stage)` that the policy allows.
 template <pipeline_graph Graph, class Policy, class OptionsOf>
 constexpr basic_problem<Graph> with_allowed_storage(basic_problem<Graph> p, const Policy& policy,
                                                     const OptionsOf& options_of) {
@@ -80,19 +80,20 @@ constexpr basic_problem<Graph> with_allowed_storage(basic_problem<Graph> p, cons
 
 } // namespace detail
 
-/// Takes away the storage options that the policy doesn't allow, of stages with a list and without.
+/// Removes the storage options that the policy doesn't allow, from stages with and without a list.
 template <pipeline_graph Graph, class Policy>
 [[nodiscard]] constexpr basic_problem<Graph> restrict_storage(const basic_problem<Graph>& p, const Policy& policy) {
     static_assert(check_storage_policy<Policy>());
     return detail::with_allowed_storage(p, policy, [&](stage s) { return detail::storage_options_of(p, s); });
 }
 
-/// A problem from its three descriptions: the shape, what a microbatch costs, and how stashes may be stored: a storage
-/// policy, which chooses from the options of a model that has them, or an offload policy, for which stashes are kept or
-/// offloaded whole, as by default. What an offload policy requires the planner may do or leave: `adaptive_builder` of
-/// that policy does it, and `storage::uniform{"offload"}` leaves nothing else. Every rank gets `limit`: what a device
-/// has left for stashes, beside weights, gradients and optimizer. A model that has them gives `p2p()`, between all
-/// ranks, and names its `time_unit` and `memory_unit`; other fields keep their defaults and are public.
+/// Makes a problem from three descriptions: its shape, the costs of a microbatch, and a policy for storing stashes. A
+/// storage policy chooses from the options of a model that has them; with an offload policy, as by default, stashes are
+/// kept or offloaded as a whole. The planner may ignore that an offload policy requires offloading. To enforce it, use
+/// `adaptive_builder` with that policy, or `storage::uniform{"offload"}`, which allows nothing else. Every rank gets
+/// `limit`: the device memory left for stashes, without weights, gradients and optimizer state. The members `p2p()`
+/// (between all ranks), `time_unit` and `memory_unit` of the model are used if it has them. All other fields keep their
+/// defaults and are public.
 template <pipeline_graph Graph, class Model, class Policy = offload::solver_decides>
 [[nodiscard]] constexpr basic_problem<Graph> make_problem(const Graph& g, const Model& model,
                                                           memory_size limit = memory_size::unlimited(),

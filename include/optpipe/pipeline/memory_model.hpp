@@ -15,13 +15,13 @@ template <class M> concept has_costs = requires(const M& model, stage s, std::si
     { model.costs(s, stages) } -> std::same_as<stage_costs>;
 };
 
-/// Says what one microbatch costs on every stage: durations, stashes and transfers.
+/// Describes the costs of one microbatch on every stage: durations, stashes and transfers.
 ///
-/// Semantics: `costs(s, S)` are the costs of stage s of S; durations are above 0, sizes are not negative; the same
+/// Semantics: `costs(s, S)` are the costs of stage s of S. Durations are above 0, sizes aren't negative, and the same
 /// arguments give the same costs.
 template <class M> concept memory_model = std::copyable<M> && has_costs<M>;
 
-/// The sentence that a type lacks to be a memory model.
+/// Fails to compile, naming the requirement that the type doesn't meet.
 template <class M> consteval bool check_memory_model() {
     static_assert(std::copyable<M>, "memory model: must be copyable");
     static_assert(has_costs<M>, "memory model: needs `stage_costs costs(stage, std::size_t stages) const`");
@@ -38,7 +38,7 @@ template <class Model, pipeline_graph Graph>
     return costs;
 }
 
-/// The same costs on every stage.
+/// The same costs for every stage.
 struct uniform_memory {
     stage_costs each{};
     [[nodiscard]] constexpr stage_costs costs(stage, std::size_t) const { return each; }
@@ -52,7 +52,7 @@ struct unit_memory {
     }
 };
 
-/// Measured or guessed, stage by stage.
+/// Costs listed stage by stage, measured or guessed.
 template <auto Stages> struct basic_memory_per_stage {
     per_stage<stage_costs, Stages> each{};
     [[nodiscard]] constexpr stage_costs costs(stage s, std::size_t stages) const {

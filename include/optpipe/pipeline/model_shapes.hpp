@@ -7,14 +7,14 @@
 
 namespace optpipe::model_shapes {
 
-// The shapes of published models: layers, widths, heads and vocabulary as in the paper named, and as in the config.json
-// that is published with the weights. Rates and parallelism are the user's:
+// The shapes of published models: layers, widths, heads and vocabulary, from the named paper and the config.json
+// published with the weights. The user adds rates and parallelism:
 //
 //     auto model = model_shapes::mixtral_8x7b;
 //     model.expert_parallel = 8;
 //     model.compute_rate = 440;
 
-/// Attention in groups and one feed-forward part.
+/// A layer with grouped-query attention and one feed-forward part.
 [[nodiscard]] constexpr decoder_layer dense_layer(std::size_t hidden, std::size_t heads, std::size_t key_value_heads,
                                                   std::size_t head_width, std::size_t feed_forward) {
     return {.hidden = hidden,
@@ -24,7 +24,7 @@ namespace optpipe::model_shapes {
             .value_width = head_width,
             .feed_forward = feed_forward};
 }
-/// `dense` with experts in place of its feed-forward part, as wide as that.
+/// The layer `dense`, with its feed-forward part replaced by experts of the same width.
 [[nodiscard]] constexpr decoder_layer with_experts(decoder_layer dense, std::size_t experts, std::size_t active,
                                                    std::size_t shared = 0) {
     dense.experts = experts;
@@ -45,8 +45,8 @@ inline constexpr decoder llama3_8b{
 inline constexpr decoder llama3_70b{
     .layers = 80, .layer = dense_layer(8192, 64, 8, 128, 28672), .vocabulary = 128256, .sequence = 8192};
 
-/// Qwen3 (arXiv 2505.09388, tables 1 and 2): 32.8 billion parameters, and 235 of which 22 are active. Heads are wider
-/// than their share of the hidden size.
+/// Qwen3 (arXiv 2505.09388, tables 1 and 2): 32.8 billion parameters, and 235 billion of which 22 are active. The heads
+/// together are wider than the hidden size.
 inline constexpr decoder qwen3_32b{
     .layers = 64, .layer = dense_layer(5120, 64, 8, 128, 25600), .vocabulary = 151936, .sequence = 4096};
 inline constexpr decoder qwen3_235b_a22b{.layers = 94,
@@ -54,13 +54,13 @@ inline constexpr decoder qwen3_235b_a22b{.layers = 94,
                                          .vocabulary = 151936,
                                          .sequence = 4096};
 
-/// Mixtral 8x7B (arXiv 2401.04088, table 1): 46.7 billion parameters, of which 12.9 are active.
+/// Mixtral 8x7B (arXiv 2401.04088, table 1): 46.7 billion parameters, 12.9 of them active.
 inline constexpr decoder mixtral_8x7b{.layers = 32,
                                       .layer = with_experts(dense_layer(4096, 32, 8, 128, 14336), 8, 2),
                                       .vocabulary = 32000,
                                       .sequence = 4096};
 
-/// The attention of DeepSeek-V3, and one feed-forward part.
+/// A layer with the attention of DeepSeek-V3 and one feed-forward part.
 [[nodiscard]] constexpr decoder_layer deepseek_v3_layer(std::size_t feed_forward) {
     return {.hidden = 7168,
             .heads = 128,
@@ -72,8 +72,8 @@ inline constexpr decoder mixtral_8x7b{.layers = 32,
             .rotary_width = 64,
             .feed_forward = feed_forward};
 }
-/// DeepSeek-V3 (arXiv 2412.19437, section 4.2): 671 billion parameters, of which 37 are active; without its layer that
-/// predicts a second token.
+/// DeepSeek-V3 (arXiv 2412.19437, section 4.2): 671 billion parameters, 37 of them active. The layer that predicts a
+/// second token is left out.
 inline constexpr decoder deepseek_v3{.layers = 61,
                                      .layer = with_experts(deepseek_v3_layer(2048), 256, 8, 1),
                                      .first_layers = 3,

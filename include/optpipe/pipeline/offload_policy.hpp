@@ -8,21 +8,21 @@
 
 namespace optpipe {
 
-/// What a policy may say of the stashes of one stage.
+/// A policy's decision on the stashes of one stage.
 enum class offload_decision {
-    forbid,  ///< they stay on the device
+    forbid,  ///< stashes stay on the device
     permit,  ///< the planner decides
-    require, ///< each of them is offloaded, unless the host is full or its gradient comes first
+    require, ///< every stash is offloaded, unless the host is full or its gradient comes first
 };
 
-/// A stage that could be offloaded, as a policy sees it.
+/// A stage that could be offloaded, as seen by a policy.
 struct offload_candidate {
     optpipe::stage stage{};
-    /// Shortest time from the start of its forward to the end of its input gradient.
+    /// Shortest time from the start of the stage's forward to the end of its input gradient.
     duration lifespan{};
     duration round_trip{};
     memory_size activation{};
-    /// Its place among the stages of its rank, longest lifespan first, and how many stages the rank has.
+    /// The stage's position among the stages of its rank, longest lifespan first, and the number of those stages.
     std::size_t position = 0;
     std::size_t stages_on_rank = 1;
 };
@@ -31,12 +31,12 @@ template <class P> concept has_decide = requires(const P& policy, const offload_
     { policy.decide(candidate) } -> std::same_as<offload_decision>;
 };
 
-/// Says which stages may, must, or must not be offloaded. Stages without transfer times are never asked about.
+/// Decides which stages may, must, or must not be offloaded. It isn't asked about stages without transfer times.
 ///
 /// Semantics: the decision depends on the candidate alone.
 template <class P> concept offload_policy = std::copyable<P> && has_decide<P>;
 
-/// The sentence that a type lacks to be an offload policy.
+/// Fails to compile, naming the requirement that the type doesn't meet.
 template <class P> consteval bool check_offload_policy() {
     static_assert(std::copyable<P>, "offload policy: must be copyable");
     static_assert(has_decide<P>, "offload policy: needs `offload_decision decide(const offload_candidate&) const`");
@@ -55,8 +55,8 @@ struct always {
     }
 };
 
-/// On each rank, the stages with the longest lifespans, up to a share of its stages (PipeOffload, section on selective
-/// offload: half of them gives PO-H, all of them PO-F).
+/// Offloads, on each rank, the stages with the longest lifespans, up to `share` of its stages (PipeOffload, section on
+/// selective offload: half of them gives PO-H, all of them PO-F).
 struct longest_lifespan_first {
     double share = 0.5;
     [[nodiscard]] constexpr offload_decision decide(const offload_candidate& c) const {

@@ -14,16 +14,17 @@
 
 namespace optpipe {
 
-/// The layers of a model, and the pipelines that they may be divided among: the same devices and microbatches, with
-/// their stages placed in one way or another.
+/// The layers of a model, and the pipelines that they may be divided among: the same devices and microbatches with
+/// different placements of the stages.
 struct partition_problem {
     std::vector<layer_costs> layers{};
-    /// Their costs and storage options aren't used, those of the layers are; memory limits are those of the devices.
+    /// Costs and storage options of the pipelines are ignored in favour of those of the layers; memory limits are those
+    /// of the devices.
     std::vector<problem> pipelines{};
 };
 
-/// The pipeline `p` with its stages placed otherwise. What belongs to a stage (its costs and storage options) is to be
-/// given anew.
+/// The pipeline `p` with another placement. Costs and storage options of its stages are empty afterwards, and must be
+/// set.
 template <placement_policy Placement> [[nodiscard]] problem with_placement(problem p, const Placement& where) {
     p.graph = to_any_graph(graph<dynamic, dynamic, Placement>{p.graph.ranks(), p.graph.microbatches(), where});
     p.costs = per_stage<stage_costs>(p.graph.stages());
@@ -31,19 +32,20 @@ template <placement_policy Placement> [[nodiscard]] problem with_placement(probl
     return p;
 }
 
-/// The usual placements that `layers` layers are enough for: one stage per rank, and two of them, in a loop and in a v.
+/// The usual placements for which `layers` layers suffice: one stage per rank, and two stages per rank as a loop and as
+/// a v.
 [[nodiscard]] std::vector<problem> usual_placements(const problem& p, std::size_t layers);
 
 namespace detail {
 
-/// What is wrong with layers, each by itself: as with stages that have their costs.
+/// Violations in the layers, each checked like a stage with its costs.
 [[nodiscard]] std::vector<violation> validate_layers(std::span<const layer_costs> layers);
-/// What is wrong with a pipeline whose costs aren't known.
+/// Violations in a pipeline, except in its costs.
 [[nodiscard]] std::vector<violation> validate_without_costs(problem p);
 
 } // namespace detail
 
-/// Everything that makes it no partition problem. Empty: it can be planned.
+/// All reasons why it isn't a valid partition problem; empty if it can be planned.
 [[nodiscard]] std::vector<violation> validate(const partition_problem& p);
 
 } // namespace optpipe

@@ -9,14 +9,14 @@
 
 namespace optpipe {
 
-/// Where one microbatch alone could be at the earliest, and what must still come after it. A gradient is I, or B where
-/// the backward isn't split.
+/// Earliest start times of a microbatch that is alone in the pipeline, and the least time that its remaining work
+/// takes. The gradient of a stage is its I, or its B if the backward isn't split.
 template <auto Stages> struct basic_microbatch_paths {
     per_stage<duration, Stages> forward_start{};
     per_stage<duration, Stages> gradient_start{};
-    /// The least time from the end of the gradient of a stage to the end of all work of this microbatch.
+    /// Least time from the end of a stage's gradient to the end of all work of this microbatch.
     per_stage<duration, Stages> after_gradient{};
-    /// The least time from the start of F to the end of the gradient of the same stage.
+    /// Least time from the start of a stage's F to the end of its gradient.
     per_stage<duration, Stages> lifespan{};
 };
 template <std::size_t Stages = dynamic> using microbatch_paths = basic_microbatch_paths<named_extent<Stages>()>;
@@ -49,7 +49,8 @@ template <pipeline_graph Graph>
     return paths;
 }
 
-/// The place of every stage among those of its rank, longest lifespan first, earlier stages first among equals.
+/// The position of every stage among those of its rank, longest lifespan first; of equal lifespans the earlier stage
+/// comes first.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_stage<std::size_t, Graph::stage_extent>
 lifespan_places(const basic_problem<Graph>& p, const microbatch_paths<Graph::stage_extent>& paths) {

@@ -22,14 +22,14 @@ template <class P> concept has_rank_of = requires(const P& p, stage s, std::size
     { p.rank_of(s, ranks) } -> std::same_as<rank>;
 };
 
-/// Says which rank holds which stage.
+/// Defines which rank holds which stage.
 ///
-/// Semantics: `stages(R)` is the number of stages on R ranks; `rank_of(s, R)` is below R for every s below it, and
-/// always the same; `stage_extent(R)` is `stages(R)` as a type-level extent, or `dynamic` where it can't be known
-/// (always for R = `dynamic`).
+/// Semantics: `stages(R)` is the number of stages on R ranks. `rank_of(s, R)` is below R for every stage s, and always
+/// the same. `stage_extent(R)` is `stages(R)` as a compile-time extent, or `dynamic` if it isn't known (always for R =
+/// `dynamic`).
 template <class P> concept placement_policy = std::regular<P> && has_stage_extent<P> && has_stages<P> && has_rank_of<P>;
 
-/// The sentence that a type lacks to be a placement.
+/// Fails to compile, naming the requirement that the type doesn't meet.
 template <class P> consteval bool check_placement() {
     static_assert(std::regular<P>, "placement: must be default constructible, copyable and equality comparable");
     static_assert(has_stage_extent<P>,
@@ -49,7 +49,7 @@ struct linear {
     friend constexpr bool operator==(const linear&, const linear&) = default;
 };
 
-/// Stage s on rank s mod R, `Chunks` stages per rank (interleaved 1F1B, PipeOffload).
+/// Stage s is on rank s mod R, with `Chunks` stages per rank (interleaved 1F1B, PipeOffload).
 template <auto Chunks> struct basic_loop {
     basic_extent<Chunks> chunks{};
 
@@ -64,8 +64,8 @@ template <auto Chunks> struct basic_loop {
 };
 template <std::size_t Chunks = dynamic> using loop = basic_loop<named_extent<Chunks>()>;
 
-/// Two stages per rank, 0 … R-1 and back (ZB-V and Controllable Memory), so that the longest lifespan shares a rank
-/// with the shortest.
+/// Two stages per rank, in the order 0 … … 0 (ZB-V and Controllable Memory): the stage with the longest
+/// lifespan shares a rank with the one with the shortest.
 struct v {
     [[nodiscard]] static constexpr std::size_t stage_extent(std::size_t ranks) {
         return extent_product(ranks, std::size_t{2});
@@ -77,7 +77,7 @@ struct v {
     friend constexpr bool operator==(const v&, const v&) = default;
 };
 
-/// Any map.
+/// Any placement, listed stage by stage.
 template <auto Stages> struct basic_map {
     per_stage<rank, Stages> ranks{};
 

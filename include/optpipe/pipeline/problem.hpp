@@ -18,7 +18,7 @@
 
 namespace optpipe {
 
-/// What is to be as short as possible.
+/// The quantity to minimize.
 enum class objective_kind {
     makespan, ///< the last end
     span,     ///< the longest time that any rank is engaged, from its first start to its last end
@@ -29,13 +29,13 @@ enum class duplex_kind {
     half, ///< a link carries one transfer at a time
 };
 
-/// The time from the end of an operation on one rank until a dependent one on another rank may start: the same between
-/// all ranks, or one number per ordered pair.
+/// The time from the end of an operation on one rank until a dependent one on another rank may start: one number for
+/// all ranks, or one per ordered pair of ranks.
 template <auto Ranks> class basic_hop_times {
 public:
     constexpr basic_hop_times() = default;
     constexpr explicit basic_hop_times(duration uniform) : uniform_{uniform} {}
-    /// `matrix` in row-major order, R×R; [a·R + b] from rank a to rank b.
+    /// `matrix` is R×R in row-major order; [a·R + b] is the time from rank a to rank b.
     constexpr basic_hop_times(std::size_t ranks,
                               bounded_vector<duration, extent_product(std::size_t{Ranks}, std::size_t{Ranks})> matrix)
         : ranks_{ranks}, matrix_{std::move(matrix)} {
@@ -54,12 +54,12 @@ public:
         return is_uniform() ? uniform_ : matrix_[from.position() * ranks_ + to.position()];
     }
     [[nodiscard]] constexpr bool is_uniform() const { return matrix_.empty(); }
-    /// Between all ranks. Contract: `is_uniform()`.
+    /// The time between any two ranks. Contract: `is_uniform()`.
     [[nodiscard]] constexpr duration uniform() const {
         OPTPIPE_EXPECT(is_uniform(), "hop_times: ranks are apart by a matrix");
         return uniform_;
     }
-    /// Of a matrix.
+    /// Number of ranks of the matrix; 0 if uniform.
     [[nodiscard]] constexpr std::size_t ranks() const { return ranks_; }
 
 private:
@@ -69,21 +69,21 @@ private:
 };
 template <std::size_t Ranks = dynamic> using hop_times = basic_hop_times<named_extent<Ranks>()>;
 
-/// Who may copy what at the same time.
+/// Which transfers may run at the same time.
 template <auto Ranks> struct basic_transfer_rules {
     /// Transfers that one rank may have under way at once: 1, or 2 (one per direction).
     int engines = 1;
     duplex_kind duplex = duplex_kind::full;
-    /// Below the number of ranks. Ranks with equal numbers share one host link.
+    /// The host link of each rank, a number below the number of ranks. Ranks with equal numbers share one link.
     per_rank<std::uint32_t, Ranks> link{};
 
     constexpr basic_transfer_rules() = default;
-    /// Every rank with a link of its own.
+    /// Gives every rank a link of its own.
     constexpr explicit basic_transfer_rules(std::size_t ranks) : link(ranks) {
         for (const rank r : link.indices())
             link[r] = r.value();
     }
-    /// Puts both ranks on one link.
+    /// Puts the links of both ranks together.
     constexpr void share_link(rank a, rank b) {
         const auto from = link[b];
         const auto to = link[a];
@@ -93,7 +93,7 @@ template <auto Ranks> struct basic_transfer_rules {
 };
 template <std::size_t Ranks = dynamic> using transfer_rules = basic_transfer_rules<named_extent<Ranks>()>;
 
-/// A pipeline with its costs and limits (io/README.md). All numbers are in the units that it names.
+/// A pipeline with its costs and limits (io/README.md). Times and sizes are in the units that it names.
 template <pipeline_graph Graph> struct basic_problem {
     using graph_type = Graph;
     static constexpr std::size_t ranks_extent = Graph::rank_extent;
@@ -102,10 +102,10 @@ template <pipeline_graph Graph> struct basic_problem {
 
     Graph graph{};
     per_stage<stage_costs, stages_extent> costs{};
-    /// Where a stage has a list, its `costs` have no transfer times.
+    /// The list of options of each stage; if it isn't empty, the stage's `costs` have no transfer times.
     per_stage<storage_list<Graph::is_static>, stages_extent> storage{};
     hop_times<ranks_extent> p2p{};
-    /// false: only full backwards may be used.
+    /// If false, only full backwards may be used.
     bool split_backward = true;
     per_rank<memory_size, ranks_extent> memory_limit{};
     per_rank<memory_size, ranks_extent> host_memory_limit{};
@@ -116,7 +116,7 @@ template <pipeline_graph Graph> struct basic_problem {
     label memory_unit{};
 
     constexpr basic_problem() = default;
-    /// Unlimited memory, no communication time, a host link per rank.
+    /// Starts with unlimited memory, no communication time, and a host link per rank.
     constexpr basic_problem(Graph shape, per_stage<stage_costs, stages_extent> stage_costs)
         : graph{std::move(shape)}, costs{std::move(stage_costs)}, storage(graph.stages()),
           memory_limit(graph.ranks(), memory_size::unlimited()),
@@ -133,28 +133,28 @@ template <pipeline_graph Graph> struct basic_problem {
     [[nodiscard]] constexpr bool has_storage_options() const {
         return std::any_of(storage.begin(), storage.end(), [](const auto& list) { return !list.empty(); });
     }
-    /// How many storage options a stage has, `keep` and `offload` without a list.
+    /// Number of storage options of a stage; without a list, these are `keep` and perhaps `offload`.
     [[nodiscard]] constexpr std::size_t storage_options(stage s) const {
         return storage[s].empty() ? (costs[s].can_offload() ? 2 : 1) : storage[s].size();
     }
-    /// One of them. Contract: there are so many.
+    /// One of the stage's storage options. Contract: `option` is below `storage_options(s)`.
     [[nodiscard]] constexpr storage_option storage_of(stage s, std::size_t option) const {
         OPTPIPE_EXPECT(option < storage_options(s), "no such storage option");
         if (!storage[s].empty()) return storage[s][option];
         return option == 0 ? keep_stash(costs[s]) : offload_stash(costs[s]);
     }
-    /// The duration of the operation that hands the gradient on to the stage before.
+    /// Duration of the operation that passes the gradient on to the stage before.
     [[nodiscard]] constexpr duration gradient_time(stage s) const {
         return split_backward ? costs[s].backward_input : costs[s].backward();
     }
-    /// The work of one rank in a step.
+    /// Duration of all computations of a rank in a step.
     [[nodiscard]] constexpr duration load(rank r) const {
         duration work{};
         for (const stage s : graph.all_stages())
             if (rank_of(s) == r) work += costs[s].work();
         return static_cast<double>(graph.microbatches()) * work;
     }
-    /// The work of the busiest rank on one microbatch: what a rank needs between two of them at least.
+    /// Work of the busiest rank on one microbatch: the least time between two microbatches.
     [[nodiscard]] constexpr duration busiest_work() const {
         per_rank<duration, Graph::rank_extent> work(graph.ranks());
         for (const stage s : graph.all_stages())
@@ -164,7 +164,7 @@ template <pipeline_graph Graph> struct basic_problem {
             most = std::max(most, each);
         return most;
     }
-    /// How long a step takes when nothing overlaps, all transfers included.
+    /// Duration of a step in which nothing overlaps, all transfers included.
     [[nodiscard]] constexpr duration serial_time() const {
         duration total{};
         for (const stage s : graph.all_stages()) {
@@ -174,7 +174,7 @@ template <pipeline_graph Graph> struct basic_problem {
         }
         return static_cast<double>(graph.microbatches()) * total;
     }
-    /// The most time that a storage option takes, its transfers included.
+    /// The most time that one of the stage's storage options takes, transfers included.
     [[nodiscard]] constexpr duration longest_storage(stage s) const {
         duration longest{};
         for (std::size_t i = 0; i < storage_options(s); ++i) {
@@ -184,9 +184,9 @@ template <pipeline_graph Graph> struct basic_problem {
         }
         return longest;
     }
-    /// The largest amount of device memory that matters: a stash, or a limit, but no more than what its rank can hold
-    /// at most, so that a number which is to say "no limit" doesn't blur the other ranks' limits. Comparisons of memory
-    /// are relative to it.
+    /// The largest amount of device memory that matters, to which comparisons of memory are relative: a stash, or a
+    /// limit. A limit counts for no more than all stashes of its rank together, so that a huge number meant as "no
+    /// limit" doesn't blur the comparisons on other ranks.
     [[nodiscard]] constexpr memory_size memory_scale() const {
         memory_size largest{};
         per_rank<memory_size, Graph::rank_extent> all(graph.ranks());
@@ -201,7 +201,7 @@ template <pipeline_graph Graph> struct basic_problem {
     }
 };
 
-/// A problem whose extents come from a file.
+/// A problem with all extents dynamic, as read from a file.
 using problem = basic_problem<any_graph>;
 
 /// The same problem with all extents dynamic.

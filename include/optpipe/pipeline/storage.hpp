@@ -11,61 +11,61 @@
 
 namespace optpipe {
 
-/// Which storage option a (stage, microbatch) uses: its position in the list of its stage.
+/// The storage option of a (stage, microbatch): its position in the stage's list.
 using storage_index = std::uint8_t;
 
-/// Storage options that a stage may have at most.
+/// The largest number of storage options per stage.
 inline constexpr std::size_t most_storage_options = 32;
 
-/// How a stash may be stored between its forward and its backward (io/README.md): kept, offloaded, recomputed, or parts
-/// of it each. `recompute` and `backward_extra` exclude each other.
+/// One way to store a stash between its forward and its backward (io/README.md): kept, offloaded, recomputed, or a mix
+/// of these. `recompute` and `backward_extra` exclude each other.
 struct storage_option {
     /// Unique within its stage.
     bounded_text<32> name{};
-    /// Device memory that the forward leaves: at most the stage's activation. 0 where nothing is said: `keep_stash`
-    /// makes an option that leaves all of it, as a file's does by default.
+    /// Device memory that the forward leaves, at most the stage's activation. The default here is 0; `keep_stash`, like
+    /// the default in a file, is the whole activation.
     memory_size held{};
-    /// Duration of an operation of its own, before the backward, that restores the whole activation. 0: there is none.
+    /// Duration of a separate operation, before the backward, that restores the whole activation. 0: there is none.
     duration recompute{};
-    /// What I, or B, takes longer: recomputed piece by piece inside the backward, which holds no more than `held`, or,
-    /// in I, than the weight stash if that is larger.
+    /// Extra duration of I or B if the stash is recomputed piece by piece inside the backward. That never holds more
+    /// than `held`, or, in I, more than the weight stash if that is larger.
     duration backward_extra{};
-    /// What a transfer moves: at most `held`.
+    /// Size of a transfer, at most `held`.
     memory_size transfer_size{};
-    /// Empty: nothing is offloaded.
+    /// Empty if nothing is offloaded.
     std::optional<transfer_times> transfer{};
 
     [[nodiscard]] constexpr bool offloads() const { return transfer.has_value(); }
     [[nodiscard]] constexpr bool recomputes() const { return recompute > duration{}; }
-    /// Work that a (stage, microbatch) takes more than with its stash kept.
+    /// Work of a (stage, microbatch) beyond that with its stash kept.
     [[nodiscard]] constexpr duration extra_work() const { return recompute + backward_extra; }
-    /// What is on the device when the backward starts.
+    /// Memory on the device when the backward starts.
     [[nodiscard]] constexpr memory_size restored(const stage_costs& costs) const {
         return recomputes() ? costs.activation : held;
     }
-    /// What stays on the device at least, from the forward until the stash comes back.
+    /// Memory that stays on the device at all times from the forward until the stash comes back.
     [[nodiscard]] constexpr memory_size left_on_device() const { return held - transfer_size; }
     friend constexpr bool operator==(const storage_option&, const storage_option&) = default;
 };
 
-/// The whole stash stays on the device.
+/// Keeps the whole stash on the device.
 [[nodiscard]] constexpr storage_option keep_stash(const stage_costs& costs) {
     return {"keep", costs.activation, {}, {}, {}, {}};
 }
-/// The whole stash goes to the host and back. Contract: the stage can be offloaded.
+/// Moves the whole stash to the host and back. Contract: the stage can be offloaded.
 [[nodiscard]] constexpr storage_option offload_stash(const stage_costs& costs) {
     OPTPIPE_EXPECT(costs.can_offload(), "this stage can't be offloaded");
     return {"offload", costs.activation, {}, {}, costs.activation, costs.transfer};
 }
 
-/// The storage options of a stage. Empty: `keep`, and `offload` where the stage has transfer times.
+/// The storage options of a stage. If empty, `keep`, and `offload` if the stage has transfer times.
 template <bool IsStatic>
 using storage_list = bounded_vector<storage_option, IsStatic ? most_storage_options : extents::dynamic>;
 
 namespace detail {
 
-/// Gives a stage with these costs a list of options; as plain transfer times where they are no more than `keep` and
-/// `offload`, so that both forms are one problem.
+/// Sets the storage options of a stage with these costs. If they are just `keep`, or `keep` and `offload`, it sets
+/// plain transfer times instead of a list, so that both forms give the same problem.
 template <class List> constexpr void set_storage(stage_costs& costs, List& own, const storage_list<false>& options) {
     own.clear();
     costs.transfer = std::optional<transfer_times>{};

@@ -13,14 +13,14 @@
 
 namespace optpipe {
 
-/// A storage option of a stage, as a policy sees it.
+/// A storage option of a stage, as seen by a policy.
 struct storage_candidate {
     optpipe::stage stage{};
     stage_costs costs{};
     storage_option option{};
     /// Shortest time from the start of the stage's forward to the end of its input gradient.
     duration lifespan{};
-    /// The stage's place among those of its rank, longest lifespan first, and how many stages the rank has.
+    /// The stage's position among the stages of its rank, longest lifespan first, and the number of those stages.
     std::size_t position = 0;
     std::size_t stages_on_rank = 1;
 };
@@ -29,12 +29,12 @@ template <class P> concept has_allows = requires(const P& policy, const storage_
     { policy.allows(candidate) } -> std::same_as<bool>;
 };
 
-/// Says which storage options a stage may use. A stage for which it allows none keeps its stashes.
+/// Decides which storage options a stage may use. A stage with no allowed option keeps its stashes.
 ///
 /// Semantics: the answer depends on the candidate alone.
 template <class P> concept storage_policy = std::copyable<P> && has_allows<P>;
 
-/// The sentence that a type lacks to be a storage policy.
+/// Fails to compile, naming the requirement that the type doesn't meet.
 template <class P> consteval bool check_storage_policy() {
     static_assert(std::copyable<P>, "storage policy: must be copyable");
     static_assert(has_allows<P>, "storage policy: needs `bool allows(const storage_candidate&) const`");
@@ -43,13 +43,14 @@ template <class P> consteval bool check_storage_policy() {
 
 namespace storage {
 
-/// Kinds of storage options: `keep | offload | selective`. An option that recomputes and offloads needs both kinds.
+/// Allows options by kind, as in `keep | offload | selective`. An option that both recomputes and offloads needs both
+/// kinds.
 struct kinds {
     bool keeps = false;
     bool offloads = false;
     /// Recomputation of at most half of the forward.
     bool recomputes_some = false;
-    /// Recomputation of more than that.
+    /// Recomputation of more than half of the forward.
     bool recomputes_all = false;
 
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const {
@@ -65,20 +66,20 @@ struct kinds {
     friend constexpr bool operator==(const kinds&, const kinds&) = default;
 };
 inline constexpr kinds keep{.keeps = true};
-/// Of the whole stash, or of a part of it.
+/// Offloads the whole stash, or a part of it.
 inline constexpr kinds offload{.offloads = true};
-/// Norms, activation functions, the attention core (Korthikanti et al., 2022).
+/// Recomputes norms, activation functions and the attention core (Korthikanti et al., 2022).
 inline constexpr kinds selective{.recomputes_some = true};
 inline constexpr kinds full{.recomputes_all = true};
 
-/// The option of one name on every stage that has it.
+/// Allows only the option of one name, on every stage that has it.
 struct uniform {
     bounded_text<32> name{};
     [[nodiscard]] constexpr bool allows(const storage_candidate& c) const { return c.option.name == name; }
 };
 
-/// On each rank, the option of one name for the stages with the longest lifespans, up to a share of its stages; the
-/// others keep theirs (PipeOffload, section on selective offload).
+/// Uses, on each rank, the option `name` for the stages with the longest lifespans, up to `share` of its stages; the
+/// others keep their stashes (PipeOffload, section on selective offload).
 struct longest_lifespan_first {
     double share = 0.5;
     bounded_text<32> name{"offload"};
@@ -88,7 +89,7 @@ struct longest_lifespan_first {
     }
 };
 
-/// All options, for each microbatch anew.
+/// Allows all options; the planner chooses for each microbatch.
 struct solver_decides {
     [[nodiscard]] constexpr bool allows(const storage_candidate&) const { return true; }
 };
@@ -109,15 +110,15 @@ template <class M> consteval auto storage_member() {
 
 } // namespace detail
 
-/// A memory model that knows how a stash may be stored.
+/// A memory model that also describes how a stash may be stored.
 ///
-/// Semantics: `storage(s, S)` are the storage options of stage s of S, with names of their own; one of them keeps the
-/// whole activation that `costs(s, S)` has.
+/// Semantics: `storage(s, S)` are the storage options of stage s of S, with distinct names; one of them keeps the whole
+/// activation of `costs(s, S)`.
 template <class M> concept has_storage = requires(const M& model, stage s, std::size_t stages) {
     { model.storage(s, stages) } -> std::same_as<storage_list<false>>;
 };
 
-/// Refuses a memory model whose storage options would be passed over.
+/// Refuses a memory model with a `storage` member of the wrong type, which would be ignored otherwise.
 template <class M> consteval bool check_storage_of() {
     static_assert(has_storage<M> || !std::is_member_function_pointer_v<decltype(detail::storage_member<M>())>,
                   "memory model: its storage must be `storage_list<false> storage(stage, std::size_t stages) const`");

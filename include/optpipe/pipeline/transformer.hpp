@@ -21,23 +21,24 @@ template <class S> concept has_layers_of = requires(const S& split, stage s, std
     { split.layers_of(s, stages) } -> std::same_as<std::size_t>;
 };
 
-/// Says how many layers of a model each stage holds.
+/// Defines how many layers of a model each stage holds.
 ///
-/// Semantics: `layers_of(s, S)` is at least 1 for every stage s of S; over all s they add up to the layers of the
+/// Semantics: `layers_of(s, S)` is at least 1 for every stage s of S; the sum over all s is the number of layers of the
 /// model.
 template <class S> concept layer_split = std::copyable<S> && has_layers_of<S>;
 
-/// The sentence that a type lacks to be a layer split.
+/// Fails to compile, naming the requirement that the type doesn't meet.
 template <class S> consteval bool check_layer_split() {
     static_assert(std::copyable<S>, "layer split: must be copyable");
     static_assert(has_layers_of<S>, "layer split: needs `std::size_t layers_of(stage, std::size_t stages) const`");
     return layer_split<S>;
 }
 
-/// As many layers on each stage as on any other; what is left over goes to the first stages, one each.
+/// The same number of layers on each stage; the remaining layers go to the first stages, one each.
 struct even_layers {
     std::size_t total = 0;
-    /// Layers less on the first stage, and on the last: the papers leave out 1, for the embedding and the output layer.
+    /// Number of layers by which the first stage, and the last, have fewer. The papers use 1, for the embedding and the
+    /// output layer.
     std::size_t fewer_at_ends = 0;
 
     [[nodiscard]] constexpr std::size_t layers_of(stage s, std::size_t stages) const {
@@ -50,7 +51,7 @@ struct even_layers {
     }
 };
 
-/// As listed, stage by stage.
+/// Layers listed stage by stage.
 template <auto Stages> struct basic_listed_layers {
     per_stage<std::size_t, Stages> each{};
 
@@ -63,11 +64,11 @@ template <std::size_t Stages = dynamic> using listed_layers = basic_listed_layer
 
 static_assert(layer_split<even_layers> && layer_split<listed_layers<>> && layer_split<listed_layers<4>>);
 
-/// What a transformer costs by arithmetic, in milliseconds and gigabytes (10^9 bytes): a first guess, until there is a
-/// measured profile. Written b (microbatch size), s (sequence), h (hidden), a (heads), V (vocabulary), each layer takes
+/// Costs of a transformer by arithmetic, in milliseconds and gigabytes (10^9 bytes): a first guess until there is a
+/// measured profile. With b (microbatch size), s (sequence), h (hidden), a (heads) and V (vocabulary), each layer takes
 /// sbh(24h + 4s) FLOP for F, sbh(24h + 8s) for I and 24sbh·h for W (Zero Bubble, table 1). Embeddings cost nothing.
 ///
-/// A plain aggregate, for designated initializers; `hidden`, `sequence`, `layers` and `compute_rate` have to be given.
+/// An aggregate for designated initializers; `hidden`, `sequence`, `layers` and `compute_rate` must be given.
 template <class Split = even_layers> struct transformer {
     static_assert(check_layer_split<Split>());
 
@@ -76,24 +77,24 @@ template <class Split = even_layers> struct transformer {
 
     Split layers{};
     std::size_t hidden = 0;
-    /// Counts only without `recompute_cheap_layers`.
+    /// Used only without `recompute_cheap_layers`.
     std::size_t heads = 0;
     std::size_t sequence = 0;
     std::size_t microbatch_size = 1;
-    /// Divides all work, all memory and what is sent between ranks.
+    /// Divides all work, all memory, and the messages between ranks.
     std::size_t tensor_parallel = 1;
-    /// The output layer on the last stage. 0: without it.
+    /// Size of the vocabulary, for the output layer on the last stage. 0: no output layer.
     std::size_t vocabulary = 0;
     double bytes_per_element = 2.0;
-    /// Weights, gradients and the state of the optimizer: Adam with mixed precision.
+    /// Bytes for weight, gradient and optimizer state: Adam with mixed precision.
     double bytes_per_parameter = 18.0;
-    /// Parameters of a layer, as a multiple of h². More than 12 where the feed-forward part is wider than 4h.
+    /// Parameters of a layer, as a multiple of h². More than 12 if the feed-forward part is wider than 4h.
     double parameters_per_layer = 12.0;
-    /// LayerNorm, GeLU and the dropout mask are computed again instead of stashed.
+    /// Whether LayerNorm, GeLU and the dropout mask are recomputed instead of stashed.
     bool recompute_cheap_layers = true;
-    /// What recomputing the norms takes, as a share of a layer's forward: their time is that of memory, not arithmetic.
+    /// Duration of recomputing the norms, as a share of a layer's forward: bound by memory bandwidth, not arithmetic.
     double norm_share = 0.03;
-    /// TFLOP/s that a rank reaches.
+    /// TFLOP/s that a rank reaches; must be above 0.
     double compute_rate = 0.0;
     /// GB/s between a rank and its host. 0: no stage can be offloaded.
     double host_link_rate = 0.0;
@@ -117,17 +118,17 @@ template <class Split = even_layers> struct transformer {
     }
 
     /// The usual ways to store a stash (Korthikanti et al., 2022; Megatron's selective recomputation): all of it is
-    /// kept, or what can be computed again from the rest isn't:
+    /// kept, or a part that can be recomputed from the rest is not:
     ///
-    /// | name | not kept, per layer | computed again |
+    /// | name | not kept, per layer | recomputed |
     /// | --- | --- | --- |
     /// | `norms` | 2 tensors of sbh elements, at the norms | `norm_share` of the forward |
     /// | `mlp` | the input of GeLU, 4 tensors, and its output unless that is cheap | sbh² · (parameters − 4) FLOP |
-    /// | `attention` | softmax, its dropout and their mask; only where they are stashed | 4s·sbh FLOP |
+    /// | `attention` | softmax, its dropout and their mask; only if they are stashed | 4s·sbh FLOP |
     /// | `full` | all but the layer's input | the forward |
     ///
-    /// Inside the backward or ahead of it, with transfers and without (`usual_storage`). The stash of the output layer
-    /// stays as it is.
+    /// Each recomputes inside the backward or ahead of it, with transfers and without (`usual_storage`). The stash of
+    /// the output layer is always kept.
     [[nodiscard]] constexpr storage_list<false> storage(stage s, std::size_t stages) const {
         const auto count = static_cast<double>(layers.layers_of(s, stages));
         const double tensor = bytes_per_element * elements();
@@ -144,22 +145,22 @@ template <class Split = even_layers> struct transformer {
         return usual.options();
     }
 
-    /// Weights, gradients and optimizer state of a stage: what is gone from the device's memory before any activation.
-    /// Of the layers alone, without embedding and output layer.
+    /// Weights, gradients and optimizer state of the layers of a stage: device memory that isn't available for
+    /// activations. Embedding and output layer aren't counted.
     [[nodiscard]] constexpr memory_size static_memory(stage s, std::size_t stages) const {
         const auto h = static_cast<double>(hidden);
         const auto count = static_cast<double>(layers.layers_of(s, stages));
         return device_memory(bytes_per_parameter * count * parameters_per_layer * h * h);
     }
 
-    /// One activation tensor of sbh elements, from one rank to another.
+    /// Time to send one activation tensor of sbh elements from one rank to another.
     [[nodiscard]] constexpr duration p2p() const {
         return time_over(device_memory(bytes_per_element * elements()), rank_link_rate);
     }
 
     /// PipeOffload's k: the round trip of a layer's stash to the host and back, as a multiple of the layer's F + I + W.
-    /// Everything can be offloaded for free only if it is at most 1. With the defaults this is formula 1 of the paper,
-    /// k = 10 / (3(6h + s)) · compute rate / host link rate. Needs a host link.
+    /// Everything can be offloaded for free only if k is at most 1. With the defaults this is formula 1 of the paper, k
+    /// = 10 / (3(6h + s)) · compute rate / host link rate. Needs a host link.
     [[nodiscard]] constexpr double round_trip_ratio() const {
         const duration layer = compute_time(forward_work() + backward_input_work() + backward_weight_work());
         return 2.0 * time_over(device_memory(stash_bytes()), host_link_rate) / layer;
@@ -179,19 +180,19 @@ private:
     [[nodiscard]] constexpr double backward_input_work() const {
         return backward_weight_work() + 8.0 * elements() * static_cast<double>(sequence);
     }
-    /// At 2 bytes per element 20sbh (PipeOffload, section 2), or sb(34h + 5as) where nothing is computed again (Zero
-    /// Bubble, table 1). The masks of dropout take one byte per element whatever the others take.
+    /// At 2 bytes per element this is 20sbh (PipeOffload, section 2), or sb(34h + 5as) if nothing is recomputed (Zero
+    /// Bubble, table 1). Masks of dropout always take one byte per element.
     [[nodiscard]] constexpr double stash_bytes() const {
         if (recompute_cheap_layers) return 10.0 * bytes_per_element * elements();
         return elements() * (16.0 * bytes_per_element + 2.0) + attention_bytes();
     }
-    /// The 5as of it.
+    /// The term 5as of it.
     [[nodiscard]] constexpr double attention_bytes() const {
         const double attention =
             static_cast<double>(heads) * static_cast<double>(sequence) / static_cast<double>(hidden);
         return elements() * attention * (2.0 * bytes_per_element + 1.0);
     }
-    /// At 2 bytes per element 16sbh, or 32sbh where nothing is computed again.
+    /// At 2 bytes per element this is 16sbh, or 32sbh if nothing is recomputed.
     [[nodiscard]] constexpr double weight_stash_bytes() const {
         return (recompute_cheap_layers ? 8.0 : 16.0) * bytes_per_element * elements();
     }

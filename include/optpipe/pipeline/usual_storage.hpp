@@ -10,29 +10,30 @@
 
 namespace optpipe {
 
-/// What passes over a link of so many GB/s takes, in milliseconds. An unlimited rate: nothing.
+/// Time in milliseconds to move `size` over a link of that rate; 0 if the rate is unlimited.
 [[nodiscard]] constexpr duration time_over(memory_size size, double gigabytes_per_second) {
     return duration{size.value() / gigabytes_per_second * 1e3};
 }
-/// To the host and back, over a link of so many GB/s each way. 0: there is none.
+/// Times to the host and back over a link of that rate each way; empty if the rate is 0.
 [[nodiscard]] constexpr std::optional<transfer_times> transfers_over(memory_size size, double gigabytes_per_second) {
     if (gigabytes_per_second <= 0.0) return std::nullopt;
     const auto one_way = time_over(size, gigabytes_per_second);
     return transfer_times{one_way, one_way};
 }
 
-/// The storage options of a stage of a model: its stash kept, and every part that can be computed again left out, ahead
-/// of the backward (`-ahead`) or inside it; each with no transfer, with one of all that is held (`+offload`; `offload`
-/// alone for the kept stash), and of half of it (`+offload-half`), where there is a link to the host.
+/// The storage options of a stage of a model. Each part of the stash that can be recomputed gives two options without
+/// that part: recomputed inside the backward, or ahead of it (`-ahead`). With a link to the host, each option, and the
+/// kept stash, comes also with a transfer of all that is held (`+offload`; `offload` for the kept stash), and with a
+/// transfer of half of it (`+offload-half`).
 class usual_storage {
 public:
-    /// `host_link_rate`: GB/s, of the stage's rank. 0: there is no link.
+    /// `host_link_rate` is in GB/s, of the stage's rank. 0: there is no link.
     constexpr usual_storage(const stage_costs& kept, double host_link_rate)
         : activation_{kept.activation}, host_link_rate_{host_link_rate} {
         add(keep_stash(kept));
     }
 
-    /// Leaves `saved` out, which takes `again` to compute.
+    /// Adds the options that don't keep `saved`, whose recomputation takes `again`.
     constexpr void add(std::string_view name, memory_size saved, duration again) {
         const auto held = activation_ - saved;
         add({name, held, {}, again, {}, {}});

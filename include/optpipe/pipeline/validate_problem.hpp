@@ -42,13 +42,13 @@ private:
             found_->push_back({where, "must be at most " + format_number(most_) + ", is " + format_number(value)});
     }
 
-    // Beyond these, sums and areas (memory × time) over all microbatches leave the range of a double.
+    // Beyond these limits, sums and areas (memory × time) over all microbatches leave the range of a double.
     static constexpr double least_ = 1e-60;
     static constexpr double most_ = 1e60;
     std::vector<violation>* found_;
 };
 
-/// The storage options of a stage: each by itself, and that they don't contradict each other.
+/// Checks each storage option of a stage by itself, and that the options don't contradict each other.
 template <pipeline_graph Graph>
 void validate_storage(const basic_problem<Graph>& p, stage s, std::vector<violation>& found) {
     const auto& list = p.storage[s];
@@ -124,7 +124,7 @@ template <pipeline_graph Graph> void validate_limits(const basic_problem<Graph>&
             numbers.not_negative(place("host_memory_limit", r.position()), p.host_memory_limit[r].value());
     }
     if (!found.empty()) return;
-    // A small host is no contradiction: whether it leaves a schedule is the planner's answer.
+    // A small host is no contradiction: whether a schedule exists is for the planner to answer.
     auto with_large_host = p;
     for (auto& limit : with_large_host.host_memory_limit)
         limit = memory_size::unlimited();
@@ -139,7 +139,7 @@ template <pipeline_graph Graph> void validate_limits(const basic_problem<Graph>&
     }
 }
 
-/// Tables that are for another number of ranks or stages.
+/// Reports tables whose size doesn't match the number of ranks or stages.
 template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate_sizes(const basic_problem<Graph>& p) {
     std::vector<violation> found;
     const auto expect = [&](const char* field, std::size_t entries, std::size_t wanted, const char* of) {
@@ -163,8 +163,8 @@ template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate_si
 
 } // namespace detail
 
-/// Everything that contradicts the format (io/README.md) in the problem, each with the field and the reason. Empty: it
-/// can be planned.
+/// All contradictions of the format (io/README.md) in the problem, each with field and reason; empty if it can be
+/// planned.
 template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate(const basic_problem<Graph>& p) {
     auto found = detail::validate_sizes(p);
     if (!found.empty()) return found;
@@ -195,7 +195,7 @@ template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate(co
     return found;
 }
 
-#if defined(OPTPIPE_COMPILED) // in the library
+#if defined(OPTPIPE_COMPILED) // defined in the library
 [[nodiscard]] std::vector<violation> validate(const problem& p);
 #endif
 

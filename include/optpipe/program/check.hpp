@@ -9,13 +9,13 @@
 
 namespace optpipe {
 
-/// Everything that is wrong with programs that are to run together, each with its rank and instruction. Empty: they
-/// terminate under rendezvous semantics, whatever the timing, even where a device runs the lanes of a rank, or of a
-/// communicator, in the order of issue only; every operation has exactly the buffers that it needs; buffers are
-/// aligned; and no memory is used twice at a time.
+/// All errors in programs that are to run together, each with its rank and instruction. If the list is empty, the
+/// programs terminate under rendezvous semantics whatever the timing, even on a device that runs the lanes of a rank,
+/// or of a communicator, only in the order of issue. Then every operation also has exactly the buffers that it needs,
+/// buffers are aligned, and no memory is in use twice at one time.
 ///
-/// Independent of how the programs were made. A cycle of instructions that wait for each other is printed rank by rank.
-/// O(R n) for n instructions on R ranks.
+/// The check doesn't depend on how the programs were made. It prints a cycle of instructions that wait for each other
+/// rank by rank. O(R n) for n instructions on R ranks.
 [[nodiscard]] std::vector<violation> check_programs(std::span<const rank_program> programs);
 
 } // namespace optpipe
@@ -39,12 +39,12 @@ namespace optpipe {
 OPTPIPE_INLINE std::vector<violation> check_programs(std::span<const rank_program> programs) {
     std::vector<violation> found;
     detail::check_shapes(programs, found);
-    if (!found.empty()) return found; // what follows trusts every number
+    if (!found.empty()) return found; // the checks below trust every number
     detail::program_meaning meaning{programs, found};
     if (!found.empty()) return found;
     const program_graph graph{programs, meaning.partners()};
     if (const auto cycle = graph.cycle(); !cycle.empty()) return {{"deadlock", describe_cycle(programs, cycle)}};
-    // Which covers communicators: what they order is a part of that.
+    // This covers communicators, too: they order a part of these instructions.
     const program_graph serial{programs, meaning.partners(), lane_progress::in_issue_order};
     if (const auto cycle = serial.cycle(); !cycle.empty())
         found.push_back({"deadlock", "where a rank runs its instructions in the order of issue only, " +

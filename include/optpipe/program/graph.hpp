@@ -16,7 +16,7 @@
 
 namespace optpipe {
 
-/// An instruction of one of several programs.
+/// An instruction of one of several programs: the rank of the program, and its position there.
 struct instruction_place {
     std::size_t rank = 0;
     std::size_t position = 0;
@@ -24,15 +24,15 @@ struct instruction_place {
     friend constexpr bool operator==(const instruction_place&, const instruction_place&) = default; // for nvcc
 };
 
-/// Whether the lanes of a rank go on at the same time, or its instructions run one after the other, as issued.
+/// Whether the lanes of a rank progress at the same time, or its instructions run one after the other, in the order of
+/// issue.
 enum class lane_progress : std::uint8_t { independent, in_issue_order };
 
-/// The happens-before graph of programs that run together (Lamport 1978): the start of each instruction before its end,
-/// its end before the start of the next one on its lane and of those that wait for its marker, and of two ends of a
-/// message the start of each before the end of the other (rendezvous).
+/// The happens-before graph of programs that run together (Lamport 1978). The start of an instruction comes before its
+/// end; its end comes before the start of the next instruction on its lane and of every instruction that waits for its
+/// marker. For the two ends of a message, the start of each comes before the end of the other (rendezvous).
 ///
-/// Contract: all numbers in the programs are in range, and `partners` are pairs of exchanges that have a message in
-/// common.
+/// Contract: all numbers in the programs are in range, and `partners` are the pairs of exchanges that share a message.
 class program_graph {
 public:
     program_graph(std::span<const rank_program> programs,
@@ -60,7 +60,7 @@ public:
     /// Whether the graph has no cycle.
     [[nodiscard]] bool is_executable() const { return order_.size() == 2 * size_; }
 
-    /// Instructions each of which waits for the next, and the last for the first; empty if there are none.
+    /// A cycle of instructions, each of which waits for the next, and the last for the first; empty if there is none.
     [[nodiscard]] std::vector<instruction_place> cycle() const {
         if (is_executable()) return {};
         std::vector<std::uint32_t> before(2 * size_, nothing);
@@ -70,7 +70,7 @@ public:
                     if (missing_[after] > 0) before[after] = n;
         const auto stuck = std::find_if(missing_.begin(), missing_.end(), [](std::uint32_t m) { return m > 0; });
         auto at = static_cast<std::uint32_t>(stuck - missing_.begin());
-        // Going back long enough ends up on a cycle.
+        // Enough steps backwards always end on a cycle.
         for (std::size_t i = 0; i < 2 * size_; ++i)
             at = before[at];
         std::vector<instruction_place> found;
@@ -84,7 +84,8 @@ public:
         return found;
     }
 
-    /// Whether each `first` ends before its `second` starts, for instructions of one rank. Contract: executable.
+    /// For each pair of instructions of rank `r`, whether the first ends before the second starts. Contract:
+    /// executable.
     [[nodiscard]] std::vector<bool> ordered(std::size_t r,
                                             std::span<const std::pair<std::size_t, std::size_t>> pairs) const {
         const auto& p = programs_[r];
@@ -92,7 +93,7 @@ public:
         std::vector<std::uint32_t> length(p.lanes.size(), 0);
         for (std::size_t i = 0; i < place.size(); ++i)
             place[i] = ++length[p.instructions[i].lane];
-        // How far each lane of this rank has come for certain.
+        // The number of instructions that each lane of this rank has certainly ended.
         const auto width = p.lanes.size();
         std::vector<std::uint32_t> clock(2 * size_ * width, 0);
         for (const auto n : order_) {
@@ -161,7 +162,7 @@ private:
     std::vector<std::uint32_t> order_;
 };
 
-/// The instructions of a cycle, rank by rank, each with the previous instruction of its lane and the one that waits.
+/// Prints the instructions of a cycle rank by rank, each with its lane's previous instruction and the one that waits.
 [[nodiscard]] inline std::string describe_cycle(std::span<const rank_program> programs,
                                                 std::span<const instruction_place> cycle) {
     std::string text = "each of these waits for another, none can go on";

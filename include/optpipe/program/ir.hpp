@@ -13,13 +13,13 @@
 
 namespace optpipe {
 
-/// What a lane is for. A program has at most one of each; which of them depends on the copy engines of the problem and
-/// on `message_lanes`.
+/// The purpose of a lane. A program has at most one lane of each kind; the copy engines of the problem and
+/// `message_lanes` decide which ones.
 enum class lane_kind : std::uint8_t {
     compute,
-    copy,     ///< to the host and from it, where a rank has one engine
+    copy,     ///< to the host and back, on a rank with one copy engine
     copy_out, ///< to the host
-    copy_in,  ///< from it
+    copy_in,  ///< from the host
     send_forward,
     receive_forward,
     send_backward,
@@ -27,7 +27,7 @@ enum class lane_kind : std::uint8_t {
     forward,       ///< both ends of all activations
     backward,      ///< both ends of all gradients
     communication, ///< all messages
-    reduce,        ///< gradients, over the pipelines that train the same model
+    reduce,        ///< sums of gradients over the pipelines that train the same model
 };
 
 [[nodiscard]] constexpr std::string_view spelling(lane_kind kind) {
@@ -48,7 +48,7 @@ enum class lane_kind : std::uint8_t {
     return "?";
 }
 
-/// Whether it carries messages between ranks of the pipeline.
+/// Whether the lane carries messages between ranks of the pipeline.
 [[nodiscard]] constexpr bool carries_messages(lane_kind kind) {
     switch (kind) {
     case lane_kind::send_forward:
@@ -67,7 +67,7 @@ enum class lane_kind : std::uint8_t {
     return false;
 }
 
-/// Which way a message goes. Messages between two ranks match by their order per direction.
+/// The direction of a message. Messages between two ranks match by their order in each direction.
 enum class message_direction : std::uint8_t {
     forward,  ///< activations, to the next stage
     backward, ///< gradients, to the stage before
@@ -82,11 +82,11 @@ using marker_id = index<struct marker_tag>;
 inline constexpr buffer_id no_buffer{std::numeric_limits<std::uint32_t>::max()};
 inline constexpr marker_id no_marker{std::numeric_limits<std::uint32_t>::max()};
 
-/// Which of a rank's three pieces of memory. Each is taken once, before the first step.
+/// One of a rank's three blocks of memory. Each is allocated once, before the first step.
 enum class memory_arena : std::uint8_t {
     device,  ///< stashes; its size is the plan's peak
     host,    ///< offloaded stashes
-    message, ///< on the device: what is sent, received, or handed from stage to stage
+    message, ///< on the device: data to be sent, received, or passed from stage to stage
 };
 
 struct memory_segment {
@@ -95,12 +95,12 @@ struct memory_segment {
     friend constexpr bool operator==(const memory_segment&, const memory_segment&) = default;
 };
 
-/// Memory from the start of one instruction to the end of another. What is offloaded of a stash has new buffers after
-/// its reload.
+/// Memory in use from the start of one instruction to the end of another. The offloaded part of a stash has new buffers
+/// after its reload.
 struct program_buffer {
     memory_arena arena = memory_arena::device;
     std::size_t bytes = 0;
-    /// In `rank_program::segments`; together they are `bytes` long. One, wherever that is possible.
+    /// First position in `rank_program::segments`. The segments add up to `bytes`; there is only one if possible.
     std::uint32_t first_segment = 0;
     std::uint32_t segments = 0;
     /// Positions in `rank_program::instructions`.
@@ -108,20 +108,20 @@ struct program_buffer {
     std::uint32_t last_use = 0;
 };
 
-/// What an instruction may have a buffer for. A stash is what F holds and what RECOMPUTE restores; of each, some is
-/// kept for W, the rest is done with when I ends. Where only a part of what F holds is offloaded, what is kept goes
-/// first.
+/// The purposes for which an instruction has buffers. A stash consists of what F holds and what RECOMPUTE restores. A
+/// part of each is kept for W; the rest is freed when I ends. If only a part of the memory that F holds is offloaded,
+/// memory kept for W is offloaded first.
 enum class buffer_role : std::uint8_t {
     input,          ///< F: the activation from the stage before; I and B: the gradient from the stage after
     output,         ///< F: the activation for the stage after; I and B: the gradient for the stage before
-    kept,           ///< what F holds and W needs; where a part of the stash is offloaded: what is
-    freed,          ///< what F holds and I is done with; the same
-    resident_kept,  ///< what stays on the device where a part of the stash is offloaded, and W needs
-    resident_freed, ///< the same, for what I is done with
-    restored_kept,  ///< what RECOMPUTE restores and W needs
-    restored_freed, ///< what RECOMPUTE restores and I is done with
-    added,          ///< what I stashes for W beyond all that, where weight_stash is more
-    host,           ///< what is offloaded: kept, then freed
+    kept,           ///< held by F and needed by W; with a partial offload, only its offloaded part
+    freed,          ///< held by F and unused after I; with a partial offload, only its offloaded part
+    resident_kept,  ///< with a partial offload: held by F, needed by W, and left on the device
+    resident_freed, ///< with a partial offload: held by F, unused after I, and left on the device
+    restored_kept,  ///< restored by RECOMPUTE and needed by W
+    restored_freed, ///< restored by RECOMPUTE and unused after I
+    added,          ///< further memory that I stashes for W if weight_stash exceeds all of that
+    host,           ///< the offloaded memory on the host: kept, then freed
 };
 inline constexpr std::size_t buffer_roles = 10;
 
@@ -129,18 +129,18 @@ enum class instruction_kind : std::uint8_t {
     compute,  ///< F, I, W, B or RECOMPUTE
     copy,     ///< OFFLOAD or RELOAD
     exchange, ///< sends and receives that progress together
-    update,   ///< the optimizer's step of `op.stage`
-    reduce,   ///< of the gradients of `op.stage`, over the pipelines that train the same model
+    update,   ///< the optimizer step of stage `op.stage`
+    reduce,   ///< sums the gradients of stage `op.stage` over the pipelines that train the same model
 };
 
-/// No buffer in any role.
+/// All roles without a buffer.
 inline constexpr std::array<buffer_id, buffer_roles> no_buffers = [] {
     std::array<buffer_id, buffer_roles> none{};
     none.fill(no_buffer);
     return none;
 }();
 
-/// One end of a message. It is named after the operation that makes it.
+/// One end of a message, which is named after the operation that produces it.
 struct exchange_part {
     enum class side_kind : std::uint8_t { send, receive };
     side_kind side = side_kind::send;
@@ -149,21 +149,21 @@ struct exchange_part {
     buffer_id buffer = no_buffer;
 };
 
-/// One instruction of a lane; it starts once all markers that it waits for are recorded.
+/// One instruction of a lane. It starts once all markers that it waits for are recorded.
 struct instruction {
     instruction_kind kind = instruction_kind::compute;
     /// Position in `rank_program::lanes`.
     std::uint8_t lane = 0;
-    /// Not for exchanges.
+    /// The operation, unless this is an exchange.
     operation op{};
     std::array<buffer_id, buffer_roles> buffers = no_buffers;
-    /// Of an exchange, in `rank_program::parts`.
+    /// For an exchange: the first of its parts in `rank_program::parts`, and their number.
     std::uint32_t first_part = 0;
     std::uint32_t parts = 0;
-    /// In `rank_program::waits`.
+    /// The first of its waits in `rank_program::waits`, and their number.
     std::uint32_t first_wait = 0;
     std::uint32_t waits = 0;
-    /// The marker that is recorded behind it, if another instruction waits for it.
+    /// The marker that is recorded after it, if another instruction waits for it.
     marker_id records = no_marker;
 
     [[nodiscard]] constexpr buffer_id buffer(buffer_role role) const { return buffers[static_cast<std::size_t>(role)]; }
@@ -172,9 +172,10 @@ struct instruction {
 
 /// The program of one rank for one step.
 ///
-/// One thread issues the instructions in this order, each to its lane. A lane runs what it is given in order; lanes run
-/// at the same time, but for the markers that they wait for. Every marker is recorded once per step, and issued before
-/// what waits for it. Sends are rendezvous: an exchange ends once all its partners have begun theirs.
+/// One thread issues the instructions in this order, each to its lane. A lane runs its instructions in order. Lanes run
+/// at the same time, except that instructions wait for markers. Every marker is recorded once per step, and issued
+/// before all instructions that wait for it. Sends are rendezvous: an exchange ends only after all its partners have
+/// started theirs.
 struct rank_program {
     optpipe::rank self{};
     std::size_t ranks = 0;
@@ -190,11 +191,13 @@ struct rank_program {
     std::size_t device_bytes = 0;
     std::size_t host_bytes = 0;
     std::size_t message_bytes = 0;
-    /// Every segment begins at a multiple of it, in bytes.
+    /// The alignment of every segment's offset, in bytes.
     std::size_t alignment = 1;
-    /// No segment on the host reaches over a multiple of it, in bytes; 0: it may.
+    /// The size in bytes of the parts of host memory; no segment on the host crosses from one part into the next. 0: no
+    /// parts.
     std::size_t host_part = 0;
-    /// Forwards alone, for evaluation and inference: no stashes, no backwards, no reductions, no updates.
+    /// Whether the program has forwards alone, for evaluation and inference: no stashes, backwards, reductions or
+    /// updates.
     bool forward_only = false;
 
     [[nodiscard]] std::size_t bytes_of(memory_arena arena) const {
@@ -207,13 +210,12 @@ struct rank_program {
     }
 };
 
-/// The name of a task in profilers, event times and errors. Computations and copies are spelled like
-/// their operation, as everywhere.
+/// The name of a task in profilers, event times and errors. Computations and copies are spelled like their operation.
 struct task_label {
     enum class task_kind : std::uint8_t { operation, update, reduce, send, receive };
     task_kind kind = task_kind::operation;
     operation op{};
-    /// Of a message.
+    /// For a message: the other rank.
     rank peer{};
     friend constexpr bool operator==(const task_label&, const task_label&) = default;
 };
@@ -235,7 +237,7 @@ struct task_label {
     const bool sends = part.side == exchange_part::side_kind::send;
     return {sends ? task_label::task_kind::send : task_label::task_kind::receive, part.message, part.peer};
 }
-/// An exchange is named after its first part.
+/// The label of an instruction. An exchange is named after its first part.
 [[nodiscard]] inline task_label label_of(const rank_program& p, const instruction& i) {
     switch (i.kind) {
     case instruction_kind::compute:

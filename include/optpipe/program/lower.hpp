@@ -10,16 +10,17 @@
 
 namespace optpipe {
 
-/// The programs that run a schedule, one per rank: every lane in the order of the schedule, with the waits that
-/// keep to the plan whatever the timing: for inputs, and for memory that has to be freed before.
+/// Lowers a schedule to the programs that run it, one per rank. Every lane keeps the order of the schedule. Waits for
+/// inputs, and for memory that must be freed first, enforce the plan whatever the timing.
 ///
-/// The device arena of each rank is as large as the peak of the plan, up to rounding of sizes, and with
-/// `part_placement::contiguous` up to gaps between stashes; the buffers of messages come on top. Stages that are
-/// neighbours on one rank hand over without a message. Refuses a schedule that `validate` rejects (with `forward_only`:
-/// `validate_forward_only`), one whose memory has no order (two stashes swapped at one instant in a full memory), one
-/// that exceeds the limit with the placement asked for, and one that offloads a stash which no part of host memory
-/// holds. `check_programs` accepts the programs. O(n log n) for n operations, times the number of buffers that a rank
-/// holds at once.
+/// The device arena of each rank is as large as the peak of the plan, up to rounding of sizes, and, with
+/// `part_placement::contiguous`, up to gaps between stashes. The buffers of messages come on top. Neighbouring stages
+/// on one rank pass data on without a message. `check_programs` accepts the programs.
+///
+/// Refuses a schedule that `validate` rejects (with `forward_only`: `validate_forward_only`); one whose memory has no
+/// order (two stashes swapped at one instant in a full memory); one that exceeds the limit with the requested
+/// placement; and one that offloads a stash larger than a part of host memory. O(n log n) for n operations, times the
+/// number of buffers that a rank holds at once.
 [[nodiscard]] outcome<per_rank<rank_program>> lower(const problem& p, const schedule& s,
                                                     const lowering_options& options = {});
 
@@ -38,7 +39,7 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// Whether all stashes and messages of a step together can be addressed.
+/// Whether a step's stashes and messages together stay within the addressable range.
 inline bool is_addressable(const problem& p, const lowering_options& options) {
     double bytes = 2.0 * static_cast<double>(options.message_bytes) * static_cast<double>(p.graph.stages());
     for (const auto message : options.boundary_bytes)

@@ -21,8 +21,8 @@
 
 namespace optpipe::detail {
 
-/// Whether programs execute a complete training step with the right buffers. Also determines which exchanges match, and
-/// which instructions depend on each other's buffers.
+/// Checks that programs execute a complete training step with the right buffers. Also finds the exchanges that match,
+/// and the instructions that depend on each other's buffers.
 class program_meaning {
 public:
     program_meaning(std::span<const rank_program> programs, std::vector<violation>& found)
@@ -52,7 +52,7 @@ public:
     [[nodiscard]] const std::vector<std::pair<instruction_place, instruction_place>>& partners() const {
         return partners_;
     }
-    /// Besides those from the lifetimes of buffers.
+    /// Dependencies beyond those that follow from the lifetimes of buffers.
     [[nodiscard]] std::vector<instruction_pair> order(std::size_t r) const { return order_[r]; }
 
 private:
@@ -78,7 +78,7 @@ private:
         found_.push_back({place_of_instruction(i.rank, i.position), describe(programs_[i.rank], at(i)) + " " + reason});
     }
 
-    /// What each stage has once, at the end of a training step.
+    /// Checks an instruction that either all stages have once, at the end of a training step, or none.
     void check_all_or_none(std::span<const place> of_stages, const char* which, const char* not_after_forwards) {
         const auto has_one = [](const place& p) { return p.has_value(); };
         if (std::none_of(of_stages.begin(), of_stages.end(), has_one)) return;
@@ -169,12 +169,12 @@ private:
         if (!messages_.try_emplace(key, from, to).second) report(from.at, "sends a message twice");
     }
 
-    /// Both are there and in this order; only for one rank.
+    /// Requires `before` to end before `after`, if both exist and are on one rank.
     void follows(const place& before, const place& after) {
         if (before && after && before->rank == after->rank)
             order_[after->rank].emplace_back(before->position, after->position);
     }
-    /// Of a step of forwards alone.
+    /// Checks a cell of a step of forwards alone.
     void check_forward(stage s, microbatch m) {
         using enum buffer_role;
         for (const auto kind : all_operation_kinds)
@@ -230,7 +230,7 @@ private:
         const auto id = at(i).buffer(role);
         return id == no_buffer ? 0 : buffer(i.rank, id).bytes;
     }
-    /// The buffers of both are the same, or neither has one.
+    /// Checks that both instructions have the same buffers in these roles, or both none.
     void same(const instruction_place& a, const instruction_place& b, std::initializer_list<buffer_role> roles) {
         for (const auto role : roles)
             if (at(a).buffer(role) != at(b).buffer(role)) report(b, "has another stash than it was given");
@@ -239,7 +239,7 @@ private:
         const auto id = at(i).buffer(role);
         if (id != no_buffer && buffer(i.rank, id).arena != arena) report(i, "has a buffer in another arena");
     }
-    /// It begins the life of the buffer.
+    /// Checks that this instruction is the first to use the buffer.
     void begins(const instruction_place& i, buffer_role role) {
         const auto id = at(i).buffer(role);
         if (id != no_buffer && buffer(i.rank, id).first_use != i.position)
@@ -293,7 +293,7 @@ private:
         begins(i, role);
         in_arena(i, role, arena);
     }
-    /// All microbatches of a stage that are stored alike stash the same.
+    /// Checks that all microbatches of a stage with the same storage option stash the same numbers of bytes.
     void check_sizes(const instruction_place& f, const place& w, const place& again) {
         using enum buffer_role;
         const auto key = std::pair{at(f).op.stage, at(f).op.storage};
@@ -309,7 +309,7 @@ private:
             report(f, "is followed by another number of bytes for W than elsewhere");
     }
 
-    /// What comes from `before`, and goes to `after`; either may be on another rank, or not exist.
+    /// Checks the input from `before` and the output to `after`; either may be on another rank, or not exist.
     void check_hand_over(const instruction_place& now, const place& before, const place& after) {
         using enum buffer_role;
         const auto in = at(now).buffer(input);
@@ -356,7 +356,7 @@ private:
     std::vector<channels> receives_;
     std::vector<std::pair<instruction_place, instruction_place>> partners_;
     std::map<std::tuple<stage, operation_kind, microbatch>, std::pair<message_end, message_end>> messages_;
-    /// By stage and storage option.
+    /// The sizes seen first, by stage and storage option.
     std::map<std::pair<stage, storage_index>, stash_sizes> sizes_;
     std::map<std::pair<stage, storage_index>, std::size_t> added_;
 };

@@ -15,11 +15,11 @@
 
 namespace optpipe::detail {
 
-/// Two instructions of a rank; the first must end before the second starts.
+/// Two instructions of a rank, the first of which must end before the second starts.
 using instruction_pair = std::pair<std::size_t, std::size_t>;
 
-/// Pairs of instructions that must be ordered so that buffers live from first to last use, and no two overlapping ones
-/// live at once.
+/// The pairs of instructions that must be ordered so that every buffer is in use from its first to its last
+/// instruction, and no two overlapping buffers are in use at once.
 class lifetime_order {
 public:
     explicit lifetime_order(const rank_program& p) : p_{p} {}
@@ -33,7 +33,7 @@ public:
                 for (std::size_t k = 0; k < now.parts; ++k)
                     add_use(i, p_.parts[now.first_part + k].buffer);
         }
-        // A buffer that is never used still has to begin before it ends.
+        // Even an unused buffer must start before it ends.
         for (const auto& b : p_.buffers)
             if (b.first_use != b.last_use) pairs_.emplace_back(b.first_use, b.last_use);
         for (const auto arena : {memory_arena::device, memory_arena::host, memory_arena::message})
@@ -47,7 +47,7 @@ private:
         if (at != b.first_use) pairs_.emplace_back(b.first_use, at);
         if (at != b.last_use) pairs_.emplace_back(at, b.last_use);
     }
-    /// Buffers that have a byte in common, in the order in which they are issued: each has to end before the next.
+    /// Orders the buffers that share a byte by issue: each must end before the next starts.
     void add_neighbours(memory_arena arena) {
         std::vector<std::size_t> cuts;
         std::vector<std::pair<memory_segment, std::size_t>> used;
@@ -80,7 +80,7 @@ private:
     std::vector<instruction_pair> pairs_;
 };
 
-/// Reports pairs of one rank that are not ordered.
+/// Reports the pairs of one rank that aren't ordered.
 inline void check_order(const rank_program& p, std::size_t r, const program_graph& graph,
                         std::vector<instruction_pair> needed, std::vector<violation>& found) {
     const auto lifetimes = lifetime_order{p}.pairs();

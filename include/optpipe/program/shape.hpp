@@ -17,7 +17,7 @@ namespace optpipe::detail {
     return "rank " + std::to_string(r) + ", instruction " + std::to_string(position);
 }
 
-/// Whether all indices of one program are in range, and markers are recorded before they are waited for.
+/// Checks that all indices of one program are in range, and that markers are recorded before they are waited for.
 class shape_check {
 public:
     shape_check(std::span<const rank_program> programs, std::size_t r, std::vector<violation>& found)

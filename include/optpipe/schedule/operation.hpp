@@ -24,7 +24,7 @@ enum class operation_kind : std::uint8_t {
     backward,        ///< B: I and W in one operation
     offload,         ///< OFFLOAD: copies the stash to the host
     reload,          ///< RELOAD: copies it back
-    recompute,       ///< RECOMPUTE: restores what the forward didn't leave, before the backward
+    recompute,       ///< RECOMPUTE: restores, before the backward, the part of the stash that the forward didn't leave
 };
 
 inline constexpr std::array all_operation_kinds{
@@ -44,17 +44,18 @@ inline constexpr std::array all_operation_kinds{
     return false;
 }
 
-/// Whether it hands the gradient to the stage before.
+/// Whether it passes the gradient to the stage before.
 [[nodiscard]] constexpr bool is_gradient(operation_kind kind) {
     return kind == operation_kind::backward_input || kind == operation_kind::backward;
 }
 
-/// Whether it adds to the weights' gradients, and is done with the stash: the last operation of its microbatch.
+/// Whether it adds to the gradients of the weights. It is then the last operation of its microbatch that uses the
+/// stash.
 [[nodiscard]] constexpr bool is_weight_gradient(operation_kind kind) {
     return kind == operation_kind::backward_weight || kind == operation_kind::backward;
 }
 
-/// PyTorch's letters; OFFLOAD, RELOAD and RECOMPUTE in full.
+/// PyTorch's letters; OFFLOAD, RELOAD and RECOMPUTE are spelled in full.
 [[nodiscard]] constexpr std::string_view spelling(operation_kind kind) {
     switch (kind) {
     case operation_kind::forward: return "F";
@@ -68,18 +69,18 @@ inline constexpr std::array all_operation_kinds{
     return "?";
 }
 
-/// One letter, where there is no room for more: C is RECOMPUTE, as R is RELOAD.
+/// A single letter, for narrow places: C is RECOMPUTE, because R is RELOAD.
 [[nodiscard]] constexpr char letter_of(operation_kind kind) {
     return kind == operation_kind::recompute ? 'C' : spelling(kind).front();
 }
 
-/// What runs: one kind of work of one stage on one microbatch. Spelled `<stage><KIND><microbatch>`, as `2F0`.
+/// One kind of work of one stage on one microbatch. Spelled `<stage><KIND><microbatch>`, such as `2F0`.
 struct operation {
     optpipe::stage stage{};
     operation_kind kind = operation_kind::forward;
     optpipe::microbatch microbatch{};
-    /// The position in its stage's list of the storage option that stage and microbatch use: the same in all their
-    /// operations. 0 without a list: then a transfer among them says that the stash is offloaded.
+    /// The storage option of this stage and microbatch: its position in the stage's list, the same in all their
+    /// operations. Without a list it is 0, and the stash is offloaded if there is a transfer among them.
     storage_index storage = 0;
     friend constexpr auto operator<=>(const operation&, const operation&) = default;
     friend constexpr bool operator==(const operation&,
@@ -94,12 +95,12 @@ constexpr operation offload_of(stage s, microbatch m) { return {s, operation_kin
 constexpr operation reload_of(stage s, microbatch m) { return {s, operation_kind::reload, m}; }
 constexpr operation recompute_of(stage s, microbatch m) { return {s, operation_kind::recompute, m}; }
 
-/// Whether they do the same, with whatever storage option.
+/// Whether they do the same work, with any storage option.
 [[nodiscard]] constexpr bool is_same_work(const operation& a, const operation& b) {
     return a.stage == b.stage && a.kind == b.kind && a.microbatch == b.microbatch;
 }
 
-/// Another operation of the same stage and microbatch.
+/// The operation of another kind on the same stage and microbatch.
 constexpr operation sibling(operation op, operation_kind kind) {
     op.kind = kind;
     return op;
@@ -109,12 +110,12 @@ constexpr operation sibling(operation op, operation_kind kind) {
     return std::to_string(op.stage.value()).append(spelling(op.kind)).append(std::to_string(op.microbatch.value()));
 }
 
-/// With one letter for the kind, for pictures: `0C2` for 0RECOMPUTE2.
+/// The spelling with one letter for the kind, for pictures: `0C2` for 0RECOMPUTE2.
 [[nodiscard]] inline std::string short_spelling(const operation& op) {
     return std::to_string(op.stage.value()) + letter_of(op.kind) + std::to_string(op.microbatch.value());
 }
 
-/// As `to_string`, usable in constant expressions.
+/// Like `to_string`, but usable in constant expressions.
 [[nodiscard]] constexpr bounded_text<32> spelling(const operation& op) {
     return {op.stage.value(), spelling(op.kind), op.microbatch.value()};
 }
@@ -138,8 +139,8 @@ constexpr operation sibling(operation op, operation_kind kind) {
     return std::nullopt;
 }
 
-/// How the stash of an operation's stage and microbatch is stored. Without a list of options it doesn't say whether it
-/// is offloaded: that follows from other operations.
+/// How the stash of an operation's stage and microbatch is stored. Without a list of options, it doesn't tell whether
+/// the stash is offloaded: that follows from other operations.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr storage_option storage_of(const basic_problem<Graph>& p, const operation& op) {
     if (!p.storage[op.stage].empty()) return p.storage_of(op.stage, op.storage);
@@ -147,7 +148,7 @@ template <pipeline_graph Graph>
     return is_transfer(op.kind) && c.can_offload() ? offload_stash(c) : keep_stash(c);
 }
 
-/// Whether the problem has such an operation of a stage that it has.
+/// Whether the problem allows the operation. Contract: its stage exists.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool is_possible(const basic_problem<Graph>& p, const operation& op) {
     const auto& list = p.storage[op.stage];
@@ -159,7 +160,7 @@ template <pipeline_graph Graph>
     return !is_transfer(op.kind) || list[op.storage].offloads();
 }
 
-/// How long it takes. Contract: the stage has a storage option with such an operation.
+/// The duration of an operation. Contract: the stage has a storage option with such an operation.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration duration_of(const basic_problem<Graph>& p, const operation& op) {
     const auto& c = p.costs[op.stage];
@@ -185,7 +186,7 @@ template <pipeline_graph Graph>
     return {};
 }
 
-/// What an operation does to the memory of its rank (io/README.md, rules 8 and 9). Amounts are not negative.
+/// The effect of an operation on the memory of its rank (io/README.md, rules 8 and 9). Amounts aren't negative.
 struct memory_effect {
     memory_size acquired_at_start{};
     memory_size released_at_end{};
@@ -193,13 +194,14 @@ struct memory_effect {
     memory_size host_released_at_end{};
 };
 
-/// What a stash takes of the device after its forward, when its backward starts, and in a transfer.
+/// The memory that a stash takes on the device after its forward (held), at the start of its backward (restored), and
+/// in a transfer (moved).
 struct stash_sizes {
     memory_size held{};
     memory_size restored{};
     memory_size moved{};
 
-    /// Of a stage without a list of storage options. Nothing is moved where it can't be offloaded.
+    /// For a stage without a list of storage options. Nothing is moved if the stage can't be offloaded.
     constexpr explicit stash_sizes(const stage_costs& c)
         : held{c.activation}, restored{held}, moved{c.can_offload() ? held : memory_size{}} {}
     constexpr stash_sizes(const stage_costs& c, const storage_option& stored)
@@ -223,13 +225,13 @@ struct stash_sizes {
     return {};
 }
 
-/// Of a stage without a list of storage options. Contract: it can be offloaded, for a transfer.
+/// For a stage without a list of storage options. Contract: for a transfer, the stage can be offloaded.
 [[nodiscard]] constexpr memory_effect memory_effect_of(const stage_costs& c, operation_kind kind) {
     OPTPIPE_EXPECT(!is_transfer(kind) || c.can_offload(), "this stage can't be offloaded");
     return memory_effect_of(c, stash_sizes{c}, kind);
 }
 
-/// Contract: the stage has its storage option.
+/// Contract: the stage has the storage option of the operation.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_effect memory_effect_of(const basic_problem<Graph>& p, const operation& op) {
     const auto& c = p.costs[op.stage];

@@ -11,7 +11,7 @@
 
 namespace optpipe {
 
-/// The most operations that a schedule of this graph can hold: F, I, W, RECOMPUTE and two transfers per stage and
+/// The largest number of operations in a schedule of this graph: F, I, W, RECOMPUTE and two transfers per stage and
 /// microbatch.
 template <pipeline_graph Graph>
 inline constexpr std::size_t operation_extent = extent_product(std::size_t{6}, Graph::stage_extent,
@@ -19,8 +19,8 @@ inline constexpr std::size_t operation_extent = extent_product(std::size_t{6}, G
 
 template <pipeline_graph Graph> using operation_list = bounded_vector<operation, operation_extent<Graph>>;
 
-/// One sequence of all operations. Its restriction to a rank's compute, to a copy engine, to a link and to the memory
-/// of a rank is the order there; nothing else in it counts. Times follow from it (`simulate`).
+/// A sequence of all operations. It determines the order on each rank's compute lane, on each copy engine and link, and
+/// in the memory of each rank; nothing else in it matters. `simulate` derives the times.
 template <pipeline_graph Graph> struct basic_order {
     using graph_type = Graph;
     Graph graph{};
@@ -34,7 +34,7 @@ struct timed_operation {
     friend constexpr bool operator==(const timed_operation&, const timed_operation&) = default;
 };
 
-/// Every operation once, with its times.
+/// A schedule: every operation once, with its times.
 template <pipeline_graph Graph> struct basic_schedule {
     using graph_type = Graph;
     Graph graph{};
@@ -44,14 +44,14 @@ template <pipeline_graph Graph> struct basic_schedule {
 using order = basic_order<any_graph>;
 using schedule = basic_schedule<any_graph>;
 
-/// By start; what is shorter, then what comes earlier in a microbatch's life, first.
+/// Orders operations by start, then by end, then by their place in a microbatch's life.
 [[nodiscard]] constexpr bool starts_before(const timed_operation& a, const timed_operation& b) {
     if (a.start != b.start) return a.start < b.start;
     if (a.end != b.end) return a.end < b.end;
     return a.op.kind != b.op.kind ? a.op.kind < b.op.kind : a.op < b.op;
 }
 
-/// The end of what ends last, transfers included.
+/// The latest end of an operation, transfers included.
 template <pipeline_graph Graph> [[nodiscard]] constexpr duration last_end(const basic_schedule<Graph>& s) {
     duration last{};
     for (const auto& timed : s.operations)
@@ -61,8 +61,8 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr duration last_end(const 
 
 namespace detail {
 
-/// Those of each rank, in the same order. Of dynamic extent: gcc 12 can't return an array of vectors in a constant
-/// expression.
+/// The operations of each rank, in the same order. The extent is dynamic because gcc 12 can't return an array of
+/// vectors in a constant expression.
 template <pipeline_graph Graph, class Operations>
 constexpr per_rank<std::vector<timed_operation>> split_by_rank(const Graph& g, const Operations& operations) {
     per_rank<std::vector<timed_operation>> own(g.ranks());
@@ -75,10 +75,10 @@ constexpr per_rank<std::vector<timed_operation>> split_by_rank(const Graph& g, c
 
 } // namespace detail
 
-/// What each rank does, in the order in which it starts: a list to walk through, one per rank. Transfers stand where
-/// they start; they run beside what is computed, and what starts when an OFFLOAD ends has to wait for it, as it may use
-/// the memory that was freed. Sends must not block: neighbours may both send first. `lower` gives an order of messages
-/// and all waits.
+/// One list per rank of its operations, in the order in which they start. Transfers are listed at their starts. To run
+/// such a list, follow three rules: post sends asynchronously, because neighbours may both send first; run transfers
+/// concurrently with computations; wait for an OFFLOAD before anything that starts at its end, which may reuse its
+/// memory. `lower` computes an order of messages, and all waits.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<std::vector<timed_operation>> operations_by_rank(const basic_schedule<Graph>& s) {
     auto own = detail::split_by_rank(s.graph, s.operations);
@@ -87,9 +87,9 @@ template <pipeline_graph Graph>
     return own;
 }
 
-/// The order in which a schedule starts its operations. For a valid schedule, `simulate` of it is valid and starts
-/// nothing later than the schedule does. (Transfers that take no time are an exception where two of them change places
-/// at one instant in a full memory: no order of the two is possible.)
+/// The order in which a schedule starts its operations. For a valid schedule, `simulate` of this order is valid, and
+/// starts nothing later than the schedule does. (The exception are transfers without duration, if two of them exchange
+/// memory at one instant in a full memory: no order of the two is possible.)
 template <pipeline_graph Graph> [[nodiscard]] constexpr basic_order<Graph> order_of(const basic_schedule<Graph>& s) {
     auto sorted = s.operations;
     std::sort(sorted.begin(), sorted.end(), starts_before);

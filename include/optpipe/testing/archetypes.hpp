@@ -11,10 +11,10 @@
 
 #include <cstddef>
 
-/// The least that each concept asks for: a template that takes a concept has to work with its archetype.
+/// Types with the minimal requirements of each concept: a template that takes a concept must work with its archetype.
 namespace optpipe::testing::archetype {
 
-/// All stages on the first rank, one per rank there is.
+/// All stages are on the first rank; their number is that of the ranks.
 struct placement {
     static constexpr std::size_t stage_extent(std::size_t ranks) { return ranks; }
     constexpr std::size_t stages(std::size_t ranks) const { return ranks; }
@@ -42,7 +42,7 @@ static_assert(placement_policy<placement> && memory_model<memory> && offload_pol
 
 } // namespace optpipe::testing::archetype
 
-/// Archetypes that lack one requirement each, so that they are no models of their concept.
+/// Archetypes that each lack one requirement, and so don't model their concept.
 namespace optpipe::testing::mutant {
 
 struct placement_without_default_constructor : archetype::placement {

@@ -9,7 +9,7 @@
 
 namespace optpipe::testing::archetype {
 
-/// The least that a schedule builder is.
+/// The minimal schedule builder.
 struct builder {
     static constexpr std::string_view name = "archetype";
     template <pipeline_graph Graph>
@@ -22,7 +22,7 @@ static_assert(schedule_builder<builder> && schedule_builder<builder, graph<2, 2>
 
 } // namespace optpipe::testing::archetype
 
-/// Archetypes that lack one requirement each.
+/// Archetypes that each lack one requirement.
 namespace optpipe::testing::mutant {
 
 struct builder_without_copy : archetype::builder {
@@ -48,7 +48,7 @@ struct builder_with_mutable_call {
         return gpipe(p);
     }
 };
-/// A builder that can't refuse.
+/// A builder that can't refuse a problem.
 struct builder_with_bare_order {
     static constexpr std::string_view name = "mutant";
     template <pipeline_graph Graph> constexpr basic_order<Graph> operator()(const basic_problem<Graph>& p) const {

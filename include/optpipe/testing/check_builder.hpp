@@ -20,28 +20,28 @@
 
 namespace optpipe::testing {
 
-/// How many problems a builder is tried on, and how large they are.
+/// The number and the sizes of the problems that a builder is tried on.
 struct builder_trials {
     std::size_t problems = 200;
     std::uint64_t seed = 1;
     problem_ranges ranges{.ranks = 4, .stages = 8, .microbatches = 8, .cells = 48};
-    /// To how many of them it has to apply at least. A tenth of the problems is left to a builder for one placement
-    /// and split backwards.
+    /// The least share of the problems that the builder must apply to. A builder for one placement and split backwards
+    /// applies to about a tenth of them.
     double least_share = 0.05;
 };
 
-/// What a builder does wrong, on the smallest problem that was found for it.
+/// A mistake of a builder, on the smallest problem found for it.
 struct builder_failure {
     std::string reason;
-    /// `code_of` gives it as C++, and `problem_to_json` of io/write_json.hpp as a file for the program.
+    /// `code_of` prints it as C++, and `problem_to_json` of io/write_json.hpp as a file for the program.
     problem smallest;
-    /// The order that the builder gives for it, as far as it gives one.
+    /// The builder's order for it, as far as there is one.
     std::vector<operation> order{};
-    /// How many of the problems fail alike, and the seed of the first, for `make_random_problem`.
+    /// Number of problems with the same failure, and the seed of the first for `make_random_problem`.
     std::size_t alike = 0;
     std::uint64_t seed = 0;
 
-    /// For people: the problem is C++ that can be pasted into a test.
+    /// A text for people; the problem is C++ that can be pasted into a test.
     [[nodiscard]] std::string text() const {
         constexpr std::size_t shown = 60;
         std::string all = reason + "\n" + std::to_string(alike) + (alike == 1 ? " problem fails" : " problems fail") +
@@ -55,13 +55,13 @@ struct builder_failure {
     }
 };
 
-/// What came of trying a builder.
+/// The results of trying a builder.
 struct builder_report {
     std::size_t problems = 0;
-    /// Those for which it gave an order.
+    /// Number of problems for which it gave an order.
     std::size_t applied = 0;
     double least_share = 0.0;
-    /// One for each way to fail.
+    /// One for each kind of failure.
     std::vector<builder_failure> failures{};
 
     [[nodiscard]] bool applies_often_enough() const {
@@ -82,7 +82,7 @@ namespace detail {
 
 enum class builder_mistake { none, throws, two_answers, no_order, wrong_order, invalid_schedule };
 
-/// What a builder makes of one problem. Alike are those of the same mistake and detail.
+/// The verdict on a builder for one problem. Verdicts with the same mistake and detail count as alike.
 struct builder_verdict {
     builder_mistake mistake = builder_mistake::none;
     int detail = 0;
@@ -95,7 +95,7 @@ struct builder_verdict {
     }
 };
 
-/// Which obstacle an order meets that can't be simulated.
+/// The obstacle that prevents the simulation of an order.
 inline int obstacle_of(const problem& p, const order& given) {
     placer<any_graph> place{p};
     for (const auto& op : given.operations)
@@ -148,10 +148,11 @@ template <class Builder> builder_verdict judge_builder(const Builder& build, con
 
 } // namespace detail
 
-/// Tries a builder on random problems of every kind, without lists of storage options: with one a builder is called
-/// through `build_uniform_schedule` (schedule/builders/uniform_storage.hpp), for one option at a time. It fails if it
-/// throws, gives no executable order, an invalid schedule or another answer on another call; what fails alike is shown
-/// once, on the smallest problem that can be found. A builder that refuses nearly all problems doesn't pass either.
+/// Tries a builder on random problems of every kind without lists of storage options; with such a list, builders are
+/// called through `build_uniform_schedule` (schedule/builders/uniform_storage.hpp) for one option at a time. A builder
+/// fails if it throws, gives an order that can't be executed or an invalid schedule, or gives another answer when
+/// called again. Each kind of failure is reported once, on the smallest problem found. A builder that refuses nearly
+/// all problems also fails.
 template <class Builder>
 [[nodiscard]] builder_report check_builder(const Builder& build, const builder_trials& trials = {}) {
     static_assert(check_schedule_builder<Builder>());

@@ -23,7 +23,8 @@
 namespace optpipe::testing {
 namespace detail {
 
-/// The checks of one rank. All that they do to device memory they do by copies, as the host may not reach it.
+/// The checks of one rank. They use copies for all accesses to device memory, because the host may not be able to
+/// access it.
 template <class Executor> class executor_checks {
     using context = conformance_context<Executor>;
     using lane_type = typename context::lane_type;
@@ -74,7 +75,8 @@ private:
         if (!holds(moved.memory().first(1000), 1)) report("memory", "a host slab doesn't hold what is written there");
     }
 
-    /// In, then out again, in one lane; everything is over when `finish` returns; work is called once each.
+    /// Copies in, then out again, on one lane: everything has ended when `finish` returns, and each work is called
+    /// once.
     void check_lane() {
         auto device = on_.memory().device(how_.bytes);
         auto from = on_.memory().host(how_.bytes);
@@ -95,14 +97,15 @@ private:
             report("lane", "calls work another number of times than once");
     }
 
-    /// In on one lane, out on another that waits, and so on; each marker is recorded again in every round.
+    /// Copies in on one lane, and out on another that waits, several times; each marker is recorded again in every
+    /// round.
     void check_markers() {
         auto device = on_.memory().device(how_.bytes);
         auto from = on_.memory().host(how_.bytes);
         auto to = on_.memory().host(2 * how_.bytes);
         auto wrong = on_.memory().host(how_.bytes);
         fill(first(wrong), 250);
-        // What is right comes last, after what takes a while.
+        // The right data comes last, after copies that take a while.
         std::vector<execution::copy_piece> in(8, execution::copy_piece{first(device), first(wrong)});
         in.push_back({first(device), first(from)});
         const std::array out{execution::copy_piece{first(to), first(device)},
@@ -111,11 +114,11 @@ private:
         auto left = on_.make_marker();
         auto inward = lane(lane_kind::copy_in);
         auto outward = lane(lane_kind::copy_out);
-        // Not recorded yet: nothing to wait for.
+        // Not recorded yet, so there is nothing to wait for.
         inward.wait(left);
         for (std::size_t round = 1; round <= how_.rounds; ++round) {
             fill(first(from), round);
-            // The second copy in is over before the second copy out starts, and starts after the first one.
+            // The second copy in starts after the first copy out, and ends before the second copy out starts.
             for (std::size_t i = 0; i < 2; ++i) {
                 inward.wait(left);
                 on_.copies().copy(inward, execution::copy_direction::in, copy_label(operation_kind::reload), in);
@@ -151,7 +154,7 @@ private:
         if (!holds(to, 7)) report("copy", "pieces don't go where they belong");
     }
 
-    /// A ring in both directions at once: messages of one direction keep their order, and those of the other don't mix.
+    /// A ring in both directions at once: messages keep their order within a direction, and directions don't mix.
     void check_order_of_messages() {
         constexpr std::size_t messages = 3;
         constexpr std::array kinds{operation_kind::forward, operation_kind::backward};
@@ -178,7 +181,7 @@ private:
         auto backward_sends = lane(lane_kind::send_backward);
         auto receives = lane(lane_kind::receive_forward);
         for (std::size_t k = 0; k < messages; ++k) {
-            // The second direction is told to send first, and is later to do it. Which one is received first changes.
+            // The second direction is issued first, and sends later. The direction that is received first alternates.
             on_.copies().copy(backward_sends, execution::copy_direction::in, copy_label(operation_kind::reload),
                               pieces.subspan(messages + k, 1));
             for (const auto which : {std::size_t{1}, std::size_t{0}}) {
@@ -199,8 +202,8 @@ private:
             }
     }
 
-    /// Everybody sends to both neighbours and receives from both in one exchange, the one that can't be met first in
-    /// front; then another with nothing in it, on the same lane, which has to come after.
+    /// Every rank sends to both neighbours and receives from both in one exchange, which lists the message that can't
+    /// be met first at the front. An empty exchange on the same lane must come after it.
     void check_both_ways() {
         using execution::receive_of;
         using execution::send_of;
@@ -234,7 +237,7 @@ private:
         }
     }
 
-    /// Work of rank 0 throws, or it cancels: nothing behind that is done, and every rank hears of it, at `finish`, with
+    /// Work of rank 0 throws, or rank 0 cancels: nothing behind it runs, and `finish` reports it on every rank, with
     /// the label.
     void check_error() {
         const task_label throws{task_label::task_kind::operation, backward(stage{3}, microbatch{5}), {}};
@@ -248,7 +251,7 @@ private:
                 on_.cancel(to_string(throws), "on purpose");
             else if (on_.self() == rank{0})
                 launch_throwing(on, throws, goes_on);
-            else // for what nobody sends
+            else // it receives a message that isn't sent
                 in_.exchange(on, {execution::receive_of(waits, first(device))});
             on_.finish();
             report("error", how_.by_cancel ? "`finish` says nothing of what a rank cancelled"
@@ -278,7 +281,7 @@ private:
             report("error", "names another rank, operation or reason: " + what);
     }
 
-    /// Rank 0 goes on once nobody is in an earlier check any more.
+    /// Rank 0 continues once every rank has left the earlier checks.
     void await_others(lane_type& on, std::span<std::byte> room) {
         if (on_.self() != rank{0}) return in_.send(on, operation_kind::forward, rank{0}, 8, room.first(1));
         for (std::size_t r = 1; r < on_.ranks(); ++r)
@@ -301,11 +304,11 @@ private:
 
 } // namespace detail
 
-/// What an executor does that isn't as the concepts say, one sentence each. Empty: it keeps to them.
+/// Violations of the concepts by an executor, one sentence each; empty if there are none.
 ///
-/// Called on every rank, each with its executor, at the same time: by a thread per rank, or a process. Lanes are held
-/// by work, and, where there are several ranks, by messages, so that what comes too early is found every time; only
-/// what goes wrong while a copy is under way takes luck. A check that gets stuck ends the run, and says where.
+/// Must be called on every rank at the same time, each with its executor: by a thread per rank, or a process. Work
+/// holds lanes back, and, with several ranks, messages do, so that anything that happens too early is found every time.
+/// Only errors during a running copy are found by chance. A check that gets stuck ends the run, and reports its place.
 template <class Executor>
 [[nodiscard]] std::vector<violation> check_executor(Executor& on, const conformance_options& how = {}) {
     static_assert(execution::check_executor<Executor>());

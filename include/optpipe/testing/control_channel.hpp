@@ -22,18 +22,18 @@ namespace optpipe::testing {
 
 struct control_channel_options {
     std::size_t rounds = 20;
-    /// Of the longest text: more than what any carrier sends at once.
+    /// Bytes of the longest text: more than any carrier sends at once.
     std::size_t bytes = std::size_t{1} << 20U;
-    /// So many moments (a tenth of a millisecond) a rank waits for a text, before it gives the run up as stuck.
+    /// Number of moments (of 0.1 ms) that a rank waits for a text before it gives up the run as stuck.
     std::size_t patience = 200'000;
-    /// Ends with a rank that cancels, after which the channel is of no use.
+    /// Whether to end with a rank that cancels, after which the channel is unusable.
     bool with_error = true;
     std::uint64_t seed = 1;
 };
 
 namespace detail {
 
-/// All ranks draw the same numbers, so that each knows what the others send.
+/// All ranks draw the same random numbers, so each knows what the others send.
 template <class Channel> class control_channel_checks {
 public:
     control_channel_checks(Channel& by, const control_channel_options& how)
@@ -59,7 +59,7 @@ private:
     }
     [[nodiscard]] bool is_first() const { return by_.self() == rank{0}; }
 
-    /// Zero bytes, line ends and lengths of all kinds.
+    /// A text with zero bytes and line ends, of various lengths.
     [[nodiscard]] std::string some_text() {
         const std::array<std::size_t, 4> lengths{0, 1, 100, how_.bytes};
         std::string text(lengths[random_.below(lengths.size())], '\0');
@@ -87,7 +87,7 @@ private:
         }
     }
 
-    /// Texts are published and reported before a minimum, or between its begin and its end; one rank comes late.
+    /// Publishes and reports texts before a minimum, or between its begin and its end; one rank is late.
     void check_round(std::size_t round) {
         std::vector<std::string> published;
         for (auto count = random_.below(3); count > 0; --count)
@@ -117,8 +117,8 @@ private:
         if (!waits_first) await_published(published);
         if (is_first()) check_reports(reported);
     }
-    /// They are all there: their ranks have reported them before they began the minimum. So may be some of the next
-    /// round.
+    /// Checks that all reports have arrived: their ranks made them before they began the minimum. Reports of the next
+    /// round may have arrived, too.
     void check_reports(const std::vector<std::vector<std::string>>& expected) {
         while (auto next = by_.next_report())
             reports_[next->from.position()].push_back(std::move(next->text));
@@ -129,7 +129,8 @@ private:
                 if (!reports_[r].empty()) reports_[r].pop_front();
             }
     }
-    /// All send to all, themselves included, before any receives, and then again with a reader ahead of its senders.
+    /// All ranks send to all, themselves included, before any receives; then again with a reader that is ahead of its
+    /// senders.
     void check_texts() {
         if constexpr (execution::peer_channel<Channel>)
             for (std::size_t round = 0; round < how_.rounds; ++round) {
@@ -163,7 +164,7 @@ private:
         const rank bad{by_.ranks() - 1};
         try {
             by_.begin_minimum(0);
-            static_cast<void>(by_.minimum()); // nobody is in an earlier check any more
+            static_cast<void>(by_.minimum()); // no rank is in an earlier check any more
             if (by_.self() == bad) {
                 by_.cancel("the checks", "on purpose");
             } else {
@@ -196,17 +197,17 @@ private:
     Channel& by_;
     control_channel_options how_;
     random_numbers random_;
-    /// At rank 0: what has come and wasn't due yet.
+    /// On rank 0: reports that have arrived early.
     std::vector<std::deque<std::string>> reports_;
     std::vector<violation> found_;
 };
 
 } // namespace detail
 
-/// What a control channel does that isn't as the concept says, one sentence each. Empty: it keeps to it. One that is
-/// a peer channel too is checked as both.
+/// Violations of the concept by a control channel, one sentence each; empty if there are none. A channel that is also a
+/// peer channel is checked as both.
 ///
-/// Called on every rank, each with its end, at the same time: by a thread per rank, or a process.
+/// Must be called on every rank at the same time, each with its end: by a thread per rank, or a process.
 template <class Channel>
 [[nodiscard]] std::vector<violation> check_control_channel(Channel& by, const control_channel_options& how = {}) {
     static_assert(execution::check_control_channel<Channel>());

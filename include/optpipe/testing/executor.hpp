@@ -18,7 +18,7 @@
 #include <string>
 #include <string_view>
 
-/// The least that each concept of execution asks for.
+/// Types with the minimal requirements of each concept of execution.
 namespace optpipe::testing::archetype {
 
 struct lane {
@@ -96,7 +96,7 @@ static_assert(execution::lane<lane> && execution::copy_engine<copy_engine, lane>
 
 } // namespace optpipe::testing::archetype
 
-/// Archetypes that lack one requirement each.
+/// Archetypes that each lack one requirement.
 namespace optpipe::testing::mutant {
 
 struct lane_without_move : archetype::lane {
@@ -115,7 +115,7 @@ struct lane_without_record : archetype::lane {
 struct lane_without_wait : archetype::lane {
     void wait(const marker&) = delete;
 };
-/// Waiting isn't for whoever has a marker to read only.
+/// Its `wait` changes the marker, so a reader of the marker can't use it.
 struct lane_with_mutable_wait : archetype::lane {
     void wait(marker&) {}
 };
@@ -130,17 +130,17 @@ struct memory_without_device : archetype::device_memory {
 struct memory_without_host : archetype::device_memory {
     void host(std::size_t) = delete;
 };
-/// Who owns it?
+/// The pointer doesn't tell its owner.
 struct memory_with_bare_pointer : archetype::device_memory {
     std::byte* device(std::size_t) { return nullptr; }
 };
 
-/// Messages go one by one.
+/// It sends messages one by one.
 struct transport_without_exchange {
     void send(archetype::lane&, const task_label&, std::span<const std::byte>) {}
     void receive(archetype::lane&, const task_label&, std::span<std::byte>) {}
 };
-/// Whose are they?
+/// The exchange could change the caller's messages.
 struct transport_with_mutable_messages {
     void exchange(archetype::lane&, std::span<execution::message_end>) {}
 };
@@ -203,7 +203,7 @@ struct peer_channel_without_place : archetype::peer_channel {
 struct peer_channel_without_send : archetype::peer_channel {
     void send() = delete;
 };
-/// Waits for nothing.
+/// Its `receive` doesn't wait.
 struct peer_channel_without_wait : archetype::peer_channel {
     std::optional<std::string> receive(optpipe::rank) { return {}; }
 };
@@ -214,14 +214,14 @@ struct control_channel_without_place : archetype::control_channel {
 struct control_channel_without_publish : archetype::control_channel {
     void publish() = delete;
 };
-/// Waits for a text, whatever happens.
+/// It waits for a text in any case.
 struct control_channel_with_bare_text : archetype::control_channel {
     std::string next_published() { return {}; }
 };
 struct control_channel_without_report : archetype::control_channel {
     void report() = delete;
 };
-/// From whom?
+/// The reports don't tell their senders.
 struct control_channel_with_anonymous_report : archetype::control_channel {
     std::optional<std::string> next_report() { return {}; }
 };

@@ -14,9 +14,9 @@
 
 namespace optpipe::testing {
 
-/// A stage model that computes nothing but knows what every buffer has to hold: each operation checks all that it is
-/// given, byte by byte, and writes what the next ones have to find. An exception says what was wrong. For memory that
-/// the host can read.
+/// A stage model that computes nothing, but knows the expected content of every buffer. Each operation checks all its
+/// buffers byte by byte, and writes the content that the next ones expect. An exception describes an error. For memory
+/// that the host can read.
 class tracing_model {
 public:
     using spend_time = std::function<void(const operation&)>;
@@ -79,7 +79,8 @@ public:
         ++reductions_;
     }
 
-    /// Weight gradients, recomputations, updates and reductions so far. Read when the executor has finished.
+    /// Number of weight gradients, recomputations, updates and reductions so far. To be read when the executor has
+    /// finished.
     [[nodiscard]] std::size_t weights() const { return weights_; }
     [[nodiscard]] std::size_t recomputations() const { return recomputations_; }
     [[nodiscard]] std::size_t updates() const { return updates_; }
@@ -128,7 +129,7 @@ private:
 
     std::size_t stages_;
     spend_time spend_;
-    /// By stage: whether its last weight gradient was the last of the step. Of bytes, as lanes share it.
+    /// By stage: whether its last weight gradient was the last of the step. Stored as bytes, because lanes share it.
     std::vector<unsigned char> is_complete_;
     std::size_t weights_ = 0;
     std::size_t recomputations_ = 0;

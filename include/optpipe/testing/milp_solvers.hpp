@@ -62,7 +62,7 @@ struct solver_case {
     double objective = 0.0;
 };
 
-/// Small, and each with something that adapters get wrong.
+/// Small models, each with a feature that adapters often get wrong.
 inline std::vector<solver_case> solver_cases() {
     using namespace milp;
     std::vector<solver_case> cases;
@@ -122,7 +122,7 @@ inline std::string solver_mistake(const solver_case& c, const milp::result& r) {
 
 } // namespace detail
 
-/// What a solver says that can't be true of a few small models, one sentence each. Stopping early is no mistake.
+/// Wrong answers of a solver for a few small models, one sentence each. Stopping early is no mistake.
 template <milp::milp_solver Solver>
 [[nodiscard]] std::vector<std::string> solver_mistakes(Solver solver, const milp::solve_options& options = {}) {
     std::vector<std::string> found;

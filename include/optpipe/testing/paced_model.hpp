@@ -11,15 +11,16 @@
 
 namespace optpipe::testing {
 
-/// Makes another stage model as slow as a problem says: each operation ends when its planned time is over, or later if
-/// the model itself takes longer. With `tracing_model` it plays a plan through before there is a model at all.
+/// Makes another stage model as slow as the problem says: each operation ends when its planned time is over, or later
+/// if the model itself takes longer. With `tracing_model` it plays a plan through before there is a real model.
 ///
-/// For lanes that do work when its turn comes, as threads do; on a CUDA stream it would hold up the issuing thread.
-/// Waking up takes the system up to a tenth of a millisecond, which comes on top, but for as much of each time as is
-/// spun away.
+/// For lanes that run work when its turn comes, as threads do; on a CUDA stream it would hold up the issuing thread.
+/// The system takes up to a tenth of a millisecond to wake up a thread. That adds to each operation, unless it is
+/// covered by spinning.
 template <class Model> class paced_model {
 public:
-    /// `unit`: of the problem's time. `spin`: how long before its end an operation stops sleeping and spins.
+    /// `unit` is the length of the problem's unit of time. `spin` is the time before its end at which an operation
+    /// stops sleeping and spins.
     paced_model(Model model, const problem& p, clock_time unit, std::chrono::nanoseconds spin = {})
         : model_{std::move(model)}, problem_{p}, unit_{unit}, spin_{spin} {}
 

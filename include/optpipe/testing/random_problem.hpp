@@ -14,25 +14,25 @@
 
 namespace optpipe::testing {
 
-/// What random problems may be like. The counts are the most there will be.
+/// Limits of random problems. Counts are maxima.
 struct problem_ranges {
     std::size_t ranks = 3;
     std::size_t stages = 6;
     std::size_t microbatches = 4;
-    /// Stages times microbatches.
+    /// Limit on stages times microbatches.
     std::size_t cells = 8;
     std::size_t offloading_percent = 50;
     std::size_t span_percent = 40;
     std::size_t split_percent = 70;
-    /// Problems where stages have lists of storage options.
+    /// Percentage of problems whose stages have lists of storage options.
     std::size_t storage_percent = 0;
-    /// Times are 1 to this many grid steps.
+    /// Times are 1 to `steps` grid steps.
     std::size_t steps = 4;
 };
 
 struct random_problem {
     optpipe::problem problem;
-    /// All times of the problem are whole multiples of it.
+    /// All times of the problem are integral multiples of it.
     double grid = 1.0;
 };
 
@@ -138,8 +138,8 @@ private:
 
     void set_transfers(optpipe::problem& p) {
         const bool host_limited = random_->chance(30);
-        // An instant that is both the start and the end of a transfer lets two ranks' worth of memory change places at
-        // once, which no order of the two transfers can: not together with host limits.
+        // If a transfer starts and ends at the same instant, two ranks can exchange memory at once, which no order of
+        // the two transfers can express. So this is excluded with host limits.
         const std::size_t shortest = host_limited || random_->chance(85) ? 1 : 0;
         const bool all = random_->chance(60);
         for (auto& c : p.costs)
@@ -154,7 +154,8 @@ private:
             if (random_->chance(70)) limit = quarters(random_->between(0, 24));
     }
 
-    /// Of `held` in quarters: all of it, or less and recomputed; a part of it, or all, may be transferred.
+    /// Draws `held` in quarters: all of the activation, or less with recomputation. A part of it, or all, may be
+    /// transferred.
     optpipe::storage_option some_option(const optpipe::stage_costs& c, bool transfers) {
         const auto whole = static_cast<std::size_t>(c.activation.value() / 0.25);
         optpipe::storage_option o{};
@@ -167,7 +168,8 @@ private:
         o.transfer = optpipe::transfer_times{steps(1, ranges_.steps), steps(1, ranges_.steps)};
         return o;
     }
-    /// What there is without a list, and up to four options more, in any order; often the same on all stages.
+    /// Draws the options that exist without a list, and up to four more, in random order; stages often have the same
+    /// ones.
     void set_storage(optpipe::problem& p) {
         const bool transfers = random_->chance(70);
         for (const optpipe::stage s : p.graph.all_stages()) {
@@ -180,7 +182,7 @@ private:
                 options.push_back(some_option(c, transfers));
                 options.back().name = optpipe::bounded_text<32>{"option-", i};
             }
-            // A twin that differs by the transfer alone.
+            // A copy of the last option that also has a transfer.
             if (random_->chance(50) && !options.back().offloads() && transfers) {
                 options.push_back(options.back());
                 auto& twin = options.back();
@@ -215,7 +217,7 @@ private:
 
 } // namespace detail
 
-/// A small problem of any kind. At least one schedule is valid: one microbatch after the other.
+/// A small random problem of any kind. At least one schedule is valid: one microbatch after the other.
 inline random_problem make_random_problem(random_numbers& random, const problem_ranges& ranges = {}) {
     return detail::problem_maker{random, ranges}.make();
 }

@@ -18,7 +18,7 @@ static_assert(!has_traits<strategy>);
 
 } // namespace optpipe::testing::archetype
 
-/// Archetypes that lack one requirement each, or have `traits` that no portfolio can ask for.
+/// Archetypes that each lack one requirement, or have `traits` that no portfolio can use.
 namespace optpipe::testing::mutant {
 
 struct strategy_without_copy : archetype::strategy {
@@ -39,7 +39,7 @@ struct strategy_with_mutable_call {
     static constexpr std::string_view name = "mutant";
     void operator()(search_state&, const strategy_options&) {}
 };
-/// Results have to be offered to the state.
+/// It returns a result, which must be offered to the state instead.
 struct strategy_with_result {
     static constexpr std::string_view name = "mutant";
     bool operator()(search_state&, const strategy_options&) const { return true; }

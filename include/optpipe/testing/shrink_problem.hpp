@@ -11,7 +11,7 @@
 namespace optpipe::testing {
 namespace detail {
 
-/// Simpler problems than one, each by one step, the largest steps first.
+/// All problems that are one step simpler than a given one, the largest steps first.
 class simpler_problems {
 public:
     explicit simpler_problems(const problem& p) : p_{p} {}
@@ -38,7 +38,7 @@ private:
             where[s] = p_.rank_of(s);
         return where;
     }
-    /// Limits that a smaller problem might miss by far are raised to what it needs: it is to have a schedule.
+    /// Raises limits to the memory that the simpler problem needs, so that it has a schedule.
     void add(problem p) {
         for (const rank r : p.graph.all_ranks()) {
             const auto needed = least_memory(p, r).needed;
@@ -53,7 +53,7 @@ private:
         add(std::move(p));
     }
 
-    /// Keeps all but the shape; `kept` are the ranks that are left.
+    /// Keeps everything except the shape; `kept` lists the ranks that remain.
     [[nodiscard]] problem reshaped(std::size_t ranks, std::size_t microbatches, stages_of where,
                                    per_stage<stage_costs> costs, per_stage<storage_list<false>> storage,
                                    const std::vector<rank>& kept = {}) const {
@@ -79,7 +79,7 @@ private:
             p.p2p = hop_times<>{ranks, std::move(hops)};
         return p;
     }
-    /// With its stages, if any are left.
+    /// Removes a rank and its stages, if any stages remain.
     void without_rank(rank gone) {
         std::vector<rank> kept;
         for (const rank r : p_.graph.all_ranks())
@@ -148,7 +148,8 @@ private:
         }
     }
 
-    /// Without its list, and without one of the options; costs have to go with what the options hold.
+    /// Simplifies the storage of a stage: no list, or one option less. Its costs stay, because they must match the
+    /// memory that the options hold.
     void simplify_storage(stage s) {
         changed([&](problem& p) { p.storage[s].clear(); });
         for (std::size_t gone = 0; p_.storage[s].size() > 1 && gone < p_.storage[s].size(); ++gone)
@@ -165,9 +166,8 @@ private:
 
 } // namespace detail
 
-/// The simplest problem that can be reached from one that fails by steps after each of which it fails still: fewer
-/// microbatches, ranks, stages and storage options, plain rules, costs of 1. `fails(problem)` is called `most_tries`
-/// times at most.
+/// Reduces a failing problem step by step while it still fails: fewer microbatches, ranks, stages and storage options,
+/// plain rules, costs of 1. Calls `fails(problem)` at most `most_tries` times.
 template <class Fails>
 [[nodiscard]] problem shrink_problem(problem p, const Fails& fails, std::size_t most_tries = 2000) {
     for (bool smaller = true; smaller;) {

@@ -39,23 +39,23 @@ namespace optpipe::testing {
 
 using virtual_time = std::chrono::nanoseconds;
 
-/// How long tasks take on virtual time, and from when they may start.
+/// Durations of tasks on virtual time, and their earliest starts.
 struct trace_costs {
     std::function<virtual_time(const task_label&)> length{};
-    /// From when both ends of a message are there until its data is.
+    /// The time from when both ends of a message are ready until its data has arrived.
     std::function<virtual_time(rank from, rank to)> message{};
-    /// Nothing starts before; empty: as soon as it can.
+    /// The earliest start of a task; empty: no restriction.
     std::function<virtual_time(const task_label&)> not_before{};
-    /// Which of the lanes that could go on does so first: another order for each number. What waits keep in order stays
-    /// in order, and times don't depend on it.
+    /// Selects the order in which lanes that can continue do so. The order that waits enforce, and all times, don't
+    /// depend on it.
     std::uint64_t seed = 0;
 };
 
-/// A billionth of the problem's unit of time.
+/// One billionth of the problem's unit of time.
 [[nodiscard]] inline virtual_time to_virtual(duration t) { return virtual_time{std::llround(t.value() * 1e9)}; }
 
-/// What everything takes in the problem. `paced` also keeps everything from starting before it does in the schedule,
-/// which outlives the result.
+/// The durations of the problem. With `paced`, no operation starts before its start in that schedule, which must
+/// outlive the result.
 [[nodiscard]] inline trace_costs planned_costs(const problem& p, const schedule* paced = nullptr) {
     trace_costs costs;
     costs.length = [p](const task_label& what) {
@@ -77,7 +77,7 @@ namespace detail {
 
 struct trace_marker_state {
     std::uint32_t recorded = 0;
-    /// When what each record marked was over, as far as that is known.
+    /// For each record: the time when the marked commands ended, as far as known.
     std::vector<virtual_time> reached;
 };
 struct trace_lane_state;
@@ -95,7 +95,7 @@ private:
     std::shared_ptr<detail::trace_marker_state> state_;
 };
 
-/// A lane that only takes down what it is to do.
+/// A lane that only notes its commands.
 class trace_lane {
 public:
     using marker = trace_marker;
@@ -134,7 +134,7 @@ struct trace_lane_state {
     std::vector<execution::task_times> times{};
     virtual_time ready{};
     virtual_time over{};
-    /// Of an exchange that has begun: how many of its messages haven't met, and when the last one that has was over.
+    /// For an exchange that has begun: number of messages that haven't met, and the end of the last one that has.
     bool begun = false;
     std::size_t left = 0;
     virtual_time met{};
@@ -142,8 +142,8 @@ struct trace_lane_state {
 
 } // namespace detail
 
-/// All ranks on one virtual time: what was put into lanes happens, on the thread that asks for it, in an order that
-/// depends on nothing but the programs. Says which rank is stuck instead of hanging.
+/// All ranks on one virtual time. The thread that asks for results runs the commands in the lanes, in an order that
+/// depends on the programs alone. Instead of hanging, it reports the rank that is stuck.
 class trace_world {
 public:
     explicit trace_world(std::size_t ranks, trace_costs costs = {})
@@ -151,17 +151,17 @@ public:
 
     [[nodiscard]] std::size_t ranks() const { return ranks_; }
 
-    /// Does all that can be done. False if something is left that waits for what nobody does.
+    /// Runs all commands that can run. False if commands remain whose dependencies can never be met.
     bool play() {
         const std::scoped_lock lock{mutex_};
         return play_locked();
     }
-    /// After `play` has left something: makes that the failure.
+    /// Reports the remaining commands after `play` as a failure.
     void give_up() {
         const std::scoped_lock lock{mutex_};
         report_stuck();
     }
-    /// What went wrong.
+    /// The failure, if there is one.
     [[nodiscard]] std::optional<execution_error> failed() const {
         const std::scoped_lock lock{mutex_};
         return failure_;
@@ -190,7 +190,7 @@ public:
             play_locked();
             changed_.notify_all();
             if (failure_ || is_idle(self)) break;
-            // No rank is left that could put something in; one with nothing left to wait for is about to go.
+            // No other rank can add commands; a rank with nothing to wait for is about to return.
             if (finishing_ == ranks_ && nobody_is_idle())
                 report_stuck();
             else
@@ -238,7 +238,7 @@ private:
         }
         return std::all_of(lanes_.begin(), lanes_.end(), [](const auto& l) { return l->commands.empty(); });
     }
-    /// In a fixed order, after one in which everybody may have had bad luck.
+    /// Tries the lanes in a fixed order, if the random order found none that can continue.
     bool any_can_advance() {
         for (auto& l : lanes_)
             if (!failure_ && !l->commands.empty() && advance(*l)) return true;
@@ -260,7 +260,7 @@ private:
             if (!l->commands.empty()) return fail_locked(l->self, std::string{spelling(l->kind)}, "is stuck");
     }
 
-    /// False if the next command of the lane can't happen yet.
+    /// Runs the next command of the lane. False if it can't run yet.
     bool advance(detail::trace_lane_state& l) {
         auto& c = l.commands.front();
         switch (c.what) {
@@ -373,8 +373,8 @@ private:
     mutable std::vector<std::byte> bytes_;
 };
 
-/// One rank of a traced world, and its copies, transport and memory. `finish` does what is due on all ranks; it may be
-/// called from a thread per rank, or, after everybody has issued, from one.
+/// One rank of a traced world, with its copies, transport and memory. `finish` runs the commands of all ranks. It may
+/// be called from a thread per rank, or, once all ranks have issued, from a single thread.
 class trace_executor {
 public:
     using lane_type = trace_lane;

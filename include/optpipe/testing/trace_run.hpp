@@ -15,15 +15,15 @@
 
 namespace optpipe::testing {
 
-/// What became of programs on virtual time.
+/// The results of running programs on virtual time.
 struct trace_result {
-    /// What went wrong; empty if they came to their end.
+    /// The failure; empty if the programs ended.
     std::optional<execution_error> failed;
     std::vector<rank_times> times;
 };
 
-/// Runs one step of programs on virtual time, on this thread. `model_of(rank)`: a stage model. Programs that aren't
-/// sound may well not come to an end; then the result says where they are stuck.
+/// Runs one step of programs on virtual time, on this thread. `model_of(rank)` is a stage model. Programs that aren't
+/// sound may not end; then the result reports where they are stuck.
 template <class ModelOf>
 [[nodiscard]] trace_result trace(std::span<const rank_program> programs, trace_costs costs, ModelOf model_of) {
     using model = std::remove_reference_t<decltype(model_of(rank{}))>;

@@ -16,10 +16,10 @@
 
 namespace optpipe::bootstrap {
 
-/// Hands `bytes` of rank 0 to all ranks through a file that all of them see. The path must be new for each run: what an
-/// earlier one left there would be taken for this one's.
+/// Distributes `bytes` of rank 0 to all ranks through a file that all of them see. The path must be new for each run,
+/// because a file left by an earlier run would be mistaken for the new one.
 ///
-/// Rank 0 returns at once; the others when the file has come, or throw after `patience`.
+/// Rank 0 returns at once. The others return when the file has appeared, or throw after `patience`.
 inline void share_by_file(std::span<std::byte> bytes, const std::filesystem::path& path, int rank,
                           std::chrono::milliseconds patience) {
     if (rank == 0) {

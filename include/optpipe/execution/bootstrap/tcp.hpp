@@ -46,19 +46,19 @@ public:
     }
     [[nodiscard]] int get() const { return handle_; }
     explicit operator bool() const { return handle_ >= 0; }
-    /// Nothing that is done with it waits any more: poll says when it can be done.
+    /// Makes all calls on it return at once; poll tells when they can proceed.
     void unblock() const { ::fcntl(handle_, F_SETFL, ::fcntl(handle_, F_GETFL) | O_NONBLOCK); }
 
 private:
     int handle_;
 };
 
-/// A deadline that every wait of one exchange shares.
+/// A deadline shared by all waits of one exchange.
 class patience_left {
 public:
     explicit patience_left(std::chrono::milliseconds patience)
         : deadline_{std::chrono::steady_clock::now() + patience} {}
-    /// By poll: whether one of the handles is ready before the time, or `most`, is up.
+    /// Polls: whether one of the handles becomes ready before the deadline, and within `most`.
     [[nodiscard]] bool any_ready(std::span<pollfd> handles,
                                  std::chrono::milliseconds most = std::chrono::hours{24}) const {
         for (;;) {
@@ -75,7 +75,7 @@ public:
         return any_ready({&asked, 1}, most);
     }
     [[nodiscard]] bool over() const { return std::chrono::steady_clock::now() >= deadline_; }
-    /// The same, but for no longer than `most`.
+    /// The same deadline, but at most `most` from now.
     [[nodiscard]] patience_left at_most(std::chrono::milliseconds most) const {
         auto shorter = *this;
         shorter.deadline_ = std::min(deadline_, std::chrono::steady_clock::now() + most);
@@ -112,22 +112,23 @@ inline socket_handle listen_at(const std::string& host, const std::string& port)
     throw network_error{host + ":" + port + ": can't listen there: " + std::strerror(errno)};
 }
 
-/// The address of one end, as `ask` tells it; empty: it can't.
+/// The address of one end of a connection, as given by `ask`; empty if it can't be determined.
 [[nodiscard]] inline std::string address_of(int handle, int (*ask)(int, sockaddr*, socklen_t*)) {
     sockaddr_storage address{};
     socklen_t size = sizeof address;
     if (ask(handle, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
     return std::string(reinterpret_cast<const char*>(&address), size);
 }
-/// As happens where nobody listens yet at a port that this machine also gives to what connects.
+/// Whether the socket is connected to itself. That happens if the port isn't listened on yet, and this machine assigned
+/// the same port to the connecting socket.
 [[nodiscard]] inline bool is_connected_to_itself(int handle) {
     const auto here = address_of(handle, &::getsockname);
     return !here.empty() && here == address_of(handle, &::getpeername);
 }
 
-/// One attempt at one address.
+/// One attempt to connect to one address.
 inline socket_handle try_to_connect(const addrinfo& to, const patience_left& patience) {
-    // Of several addresses, one that doesn't answer leaves time for the others.
+    // With several addresses, one that doesn't answer must leave time for the others.
     constexpr std::chrono::seconds most{1};
     socket_handle peer{::socket(to.ai_family, to.ai_socktype, to.ai_protocol)};
     if (!peer) return peer;
@@ -142,7 +143,7 @@ inline socket_handle try_to_connect(const addrinfo& to, const patience_left& pat
     return is_connected_to_itself(peer.get()) ? socket_handle{} : std::move(peer);
 }
 
-/// Rank 0, or the name of its host, may not be there yet, so both are tried until the time is up.
+/// Rank 0, or the name of its host, may not exist yet, so both are retried until the deadline.
 inline socket_handle connect_to(const std::string& host, const std::string& port, const patience_left& patience) {
     for (;;) {
         try {
@@ -182,7 +183,7 @@ inline bool receive_all(int handle, std::span<std::byte> bytes, const patience_l
 
 using rank_name = std::array<std::byte, 4>;
 
-/// The same on all machines.
+/// The bytes that name a rank, the same on all machines.
 [[nodiscard]] inline rank_name name_of(std::uint32_t rank) {
     return {std::byte(rank >> 24U), std::byte(rank >> 16U), std::byte(rank >> 8U), std::byte(rank)};
 }
@@ -193,14 +194,15 @@ using rank_name = std::array<std::byte, 4>;
     return rank;
 }
 
-/// Hands bytes to each rank that names itself, once. Who connects and says nothing, or something else, holds up nobody.
+/// Sends the bytes once to each rank that names itself. A peer that connects and sends nothing, or something else,
+/// doesn't delay the others.
 class rank_server {
 public:
     rank_server(socket_handle listener, std::span<const std::byte> bytes, int ranks)
         : listener_{std::move(listener)}, bytes_{bytes}, is_served_(static_cast<std::size_t>(ranks), false) {
         is_served_.front() = true; // rank 0 itself
     }
-    /// How many of the other ranks had theirs, in the end or when the time is up.
+    /// Serves until the deadline, or until every other rank has been served. Returns their number.
     [[nodiscard]] int serve(const patience_left& patience) {
         int served = 0;
         const auto all = static_cast<int>(is_served_.size()) - 1;
@@ -230,7 +232,7 @@ private:
         peer.unblock();
         visitors_.push_back({std::move(peer)});
     }
-    /// Whether nothing more is to be heard of it.
+    /// Reads from a visitor. Returns true if nothing more is expected from it.
     bool is_done(visitor& v, const patience_left& patience, int& served) {
         const auto heard = ::recv(v.peer.get(), v.name.data() + v.heard, v.name.size() - v.heard, 0);
         if (heard < 0 && would_block()) return false;
@@ -254,8 +256,9 @@ private:
 
 } // namespace detail
 
-/// Hands `bytes` of rank 0 to all ranks. Rank 0 listens at host:port and returns when all others have had theirs; the
-/// others ask there, each by its number. Everybody throws after `patience`, rank 0 saying how many came.
+/// Distributes `bytes` of rank 0 to all ranks. Rank 0 listens at host:port, and returns when all other ranks have
+/// fetched theirs; the others connect and name themselves. Every rank throws after `patience`; the error of rank 0
+/// includes the number of ranks that came.
 inline void share_by_tcp(std::span<std::byte> bytes, const std::string& host, const std::string& port, int rank,
                          int ranks, std::chrono::milliseconds patience) {
     const detail::patience_left left{patience};

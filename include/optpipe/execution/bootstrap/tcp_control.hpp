@@ -36,14 +36,14 @@ namespace optpipe::bootstrap {
 
 namespace detail {
 
-/// What goes over a socket: a kind, a number, and a text of which the length goes ahead.
+/// The unit of data on a socket: a kind, a number, and a text preceded by its length.
 struct control_frame {
     enum class kind_type : std::uint8_t {
-        text,    ///< as of `execution::control_letter`
-        value,   ///< the same
-        peer,    ///< the same
-        failure, ///< the number is a rank; operation and reason, a line end between them
-        goodbye, ///< nothing comes after it
+        text,    ///< see `execution::control_letter`
+        value,   ///< see `execution::control_letter`
+        peer,    ///< see `execution::control_letter`
+        failure, ///< the number is a rank; the text is operation and reason, separated by a line end
+        goodbye, ///< the last frame of the sender
     };
     static constexpr std::size_t header = 1 + 2 * 8;
 
@@ -60,7 +60,7 @@ struct control_frame {
                 all += static_cast<char>((number >> shift) & 0xffU);
         return all += text;
     }
-    /// Takes the first one off; nothing if it isn't all there. Throws `network_error` if it is none.
+    /// Removes and returns the first frame; nothing if it is incomplete. Throws `network_error` if it isn't a frame.
     [[nodiscard]] static std::optional<control_frame> take(std::string& from) {
         if (from.size() < header) return std::nullopt;
         if (static_cast<unsigned char>(from[0]) > static_cast<unsigned char>(kind_type::goodbye))
@@ -95,7 +95,7 @@ public:
     }
     void wake() const noexcept {
         const char byte = 0;
-        // A pipe that is full wakes as well.
+        // If the pipe is full, the reader is woken anyway.
         [[maybe_unused]] const auto written = ::write(in_.get(), &byte, 1);
     }
     void clear() const noexcept {
@@ -112,17 +112,18 @@ private:
 
 } // namespace detail
 
-/// One rank's control channel over sockets, which stay open: rank 0 listens at host:port, all others connect to it. For
-/// executors that can't tell other processes themselves, as NCCL's (`cuda::options::failures`). All ranks make theirs,
-/// and leave, at the same time: the destructor waits for the others, as long as its patience lasts. A rank whose
-/// connection is lost is one that failed. Ranks that fail at the same time may tell a reason each.
+/// One rank's control channel over sockets, which stay open: rank 0 listens at host:port, and all others connect to it.
+/// For executors that can't tell other processes of failures themselves, such as NCCL's (`cuda::options::failures`).
+/// All ranks construct and destroy theirs at the same time: the destructor waits for the others, at most for
+/// `patience`. A lost connection counts as a failure of that rank. If several ranks fail at the same time, each may
+/// report its own reason.
 class tcp_control final : public execution::failure_channel,
                           private threads::control_carrier,
                           private threads::wakeable {
 public:
     using milliseconds = std::chrono::milliseconds;
 
-    /// Returns when this rank, or on rank 0 all of them, have come; throws `network_error` after `patience`.
+    /// Returns when this rank has connected, or on rank 0 when all have. Throws `network_error` after `patience`.
     tcp_control(const std::string& host, const std::string& port, rank self, std::size_t ranks, milliseconds patience)
         : patience_{patience}, channel_{self, ranks, patience, failed_, mutex_, *this}, registration_{failed_, *this} {
         if (self == rank{0})
@@ -165,16 +166,16 @@ private:
         bool has_left = false;
     };
 
-    // Before there is a thread.
+    // Used before the thread starts.
 
-    /// What another rank says first. What connects and says something else is none.
+    /// The first message of a rank. A peer that sends anything else isn't one.
     struct greeting {
         static constexpr std::uint64_t of_a_rank = 0x6f70745f6374726c; // "opt_ctrl"
         std::uint64_t magic = of_a_rank;
         std::uint64_t self = 0;
         std::uint64_t ranks = 0;
     };
-    /// What connects and says nothing holds up the ranks for so long: more than a lost packet takes to be sent again.
+    /// How long a silent connection may delay the ranks: longer than it takes to resend a lost packet.
     static constexpr milliseconds greeting_limit{2'000};
 
     void accept_all(const std::string& host, const std::string& port) {
@@ -211,20 +212,20 @@ private:
                                 " got no answer from rank 0 within " + std::to_string(patience_.count()) + " ms"};
         peers_.push_back({rank{0}, std::move(socket)});
     }
-    /// Little is sent, and somebody waits for it.
+    /// Disables delays and blocking: messages are small, and a rank waits for each of them.
     static void set_up(int socket) {
         const int on = 1;
         ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         ::fcntl(socket, F_SETFL, O_NONBLOCK);
     }
 
-    // By any thread.
+    // Called by any thread.
 
     void carry(threads::control_channel&) override { pipe_.wake(); }
     execution_error verdict() override { return failed_.what(); }
     void wake() noexcept override { pipe_.wake(); }
 
-    // By the thread.
+    // Called by the thread of the channel.
 
     void serve() {
         try {
@@ -234,7 +235,7 @@ private:
             failed_.report(channel_.self(), "the control channel", e.what());
         }
     }
-    /// False at the end.
+    /// Returns false at the end.
     bool step() {
         std::optional<time_point> leaving;
         {
@@ -278,7 +279,7 @@ private:
         const auto what = failed_.what();
         send_to_all({frame::kind_type::failure, what.rank().value(), what.operation() + '\n' + what.reason()});
     }
-    /// Until something can be read or written, somebody wakes it, or the time to leave is up.
+    /// Waits until a socket can be read or written, the pipe wakes it, or the time to leave is over.
     void await_sockets(const std::optional<time_point>& leaving) {
         polled_.assign(1, {pipe_.handle(), POLLIN, 0});
         for (const auto& each : peers_)
@@ -347,7 +348,7 @@ private:
     threads::control_channel channel_;
     std::optional<time_point> leaving_at_;
 
-    // Of the thread.
+    // Used only by the thread of the channel.
     std::vector<peer> peers_;
     std::vector<pollfd> polled_;
     std::array<char, 65536> room_{};

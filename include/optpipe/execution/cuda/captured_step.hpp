@@ -8,14 +8,14 @@
 
 namespace optpipe::cuda::detail {
 
-/// A graph and the events that it was captured with. Of the current device.
+/// A graph, and the events that it was captured with. Belongs to the current device.
 struct captured_step {
     event begin{};
-    /// Where the captured streams end.
+    /// The ends of the captured streams.
     std::deque<event> ends{};
     std::optional<graph> work{};
 
-    /// `issue()` forks from `begin`, and joins `origin` again.
+    /// Captures `issue()`, which forks from `begin` and joins `origin` again.
     template <class Issue> void capture(stream_ref origin, const Issue& issue) {
         work = graph::capture(origin, [&] {
             origin.record(begin);

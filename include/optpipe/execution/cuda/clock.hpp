@@ -7,13 +7,14 @@
 
 namespace optpipe::cuda::detail {
 
-/// Puts what a device measures on the clock of the host. Events count from one recorded in the same step: as CUDA tells
-/// their distance in `float`, it would be coarse after a while. Of the current device.
+/// Converts times measured on a device to the clock of the host. Belongs to the current device. Times of events are
+/// relative to an event recorded in the same step: CUDA returns their distance as `float`, which becomes inaccurate
+/// over long times.
 class device_clock {
 public:
     using time_point = std::chrono::steady_clock::time_point;
 
-    /// Before the first event of a step. Waits for an event in a stream of its own.
+    /// To be called before the first event of a step. Waits for an event in a stream of its own.
     void begin_step() {
         if (has_begun_) return;
         const auto before = std::chrono::steady_clock::now();
@@ -24,7 +25,7 @@ public:
     }
     void end_step() { has_begun_ = false; }
 
-    /// Both events must be over.
+    /// Both events must have happened.
     [[nodiscard]] execution::task_times between(const timed_event& start, const timed_event& end,
                                                 time_point since) const {
         return {instant_of(start) - since, instant_of(end) - since};

@@ -8,7 +8,7 @@
 
 namespace optpipe::cuda {
 
-/// 0 where there is no GPU, or no driver that this toolkit can use.
+/// The number of devices; 0 without a GPU, or without a driver that this toolkit can use.
 [[nodiscard]] inline int device_count() {
     int count = 0;
     const auto status = cudaGetDeviceCount(&count);
@@ -26,10 +26,10 @@ namespace optpipe::cuda {
     return value;
 }
 
-/// Copies that a device can have under way beside its kernels: 2 are one for each direction.
+/// The number of copies that a device can run at the same time as kernels; 2 means one for each direction.
 [[nodiscard]] inline int copy_engines(int device) { return attribute(device, cudaDevAttrAsyncEngineCount); }
 
-/// Makes a device the thread's current one, for as long as this lives.
+/// Makes a device the thread's current one for as long as this object lives.
 class current_device {
 public:
     explicit current_device(int device) {
@@ -48,8 +48,8 @@ private:
     bool is_other_ = false;
 };
 
-/// Lets kernels and copies of each of these devices reach the memory of the others. Pairs that can't are left out:
-/// their copies take the way through the host.
+/// Lets kernels and copies of each of these devices access the memory of the others. Pairs without that ability are
+/// skipped: their copies go through the host.
 inline void enable_peer_access(const std::set<int>& devices) {
     for (const int from : devices)
         for (const int to : devices) {

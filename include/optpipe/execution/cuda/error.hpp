@@ -9,7 +9,7 @@
 
 namespace optpipe::cuda {
 
-/// A call of the CUDA runtime or driver that failed.
+/// A failed call of the CUDA runtime or driver.
 class error : public optpipe::error {
 public:
     error(cudaError_t code, std::string_view call)
@@ -20,25 +20,25 @@ private:
     cudaError_t code_;
 };
 
-/// Throws unless the call succeeded. Takes a runtime error that doesn't last off the thread, so that it isn't blamed on
-/// the next call.
+/// Throws unless the call succeeded. Clears a non-sticky runtime error of the thread, so that the next call isn't
+/// blamed for it.
 inline void check(cudaError_t status, std::string_view call) {
     if (status == cudaSuccess) return;
     static_cast<void>(cudaGetLastError());
     throw error{status, call};
 }
 
-/// Throws if an error of this thread is left that nobody has read, as a launch leaves one whose status wasn't looked
-/// at.
+/// Throws if this thread has an unread error, such as from a launch whose status wasn't checked.
 inline void check_last_error(std::string_view what) {
     const auto left = cudaPeekAtLastError();
     if (left != cudaErrorNotReady) return check(left, what);
-    static_cast<void>(cudaGetLastError()); // somebody asked an event, which is no error
+    static_cast<void>(cudaGetLastError()); // from a query of an event, which is no error
 }
 
 namespace detail {
 
-/// Of a stream or an event: whether it is over. Errors of earlier launches stay where they are.
+/// Whether a stream or an event has finished, given the status of the query. Leaves errors of earlier launches in
+/// place.
 [[nodiscard]] inline bool is_over(cudaError_t status, std::string_view call) {
     if (status != cudaErrorNotReady) return check(status, call), true;
     if (cudaPeekAtLastError() == cudaErrorNotReady) static_cast<void>(cudaGetLastError());

@@ -37,7 +37,7 @@
 
 namespace optpipe::cuda {
 
-/// Host memory is near the device: its pages are touched from the node that the device is attached to.
+/// Allocates a rank's memory. Host memory is near the device: threads on the device's NUMA node touch its pages first.
 class memory {
 public:
     explicit memory(int device, std::size_t pinned_part, leak_flag leaks)
@@ -51,8 +51,8 @@ public:
         const auto near = detail::processors_of_node(attribute(device_, cudaDevAttrHostNumaId));
         return pinned_slab{bytes, {.part = pinned_part_, .processors = near}, leaks_};
     }
-    /// Bytes of the device that nobody has taken. After ranks have joined and the engine has its weights, a plan may
-    /// use that much for stashes and messages: of ranks that share a device, all together.
+    /// Free bytes of the device. Once ranks have joined and the engine has its weights, a plan may use them for stashes
+    /// and messages, shared by all ranks on the device.
     [[nodiscard]] std::size_t available() const {
         const current_device here{device_};
         std::size_t free = 0;
@@ -74,7 +74,7 @@ public:
     }
 };
 
-/// The lane knows its carrier.
+/// Passes messages to the carrier of the lane.
 class transport {
 public:
     void exchange(lane& on, execution::message_ends messages) { on.exchange(messages); }
@@ -83,8 +83,8 @@ public:
 /// A step that an executor has captured as a graph.
 using step_graph = index<struct step_graph_tag>;
 
-/// One rank on a CUDA device. For one thread, the one that issues. Programs for it begin with `lowering_defaults`, or
-/// with NCCL's: `lower` itself knows of no device.
+/// One rank on a CUDA device. To be used by one thread, the one that issues. Lower its programs starting from
+/// `cuda::lowering_defaults`, or those of NCCL: `lower` itself knows nothing about devices.
 class executor {
 public:
     using lane_type = lane;
@@ -146,12 +146,12 @@ public:
         flow::drain(group_, lock);
     }
 
-    /// Captures what `issue()` puts into the lanes, as one graph, which the executor keeps for as long as it lives. Not
-    /// with `options::record_times`. Nothing may be under way. The lanes, and what they work on, have to be there when
-    /// the graph is launched. Throws `execution_error` if the step can't be issued: on all ranks, if an operation
-    /// failed.
+    /// Captures the commands that `issue()` puts into the lanes, as one graph, which the executor keeps for as long as
+    /// it lives. Excludes `options::record_times`. Nothing may be running. The lanes, and the memory that they use,
+    /// must still exist when the graph is launched. Throws `execution_error` if the step can't be issued; on all ranks,
+    /// if an operation failed.
     template <class Issue> step_graph capture(const Issue& issue) { return capture(std::array{this}, issue); }
-    /// All of these together, whose work is issued by one thread.
+    /// Captures the steps of all these executors together, issued by one thread.
     template <class Issue> step_graph capture(std::span<executor* const> all, const Issue& issue) {
         OPTPIPE_EXPECT(!how_.record_times, "cuda: a graph has no times");
         const current_device here{place_.device};
@@ -164,8 +164,8 @@ public:
         }
         return step_graph{steps_.size() - 1};
     }
-    /// Puts a captured step behind all that this executor has launched; `finish` waits for it. Nothing but `finish`
-    /// orders it with steps that are issued.
+    /// Starts a captured step after all steps that this executor has launched; `finish` waits for it. Only `finish`
+    /// orders it with issued steps.
     void launch(step_graph which) {
         if (group_.failed.happened().load()) throw group_.failed.what();
         try {
@@ -179,7 +179,7 @@ public:
 
 private:
     using time_point = std::chrono::steady_clock::time_point;
-    /// How waiting ended; of several streams, the worst.
+    /// How a wait ended; for several streams, the worst end.
     enum class wait_end : std::uint8_t { over, failed, timed_out };
 
     static stream::priority priority_of(lane_kind kind) {
@@ -203,12 +203,14 @@ private:
         group_.failed.report(self(), operation, reason);
         tell_and_abandon();
     }
-    /// The others hear of it before what they wait for is gone, which is an error of its own.
+    /// Tells the other ranks first: if the messages they wait for disappeared before, they would report that as another
+    /// error.
     void tell_and_abandon() {
         if (how_.failures) how_.failures->tell(group_.failed.what());
         abandon();
     }
-    /// Nothing on the device waits for other ranks any more. Graphs go first, as they may hold messages.
+    /// Makes sure that nothing on the device waits for other ranks any more. Graphs are destroyed first, because they
+    /// may hold messages.
     void abandon() noexcept {
         for (auto& each : steps_)
             each->work.reset();
@@ -241,7 +243,7 @@ private:
         if (group_.failed.happened().load()) throw group_.failed.what();
         for (auto* s : lanes()) {
             if (!s->held.empty()) {
-                // What is held back and recorded is of no use any more: nothing can follow.
+                // Its held-back commands and records are useless now, because nothing can follow them.
                 group_.failed.report(self(), to_string(s->held.front().label), "its partner wasn't captured with it");
                 throw group_.failed.what();
             }
@@ -255,7 +257,7 @@ private:
             s->issued.clear();
         by_.forget_messages();
     }
-    /// If not all is over, it gave up.
+    /// Waits for all lanes. Gives up this rank's work if some don't end in time.
     wait_end await_all(const std::vector<detail::lane_state*>& lanes, std::chrono::milliseconds limit) {
         const auto deadline = std::chrono::steady_clock::now() + limit;
         auto all = wait_end::over;
@@ -272,7 +274,7 @@ private:
             if (detail::await(s, deadline, check)) return wait_end::over;
             give_up(first_open(), "not over after " + std::to_string(limit.count()) + " ms");
             return wait_end::timed_out;
-        } catch (const execution_error& e) { // another rank's
+        } catch (const execution_error& e) { // the failure of another rank
             group_.failed.report(e.rank(), e.operation(), e.reason());
             abandon();
         } catch (const optpipe::error& e) {
@@ -280,25 +282,25 @@ private:
         }
         return wait_end::failed;
     }
-    /// What is probably under way: rather what waits for nobody.
+    /// The task that is probably running; preferably one that doesn't wait for anything.
     [[nodiscard]] std::string first_open() {
         std::string place = has_launched_ ? "a captured step" : "on the device";
         try {
             if (const auto message = by_.first_open()) return to_string(*message);
             const std::scoped_lock lock{group_.mutex};
             for (const auto* s : lanes_locked()) {
-                if (s->target.done()) continue; // of tasks that nobody waits for no event tells
+                if (s->target.done()) continue; // tasks nobody waits for have no event
                 if (const auto open = s->issued.first_open()) {
                     place = to_string(open->label);
                     if (!open->waits) break;
                 }
             }
-        } catch (const error&) { // a device that doesn't even tell that
+        } catch (const error&) { // a device that can't even answer that
         }
         return place;
     }
     [[nodiscard]] bool is_mine(const detail::lane_state* s) const { return &s->place == &place_; }
-    /// Waits until nothing of this rank is held back, or says what is.
+    /// Waits until no command of this rank is held back, or reports the one that is.
     std::vector<detail::lane_state*> lanes_once_issued() {
         std::unique_lock lock{group_.mutex};
         const auto held = [&]() -> const detail::lane_state* {
@@ -341,19 +343,19 @@ private:
     copy_engine copies_;
     cuda::transport transport_;
     cuda::memory memory_;
-    /// What captures begin in, and all captured steps are launched into; made by the first capture.
+    /// The stream in which captures start and captured steps are launched; created by the first capture.
     std::optional<stream> origin_;
     std::vector<std::unique_ptr<detail::captured_step>> steps_;
-    /// Captured steps since the executor last finished.
+    /// Whether captured steps were launched since the executor last finished.
     bool has_launched_ = false;
-    /// After an error. What isn't over then may use memory for ever.
+    /// The result of waiting after an error. If the device didn't finish, memory must never be freed.
     wait_end drained_ = wait_end::over;
     bool has_warned_ = false;
 };
 
 static_assert(execution::check_executor<executor>());
 
-/// Ranks of one process, on one device or several. Of virtual ranks on one GPU, the multiprocessors can be divided by
+/// The ranks of one process, on one device or several. Virtual ranks on one GPU can divide its multiprocessors with
 /// streams from `green_contexts`; memory, its bandwidth and the link to the host are shared.
 class cluster {
 public:
@@ -368,7 +370,7 @@ public:
     [[nodiscard]] std::size_t ranks() const { return executors_.size(); }
     [[nodiscard]] executor& operator[](rank r) { return *executors_[r.position()]; }
 
-    /// As of one executor, of all ranks together: `issue()` issues the steps of all.
+    /// See `executor::capture`: captures the steps of all ranks together, which `issue()` issues.
     template <class Issue> step_graph capture(const Issue& issue) {
         std::vector<executor*> all;
         for (const auto& each : executors_)
@@ -376,7 +378,7 @@ public:
         return executors_.front()->capture(all, issue);
     }
     void launch(step_graph which) { executors_.front()->launch(which); }
-    /// Waits for all ranks, whatever one of them throws, and throws the first error.
+    /// Waits for all ranks, even if some of them throw, and throws the first error.
     void finish() {
         std::exception_ptr first;
         for (auto& each : executors_) {

@@ -9,12 +9,13 @@
 
 namespace optpipe::cuda {
 
-/// The work of a whole step, to be launched by one call. One that holds messages of NCCL must be gone before their
-/// communicators are: `executor::capture` sees to that.
+/// The work of a whole step, launched by one call. A graph with NCCL messages must be destroyed before their
+/// communicators; `executor::capture` ensures that.
 class graph {
 public:
-    /// Captures what `issue()` puts into `origin` and into streams that wait for events of it. They must all have been
-    /// joined to it again by events at the end. If `issue` throws, the capture ends and the exception goes on.
+    /// Captures the work that `issue()` puts into `origin`, and into streams that wait for its events. All these
+    /// streams must be joined to `origin` again by events at the end. If `issue` throws, the capture ends and the
+    /// exception is rethrown.
     template <class Issue> static graph capture(stream_ref origin, Issue&& issue) {
         check(cudaStreamBeginCapture(origin.native(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
         cudaGraph_t captured = nullptr;
@@ -42,7 +43,7 @@ public:
 
 private:
     explicit graph(cudaGraph_t captured) {
-        // Priorities of streams stay those of the nodes.
+        // Nodes keep the priorities of their streams.
         const auto status = cudaGraphInstantiate(&executable_, captured, cudaGraphInstantiateFlagUseNodePriority);
         static_cast<void>(cudaGraphDestroy(captured));
         check(status, "cudaGraphInstantiate");

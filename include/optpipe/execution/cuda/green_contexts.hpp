@@ -12,14 +12,14 @@
 
 namespace optpipe::cuda {
 
-/// Splits the multiprocessors of one device among several virtual ranks, so that their kernels run side by side as
-/// those of several devices would. Memory bandwidth and copy engines stay shared.
+/// Splits the multiprocessors of one device among several virtual ranks, so that their kernels run at the same time,
+/// like those of several devices. Memory bandwidth and copy engines stay shared.
 ///
-/// Uses the driver's green contexts (CUDA 12.5 and later), which it looks up at run time: nothing links the driver.
+/// Uses the driver's green contexts (CUDA 12.5 and later). The driver is looked up at run time; nothing links it.
 class green_contexts {
 public:
     /// `count` parts of at least `least` multiprocessors each (on Hopper multiples of 8, at least 8). Throws if the
-    /// device can't be split so.
+    /// device can't be split like that.
     green_contexts(int device, unsigned count, unsigned least) {
         check(cudaInitDevice(device, 0, 0), "cudaInitDevice");
         CUdevResource whole{};
@@ -40,7 +40,7 @@ public:
     }
     green_contexts(const green_contexts&) = delete;
     green_contexts& operator=(const green_contexts&) = delete;
-    /// Streams made here must be gone before.
+    /// Streams made here must be destroyed before.
     ~green_contexts() { release(); }
 
     [[nodiscard]] std::size_t size() const { return contexts_.size(); }
@@ -61,13 +61,13 @@ private:
     using PFN_stream = CUresult (*)(CUstream*, CUgreenCtx, unsigned, int);
 
     template <class Function, class... Arguments> static void run(const char* name, Arguments... arguments) {
-        constexpr unsigned since = 12050; // of cuGreenCtxStreamCreate; the others are a version older
+        constexpr unsigned since = 12050; // version of cuGreenCtxStreamCreate; the others came one version before
         void* found = nullptr;
         cudaDriverEntryPointQueryResult known{};
         check(cudaGetDriverEntryPointByVersion(name, &found, since, cudaEnableDefault, &known), name);
         if (known != cudaDriverEntryPointSuccess || !found) throw error{cudaErrorNotSupported, name};
         const CUresult status = reinterpret_cast<Function>(found)(arguments...);
-        // The first hundreds of both enumerations agree.
+        // The first hundreds of values of both enumerations agree.
         if (status != CUDA_SUCCESS) throw error{static_cast<cudaError_t>(status), name};
     }
     void add(int device, CUdevResource& part) {
@@ -81,7 +81,7 @@ private:
         for (const auto context : contexts_) {
             try {
                 run<PFN_destroy>("cuGreenCtxDestroy", context);
-            } catch (const error&) { // nothing that could be done about it
+            } catch (const error&) { // nothing can be done about it
             }
         }
         contexts_.clear();

@@ -10,7 +10,7 @@
 
 namespace optpipe::cuda::detail {
 
-/// The hardware queues that a device's streams share, which CUDA reads from the environment when it starts.
+/// The number of hardware queues that a device's streams share. CUDA reads it from the environment when it starts.
 [[nodiscard]] inline std::size_t hardware_queues() {
     constexpr std::size_t usual = 8;
     const char* const given = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS"); // NOLINT(concurrency-mt-unsafe)
@@ -21,7 +21,7 @@ namespace optpipe::cuda::detail {
     return count > 0 ? count : usual;
 }
 
-/// What there is to say of so many lanes on a device; empty if they have a queue each.
+/// A warning if the lanes on a device exceed its hardware queues; otherwise empty.
 [[nodiscard]] inline std::string too_many_lanes(std::size_t lanes, int device) {
     const auto queues = hardware_queues();
     if (lanes <= queues) return {};

@@ -50,14 +50,14 @@ namespace detail {
 
 struct marker_state {
     event done{};
-    /// Records that were asked for, and those that are in a stream.
+    /// Number of records requested, and number of records put into a stream.
     std::uint64_t asked = 0;
     std::uint64_t recorded = 0;
 };
 
 enum class command_kind : std::uint8_t { launch, record, wait, copy, exchange };
 
-/// What a lane was told to do while it is held back.
+/// A command of a lane, kept while the lane is held back.
 struct command {
     using invoke_work = void (*)(const std::byte*, lane&);
 
@@ -75,45 +75,45 @@ struct command {
 
 struct lane_state;
 
-/// How the messages of a lane get into its stream.
+/// Puts the messages of a lane into its stream.
 class carrier {
 public:
-    /// Whether the exchange is in the stream; if not, the lane is held back, and `carry` is asked for it again. Called
-    /// with `rank_group::mutex` held, as `forget` is, which comes before a lane goes.
+    /// Returns whether the exchange is in the stream; if not, the lane is held back, and `carry` is called again for
+    /// it. Called with `rank_group::mutex` held, like `forget`, which is called before a lane is destroyed.
     virtual bool carry(lane_state& on, command& what) = 0;
     virtual void forget(lane_state& on) noexcept = 0;
-    /// A lane of this kind comes, for so many commands at once. Throws if its messages can't be carried beside those of
-    /// the others. Called without the mutex, before all else.
+    /// Announces a lane of this kind, with room for that number of commands. Throws if its messages can't be carried
+    /// along with those of the others. Called first of all, without the mutex.
     virtual void attach(lane_state&, lane_kind, std::size_t) {}
-    /// Throws if something has gone wrong with what is under way.
+    /// Throws if running messages have failed.
     virtual void check_health() {}
-    /// The first message that is in a stream and not over, as far as it knows.
+    /// The first message in a stream that hasn't ended, if the carrier knows.
     [[nodiscard]] virtual std::optional<task_label> first_open() const { return std::nullopt; }
-    /// All that was in the streams is over.
+    /// Called when everything in the streams has ended.
     virtual void forget_messages() noexcept {}
-    /// Something failed: nothing on the device may wait for other ranks any more.
+    /// Called after a failure: makes sure that nothing on the device waits for other ranks any more.
     virtual void abandon() noexcept {}
 
 protected:
     ~carrier() = default;
 };
 
-/// What the ranks of one process share. Whatever is put into a stream, is put there under its mutex; but what a model
-/// launches, which may take long or wait for another rank, by the rank's own thread without it.
+/// State shared by the ranks of one process. Its mutex is held whenever work is put into a stream, except while a model
+/// launches. A launch may take long or wait for another rank, so the rank's own thread does it without the mutex.
 struct rank_group {
     std::mutex mutex;
     std::condition_variable moved;
     threads::failure failed;
     std::vector<lane_state*> lanes;
-    /// What measured times count from: an instant that all ranks share, on the clock of this process.
+    /// The origin of measured times: an instant that all ranks share, on the clock of this process.
     device_clock::time_point begin = std::chrono::steady_clock::now();
 };
 
-/// What the lanes of a rank share.
+/// State shared by the lanes of a rank.
 struct rank_place {
     rank self{};
     int device = 0;
-    /// Of parts of pinned memory.
+    /// Size in bytes of the parts of pinned memory.
     std::size_t pinned_part = 0;
     /// Null if nothing is measured.
     std::unique_ptr<device_clock> clock{};
@@ -137,7 +137,7 @@ struct lane_state {
         group.lanes.erase(std::find(group.lanes.begin(), group.lanes.end(), this));
     }
 
-    /// Once they are over: when the tasks since the last time were.
+    /// Stores the times of the tasks since the last call. The tasks must have ended.
     void measure() {
         if (!place.clock) return;
         for (std::size_t i = 0; i < used; ++i)
@@ -150,13 +150,13 @@ struct lane_state {
     carrier& by;
     stream_ref target;
     std::unique_ptr<stream> owned;
-    /// What waits behind an exchange whose partner hasn't come, or behind a marker that such a lane will record.
+    /// Commands held back by an exchange whose partner hasn't come, or by a marker that a held-back lane will record.
     std::deque<command> held{};
-    /// Since the executor last finished.
+    /// Commands since the executor last finished.
     progress issued;
-    /// The exchange at the front has been shown to the carrier.
+    /// Whether the exchange at the front has been given to the carrier.
     bool is_offered = false;
-    /// What is at the front is being launched.
+    /// Whether the command at the front is being launched.
     bool is_launching = false;
     std::vector<std::pair<timed_event, timed_event>> events{};
     std::size_t used = 0;
@@ -165,7 +165,7 @@ struct lane_state {
 
 } // namespace detail
 
-/// A point that lanes wait for: an event, and how often it was recorded.
+/// A point that lanes wait for: an event, and the number of its records.
 class marker {
 public:
     marker() : state_{std::make_unique<detail::marker_state>()} {}
@@ -177,17 +177,18 @@ private:
 
 /// A CUDA stream as a lane.
 ///
-/// Where several ranks of one process talk to each other without NCCL, a message can be put into the streams only once
-/// both ends have come to it on the host. So as not to hold up the thread that issues, what is behind it in the lane is
-/// kept and put into the stream when the partner comes: by whoever makes that possible, but a launch by its own rank's
-/// thread, when that puts something into a lane next, or finishes.
+/// If several ranks of one process exchange messages without NCCL, a message can be put into the streams only when both
+/// ends have reached it on the host. So that the issuing thread isn't held up, the commands behind the message are
+/// kept, and put into the stream once the partner has come. The thread that makes this possible does so, except for
+/// launches: these are left to the rank's own thread, which does them when it next puts a command into a lane, or
+/// finishes.
 class lane {
 public:
     using marker = cuda::marker;
 
     explicit lane(std::unique_ptr<detail::lane_state> owned) : owned_{std::move(owned)}, state_{owned_.get()} {}
 
-    /// Where work goes.
+    /// The stream in which work is put.
     [[nodiscard]] stream_ref stream() const { return state_->target; }
 
     template <execution::small_work Work> void launch(const task_label& label, const Work& work) {
@@ -225,7 +226,7 @@ public:
         put(c);
     }
 
-    /// After the executor has finished.
+    /// Times of the tasks. To be read after the executor has finished.
     [[nodiscard]] std::span<const execution::task_times> times() const { return state_->times; }
     void forget_times() {
         state_->used = 0;
@@ -234,7 +235,7 @@ public:
 
 private:
     friend struct flow;
-    /// For work that is called from behind: the same lane, but whoever owns it goes on doing so.
+    /// A second handle of the lane, which owns nothing, to be passed to work.
     explicit lane(detail::lane_state& of) : state_{&of} {}
 
     void put(const detail::command& c) {
@@ -247,15 +248,15 @@ private:
     detail::lane_state* state_;
 };
 
-/// How commands get from lanes into streams. All with the lock of the group's mutex, which is free while a model
-/// launches.
+/// Moves commands from lanes into streams. All functions need the lock of the group's mutex, which is released while a
+/// model launches.
 struct flow {
     using state = detail::lane_state;
     using kind = detail::command_kind;
     using lock_type = std::unique_lock<std::mutex>;
 
-    /// Puts what it can into the streams, whatever lane it was held in; first what nobody launches, as a launch may
-    /// wait for what others make of that.
+    /// Puts all possible commands into the streams, from all lanes. Launches come last, because a launch may wait for
+    /// the results of other commands.
     static void drain(detail::rank_group& group, lock_type& lock) {
         do {
             while (drain_all(group, lock, false)) {
@@ -269,7 +270,7 @@ struct flow {
             return !s->held.empty() && !s->is_launching && is_launch(s->held.front()) && is_issued_here(*s);
         });
     }
-    /// False if it has to wait for another lane, or another thread.
+    /// Returns false if the command must wait for another lane, or another thread.
     static bool try_issue(state& on, detail::command& c, lock_type& lock) {
         if (on.group.failed.happened().load()) {
             if (c.kind == kind::record) ++c.marker->recorded;
@@ -277,10 +278,10 @@ struct flow {
         }
         if (is_launch(c) && !is_issued_here(on)) return false;
         try {
-            // The thread may be another rank's.
+            // This may be the thread of another rank, with another current device.
             const current_device here{on.place.device};
             return issue(on, c, lock);
-        } catch (const execution_error& e) { // another rank's, heard of meanwhile
+        } catch (const execution_error& e) { // of another rank, which has failed meanwhile
             on.group.failed.report(e.rank(), e.operation(), e.reason());
             on.group.moved.notify_all();
             return true;
@@ -296,7 +297,7 @@ struct flow {
     }
 
 private:
-    /// The group's mutex is free, and the lane is nobody else's, for as long as it lives.
+    /// While it lives, the group's mutex is unlocked, and no other thread uses the lane.
     class launching {
     public:
         launching(state& on, lock_type& lock) : on_{&on}, lock_{&lock} {
@@ -315,25 +316,25 @@ private:
         lock_type* lock_;
     };
 
-    /// Whether anything happened: all that is no launch, or one launch.
+    /// Issues all possible commands other than launches, or one launch. Returns whether anything happened.
     static bool drain_all(detail::rank_group& group, lock_type& lock, bool launches) {
         bool any = false;
         for (auto* s : group.lanes)
             while (!s->held.empty() && !s->is_launching && is_launch(s->held.front()) == launches) {
                 const bool was_offered = s->is_offered;
                 const bool is_issued = try_issue(*s, s->held.front(), lock);
-                // An exchange that isn't over may have been the end of another.
+                // An exchange that doesn't end may still complete another lane's exchange.
                 any = any || is_issued || s->is_offered != was_offered;
                 if (!is_issued) break;
                 s->held.pop_front();
                 s->is_offered = false;
-                if (launches) return true; // others may have come and gone meanwhile
+                if (launches) return true; // lanes may have come and gone meanwhile
             }
         return any;
     }
     static bool is_launch(const detail::command& c) { return c.kind == kind::launch; }
     static bool is_issued_here(const state& on) { return on.place.issuer == std::this_thread::get_id(); }
-    /// Of what is no task.
+    /// The place to report for a command that is no task.
     static std::string place_of(const state& on) {
         const auto last = on.issued.last();
         return last ? "behind " + to_string(*last) : "before the first operation";
@@ -379,7 +380,7 @@ private:
         }
         return true;
     }
-    /// No copy reaches from one part of pinned memory into the next.
+    /// Splits copies so that none crosses from one part of pinned memory into the next.
     static void copy_by_parts(state& on, execution::copy_piece rest, cudaMemcpyKind direction) {
         while (!rest.from.empty()) {
             const std::byte* const host = direction == cudaMemcpyDeviceToHost ? rest.to.data() : rest.from.data();
@@ -402,7 +403,7 @@ private:
     static void end_timing(state& on) {
         if (on.place.clock) on.target.record(on.events[on.used++].second);
     }
-    /// "PP:2F0", as PyTorch's profiler has it, without allocating anything.
+    /// The label "PP:2F0", as in PyTorch's profiler, without allocation.
     static std::array<char, 48> label_text(const task_label& label) {
         std::array<char, 48> text{'P', 'P', ':'};
         char* at = text.data() + 3;
@@ -422,10 +423,10 @@ private:
 inline void lane::put_locked(const detail::command& c, std::unique_lock<std::mutex>& lock) {
     auto& s = *state_;
     s.place.issuer = std::this_thread::get_id();
-    const bool can_launch = flow::has_launch(s.group); // what others have made possible meanwhile
+    const bool can_launch = flow::has_launch(s.group); // made possible by others meanwhile
     s.held.push_back(c);
     const bool is_first = s.held.size() == 1;
-    // All others are held back by what only these may give them.
+    // Only these commands can release other lanes.
     const bool gives = c.kind == detail::command_kind::record || c.kind == detail::command_kind::exchange;
     if (can_launch || (is_first && gives)) return flow::drain(s.group, lock);
     if (is_first && flow::try_issue(s, s.held.front(), lock)) s.held.pop_front();

@@ -11,12 +11,12 @@
 
 namespace optpipe::cuda {
 
-/// Carries messages between ranks of one process by copies from device memory to device memory: several virtual ranks
-/// on one GPU, or GPUs that reach each other.
+/// Carries messages between ranks of one process by copies between device memories: for several virtual ranks on one
+/// GPU, or GPUs with access to each other.
 class loopback final : public detail::carrier {
 public:
-    /// An exchange is over once each of its messages is. The receiver's stream copies; both wait for each other by
-    /// events.
+    /// An exchange ends once each of its messages has ended. The receiver's stream copies; both streams wait for each
+    /// other by events.
     bool carry(detail::lane_state& on, detail::command& what) override {
         if (!on.is_offered) {
             on.is_offered = true;
@@ -37,7 +37,7 @@ private:
     };
     struct exchange {
         std::size_t left = 0;
-        /// Where the lane came to the exchange, and where its last copy was.
+        /// The points where the lane reached the exchange, and where its last copy ended.
         event arrived{};
         event copied{};
     };

@@ -17,7 +17,7 @@
 
 namespace optpipe::cuda::detail {
 
-/// The processors of a node of the host's memory, by Linux' lists of them ("0-3,8"); none if there is no such node.
+/// The processors of a NUMA node, from Linux' lists ("0-3,8"); empty if there is no such node.
 [[nodiscard]] inline std::vector<int>
 processors_of_node(int node, const std::filesystem::path& nodes = "/sys/devices/system/node") {
     std::ifstream in{nodes / ("node" + std::to_string(node)) / "cpulist"};
@@ -35,7 +35,7 @@ processors_of_node(int node, const std::filesystem::path& nodes = "/sys/devices/
     return all;
 }
 
-/// Keeps the calling thread on these processors from now on; anywhere, if there are none or the system refuses.
+/// Binds the calling thread to these processors from now on. Does nothing if there are none, or the system refuses.
 inline void run_on(std::span<const int> processors) {
     if (processors.empty()) return;
     cpu_set_t set;
@@ -45,7 +45,7 @@ inline void run_on(std::span<const int> processors) {
     static_cast<void>(sched_setaffinity(0, sizeof set, &set));
 }
 
-/// Calls `work(from, to)` for consecutive ranges of `count`, each on a thread of its own that runs on these processors.
+/// Calls `work(from, to)` for consecutive ranges of `count`, each on its own thread, which runs on these processors.
 template <class Work> void divide_among(std::size_t count, std::span<const int> processors, const Work& work) {
     constexpr std::size_t most_threads = 16; // enough for the bandwidth of a node's memory
     const std::size_t available = processors.empty() ? std::thread::hardware_concurrency() : processors.size();

@@ -12,8 +12,8 @@
 
 namespace optpipe::cuda::detail {
 
-/// Waits until all that is in a stream is over, or the deadline; whether it is over. `check()` is called time and
-/// again, and may throw.
+/// Waits until everything in a stream has ended, or until the deadline. Returns whether it has ended. `check()` is
+/// called repeatedly, and may throw.
 template <class Check>
 [[nodiscard]] bool await(stream_ref where, std::chrono::steady_clock::time_point deadline, const Check& check) {
     while (!where.done()) {
@@ -24,16 +24,16 @@ template <class Check>
     return true;
 }
 
-/// What was put into a stream last, and the events around it, which tell how far it has got. Events must live as long
-/// as their entries. Of more than `most` entries the oldest are forgotten.
+/// The tasks put into a stream last, with the events around them, which show the stream's progress. Events must live as
+/// long as their entries. Keeps the latest `most` entries.
 class progress {
 public:
     explicit progress(std::size_t most) : most_{most} {}
 
     void put(const task_label& task) { add({entry_kind::task, task, nullptr}); }
-    /// What is put in next waits for it.
+    /// The next entries wait for the event.
     void wait(const event& e) { add({entry_kind::wait, {}, &e}); }
-    /// Happens behind what was put in last.
+    /// The event is recorded after the last entry.
     void record(const event& e) { add({entry_kind::record, {}, &e}); }
     void clear() { entries_.clear(); }
     [[nodiscard]] std::size_t size() const { return entries_.size(); }
@@ -46,10 +46,10 @@ public:
 
     struct open_task {
         task_label label{};
-        /// For an event of another stream.
+        /// Whether it waits for an event of another stream.
         bool waits = false;
     };
-    /// The first task that isn't known to be over.
+    /// The first task that isn't known to have ended.
     [[nodiscard]] std::optional<open_task> first_open() const {
         bool waits = false;
         for (std::size_t i = first_after_done(); i < entries_.size(); ++i) {

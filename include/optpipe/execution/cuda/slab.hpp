@@ -20,10 +20,10 @@
 
 namespace optpipe::cuda {
 
-/// Set when a device may go on using memory for ever: then it is never freed. Null: it never does.
+/// Set if a device may never stop using its memory, which is then never freed. Null: that can't happen.
 using leak_flag = std::shared_ptr<const std::atomic<bool>>;
 
-/// All device memory of a plan in one piece, taken once.
+/// All device memory of a plan as one block, allocated once.
 class device_slab {
 public:
     explicit device_slab(std::size_t bytes, leak_flag leaks = {}) : bytes_{bytes}, leaks_{std::move(leaks)} {
@@ -56,20 +56,20 @@ inline constexpr std::size_t page_bytes = 4096;
 [[nodiscard]] constexpr std::size_t whole_pages(std::size_t bytes) {
     return (bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
-/// How many bytes are left of the part of pinned memory that this is in, for parts of a size that is above 0.
+/// Bytes from `at` to the end of its part of pinned memory, for parts of size `part` > 0.
 [[nodiscard]] inline std::size_t part_end(const std::byte* at, std::size_t part) {
     return part - reinterpret_cast<std::uintptr_t>(at) % part;
 }
 
-/// Pages of the host, which begin so that they have no end of a part between them if they fit into one, and at the
-/// beginning of a part otherwise.
+/// Pages of the host. If they fit into one part, they don't cross the end of a part; otherwise they start at the
+/// beginning of a part.
 class page_range {
 public:
     page_range() = default;
     /// Throws `std::bad_alloc`.
     page_range(std::size_t bytes, std::size_t part) : bytes_{bytes} {
         if (bytes == 0) return;
-        // Addresses alone, which cost nothing; what isn't used of them goes back at once.
+        // Reserves addresses only, which costs nothing; the unused ones are returned at once.
         const auto reserved = bytes + std::min(bytes, part);
         void* const all = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (all == MAP_FAILED) throw std::bad_alloc{};
@@ -94,7 +94,7 @@ public:
     }
     [[nodiscard]] std::byte* begin() const { return begin_; }
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
-    /// From now on nobody's.
+    /// Gives up ownership without freeing.
     void leak() noexcept { begin_ = nullptr; }
 
 private:
@@ -104,19 +104,19 @@ private:
 
 } // namespace detail
 
-/// Where a `pinned_slab` comes from.
+/// Options of a `pinned_slab`.
 struct pinned_options {
-    /// The most bytes that are pinned by one call, rounded up to pages.
+    /// Bytes pinned by one call at most, rounded up to pages.
     std::size_t part = pinned_part_bytes;
-    /// That touch the pages first, which puts them into their memory; none: any.
+    /// The processors that touch the pages first, which places the pages in their memory. Empty: any.
     std::vector<int> processors{};
 };
 
-/// All host memory that a plan offloads to, in one piece that the device can copy from and to at full speed.
+/// All host memory that a plan offloads to, as one block that the device can copy from and to at full speed.
 ///
-/// Pages are touched by several threads before they are pinned, which is faster than cudaHostAlloc, and pinned in
-/// parts, as drivers refuse very large ones. No copy may cross an end of one: parts end at multiples of their size,
-/// both of addresses (`part_end`) and counted from the beginning, as `lowering_options::host_part` wants it.
+/// Several threads touch the pages before they are pinned, which is faster than cudaHostAlloc. They are pinned in
+/// parts, because drivers refuse very large ones. No copy may cross the end of a part. Parts end at multiples of their
+/// size, both as addresses (`part_end`) and relative to the block, as `lowering_options::host_part` requires.
 class pinned_slab {
 public:
     explicit pinned_slab(std::size_t bytes, const pinned_options& how = {}, leak_flag leaks = {})

@@ -9,8 +9,8 @@
 
 namespace optpipe::cuda {
 
-/// A point in a stream's work that other streams can wait for. Without times, which would make it slower. Of the
-/// current device, as are streams; only streams of that device record it.
+/// A point in a stream's work that other streams can wait for. It has no time, which would make it slower. Belongs to
+/// the current device, like streams; only streams of that device record it.
 class event {
 public:
     event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
@@ -24,7 +24,7 @@ public:
     }
 
     [[nodiscard]] cudaEvent_t native() const { return event_; }
-    /// Whether what was recorded is done.
+    /// Whether the recorded work has ended.
     [[nodiscard]] bool done() const { return detail::is_over(cudaEventQuery(event_), "cudaEventQuery"); }
 
 protected:
@@ -37,11 +37,11 @@ private:
     cudaEvent_t event_ = nullptr;
 };
 
-/// One that knows when it happened.
+/// An event that has a time.
 class timed_event : public event {
 public:
     timed_event() : event{with_times{}} {}
-    /// Both must be done.
+    /// Both events must have happened.
     [[nodiscard]] double milliseconds_since(const timed_event& earlier) const {
         float milliseconds = 0;
         check(cudaEventElapsedTime(&milliseconds, earlier.native(), native()), "cudaEventElapsedTime");
@@ -49,19 +49,19 @@ public:
     }
 };
 
-/// Somebody's stream, borrowed.
+/// A borrowed stream.
 class stream_ref {
 public:
     stream_ref(cudaStream_t stream) : stream_{stream} {} // NOLINT(google-explicit-constructor)
 
     [[nodiscard]] cudaStream_t native() const { return stream_; }
     void record(const event& e) { check(cudaEventRecord(e.native(), stream_), "cudaEventRecord"); }
-    /// What is put into the stream from now on starts after what `e` recorded.
+    /// Work put into the stream from now on starts after the work that `e` recorded.
     void wait(const event& e) { check(cudaStreamWaitEvent(stream_, e.native(), 0), "cudaStreamWaitEvent"); }
     void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind direction) {
         check(cudaMemcpyAsync(to, from, bytes, direction, stream_), "cudaMemcpyAsync");
     }
-    /// Whether all that was put into it is over.
+    /// Whether all work in the stream has ended.
     [[nodiscard]] bool done() const { return detail::is_over(cudaStreamQuery(stream_), "cudaStreamQuery"); }
     void synchronize() { check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
@@ -69,7 +69,7 @@ protected:
     cudaStream_t stream_;
 };
 
-/// A stream of one's own. It doesn't wait for the default stream. Its end doesn't wait for work that is still in it.
+/// An owned stream. It doesn't wait for the default stream, and its destruction doesn't wait for running work.
 class stream : public stream_ref {
 public:
     enum class priority { usual, highest };
@@ -81,7 +81,7 @@ public:
         check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, p == priority::highest ? greatest : least),
               "cudaStreamCreateWithPriority");
     }
-    /// Takes it over.
+    /// Takes ownership.
     explicit stream(cudaStream_t owned) : stream_ref{owned} {}
     stream(stream&& other) noexcept : stream_ref{std::exchange(other.stream_, nullptr)} {}
     stream& operator=(stream&& other) noexcept {

@@ -13,13 +13,13 @@
 
 namespace optpipe::mpi {
 
-/// How ranks come to one end, be it good or bad.
+/// Brings all ranks to a common end of the run, successful or not.
 ///
-/// A rank that fails reports it to rank 0, which takes the first report that it gets for what ended the run and tells
-/// all. Each answers that it has heard, takes back or brings to its end what it has under way, and says when it is
-/// done; so does one that simply leaves. When all have, or after its patience, rank 0 says that it is over, and which
-/// ranks haven't answered. If rank 0 is the one that is gone, the others stop waiting for it after twice the patience.
-/// For one thread at a time.
+/// A rank that fails reports it to rank 0. Rank 0 takes the first report it gets as the verdict on the run, and tells
+/// all ranks. Each rank confirms the verdict, cancels or completes its running messages, and reports that it is done;
+/// so does a rank that simply leaves. When all are done, or after its time limit `patience`, rank 0 announces the end,
+/// and which ranks haven't answered. If rank 0 itself is gone, the others stop waiting after twice the limit. To be
+/// used by one thread at a time.
 class agreement {
 public:
     using milliseconds = std::chrono::milliseconds;
@@ -28,7 +28,7 @@ public:
         : board_{std::move(by)}, patience_{patience},
           heard_(static_cast<std::size_t>(board_.by().ranks()), false), done_{heard_} {}
 
-    /// What failed here. Only the first failure of all ranks counts.
+    /// Reports a failure of this rank. Only the first failure of all ranks counts.
     void report(const execution_error& what) {
         if (verdict_ || reported_) return;
         reported_ = true;
@@ -37,14 +37,14 @@ public:
         board_.send(optpipe::rank{0}, n);
         begin_to_end();
     }
-    /// This rank has nothing under way any more and won't have again.
+    /// Announces that this rank has no messages under way, and won't have any again.
     void done() {
         if (done_[self()]) return;
         done_[self()] = true;
         if (!is_first()) board_.send(optpipe::rank{0}, {});
         if (!deadline_) begin_to_end();
     }
-    /// Whether there was anything new.
+    /// Processes notices. Returns whether there were any.
     bool poll() {
         bool moved = false;
         while (const auto came = board_.next()) {
@@ -57,16 +57,16 @@ public:
         over_ = (closed_ && board_.has_gone()) || is_late();
         return moved;
     }
-    /// For when not even notices get through.
+    /// To be called if even notices fail.
     void give_up() {
         over_ = true;
         missing_ = "no notices";
     }
 
-    /// What ended the run, as soon as it is known.
+    /// The error that ended the run, as soon as it is known.
     [[nodiscard]] const std::optional<execution_error>& verdict() const { return verdict_; }
     [[nodiscard]] bool is_over() const { return over_; }
-    /// Who didn't answer at the end; empty: all did, and nobody sends anything any more.
+    /// The ranks that didn't answer at the end; empty if all did, and no rank sends any more.
     [[nodiscard]] const std::string& missing() const { return missing_; }
     [[nodiscard]] communicator& by() { return board_.by(); }
 
@@ -77,8 +77,8 @@ private:
     [[nodiscard]] static bool is_from_all(const std::vector<bool>& ranks) {
         return std::find(ranks.begin(), ranks.end(), false) == ranks.end();
     }
-    /// Whether rank 0 gets no more notices: a rank that has said that it is done may yet answer a verdict, and an
-    /// answer that comes later would be taken for one on the next communicator that gets this one's place.
+    /// Whether rank 0 gets no more notices. A rank that is done may still answer a verdict; an answer that arrives
+    /// after the end could be taken for one on the next communicator that gets this one's place.
     [[nodiscard]] bool has_all() const { return is_from_all(done_) && (!verdict_ || is_from_all(heard_)); }
     [[nodiscard]] bool has_answered(std::size_t r) const { return verdict_ ? heard_[r] : done_[r]; }
 
@@ -108,14 +108,14 @@ private:
             return;
         }
     }
-    /// By rank 0.
+    /// On rank 0: ends the agreement.
     void close() {
         missing_ = listed("no answer from rank ", [&](std::size_t r) { return !has_answered(r); });
         if (missing_.empty())
             missing_ = listed("messages are under way at rank ", [&](std::size_t r) { return !done_[r]; });
         board_.send_to_others({notice::kind_type::over, optpipe::rank{0}, {}, missing_});
         closed_ = true;
-        *deadline_ += patience_; // for these to go
+        *deadline_ += patience_; // time for these notices to be sent
     }
 
     template <class Is> [[nodiscard]] std::string listed(const std::string& what, const Is& is) const {

@@ -10,7 +10,8 @@
 
 namespace optpipe::mpi {
 
-/// So many bytes as a datatype and a count of it, as counts of MPI end at 2 GiB. May go once a call has taken it.
+/// A datatype and a count for `bytes` bytes, because MPI's counts end at 2 GiB. May be destroyed once a call has used
+/// it.
 class byte_type {
 public:
     static constexpr std::size_t largest_count = std::numeric_limits<int>::max();
@@ -44,7 +45,7 @@ private:
     int count_ = 1;
 };
 
-/// As many bytes as came.
+/// The number of bytes received.
 [[nodiscard]] inline std::size_t bytes_of(const MPI_Status& status) {
     MPI_Count bytes = 0;
     check(MPI_Get_elements_x(&status, MPI_BYTE, &bytes), "MPI_Get_elements_x");

@@ -12,12 +12,12 @@
 
 namespace optpipe::mpi {
 
-/// A copy of somebody's communicator, on which errors are returned and nobody else's messages are.
+/// A copy of another communicator, which returns errors and carries only our own messages.
 class communicator {
 public:
     using milliseconds = std::chrono::milliseconds;
 
-    /// Returns when all ranks have come; throws if they don't within `patience`.
+    /// Returns when all ranks have joined; throws if they don't within `patience`.
     communicator(MPI_Comm of, milliseconds patience) {
         auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
         MPI_Request made = MPI_REQUEST_NULL;
@@ -25,7 +25,7 @@ public:
         check(MPI_Comm_rank(of, &rank_), "MPI_Comm_rank");
         check(MPI_Comm_size(of, &ranks_), "MPI_Comm_size");
         if (!wait(made, patience)) {
-            static_cast<void>(copy.release()); // MPI may write it yet
+            static_cast<void>(copy.release()); // MPI may still write it
             throw timeout_error{"mpi: rank " + std::to_string(rank_) + " of " + std::to_string(ranks_) + " waited " +
                                 std::to_string(patience.count()) + " ms for the others to come"};
         }
@@ -50,8 +50,8 @@ public:
         return there ? *static_cast<int*>(value) : std::numeric_limits<short>::max();
     }
 
-    /// All ranks have agreed that nothing is under way any more. Otherwise it isn't freed at all: what is on its way
-    /// would be received by the next communicator that gets its place.
+    /// Frees it on destruction. Only if all ranks have agreed that no messages are under way; otherwise the next
+    /// communicator that gets its place would receive them.
     void free_at_end() { frees_ = true; }
 
 private:

@@ -17,16 +17,16 @@
 
 namespace optpipe::mpi {
 
-/// One rank's control channel over MPI. Alone it is for executors that can't tell other processes themselves, as
-/// NCCL's (`cuda::options::failures`); a `member` has one.
+/// One rank's control channel over MPI. It serves executors that can't tell other processes of failures themselves,
+/// such as NCCL's (`cuda::options::failures`); a `member` has one, too.
 ///
-/// The communicator is borrowed: it is copied, and nothing is sent on it. All its processes make theirs, and leave, at
-/// the same time: the destructor waits for the others, as long as its patience lasts. Who leaves by an exception ends
-/// the run for all. A process that is gone without a word is missed at a minimum, or by what else waits for it.
+/// The communicator is borrowed: it is copied, and nothing is sent on it. All its processes construct and destroy
+/// theirs at the same time: the destructor waits for the others, at most for `patience`. A rank that leaves by an
+/// exception ends the run for all. A process that disappears is noticed at a minimum, or by another wait for it.
 class control final : public execution::failure_channel {
 public:
     explicit control(MPI_Comm among, const options& how = {}) : control{among, how, nullptr} {}
-    /// Tells the session if a rank is lost, so that it doesn't wait for it.
+    /// Tells the session if a rank is lost, so that the session doesn't wait for it.
     explicit control(session& of, const options& how = {}) : control{of.world(), how, &of} {}
     control(const control&) = delete;
     control& operator=(const control&) = delete;

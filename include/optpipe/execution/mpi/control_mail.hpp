@@ -21,17 +21,17 @@
 
 namespace optpipe::mpi {
 
-/// Carries the letters of this rank's control channel, on the communicator of the notices, with a tag of their own. For
-/// the thread that calls MPI. Sends are synchronous: what has gone has been received.
+/// Carries the letters of this rank's control channel, on the communicator of the notices, with their own tag. To be
+/// used by the thread that calls MPI. Sends are synchronous: they complete only when received.
 class control_mail {
 public:
     explicit control_mail(const communicator& by) : by_{by} {}
     control_mail(const control_mail&) = delete;
     control_mail& operator=(const control_mail&) = delete;
-    ~control_mail() { static_cast<void>(coming_.release()); } // from a rank that is gone: MPI may write it yet
+    ~control_mail() { static_cast<void>(coming_.release()); } // from a lost rank: MPI may still write it
 
-    /// Sends what is in the outbox, and hands over what has come. Whether there was anything. Throws what can't be
-    /// sent.
+    /// Sends the letters in the outbox, and delivers those that have arrived. Returns whether there were any. Throws if
+    /// a letter can't be sent.
     bool carry(threads::control_channel& of, std::mutex& mutex) {
         std::unique_lock lock{mutex};
         const auto outbox = of.take_outbox();
@@ -48,10 +48,10 @@ public:
         }
         return came || !outbox.empty();
     }
-    /// Whether all that was sent has been taken by its receivers.
+    /// Whether the receivers have taken all letters sent.
     [[nodiscard]] bool has_gone() { return sent_.are_done(); }
-    /// Called by all ranks once none sends new letters: receives and drops what is still coming, until whatever any
-    /// rank has sent was received. Whether that came about in time.
+    /// Receives and drops remaining letters until all letters of all ranks have been received. All ranks call it, once
+    /// none sends new ones. Returns whether that succeeded in time.
     [[nodiscard]] bool finish(std::chrono::milliseconds patience) noexcept {
         const auto deadline = std::chrono::steady_clock::now() + patience;
         MPI_Request all_received = MPI_REQUEST_NULL;
@@ -68,14 +68,14 @@ public:
                 check(MPI_Test(&all_received, &there, MPI_STATUS_IGNORE), "MPI_Test");
                 if (there) return true;
             }
-        } catch (const error&) { // what is left is left behind, as if its sender were gone
+        } catch (const error&) { // the rest is left behind, as if its sender were gone
         }
         return false;
     }
 
 private:
     using letter = execution::control_letter;
-    /// Notices have 0.
+    /// Notices have tag 0.
     static constexpr int tag = 1;
     static constexpr std::size_t header = 1 + sizeof(std::uint64_t);
 
@@ -90,7 +90,7 @@ private:
         std::memcpy(text.data() + 1, &what.value, sizeof what.value);
         sent_.send(by_, to, tag, outgoing_texts::completion::received, text + what.text);
     }
-    /// Whether the next one is all there, in `coming_`. One at a time, so that they keep their order.
+    /// Whether the next letter is complete, in `coming_`. Letters are received one at a time, which keeps their order.
     bool receive() {
         if (!coming_ && !begin_receiving()) return false;
         int there = 0;

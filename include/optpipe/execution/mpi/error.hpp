@@ -12,9 +12,9 @@
 
 namespace optpipe::mpi {
 
-/// A call of MPI that failed. Only communicators of ours return: on the caller's, MPI's own handler may end the job.
-/// MPICH (4.0) tells the handler of MPI_COMM_WORLD of a message that is too long, whatever communicator it is on: there
-/// set MPI_ERRORS_RETURN for that, if it is to be an exception.
+/// A failed call of MPI. Only our own communicators return errors; on the caller's, MPI's handler may end the job.
+/// MPICH (4.0) reports a message that is too long to the handler of MPI_COMM_WORLD, on any communicator. To get an
+/// exception there, set MPI_ERRORS_RETURN for MPI_COMM_WORLD.
 class error : public optpipe::error {
 public:
     error(int code, const std::string& what) : optpipe::error{what + ": " + text_of(code)}, code_{code} {}
@@ -31,7 +31,7 @@ private:
     int code_;
 };
 
-/// Other ranks that didn't come in time.
+/// Other ranks didn't come in time.
 class timeout_error : public optpipe::error {
 public:
     using optpipe::error::error;
@@ -41,7 +41,7 @@ inline void check(int code, const char* call) {
     if (code != MPI_SUCCESS) throw error{code, call};
 }
 
-/// Whether the request is over before the patience is. MPI can only be asked, so this naps in between.
+/// Whether the request ends within `patience`. Sleeps briefly between queries, because MPI can only be polled.
 [[nodiscard]] inline bool wait(MPI_Request& request, std::chrono::milliseconds patience) {
     const auto deadline = std::chrono::steady_clock::now() + patience;
     for (;;) {

@@ -14,8 +14,8 @@
 
 namespace optpipe::mpi {
 
-/// One rank that is a process: lanes that are threads, buffers of the CPU, messages by MPI. For one thread, the one
-/// that issues.
+/// One rank that is a process: its lanes are threads, its buffers in memory of the CPU, its messages carried by MPI. To
+/// be used by one thread, the one that issues.
 class executor : private threads::executor {
 public:
     executor(threads::world& of, post_office& by, rank self) : threads::executor{of, self}, by_{by} {}
@@ -44,22 +44,21 @@ private:
 
 static_assert(execution::check_executor<executor>());
 
-/// One rank of those in a communicator, which is borrowed: it is copied, and nothing is sent on it. All its processes
-/// make theirs at the same time, and leave at the same time: the destructor waits for the others, as long as its
-/// patience lasts. Who leaves by an exception ends the run for all.
+/// One rank of a communicator. The communicator is borrowed: it is copied, and nothing is sent on it. All its processes
+/// construct and destroy theirs at the same time: the destructor waits for the others, at most for `patience`. A rank
+/// that leaves by an exception ends the run for all.
 ///
-/// What goes wrong on any rank (an exception, memory that isn't there, a message that doesn't come, or another one than
-/// planned, a process that hangs or is gone) is thrown by `finish` on all of them: rank, operation and reason are those
-/// that rank 0 heard of first, and who doesn't answer any more is named. Only if rank 0 itself is gone may ranks tell
-/// different reasons. A launcher that ends the job with the first process that dies leaves nobody to tell: see
-/// `--enable-recovery` of Open MPI's.
+/// `finish` throws on all ranks if any rank fails: an exception, a failed allocation, a message that is missing or
+/// wrong, a process that hangs or is gone. Rank, operation and reason are those that rank 0 heard of first, and ranks
+/// that don't answer any more are named. Only if rank 0 itself is gone, ranks may give different reasons. A launcher
+/// that ends the job with the first process that dies leaves no process to report: see `--enable-recovery` of Open MPI.
 class member {
 public:
     explicit member(MPI_Comm among, const options& how = {}) : control_{among, how} {}
-    /// Tells the session if a rank is lost, so that it doesn't wait for it.
+    /// Tells the session if a rank is lost, so that the session doesn't wait for it.
     explicit member(session& of, const options& how = {}) : control_{of, how} {}
     [[nodiscard]] mpi::executor& executor() { return executor_; }
-    /// A rank that fails, here or in its executor, ends both on all ranks.
+    /// A rank's control channel. A failure of a rank, here or in its executor, ends both on all ranks.
     [[nodiscard]] threads::control_channel& control() { return control_.channel(); }
 
 private:

@@ -19,14 +19,14 @@
 
 namespace optpipe::mpi {
 
-/// The replicas of a pipeline's stages that are in one process each: adds up their gradients. For `reduce` of a stage
-/// model, which a lane's thread calls, so MPI must be initialised with MPI_THREAD_MULTIPLE.
+/// Sums the gradients of the replicas of a pipeline's stages, each in its own process. For `reduce` of a stage model,
+/// which a lane's thread calls; so MPI must be initialised with MPI_THREAD_MULTIPLE.
 ///
-/// All processes make it, and end it, at the same time. The communicator is copied, and nothing is sent on the
+/// All processes construct and destroy it at the same time. The communicator is copied, and nothing is sent on the
 /// original.
 class gradient_sum {
 public:
-    /// `patience`: how long it waits for the others, each time. Longer than a step takes.
+    /// `patience`: the time limit of each wait for the others; longer than a step takes.
     explicit gradient_sum(MPI_Comm replicas, std::chrono::milliseconds patience = std::chrono::minutes{1})
         : among_{usable(replicas), patience}, patience_{patience} {}
     gradient_sum(const gradient_sum&) = delete;
@@ -35,12 +35,12 @@ public:
         if (healthy_) among_.free_at_end();
     }
 
-    /// Which of the replicas this is, and how many there are.
+    /// The number of this replica, and the number of all replicas.
     [[nodiscard]] int replica() const { return among_.rank(); }
     [[nodiscard]] int replicas() const { return among_.ranks(); }
 
-    /// Leaves the sum of all replicas' gradients with each. Throws `timeout_error` if not all come; then nothing but
-    /// the destructor makes sense.
+    /// Leaves the sum of all replicas' gradients with each. Throws `timeout_error` if not all come; then only the
+    /// destructor may be called.
     template <class Real> void operator()(std::span<Real> gradients) {
         static_assert(std::is_same_v<Real, float> || std::is_same_v<Real, double>);
         const auto type = std::is_same_v<Real, float> ? MPI_FLOAT : MPI_DOUBLE;
@@ -67,7 +67,7 @@ private:
                              &all),
               "MPI_Iallreduce");
         if (!wait(all, patience_)) {
-            static_cast<void>(room.release()); // a collective can't be taken back, MPI may write there yet
+            static_cast<void>(room.release()); // a collective can't be cancelled, MPI may still write there
             throw timeout_error{"mpi: replica " + std::to_string(replica()) + " of " + std::to_string(replicas()) +
                                 " waited " + std::to_string(patience_.count()) + " ms for the others' gradients"};
         }
@@ -77,7 +77,7 @@ private:
 
     communicator among_;
     std::chrono::milliseconds patience_;
-    /// Nothing of it is under way.
+    /// Whether nothing of it is under way.
     bool healthy_ = true;
 };
 

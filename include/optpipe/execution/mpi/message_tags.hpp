@@ -7,11 +7,11 @@
 
 namespace optpipe::mpi {
 
-/// Which operation made a message, as its tag. Messages are matched by their order alone; the tag shows that it was the
-/// right one. Where MPI has few tags, operations far apart share one.
+/// Encodes the operation that produces a message as its tag. Messages match by their order alone; the tag only checks
+/// that it was the right one. If MPI has few tags, operations far apart share one.
 class message_tags {
 public:
-    /// `largest`: the largest tag that MPI takes, 32767 at least.
+    /// `largest` is the largest tag that MPI allows, at least 32767.
     explicit message_tags(int largest) {
         const int bits = static_cast<int>(std::bit_width(static_cast<unsigned>(largest) + 1U)) - 1 - kind_bits;
         microbatch_bits_ = bits * 3 / 5;

@@ -18,21 +18,21 @@
 
 namespace optpipe::mpi {
 
-/// What ranks tell each other beside messages.
+/// A notice between ranks, separate from messages.
 struct notice {
     enum class kind_type : char {
         report = 'r',  ///< to rank 0: something failed here
         verdict = 'v', ///< from rank 0: that is what ended the run
-        heard = 'h',   ///< to rank 0: of the verdict
-        done = 'd',    ///< to rank 0: nothing of mine is under way any more
-        over = 'o',    ///< from rank 0: nor of anybody; `reason` says who hasn't answered
+        heard = 'h',   ///< to rank 0: the verdict was received
+        done = 'd',    ///< to rank 0: this rank has no messages under way any more
+        over = 'o',    ///< from rank 0: no rank has any; `reason` lists the ranks that haven't answered
     };
     kind_type kind = kind_type::done;
     optpipe::rank where{};
     std::string operation{};
     std::string reason{};
 
-    /// Longer ones are cut: the reason first.
+    /// Longer notices are cut at the end, where the reason is.
     static constexpr std::size_t largest = 1024;
 
     [[nodiscard]] std::string text() const {
@@ -54,7 +54,7 @@ struct notice {
     }
 };
 
-/// Notices, on a communicator of their own. For one thread at a time.
+/// Sends and receives notices, on a communicator of their own. To be used by one thread at a time.
 class notice_board {
 public:
     explicit notice_board(communicator by) : by_{std::move(by)} { listen(); }
@@ -76,7 +76,7 @@ public:
         int from;
         notice what;
     };
-    /// The next one that has come.
+    /// The next notice that has arrived.
     [[nodiscard]] std::optional<received> next() {
         int come = 0;
         MPI_Status status;
@@ -88,7 +88,7 @@ public:
         listen();
         return now;
     }
-    /// Whether all that was sent has gone.
+    /// Whether all notices have been sent.
     [[nodiscard]] bool has_gone() { return sent_.are_done(); }
     [[nodiscard]] communicator& by() { return by_; }
     [[nodiscard]] const communicator& by() const { return by_; }

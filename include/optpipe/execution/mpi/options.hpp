@@ -11,21 +11,21 @@
 namespace optpipe::mpi {
 
 struct options {
-    /// How long one rank waits for another: at a message, at a minimum of the control channel (the others twice as long
-    /// for rank 0), when a `member` is made, and at the end. Longer than a step takes. A run that fails is over on all
-    /// ranks within three times as much.
+    /// Time limit for one rank waiting for another: at a message, at a minimum of the control channel (other ranks wait
+    /// twice as long for rank 0), when a `member` is constructed, and at the end. Longer than a step takes. A failed
+    /// run ends on all ranks within three times the limit.
     std::chrono::milliseconds patience{60'000};
-    /// Bytes of this rank: of its device, all slabs together, and of its host. Without: as much as there is.
+    /// Bytes of this rank's device, for all slabs together, and of its host. Empty: no limit.
     std::optional<std::size_t> device_memory{};
     std::optional<std::size_t> host_memory{};
-    /// How long copies between device and host take; without, as long as they do.
+    /// Simulated times of copies between device and host; if empty, copies take their real time.
     threads::copy_time copies{};
     bool record_times = false;
 };
 
 namespace detail {
 
-/// Of the lanes of one rank.
+/// The options of the lanes of one rank.
 [[nodiscard]] inline threads::options lane_options(const options& how, rank self, std::size_t ranks) {
     threads::options lanes;
     lanes.patience = how.patience;

@@ -16,13 +16,13 @@
 
 namespace optpipe::mpi {
 
-/// Texts that were sent and that MPI may still read. For one thread at a time.
+/// Texts sent that MPI may still read. To be used by one thread at a time.
 class outgoing_texts {
 public:
-    /// When a text is done with.
+    /// When a text counts as done.
     enum class completion {
-        sent,     ///< once MPI needs it no longer: it may wait for its receiver in a buffer
-        received, ///< once its receiver takes it
+        sent,     ///< when MPI doesn't need it any more: it may be in a buffer, waiting for its receiver
+        received, ///< when its receiver takes it
     };
 
     outgoing_texts() = default;
@@ -31,10 +31,10 @@ public:
     ~outgoing_texts() {
         are_done();
         for (auto& each : texts_)
-            static_cast<void>(each.release()); // to a rank that is gone: MPI may read it yet
+            static_cast<void>(each.release()); // to a lost rank: MPI may still read it
     }
 
-    /// Throws `optpipe::error` if the text is longer than MPI can say, or if MPI refuses it.
+    /// Throws `optpipe::error` if the text is longer than MPI allows, or MPI refuses it.
     void send(const communicator& by, rank to, int tag, completion until, std::string what) {
         if (what.size() > std::numeric_limits<int>::max())
             throw optpipe::error{"mpi: a text of " + std::to_string(what.size()) + " bytes is too long"};
@@ -45,10 +45,10 @@ public:
             check(MPI_Isend(now->bytes.data(), size, MPI_CHAR, peer, tag, by.native(), &now->request), "MPI_Isend");
         else
             check(MPI_Issend(now->bytes.data(), size, MPI_CHAR, peer, tag, by.native(), &now->request), "MPI_Issend");
-        are_done(); // so that those of a long run don't pile up
+        are_done(); // keeps the list short in a long run
         texts_.push_back(std::move(now));
     }
-    /// Whether no text is under way any more. Forgets those that are done with.
+    /// Whether no text is under way any more. Removes those that are done.
     bool are_done() {
         std::erase_if(texts_, [](const auto& each) {
             int gone = 0;

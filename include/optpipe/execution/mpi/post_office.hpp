@@ -30,15 +30,15 @@
 
 namespace optpipe::mpi {
 
-/// Carries the messages of one rank's lanes over MPI. One thread makes all calls; lanes hand it what they send and
-/// receive, and wait at their gates. Activations and gradients have a communicator each, on which they meet by their
-/// order; sends are synchronous, so that an exchange is over once its partners have begun theirs. The same thread
+/// Carries the messages of one rank's lanes over MPI. One thread makes all MPI calls; lanes give it their sends and
+/// receives, and wait at their gates. Activations and gradients each have a communicator, on which messages match by
+/// their order. Sends are synchronous, so an exchange ends once its partners have started theirs. The same thread
 /// carries the letters of the control channel.
 class post_office final : public threads::message_carrier, private threads::control_carrier, private threads::wakeable {
 public:
     using milliseconds = std::chrono::milliseconds;
 
-    /// Returns when all ranks have come. Sets the clock of `of` so that it runs as theirs.
+    /// Returns when all ranks have joined. Synchronizes the clock of `of` with the other ranks.
     post_office(MPI_Comm among, milliseconds patience, threads::world& of)
         : world_{of}, patience_{patience}, forward_{among, patience}, backward_{among, patience},
           tags_{forward_.largest_tag()}, agreement_{in_time(communicator{among, patience}, patience, of), patience},
@@ -60,14 +60,15 @@ public:
 
     [[nodiscard]] threads::control_channel& control() { return control_; }
 
-    /// After a failure: returns once nothing of this rank is under way; what all ranks throw.
+    /// To be called after a failure: waits until nothing of this rank is under way, and returns the error that all
+    /// ranks throw.
     [[nodiscard]] execution_error verdict() override {
         await_end();
         const auto what = agreement_.verdict() ? *agreement_.verdict() : world_.failed.what();
         if (agreement_.missing().empty()) return what;
         return {what.rank(), what.operation(), what.reason() + "; " + agreement_.missing()};
     }
-    /// Waits until all ranks want to leave. The lanes must be gone.
+    /// Waits until all ranks want to leave. The lanes must be destroyed before.
     void leave() noexcept {
         {
             const std::scoped_lock lock{mutex_};
@@ -81,13 +82,13 @@ public:
         for (auto* each : {&forward_, &backward_, &agreement_.by()})
             each->free_at_end();
     }
-    /// After `leave`: the run failed, and somebody didn't answer then.
+    /// To be called after `leave`: whether the run failed, and some rank didn't answer at the end.
     [[nodiscard]] bool has_lost_rank() const {
         return world_.failed.happened().load() && !agreement_.missing().empty();
     }
 
 private:
-    /// A message under way. What nobody wants any more has a buffer of its own.
+    /// A message under way. A discarded message has its own buffer.
     struct transfer {
         threads::message_offer what{};
         std::unique_ptr<std::byte[]> discarded{};
@@ -119,7 +120,7 @@ private:
         ended_ = true;
         ending_.notify_all();
     }
-    /// Whether anything has happened.
+    /// Returns whether anything has happened.
     bool step() {
         bool moved = false;
         try {
@@ -159,7 +160,7 @@ private:
     }
     [[nodiscard]] rank self() const { return rank{forward_.rank()}; }
 
-    /// Short naps while messages are under way, longer ones otherwise. An offer, or a failure, ends them.
+    /// Naps briefly while messages are under way, longer otherwise. An offer or a failure ends the nap.
     void rest(bool moved) {
         const auto now = std::chrono::steady_clock::now();
         if (moved) last_move_ = now;
@@ -176,7 +177,7 @@ private:
             posting_.clear();
             posting_.swap(offered_);
         }
-        if (stopped_) return false; // nobody waits for these
+        if (stopped_) return false; // nothing waits for these
         for (const auto& each : posting_)
             try {
                 post(each);
@@ -224,7 +225,7 @@ private:
         fail(to_string(t.what.label), wrong);
     }
     static std::string failure_of(int code) { return code == MPI_SUCCESS ? "" : error::text_of(code); }
-    /// What is wrong with what was received; nothing: empty.
+    /// The error in a received message; empty if there is none.
     [[nodiscard]] std::string mistake_in(const threads::message_offer& m, const MPI_Status& status, int code) const {
         int kind = MPI_SUCCESS;
         check(MPI_Error_class(code, &kind), "MPI_Error_class");
@@ -247,13 +248,13 @@ private:
         transfers_.resize(kept);
     }
 
-    /// Takes back what can be taken back. A send can't; its receiver takes it, see `discard`.
+    /// Cancels the receives. Sends can't be cancelled; their receivers take them, see `discard`.
     void stop() {
         stopped_ = true;
         for (std::size_t i = 0; i < requests_.size(); ++i)
             if (!transfers_[i].what.sends) check(MPI_Cancel(&requests_[i]), "MPI_Cancel");
     }
-    /// Receives what nobody wants any more, so that its sender gets its buffer back.
+    /// Receives a message that isn't needed any more, so that its sender gets its buffer back.
     bool discard(const communicator& by) {
         int there = 0;
         MPI_Status status;
@@ -287,7 +288,7 @@ private:
     bool leaving_ = false;
     bool ended_ = false;
 
-    // Of the thread.
+    // Used only by the thread.
     std::vector<threads::message_offer> posting_;
     std::vector<MPI_Request> requests_;
     std::vector<transfer> transfers_;

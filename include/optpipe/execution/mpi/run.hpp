@@ -13,9 +13,9 @@
 
 namespace optpipe::mpi {
 
-/// Runs `steps` steps of this process's one of the programs, all of which are checked, and must be the same ones in
-/// every process. Gives back when the instructions of the last step ran, if the member records that. Throws what all
-/// ranks throw if it fails on any, and `input_error` if the programs have faults.
+/// Checks all programs, which must be the same in every process, and runs `steps` steps of this process's program.
+/// Returns the times of the instructions of the last step, if the member records them. Throws the common error of all
+/// ranks if a step fails, and `input_error` if the programs have errors.
 template <class Model>
 rank_times run(std::span<const rank_program> programs, member& on, Model& model, std::size_t steps = 1) {
     auto& here = on.executor();

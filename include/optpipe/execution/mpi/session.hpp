@@ -9,7 +9,7 @@
 
 namespace optpipe::mpi {
 
-/// How a thread level is written in programs.
+/// The name of a thread level, as written in programs.
 [[nodiscard]] inline std::string spelling_of_level(int level) {
     if (level == MPI_THREAD_SINGLE) return "MPI_THREAD_SINGLE";
     if (level == MPI_THREAD_FUNNELED) return "MPI_THREAD_FUNNELED";
@@ -17,8 +17,8 @@ namespace optpipe::mpi {
     return "MPI_THREAD_MULTIPLE";
 }
 
-/// Throws unless MPI may be called by a thread of ours. With MPI_THREAD_SERIALIZED the caller has to leave MPI alone
-/// for as long as a `member` lives; with MPI_THREAD_MULTIPLE it needn't.
+/// Throws unless a thread of this library may call MPI. With MPI_THREAD_SERIALIZED, the caller must not use MPI while a
+/// `member` lives; with MPI_THREAD_MULTIPLE it may.
 inline void check_thread_level() {
     int initialized = 0;
     check(MPI_Initialized(&initialized), "MPI_Initialized");
@@ -30,7 +30,7 @@ inline void check_thread_level() {
                              "; it has to be MPI_THREAD_MULTIPLE, or MPI_THREAD_SERIALIZED at least"};
 }
 
-/// MPI, for as long as it lives. What somebody else has initialised is borrowed.
+/// Initialises and finalises MPI. If MPI is initialised already, it is borrowed.
 class session {
 public:
     session() {
@@ -50,11 +50,11 @@ public:
     }
 
     [[nodiscard]] MPI_Comm world() const { return MPI_COMM_WORLD; }
-    /// Whether it was this one that initialised MPI, and will finalise it.
+    /// Whether this session initialised MPI, and will finalise it.
     [[nodiscard]] bool owns() const { return owns_; }
 
-    /// A rank is gone. MPI_Finalize would wait for it, so it isn't called: this process ends without, which tells the
-    /// launcher to end what is left of the others.
+    /// Announces that a rank is gone. MPI_Finalize would wait for it, so it isn't called: this process ends without it,
+    /// and the launcher then ends the remaining processes.
     void lose_rank() noexcept { lost_ = true; }
     [[nodiscard]] bool has_lost_rank() const { return lost_; }
 

@@ -10,18 +10,19 @@ namespace optpipe::nccl {
 /// An instant that ranks share, on the clock of one of them.
 template <class Clock> struct shared_instant {
     typename Clock::time_point when{};
-    /// How far off it may be.
+    /// Largest possible error.
     typename Clock::duration error{};
 };
 
-/// Rank 0's `now()` when it called this, on the clock of each rank. Each rank asks the one before it, over a few round
-/// trips of which it takes the shortest; errors add up along the way. For all ranks at once.
+/// The `now()` of rank 0 when it called this, on the clock of each rank. Each rank asks the one before it in a few
+/// round trips, and uses the shortest; errors add up along the way. All ranks must call it together.
 ///
-/// `send(peer, number)` returns when the peer has taken it, or will; `receive(peer)` when it has come.
+/// `send(peer, number)` returns when the peer has the number, or will get it; `receive(peer)` returns when the number
+/// has arrived.
 template <class Clock, class Send, class Receive>
 [[nodiscard]] shared_instant<Clock> share_instant(int rank, int ranks, const Send& send, const Receive& receive) {
     using duration = typename Clock::duration;
-    constexpr int rounds = 5; // more make it better by less and less
+    constexpr int rounds = 5; // further rounds improve it less and less
     shared_instant<Clock> begin{Clock::now(), duration{}};
     if (rank > 0) {
         auto shortest = duration::max();

@@ -23,7 +23,7 @@
 
 namespace optpipe::nccl {
 
-/// A call of NCCL that failed, or didn't come to an end in time.
+/// A call of NCCL that failed, or didn't end in time.
 class error : public optpipe::error {
 public:
     error(ncclResult_t code, const std::string& what)
@@ -34,30 +34,30 @@ private:
     ncclResult_t code_;
 };
 
-/// NCCL has no watchdog, so this is ours.
+/// A call that exceeded the time limit. NCCL has no watchdog, so this library has its own.
 class timeout_error : public optpipe::error {
 public:
     using optpipe::error::error;
 };
 
-/// What NCCL takes of a device for the messages of one communicator; what isn't said it chooses. Fewer blocks leave
-/// more multiprocessors to computations beside them, and carry large messages more slowly.
+/// Resources of a device that NCCL uses for the messages of one communicator; NCCL chooses missing values. Fewer blocks
+/// leave more multiprocessors to concurrent computations, and carry large messages more slowly.
 struct communicator_limits {
     std::optional<int> min_ctas{};
     std::optional<int> max_ctas{};
     std::optional<int> cga_cluster_size{};
 };
 
-/// Non-blocking, so that it can be aborted. One thread at a time may use it, and none of the same device may use
-/// another meanwhile. After an error or a timeout nothing but `abort` and the destructor makes sense; every rank has to
-/// do it.
+/// A non-blocking communicator, which can be aborted. To be used by one thread at a time; meanwhile no thread may use
+/// another communicator of the same device. After an error or a timeout, only `abort` and the destructor may be called,
+/// and every rank must do so.
 class communicator {
 public:
     using milliseconds = std::chrono::milliseconds;
     using abort_call = std::function<void(ncclComm_t)>;
 
-    /// Returns when all ranks have come; throws if they don't within `patience`. `id` is rank 0's `make_id()`.
-    /// `failures` is asked wherever this waits: once another rank has failed, it throws that. Null: nobody is.
+    /// Returns when all ranks have joined; throws if they don't within `patience`. `id` is rank 0's `make_id()`. While
+    /// waiting it asks `failures`, if given, and throws the failure of another rank.
     communicator(const ncclUniqueId& id, int rank, int ranks, milliseconds patience, std::string name = "nccl",
                  const communicator_limits& limits = {}, const execution::failure_channel* failures = nullptr)
         : rank_{rank}, ranks_{ranks}, patience_{patience}, name_{std::move(name)}, failures_{failures} {
@@ -73,8 +73,8 @@ public:
             throw;
         }
     }
-    /// Somebody's, borrowed: it is never destroyed here. `end` is called instead of `ncclCommAbort`, once at most; it
-    /// must not throw. A blocking one may hold up `batch::close` for as long as a peer doesn't come: see `watchdog`.
+    /// A borrowed communicator, which is never destroyed here. `end` is called instead of `ncclCommAbort`, at most
+    /// once; it must not throw. If it is blocking, `batch::close` may block until a peer comes: see `watchdog`.
     communicator(ncclComm_t borrowed, abort_call end, milliseconds patience, std::string name = "nccl",
                  const execution::failure_channel* failures = nullptr)
         : communicator_{borrowed}, rank_{rank_in(borrowed, name)}, ranks_{size_of(borrowed, name)}, patience_{patience},
@@ -100,7 +100,7 @@ public:
         if (status != ncclSuccess) throw error{status, "ncclGetUniqueId"};
         return id;
     }
-    /// Which rank of a communicator this is.
+    /// The rank of this process in a communicator.
     [[nodiscard]] static int rank_in(ncclComm_t of, const std::string& name = "nccl") {
         return ask(ncclCommUserRank, "ncclCommUserRank", of, name);
     }
@@ -108,7 +108,7 @@ public:
     [[nodiscard]] int ranks() const { return ranks_; }
     [[nodiscard]] const std::string& name() const { return name_; }
 
-    /// Waits until NCCL is through with a call. `what` stands in the message of an error.
+    /// Waits until NCCL has ended a call. `what` appears in the message of an error.
     void settle(ncclResult_t status, std::string_view what) {
         const auto deadline = std::chrono::steady_clock::now() + patience_;
         while (status == ncclInProgress) {
@@ -120,12 +120,12 @@ public:
                 if (asked != ncclSuccess) status = asked;
             }
         }
-        if (!healthy_ && !communicator_) fail_late(what); // a watchdog has ended it
+        if (!healthy_ && !communicator_) fail_late(what); // a watchdog has aborted it
         if (status == ncclSuccess) return;
-        if (status != ncclInvalidArgument) healthy_ = false; // which alone leaves the communicator as it was
+        if (status != ncclInvalidArgument) healthy_ = false; // an invalid argument leaves the communicator intact
         throw error{status, place(what)};
     }
-    /// Throws if something went wrong since the last call.
+    /// Throws if something has failed since the last call.
     void check_health(std::string_view what) {
         if (!communicator_) throw error{ncclInvalidUsage, place(what)};
         ncclResult_t status = ncclSuccess;
@@ -133,8 +133,8 @@ public:
         if (asked != ncclSuccess) status = asked;
         if (status != ncclSuccess && status != ncclInProgress) settle(status, what);
     }
-    /// Ends what is under way, on this rank; outside of a group it returns when all that is. Of several communicators
-    /// each may wait for what only the abort of another ends: see `abort_together`.
+    /// Aborts the running work on this rank; outside of a group it returns when that has ended. If there are several
+    /// communicators, each may wait for the abort of another: see `abort_together`.
     void abort() noexcept {
         healthy_ = false;
         if (!communicator_) return;
@@ -144,7 +144,7 @@ public:
         else
             static_cast<void>(ncclCommAbort(gone));
     }
-    /// The device that it was made for.
+    /// The device of the communicator.
     [[nodiscard]] int device() const { return ask(ncclCommCuDevice, "ncclCommCuDevice", communicator_, name_); }
     [[nodiscard]] bool healthy() const { return healthy_ && communicator_; }
     [[nodiscard]] ncclComm_t native() const { return communicator_; }
@@ -180,12 +180,12 @@ private:
     milliseconds patience_;
     std::string name_;
     bool healthy_ = true;
-    /// Of a borrowed one only.
+    /// Set for borrowed communicators only.
     abort_call end_{};
     const execution::failure_channel* failures_ = nullptr;
 };
 
-/// Ends what is under way on all communicators of these ranges, in this order.
+/// Aborts the running work on all communicators of these ranges, in this order.
 template <class... Communicators> void abort_together(Communicators&... all) noexcept {
     const bool is_group = ncclGroupStart() == ncclSuccess;
     const auto abort_all = [](auto& range) {
@@ -196,10 +196,9 @@ template <class... Communicators> void abort_together(Communicators&... all) noe
     if (is_group) static_cast<void>(ncclGroupEnd());
 }
 
-/// An open group: what is put into it progresses together, except for what goes to the same peer in the same direction,
-/// which is matched in order. It may use several communicators. Without `close` it is closed at the end of its life,
-/// and what goes wrong then isn't heard of until the next call. A watchdog, which ends the communicators, is for those
-/// that may block; null: none do.
+/// An open group: its sends and receives progress together, except those with the same peer and direction, which match
+/// in order. It may use several communicators. Without `close`, the destructor closes it, and errors appear only at the
+/// next call. If calls may block, the watchdog aborts the communicators; null: no call blocks.
 class batch {
 public:
     explicit batch(watchdog* watched_by = nullptr) : watched_by_{watched_by} {
@@ -218,7 +217,7 @@ public:
     void receive(communicator& by, std::span<std::byte> data, int peer, cudaStream_t where) {
         put(by, ncclRecv(data.data(), data.size(), ncclChar, peer, by.native(), where), "receive from", peer);
     }
-    /// Leaves the sum over all ranks with each.
+    /// Sums the data over all ranks, and leaves the sum on each.
     template <class Real> void add_up(communicator& by, std::span<Real> data, cudaStream_t where) {
         static_assert(std::is_same_v<Real, float> || std::is_same_v<Real, double>);
         constexpr auto type = std::is_same_v<Real, float> ? ncclFloat : ncclDouble;
@@ -226,7 +225,7 @@ public:
         const auto status = ncclAllReduce(data.data(), data.data(), data.size(), type, ncclSum, by.native(), where);
         if (is_failure(status)) by.settle(status, "ncclAllReduce");
     }
-    /// Returns once the work is in the streams, so that events may be recorded behind it. `what` stands in the message
+    /// Returns once the work is in the streams, so that events can be recorded after it. `what` appears in the message
     /// of an error.
     void close(std::string_view what) {
         open_ = false;

@@ -35,18 +35,18 @@
 
 namespace optpipe::nccl {
 
-/// How many communicators a rank has for each direction. NCCL runs what is on one of them in a single order, whatever
-/// the streams.
+/// The number of communicators per direction. NCCL runs the work of one communicator in a single order, whatever the
+/// streams.
 enum class communicator_layout : std::uint8_t {
     per_direction, ///< one: for `message_lanes::per_direction` and `single`
-    /// Two, of messages that even ranks send and of those that odd ones do: for `message_lanes::separate`, too, in
-    /// which a send isn't to wait for receives. Takes twice the memory.
+    /// Two, for messages sent by even and by odd ranks: also for `message_lanes::separate`, where sends mustn't wait
+    /// for receives. Takes twice the memory.
     per_sender,
 };
 
-/// What rank 0 makes and all ranks need: hand it round with `bootstrap`, or MPI.
+/// The ids that rank 0 makes and all ranks need. Distribute it with `bootstrap`, or by MPI.
 struct world_id {
-    /// Those of activations, then those of gradients.
+    /// The ids of the communicators for activations, then of those for gradients.
     std::array<ncclUniqueId, 4> ids{};
     communicator_layout layout = communicator_layout::per_direction;
 
@@ -60,16 +60,16 @@ struct world_id {
     [[nodiscard]] std::span<std::byte> bytes() { return std::as_writable_bytes(std::span{this, 1}); }
 };
 
-/// The communicators of an engine that there is already: of the pipeline's ranks, in their order, on `options::device`.
-/// They are borrowed: the engine keeps them until the `member` is gone, and uses them for nothing else meanwhile.
+/// Communicators of an existing engine, between the pipeline's ranks in their order, on `options::device`. They are
+/// borrowed: the engine keeps them until the `member` is destroyed, and doesn't use them meanwhile.
 struct borrowed_communicators {
-    /// Two of them, as NCCL runs what is on one in a single order. Better non-blocking ones: a blocking one holds up
-    /// the thread that issues until the peer has come to its first message, and ends only by `abort`.
+    /// Two communicators, because NCCL runs the work of one in a single order. Non-blocking ones are better: a blocking
+    /// one holds up the issuing thread until the peer has reached its first message, and ends only by `abort`.
     ncclComm_t activations = nullptr;
     ncclComm_t gradients = nullptr;
-    /// Ends what is under way on one of them, as `ncclCommAbort` does: what waits for a rank that is gone would never
-    /// be over. Called when something has gone wrong, once for each at most, in an open group (`ncclGroupStart`), by
-    /// the rank's thread, or by another while that is held up by NCCL; it must not throw.
+    /// Aborts the running work of one of them, as `ncclCommAbort` does; otherwise a wait for a lost rank would never
+    /// end. Called after a failure, at most once for each, in an open group (`ncclGroupStart`), by the rank's thread,
+    /// or by another thread while NCCL holds up the first. It must not throw.
     communicator::abort_call abort{};
 };
 
@@ -79,8 +79,8 @@ public:
     using milliseconds = std::chrono::milliseconds;
     using clock = std::chrono::steady_clock;
 
-    /// Returns when all ranks have come and the links to the neighbours, which NCCL makes at their first use, are
-    /// there. `failures`: as of `cuda::options`.
+    /// Returns when all ranks have joined, and the links to the neighbours exist, which NCCL creates at their first
+    /// use. `failures`: see `cuda::options`.
     messages(const world_id& id, rank self, std::size_t ranks, milliseconds patience,
              const communicator_limits& limits = {}, const execution::failure_channel* failures = nullptr)
         : patience_{patience}, failures_{failures}, layout_{id.layout} {
@@ -140,8 +140,8 @@ public:
     bool carry(cuda::detail::lane_state& on, cuda::detail::command& what) override {
         batch open{watched_.get()};
         const auto stream = on.target.native();
-        // In a group, what is on one communicator comes behind what is on another that came first: in the same order on
-        // all ranks, or they would wait for each other.
+        // In a group, the work of a communicator runs after that of communicators used before it. The order must be the
+        // same on all ranks, or they would wait for each other.
         for (auto& by : communicators_)
             for (const auto& m : std::span{what.messages}.first(what.count)) {
                 const auto peer = static_cast<int>(m.label.peer.value());
@@ -159,7 +159,7 @@ public:
     }
 
     void check_health() override {
-        if (!healthy()) return; // given up
+        if (!healthy()) return; // aborted
         for (auto* all : {&communicators_, &beside_})
             for (auto& each : *all)
                 each.check_health("waiting");
@@ -170,12 +170,12 @@ public:
         return std::nullopt;
     }
     void forget_messages() noexcept override { used_ = 0; }
-    /// Sums first. Streams go on behind messages that are aborted: a sum that wasn't would take what never came, and
-    /// its other ranks would take that for their gradients.
+    /// Aborts sums first. Streams continue after messages are aborted: a sum that still ran would read data that never
+    /// arrived, and the other replicas would take the result for their gradients.
     void abandon() noexcept override { abort_together(beside_, communicators_); }
 
-    /// A communicator for what is no message of the pipeline. It ends with the others, and stays where it is. For all
-    /// of its ranks at once.
+    /// A communicator for work other than the pipeline's messages. It ends with the others, and its address stays
+    /// valid. All of its ranks must call this together.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits) {
         auto& made = beside_.emplace_back(id, self, ranks, patience_, std::move(name), limits, failures_);
@@ -188,7 +188,7 @@ public:
         return made;
     }
 
-    /// An instant that all ranks share, on this one's clock. For all ranks at once, before the first step.
+    /// An instant that all ranks share, on this rank's clock. All ranks must call this together, before the first step.
     [[nodiscard]] shared_instant<clock> share_begin() {
         cuda::stream s;
         const cuda::device_slab device{sizeof(std::int64_t)};
@@ -221,7 +221,7 @@ public:
         try {
             return share_instant<clock>(any().rank(), any().ranks(), send, receive);
         } catch (...) {
-            abandon(); // before memory goes that a message may still use
+            abandon(); // before memory is freed that a message may still use
             throw;
         }
     }
@@ -229,7 +229,7 @@ public:
 private:
     struct lane_use {
         lane_kind kind{};
-        /// Of a lane for one side of messages only.
+        /// Set for a lane that carries only sends or only receives.
         std::optional<message_direction> way{};
         std::size_t commands = 0;
     };
@@ -262,7 +262,7 @@ private:
         const std::size_t first = way == message_direction::forward ? 0 : each;
         return communicators_[first + static_cast<std::size_t>(sender) % each];
     }
-    /// The oldest are forgotten beyond what lanes may hold.
+    /// Beyond the capacity of the lanes, the oldest entries are forgotten.
     [[nodiscard]] std::pair<task_label, cuda::event>& next_under_way() {
         if (used_ > 0 && used_ >= most_under_way_) {
             under_way_.push_back(std::move(under_way_.front()));
@@ -272,7 +272,7 @@ private:
         if (used_ == under_way_.size()) under_way_.emplace_back();
         return under_way_[used_++];
     }
-    /// While this rank waits for what is no step.
+    /// Checks to make while this rank waits for something that isn't a step.
     void check_start() {
         execution::check_failure(failures_);
         check_health();
@@ -284,7 +284,7 @@ private:
                 greet_neighbours(by, room, where);
         });
     }
-    /// Puts `issue(memory of the device, stream)` there, and waits until it is over.
+    /// Puts `issue(device memory, stream)` into a stream, and waits until it has ended.
     template <class Issue> void first_use(const std::string& what, const Issue& issue) {
         cuda::stream s;
         const cuda::device_slab room{4};
@@ -293,7 +293,7 @@ private:
             if (!cuda::detail::await(s, clock::now() + patience_, [&] { check_start(); }))
                 throw timeout_error{what + ": not over after " + std::to_string(patience_.count()) + " ms"};
         } catch (...) {
-            abandon(); // before memory goes that a message may still use
+            abandon(); // before memory is freed that a message may still use
             throw;
         }
     }
@@ -313,21 +313,20 @@ private:
     communicator_layout layout_ = communicator_layout::per_direction;
     std::deque<communicator> communicators_;
     std::deque<communicator> beside_;
-    /// The exchanges since all were over, and room for more.
+    /// The exchanges since everything had ended, and spare entries.
     std::deque<std::pair<task_label, cuda::event>> under_way_;
     std::size_t used_ = 0;
     std::size_t most_under_way_ = 0;
     std::map<const cuda::detail::lane_state*, lane_use> lanes_;
-    /// Of borrowed communicators, which may block.
+    /// Used for borrowed communicators, which may block.
     std::unique_ptr<watchdog> watched_;
 };
 
-/// One rank with a GPU of its own, which talks to the others by NCCL. All ranks make theirs at the same time: threads
-/// of one process, or processes on one machine or many.
+/// One rank with its own GPU, connected to the others by NCCL. All ranks construct theirs at the same time: threads of
+/// one process, or processes on one or several machines.
 ///
-/// `options::patience` has to be longer than a step takes. With `options::failures` all ranks hear at once of the first
-/// failure, and throw it. Without, an error names the rank that reports it: each finds out by itself that another is
-/// gone.
+/// `options::patience` must be longer than a step takes. With `options::failures`, all ranks learn at once of the first
+/// failure, and throw it. Without it, each rank detects by itself that another is gone, and its error names itself.
 class member {
 public:
     /// Throws `execution_error` if it can't join the others.
@@ -340,12 +339,12 @@ public:
     } catch (...) {
         fail_to_join(self, how.failures);
     }
-    /// Which rank this is, and of how many, is what the communicators say.
+    /// The communicators determine the rank and the number of ranks.
     explicit member(const borrowed_communicators& from, const cuda::options& how = {})
         : member{rank{communicator::rank_in(from.activations)}, from, how} {}
     [[nodiscard]] cuda::executor& executor() { return executor_; }
-    /// A communicator beside those of the pipeline, which ends when they do: for `gradient_sum`. All of its ranks join
-    /// at the same time, before the first step. Throws as the constructors do.
+    /// An additional communicator for `gradient_sum`, which ends with those of the pipeline. All of its ranks join at
+    /// the same time, before the first step. Throws as the constructors do.
     [[nodiscard]] communicator& join_beside(const ncclUniqueId& id, int self, int ranks, std::string name,
                                             const communicator_limits& limits = {}) {
         const cuda::current_device here{executor_.device()};
@@ -368,7 +367,8 @@ private:
         fail_to_join(self, how.failures);
     }
 
-    /// Throws what is being handled, with its place, and tells the others; or another rank's failure as it is.
+    /// Throws the exception being handled, with its place, and tells the others; rethrows another rank's failure
+    /// unchanged.
     [[noreturn]] static void fail_to_join(rank self, execution::failure_channel* failures) try {
         throw;
     } catch (const execution_error&) {

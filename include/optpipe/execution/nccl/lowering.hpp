@@ -5,8 +5,8 @@
 
 namespace optpipe::nccl {
 
-/// Where to start from with NCCL: a lane per communicator of `communicator_layout::per_direction`, and receives that
-/// don't hold multiprocessors long before their messages come.
+/// The options to start from with NCCL: one lane per communicator of `communicator_layout::per_direction`, and receives
+/// that don't occupy multiprocessors long before their messages arrive.
 [[nodiscard]] inline lowering_options lowering_defaults() {
     auto how = cuda::lowering_defaults();
     how.lanes = message_lanes::per_direction;

@@ -13,15 +13,14 @@
 
 namespace optpipe::nccl {
 
-/// Calls a function, on a thread of its own, when what is watched takes too long: for calls that block.
+/// Calls a function, on its own thread, when a watched call takes too long: for calls that block.
 class watchdog {
 public:
     /// `bark` must not throw.
     watchdog(std::chrono::milliseconds patience, std::function<void()> bark)
         : patience_{patience}, bark_{std::move(bark)}, thread_{[this](const std::stop_token& stop) { watch(stop); }} {}
 
-    /// What happens as long as this lives is watched, if there is a watchdog. Its end waits for a bark that is under
-    /// way.
+    /// Watches the time while it lives; does nothing without a watchdog. Its destructor waits for a running `bark`.
     class guard {
     public:
         explicit guard(watchdog* by) : by_{by} {

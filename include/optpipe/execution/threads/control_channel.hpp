@@ -23,20 +23,20 @@ namespace optpipe::threads {
 
 class control_channel;
 
-/// Brings the letters of control channels to their ranks, in order between any two.
+/// Delivers the letters of control channels to their ranks, in order between any two ranks.
 class control_carrier {
 public:
-    /// There are letters in this rank's outbox. Called under the lock of the channel.
+    /// Delivers the letters in the outbox of `from`. Called under the lock of the channel.
     virtual void carry(control_channel& from) = 0;
-    /// What all ranks throw once something has failed. May wait until it is known.
+    /// The error that all ranks throw after a failure. May wait until it is known.
     virtual execution_error verdict() = 0;
 
 protected:
     ~control_carrier() = default;
 };
 
-/// One rank's end of a control channel, whatever carries its letters. All of its state is under `mutex`, which several
-/// may share.
+/// One rank's end of a control channel, whatever carries its letters. `mutex` guards all of its state; several channels
+/// may share one.
 class control_channel final : private wakeable {
 public:
     control_channel(rank self, std::size_t ranks, std::chrono::nanoseconds patience, failure& failed, std::mutex& mutex,
@@ -58,7 +58,7 @@ public:
     void send(rank to, std::string_view text);
     [[nodiscard]] std::string receive(rank from);
 
-    // For the carrier, under the lock.
+    // Called by the carrier, under the lock.
 
     [[nodiscard]] std::vector<execution::control_star::addressed> take_outbox() { return star_.take_outbox(); }
     [[nodiscard]] bool has_outgoing() const { return star_.has_outgoing(); }
@@ -67,14 +67,15 @@ public:
     [[nodiscard]] bool is_waited_for() const { return star_.is_under_way() || is_receiving_; }
 
 private:
-    /// Waits until it has come, something failed or the patience is over. Whether it has come.
+    /// Waits for `has_come()`, a failure, or the end of the time limit. Returns `has_come()`.
     template <class Come> bool await(std::unique_lock<std::mutex>& lock, const Come& has_come) {
         changed_.wait_for(lock, own_patience(), [&] { return has_come() || failed_.happened().load(); });
         return has_come();
     }
-    /// Only the first failure counts.
+    /// Reports a failure, of which only the first counts, and throws.
     [[noreturn]] void fail(const std::string& waited_for, const std::string& missing);
-    /// Rank 0 knows which ranks are missing, so the others give it time to say so.
+    /// The time limit of this rank. Other ranks wait longer than rank 0, which knows the missing ranks and reports
+    /// them.
     [[nodiscard]] std::chrono::nanoseconds own_patience() const;
     template <class Act> void put(const Act& act) {
         if (failed_.happened().load()) throw by_.verdict();
@@ -101,10 +102,10 @@ private:
 
 static_assert(execution::check_control_channel<control_channel>() && execution::check_peer_channel<control_channel>());
 
-/// The control channels of ranks that are threads of one process, whatever executor they have.
+/// The control channels of ranks that are threads of one process, for any executor.
 class control_board final : private control_carrier {
 public:
-    /// `failed`: what a rank that cancels is reported to, and what ends every wait.
+    /// Ranks that cancel report to `failed`, which also ends every wait.
     control_board(std::size_t ranks, std::chrono::nanoseconds patience, failure& failed);
     control_board(const control_board&) = delete;
     control_board& operator=(const control_board&) = delete;
@@ -215,7 +216,7 @@ OPTPIPE_INLINE void control_board::carry(control_channel& from) {
     for (auto& [to, what] : from.take_outbox()) {
         auto& receiver = (*this)[to];
         receiver.take(from.self(), std::move(what));
-        carry(receiver); // which may have an answer
+        carry(receiver); // the receiver may have an answer
     }
 }
 

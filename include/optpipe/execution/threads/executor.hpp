@@ -16,7 +16,7 @@
 
 namespace optpipe::threads {
 
-/// Bytes of a device that isn't one, or of its host. Counted while it lives.
+/// Host memory that stands for memory of a device, or of its host. It is counted in `in_use` until destroyed.
 class slab {
 public:
     slab(std::size_t bytes, std::shared_ptr<std::atomic<std::size_t>> in_use);
@@ -34,7 +34,7 @@ private:
     std::shared_ptr<std::atomic<std::size_t>> in_use_;
 };
 
-/// The memory of one rank, with a hard limit.
+/// The memory of one rank, with hard limits.
 class memory {
 public:
     explicit memory(rank_state& of) : of_{of} {}
@@ -71,7 +71,7 @@ private:
     rank_state& of_;
 };
 
-/// One rank of a cluster. For one thread, the one that issues.
+/// One rank of a cluster. To be used by one thread, the one that issues.
 class executor {
 public:
     using lane_type = lane;
@@ -100,15 +100,15 @@ private:
 
 static_assert(execution::check_executor<executor>());
 
-/// Ranks that are threads of this process: real lanes that run at the same time, real buffers, links that are as slow
-/// as one likes.
+/// Ranks that are threads of this process, with lanes that really run at the same time, real buffers, and links of any
+/// speed.
 class cluster {
 public:
-    /// Throws `error` if the options say something of another number of ranks.
+    /// Throws `error` if an option is for another number of ranks.
     explicit cluster(std::size_t ranks, options how = {});
     [[nodiscard]] std::size_t ranks() const { return executors_.size(); }
     [[nodiscard]] executor& operator[](rank r) { return *executors_[r.position()]; }
-    /// A rank that fails, here or in its executor, ends both on all ranks.
+    /// A rank's control channel. A failure of a rank, here or in its executor, ends both on all ranks.
     [[nodiscard]] control_channel& control(rank r) { return control_[r]; }
 
 private:

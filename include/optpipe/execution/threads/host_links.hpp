@@ -13,13 +13,13 @@
 
 namespace optpipe::threads {
 
-/// The links between devices and hosts. On each of them, transfers take turns, first come, first served: all of them
-/// (`duplex_kind::half`), or those of a direction.
+/// The links between devices and hosts. The transfers on a link run one after the other, first come, first served: all
+/// of them (`duplex_kind::half`), or those of each direction.
 class host_links {
 public:
     host_links(std::size_t ranks, const transfer_rules<>& rules);
 
-    /// Takes the link from `ready` on, or later, for so long. Returns the start.
+    /// Occupies the link for `length`, from `ready` on or later. Returns the start.
     nanoseconds take(rank r, bool inward, nanoseconds ready, nanoseconds length);
 
 private:

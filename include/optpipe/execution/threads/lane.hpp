@@ -23,7 +23,7 @@ namespace optpipe::threads {
 
 class lane;
 
-/// What a lane is told to do.
+/// A command of a lane.
 struct lane_command {
     enum class what_kind : std::uint8_t { launch, record, wait, copy, exchange, stop };
     what_kind what = what_kind::stop;
@@ -31,14 +31,14 @@ struct lane_command {
     marker_state* marker = nullptr;
     std::uint32_t count = 0;
     execution::copy_pieces pieces{};
-    /// Of copies and exchanges: when they were asked for.
+    /// For copies and exchanges: the time of the call.
     nanoseconds issued{};
     void (*call)(const std::byte*, lane&) = nullptr;
     alignas(std::max_align_t) std::array<std::byte, execution::work_bytes> work{};
     std::array<message_offer, execution::most_messages> offers{};
 };
 
-/// The queue of a lane and the thread that works through it. One thread puts in, one takes out.
+/// The queue of a lane, and the thread that executes its commands. One thread appends, one removes.
 class lane_thread {
 public:
     lane_thread(rank_state& of, std::size_t commands, lane& handle);
@@ -63,10 +63,11 @@ private:
 
     void work();
     void perform(const lane_command& c);
-    /// Throws what the model throws, or the times of copies and messages (`options`).
+    /// Executes a command. Throws the exceptions of the model, and of the functions for times of copies and messages
+    /// (`options`).
     void attempt(const lane_command& c);
     void launch(const lane_command& c);
-    /// The copy itself takes no time to speak of; until its time is over nothing that waits for it goes on.
+    /// Copies at once, then delays everything that waits for the copy until its simulated time has passed.
     void copy(const lane_command& c);
     void exchange(const lane_command& c);
     void withdraw(const lane_command& c);
@@ -80,7 +81,7 @@ private:
     std::vector<execution::task_times> times_;
     std::atomic<std::uint32_t> put_{0};
     std::atomic<std::uint32_t> taken_{0};
-    /// When what comes next has all that it waits for, and when what came last is over.
+    /// The time when the next command has all that it waits for, and the time when the last one ended.
     nanoseconds ready_{};
     nanoseconds over_{};
     std::thread thread_;
@@ -229,7 +230,7 @@ OPTPIPE_INLINE void lane_thread::copy(const lane_command& c) {
     for (const auto& piece : c.pieces)
         bytes += piece.from.size();
     const auto length = all.how.copies ? all.how.copies(of_.self, c.label, bytes) : nanoseconds{};
-    // The engine is a device: it starts when what it needs is there, not when this thread has noticed.
+    // As on a device, the start depends on when its inputs are ready, not on when this thread notices.
     const auto ready = std::max({ready_, over_, c.issued});
     all.clock.sleep_until(ready, all.failed.happened());
     if (falls_silent(c.label) || is_over()) return;
@@ -263,7 +264,7 @@ OPTPIPE_INLINE void lane_thread::exchange(const lane_command& c) {
     }
     over_ = std::max(over_, gate_.over());
     remember(start, over_);
-    // What comes next on the lane may be under way while this one is: a wire holds more than one message.
+    // The next command of the lane may overlap with this one: a wire holds more than one message.
     ready_ = start;
 }
 

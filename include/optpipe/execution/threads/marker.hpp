@@ -11,19 +11,20 @@
 
 namespace optpipe::threads {
 
-/// What stands behind a marker: how often it was recorded, and how often that has come true.
+/// The state of a marker: how often it was recorded, and how many of these records the lanes have reached.
 class marker_state final : public wakeable {
 public:
     explicit marker_state(failure& f) : failure_{f}, registration_{f, *this} {}
 
-    /// By the thread that puts something into lanes.
+    /// Called by the thread that issues commands.
     std::uint32_t record() { return ++recorded_; }
     [[nodiscard]] std::uint32_t recorded() const { return recorded_; }
 
-    /// By the lane that gets to a record. `ready`: when what it marks is over, which may be yet to come.
+    /// Called by a lane that reaches a record. `ready` is the time when the marked commands end, possibly in the
+    /// future.
     void reach(std::uint32_t count, std::chrono::nanoseconds ready);
-    /// By a lane that gets to a wait: blocks until then, and tells when what is marked is over. Returns at once if
-    /// something has failed.
+    /// Called by a lane that reaches a wait: blocks until the record is reached, and returns the time when the marked
+    /// commands end. Returns at once after a failure.
     std::chrono::nanoseconds await(std::uint32_t count) const;
     void wake() noexcept override;
 
@@ -37,7 +38,7 @@ private:
     wake_registration registration_;
 };
 
-/// A place in a lane that other lanes can wait for.
+/// A point in a lane that other lanes can wait for.
 class marker {
 public:
     explicit marker(failure& f) : state_{std::make_unique<marker_state>(f)} {}
@@ -56,7 +57,7 @@ namespace optpipe::threads {
 OPTPIPE_INLINE void marker_state::reach(std::uint32_t count, std::chrono::nanoseconds ready) {
     ready_.store(ready.count(), std::memory_order_relaxed);
     auto before = reached_.load(std::memory_order_relaxed);
-    // `wake` has the last word.
+    // A value stored by `wake` is never overwritten.
     while (before != woken && !reached_.compare_exchange_weak(before, count, std::memory_order_release)) {
     }
     reached_.notify_all();

@@ -15,40 +15,40 @@ namespace optpipe::threads {
 
 using nanoseconds = std::chrono::nanoseconds;
 
-/// How long a transfer between a rank's device and its host holds the link.
+/// How long a transfer between a rank's device and its host occupies the link.
 using copy_time = std::function<nanoseconds(rank, const task_label&, std::size_t bytes)>;
-/// From when both ends of a message are there until its data is.
+/// The time from when both ends of a message are ready until its data has arrived.
 using message_time = std::function<nanoseconds(rank from, rank to, std::size_t bytes)>;
 
-/// What goes wrong on purpose, for tests of what happens then. Storage options of the operations don't matter.
+/// Failures caused on purpose, for tests of their handling. Storage options of the operations are ignored.
 struct fault_injection {
-    /// Messages of this operation are lost: their sender believes that they arrived.
+    /// Messages of this operation are lost, while their sender believes that they arrived.
     std::optional<operation> lost_message{};
-    /// The rank falls silent when its turn comes to do this.
+    /// The rank falls silent when it reaches this operation.
     std::optional<operation> silent_at{};
 };
 
-/// What threads pretend to be. Without times for copies and messages they are as fast as they can.
+/// The properties of ranks that are threads. Copies and messages without times are as fast as possible.
 struct options {
-    /// How long one rank waits for another at a message, and rank 0 for the others at a minimum of the control channel,
-    /// where they wait for it twice as long.
+    /// Time limit for one rank waiting for another at a message, and for rank 0 waiting for the others at a minimum of
+    /// the control channel; the others wait twice as long for rank 0.
     nanoseconds patience = std::chrono::seconds{60};
-    /// Bytes of each rank: of its device, all slabs together, and of its host. Empty: as much as there is.
+    /// Bytes of each rank's device, for all slabs together, and of its host. Empty: no limit.
     per_rank<std::size_t> device_memory{};
     per_rank<std::size_t> host_memory{};
     copy_time copies{};
     message_time messages{};
-    /// Ranks that share a link to the host (`transfer_rules`); empty: each has one of its own.
+    /// Ranks that share a link to the host (`transfer_rules`). Empty: each rank has its own link.
     transfer_rules<> transfer{};
     bool record_times = false;
     fault_injection faults{};
 };
 
-/// Links on which everything takes what it takes in the problem, with a unit of its time this long.
+/// Times of copies and messages as in the problem, with `unit` as the length of its unit of time.
 [[nodiscard]] copy_time planned_copies(const problem& p, clock_time unit);
 [[nodiscard]] message_time planned_messages(const problem& p, clock_time unit);
 
-/// Links that carry so many bytes per second to the host, and from it.
+/// Links with a limited rate, in bytes per second, to the host and from it.
 [[nodiscard]] copy_time limited_copies(double out_per_second, double in_per_second);
 
 } // namespace optpipe::threads

@@ -24,9 +24,9 @@ public:
 
     void open(std::size_t messages);
     void arrive(nanoseconds at);
-    /// False if patience, or all hope, is lost.
+    /// Waits for all messages. Returns false after `patience`, or after a failure.
     bool await(nanoseconds patience);
-    /// When the last message had come. After `await`.
+    /// The time when the last message arrived. Valid after `await`.
     [[nodiscard]] nanoseconds over() const { return over_; }
     void wake() noexcept override;
 
@@ -39,45 +39,45 @@ private:
     wake_registration registration_;
 };
 
-/// One end of a message that is waiting for the other.
+/// One end of a message that waits for the other end.
 struct message_offer {
     bool sends = false;
     task_label label{};
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
     std::size_t bytes = 0;
-    /// When this end was there.
+    /// The time when this end was ready.
     nanoseconds ready{};
     exchange_gate* gate = nullptr;
 };
 
-/// Brings the two ends of each message together, by their order per pair of ranks and direction.
+/// Matches the two ends of each message, by their order for each pair of ranks and direction.
 class message_carrier {
 public:
-    /// One end of a message, by the lane of its gate, which hears of it when the message is over. What is wrong with it
-    /// is reported as a failure.
+    /// Offers one end of a message; called by the lane of its gate, which is told when the message has arrived. Reports
+    /// a wrong message as a failure.
     virtual void offer(rank self, const message_offer& mine) = 0;
-    /// Once something has failed. When it returns, nobody uses the data of this offer any more.
+    /// Withdraws an offer after a failure. When it returns, the data of this offer isn't used any more.
     virtual void withdraw(rank self, const message_offer& mine) = 0;
 
 protected:
     ~message_carrier() = default;
 };
 
-/// Where the two ends of messages from one rank to another in one direction meet, in order.
+/// Matches the two ends of messages from one rank to another in one direction, in order.
 class message_channel {
 public:
     message_channel() { offers_.reserve(2 * execution::most_messages); }
 
-    /// What is wrong with a message, for its receiver; no reason if nothing is.
+    /// An error in a message, for its receiver; the reason is empty if there is none.
     struct mistake {
         task_label where{};
         std::string reason{};
     };
 
-    /// Carries the message if the other end is there.
+    /// Carries the message if the other end is ready.
     mistake meet(const message_offer& mine, rank from, rank to, const options& how);
-    /// Afterwards nobody uses what this gate's lane has offered here.
+    /// Withdraws all offers of this gate's lane. When it returns, their data isn't used any more.
     void withdraw(const exchange_gate& whose);
 
 private:
@@ -148,7 +148,7 @@ OPTPIPE_INLINE message_channel::mistake message_channel::meet(const message_offe
     const auto& sent = sends ? mine : other;
     const auto& received = sends ? other : mine;
     if (how.faults.lost_message && is_same_work(*how.faults.lost_message, sent.label.op)) {
-        if (!sends) offers_.front() = mine; // whose place the send had
+        if (!sends) offers_.front() = mine; // in place of the send
         if (!sends) other.gate->arrive(other.ready);
         if (sends) mine.gate->arrive(mine.ready);
         return {};
@@ -159,7 +159,7 @@ OPTPIPE_INLINE message_channel::mistake message_channel::meet(const message_offe
     if (sent.bytes != received.bytes)
         return {received.label,
                 std::to_string(sent.bytes) + " bytes came where " + std::to_string(received.bytes) + " were to come"};
-    // It may throw: before anything has changed.
+    // May throw, so it comes before any change.
     const auto took = how.messages ? how.messages(from, to, sent.bytes) : nanoseconds{};
     offers_.erase(offers_.begin());
     if (sent.bytes > 0) std::memcpy(received.to, sent.from, sent.bytes);

@@ -17,8 +17,8 @@
 
 namespace optpipe::threads {
 
-/// Calls `body(executor)` for every rank, each on a thread of its own, and throws the first error in the order of
-/// ranks. A rank whose body throws ends the run for all.
+/// Calls `body(executor)` for every rank, each on its own thread, and throws the first error in the order of ranks. A
+/// body that throws ends the run for all ranks.
 template <class Body> void on_all_ranks(cluster& ranks, const Body& body) {
     std::vector<std::exception_ptr> errors(ranks.ranks());
     const auto run_rank = [&](rank r) {
@@ -33,7 +33,7 @@ template <class Body> void on_all_ranks(cluster& ranks, const Body& body) {
     for (const rank r : index_range<rank>{ranks.ranks()}) {
         try {
             threads.emplace_back(run_rank, r);
-        } catch (...) { // without it the others would wait until their patience ends
+        } catch (...) { // or the others would wait for it until their time limit
             ranks[r].cancel("starting its thread", caught_reason());
             throw;
         }
@@ -43,8 +43,8 @@ template <class Body> void on_all_ranks(cluster& ranks, const Body& body) {
         if (e) std::rethrow_exception(e);
 }
 
-/// Runs `steps` steps of checked programs on a cluster, each rank with `model_of(rank)`. Gives back when the
-/// instructions of the last step ran, if the cluster records that. Throws `input_error` if the programs have faults.
+/// Runs `steps` steps of checked programs on a cluster, each rank with `model_of(rank)`. Returns the times of the
+/// instructions of the last step, if the cluster records them. Throws `input_error` if the programs have errors.
 template <class ModelOf>
 std::vector<rank_times> run(std::span<const rank_program> programs, cluster& on, ModelOf model_of,
                             std::size_t steps = 1) {

@@ -16,7 +16,7 @@
 
 namespace optpipe::threads {
 
-/// What all ranks of one process share.
+/// State shared by all ranks of one process.
 struct world {
     world(std::size_t count, options given, message_carrier& by)
         : ranks{count}, how{std::move(given)}, messages{by}, links{count, how.transfer} {}
@@ -31,7 +31,7 @@ struct world {
 
 class lane_thread;
 
-/// What the lanes of one rank share.
+/// State shared by the lanes of one rank.
 struct rank_state {
     rank_state(world& of, rank r) : all{of}, self{r} {}
 
@@ -40,11 +40,11 @@ struct rank_state {
 
     world& all;
     rank self;
-    /// Does nothing any more, and tells nobody (`fault_injection::silent_at`).
+    /// Whether the rank has silently stopped (`fault_injection::silent_at`).
     std::atomic<bool> silent{false};
     std::mutex mutex;
     std::condition_variable idle;
-    /// Touched only by the thread that issues.
+    /// Used only by the thread that issues.
     std::vector<lane_thread*> lanes;
 };
 

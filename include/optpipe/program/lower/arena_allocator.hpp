@@ -18,16 +18,16 @@
 namespace optpipe::detail {
 
 /// Allocates from one block of memory by the lifetimes of a plan. A free block remembers the instruction that freed it,
-/// as the next user has to wait for that one. No segment reaches from one part into the next: parts end at multiples of
-/// their size.
+/// because the next user must wait for that instruction. Parts of the block end at multiples of their size, and no
+/// segment crosses from one part into the next.
 ///
-/// What is taken at once is to stay within a budget, the plan's peak; the block is larger where that leaves no room for
-/// a segment of one piece.
+/// The memory in use should stay within a budget, the plan's peak. The block grows beyond it if there is otherwise no
+/// room for a contiguous segment.
 class arena_allocator {
 public:
     static constexpr std::uint32_t no_instruction = std::numeric_limits<std::uint32_t>::max();
 
-    /// What has been taken, and the instructions that have to be over before.
+    /// The allocated segments, and the instructions that must end before these may be used.
     struct taken {
         std::vector<memory_segment> segments;
         std::vector<std::uint32_t> after;
@@ -38,22 +38,22 @@ public:
     explicit arena_allocator(std::size_t budget = 0, std::size_t part = no_parts) : part_{part}, budget_{budget} {
         grow(budget);
     }
-    /// Where each segment lies is known beforehand, in the order in which they are taken.
+    /// The offset of each segment is known beforehand; `packed` lists them in the order of allocation.
     arena_allocator(std::size_t budget, std::size_t part, buffer_packing packed)
         : part_{part}, budget_{budget}, packed_{std::move(packed)} {
         grow(packed_.size);
     }
 
-    /// The segments become free at `instant`, when the instruction `by` ends.
+    /// Announces that the segments become free at `instant`, when instruction `by` ends.
     void promise(std::size_t instant, std::uint32_t by, std::vector<memory_segment> segments) {
         promises_.push({instant, by, std::move(segments)});
     }
-    /// Releases everything that was promised up to `instant`.
+    /// Releases all segments announced up to `instant`.
     void advance(std::size_t instant) {
         while (!promises_.empty() && promises_.top().instant <= instant)
             keep_next_promise();
     }
-    /// False if nothing is promised any more.
+    /// Releases the next announced segments. False if there are none.
     bool keep_next_promise() {
         if (promises_.empty()) return false;
         const auto next = promises_.top();
@@ -67,12 +67,12 @@ public:
         }
         return true;
     }
-    /// Lets so much more be taken.
+    /// Increases the budget by `bytes`.
     void raise_budget(std::size_t bytes) {
         budget_ += bytes;
         if (packed_.offsets.empty() && size_ < budget_) grow(budget_ - size_);
     }
-    /// Appends memory.
+    /// Appends `bytes` of free memory.
     void grow(std::size_t bytes) {
         for (const auto end = size_ + bytes; size_ < end;) {
             const auto next = std::min(end, size_ + left_of_part(size_));
@@ -83,15 +83,16 @@ public:
 
     [[nodiscard]] std::size_t size() const { return size_; }
     [[nodiscard]] std::size_t free_bytes() const { return free_bytes_; }
-    /// What may be taken within the budget.
+    /// Bytes that may still be taken within the budget.
     [[nodiscard]] std::size_t room() const {
         const auto used = size_ - free_bytes_;
         return used < budget_ ? budget_ - used : 0;
     }
-    /// Of the segments that `take_segment` took, in their order. Moments are takings and releases.
+    /// Lifetimes of the segments that `take_segment` allocated, in that order. Each allocation or release is one
+    /// moment.
     [[nodiscard]] std::span<const buffer_lifetime> lifetimes() const { return lifetimes_; }
     [[nodiscard]] std::size_t part() const { return part_; }
-    /// How much the arena must grow for one segment of `bytes`, which fit into a part, at its end.
+    /// The least growth of the arena that gives room for a segment of `bytes` at its end. `bytes` must fit into a part.
     [[nodiscard]] std::size_t missing_at_end(std::size_t bytes) const {
         auto begin = size_;
         for (std::size_t i = free_.size(); i-- > 0 && free_[i].offset + free_[i].bytes == begin;) {
@@ -103,7 +104,7 @@ public:
         return bytes > tail ? bytes - tail : 0;
     }
 
-    /// One segment; empty if there is none that is long enough.
+    /// Allocates one segment; empty if no free range is long enough.
     taken take_segment(std::size_t bytes) {
         taken result;
         if (!packed_.offsets.empty()) {
@@ -123,7 +124,7 @@ public:
         lifetimes_.push_back({bytes, moment_++});
         return result;
     }
-    /// Several segments, longest free first. Contract: there is enough.
+    /// Allocates several segments, those first that have been free longest. Contract: there is enough free memory.
     taken take_pieces(std::size_t bytes) {
         taken result;
         while (bytes > 0) {
@@ -153,13 +154,14 @@ private:
             return std::pair{a.instant, a.by} > std::pair{b.instant, b.by};
         }
     };
-    /// Free blocks side by side that hold enough.
+    /// Adjacent free blocks that are large enough together.
     struct run {
         std::size_t first = none;
         std::size_t last = none;
         std::size_t left_over = 0;
         std::size_t since = 0;
-        /// An exact fit leaves no fragments; one that has been free for longer needs no wait.
+        /// Prefers an exact fit, which leaves no fragments; then a run that has been free for longer, which needs no
+        /// wait.
         [[nodiscard]] bool better_than(const run& other) const {
             if (other.first == none) return true;
             if ((left_over == 0) != (other.left_over == 0)) return left_over == 0;
@@ -169,7 +171,7 @@ private:
 
     [[nodiscard]] bool begins_part(std::size_t offset) const { return offset % part_ == 0; }
     [[nodiscard]] std::size_t left_of_part(std::size_t offset) const { return part_ - offset % part_; }
-    /// Whether a segment may reach from a block that ends there into this one.
+    /// Whether a segment may extend from a block that ends at `end` into `b`.
     [[nodiscard]] bool continues(std::size_t end, const block& b) const {
         return b.offset == end && !begins_part(b.offset);
     }
@@ -190,7 +192,7 @@ private:
         }
         return best;
     }
-    /// From free blocks side by side, the first of them at `at`.
+    /// Allocates from adjacent free blocks, starting with the one at `at`.
     void take_run(std::size_t at, std::size_t bytes, taken& result) {
         for (auto missing = bytes; missing > 0; ++at) {
             OPTPIPE_EXPECT(at < free_.size(), "arena_allocator: segments are of free memory");
@@ -198,7 +200,7 @@ private:
         }
         erase_empty();
     }
-    /// Divides the free block that reaches over this place.
+    /// Splits the free block that contains `offset`.
     void split_at(std::size_t offset) {
         const auto at = std::find_if(free_.begin(), free_.end(),
                                      [&](const block& b) { return b.offset < offset && offset < b.offset + b.bytes; });
@@ -235,7 +237,7 @@ private:
         join(static_cast<std::size_t>(at));
         if (at > 0) join(static_cast<std::size_t>(at) - 1);
     }
-    /// Merges with the next one, if both are free since the same instant.
+    /// Merges the free block with the next one, if the same instruction freed both at the same instant.
     void join(std::size_t at) {
         if (at + 1 >= free_.size()) return;
         auto& a = free_[at];
@@ -254,7 +256,7 @@ private:
     std::priority_queue<promised> promises_;
     std::vector<buffer_lifetime> lifetimes_;
     std::size_t moment_ = 0;
-    /// By their offsets, the segments in `lifetimes_` that are taken now.
+    /// Position in `lifetimes_` of each segment in use, by its offset.
     std::map<std::size_t, std::size_t> live_;
 };
 

@@ -8,7 +8,7 @@
 
 namespace optpipe::detail {
 
-/// The instants of a plan, numbered: times that lie within `slack` of each other are one.
+/// Numbers the instants of a plan. Times within `slack` of each other are one instant.
 class plan_instants {
 public:
     plan_instants(std::vector<duration> times, duration slack) {
@@ -16,7 +16,7 @@ public:
         for (const auto t : times)
             if (first_.empty() || t > first_.back() + slack) first_.push_back(t);
     }
-    /// For one of the times, or any after the first of them.
+    /// The instant of one of the times, or of any later time than the first.
     [[nodiscard]] std::size_t operator()(duration t) const {
         const auto after = std::upper_bound(first_.begin(), first_.end(), t);
         return after == first_.begin() ? 0 : static_cast<std::size_t>(after - first_.begin()) - 1;

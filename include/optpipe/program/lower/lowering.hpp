@@ -29,14 +29,14 @@
 
 namespace optpipe::detail {
 
-/// What all stashes and messages of a step together are below.
+/// Upper limit, in bytes, on all stashes and messages of a step together.
 inline constexpr double most_addressable_bytes = 0x1p60;
 
-/// Of some arenas of some ranks: where each buffer lies.
+/// Packings of arenas that were too large at first: the offset of each buffer.
 using arena_packings = std::map<std::pair<rank, memory_arena>, buffer_packing>;
 
-/// Writes the programs of all ranks side by side, each operation and message once what it waits for has been written,
-/// those that come first in the plan first.
+/// Writes the programs of all ranks together. An operation or message is written after everything that it depends on;
+/// among those that are ready, the earliest in the plan comes first.
 class lowering {
 public:
     lowering(const problem& p, const schedule& s, const lowering_options& options, message_lanes grouping,
@@ -51,7 +51,7 @@ public:
                                   arena(r, memory_arena::host, packings));
     }
 
-    /// Whether each stash that is offloaded fits into a part of host memory.
+    /// Whether each offloaded stash fits into a part of host memory.
     [[nodiscard]] bool fits_parts() const {
         return std::all_of(plan_.nodes().begin(), plan_.nodes().end(), [&](const plan_node& node) {
             if (node.is_message()) return true;
@@ -60,7 +60,7 @@ public:
         });
     }
 
-    /// False if the precedences have a cycle.
+    /// Writes the programs. False if the precedences have a cycle.
     bool write() {
         std::vector<std::size_t> missing(plan_.nodes().size(), 0);
         for (std::size_t n = 0; n < missing.size(); ++n)
@@ -104,7 +104,7 @@ public:
         return all;
     }
 
-    /// The rank that needs more than its plan's peak and, with that, more than its limit.
+    /// A rank whose arena exceeds both the peak of its plan and its limit, if there is one.
     [[nodiscard]] std::optional<refusal> over_limit() const {
         std::optional<refusal> why;
         for_each_arena([&](rank r, memory_arena which, const arena_allocator& arena) {
@@ -120,8 +120,8 @@ public:
         });
         return why;
     }
-    /// Where what was written needs less than it took: of arenas over their limit, whose free memory didn't lie in one
-    /// piece. With the same lifetimes, everything is written in the same order.
+    /// Denser packings for the arenas that exceed their limit because their free memory wasn't contiguous. Lifetimes
+    /// are the same, so everything is written in the same order with them.
     [[nodiscard]] arena_packings packed() const {
         arena_packings made;
         for_each_arena([&](rank r, memory_arena which, const arena_allocator& arena) {
@@ -135,7 +135,7 @@ public:
 private:
     static constexpr std::uint32_t no_instruction = arena_allocator::no_instruction;
 
-    /// The buffers of one stage and microbatch, by their roles.
+    /// The buffers of one stage and microbatch, by role.
     using cell = std::array<buffer_id, buffer_roles>;
     static constexpr std::array planned_arenas{memory_arena::device, memory_arena::host};
     static constexpr std::array moved_roles{buffer_role::kept, buffer_role::freed};
@@ -153,14 +153,14 @@ private:
         if (found == packings.end()) return arena_allocator{peak(r, which), part};
         return arena_allocator{peak(r, which), part, found->second};
     }
-    /// By the plan, in bytes.
+    /// The plan's peak, in bytes.
     [[nodiscard]] std::size_t peak(rank r, memory_arena which) const {
         return (which == memory_arena::host ? host_peak_ : device_peak_)[r];
     }
     [[nodiscard]] memory_size limit_of(rank r, memory_arena which) const {
         return (which == memory_arena::host ? p_.host_memory_limit : p_.memory_limit)[r];
     }
-    /// The limit in bytes, or the plan's peak where rounding makes that more.
+    /// The limit in bytes, or the plan's peak if that is larger by rounding.
     [[nodiscard]] std::size_t most_bytes(rank r, memory_arena which) const {
         const auto limit = limit_of(r, which) + tolerance{}.at(p_.memory_scale());
         const auto bytes = std::min(limit.value() * options_.bytes_per_unit, most_addressable_bytes);
@@ -179,7 +179,7 @@ private:
         return has_parts ? part_placement::contiguous : options_.placement;
     }
 
-    /// Of the stage that has its last weight gradient.
+    /// Writes the reduction of a stage's gradients after its last weight gradient.
     void write_reduction(const operation& last) {
         auto& w = writer(last.stage);
         w.depend_on(written(last));
@@ -187,7 +187,7 @@ private:
             w.write({.kind = instruction_kind::reduce, .op = forward(last.stage, microbatch{0})}, lane_kind::reduce);
         reductions_.emplace_back(last.stage, at);
     }
-    /// In the order of the reductions, so that none waits for a later one.
+    /// Writes the updates in the order of the reductions, so that no update waits for a later reduction.
     void write_updates() {
         const auto write = [&](stage s) {
             writer(s).write({.kind = instruction_kind::update, .op = forward(s, microbatch{0})}, lane_kind::compute);
@@ -214,8 +214,8 @@ private:
         }
         return true;
     }
-    /// All ready nodes wait for memory: times that differ by rounding only, or transfers without duration. The first
-    /// node gets memory that is promised for later, or memory beyond the plan's peak.
+    /// Called if all ready nodes wait for memory, because times differ only by rounding or transfers have no duration.
+    /// Gives the first node memory that is promised for later, or memory beyond the plan's peak.
     void make_room(std::vector<std::size_t>& parked) {
         const auto first = parked.front();
         parked.erase(parked.begin());
@@ -248,7 +248,7 @@ private:
         if (!is_transfer(op.kind)) computed_[p_.rank_of(op.stage)].emplace_back(node.end, written(op));
         if (is_weight_gradient(op.kind) && --weights_left_[op.stage] == 0 && options_.reduce) write_reduction(op);
     }
-    /// The last computation of a rank, of those that are written, that ends by then.
+    /// The last computation of rank `r`, among those written, that ends by `instant`.
     [[nodiscard]] std::uint32_t computed_by(rank r, std::size_t instant) const {
         const auto& own = computed_[r];
         const auto last = std::find_if(own.rbegin(), own.rend(), [&](const auto& c) { return c.first <= instant; });
@@ -265,13 +265,13 @@ private:
         made_[number_(i.op)] = id;
         i.set(buffer_role::output, id);
     }
-    /// Of what an operation hands to the next stage, or to the one before.
+    /// Bytes of the message that an operation passes to the next stage, or to the one before.
     [[nodiscard]] std::size_t message_bytes(const operation& produced_by) const {
         const auto s = produced_by.stage.position();
         return options_.bytes_of_message(direction_of(produced_by) == message_direction::forward ? s : s - 1);
     }
     static buffer_id& buffer(cell& c, buffer_role role) { return c[static_cast<std::size_t>(role)]; }
-    /// New memory for the next instruction.
+    /// Allocates memory from the next instruction on.
     void take(program_writer& w, const operation& op, memory_arena which, std::span<const buffer_role> roles) {
         for (const auto role : roles)
             if (const auto bytes = parts_of_.part(op, role); bytes > 0)
@@ -297,7 +297,7 @@ private:
         name(i, held_roles);
         if (!p_.is_last(op.stage)) make_output(w, i);
     }
-    /// What brings the stash of an operation back to the device, or leaves it there.
+    /// The instruction after which the stash of an operation is on the device: its reload, or else its forward.
     [[nodiscard]] std::uint32_t brought_back(const operation& op) const {
         const auto back = reload_of(op.stage, op.microbatch);
         return written(plan_.has(back) ? back : forward(op.stage, op.microbatch));
@@ -349,7 +349,7 @@ private:
         write_parts(node, any.from);
         write_parts(node, any.to);
     }
-    /// One rank's end of all messages of the node.
+    /// Writes one rank's end of all messages of the node.
     void write_parts(const plan_node& node, rank r) {
         using side_kind = exchange_part::side_kind;
         auto& w = writers_[r.position()];
@@ -392,7 +392,8 @@ private:
     plan_graph plan_;
     operation_numbering<any_graph> number_;
     stash_parts parts_of_;
-    /// Per operation: the position of its instruction, and where what it hands on is made, and arrives elsewhere.
+    /// By operation: the position of its instruction; its output buffer; and the buffer of its output on the receiving
+    /// rank.
     std::vector<std::uint32_t> written_;
     std::vector<buffer_id> made_;
     std::vector<buffer_id> arrived_;
@@ -400,11 +401,11 @@ private:
     per_rank<std::size_t> device_peak_;
     per_rank<std::size_t> host_peak_;
     std::vector<program_writer> writers_;
-    /// Of each rank, in order: when each computation ends, and its instruction.
+    /// For each rank, in order: the instant at which each computation ends, and its instruction.
     per_rank<std::vector<std::pair<std::size_t, std::uint32_t>>> computed_;
-    /// Weight gradients that aren't written yet.
+    /// Number of weight gradients not yet written.
     per_stage<std::size_t> weights_left_;
-    /// Of all ranks, in the order of issue: the stage, and the instruction.
+    /// The stage and instruction of each reduction on all ranks, in the order of issue.
     std::vector<std::pair<stage, std::uint32_t>> reductions_;
     std::priority_queue<std::size_t, std::vector<std::size_t>, sooner> ready_{sooner{&plan_}};
 };

@@ -12,7 +12,7 @@
 
 namespace optpipe::detail {
 
-/// A buffer that lives from one moment to another, which are counted.
+/// A buffer that is in use from one moment to another; moments are counted.
 struct buffer_lifetime {
     std::size_t bytes = 0;
     std::size_t begin = 0;
@@ -23,25 +23,25 @@ struct buffer_lifetime {
     [[nodiscard]] double area() const { return static_cast<double>(bytes) * static_cast<double>(end - begin); }
 };
 
-/// Where each buffer lies, and the memory that all of them need.
+/// The offset of each buffer, and the memory that all of them need.
 struct buffer_packing {
     std::vector<std::size_t> offsets;
     std::size_t size = 0;
 };
 
-/// How long `buffer_packer` searches. Chosen so that it takes tenths of a second for a rank; ten times as
-/// much packs a few in a hundred more.
+/// The effort of `buffer_packer`. Chosen so that it takes tenths of a second for a rank; with ten times the effort, a
+/// few more cases in a hundred fit.
 struct packing_effort {
-    /// Placements from each initial order.
+    /// Number of placements from each initial order.
     std::size_t rounds = 16;
-    /// Comparisons of two buffers while the best order is changed at random.
+    /// Number of comparisons of two buffers during the random changes of the best order.
     double comparisons = 2e7;
 };
 
-/// Dynamic storage allocation with known lifetimes, which is NP-hard: each buffer in turn goes into the gap that it
-/// fills best, the largest first, or those with the most memory × time, or the first. While that takes more than
-/// `limit`, buffers that lie above it come first and all are placed again; then a local search changes the best order.
-/// No buffer reaches over a multiple of `part`. Deterministic.
+/// Dynamic storage allocation with known lifetimes, which is NP-hard. Buffers are placed one after the other, each in
+/// the gap that it fills best. There are three initial orders: by size, by memory × time (both largest first), and by
+/// first use. While the result exceeds `limit`, the buffers above it move to the front and all are placed again. Then a
+/// local search changes the best order. No buffer crosses a multiple of `part`. Deterministic.
 class buffer_packer {
 public:
     buffer_packer(std::span<const buffer_lifetime> buffers, std::size_t part, std::size_t limit,
@@ -61,7 +61,7 @@ public:
 
 private:
     [[nodiscard]] bool is_done() const { return best_.size <= limit_ && !best_.offsets.empty(); }
-    /// How much of the buffers lies above the limit.
+    /// Bytes of buffers above the limit.
     [[nodiscard]] std::size_t excess(const buffer_packing& made) const {
         std::size_t sum = 0;
         for (std::size_t i = 0; i < buffers_.size(); ++i)
@@ -88,7 +88,7 @@ private:
             std::stable_partition(order.begin(), order.end(), is_above);
         }
     }
-    /// One buffer comes earlier, or later, in the best order; what is no worse stays.
+    /// Moves one buffer at random in the best order, and keeps the change if the result is no worse.
     void change_order() {
         random_numbers random{1};
         const auto count = buffers_.size();
@@ -125,7 +125,8 @@ private:
         }
         return made;
     }
-    /// The start of the gap that leaves least; above all that are there at the same time where none is large enough.
+    /// The start of the gap with the least space left over; if no gap is large enough, the end of all buffers in use at
+    /// the same time.
     [[nodiscard]] std::size_t offset_for(std::size_t i, const std::vector<std::size_t>& placed,
                                          const std::vector<std::size_t>& offsets) const {
         const auto bytes = buffers_[i].bytes;

@@ -17,7 +17,7 @@
 
 namespace optpipe::detail {
 
-/// The output of `produced_by` for another rank, and when it is sent by the plan.
+/// The output of `produced_by` for another rank, and the instants between which the plan sends it.
 struct planned_message {
     operation produced_by{};
     operation consumed_by{};
@@ -27,7 +27,7 @@ struct planned_message {
     std::size_t end = 0;
 };
 
-/// A node that is issued at once: an operation, or one or two messages. Times are instants.
+/// A node that is issued as one: an operation, or one or two messages. Times are instants.
 struct plan_node {
     static constexpr std::size_t not_an_operation = std::numeric_limits<std::size_t>::max();
     std::size_t start = 0;
@@ -61,7 +61,7 @@ public:
     [[nodiscard]] const timed_operation& operation_of(const plan_node& n) const { return operations_[n.operation]; }
     [[nodiscard]] const std::vector<std::size_t>& successors(std::size_t node) const { return successors_[node]; }
     [[nodiscard]] bool has(const operation& op) const { return node_of_[number_(op)] != nothing; }
-    /// The operation that hands the gradient of this cell to the stage before.
+    /// The operation of this cell that passes the gradient to the stage before.
     [[nodiscard]] operation gradient(stage s, microbatch m) const {
         return has(backward(s, m)) ? backward(s, m) : backward_input(s, m);
     }
@@ -92,8 +92,8 @@ private:
         }
     }
 
-    /// Two messages in opposite directions between the same two ranks go into one exchange where they are on one lane
-    /// at both ends, overlap by the plan, and neither side has to wait longer for the first.
+    /// Whether two messages in opposite directions between the same two ranks form one exchange. They must share a lane
+    /// at both ends and overlap by the plan, and neither side may have to wait longer for the first one.
     [[nodiscard]] bool belong_together(const planned_message& a, const planned_message& b, message_lanes lanes) const {
         if (a.from != b.to || a.to != b.from) return false;
         const bool same_lane = lanes == message_lanes::single ||
@@ -128,7 +128,7 @@ private:
     void add_edge(const operation& before, const operation& after) {
         if (has(before) && has(after)) successors_[node_of_[number_(before)]].push_back(node_of_[number_(after)]);
     }
-    /// Between ranks messages are the edges.
+    /// Adds the dependencies within a rank; between ranks, messages are the edges.
     void add_input_edges(const operation& op) {
         const stash_way way{has(offload_of(op.stage, op.microbatch)), has(recompute_of(op.stage, op.microbatch))};
         for_each_dependency(*problem_, op, way, [&](const operation& before, duration) {

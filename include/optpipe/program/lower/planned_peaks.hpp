@@ -14,7 +14,7 @@
 
 namespace optpipe::detail {
 
-/// The peak of the plan in one arena of each rank, in bytes. At one instant, what is freed comes before what is added.
+/// The plan's peak in one arena of each rank, in bytes. At one instant, memory is freed before more is taken.
 inline per_rank<std::size_t> planned_peaks(const problem& p, const plan_graph& plan, const stash_parts& sizes,
                                            memory_arena which) {
     struct change {

@@ -14,8 +14,8 @@
 
 namespace optpipe::detail {
 
-/// Writes the program of one rank, instruction by instruction: chooses the lane, allocates memory, and of an
-/// instruction's dependencies keeps only those that the rest don't imply (a transitive reduction within the rank).
+/// Writes the program of one rank, instruction by instruction. Chooses the lane and allocates memory. Leaves out the
+/// dependencies that the others imply (a transitive reduction within the rank).
 class program_writer {
 public:
     using position = std::uint32_t;
@@ -39,7 +39,7 @@ public:
     /// Adds a dependency of the next instruction.
     void depend_on(position before) { depends_.push_back(before); }
 
-    /// A buffer that lives from the next instruction on; `no_buffer` for 0 bytes.
+    /// Allocates a buffer that is in use from the next instruction on; `no_buffer` for 0 bytes.
     buffer_id acquire(memory_arena which, std::size_t bytes, part_placement placement) {
         const buffer_id id{program_.buffers.size()};
         program_buffer b{which, bytes, static_cast<std::uint32_t>(program_.segments.size()), 0, next(), next()};
@@ -59,7 +59,7 @@ public:
         program_.buffers.push_back(b);
         return id;
     }
-    /// It lives until the next instruction, at `instant` by the plan.
+    /// Ends the use of the buffer with the next instruction, at `instant` by the plan.
     void release(buffer_id id, std::size_t instant) {
         auto& b = program_.buffers[id.position()];
         b.last_use = next();
@@ -71,7 +71,7 @@ public:
         i.lane = lane(on);
         const auto width = clock_width;
         auto clock = last_on_lane_[i.lane] == none ? lane_clock{} : clock_of_[last_on_lane_[i.lane]];
-        // Later instructions may depend on earlier ones, never the other way round.
+        // A later instruction may imply an earlier dependency, never the reverse, so the latest comes first.
         std::sort(depends_.begin(), depends_.end(), std::greater<>{});
         i.first_wait = static_cast<std::uint32_t>(program_.waits.size());
         for (const auto before : depends_) {
@@ -107,7 +107,7 @@ public:
         return onward ? lane_kind::receive_forward : lane_kind::receive_backward;
     }
 
-    /// Call once, at the end.
+    /// Completes the program. To be called once, at the end.
     rank_program finish() {
         program_.device_bytes = device_.size();
         program_.host_bytes = host_.size();
@@ -117,7 +117,7 @@ public:
 
 private:
     static constexpr position none = arena_allocator::no_instruction;
-    /// The most lanes that a program has: compute, two of copies, four of messages, reduce.
+    /// The largest number of lanes of a program: compute, two of copies, four of messages, reduce.
     static constexpr std::size_t clock_width = 8;
     using lane_clock = std::array<std::uint32_t, clock_width>;
 
@@ -148,7 +148,7 @@ private:
     std::vector<position> depends_;
     std::vector<std::uint32_t> lane_length_;
     std::vector<position> last_on_lane_;
-    /// Per instruction: its place on its lane, from 1, and how far each lane is known to be when it ends.
+    /// By instruction: its place on its lane, counted from 1, and the progress of every lane that its end implies.
     std::vector<std::uint32_t> place_on_lane_;
     std::vector<lane_clock> clock_of_;
 };

@@ -14,7 +14,7 @@
 
 namespace optpipe::detail {
 
-/// The bytes of a stash by its parts (`buffer_role`).
+/// The bytes of each part of a stash (`buffer_role`).
 struct stash_bytes {
     std::size_t kept = 0;
     std::size_t freed = 0;
@@ -27,13 +27,13 @@ struct stash_bytes {
     [[nodiscard]] std::size_t moved() const { return kept + freed; }
     [[nodiscard]] std::size_t held() const { return moved() + resident_kept + resident_freed; }
     [[nodiscard]] std::size_t restored() const { return restored_kept + restored_freed; }
-    /// What I is done with.
+    /// Bytes unused after I.
     [[nodiscard]] std::size_t all_freed() const { return freed + resident_freed + restored_freed; }
     [[nodiscard]] std::size_t all_kept() const { return kept + resident_kept + restored_kept; }
 };
 
-/// Of a stage with a storage option, each part as large as `bytes_of` says. `most_kept`: of what is held, unless more
-/// has to be.
+/// The parts of a stage's stash with a storage option, each rounded by `bytes_of`. `most_kept` limits the held memory
+/// that W needs, unless more of it must be held.
 template <class BytesOf>
 [[nodiscard]] stash_bytes divide_stash(const stage_costs& c, const storage_option& stored, memory_size most_kept,
                                        const BytesOf& bytes_of) {
@@ -54,8 +54,8 @@ template <class BytesOf>
             bytes_of(c.weight_stash - kept)};
 }
 
-/// What each operation takes from the arenas and gives back, in bytes, by the storage option of its stash. Nothing
-/// where there are forwards alone.
+/// The bytes that each operation allocates in the arenas, and frees, with the storage option of its stash. All 0 for a
+/// program of forwards alone.
 class stash_parts {
 public:
     stash_parts(const problem& p, const lowering_options& options) : of_(p.graph.stages()) {
@@ -65,7 +65,7 @@ public:
 
     [[nodiscard]] const stash_bytes& operator()(const operation& op) const { return of_[op.stage][op.storage]; }
 
-    /// Of one operation's stash, by its role.
+    /// Bytes that an operation's stash has in one role.
     [[nodiscard]] std::size_t part(const operation& op, buffer_role role) const {
         const auto& stash = (*this)(op);
         switch (role) {
@@ -78,11 +78,11 @@ public:
         case buffer_role::added: return stash.added;
         case buffer_role::host: return stash.moved();
         case buffer_role::input:
-        case buffer_role::output: return 0; // no part of it
+        case buffer_role::output: return 0; // not part of the stash
         }
         return 0;
     }
-    /// What an operation takes from an arena when it starts.
+    /// Bytes that an operation allocates in an arena when it starts.
     [[nodiscard]] std::size_t acquired(const operation& op, memory_arena from) const {
         const auto& stash = (*this)(op);
         const bool on_host = from == memory_arena::host;
@@ -97,7 +97,7 @@ public:
         }
         return 0;
     }
-    /// What it gives back when it ends.
+    /// Bytes that an operation frees in an arena when it ends.
     [[nodiscard]] std::size_t released(const operation& op, memory_arena to) const {
         const auto& stash = (*this)(op);
         const bool on_host = to == memory_arena::host;
@@ -114,7 +114,8 @@ public:
     }
 
 private:
-    /// Of every storage option of a stage. Without a list, a stash moves as a whole if it moves.
+    /// Finds the parts for every storage option of a stage. Without a list of options, an offload moves the whole
+    /// stash.
     void find(const problem& p, const lowering_options& options, stage at) {
         const auto rounded = [&](memory_size size) {
             return options.aligned(

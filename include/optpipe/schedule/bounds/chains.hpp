@@ -10,28 +10,28 @@
 
 namespace optpipe::detail {
 
-/// A problem as chains of operations of one kind: one chain per stage and kind, F, I and W (or F and B where the
-/// backward may not be split), each with one operation per microbatch, in the order in which they run.
+/// A problem as chains of operations of one kind. There is one chain per stage and kind: F, I and W (or F and B if the
+/// backward may not be split). Each has one operation per microbatch, in the order in which they run.
 ///
-/// Every valid schedule is one of these: the k-th forward of a stage can't start before k forwards of the stage before
-/// have ended, the k-th gradient not before k forwards of its stage and k gradients of the next stage have, whatever
-/// microbatches they belong to. A full backward where the split is allowed is an I and at once a W, of which the W
-/// never holds more than the activation. So what is refuted for chains is refuted for schedules.
+/// Every valid schedule satisfies these constraints. The k-th forward of a stage can't start before k forwards of the
+/// previous stage have ended; the k-th gradient can't start before k forwards of its stage and k gradients of the next
+/// stage have ended, whatever their microbatches. If splitting is allowed, a full backward is an I followed at once by
+/// a W that holds at most the activation. So an objective refuted for chains is refuted for schedules.
 struct chain_system {
     static constexpr std::size_t none = static_cast<std::size_t>(-1);
 
-    /// The same operation of the other chain must have ended `lag` before.
+    /// The operation of the same number in the other chain must have ended `lag` before.
     struct link {
         std::size_t chain = 0;
         double lag = 0.0;
     };
-    /// Chains of one stage, numbered within its rank.
+    /// The chains of one stage, numbered within its rank.
     struct held_stage {
         std::size_t forward = 0;
         std::size_t gradient = 0;
         std::size_t weight = none;
         double activation = 0.0;
-        /// What is held from the end of the gradient to the end of the weight gradient.
+        /// Memory held from the end of the gradient to the end of the weight gradient.
         double kept = 0.0;
         bool offloads = false;
         double offload = 0.0;
@@ -48,14 +48,14 @@ struct chain_system {
 
     std::size_t count = 0;
     bool span = false;
-    /// What two memory sizes may differ by; what two times may, because they are computed.
+    /// Slack for comparisons of memory, and slack for comparisons of computed times.
     double memory_slack = 0.0;
     double time_slack = 0.0;
     std::vector<double> length{};
     std::vector<std::size_t> rank_of{};
-    /// The place of a chain among those of its rank.
+    /// Position of a chain among those of its rank.
     std::vector<std::size_t> place{};
-    /// [0]: what comes before; [1]: what comes after.
+    /// Predecessors ([0]) and successors ([1]) of each chain.
     std::array<std::vector<std::vector<link>>, 2> links{};
     std::vector<device> devices{};
 

@@ -12,11 +12,11 @@
 namespace optpipe::detail {
 
 /// A linear program min c·x, Ax = b, x ≥ 0, whose columns are added while it is solved: the restricted master problem
-/// of column generation (Gilmore and Gomory 1961). A dense primal simplex that starts from artificial variables; sides
-/// are perturbed, as almost all of them are 0.
+/// of column generation (Gilmore and Gomory 1961). It uses a dense primal simplex that starts from artificial
+/// variables. The right-hand sides are perturbed, because almost all of them are 0.
 ///
-/// Its multipliers are only ever proposals: callers evaluate them on their own, so rounding costs strength and
-/// never validity.
+/// Its multipliers are only proposals: callers evaluate them on their own, so rounding weakens a bound, but never makes
+/// it invalid.
 class column_program {
 public:
     struct entry {
@@ -25,11 +25,11 @@ public:
     };
     using column = std::vector<entry>;
 
-    /// `artificial_cost`: what a unit of a violated row costs.
+    /// `artificial_cost` is the cost of one unit of violation of a row.
     column_program(std::vector<double> sides, double artificial_cost)
         : rows_{sides.size()}, artificial_cost_{artificial_cost}, sides_{std::move(sides)} {
         constexpr double perturbation = 1e-9;
-        // A linear congruential generator (Knuth and Lewis), of which the upper 24 bits count.
+        // A linear congruential generator (Knuth and Lewis), of which the upper 24 bits are used.
         constexpr std::uint32_t multiplier = 1664525U;
         constexpr std::uint32_t increment = 1013904223U;
         constexpr double range = 16777216.0;
@@ -59,7 +59,7 @@ public:
         costs_.push_back(cost);
         is_basic_.push_back(false);
     }
-    /// To the optimum over the columns that there are, in at most so many pivots.
+    /// Solves to the optimum over the current columns, in at most `most_pivots` pivots.
     void solve(std::size_t most_pivots) {
         for (std::size_t n = 0; n < most_pivots; ++n) {
             const auto entering = cheapest();
@@ -73,7 +73,7 @@ public:
             total += costs_[basis_[i]] * values_[i];
         return total;
     }
-    /// The value of the k-th column that was added.
+    /// The value of the k-th added column.
     [[nodiscard]] double value_of(std::size_t k) const {
         for (std::size_t i = 0; i < rows_; ++i)
             if (basis_[i] == rows_ + k) return values_[i];
@@ -90,7 +90,8 @@ private:
             cost -= multipliers_[e.row] * e.value;
         return cost;
     }
-    /// The number of columns where none has negative reduced cost. Artificial ones never return.
+    /// The column with the least reduced cost; the number of columns if none is negative. Artificial columns never
+    /// return.
     [[nodiscard]] std::size_t cheapest() const {
         constexpr double optimality = 1e-9;
         std::size_t best = columns_.size();
@@ -130,7 +131,7 @@ private:
         }
         for (std::size_t k = 0; k < rows_; ++k)
             multipliers_[k] += cost * row[k];
-        // Updates add up rounding; pricing again costs as much as a few of them. Chosen.
+        // Updates accumulate rounding; recomputing the prices costs as much as a few updates. Not tuned.
         constexpr std::size_t refresh = 64;
         if (++pivots_ % refresh == 0) price_again();
         return true;
@@ -164,7 +165,7 @@ private:
     std::vector<column> columns_{};
     std::vector<double> costs_{};
     std::vector<char> is_basic_{};
-    /// Row-major.
+    /// The inverse of the basis, row-major.
     std::vector<double> inverse_{};
     std::vector<std::size_t> basis_{};
     std::vector<double> values_{};

@@ -10,9 +10,9 @@
 
 namespace optpipe::detail {
 
-/// Work for one machine, and when all of it can be done at the earliest: the greatest, over all heads h, of h plus the
-/// lengths of what can't start before h. (Vilím, Barták and Čepek 2005: the theta tree.) Places must be in the order of
-/// their heads. O(log n) per insertion.
+/// Work for one machine, and the earliest time at which all of it can be done. That is the maximum, over all heads h,
+/// of h plus the total length of the jobs that can't start before h. (The theta tree: Vilím, Barták and Čepek 2005.)
+/// Places must be in the order of their heads. O(log n) per insertion.
 class completion_tree {
 public:
     static constexpr double nothing = -std::numeric_limits<double>::infinity();

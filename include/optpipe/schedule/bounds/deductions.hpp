@@ -11,11 +11,11 @@
 
 namespace optpipe::detail {
 
-/// Deductions about the schedules with an objective of at most `horizon`, and a flag per device that has new ones.
+/// Deductions about the schedules with an objective of at most `horizon`, and a flag for each device that has new ones.
 ///
-/// Windows count from both ends. On side 0: the least time from the start of the step to the start of the k-th
+/// Windows are counted from both ends. On side 0: the least time from the start of the step to the start of the k-th
 /// operation of a chain. On side 1, where operation k is the k-th from the end: the least time from its end to
-/// `horizon`. For `span`, the step is that of one device, and others may start before it and end after it.
+/// `horizon`. For `span`, the step is that of one device; other devices may start before it and end after it.
 struct deductions {
     static constexpr double unknown = -std::numeric_limits<double>::infinity();
 
@@ -60,7 +60,7 @@ struct deductions {
     const chain_system* system;
     double horizon = std::numeric_limits<double>::infinity();
     std::array<std::vector<double>, 2> times{};
-    /// When a device starts at the earliest, and how long before `horizon` it ends at least.
+    /// The earliest start of each device, and the least time from its end to `horizon`.
     std::array<std::vector<double>, 2> bases{};
     std::vector<order_counts> orders{};
     std::vector<char> changed{};

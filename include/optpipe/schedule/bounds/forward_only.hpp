@@ -6,12 +6,13 @@
 
 namespace optpipe {
 
-/// A lower bound on the objective of every schedule of forwards alone. For the makespan the largest over the ranks of:
-/// the least time before a forward of the rank, all its forwards, and the least time from the end of one of them to the
-/// end of the step. For the span a rank's forwards, or one microbatch's way from the first of its stages to the last.
+/// A lower bound on the objective of every schedule of forwards alone. For the makespan, it is the maximum over the
+/// ranks of the sum of three times: the least time before a forward of the rank, all its forwards, and the least time
+/// from the end of one of them to the end of the step. For the span, it is the time of a rank's forwards, or of one
+/// microbatch from the first of the rank's stages to the last.
 ///
-/// With a stage on each rank it is the optimum: microbatches alike flow through machines in a row in the sum of a
-/// microbatch's times and one slowest stage more for each further microbatch. O(S).
+/// It is the optimum if each rank has one stage: equal microbatches then flow through machines in a row, which takes
+/// the sum of one microbatch's times plus the slowest stage once for each further microbatch. O(S).
 [[nodiscard]] duration forward_bound(const problem& p);
 
 } // namespace optpipe
@@ -36,7 +37,8 @@ OPTPIPE_INLINE duration forward_bound(const problem& p) {
         last[r] = std::max(last[r], now);
         work[r] += static_cast<double>(p.graph.microbatches()) * p.costs[s].forward;
     }
-    // One microbatch's way through all stages is `now` long; what comes behind the last stage of a rank is its tail.
+    // `now` is the time of one microbatch through all stages; the time after the last stage of a rank is the rank's
+    // tail.
     duration bound{};
     for (const rank r : p.graph.all_ranks()) {
         if (head[r].is_unlimited()) continue; // no stage

@@ -17,7 +17,7 @@ namespace optpipe {
 
 namespace detail {
 
-/// The largest sum of sizes[from…], each any number of times, that is at most `room`.
+/// The largest sum of sizes[from…], each used any number of times, that is at most `room`.
 constexpr memory_size fill(const std::vector<memory_size>& sizes, std::size_t from, memory_size room,
                            memory_size slack) {
     const auto size = sizes[from];
@@ -33,12 +33,12 @@ constexpr memory_size fill(const std::vector<memory_size>& sizes, std::size_t fr
 
 } // namespace detail
 
-/// The largest sum of the given sizes, each any number of times, that is at most `limit`: memory in use is such a sum,
-/// so what lies above it is never used. `limit` itself where there would be too many sums to look at.
+/// The largest sum of the given sizes, each used any number of times, that is at most `limit`. Memory in use is such a
+/// sum, so memory above it is never used. Returns `limit` itself if there would be too many sums to examine.
 [[nodiscard]] constexpr memory_size reachable_level(std::vector<memory_size> sizes, memory_size limit,
                                                     memory_size slack) {
     std::erase_if(sizes, [](memory_size a) { return a <= memory_size{}; });
-    // What the tolerance swallows one by one may still add up.
+    // Sizes below the tolerance may still add up.
     if (std::any_of(sizes.begin(), sizes.end(), [&](memory_size a) { return a <= slack; })) return limit;
     std::sort(sizes.begin(), sizes.end(), [](memory_size a, memory_size b) { return a > b; });
     sizes.erase(std::unique(sizes.begin(), sizes.end(), [](memory_size a, memory_size b) { return a == b; }),
@@ -54,16 +54,17 @@ constexpr memory_size fill(const std::vector<memory_size>& sizes, std::size_t fr
 
 namespace detail {
 
-/// activation × (number of stashes) + per_weight × (number of gradients whose weight gradient is still to come) is at
-/// most `level`.
+/// A constraint: activation × (number of stashes) + per_weight × (number of gradients whose weight gradient hasn't run)
+/// is at most `level`.
 struct stash_capacity {
     double level;
     double per_weight;
 };
 
-/// All such capacities of a rank whose stages have equal stashes: the edges of the convex hull of how many of both
-/// there can be. Besides their sizes, the last of n waiting weight gradients was produced by a gradient with its stash
-/// beside n − 1 others. Empty if there would be very many.
+/// All such constraints of a rank whose stages have equal stashes: the edges of the convex hull of the possible numbers
+/// of stashes and waiting weight gradients. In addition to their sizes, it uses that the last of n waiting weight
+/// gradients was produced by a gradient while its stash was held together with n − 1 others. Empty if there would be
+/// very many.
 constexpr std::vector<stash_capacity> capacities(memory_size activation, memory_size kept, memory_size limit,
                                                  memory_size slack) {
     struct corner {
@@ -85,13 +86,14 @@ constexpr std::vector<stash_capacity> capacities(memory_size activation, memory_
             hull.pop_back();
         hull.push_back(next);
     }
-    // Past the last corner there is no stash more, whatever waits.
+    // Beyond the last corner there is no further stash, however many weight gradients wait.
     std::vector<stash_capacity> result;
     for (std::size_t i = 0; i + 1 < hull.size(); ++i) {
         const double fewer = hull[i].waiting - hull[i + 1].waiting;
         if (fewer <= 0.0) continue;
         const double each = (hull[i + 1].stashes - hull[i].stashes) / fewer;
-        // A full backward keeps its stash where a gradient would leave one that waits: no cheaper if that counts less.
+        // A full backward keeps its stash where a gradient would leave a waiting weight gradient. That isn't cheaper if
+        // the latter counts less.
         const double per_waiting = std::min(1.0, each);
         const double level = hull[i].stashes + each * hull[i].waiting;
         result.push_back({level * activation.value(), per_waiting * activation.value()});
@@ -100,21 +102,21 @@ constexpr std::vector<stash_capacity> capacities(memory_size activation, memory_
 }
 
 /// Memory × time: every stash occupies its rank for at least its lifespan, or, if offloaded, for the time before the
-/// end of its offload and after the start of its reload; all of that must fit under the limit within the window of the
+/// end of its offload and after the start of its reload. All of that must fit under the limit within the window of the
 /// rank.
 ///
-/// `fits(T)` is false only if no schedule has objective T or less.
+/// `fits(T)` is false only if no schedule has an objective of at most T.
 template <pipeline_graph Graph> class memory_area_test {
 public:
     constexpr memory_area_test(const basic_problem<Graph>& p, bool with_links)
         : memory_area_test{p, with_links, [] { return false; }} {}
-    /// `stop()` is polled between the ranks; those left out are as if their memory were unlimited.
+    /// `stop()` is polled between the ranks; ranks left out are treated as if their memory were unlimited.
     template <std::predicate Stop>
     constexpr memory_area_test(const basic_problem<Graph>& p, bool with_links, Stop stop)
         : p_{&p}, with_links_{with_links}, paths_{paths_of(p)}, stages_{stages_by_rank(p.graph)},
           slack_{tolerance{}.at(p.memory_scale())} {
         const bool span = p.objective == objective_kind::span;
-        // Every transfer lies between the first forward and the last gradient of stage 0, so within the span of its
+        // Every transfer lies between the first forward and the last gradient of stage 0, and so within the span of its
         // rank.
         const auto outer = windows_for(p.rank_of(stage{0}));
         for (const rank r : p.graph.all_ranks())
@@ -166,7 +168,7 @@ private:
         double out;
         double in;
     };
-    /// A memory × time that must fit under a level between the first start on the rank and `tail` before the end.
+    /// A memory × time that must fit under `level` between the first start on the rank and `tail` before the end.
     struct demand {
         double area = 0.0;
         double level = 0.0;
@@ -193,8 +195,8 @@ private:
         }
     };
 
-    /// The least time on a resource that saves `needed`; unlimited if impossible. A fractional knapsack, so a lower
-    /// bound.
+    /// The least time on a resource that saves `needed`; unlimited if that is impossible. Solved as a fractional
+    /// knapsack, so it is a lower bound.
     template <class TimeOf> static constexpr double least_time(const rank_area& a, double needed, TimeOf time_of) {
         auto ways = a.ways;
         std::sort(ways.begin(), ways.end(), [&](const offload_gain& x, const offload_gain& y) {
@@ -285,10 +287,10 @@ private:
 
 } // namespace detail
 
-/// The largest objective that memory × time refutes, to `precision`; 0 where no memory is limited, unlimited where no
+/// The largest objective that memory × time refutes, to `precision`; 0 if no memory is limited, unlimited if no
 /// schedule is valid. For problems that `validate` accepts.
 ///
-/// `stop()` is polled: what is refuted by then.
+/// `stop()` is polled; the result is then the largest objective refuted until then.
 template <pipeline_graph Graph, std::predicate Stop>
 [[nodiscard]] constexpr duration memory_area_bound(const basic_problem<Graph>& p, bool with_links, Stop stop,
                                                    double precision = 1e-10) {

@@ -9,8 +9,8 @@
 
 namespace optpipe::detail {
 
-/// Memory of one rank in whole cells. What fits under the limit fits in cells: a size is rounded down, and the limit
-/// isn't. Exact where all sizes and the limit are multiples of a common size.
+/// The memory of one rank in integral cells. Stashes that fit under the limit also fit in cells, because sizes are
+/// rounded down, and the limit isn't. Exact if all sizes and the limit are multiples of a common size.
 class memory_grid {
 public:
     memory_grid() = default;
@@ -26,16 +26,16 @@ public:
         cell_ = (limit + slack) / static_cast<double>(most_cells);
     }
     [[nodiscard]] std::size_t cells() const { return cells_; }
-    /// More than `cells()` where it doesn't fit at all.
+    /// More than `cells()` if it doesn't fit at all.
     [[nodiscard]] std::size_t cells_of(double size) const {
         const double exact = size / cell_ + nearly;
         return exact >= static_cast<double>(cells_ + 1) ? cells_ + 1 : static_cast<std::size_t>(exact);
     }
 
 private:
-    /// Where no unit divides all sizes: a coarser division bounds less, a finer one takes longer. Chosen.
+    /// Used if no unit divides all sizes. A coarser grid weakens the bound, a finer one takes longer. Not tuned.
     static constexpr std::size_t most_cells = 1500;
-    /// Summed over all that fits it stays far below one cell.
+    /// Small enough that its sum over everything that fits stays far below one cell.
     static constexpr double nearly = 1e-7;
 
     static bool divides(const std::vector<double>& sizes, double cell) {
@@ -47,7 +47,7 @@ private:
     double cell_ = 1.0;
 };
 
-/// The most valuable stashes, each any number of times, for every number of cells: the unbounded knapsack.
+/// The most valuable multisets of stashes, for every number of cells: the unbounded knapsack.
 class memory_packing {
 public:
     struct item {
@@ -56,7 +56,7 @@ public:
         double value;
     };
 
-    /// Items of more than no cells.
+    /// Contract: every item has at least one cell.
     void fill(const std::vector<item>& items, std::size_t cells) {
         items_ = &items;
         value_.assign(cells + 1, 0.0);
@@ -73,7 +73,7 @@ public:
         }
     }
     [[nodiscard]] double value(std::size_t cells) const { return value_[cells]; }
-    /// Visits the items of the best packing, each as often as it is in.
+    /// Visits the items of the best packing, once per copy.
     template <class Visit> void for_each_packed(std::size_t cells, Visit visit) const {
         while (cells > 0) {
             if (last_[cells] == none) {

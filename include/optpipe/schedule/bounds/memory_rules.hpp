@@ -12,8 +12,8 @@
 
 namespace optpipe::detail {
 
-/// Propagation of the memory of one device: at every start, stashes acquired less those released and those that can be
-/// offloaded fit under the limit.
+/// Propagates the memory limit of one device: at every start, the stashes acquired, minus those released and those that
+/// can be offloaded, fit under the limit.
 class memory_rules {
 public:
     memory_rules(deductions& known, std::size_t device)
@@ -22,7 +22,7 @@ public:
         if (on_->offloads) find_transfers();
     }
 
-    /// false: something doesn't fit in any order.
+    /// Returns false if some operation doesn't fit in any order.
     bool deduce_order() {
         return for_each_start([&](const start& at) {
             const double offloaded =
@@ -31,7 +31,7 @@ public:
                    (!on_->offloads || restrict_order(at, view::all_offloaded, 0.0));
         });
     }
-    /// Only with offloading: otherwise times follow from the order.
+    /// Only with offloading; otherwise times follow from the order.
     bool deduce_times() {
         if (!on_->offloads) return true;
         return for_each_start([&](const start& at) { return raise_start(at) && lower_start(at); });
@@ -40,13 +40,13 @@ public:
 private:
     using held_stage = chain_system::held_stage;
 
-    /// The start of x_k, a forward or gradient of stage `own`: its stash is there.
+    /// The start of x_k, a forward or gradient of stage `own`, whose stash is then on the device.
     struct start {
         std::size_t own = 0;
         std::size_t x = 0;
         std::size_t k = 0;
     };
-    /// How many operations of each chain of one stage come before some operation.
+    /// For the chains of one stage: the numbers of operations that come before a given operation.
     struct amounts {
         std::size_t forwards = 0;
         std::size_t gradients = 0;
@@ -56,8 +56,9 @@ private:
         amounts least{};
         amounts most{};
     };
-    /// Memory in use is at least what is stashed less what can be offloaded; and at least that of stages that are
-    /// never offloaded, and the own stash; plus, in both, what waits for weight gradients. Each is a sum over stages.
+    /// Two lower bounds on the memory in use. First, stashes minus the memory that can be offloaded. Second, the
+    /// stashes of stages that are never offloaded, and the operation's own stash. Both include the memory that waits
+    /// for weight gradients, and are sums over stages.
     enum class view { some_offloaded, all_offloaded };
 
     [[nodiscard]] std::size_t chain(std::size_t place) const { return on_->chains[place]; }
@@ -94,7 +95,7 @@ private:
         return all;
     }
 
-    /// The ranges of the amounts before x_k by the order.
+    /// The ranges of the numbers of operations before x_k that the order allows.
     void find_ranges(const start& at) {
         for (std::size_t i = 0; i < on_->stages.size(); ++i) {
             const auto& h = on_->stages[i];
@@ -122,8 +123,9 @@ private:
         }
         return true;
     }
-    /// Orders implied because a stage has no more than `room`. In use grows with forwards, and with gradients
-    /// where their stashes are offloaded; else it falls with gradients, and always with weight gradients.
+    /// Deduces the orders that follow if a stage has no more than `room`. Memory in use grows with forwards. It also
+    /// grows with gradients if their stashes are offloaded, else it falls with gradients; it always falls with weight
+    /// gradients.
     void restrict_order(const held_stage& h, const amount_ranges& n, const start& at, view v, double room) {
         auto tried = n;
         const auto fits = [&] { return least_in_use(h, tried, v) <= room; };
@@ -161,8 +163,8 @@ private:
 
     // Transfers and times.
 
-    /// On side 0 the n-th offload that ends, on side 1 the n-th reload from the end: when it can at the earliest, one
-    /// after the other, each after its forward, or in reverse its gradient.
+    /// Earliest end of the n-th offload (side 0) and, in reversed time, of the n-th reload (side 1). Transfers run one
+    /// at a time, each after its forward (gradient).
     void find_transfers() {
         for (std::size_t side = 0; side < 2; ++side) {
             auto& done = transfers_[side];
@@ -181,8 +183,8 @@ private:
                 engine = t = std::max(engine, t) + each;
         }
     }
-    /// Memory that can be offloaded at some moment from `early` to `late`: its offload can end by then, and its reload
-    /// in time.
+    /// The memory that can be offloaded at some moment from `early` to `late`: its offload can end by then, and its
+    /// reload can still end in time.
     [[nodiscard]] double most_offloaded(double early, double late) const {
         if (!on_->offloads) return 0.0;
         const auto by = [&](std::size_t side, double t) {
@@ -193,7 +195,7 @@ private:
         return std::min(largest_ * static_cast<double>(number), on_->host_limit);
     }
 
-    /// How many of a chain can end by `t`, and how many must have started before.
+    /// The number of operations of a chain that can end by `t`, and the number that must start before.
     [[nodiscard]] std::size_t can_end(std::size_t y, double t) const {
         const auto* first = d_->begin(0, chain(y));
         const double latest = t - c_->length[chain(y)] + c_->time_slack;
@@ -221,7 +223,7 @@ private:
                least_in_use(at, view::all_offloaded, 0.0) <= on_->limit;
     }
 
-    /// The next moment after `t` at which more can be released or offloaded.
+    /// The next moment after `t` at which more memory can be released or offloaded.
     [[nodiscard]] double next_release(double t) const {
         double next = std::numeric_limits<double>::infinity();
         const auto consider = [&](const double* first, const double* last, double shift) {
@@ -236,7 +238,7 @@ private:
         consider(out.data(), out.data() + out.size(), 0.0);
         return next;
     }
-    /// The last moment before `t` at which less must be stashed, or more can still be reloaded.
+    /// The last moment before `t` at which less memory must be stashed, or more can still be reloaded.
     [[nodiscard]] double previous_stash(double t) const {
         const double left = d_->horizon - t;
         double next = std::numeric_limits<double>::infinity();

@@ -10,9 +10,10 @@
 
 namespace optpipe::detail {
 
-/// What is known of the order on one device: for every operation x_k and every other chain y, how many of y must
-/// precede x_k. As chains are ordered, these are always the first ones. Side 1 is the same seen from the end: operation
-/// k there is operation count − 1 − k here, and how many of y must follow x_k is read from the counts of y.
+/// The known order on one device: for every operation x_k and every other chain y, the number of operations of y that
+/// must precede x_k. Because chains are ordered, these are always the first ones. Side 1 is the same in reverse:
+/// operation k there is operation count − 1 − k here, and the number of operations of y that must follow x_k is derived
+/// from the counts of y.
 class order_counts {
 public:
     order_counts() = default;
@@ -32,22 +33,22 @@ public:
         close();
     }
 
-    /// How many of y must come before x_k, on either side; on side 1 as of the last `mirror`.
+    /// The number of operations of y that must come before x_k, on either side; on side 1 as of the last `mirror`.
     [[nodiscard]] std::size_t first(std::size_t side, std::size_t x, std::size_t y, std::size_t k) const {
         return counts_[side][(x * chains_ + y) * count_ + k];
     }
-    /// How many of y may come before x_k, as of the last `mirror`.
+    /// The number of operations of y that may come before x_k, as of the last `mirror`.
     [[nodiscard]] std::size_t most(std::size_t x, std::size_t y, std::size_t k) const {
         return count_ - first(1, x, y, count_ - 1 - k);
     }
-    /// x_k, and with it all that follow in its chain, comes after the first `least` of y. Whether that is new.
+    /// Puts x_k, and all later operations of its chain, after the first `least` of y. Returns whether that is new.
     bool raise(std::size_t x, std::size_t y, std::size_t k, std::size_t least) {
         if (least <= at(0, x, y, k)) return false;
         for (; k < count_ && at(0, x, y, k) < least; ++k)
             at(0, x, y, k) = static_cast<std::uint32_t>(least);
         return true;
     }
-    /// Transitive closure: x after y after z.
+    /// Transitive closure: x after y and y after z imply x after z.
     void close() {
         for (std::size_t y = 0; y < chains_; ++y)
             for (std::size_t x = 0; x < chains_; ++x)
@@ -58,7 +59,7 @@ public:
                             at(0, x, z, k) = std::max(at(0, x, z, k), at(0, y, z, b - 1));
                 }
     }
-    /// Brings side 1 up to date. false: two operations would each have to precede the other.
+    /// Updates side 1. Returns false if two operations would each have to precede the other.
     bool mirror() {
         for (std::size_t x = 0; x < chains_; ++x)
             for (std::size_t y = 0; y < chains_; ++y) {
@@ -67,7 +68,7 @@ public:
                     while (j < count_ && at(0, y, x, j) < k + 1)
                         ++j;
                     at(1, x, y, count_ - 1 - k) = static_cast<std::uint32_t>(count_ - j);
-                    // Those of y from j on come after x_k.
+                    // The operations of y from number j on come after x_k.
                     if (x != y && at(0, x, y, k) > j) return false;
                 }
             }

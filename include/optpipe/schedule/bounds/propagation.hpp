@@ -10,15 +10,15 @@
 
 namespace optpipe {
 
-/// The largest objective that propagation at the root refutes, at least `known`, to `precision`; unlimited where it
+/// The largest objective that propagation at the root refutes, at least `known`, to `precision`; unlimited if it
 /// refutes every schedule. For problems that `validate` accepts. The rules are those of a search (precedence, one
-/// machine, memory) that needs no decisions; they see how many forwards, gradients and weight gradients of a stage have
-/// been done, and not of which microbatch.
+/// machine, memory) that needs no decisions. They count the forwards, gradients and weight gradients of a stage that
+/// have run, and don't distinguish microbatches.
 ///
-/// `stop()` is polled; what is refuted by then is returned.
+/// `stop()` is polled; the result is then the largest objective refuted until then.
 [[nodiscard]] duration propagation_bound(const problem& p, duration known, double precision = 1e-8,
                                          std::function<bool()> stop = {});
-/// For a problem with static extents.
+/// The same for a problem with static extents.
 template <pipeline_graph Graph>
 requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
     propagation_bound(const basic_problem<Graph>& p, duration known, double precision = 1e-8,
@@ -49,7 +49,8 @@ namespace detail {
 /// orders on every device) until there is a contradiction or a fixed point.
 class root_propagation {
 public:
-    /// `passes`: over all operations; then, or once `stop()`, nothing more is refuted.
+    /// `passes` limits the passes over all operations. After them, or once `stop()` returns true, nothing more is
+    /// refuted.
     root_propagation(const chain_system& c, std::size_t passes, std::function<bool()> stop = {})
         : c_{&c}, passes_{passes}, stop_{std::move(stop)} {
         by_time_[0].resize(c.length.size() * c.count);
@@ -57,8 +58,8 @@ public:
         by_time_[1] = by_time_[0];
     }
 
-    /// false: no schedule has an objective of at most `horizon`, which must not be above that of `known`. true: what
-    /// was found is in `known`.
+    /// Returns false if no schedule has an objective of at most `horizon`, which must not be above that of `known`.
+    /// Otherwise returns true, and adds the deductions to `known`.
     bool refine(deductions& known, double horizon) {
         d_ = &known;
         d_->horizon = horizon;
@@ -84,7 +85,7 @@ public:
     [[nodiscard]] bool exhausted() const { return passes_ == 0; }
 
 private:
-    /// Afterwards nothing is propagated any more.
+    /// Whether propagation was stopped; nothing is propagated then.
     bool is_stopped() {
         if (stop_ && stop_()) passes_ = 0;
         return passes_ == 0;
@@ -92,7 +93,7 @@ private:
 
     using device = chain_system::device;
 
-    /// The limit of rounds; further ones hardly tighten anything.
+    /// The limit of rounds; further rounds hardly tighten anything. Not tuned.
     static constexpr int most_passes = 100;
 
     bool decide(std::size_t r) {
@@ -106,7 +107,7 @@ private:
         return order.mirror() && rules.deduce_times();
     }
 
-    /// y_j precedes x_k if there is no time for x_k and then y_j.
+    /// Orders y_j before x_k if there is no time for x_k followed by y_j.
     bool order_by_windows(std::size_t r) {
         const auto& on = c_->devices[r];
         bool found = false;
@@ -125,7 +126,8 @@ private:
         return found;
     }
 
-    /// No operation starts before all that must precede it on its device can be done, one after the other.
+    /// Applies the rule: an operation starts after all operations that must precede it on its device, which run one
+    /// after the other.
     void raise_by_load(std::size_t side) {
         for (std::size_t r = 0; r < c_->devices.size(); ++r) {
             if (!active_[r]) continue;
@@ -144,7 +146,7 @@ private:
             }
         }
     }
-    /// The operations of a device by their times on one side, as they are now.
+    /// The operations of a device, sorted by their current times on one side.
     void sort_device(std::size_t side, const device& on) {
         sorted_.clear();
         for (std::size_t y = 0; y < on.chains.size(); ++y)
@@ -163,8 +165,8 @@ private:
         tree_.insert(place, heads_[place], c_->length[on.chains[y]]);
     }
 
-    /// No operation starts before what precedes it in its chain, on other devices and on its own. In the order of time,
-    /// so that changes propagate in one pass.
+    /// Applies the rule: an operation starts after its predecessors, in its chain, on other devices and on its own.
+    /// Operations are visited in the order of time, so that changes propagate in one pass.
     void raise_by_links(std::size_t side, int pass) {
         auto& times = d_->times[side];
         auto& order = by_time_[side];
@@ -188,14 +190,14 @@ private:
             d_->raise(side, chain, k, t);
         }
     }
-    /// A device isn't engaged for longer than the horizon: it doesn't start before its last end less that.
+    /// A device is engaged for at most the horizon, so it starts no earlier than its last end minus the horizon.
     void raise_bases(std::size_t side) {
         for (std::size_t r = 0; r < c_->devices.size(); ++r)
             for (const std::size_t chain : c_->devices[r].chains)
                 d_->raise_base(side, r, d_->time(side, chain, c_->count - 1) + c_->length[chain] - d_->horizon);
     }
 
-    /// The preemptive one-machine test: whatever must be done by some time can be.
+    /// The preemptive one-machine test: the operations that must be done by some time can be done by then.
     bool windows_hold() {
         for (std::size_t r = 0; r < c_->devices.size(); ++r) {
             if (!active_[r] && !d_->changed[r]) continue;
@@ -229,7 +231,8 @@ private:
     std::vector<std::size_t> inserted_{};
 };
 
-/// The ranks from whose first start time is counted. Any is valid; the first and the last stage's are strongest.
+/// The ranks whose first start is used as time 0. Any rank is valid; those of the first and the last stage are
+/// strongest.
 inline std::vector<std::size_t> references(const chain_system& c) {
     if (!c.span) return {0};
     constexpr std::size_t few_operations = 2000;
@@ -268,7 +271,7 @@ OPTPIPE_INLINE duration propagation_bound(const problem& p, duration known, doub
             open = std::move(tried);
             return true;
         };
-        constexpr double first_step = 0.01; // once the known bound is refuted
+        constexpr double first_step = 0.01; // used once the known bound is refuted
         double step = precision;
         double top = refuted * (1.0 + step);
         for (; !holds(top); top *= 1.0 + step) {

@@ -12,14 +12,14 @@
 
 namespace optpipe::detail {
 
-/// How many stashes of a stage fit on its rank, and how long after a gradient the forward can start that waits for its
-/// memory.
+/// The number of a stage's stashes that fit on its rank, and the delay between a gradient and the forward that waits
+/// for its memory.
 struct stash_room {
     std::size_t count = 0;
     duration delay{};
 };
 
-/// Where no room is left beside `count` stashes, the weight gradient must be done as well, or the next gradient.
+/// If `count` stashes leave no room, the weight gradient must also have run, or the next gradient.
 template <pipeline_graph Graph> constexpr stash_room room_of(const basic_problem<Graph>& p, stage s) {
     const auto& c = p.costs[s];
     const auto slack = tolerance{}.at(p.memory_scale());
@@ -32,11 +32,12 @@ template <pipeline_graph Graph> constexpr stash_room room_of(const basic_problem
     return {count, full ? std::min(c.backward_weight, c.backward_input) : duration{}};
 }
 
-/// With room for k stashes the (i + k)-th forward of a stage can't start before its i-th gradient has ended, and of the
-/// i that have ended one belongs to the i-th forward or to a later one: so they end a lifespan after the i-th forward,
-/// round after round. For stages without offloading, each as if it had its rank's memory to itself.
+/// With room for k stashes, the (i + k)-th forward of a stage can't start before its i-th gradient has ended. Of the i
+/// gradients that have ended, one belongs to the i-th forward or a later one. So it ends at least a lifespan after the
+/// i-th forward, round after round. For stages without offloading, each treated as if it had its rank's memory to
+/// itself.
 ///
-/// O(microbatches). 0 where the memory holds all of them.
+/// O(microbatches). 0 if the memory holds all stashes.
 template <pipeline_graph Graph>
 constexpr duration stash_rounds_bound(const basic_problem<Graph>& p, stage s, duration lifespan,
                                       const time_windows<Graph>& windows) {

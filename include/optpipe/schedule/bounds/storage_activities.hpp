@@ -14,7 +14,7 @@
 
 namespace optpipe::detail {
 
-/// What one (stage, microbatch) does on its rank.
+/// The activities of a (stage, microbatch) on its rank.
 enum activity : std::size_t {
     run_forward,
     run_gradient,
@@ -26,29 +26,30 @@ enum activity : std::size_t {
 };
 [[nodiscard]] constexpr bool is_copy(std::size_t kind) { return kind == run_offload || kind == run_reload; }
 
-/// The part of a rank's window in which something can take place: what comes before it, and what comes after it.
+/// The part of a rank's window in which an activity can take place: the least times before and after it.
 struct activity_window {
     double head = 0.0;
     double tail = 0.0;
 };
 
-/// A storage option of a stage: what a microbatch that uses it needs at least. Sizes are in cells of its rank's memory,
-/// each that of the stash itself. With a backward that may be split, a B is a gradient and at once a weight gradient,
-/// unless W would hold more than B: then the option has twins, one for I and W and one for B, a gradient without W.
+/// A storage option of a stage: the least that a microbatch needs with it. Sizes are in cells of its rank's memory;
+/// those of activities are the cells of the stash itself. If the backward may be split, a B counts as a gradient
+/// followed at once by a weight gradient, unless W would hold more than B. Then the option has twins: one for I and W,
+/// and one for B, a gradient without W.
 struct option_needs {
     std::size_t stage = 0;
-    /// 0 where there is no such operation.
+    /// 0 if there is no such activity.
     std::array<double, activities> length{};
     std::array<std::size_t, activities> cells{};
     std::array<activity_window, activities> window{};
     bool offloads = false;
-    /// From the end of F to the start of I at least this passes.
+    /// The least time from the end of F to the start of I.
     double wait = 0.0;
     activity_window waiting{};
     std::size_t held = 0;
     std::size_t left = 0;
     std::size_t restored = 0;
-    /// Between I and W.
+    /// Cells held between I and W.
     std::size_t pending = 0;
 };
 
@@ -59,7 +60,8 @@ struct rank_needs {
     std::size_t cells = 0;
 };
 
-/// `relaxed`, a problem without storage options, gives the windows: `windows` are its, of the step or of this rank.
+/// `relaxed`, a problem without storage options, gives the windows: `windows` are its windows, of the step or of this
+/// rank.
 template <pipeline_graph Graph>
 rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& relaxed, rank r,
                     const time_windows<Graph>& windows) {
@@ -87,7 +89,7 @@ rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& r
         const auto& f = windows.forward(s);
         const auto& g = windows.gradient(s);
         const activity_window inner{(f.head[0] + c.forward).value(), (g.tail[last] + gradient).value()};
-        // After a B, which leaves no W: what its gradient is for, if anything.
+        // After a B, which leaves no W: the time of the operations that use its gradient, if there are any.
         const bool hands_on = !p.is_first(s) && result.stages.size() > (p.objective == objective_kind::span ? 1U : 0U);
         const double after_whole = hands_on ? (relaxed.hop(s, s.previous()) + relaxed.gradient_time(s.previous()) +
                                                windows.gradient(s.previous()).tail[last])

@@ -9,13 +9,15 @@
 
 namespace optpipe {
 
-/// The largest objective that the storage mix of a single rank refutes, at least `known`: milliseconds to a second, as
-/// `work`, about the floating-point operations per rank, allows. For problems that `validate` accepts.
+/// The largest objective that the storage mix of a single rank refutes, at least `known`. Takes milliseconds to a
+/// second, limited by `work`, the approximate number of floating-point operations per rank. For problems that
+/// `validate` accepts.
 ///
-/// `stop()` is polled; what is refuted by then is returned. Deterministic where it never asks to stop.
+/// `stop()` is polled; the result is then the largest objective refuted until then. Deterministic if `stop()` never
+/// returns true.
 [[nodiscard]] duration storage_mix_bound(const problem& p, duration known, const std::function<bool()>& stop = {},
                                          double work = 3e8);
-/// For a problem with static extents.
+/// The same for a problem with static extents.
 template <pipeline_graph Graph>
 requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
     storage_mix_bound(const basic_problem<Graph>& p, duration known, const std::function<bool()>& stop = {},
@@ -45,28 +47,30 @@ requires(!std::same_as<Graph, any_graph>) [[nodiscard]] duration
 namespace optpipe {
 namespace detail {
 
-/// Which options the microbatches of one rank use, and what the rank does all the time: a linear program whose optimum
-/// is at most the objective of any valid schedule.
+/// A linear program over the options that the microbatches of one rank use, and over the states of the rank. Its
+/// optimum is at most the objective of any valid schedule.
 ///
-/// min T over x ≥ 0, the share of a stage's microbatches that use each option (whole numbers of them), and over how
-/// long the rank is in which state: an operation that runs or none, a copy or none (or one in each direction), and a
-/// multiset of stashes that wait, as they fit into the memory together (as the patterns of Gilmore and Gomory's cutting
-/// stock are multisets that fit a roll). The window of length T is cut where something becomes possible or impossible
-/// (`time_windows`); the parts at both ends have fixed lengths.
+/// It minimizes T over x ≥ 0, the shares of each stage's microbatches that use each option (integral numbers of
+/// microbatches), and over the time that the rank spends in each state. A state is an operation that runs or none, a
+/// copy or none (or one in each direction), and a multiset of waiting stashes that fit into the memory together (as the
+/// patterns in Gilmore and Gomory's cutting stock are multisets that fit a roll). The window of length T is divided
+/// where something becomes possible or impossible (`time_windows`); the parts at both ends have fixed lengths.
 ///
 /// - Every operation runs as long as its option's share takes.
-/// - From the end of F to the start of I at least `wait` passes, in which the stash takes memory: all of it while it is
-///   copied or recomputed or where it stays, what is left on the device where it is offloaded.
-/// - At an instant t between two parts the stashes that are there fit the memory together, too. Of F, I, W, a part of
-///   which may be done, F/f − I/i stashes wait for a gradient, at least, F/f − W/w are there, C/c − I/i have been
-///   recomputed, and at most O/o − R/r are offloaded, all as run before t. Counted from the end it is the same with
-///   the signs changed, as in total each is run for all microbatches. So few forwards can run before the first
+/// - From the end of F to the start of I, at least `wait` passes. Meanwhile the stash takes memory: all of it while it
+/// is
+///   copied or recomputed, or if it stays; the part left on the device while it is offloaded.
+/// - At an instant t between two parts, the stashes on the device fit the memory together, too. Operations may be
+/// partly
+///   done. With F, I, W, C, R, O the times run before t, at least F/f − I/i stashes wait for a gradient, F/f − W/w are
+///   there, C/c − I/i have been recomputed, and at most O/o − R/r are offloaded. Counted from the end, the same holds
+///   with opposite signs, because in total each is run for all microbatches. So only few forwards can run before the
+///   first
 ///   gradient, and few weight gradients after the last.
 ///
-/// States are columns, priced by a knapsack over the memory. Any multipliers λ ≥ 0 of the rows give the bound
-/// (least cost of all microbatches) − Σ_parts length · (most valuable state) − Σ_instants (most valuable stashes),
-/// scaled such that the middle part, which grows with T, has no state of value above 1 (Lagrange): the simplex only
-/// proposes λ.
+/// States are columns, priced by a knapsack over the memory. Any multipliers λ ≥ 0 of the rows give the bound (least
+/// cost of all microbatches) − Σ_parts length · (most valuable state) − Σ_instants (most valuable stashes), scaled such
+/// that the middle part, which grows with T, has no state of value above 1 (Lagrange). The simplex only proposes λ.
 class storage_mix_program {
 public:
     storage_mix_program(const rank_needs& needs, std::size_t count, double known, bool one_copy_at_a_time)
@@ -75,8 +79,8 @@ public:
         number_rows();
     }
 
-    /// A lower bound on the objective, at least `known`, with about so many floating-point operations. Shares are whole
-    /// numbers of microbatches: branch and bound, the least bound first, with a part of the work.
+    /// A lower bound on the objective, at least `known`, with about `work` floating-point operations. Shares are
+    /// integral numbers of microbatches: a part of the work goes to branch and bound, the least bound first.
     double solve(double work, const std::function<bool()>& stop) {
         const auto later = [](const node& a, const node& b) { return a.bound > b.bound; };
         const auto options = needs_.options.size();
@@ -107,14 +111,14 @@ public:
     }
 
 private:
-    /// Between how many microbatches use each option, and how many do at its optimum.
+    /// Limits on the number of microbatches that use each option, and their numbers at the optimum of the relaxation.
     struct node {
         double bound = 0.0;
         std::vector<double> low{};
         std::vector<double> high{};
         std::vector<double> shares{};
     };
-    /// The number of options where all shares are integral.
+    /// The option with the most fractional share; the number of options if all shares are integral.
     [[nodiscard]] static std::size_t most_fractional(const std::vector<double>& shares) {
         constexpr double integral = 1e-4;
         std::size_t branch = shares.size();
@@ -146,7 +150,7 @@ private:
             at_.shares.push_back(count_ * master.value_of(column));
         return best;
     }
-    /// With a row for each limit of a share.
+    /// The right-hand sides with a row for each limit of a share.
     std::vector<double> node_sides() {
         auto sides = sides_;
         limit_rows_.assign(needs_.options.size(), {no_row, no_row});
@@ -163,25 +167,26 @@ private:
     static constexpr double artificial_cost = 100.0;
     static constexpr std::size_t most_pivots_per_round = 1000;
     static constexpr std::size_t most_rounds = 500;
-    /// Its matrix is dense: with more it would take more than 128 MB, and the usual work is 17 pivots at most.
+    /// Largest number of rows. The matrix is dense: with more rows it would take more than 128 MB, and the usual work
+    /// is 17 pivots at most.
     static constexpr std::size_t most_rows = 4096;
-    /// A column is worth adding from this reduced cost on, in units of `known`.
+    /// The reduced cost, in units of `known`, from which a column is worth adding.
     static constexpr double optimality = 1e-7;
-    /// Sums of values are rounded; more than that they aren't.
+    /// Bounds the rounding of sums of values.
     static constexpr double rounding = 1.0 + 1e-10;
-    /// Of a time: shorter windows are nothing but rounding.
+    /// Relative to a time: shorter windows are only rounding.
     static constexpr double time_share = 1e-9;
     static constexpr std::size_t no_row = static_cast<std::size_t>(-1);
     enum instant_row : std::size_t { stashes, with_pending, restored, offloaded, instant_rows };
 
-    /// A part of the window: from `from` to `to` after its start, or before its end; the middle has the rest.
+    /// A part of the window, from `from` to `to` after its start, or before its end. The middle has the rest.
     struct interval {
         int side = 0; // 1: head, -1: tail, 0: middle
         double from = 0.0;
         double to = 0.0;
         std::size_t row = no_row;
     };
-    /// A moment, `at` after the start or before the end.
+    /// A moment, `at` after the start of the window, or before its end.
     struct instant {
         int side = 1;
         double at = 0.0;
@@ -224,7 +229,7 @@ private:
         }
     }
 
-    /// Where gradients begin, and where forwards and gradients end.
+    /// Whether it is an instant at which gradients begin, or forwards or gradients end.
     [[nodiscard]] bool counts_stashes(int side, double at) const {
         const auto near = [&](double x) { return std::abs(x - at) <= time_share * known_; };
         return std::any_of(needs_.options.begin(), needs_.options.end(), [&](const option_needs& n) {
@@ -302,7 +307,8 @@ private:
         }
         add_serial_columns(master);
     }
-    /// Everything in the middle of the window, one after the other: whatever else is missing, that is feasible.
+    /// Adds columns that run everything in the middle of the window, one after the other: without other columns, that
+    /// is feasible.
     void add_serial_columns(column_program& master) const {
         const auto& middle = intervals_.back();
         for (std::size_t i = 0; i < needs_.options.size(); ++i) {
@@ -320,7 +326,7 @@ private:
         }
     }
 
-    /// What a unit of time (in units of `known`) in which option i runs k in interval j adds to the rows.
+    /// The effect on the rows of one unit of time (in units of `known`) in which option i runs k in interval j.
     template <class Put> void for_each_effect(std::size_t i, std::size_t k, const interval& j, Put visit) const {
         const auto& n = needs_.options[i];
         visit(run_rows_[i][k], 1.0);
@@ -358,7 +364,7 @@ private:
         std::size_t cells = 0;
         double value = 0.0;
     };
-    /// The Lagrangian bound at the given multipliers, in units of `known`; adds columns that would improve them.
+    /// The Lagrangian bound at the given multipliers, in units of `known`. Adds columns that would improve them.
     double evaluate(std::vector<double> multipliers, column_program& master) {
         added_ = 0;
         keep_signs(multipliers);
@@ -379,7 +385,7 @@ private:
         middle *= scale;
         return total + middle * fixed_ / known_ + (1.0 - middle);
     }
-    /// All but those of the runs, which are equations.
+    /// Makes the multipliers nonnegative, except those of the runs, whose rows are equations.
     void keep_signs(std::vector<double>& multipliers) const {
         const auto raise = [&](std::size_t row) {
             if (row != no_row) multipliers[row] = std::max(0.0, multipliers[row]);
@@ -397,7 +403,8 @@ private:
         if (wait_rows_[option] != no_row) cost += multipliers[wait_rows_[option]] * n.wait;
         return count_ / known_ * cost;
     }
-    /// Of all microbatches of each stage, with its cheapest options first, as far as the node's limits allow.
+    /// The least cost of all microbatches of each stage, which use its cheapest options first, within the node's
+    /// limits.
     [[nodiscard]] double least_cost(const std::vector<double>& multipliers) const {
         std::vector<std::pair<double, std::size_t>> costs;
         for (std::size_t i = 0; i < needs_.options.size(); ++i)
@@ -415,13 +422,13 @@ private:
             total += cost * some;
             rest -= some;
         }
-        // Whole numbers, so exact: there are no such shares.
+        // Numbers are integral, so the comparison is exact: such shares don't exist.
         if (std::any_of(left.begin(), left.end(), [](double rest) { return std::abs(rest) > 0.5; }))
             return artificial_cost;
         return total / count_;
     }
 
-    /// The most that one unit of time in interval j is worth.
+    /// The largest value of one unit of time in interval j.
     double best_state(const interval& j, const std::vector<double>& multipliers, column_program& master) {
         std::vector<memory_packing::item> items;
         std::vector<choice> free(needs_.stages.size());
@@ -438,7 +445,7 @@ private:
         if (best > -multipliers[j.row] + optimality) add_state(master, j, running, free);
         return best * rounding;
     }
-    /// What takes no memory is there as often as there are microbatches, of one option; the rest is packed.
+    /// Stashes without memory are there once per microbatch, with one option; the others are packed.
     void offer(std::vector<memory_packing::item>& items, std::vector<choice>& free, std::size_t id, std::size_t cells,
                double value, std::size_t stage) const {
         if (value <= 0.0 || cells > needs_.cells) return;
@@ -450,7 +457,7 @@ private:
         if (value > f.value) f = {id, 0, 0, value};
     }
 
-    /// What may run: operations, offloads and reloads. The first of each is none.
+    /// The activities that may run: operations, offloads and reloads. The first entry of each list is none.
     using choice_lists = std::array<std::vector<choice>, 3>;
     [[nodiscard]] choice_lists choices_in(const interval& j, const std::vector<double>& multipliers) const {
         choice_lists lists{std::vector<choice>(1), std::vector<choice>(1), std::vector<choice>(1)};
@@ -472,7 +479,7 @@ private:
         std::size_t cells = 0;
         double value = 0.0;
     };
-    /// The best of each beside the best packing of what waits.
+    /// The best choice from each list, together with the best packing of the waiting stashes.
     [[nodiscard]] running_state best_running(const choice_lists& lists) const {
         running_state best;
         double most = packing_.value(needs_.cells);
@@ -501,7 +508,7 @@ private:
         ++added_;
     }
 
-    /// The most that what is on the device at one moment is worth.
+    /// The largest value of the stashes on the device at one moment.
     double best_moment(const instant& t, const std::vector<double>& multipliers, column_program& master) {
         std::vector<memory_packing::item> items;
         std::vector<choice> free(needs_.stages.size());
@@ -572,7 +579,7 @@ OPTPIPE_INLINE duration storage_mix_bound(const problem& p, duration known, cons
     const bool span = p.objective == objective_kind::span;
     const bool one_copy = shares_engine(p.transfer) || shares_channel(p.transfer);
     const auto step = time_windows<any_graph>::step(relaxed);
-    // The last ranks' drain is what bounds most problems, and what refutes more ends the rest sooner.
+    // The drain of the last ranks bounds most problems, and a rank that refutes more shortens the work on the others.
     for (std::size_t i = p.graph.ranks(); i-- > 0 && !(stop && stop());) {
         const rank r{i};
         const auto needs = detail::needs_of(p, relaxed, r, span ? time_windows<any_graph>::of_rank(relaxed, r) : step);

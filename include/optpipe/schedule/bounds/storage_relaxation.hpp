@@ -10,22 +10,22 @@
 
 namespace optpipe {
 
-/// Which of the two problems without storage options `without_storage` makes.
+/// The kind of problem without storage options that `without_storage` makes.
 enum class storage_relaxation {
-    /// A stash is as small as the smallest that any option leaves on the device; nothing is offloaded.
+    /// A stash has the smallest size that any option leaves on the device; nothing is offloaded.
     smallest_rest,
-    /// A stash is as small as the smallest that any option holds, and the fastest transfer takes all of it.
+    /// A stash has the smallest size that any option holds, and the fastest transfer moves all of it.
     fastest_transfer,
 };
 
 namespace detail {
 
-/// What the options of a stage have in common: the least of each.
+/// The least of each quantity over the options of a stage.
 struct least_storage {
     memory_size held = memory_size::unlimited();
     memory_size left_on_device = memory_size::unlimited();
     duration backward_extra = duration::unlimited();
-    /// Of the options that offload, each time on its own.
+    /// The least of each time over the options that offload.
     std::optional<transfer_times> transfer{};
     memory_size transfer_size = memory_size::unlimited();
 };
@@ -48,14 +48,16 @@ template <pipeline_graph Graph> constexpr least_storage least_storage_of(const b
 
 } // namespace detail
 
-/// A problem without storage options whose optimum is at most that of `p`: every valid schedule of `p` is one of it
-/// without its recomputation, with each gradient, offload and reload shortened to the least that an option takes. A
-/// gradient and a reload keep their start, an offload its end.
+/// A problem without storage options whose optimum is at most that of `p`. Every valid schedule of `p` becomes a
+/// schedule of it: recomputation is removed, and each gradient, offload and reload is shortened to the least that an
+/// option takes. A gradient and a reload keep their start, an offload its end.
 ///
-/// - `smallest_rest`: from the start of F to the end of I at least held − transfer_size is on the device.
-/// - `fastest_transfer`: at least `held` is there but from the end of the offload to the start of the reload.
-/// - In both, while I runs at least weight_stash, and from its end to that of W the same. B holds no more than before.
-/// - On the host it may be more than before; then that limit is dropped.
+/// - `smallest_rest`: from the start of F to the end of I, at least held − transfer_size is on the device.
+/// - `fastest_transfer`: at least `held` is on the device, except from the end of the offload to the start of the
+/// reload.
+/// - In both, at least weight_stash is held while I runs, and from its end to the end of W. B holds no more than
+/// before.
+/// - The host may hold more than before; then its limit is dropped.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_problem<Graph> without_storage(const basic_problem<Graph>& p, storage_relaxation kind) {
     auto q = p;
@@ -70,7 +72,7 @@ template <pipeline_graph Graph>
         if (c.transfer && least.transfer_size < c.activation)
             q.host_memory_limit[p.rank_of(s)] = memory_size::unlimited();
     }
-    // What the tolerance grants to schedules of p.
+    // Keeps the tolerance that schedules of p have.
     if (q.memory_scale() < p.memory_scale())
         for (const rank r : p.graph.all_ranks()) {
             q.memory_limit[r] += tolerance{}.at(p.memory_scale());

@@ -21,27 +21,29 @@
 
 namespace optpipe {
 
-/// Lower bounds on the objective of every valid schedule, each from the structure of the problem alone; 0 if trivial.
+/// Lower bounds on the objective of every valid schedule, each derived from the structure of the problem alone; 0 if
+/// trivial.
 struct structural_bounds {
     /// One microbatch through all stages.
     duration critical_path{};
-    /// All work of one rank, with what must come before and after it.
+    /// All work of one rank, and the least time before and after it.
     duration device_load{};
-    /// Like it, but before its first gradient a rank can only run as many forwards as fit its memory (Zero Bubble,
-    /// appendix B, for unequal stages, any placement, and with offloading meanwhile).
+    /// Like `device_load`, but before its first gradient a rank can only run the forwards that fit its memory (Zero
+    /// Bubble, appendix B, for unequal stages, any placement, and with offloading meanwhile).
     duration warm_up{};
-    /// Memory × lifetime within each rank's window; an activation can be offloaded for its lifetime less both
+    /// Memory × lifetime within each rank's window. An activation can be offloaded for its lifetime minus both
     /// transfers.
     duration memory_area{};
-    /// The same, with the required transfers sharing their links.
+    /// Like `memory_area`, with the required transfers sharing their links.
     duration link_capacity{};
-    /// Without offloading, a stage has at most as many microbatches in flight as its rank can hold: they go in rounds.
+    /// Without offloading, a stage has at most the number of microbatches in flight that its rank can hold, so they go
+    /// in rounds.
     duration stash_rounds{};
     /// 6m + 6p − 3k − 1 (Controllable Memory, appendix) for v placements with unit passes, k < 2m stashes per rank and
     /// no offloading.
     duration v_placement{};
-    /// The least objective that propagation of precedence, one machine per rank, memory and copy engines at the root
-    /// doesn't refute. Only in `strong_bounds_of`.
+    /// The least objective that isn't refuted by propagation at the root, of precedence, one machine per rank, memory
+    /// and copy engines. Only in `strong_bounds_of`.
     duration propagation{};
     /// With storage options: the least window in which some mix of them fits on a rank. Only in `strong_bounds_of` and
     /// `storage_bound`.
@@ -51,7 +53,7 @@ struct structural_bounds {
     [[nodiscard]] constexpr duration best() const;
 };
 
-/// A bound and what tables call it.
+/// A bound, and its name in tables.
 struct named_bound {
     const char* name;
     duration structural_bounds::*value;
@@ -68,7 +70,7 @@ inline constexpr std::array structural_bound_names{named_bound{"critical path", 
                                                    named_bound{"storage mix", &structural_bounds::storage_mix}};
 static_assert(structural_bound_names.size() * sizeof(duration) == sizeof(structural_bounds));
 
-/// The largest bound; of equal ones the first.
+/// The largest bound; the first one if several are equal.
 [[nodiscard]] constexpr const named_bound& best_bound(const structural_bounds& bounds) {
     return *std::max_element(structural_bound_names.begin(), structural_bound_names.end(),
                              [&](const auto& a, const auto& b) { return bounds.*a.value < bounds.*b.value; });
@@ -83,7 +85,7 @@ constexpr duration critical_path_bound(const basic_problem<Graph>& p, rank r, co
     for (const stage s : p.graph.all_stages()) {
         if (p.rank_of(s) != r) continue;
         const auto last = p.graph.microbatches() - 1;
-        // Of one microbatch: the head of the first and the tail of the last, which nothing else lengthens.
+        // For one microbatch: the head of the first and the tail of the last aren't lengthened by others.
         longest = std::max(longest, windows.gradient(s).head[0] + p.gradient_time(s) + windows.gradient(s).tail[last]);
     }
     return longest;
@@ -105,8 +107,8 @@ constexpr duration device_load_bound(const basic_problem<Graph>& p, rank r, cons
     return one_machine_bound(std::move(jobs));
 }
 
-/// Until its first gradient starts, at t1, the rank can only do forwards that fit: so it ends no earlier than
-/// t1 + load − (forwards done by t1) + what follows its last operation.
+/// Until its first gradient starts, at t1, the rank can only run forwards that fit. So it ends no earlier than t1 +
+/// load − (forwards done by t1) + (time after its last operation).
 template <pipeline_graph Graph>
 constexpr duration warm_up_bound(const basic_problem<Graph>& p, rank r, const time_windows<Graph>& windows) {
     if (p.memory_limit[r].is_unlimited()) return {};
@@ -155,13 +157,13 @@ template <pipeline_graph Graph> constexpr duration v_placement_bound(const basic
     }
     const double stashes = (limit + tolerance{}.at(p.memory_scale())) / unit.activation;
     const auto m = p.graph.microbatches();
-    if (stashes >= static_cast<double>(2 * m)) return {}; // before it becomes a count, which can't be as large
+    if (stashes >= static_cast<double>(2 * m)) return {}; // checked before it becomes a count, which can't be as large
     const auto k = static_cast<std::size_t>(stashes);
     if (6 * m + 6 * ranks < 3 * k + 1) return {};
     return static_cast<double>(6 * m + 6 * ranks - 3 * k - 1) * unit.forward;
 }
 
-/// The greater of each.
+/// The larger one of each bound.
 constexpr structural_bounds strongest(const structural_bounds& a, const structural_bounds& b) {
     structural_bounds best;
     for (const auto& [name, member] : structural_bound_names)
@@ -176,7 +178,7 @@ template <pipeline_graph Graph, std::predicate Stop>
 
 namespace detail {
 
-/// Of a problem with storage options: those of its relaxations without.
+/// For a problem with storage options: the bounds of its relaxations without.
 template <pipeline_graph Graph, std::predicate Stop>
 constexpr structural_bounds storage_bounds_of(const basic_problem<Graph>& p, Stop stop) {
     auto bounds = bounds_of(without_storage(p, storage_relaxation::smallest_rest), stop);
@@ -187,10 +189,10 @@ constexpr structural_bounds storage_bounds_of(const basic_problem<Graph>& p, Sto
 
 } // namespace detail
 
-/// The cheap bounds; usable in constant expressions.
-/// O(ranks × stages × microbatches) for `span`, O(stages × microbatches) times a logarithm for `makespan`.
+/// The cheap bounds, usable in constant expressions. O(ranks × stages × microbatches) for `span`, O(stages ×
+/// microbatches) times a logarithm for `makespan`.
 ///
-/// `stop()` is polled between the ranks; what is deduced by then is valid. The first rank is never left out.
+/// `stop()` is polled between the ranks; bounds deduced until then are valid. The first rank is never left out.
 template <pipeline_graph Graph, std::predicate Stop>
 [[nodiscard]] constexpr structural_bounds bounds_of(const basic_problem<Graph>& p, Stop stop) {
     if (p.has_storage_options()) return detail::storage_bounds_of(p, stop);
@@ -232,16 +234,16 @@ template <pipeline_graph Graph> [[nodiscard]] structural_bounds strong_bounds_of
     return bounds;
 }
 
-/// The best bound of a problem with storage options, but for propagation.
+/// The best bound of a problem with storage options, except propagation.
 ///
-/// `stop()` is polled; what is deduced by then is valid.
+/// `stop()` is polled; the bound deduced until then is valid.
 template <pipeline_graph Graph>
 [[nodiscard]] duration storage_bound(const basic_problem<Graph>& p, const std::function<bool()>& stop = {}) {
     const auto bound = bounds_of(p, [&] { return stop && stop(); }).best();
     return p.has_storage_options() ? storage_mix_bound(p, bound, stop) : bound;
 }
 
-#if defined(OPTPIPE_COMPILED) // in the library
+#if defined(OPTPIPE_COMPILED) // defined in the library
 [[nodiscard]] structural_bounds bounds_of(const problem& p);
 [[nodiscard]] structural_bounds strong_bounds_of(const problem& p);
 #endif

@@ -10,19 +10,19 @@
 
 namespace optpipe {
 
-/// For one kind of operation of one stage: the least time before the start of its m-th and after the end of its m-th,
-/// in the order in which that stage runs them.
+/// For one kind of operation of one stage: the least time before the start of its m-th operation, and after the end of
+/// its m-th operation, in the order in which the stage runs them.
 struct time_window {
     std::vector<duration> head{};
     std::vector<duration> tail{};
 };
 
-/// Heads and tails of each operation in any schedule, memory and transfers ignored.
+/// Heads and tails of each operation in any schedule. Memory and transfers are ignored.
 ///
-/// Microbatches are interchangeable, so a schedule without transfers can be renumbered such that every stage runs each
-/// kind in the order of the microbatches: the k-th forward of a stage can't end before the k-th forward of the stage
-/// before. So heads and tails may be chained over stages and over microbatches. A full backward is seen as I followed
-/// at once by W where the split is allowed, which only loosens it.
+/// Microbatches are interchangeable. So a schedule without transfers can be renumbered such that every stage runs each
+/// kind in the order of microbatches: the k-th forward of a stage can't end before the k-th forward of the previous
+/// stage. Heads and tails may therefore be chained over stages and over microbatches. If splitting is allowed, a full
+/// backward is treated as I followed at once by W, which only loosens the bounds.
 ///
 /// `step`: heads from the start of the step, tails to the last end of all. `of_rank(r)`: heads from the first start on
 /// r, tails to the last end on r; only stages from r's first on are filled.
@@ -37,7 +37,7 @@ public:
 
     [[nodiscard]] constexpr const time_window& forward(stage s) const { return forward_[s]; }
     [[nodiscard]] constexpr const time_window& gradient(stage s) const { return gradient_[s]; }
-    /// Filled where the backward is split.
+    /// Filled if the backward is split.
     [[nodiscard]] constexpr const time_window& weight(stage s) const { return weight_[s]; }
 
 private:
@@ -79,7 +79,7 @@ private:
             for (std::size_t m = 0; m < count_; ++m) {
                 g[m] = forward_[s].head[m] + c.forward;
                 if (m > 0) raise(g[m], g[m - 1] + p_->gradient_time(s));
-                // Each needs a forward of its own.
+                // Each gradient needs a forward of its own.
                 const auto before = static_cast<double>(m);
                 raise(g[m], forward_[s].head[0] + (before + 1.0) * c.forward + before * p_->gradient_time(s));
                 if (!p_->is_last(s))
@@ -90,7 +90,7 @@ private:
         }
     }
 
-    /// `only`: a tail ends with the last operation on that rank.
+    /// With `only`, a tail ends with the last operation on that rank.
     constexpr void fill_tails(const rank* only) {
         const auto stages = p_->graph.stages();
         for (std::size_t i = first_; i < stages; ++i) {

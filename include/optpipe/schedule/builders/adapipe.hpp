@@ -12,11 +12,11 @@
 
 namespace optpipe {
 
-/// In the manner of AdaPipe (Sun et al., 2024): 1F1B, where each stage recomputes as little as the stashes that it
-/// holds at once ask for. Of the options that the stage lists, the one with the least extra work that fits; the same
-/// for all microbatches. The stages stay as they are: AdaPipe moves layers between them, too. Nothing is offloaded.
+/// In the manner of AdaPipe (Sun et al., 2024): 1F1B in which each stage recomputes as little as its stashes held at
+/// once permit. Among the options that the stage lists, it uses the one with the least extra work that fits, for all
+/// microbatches. Stages stay as they are; AdaPipe also moves layers between them. Nothing is offloaded.
 ///
-/// One stage per rank. Refuses with `over_memory` where no option of a stage fits.
+/// One stage per rank. Refuses with `over_memory` if no option of a stage fits.
 struct adapipe_builder {
     static constexpr std::string_view name = "adapipe";
 
@@ -33,7 +33,7 @@ struct adapipe_builder {
     }
 
 private:
-    /// What 1F1B holds on the rank of a stage with an option.
+    /// The memory that 1F1B holds on the rank of a stage with an option.
     template <pipeline_graph Graph>
     static constexpr memory_size needed(const basic_problem<Graph>& p, stage s, const storage_option& o) {
         const auto stashes = std::min(p.graph.stages() - s.position(), p.graph.microbatches());

@@ -26,24 +26,24 @@
 namespace optpipe {
 
 /// A constructive planner for any valid problem: unequal costs, a limit per rank, any placement, offloading over shared
-/// links. Starts from as many microbatches under way as the memory holds (`order_within_memory`), then simulates the
-/// step with a `dispatcher` and searches for its best parameters, then for exceptions to its rules
-/// (`dispatch_search`), until a structural bound is met or the effort is spent. The number of trials follows from the
-/// size of the problem, not from a clock.
+/// links. It starts from the number of microbatches in flight that the memory holds (`order_within_memory`). Then it
+/// simulates the step with a `dispatcher`, and searches for its best parameters, and for exceptions to its rules
+/// (`dispatch_search`), until a structural bound is reached or the effort is spent. The number of trials follows from
+/// the size of the problem, not from a clock.
 ///
-/// Has a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`), and unless it is stopped is never
-/// worse than 1F1B or GPipe where they fit and no offload is required. `Policy` says which stages may or must be
-/// offloaded. Where the problem has storage options, the search is for the best with each that all stages have, for all
-/// of their microbatches (`uniform_problem`), and AdaPipe's schedule counts, too; `Policy` says nothing of the options:
-/// `restrict_storage` does.
+/// It finds a schedule whenever one microbatch at a time fits (`fits_one_at_a_time`). Unless it is stopped, the
+/// schedule is never worse than 1F1B or GPipe, if these fit and no offload is required. `Policy` says which stages may
+/// or must be offloaded. If the problem has storage options, the search tries each option that all stages have, for all
+/// of their microbatches (`uniform_problem`), and AdaPipe's schedule. `Policy` doesn't apply to the options: for that,
+/// use `restrict_storage`.
 template <offload_policy Policy = offload::solver_decides> struct adaptive_builder {
     static constexpr std::string_view name = "adaptive";
 
     Policy policy{};
-    /// The limit of dispatcher work; the first few trials are always made.
+    /// The limit of dispatcher work; the first few trials are always made. Not tuned.
     std::size_t effort = 30'000'000;
     std::uint64_t seed = 1;
-    /// A lower bound on the objective that is known already; 0: the structural bounds are computed.
+    /// A known lower bound on the objective; 0: the structural bounds are computed.
     duration bound{};
     [[nodiscard]] static constexpr std::array<builder_parameter<adaptive_builder>, 1> parameters() {
         return {{{"effort", &adaptive_builder::effort}}};
@@ -53,7 +53,7 @@ template <offload_policy Policy = offload::solver_decides> struct adaptive_build
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
         return (*this)(p, [] { return false; });
     }
-    /// `stop()` is polled; when it is true, the best so far is returned.
+    /// `stop()` is polled; once it is true, the best order so far is returned.
     template <pipeline_graph Graph, std::predicate Stop>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p, Stop stop) const {
         const auto allowed = restrict_offloading(p, policy);
@@ -91,7 +91,7 @@ private:
         const auto facts = make_dispatch_facts(p, policy);
         dispatch_search<Graph, decltype(halt)>{p, facts, best, halt, effort, seed}.run();
     }
-    /// The effort is shared among the options.
+    /// Searches with each option; they share the effort.
     template <pipeline_graph Graph, class Stop>
     constexpr void search_by_option(const basic_problem<Graph>& p, bool may_stay, const Stop& stop,
                                     best_order<Graph>& best) const {
@@ -107,7 +107,7 @@ private:
             if (const auto made = each(uniform_problem(p, options), stop)) best.offer(with_storage(p, options, *made));
         }
     }
-    /// Whether validation tells the start of every operation that holds memory from its end. Where it doesn't, an order
+    /// Whether validation distinguishes the start of every operation that holds memory from its end. If not, an order
     /// that holds more than a rank has may count as valid.
     template <pipeline_graph Graph> static constexpr bool times_are_distinct(const basic_problem<Graph>& p) {
         const auto slack = tolerance{}.at(p.serial_time());

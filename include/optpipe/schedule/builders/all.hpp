@@ -51,7 +51,7 @@ template <class Visitor> constexpr void for_each_builder(Visitor visit) {
     std::apply([&](const auto&... builders) { (visit(builders), ...); }, all_builders);
 }
 
-/// Those that choose storage options themselves, for problems that list some.
+/// The builders that choose storage options themselves, for problems that list some.
 inline constexpr std::tuple storage_builders{adapipe, mario};
 
 template <class Visitor> constexpr void for_each_storage_builder(Visitor visit) {
@@ -59,7 +59,7 @@ template <class Visitor> constexpr void for_each_storage_builder(Visitor visit) 
 }
 
 #if defined(OPTPIPE_COMPILED)
-// Those of dynamic problems are in the library.
+// For problems with dynamic extents, defined in the library.
 [[nodiscard]] outcome<schedule> build_schedule(const problem& p, const adaptive_builder<>& build, stop_check stop = {});
 [[nodiscard]] outcome<schedule> build_schedule(const problem& p, const dual_pipe_v_builder& build,
                                                stop_check stop = {});

@@ -19,19 +19,21 @@ concept has_build = requires(const B& build, const basic_problem<Graph>& p) {
     { build(p) } -> std::same_as<outcome<basic_order<Graph>>>;
 };
 
-/// Makes an order for a problem: a published schedule, or a policy of your own.
+/// Makes an order for a problem: a published schedule, or your own policy.
 ///
-/// Semantics: `build(problem)` is an order that `simulate` accepts without regard to memory limits, or a refusal whose
-/// sentence says why it doesn't apply. It holds every operation that a valid schedule needs. It depends on the
-/// problem alone: no clock, no global state. One that thinks in a list for each rank merges them with `interleave`. One
-/// that takes long on large problems takes a `stop_check` too, which it asks every few milliseconds, and refuses itself
-/// (`was_stopped`) once that says so; where only its time is up (`is_requested` isn't true), it may return the best so
-/// far. Whether it fits the memory is seen by `simulate`; a builder that knows better may refuse itself with
-/// `over_memory`. `name` is how `--method` calls it.
+/// Semantics: `build(problem)` is an order that `simulate` accepts if memory limits are ignored, or a refusal whose
+/// sentence says why the builder doesn't apply. It contains every operation that a valid schedule needs. It depends
+/// only on the problem: no clock, no global state. If your policy produces one list per rank, merge them with
+/// `interleave`.
+///
+/// A builder that takes long on large problems also takes a `stop_check`, and asks it every few milliseconds. Once it
+/// returns true, the builder refuses (`was_stopped`); if only its time is over (`is_requested` isn't true), it may
+/// return its best order so far. `simulate` determines whether an order fits the memory; a builder that knows it
+/// doesn't may refuse with `over_memory`. `name` is the method's name for `--method`.
 template <class B, class Graph = any_graph>
 concept schedule_builder = std::copyable<B> && has_name<B> && has_build<B, Graph>;
 
-/// Reports which requirement of a schedule builder a type doesn't meet.
+/// Fails to compile, naming the requirement that the type doesn't meet.
 template <class B, class Graph = any_graph> consteval bool check_schedule_builder() {
     static_assert(std::copyable<B>, "schedule builder: must be copyable");
     static_assert(has_name<B>, "schedule builder: needs `static constexpr std::string_view name`");

@@ -17,7 +17,7 @@ template <class Builder> struct builder_parameter {
     std::size_t Builder::*number;
 };
 
-/// Semantics: `parameters()` lists what can be set, each name once.
+/// A builder with parameters. Semantics: `parameters()` lists them, each name once.
 template <class B> concept has_parameters = requires {
     { B::parameters()[0].number } -> std::convertible_to<std::size_t B::*>;
     { B::parameters()[0].name } -> std::convertible_to<std::string_view>;
@@ -57,7 +57,7 @@ template <class Builder> void set_parameter(Builder& build, std::string_view set
 
 } // namespace detail
 
-/// Sets parameters from `settings`, as "g=3" or "chunks=2,g=4". Throws `input_error` for a name that the builder
+/// Sets parameters from `settings`, such as "g=3" or "chunks=2,g=4". Throws `input_error` for a name that the builder
 /// doesn't have, or a value that isn't an integer.
 template <class Builder> void set_parameters(Builder& build, std::string_view settings) {
     for (;;) {

@@ -22,13 +22,13 @@ template <class Step> constexpr void repeat(std::size_t times, Step step) {
 
 } // namespace detail
 
-/// DualPipeV (DeepSeek-AI, 2025: DualPipe cut in half, so that the parameters are held once): v placement; in the
-/// steady state, forwards and full backwards of a rank's two stages alternate. Only warm-up and cool-down split
-/// backwards. The original runs a forward and a backward at the same time, to hide the communication of experts; here a
-/// rank runs one operation at a time.
+/// DualPipeV (DeepSeek-AI, 2025: DualPipe cut in half, so that parameters are held once): v placement. In the steady
+/// state, forwards and full backwards of a rank's two stages alternate; only warm-up and cool-down split backwards. The
+/// original runs a forward and a backward at the same time, to hide the communication of experts; here a rank runs one
+/// operation at a time.
 ///
-/// Any number of microbatches: below 2R, the order is that for 2R without the microbatches that
-/// don't exist. No rank holds more than 2R + 1 stashes of a stage.
+/// Any number of microbatches: below 2R, the order is that for 2R without the microbatches that don't exist. No rank
+/// holds more than 2R + 1 stashes of a stage.
 struct dual_pipe_v_builder {
     static constexpr std::string_view name = "dualpipe-v";
 
@@ -63,7 +63,7 @@ private:
             detail::repeat(count_ - 2 * ranks_ + before_,
                            [&] { put_forward(0), put_backward(1), put_forward(1), put_backward(0); });
             detail::repeat(after_, [&] { put_backward(1), put_forward(1), put_backward(0); });
-            // The later half of these is split: their weight gradients fill the end.
+            // The later half of these is split; their weight gradients fill the end.
             for (std::size_t i = 0; i < 2 * before_; ++i)
                 i < before_ ? put_backward(1 - i % 2) : put_input(1 - i % 2);
             detail::repeat(after_, [&] { put_weight(), put_input(0); });
@@ -87,7 +87,7 @@ private:
         constexpr void put_weight() { put(weights_[weights_done_++]); }
 
         stage stages_[2];
-        /// Ranks up to this one, and behind it.
+        /// The number of ranks up to this one, and the number of ranks after it.
         std::size_t before_;
         std::size_t after_;
         std::size_t real_;

@@ -19,8 +19,8 @@
 namespace optpipe {
 namespace detail {
 
-/// How many microbatches it takes to keep the ranks busy while one passes all of them: half of R, or more where
-/// forwards or input gradients take more than half of the work; R at most. Hops count as part of a pass.
+/// The number of microbatches that keep the ranks busy while one microbatch passes all of them: half of R, or more if
+/// forwards or input gradients take more than half of the work; at most R. Hops count as part of a pass.
 template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t half_group(const basic_problem<Graph>& p) {
     const auto ranks = p.graph.ranks();
     duration forward_passes{};
@@ -41,8 +41,8 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t half_group(c
 }
 
 /// The block of PipeOffload (Wan et al., 2025, section 4) for groups of `group` microbatches, with F, I and W in three
-/// cells: a microbatch is on each rank's next chunk k groups later, so that k · group microbatches, at least `pace`,
-/// pass in between. Where v and k share factors, what would fall on taken cells goes to the next group's place.
+/// cells. A microbatch reaches each rank's next chunk k groups later, so that k · group microbatches, at least `pace`,
+/// pass in between. If v and k share factors, operations that would fall on taken cells move to the next group's place.
 /// Contract: loop placement, 1 ≤ group ≤ R.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr building_block<Graph> interleaved_block(const Graph& g, std::size_t group, std::size_t pace) {
@@ -67,7 +67,7 @@ template <pipeline_graph Graph>
     return block;
 }
 
-/// How many microbatches it takes until a repeated block holds the most that it ever does.
+/// The number of microbatches after which a repeated block reaches its largest memory.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::size_t microbatches_to_the_peak(const Graph& g, const building_block<Graph>& block) {
     const auto first = block.cells[stage{0}].forward;
@@ -78,7 +78,7 @@ template <pipeline_graph Graph>
     return std::min(g.microbatches(), groups * block.group);
 }
 
-/// What each rank holds at most when it runs its lane.
+/// The peak of each rank's memory when it runs its lane.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<memory_size, Graph::rank_extent> memory_of_lanes(const basic_problem<Graph>& p,
                                                                                   const compute_lanes& lanes) {
@@ -95,7 +95,7 @@ template <pipeline_graph Graph>
     return peaks;
 }
 
-/// What the rank lacks that lacks most; not positive if the limits hold.
+/// The largest lack of memory over the ranks; not positive if all limits hold.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr memory_size largest_lack(const basic_problem<Graph>& p,
                                                  const per_rank<memory_size, Graph::rank_extent>& needed) {
@@ -113,7 +113,7 @@ template <pipeline_graph Graph>
     return lanes;
 }
 
-/// The largest group whose repetition fits the memory; where none does, the one that exceeds it least.
+/// The largest group whose repetition fits the memory; if none does, the one that exceeds it least.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::size_t largest_group_that_fits(const basic_problem<Graph>& p, std::size_t pace,
                                                             stop_check stop) {
@@ -147,18 +147,19 @@ template <pipeline_graph Graph>
 
 } // namespace detail
 
-/// The generalized interleaved schedule (Wan et al., PipeOffload, 2025, section 4.2): as interleaved 1F1B, but rank r
-/// does only R(v − 1) + R − r forwards before its first gradient, each input gradient followed by its weight gradient,
-/// in groups of `group` microbatches. With R it holds Rv stashes of a stage, with ⌈R/2⌉ ≤ g < R only g(v − 1) + R, for
-/// (R − g)(v − 1) unit passes of idle time. Below that the chunks of a rank are several groups apart.
+/// The generalized interleaved schedule (Wan et al., PipeOffload, 2025, section 4.2). It resembles interleaved 1F1B,
+/// but rank r does only R(v − 1) + R − r forwards before its first gradient, and each input gradient is followed by its
+/// weight gradient, in groups of `group` microbatches. With a group of R it holds Rv stashes of a stage; with ⌈R/2⌉ ≤ g
+/// < R only g(v − 1) + R, at the price of (R − g)(v − 1) unit passes of idle time. Below that, the chunks of a rank are
+/// several groups apart.
 ///
 /// For loop placement and any number of stages per rank; with one (linear placement) it is 1F1B with split backwards,
-/// whatever the group. Any number of ranks and microbatches, costs and hops. Where backwards can't be split, full ones
-/// take their place: that keeps the memory, and costs much time for groups below R.
+/// whatever the group. Any number of ranks and microbatches, any costs and hops. If backwards can't be split, full ones
+/// replace them: that keeps the memory, and costs much time for groups below R.
 struct gis_builder {
     static constexpr std::string_view name = "gis";
 
-    /// Microbatches in a group, R at most; 0: the largest group that fits the memory.
+    /// Microbatches in a group, at most R; 0: the largest group that fits the memory.
     std::size_t group = 0;
     [[nodiscard]] static constexpr std::array<builder_parameter<gis_builder>, 1> parameters() {
         return {{{"g", &gis_builder::group}}};

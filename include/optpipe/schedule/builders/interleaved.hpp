@@ -10,7 +10,7 @@
 
 namespace optpipe {
 
-/// Whether stage s is on rank s mod R, with as many stages on each rank.
+/// Whether stage s is on rank s mod R, with the same number of stages on each rank.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_loop_placed(const Graph& g) {
     if (g.stages() % g.ranks() != 0) return false;
     for (const stage s : g.all_stages())
@@ -20,12 +20,12 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_loop_placed(cons
 
 /// Interleaved 1F1B (Narayanan et al., 2021, section 2.2): every rank holds v stages, in loop placement. Microbatches
 /// go in groups of R; a group passes a rank's first stage, then its second, and so on, and comes back in the reverse
-/// order. Rank r does 2(R − 1 − r) + (v − 1)R forwards, then alternately one forward and one full backward. With v = 1
+/// order. Rank r does 2(R − 1 − r) + (v − 1)R forwards, then alternates one forward and one full backward. With v = 1
 /// it is 1F1B.
 ///
-/// Any number of microbatches: where R doesn't divide M, the order is that for the next multiple of
-/// R without the microbatches that don't exist. Leaving them out can't make ranks wait for each other in a cycle.
-/// Rank r holds at most 2(R − 1 − r) + (v − 1)R + 1 stashes of a stage.
+/// Any number of microbatches: if R doesn't divide M, the order is that for the next multiple of R without the
+/// microbatches that don't exist. Leaving them out can't make ranks wait for each other in a cycle. Rank r holds at
+/// most 2(R − 1 − r) + (v − 1)R + 1 stashes of a stage.
 struct interleaved_builder {
     static constexpr std::string_view name = "interleaved";
 

@@ -10,11 +10,12 @@
 
 namespace optpipe {
 
-/// In the manner of Mario (Liu et al., 2025): 1F1B, where every stage keeps as little as it can and recomputes before
-/// its backward, while it waits for the gradient. Where the backward follows its forward at once, on the last stage,
-/// nothing is recomputed. Nothing is offloaded.
+/// In the manner of Mario (Liu et al., 2025): 1F1B in which every stage keeps as little as possible, and recomputes
+/// before its backward, while it waits for the gradient. The last stage, whose backward follows its forward at once,
+/// recomputes nothing. Nothing is offloaded.
 ///
-/// One stage per rank, each with a storage option that recomputes ahead, the last with one that keeps all.
+/// One stage per rank. Each stage needs a storage option that recomputes ahead, the last one an option that keeps
+/// everything.
 struct mario_builder {
     static constexpr std::string_view name = "mario";
 

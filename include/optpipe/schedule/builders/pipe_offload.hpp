@@ -20,8 +20,8 @@
 namespace optpipe {
 namespace detail {
 
-/// On each rank, the `chunks` stages with the longest lifespans of those that can be offloaded; with one stage per rank
-/// and `half`, every second microbatch of it.
+/// On each rank, the `chunks` stages with the longest lifespans among those that can be offloaded; with one stage per
+/// rank and `half`, every second microbatch of it.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr cell_flags longest_lived(const basic_problem<Graph>& p, const basic_schedule<Graph>& timed,
                                                  std::size_t chunks, bool half) {
@@ -61,14 +61,14 @@ template <pipeline_graph Graph>
     return why;
 }
 
-/// Which stashes are offloaded: of how many stages of each rank, and whether only every second microbatch if there is
-/// one.
+/// Which stashes are offloaded: the number of stages on each rank, and whether only every second microbatch, if a rank
+/// has one stage.
 struct offload_share {
     std::size_t chunks = 1;
     bool half = false;
 };
 
-/// Groups to try, the ones with the least idle time first.
+/// Groups to try, those with the least idle time first.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::vector<std::size_t> groups_to_try(const basic_problem<Graph>& p, std::size_t group) {
     if (group > 0) return {group};
@@ -104,24 +104,23 @@ offloaded_order(const basic_problem<Graph>& p, const offload_share& share, std::
 
 } // namespace detail
 
-/// PipeOffload (Wan et al., 2025, sections 4 and 5): a generalized interleaved order in which on each rank the stashes
-/// of the `chunks` stages with the longest lifespans are offloaded. Uniform repetition, a group of one
-/// microbatch, is the order published for it, where offloading saves more than its share of the peak.
+/// PipeOffload (Wan et al., 2025, sections 4 and 5): a generalized interleaved order in which, on each rank, the
+/// stashes of the `chunks` stages with the longest lifespans are offloaded. Uniform repetition, a group of one
+/// microbatch, is the order published for it; there, offloading saves more than its share of the peak.
 ///
-/// The warm-up is put off, then transfers are placed into alternating slots of the copy engines and links around the
-/// computations; where its transfers take unequal times, or it saves more, without slots. Stashes that couldn't be
-/// reloaded in time stay. Where the limits of device or host require it, offloads come earlier, reloads later, more
-/// stashes of those stages are offloaded, and computations wait. Without limits, transfers never delay
-/// anything.
+/// The warm-up is postponed. Then transfers are placed into alternating slots of the copy engines and links around the
+/// computations; or without slots, if transfers take unequal times, or that saves more. Stashes that couldn't be
+/// reloaded in time stay. If the limits of device or host require it, offloads come earlier, reloads later, more
+/// stashes of those stages are offloaded, and computations wait. Without limits, transfers never delay anything.
 ///
-/// For loop placement, and linear placement as one stage per rank: 1F1B with split backwards and offloading. Any number
-/// of ranks per link, ranks and microbatches, any costs, and stages that can't be offloaded beside ones that can.
+/// For loop placement, and for linear placement as one stage per rank: 1F1B with split backwards and offloading. Any
+/// number of ranks per link, ranks and microbatches, any costs; some stages may not be offloadable.
 struct pipe_offload_builder {
     static constexpr std::string_view name = "po";
 
-    /// Stages of each rank whose stashes are offloaded, or all that can be, if there are fewer.
+    /// Number of stages of each rank whose stashes are offloaded, or all that can be, if there are fewer.
     std::size_t chunks = 1;
-    /// Microbatches in a group, R at most; 0: 1, and under a memory limit the best of R, the half group and 1.
+    /// Microbatches in a group, at most R. 0: 1, and under a memory limit the best of R, the half group and 1.
     std::size_t group = 0;
     [[nodiscard]] static constexpr std::array<builder_parameter<pipe_offload_builder>, 2> parameters() {
         return {{{"chunks", &pipe_offload_builder::chunks}, {"g", &pipe_offload_builder::group}}};

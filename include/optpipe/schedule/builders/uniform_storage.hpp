@@ -12,7 +12,7 @@
 
 namespace optpipe {
 
-/// The schedule of a builder where all microbatches of a stage use the same storage option: 1F1B with full
+/// The schedule of a builder in which all microbatches of a stage use the same storage option: 1F1B with full
 /// recomputation, and so on. The builder plans for `uniform_problem`.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>>
@@ -22,11 +22,11 @@ build_uniform_schedule(const basic_problem<Graph>& p, const Builder& build,
     const auto built = build_schedule(classic, build, stop);
     if (built) return time_order(p, with_storage(p, options, order_of(*built)));
     auto why = built.why();
-    // In the memory of the problem, of which the builder saw less.
+    // Converted to the memory of the problem, of which the builder saw less.
     if (why.reason == refusal_reason::over_memory) {
         why.needed += p.memory_limit[why.rank] - classic.memory_limit[why.rank];
         why.limit = p.memory_limit[why.rank];
-        // With other options there may be a schedule.
+        // There may be a schedule with other options.
         if (!why.sentence.empty())
             why.sentence = {why.sentence.view(), ", with this storage option for all microbatches"};
     }
@@ -39,7 +39,7 @@ template <pipeline_graph Graph> struct uniform_schedule {
     outcome<basic_schedule<Graph>> result{};
 };
 
-/// The best of those with a storage option that every stage has; without one, the reason of that which lacks least
+/// The best schedule over the storage options that every stage has. If there is none, the refusal that lacks least
 /// memory.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr uniform_schedule<Graph> build_best_uniform_schedule(const basic_problem<Graph>& p,

@@ -29,31 +29,32 @@
 namespace optpipe {
 namespace detail {
 
-/// How `v_search` divides its effort: parts are one in so many of it. Chosen when it was written, not tuned.
+/// How `v_search` divides its effort: a `…_part` of n means effort / n. Not tuned.
 struct v_search_parameters {
-    /// For blocks with one setting; some are screened whatever the size of the problem.
+    /// Part for trying blocks with one setting, and number of blocks tried whatever the size of the problem.
     std::size_t screening_part = 4;
     std::size_t least_screened = 8;
-    /// Of those the best, with every setting, and with up to so many more forwards at first.
+    /// Number of the best blocks that are tried with every setting, and largest number of additional forwards at first.
     std::size_t tried_further = 8;
     std::size_t more_forwards = 4;
-    /// For pulling operations into gaps, each of which takes as long as filling in weight gradients so often; and for
-    /// the search from what that leads to.
+    /// Part for pulling operations into gaps, and for the search from the results. One pull takes as long as
+    /// `fillings_per_squeeze` fillings with weight gradients.
     std::size_t squeezing_part = 4;
     std::size_t fillings_per_squeeze = 10;
-    /// For the search from each of the best; of what is left, so that there is some for the last one.
+    /// Part for the search from each of the best orders: of the remaining effort, so that some is left for the last
+    /// one.
     std::size_t improving_part = 3;
-    /// Places to begin that search from: orders, and orders after pulling.
+    /// Number of orders, and of orders after pulling, from which that search starts.
     std::size_t kept = 6;
     std::size_t kept_squeezed = 3;
-    /// The longest period of a block, in cells for each microbatch: in so many it needs about half of the memory of
+    /// The longest period of a block, in cells per microbatch; a block of that period needs about half of the memory of
     /// V-Min.
     std::size_t longest_period = 2 * v_period;
-    /// How weight gradients are filled into the best order.
+    /// The ways of filling weight gradients into the best order.
     std::array<weight_filling, 4> fillings{{{0.5, false}, {0.0, false}, {1.0, true}, {0.5, true}}};
 };
 
-/// Looks for the block of v placement that gives the shortest step within the memory.
+/// Searches for the block of v placement that gives the shortest step within the memory.
 template <pipeline_graph Graph> class v_search {
 public:
     using budget_type = per_rank<memory_size, Graph::rank_extent>;
@@ -89,9 +90,9 @@ private:
     struct candidate {
         v_pattern pattern{};
         bool fits = true;
-        /// The most that any rank holds.
+        /// The largest memory over the ranks.
         memory_size needed{};
-        /// Of one microbatch, until its last input gradient.
+        /// Cells of one microbatch, until its last input gradient.
         std::size_t latency = 0;
         std::size_t number = 0;
     };
@@ -104,7 +105,7 @@ private:
     static_assert(2 * v_search_parameters{}.longest_period <= std::numeric_limits<std::uint64_t>::digits,
                   "passes_collide has a bit for each cell");
 
-    /// F, I and W of each microbatch and stage.
+    /// Number of F, I and W of all microbatches and stages.
     constexpr std::size_t operations() const { return 3 * p_.graph.cells(); }
     constexpr memory_size largest_stash(rank r) const {
         const auto& down = p_.costs[stage{r.value()}];
@@ -112,12 +113,12 @@ private:
         return std::max({down.activation, back.activation, down.weight_stash, back.weight_stash});
     }
 
-    /// Of every microbatch at once: where there are few, no more is needed than that.
+    /// Memory for all microbatches at once: with few of them, no more is needed.
     constexpr memory_size memory_of_all(rank r) const {
         return static_cast<double>(2 * p_.graph.microbatches()) * largest_stash(r);
     }
 
-    /// Patterns of the shortest period with which one fits: of one microbatch, or of two, unevenly apart.
+    /// Collects patterns of the shortest period with which one fits: for one microbatch, or for two, unevenly spaced.
     constexpr void collect() {
         for (auto cells = 2 * v_period; cells <= 2 * with_.longest_period && !stop_(); ++cells) {
             if (cells % 2 == 0) collect({.period = cells / 2});
@@ -132,9 +133,9 @@ private:
             return x.latency != y.latency ? x.latency < y.latency : x.number < y.number;
         });
     }
-    /// All whose passes don't collide and which don't need more than one stash too much: in warm-up and cool-down there
-    /// is room, and an earlier weight gradient makes some. With longer periods, which are for little memory, the way
-    /// down isn't steeper than it must be.
+    /// Collects all patterns whose passes don't collide, and that need at most one stash too much: warm-up and
+    /// cool-down have room, and an earlier weight gradient makes some. For longer periods, which are for little memory,
+    /// the way down has the least possible slope.
     constexpr void collect(v_pattern pattern) {
         const auto ranks = p_.graph.ranks();
         const std::size_t steepest = pattern.period == v_period ? v_period - 1 : 1;
@@ -181,7 +182,7 @@ private:
         }
         return false;
     }
-    /// For the refusal: the block that needs least, on the rank where it exceeds the limit the most.
+    /// Remembers, for the refusal, the block that needs least, on the rank where it exceeds the limit most.
     constexpr void remember_least(const budget_type& needed) {
         refusal why;
         why.reason = refusal_reason::over_memory;
@@ -200,7 +201,7 @@ private:
         OPTPIPE_EXPECT(place_weight_gradients(p_.graph, block), "v_search: a candidate's weight gradients have cells");
         return block;
     }
-    /// Screens all with one setting, within part of the effort, then tries every setting for the best.
+    /// Screens all candidates with one setting, within a part of the effort. Then tries every setting for the best.
     constexpr void try_all() {
         struct screened {
             duration value{};
@@ -219,7 +220,8 @@ private:
             order.push_back({value, i});
         }
         std::sort(order.begin(), order.end());
-        // More forwards at first than the largest stash allows: others may be smaller, or be freed in part by I.
+        // Allows more forwards at first than the largest stash does: other stashes may be smaller, or partly freed by
+        // I.
         for (std::size_t more = 0; more < with_.more_forwards; ++more)
             for (std::size_t i = 0; i < std::min(with_.tried_further, order.size()); ++i) {
                 if ((i + more > 0 && spent_ > effort_ / 2) || stop_()) break;
@@ -227,7 +229,8 @@ private:
             }
         std::sort(tried_.begin(), tried_.end(), [](const tried& x, const tried& y) { return x.value < y.value; });
     }
-    /// Whose constructions may do better with the same blocks, where one of these fits.
+    /// Offers the published schedules, if one of these blocks fits: their constructions may do better with the same
+    /// blocks.
     constexpr void offer_published() {
         if (!best_.found()) return;
         const auto offer = [this](const auto& build) {
@@ -243,7 +246,7 @@ private:
             for (const bool keep_weights : {true, false})
                 attempt(v_lanes(p_.graph, block, {stashes, true, rebuild, keep_weights}));
     }
-    /// Weight gradients where the ranks have time, and where they would have it if all passes took as long.
+    /// Puts weight gradients where the ranks have time, and where they would have time if all passes took equally long.
     constexpr void attempt(compute_lanes lanes) {
         if (stop_()) return;
         const auto value = std::min(offer_filled(p_, lanes, {}), offer_filled(even_, lanes, {}));
@@ -259,8 +262,8 @@ private:
                                             [](const tried& x, const tried& y) { return x.value < y.value; });
         if (one.value < worst->value) *worst = std::move(one);
     }
-    /// Whatever is ready is pulled into the holes that are left, as the paper does at the end of its cool-down. The
-    /// best are kept apart, as further places to begin from.
+    /// Pulls ready operations into the remaining gaps, as the paper does at the end of its cool-down. The best results
+    /// are kept separately, as further starting points.
     constexpr void squeeze(const compute_lanes& lanes) {
         if (squeezing_ > effort_ / with_.squeezing_part || stop_()) return;
         squeezing_ += with_.fillings_per_squeeze * operations();
@@ -297,7 +300,7 @@ private:
             spent_ += lane_search{p_, keep, best_, seed_, stop_}.run(lanes_of(p_, *best_), effort_ - spent_);
     }
 
-    /// With at most 2R stashes of a stage on each rank.
+    /// The problem with at most 2R stashes of a stage on each rank.
     basic_problem<Graph> p_;
     basic_problem<Graph> even_;
     std::size_t effort_;
@@ -317,14 +320,14 @@ private:
 
 } // namespace detail
 
-/// The adaptive v schedule (Controllable Memory, Qi et al., 2024, appendix A): of all building blocks for v placement,
-/// the one that gives the shortest step within the memory of every rank, at most 2R stashes. Where none of the paper's
+/// The adaptive v schedule (Controllable Memory, Qi et al., 2024, appendix A): the building block for v placement that
+/// gives the shortest step within the memory of every rank, with at most 2R stashes. If none of the paper's blocks
 /// fits, microbatches come less often than every six cells. Warm-up and cool-down are rebuilt, weight gradients fill
-/// what is left, and the order of the best is searched locally.
+/// the remaining gaps, and a local search improves the best orders.
 struct v_auto_builder {
     static constexpr std::string_view name = "v-auto";
 
-    /// Operations to place while searching; some trials are always made.
+    /// Number of operations to place while searching; some trials are always made. Not tuned.
     std::size_t effort = 8'000'000;
     std::uint64_t seed = 1;
     [[nodiscard]] static constexpr std::array<builder_parameter<v_auto_builder>, 1> parameters() {

@@ -9,7 +9,7 @@
 
 namespace optpipe {
 
-/// Whether each rank holds two stages, 0 … R−1 and back: `placement::v`, or a map that equals it.
+/// Whether each rank holds two stages, in the order 0 … R−1, R−1 … 0: `placement::v`, or an equal map.
 template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_v_placed(const Graph& g) {
     const auto ranks = g.ranks();
     if (g.stages() != 2 * ranks) return false;
@@ -20,7 +20,7 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr bool is_v_placed(const G
 
 namespace detail {
 
-/// For the methods of v placement; empty where they apply.
+/// Why the methods of v placement don't apply; empty if they do.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::string_view why_no_v_schedule(const basic_problem<Graph>& p) {
     if (!is_v_placed(p.graph))
@@ -31,23 +31,23 @@ template <pipeline_graph Graph>
 
 } // namespace detail
 
-/// A rank's work on a microbatch in v placement: F, I and W of two stages. No block can be repeated sooner.
+/// The work of a rank on a microbatch in v placement: F, I and W of two stages. It is the shortest period of a block.
 inline constexpr std::size_t v_period = 6;
 
-/// A building block for v placement: how a microbatch's forward goes down the ranks and back, and then its gradient
-/// (Controllable Memory, Qi et al., 2024, section 3 and appendix A), and when the next microbatches follow. On the way
-/// back the distance from one rank to the next is one cell.
+/// A building block for v placement (Controllable Memory, Qi et al., 2024, section 3 and appendix A): how a
+/// microbatch's forward passes the ranks down and back, and then its gradient, and when the next microbatches follow.
+/// On the way back, the distance from one rank to the next is one cell.
 struct v_pattern {
     /// Cells from one rank to the next on the way down, for the first `bend` ranks and after them.
     std::size_t slope = 1;
     std::size_t slope_after_bend = 1;
     std::size_t bend = 1;
-    /// Cells that a microbatch waits where its forward turns, before its gradient, and where that turns.
+    /// Cells that a microbatch waits where its forward turns, before its gradient, and where the gradient turns.
     std::size_t forward_wait = 0;
     std::size_t gradient_wait = 0;
     std::size_t turn_wait = 0;
-    /// As in `building_block`. In the paper a microbatch comes every six cells; where they come less often, fewer are
-    /// in flight.
+    /// As in `building_block`. In the paper a microbatch comes every six cells; if they come less often, fewer are in
+    /// flight.
     std::size_t period = v_period;
     std::size_t group = 1;
     std::size_t stride = 0;

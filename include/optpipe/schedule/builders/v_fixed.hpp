@@ -17,7 +17,7 @@
 
 namespace optpipe::detail {
 
-/// The same problem, were all passes as long and communication without cost.
+/// The same problem with equally long passes, and communication without cost.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_problem<Graph> with_even_costs(const basic_problem<Graph>& p) {
     auto even = p;
@@ -27,7 +27,7 @@ template <pipeline_graph Graph>
     return even;
 }
 
-/// The most stashes that a rank holds when a block of v placement is repeated, each until its W.
+/// The largest number of stashes that a rank holds when a block of v placement is repeated, each until its W.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::size_t stashes_of_repetition(const basic_problem<Graph>& p,
                                                           const building_block<Graph>& block) {
@@ -40,9 +40,9 @@ template <pipeline_graph Graph>
     return static_cast<std::size_t>(most + 0.5);
 }
 
-/// The schedule of one given block for v placement, without weight gradients, for which it has cells: the best way to
-/// rebuild its warm-up and cool-down and to fill in the weight gradients with which no rank holds more than the block,
-/// repeated, needs on the rank that holds most.
+/// The schedule of a given block for v placement, which has no weight gradients, but cells for them. It rebuilds
+/// warm-up and cool-down and fills in the weight gradients in the best way in which no rank holds more than the
+/// repeated block needs on the rank that holds most.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>> build_v_schedule(const basic_problem<Graph>& p,
                                                                      building_block<Graph> block, stop_check stop) {

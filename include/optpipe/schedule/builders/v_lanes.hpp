@@ -15,13 +15,13 @@
 
 namespace optpipe {
 
-/// Warm-up and cool-down of a repeated block, where ranks would wait for microbatches that don't exist.
+/// Warm-up and cool-down of a repeated block, in which ranks would wait for microbatches that don't exist.
 struct v_phases {
-    /// Forwards that a rank may have done before its first gradient of its first stage.
+    /// Number of forwards that a rank may have done before its first gradient of its first stage.
     std::size_t stashes = 0;
     bool rebuild_warm_up = true;
     bool rebuild_cool_down = true;
-    /// Whether weight gradients between them stay where the block has them.
+    /// Whether the weight gradients in between stay where the block has them.
     bool keep_weights = false;
 };
 
@@ -30,7 +30,7 @@ namespace detail {
 /// The passes of a rank in v placement.
 enum class v_pass : std::uint8_t { first_forward, second_forward, first_gradient, second_gradient, weight };
 
-/// Makes the lane of one rank: its forwards and input gradients, each kind in the order of the microbatches.
+/// Makes the lane of one rank: its forwards and input gradients, each kind in the order of microbatches.
 template <pipeline_graph Graph> class v_lane {
 public:
     constexpr v_lane(const Graph& g, const building_block<Graph>& block, rank r, v_phases ends)
@@ -55,7 +55,7 @@ private:
     using passes = std::vector<v_pass>;
     using place = passes::const_iterator;
 
-    /// The block's passes in the order of their cells: of each period those that have begun and aren't all made.
+    /// The block's passes in the order of their cells: for each period, those that have begun and aren't complete.
     constexpr void repeat_passes(const std::array<std::size_t, v_period>& cells, const building_block<Graph>& block,
                                  std::size_t count) {
         struct repeated_pass {
@@ -99,8 +99,8 @@ private:
         return true;
     }
 
-    /// The passes before the first gradient of the first stage: as many forwards as there may be stashes, without
-    /// waiting where the pipeline allows; then each further forward after a gradient.
+    /// The passes before the first gradient of the first stage. First come the forwards that the stashes permit,
+    /// without waiting if the pipeline allows; then each further forward follows a gradient.
     constexpr void warm_up(place begin, place end) {
         if (!ends_.rebuild_warm_up) {
             std::for_each(begin, end, [&](v_pass pass) { put(pass); });
@@ -130,7 +130,7 @@ private:
         while (put_up_to(v_pass::first_gradient, all_gradients)) {
         }
     }
-    /// What the block has from there to the last forward, without the gradients that belong into the cool-down.
+    /// The passes of the block from there to the last forward, without the gradients that belong to the cool-down.
     constexpr void steady_state(place from) {
         const auto half = (ends_.stashes + 1) / 2;
         const auto late_second = ends_.rebuild_cool_down ? half : 0;
@@ -145,8 +145,8 @@ private:
             put(*at);
         }
     }
-    /// The last gradients: those of the last microbatch go through the ranks without waiting, down and back, and each
-    /// earlier one two cells before it.
+    /// The last gradients: those of the last microbatch pass through the ranks without waiting, down and back; each
+    /// earlier microbatch is two cells ahead.
     constexpr void cool_down() {
         auto& first = done(v_pass::first_gradient);
         auto& second = done(v_pass::second_gradient);
@@ -171,7 +171,7 @@ private:
 } // namespace detail
 
 /// The forwards and input gradients of each rank when a block of v placement is repeated, with warm-up and cool-down
-/// rebuilt (Controllable Memory, appendix A). Its weight gradients are for `fill_with_weights`. Contract: v placement.
+/// rebuilt (Controllable Memory, appendix A). `fill_with_weights` adds the weight gradients. Contract: v placement.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr compute_lanes v_lanes(const Graph& g, const building_block<Graph>& block, v_phases ends) {
     OPTPIPE_EXPECT(is_v_placed(g), "v_lanes: needs v placement");

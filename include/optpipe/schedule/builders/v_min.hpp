@@ -25,8 +25,8 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr building_block<Graph> v_
     return block;
 }
 
-/// V-Min (Controllable Memory): v placement, ⌊(R + 4)/3⌋ stashes of all stages of a rank, about two thirds of the
-/// bubble of 1F1B where T_F = T_I = T_W; where they differ, every microbatch adds to it. Any number of ranks and
+/// V-Min (Controllable Memory): v placement, ⌊(R + 4)/3⌋ stashes of all stages of a rank, and about two thirds of the
+/// bubble of 1F1B if T_F = T_I = T_W; if they differ, every microbatch adds to the bubble. Any number of ranks and
 /// microbatches.
 struct v_min_builder {
     static constexpr std::string_view name = "v-min";

@@ -17,18 +17,18 @@
 namespace optpipe {
 namespace detail {
 
-/// The three switches of the heuristic; the best of all eight runs counts.
+/// The three switches of the heuristic, which uses the best of all eight runs.
 struct zero_bubble_switches {
-    /// In the warm-up only forwards that don't put off the first gradient.
+    /// In the warm-up, run only forwards that don't delay the first gradient.
     bool keep_first_gradient = false;
-    /// Leave out a forward where the next gradient would have to wait for it.
+    /// Skip a forward if the next gradient would have to wait for it.
     bool prefer_gradients = false;
-    /// Put a weight gradient into a gap that is shorter than it, too.
+    /// Put a weight gradient also into a gap that is shorter than it.
     bool fill_greedily = false;
 };
 
-/// One run of the heuristic. Simulates the schedule while building it: every operation is appended once all its inputs
-/// have been.
+/// One run of the heuristic. It simulates the schedule while building it: every operation is appended after all its
+/// inputs.
 template <pipeline_graph Graph> class zero_bubble_run {
 public:
     constexpr zero_bubble_run(const basic_problem<Graph>& p, zero_bubble_switches switches, stop_check stop)
@@ -39,7 +39,7 @@ public:
         result_.operations.reserve(3 * p.graph.stages() * count_);
     }
 
-    /// A part of it if it was stopped.
+    /// Returns a part of the order if it was stopped.
     constexpr basic_order<Graph> run() && {
         warm_up();
         for (std::size_t round = 1; round < count_ && !stop_(); ++round)
@@ -64,7 +64,7 @@ private:
     }
     constexpr memory_size limit(stage s) const { return p_.memory_limit[p_.rank_of(s)] + memory_slack_; }
     constexpr duration most_idle() const { return longest_idle(own_); }
-    /// Of the next microbatch's input.
+    /// The time when the input of the next microbatch arrives.
     constexpr duration forward_arrival(stage s) const {
         return input_time(p_, forward(s, microbatch{own_[s].forwards}), ends_);
     }
@@ -83,7 +83,7 @@ private:
         put(forward(s, microbatch{own_[s].forwards}), forward_arrival(s));
         ++own_[s].forwards;
     }
-    /// A full backward where the weight stash exceeds the activation and doesn't fit beside the rest.
+    /// Puts a full backward if the weight stash exceeds the activation, and there is no room for the excess.
     constexpr void put_gradient(stage s) {
         auto& own = own_[s];
         const auto& c = p_.costs[s];
@@ -93,7 +93,7 @@ private:
         ++own.gradients;
     }
 
-    /// Does weight gradients until there is room; whether there is in the end.
+    /// Runs weight gradients until there is room. Returns whether there is room in the end.
     constexpr bool make_room(stage s, memory_size amount) {
         if (amount <= memory_size{}) return true;
         while (own_[s].held + amount > limit(s) && own_[s].waiting_weights() > 0)
@@ -120,7 +120,7 @@ private:
         for (std::size_t i = p_.graph.stages(); i-- > 0;)
             put_gradient(stage{i});
     }
-    /// How many forwards each stage does before its first gradient, besides the first.
+    /// The number of forwards that each stage does before its first gradient, without the first forward.
     constexpr per_stage<std::size_t, Graph::stage_extent> further_forwards() const {
         per_stage<std::size_t, Graph::stage_extent> more(p_.graph.stages(), 0);
         const stage last{p_.graph.stages() - 1};
@@ -149,8 +149,8 @@ private:
         return more;
     }
 
-    /// At most one forward and exactly one gradient on every stage. One that has no stash left for its gradient always
-    /// does a forward: those after it have none either, and all that it holds waits for weight gradients.
+    /// At most one forward and exactly one gradient on every stage. A stage without a stash for its gradient always
+    /// does a forward: the stages after it have none either, and all its memory waits for weight gradients.
     constexpr void steady_state() {
         const auto wanted = wanted_forwards();
         for (const stage s : p_.graph.all_stages()) {
@@ -168,7 +168,7 @@ private:
             put_gradient(s);
         }
     }
-    /// Whether there is an input, and room once all weight gradients that wait are done.
+    /// Whether there is an input, and room once all waiting weight gradients have run.
     constexpr bool can_forward(stage s) const {
         const auto& own = own_[s];
         const auto& c = p_.costs[s];
@@ -197,7 +197,7 @@ private:
         if (own.clock + forward_with_room(s) <= arrival + time_slack_) return true;
         return arrival - own.clock > most_idle - own.idle + time_slack_;
     }
-    /// How long a forward takes together with the weight gradients that make room for it.
+    /// Duration of a forward, including the weight gradients that make room for it.
     constexpr duration forward_with_room(stage s) const {
         const auto& c = p_.costs[s];
         auto held = own_[s].held + c.activation;
@@ -238,10 +238,10 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr refusal lacks_one_stash(
 
 } // namespace detail
 
-/// The automatic scheduler of Zero Bubble (Qi et al., 2024, section 3; ZB-1p and ZB-2p are it at limits of p and 2p
-/// stashes): as many forwards before the first gradient as memory and time allow, then alternately one forward and one
-/// input gradient. A weight gradient goes where there is a gap at least as long, or where the gap would make this
-/// rank the one that idles most, or where memory must be freed. The best of eight runs, by the problem's objective,
+/// The automatic scheduler of Zero Bubble (Qi et al., 2024, section 3; with limits of p and 2p stashes it is ZB-1p and
+/// ZB-2p). It runs the forwards before the first gradient that memory and time allow, then alternates one forward and
+/// one input gradient. A weight gradient is placed if a gap is at least as long, if the gap would make this rank the
+/// one that idles most, or if memory must be freed. The result is the best of eight runs, by the problem's objective,
 /// then by its peak memory.
 ///
 /// One stage per rank, in any order of the ranks; costs, limits and communication may all differ; nothing is offloaded.

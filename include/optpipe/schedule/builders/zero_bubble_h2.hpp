@@ -7,13 +7,13 @@
 
 namespace optpipe {
 
-/// ZB-H2 (Zero Bubble Pipeline Parallelism, Qi et al., 2024): twice as many forwards ahead as ZB-H1, so that
-/// the ranks are busy before the first gradient comes, at nearly twice the memory. One stage per rank, in any order of
+/// ZB-H2 (Zero Bubble Pipeline Parallelism, Qi et al., 2024): runs twice as many forwards ahead as ZB-H1, so that the
+/// ranks are busy before the first gradient arrives, with nearly twice the memory. One stage per rank, in any order of
 /// the ranks; any number of microbatches.
 ///
 /// The rank of stage s holds 2(S − s) − 1 stashes and 2s weight stashes. With equal stages, T_W no longer than T_F and
-/// T_I, and M ≥ 2S − 1, no rank is engaged for longer than its work and (S − 1)(T_F + T_I + 2 T_c − 2 T_W) more: what
-/// the objective `span` counts.
+/// T_I, and M ≥ 2S − 1, no rank is engaged for longer than its work plus (S − 1)(T_F + T_I + 2 T_c − 2 T_W): the
+/// objective `span`.
 struct zero_bubble_h2_builder {
     static constexpr std::string_view name = "zb-h2";
 

@@ -10,9 +10,10 @@
 
 namespace optpipe::detail {
 
-/// The hand-made schedules of Zero Bubble (Qi et al., 2024): every stage does `slope` forwards more ahead than the one
-/// behind it, then alternately one forward and one input gradient. It puts off as many weight gradients as the first
-/// stage does more forwards ahead than it: where the first one is busy with forwards, the others are too.
+/// The hand-made schedules of Zero Bubble (Qi et al., 2024): every stage does `slope` more forwards ahead than the next
+/// stage, then alternates one forward and one input gradient. The number of weight gradients that a stage postpones is
+/// the number of forwards that the first stage does ahead minus its own: while the first stage is busy with forwards,
+/// the others are busy, too.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> zero_bubble_by_hand(const Graph& g, std::size_t slope) {
     compute_lanes lanes(g.ranks());
@@ -36,7 +37,7 @@ template <pipeline_graph Graph>
     return *interleave(g, lanes);
 }
 
-/// For the methods of Zero Bubble; empty where they apply.
+/// Why the methods of Zero Bubble don't apply; empty if they do.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::string_view why_no_zero_bubble(const basic_problem<Graph>& p) {
     if (!one_stage_per_rank(p.graph)) return "this Zero Bubble schedule is for one stage per rank";

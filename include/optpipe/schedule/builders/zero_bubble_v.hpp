@@ -25,10 +25,10 @@ struct zero_bubble_v_switches {
     bool fill_before_gradient = false;
 };
 
-/// One run of the heuristic. Simulates the schedule while building it.
+/// One run of the heuristic. It simulates the schedule while building it.
 template <pipeline_graph Graph> class zero_bubble_v_run {
 public:
-    /// `allowed`: how long each rank may idle even if no other has idled as long, or empty.
+    /// `allowed` is the time that each rank may idle even if no other rank has idled for as long; or empty.
     constexpr zero_bubble_v_run(const basic_problem<Graph>& p, zero_bubble_v_switches switches,
                                 const std::vector<duration>& allowed, stop_check stop)
         : p_{p}, switches_{switches}, allowed_{allowed}, stop_{stop}, ranks_{p.graph.ranks()},
@@ -37,7 +37,7 @@ public:
         result_.operations.reserve(3 * p.graph.stages() * count_);
     }
 
-    /// Nothing where the memory isn't enough, or if it was stopped.
+    /// Returns nothing if the memory is too small, or if it was stopped.
     constexpr std::optional<basic_order<Graph>> run() {
         first_microbatch();
         warm_up();
@@ -62,7 +62,7 @@ public:
 
 private:
     struct state : lane_builder {
-        /// Of the first and the second stage of the rank.
+        /// Numbers for the first and the second stage of the rank.
         std::size_t forwards[2] = {0, 0};
         std::size_t gradients[2] = {0, 0};
         [[nodiscard]] constexpr std::size_t begun_forwards() const { return forwards[0] + forwards[1]; }
@@ -78,7 +78,7 @@ private:
             sum += 4 * count_ - own.begun_forwards() - own.gradients[0] - own.gradients[1];
         return sum;
     }
-    /// When the input of the next forward or gradient of a stage is there; unlimited if that isn't known yet.
+    /// The time when the input of the next forward or gradient of a stage arrives; unlimited if that isn't known yet.
     constexpr duration forward_arrival(std::size_t r, std::size_t chunk) const {
         const auto m = own_[r].forwards[chunk];
         return m < count_ ? input_time(p_, forward(stage_of(r, chunk), microbatch{m}), ends_) : duration::unlimited();
@@ -101,8 +101,8 @@ private:
             put_weight(r);
         return own.held + amount <= limit(r);
     }
-    /// Weight gradients while the rank waits until `ready`: those that fit, and one that goes `beyond` where the rank
-    /// would otherwise have idled longer than others.
+    /// Puts weight gradients while the rank waits until `ready`: those that fit and, with `beyond`, one more if the
+    /// rank would otherwise have idled longer than others.
     constexpr void fill_wait(std::size_t r, duration ready, bool beyond) {
         auto& own = own_[r];
         while (own.has_weight() && own.clock + next_weight(own) <= ready + time_slack())
@@ -124,8 +124,8 @@ private:
         put(r, backward_input(stage_of(r, chunk), microbatch{own_[r].gradients[chunk]++}), ready);
     }
 
-    /// The first microbatch's forwards, down and back. While its return is awaited, further forwards of the first
-    /// stages, as many as leave room for those that must come before the first gradient.
+    /// The first microbatch's forwards, down and back. While waiting for its return, the first stages run further
+    /// forwards, as many as leave room for those that must come before the first gradient.
     constexpr void first_microbatch() {
         for (std::size_t r = 0; r < ranks_; ++r)
             put_forward(r, 0);
@@ -139,7 +139,7 @@ private:
         }
     }
     constexpr duration time_slack() const { return tolerance{}.at(p_.costs[stage{0}].work()); }
-    /// Each rank comes up to as many forwards as the one before it.
+    /// Each rank catches up with the forwards of the previous rank.
     constexpr void warm_up() {
         std::size_t chunk = 0;
         for (std::size_t r = 1; r < ranks_; ++r) {
@@ -174,7 +174,7 @@ private:
         return true;
     }
 
-    /// Of each rank one gradient: those of the first stages from the last rank on, then those of the second ones.
+    /// One gradient of each rank: those of the first stages from the last rank on, then those of the second stages.
     constexpr void gradients() {
         std::vector<std::size_t> chunk;
         for (std::size_t r = 0; r < ranks_; ++r)
@@ -230,10 +230,11 @@ private:
 
 } // namespace detail
 
-/// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6): v placement, no bubble with 1F1B's memory where
-/// T_F = T_I = T_W. The heuristic for any costs: as many forwards as fit before the first gradient, then alternately
-/// one gradient and one forward, weight gradients in the gaps or where the memory needs them. The best of its runs.
-/// Where the memory has no limit, it takes no more than the published 2R stashes of the largest stage.
+/// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6): v placement, without a bubble in 1F1B's memory
+/// if T_F = T_I = T_W. A heuristic for any costs: it runs the forwards that fit before the first gradient, then
+/// alternates one gradient and one forward, with weight gradients in the gaps or where the memory needs them. The
+/// result is the best of its runs. If the memory has no limit, it uses at most the published 2R stashes of the largest
+/// stage.
 struct zero_bubble_v_builder {
     static constexpr std::string_view name = "zb-v";
 
@@ -245,7 +246,8 @@ struct zero_bubble_v_builder {
         auto best = best_run(without_excess(p, published), stop);
         if (stop()) return was_stopped();
         if (best.found()) return std::move(best).take();
-        // In less memory than the heuristic can do with: what it does with more, for `simulate` to say what that needs.
+        // The memory is too small for the heuristic. Returns its result with more memory, so that `simulate` reports
+        // the need.
         for (auto stashes = published;; stashes *= 2.0) {
             best = best_run(with_room_for(p, stashes), stop);
             if (stop()) return was_stopped();
@@ -280,7 +282,7 @@ private:
                 repeat_run(p, {before_forward, before_gradient}, best, stop);
         return best;
     }
-    /// Repeated runs, each with the idle times of the ranks in the last one, as long as that helps.
+    /// Repeats runs, each with the idle times of the ranks in the last one, as long as that helps.
     template <pipeline_graph Graph>
     static constexpr void repeat_run(const basic_problem<Graph>& p, detail::zero_bubble_v_switches switches,
                                      best_order<Graph>& best, stop_check stop) {

@@ -12,14 +12,14 @@
 namespace optpipe {
 
 /// The order in which each stage adds up the weight gradients of its microbatches. Floating-point sums depend on it:
-/// two schedules train alike to the last bit if they have the same.
+/// two schedules with the same order give bitwise the same training.
 using accumulation_order = per_stage<std::vector<microbatch>>;
 
 [[nodiscard]] accumulation_order accumulation_order_of(const schedule& s);
 
-/// A valid schedule with this accumulation order: weight gradients of a stage take over each other's microbatches,
-/// which leaves all times as they are where stashes of the stage are stored alike. Empty where that isn't enough: a
-/// full backward is at another place, an input gradient comes too late, or the memory isn't enough.
+/// A valid schedule with this accumulation order. Weight gradients of a stage exchange their microbatches, which
+/// changes no times if stashes of the stage are stored alike. Empty if that isn't enough: a full backward is at another
+/// place, an input gradient comes too late, or the memory doesn't suffice.
 [[nodiscard]] std::optional<schedule> with_accumulation_order(const problem& p, schedule s,
                                                               const accumulation_order& wanted);
 

@@ -13,7 +13,7 @@
 
 namespace optpipe {
 
-/// The cells of one microbatch's operations on one stage, on a grid where each takes one cell.
+/// The cells of one microbatch's operations on one stage, on a grid in which each takes one cell.
 struct block_cells {
     std::size_t forward = 0;
     std::size_t backward_input = 0;
@@ -22,9 +22,9 @@ struct block_cells {
 };
 
 /// The passes of one group of microbatches, repeated every `period` cells (Controllable Memory, Qi et al., 2024,
-/// section 3). Within a group each microbatch comes `stride` cells after the one before it.
+/// section 3). Within a group, each microbatch comes `stride` cells after the previous one.
 template <pipeline_graph Graph> struct building_block {
-    /// Of the first microbatch.
+    /// The cells of the first microbatch.
     per_stage<block_cells, Graph::stage_extent> cells{};
     std::size_t period = 1;
     std::size_t group = 1;
@@ -49,13 +49,13 @@ template <pipeline_graph Graph>
     return true;
 }
 
-/// Puts every W on the first cell after its I that is free on its rank in all repetitions, I by I. False if there is
-/// none, which takes more than one microbatch per group, or fewer cells than operations. Contract: no collision of F
-/// and I.
+/// Puts every W on the first cell after its I that is free on its rank in all repetitions, I by I. Returns false if
+/// there is none, which happens only with several microbatches per group, or fewer cells than operations. Contract: F
+/// and I don't collide.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr bool place_weight_gradients(const Graph& g, building_block<Graph>& block) {
     std::vector<unsigned char> taken(g.ranks() * block.period, 0);
-    // Of a group's m-th microbatch.
+    // The place of a group's m-th microbatch.
     const auto place = [&](rank r, std::size_t cell, std::size_t m) -> unsigned char& {
         return taken[r.position() * block.period + (cell + block.shift(m)) % block.period];
     };
@@ -86,14 +86,14 @@ template <pipeline_graph Graph>
     return true;
 }
 
-/// The most device memory that each rank holds when the block is repeated without end: what the lifespans of its stages
-/// overlap. What a rank needs in a step of any number of microbatches is no more. O(S · group · period).
+/// The peak of each rank's device memory when the block is repeated without end, from the overlaps of its stages'
+/// lifespans. A step with any number of microbatches needs no more. O(S · group · period).
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<memory_size, Graph::rank_extent>
 memory_of_repetition(const basic_problem<Graph>& p, const building_block<Graph>& block) {
     per_rank<memory_size, Graph::rank_extent> peaks(p.graph.ranks());
     per_rank<std::vector<memory_size>> level(p.graph.ranks(), std::vector<memory_size>(block.period));
-    // Held on the cells [from, to) of every repetition.
+    // Adds `amount` on the cells [from, to) of every repetition.
     const auto hold = [&](std::vector<memory_size>& levels, std::size_t from, std::size_t to, memory_size amount) {
         const auto rounds = static_cast<double>((to - from) / block.period);
         for (auto& one : levels)
@@ -104,7 +104,7 @@ memory_of_repetition(const basic_problem<Graph>& p, const building_block<Graph>&
     for (const stage s : p.graph.all_stages()) {
         const auto& at = block.cells[s];
         const auto& c = p.costs[s];
-        // More for W than for I is added when I starts.
+        // If W needs more than I, the excess is added when I starts.
         const auto until_input = at.backward_input + (c.weight_stash > c.activation ? 0 : 1);
         for (std::size_t m = 0; m < block.group; ++m) {
             auto& own = level[p.rank_of(s)];
@@ -121,7 +121,7 @@ struct grid_operation {
     operation op{};
     std::size_t cell = 0;
 };
-/// The operations of each rank with their cells, by cell.
+/// The operations of each rank with their cells, sorted by cell.
 using operation_grid = per_rank<std::vector<grid_operation>>;
 
 namespace detail {
@@ -134,7 +134,7 @@ constexpr void sort_by_cell(operation_grid& grid) {
 
 } // namespace detail
 
-/// The block repeated for the first `count` microbatches.
+/// The block, repeated for the first `count` microbatches.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr operation_grid repeat(const Graph& g, const building_block<Graph>& block, std::size_t count) {
     operation_grid grid(g.ranks());
@@ -165,8 +165,7 @@ template <pipeline_graph Graph>
     return lanes;
 }
 
-/// I and the W right after it become one B, for problems whose backwards can't be split; with something
-/// between them, B takes the place of I.
+/// Replaces I and W by B, for problems whose backwards can't be split; B takes the place of I.
 constexpr void fuse_backwards(compute_lanes& lanes) {
     for (auto& lane : lanes) {
         std::erase_if(lane, [](const operation& op) { return op.kind == operation_kind::backward_weight; });

@@ -18,7 +18,7 @@
 namespace optpipe {
 namespace detail {
 
-/// Takes cheaper storage options for as many stashes of a schedule as its objective allows.
+/// Switches the stashes of a schedule to cheaper storage options while the objective stays the same.
 class storage_reduction {
 public:
     storage_reduction(const problem& p, const schedule& given, std::size_t effort, stop_check stop)
@@ -57,7 +57,7 @@ private:
         std::size_t option;
     };
 
-    /// Those that take no more work and no more transfers, and less of one; the least first.
+    /// The options that take no more work and no more transfer time, and less of one of them; the cheapest first.
     [[nodiscard]] std::vector<std::size_t> cheaper_options(stage s, std::size_t used) const {
         const auto cost_of = [&](std::size_t option) {
             const auto o = p_.storage_of(s, option);
@@ -73,7 +73,8 @@ private:
                          [&](std::size_t a, std::size_t b) { return cost_of(a) < cost_of(b); });
         return result;
     }
-    /// All of them, or else each half on its own: few trials where nearly all of a range are possible.
+    /// Applies all changes or, if that fails, each half separately: few trials if nearly all changes of a range are
+    /// possible.
     void take(std::span<const change> some) {
         if (some.empty() || effort_ < order_.operations.size() || stop_()) return;
         effort_ -= order_.operations.size();
@@ -95,7 +96,8 @@ private:
         used_ = std::move(used);
         return true;
     }
-    /// Transfers and recomputations that aren't needed any more left out, one that is needed right before its gradient.
+    /// The order without transfers and recomputations that aren't needed any more; a newly needed one comes right
+    /// before its gradient.
     [[nodiscard]] order with_options(const std::vector<std::size_t>& used) const {
         order result{order_.graph, {}};
         for (auto op : order_.operations) {
@@ -117,7 +119,7 @@ private:
     const problem& p_;
     const schedule& given_;
     stop_check stop_;
-    /// Operations that may still be placed.
+    /// Number of operations that may still be placed.
     std::size_t effort_;
     duration objective_;
     order order_;
@@ -128,12 +130,12 @@ private:
 
 } // namespace detail
 
-/// A valid schedule with less recomputation and fewer transfers where those don't shorten the step: for each stage and
-/// microbatch, of the storage options that take no more of either, one of the cheapest with which the objective is no
-/// higher. What searches leave behind that look at nothing but the objective.
+/// A valid schedule with less recomputation and fewer transfers, if those don't shorten the step. Each stage and
+/// microbatch may use any storage option that takes no more of either, and gets one of the cheapest that don't increase
+/// the objective. This cleans up after searches that look only at the objective.
 ///
-/// `effort`: operations to place, about so many; each trial is a simulation of the whole schedule. What is cheaper by
-/// then is returned; so it is when `stop` asks for it.
+/// `effort` is the approximate number of operations to place; each trial simulates the whole schedule. When the effort
+/// is spent, or `stop` asks for it, the cheapest schedule found is returned.
 [[nodiscard]] inline schedule with_cheaper_storage(const problem& p, const schedule& s, std::size_t effort,
                                                    stop_check stop = {}) {
     return detail::storage_reduction{p, s, effort, stop}.run();

@@ -18,12 +18,12 @@
 
 namespace optpipe {
 
-/// Simulates a step and lets every rank start the best operation that is ready: gradients, then forwards that memory
-/// allows, then weight gradients in what is left. Microbatches are first in, first out on every stage.
+/// Simulates a step, and lets every rank start the best operation that is ready: gradients, then forwards that the
+/// memory allows, then weight gradients in the remaining time. Microbatches are in FIFO order on every stage.
 ///
-/// Never deadlocks if one microbatch at a time fits: before a stash is taken it checks, in the order of the
-/// microbatches, that each of those under way can still be finished with what its predecessors release (the banker's
-/// algorithm). O(operations × microbatches under way on a rank). Contract: no stage has a list of storage options.
+/// Never deadlocks if one microbatch at a time fits. Before it takes a stash, it checks, in the order of microbatches,
+/// that each one in flight can still be finished with the memory that its predecessors release (the banker's
+/// algorithm). O(operations × microbatches in flight on a rank). Contract: no stage has a list of storage options.
 template <pipeline_graph Graph> class dispatcher {
 public:
     constexpr dispatcher(const basic_problem<Graph>& p, const dispatch_facts<Graph>& facts,
@@ -42,7 +42,7 @@ public:
             ranks_[r].held.resize(count_);
             ranks_[r].lacking.resize(count_, facts.least[r]);
         }
-        constexpr double nearly_one = 0.999; // rounds up, but for the rounding of what is integral
+        constexpr double nearly_one = 0.999; // rounds up, except for rounding errors of integral values
         for (const stage s : p.graph.all_stages()) {
             stages_[s].cells.resize(count_);
             const double depth =
@@ -52,16 +52,16 @@ public:
         }
     }
 
-    /// Of operations, ranks and stages, by what starts one.
+    /// Operations, ranks and stages visited per start, approximately.
     static constexpr std::size_t visits_per_start = 16;
-    /// Deterministic work: operations, ranks, stages and stashes visited.
+    /// Deterministic work: number of operations, ranks, stages and stashes visited.
     [[nodiscard]] constexpr std::size_t work() const { return visits_per_start * started_.size() + work_; }
 
     /// All operations in the order in which they started; fewer than a step has after a deadlock.
     [[nodiscard]] constexpr operation_list<Graph> run() {
         return run([] { return false; });
     }
-    /// `stop()` is polled; what has started by then is only the beginning of an order.
+    /// `stop()` is polled; once it is true, the result is only the beginning of an order.
     template <std::predicate Stop> [[nodiscard]] constexpr operation_list<Graph> run(const Stop& stop) {
         constexpr std::size_t between_looks = 1024; // some tenths of a millisecond
         started_.reserve(5 * p_->graph.stages() * count_);
@@ -112,7 +112,8 @@ private:
         queue weights_last{};
         std::vector<operation> leaving{};
         std::vector<operation> offloaded{};
-        /// Per microbatch: what it keeps on the device, and what it still needs beyond that, at worst.
+        /// By microbatch: the memory that it keeps on the device, and the further memory that it needs in the worst
+        /// case.
         std::vector<memory_size> held{};
         std::vector<memory_size> lacking{};
         memory_size held_in_all{};
@@ -166,7 +167,7 @@ private:
         touched_.clear();
     }
 
-    // What ends.
+    // Events at ends.
 
     constexpr void apply(const event& e) {
         now_ = std::max(now_, e.time);
@@ -212,7 +213,7 @@ private:
         }
     }
 
-    // What starts.
+    // Starts.
 
     constexpr void start(const operation& op, rank where) {
         started_.push_back(op);
@@ -244,7 +245,7 @@ private:
         start(op, r);
     }
 
-    /// By the ends known so far, wherever the stash is.
+    /// By the known ends, wherever the stash is.
     constexpr duration arrival(const operation& op) const {
         return input_time(*p_, op, [this](const operation& before) {
             const auto& own = at(before.stage, before.microbatch.position());
@@ -280,7 +281,7 @@ private:
             p_->split_backward && (c.weight_stash <= c.activation || fits(r, c.weight_stash - c.activation));
         return split ? operation_kind::backward_input : operation_kind::backward;
     }
-    /// The gradient starts before the offload: the stash stays.
+    /// Lets the stash stay, because the gradient starts before the offload.
     constexpr void keep(rank r, const operation& gradient) {
         auto& queue = ranks_[r].leaving;
         queue.erase(std::find(queue.begin(), queue.end(), offload_of(gradient.stage, gradient.microbatch)));
@@ -339,7 +340,7 @@ private:
         return !state.weights_last.empty() && fits_before(state.weights_last) && take(state.weights_last, op);
     }
 
-    // What may take memory.
+    // Checks of memory.
 
     /// Whether the forward may start now, and whether its stash is to be offloaded.
     constexpr bool admit(rank r, stage s, std::size_t m, bool& leaves) {
@@ -383,11 +384,11 @@ private:
     constexpr duration expected_gradient(stage s, std::size_t m) const {
         return std::max(queued_gradient(s, m), reachable_gradient(s, m));
     }
-    /// By the gradients of its stage that come before it.
+    /// An estimate from the gradients of its stage that come before it.
     constexpr duration queued_gradient(stage s, std::size_t m) const {
         return now_ + static_cast<double>(m - std::min(m, stages_[s].next_gradient)) * facts_->cycle;
     }
-    /// A lower bound by the progress of the microbatch.
+    /// A lower bound from the progress of the microbatch.
     constexpr duration reachable_gradient(stage s, std::size_t m) const {
         const auto& paths = facts_->paths;
         duration chain = now_ + paths.lifespan[s] - p_->gradient_time(s);
@@ -430,7 +431,7 @@ private:
             if (stays(at(s, m).where)) total += costs(s).activation;
         return total;
     }
-    /// What the microbatch needs beyond what it holds, at worst, until it is finished on this rank.
+    /// The further memory that the microbatch needs, in the worst case, until it is finished on this rank.
     constexpr memory_size lacking_for(rank r, std::size_t m) const {
         const auto& stages = facts_->stages[r];
         memory_size level{};
@@ -452,7 +453,7 @@ private:
         }
         return peak;
     }
-    /// Whether all microbatches under way can still be finished, one after the other, once this stash is added.
+    /// Whether all microbatches in flight can still be finished, one after the other, after this stash is added.
     constexpr bool safe_with(rank r, stage s, std::size_t m, stash then) {
         const auto& state = ranks_[r];
         if (state.limit.is_unlimited()) return true;
@@ -537,7 +538,7 @@ private:
         return true;
     }
 
-    /// Of a time: rounding of the sums that it came from.
+    /// Relative to a time: rounding of sums of durations.
     static constexpr double time_share = 1e-9;
 
     const basic_problem<Graph>* p_;

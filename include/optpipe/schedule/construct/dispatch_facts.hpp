@@ -12,7 +12,7 @@
 
 namespace optpipe {
 
-/// The constant data of a problem for a dispatcher.
+/// The data of a problem that a dispatcher needs; they don't change during a run.
 template <pipeline_graph Graph> struct dispatch_facts {
     static constexpr std::size_t stages_extent = Graph::stage_extent;
     static constexpr std::size_t ranks_extent = Graph::rank_extent;
@@ -22,9 +22,9 @@ template <pipeline_graph Graph> struct dispatch_facts {
     /// Ranks that share a host link with each rank, itself included.
     per_rank<bounded_vector<rank, ranks_extent>, ranks_extent> link_mates;
     per_stage<offload_decision, stages_extent> decision;
-    /// Place among the stages of the rank, longest lifespan first.
+    /// Position among the stages of the rank, longest lifespan first.
     per_stage<std::size_t, stages_extent> lifespan_place;
-    /// Stages that must be offloaded even for one microbatch alone, and the host memory of each rank that this takes.
+    /// Stages that must be offloaded even for a single microbatch, and the host memory of each rank for that.
     per_stage<unsigned char, stages_extent> must_leave;
     per_rank<memory_size, ranks_extent> host_for_must;
     per_rank<memory_size, ranks_extent> least;

@@ -7,33 +7,35 @@
 
 namespace optpipe {
 
-/// Which forward comes first on a rank that could run those of several stages.
+/// The stage whose forward comes first on a rank that could run those of several stages.
 enum class forward_preference { deepest_stage, shallowest_stage, oldest_microbatch };
 
-/// The parameters of a dispatcher: any values give valid schedules of different quality.
+/// The parameters of a dispatcher. Any values give valid schedules, of different quality. Defaults are only starting
+/// points of `dispatch_search`; not tuned.
 struct dispatch_options {
-    /// Microbatches in flight on a stage at once, in units of its lifespan over the cycle time. 1 is just enough to
-    /// keep the busiest rank busy; more fills the time before the first gradient.
+    /// Number of microbatches in flight on a stage at once, in units of its lifespan over the cycle time; above 0. 1 is
+    /// just enough to keep the busiest rank busy; more fills the time before the first gradient.
     double depth = 1.0;
-    /// Share of the device memory that may be used, between what one microbatch needs (0) and the limit (1).
+    /// Usable share of the device memory between the need of one microbatch (0) and the limit (1).
     double memory_share = 1.0;
-    /// A weight gradient starts only if this share of it fits before the next operation is known to arrive.
+    /// A weight gradient starts only if this share of it, from 0 to 1, fits before the next operation is known to
+    /// arrive.
     double weight_fit = 1.0;
-    /// A forward waits for a gradient that is known to arrive within this share of its duration.
+    /// A forward waits for a gradient that is known to arrive within this share of the forward's duration.
     double forward_wait = 0.0;
     forward_preference forwards = forward_preference::deepest_stage;
-    /// Share of each rank's stages whose stashes are always offloaded, longest lifespan first.
+    /// Share of each rank's stages whose stashes are always offloaded, from 0 to 1, longest lifespan first.
     double offload_share = 0.0;
-    /// Stashes of room kept free for transfers by offloading stashes that would take it; negative: no such rule.
+    /// Memory kept free for transfers, in stashes, by offloading stashes that would take it; negative: no such rule.
     double staging = -1.0;
-    /// How early a reload may start before its gradient is expected, in reloads.
+    /// The earliest start of a reload before its gradient is expected, in durations of a reload.
     double lead = 2.0;
 
     friend constexpr bool operator==(const dispatch_options&, const dispatch_options&) = default;
 };
 
-/// Exceptions to the rules of a dispatcher, one per stage and microbatch (or per stage). The schedule stays
-/// valid: exceptions that memory doesn't allow are ignored.
+/// Exceptions to the rules of a dispatcher, one per stage and microbatch (or per stage). The schedule stays valid:
+/// exceptions that memory doesn't allow are ignored.
 template <pipeline_graph Graph> struct dispatch_hints {
     enum class stash : std::uint8_t { by_rule, stays, leaves };
     enum class weight : std::uint8_t { by_rule, at_once, last };

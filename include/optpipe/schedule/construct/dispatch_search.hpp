@@ -19,7 +19,7 @@ template <pipeline_graph Graph> class best_order {
 public:
     constexpr explicit best_order(const basic_problem<Graph>& p) : p_{&p} {}
 
-    /// The objective of the candidate; unlimited if it isn't executable or doesn't fit.
+    /// Returns the objective of the candidate; unlimited if it isn't executable or doesn't fit.
     constexpr duration offer(basic_order<Graph> candidate) {
         const auto timed = time_order(*p_, candidate);
         if (!timed) return duration::unlimited();
@@ -41,15 +41,15 @@ private:
     duration value_ = duration::unlimited();
 };
 
-/// What `dispatch_search` tries. The values of each parameter span its range, finer where schedules change most; set by
-/// hand when it was written, and the same for every problem.
+/// The values that `dispatch_search` tries. Those of each parameter span its range, and are denser where schedules
+/// change most. Set by hand, the same for every problem; not tuned.
 struct dispatch_search_parameters {
     static constexpr double no_limit = 1e9; ///< of the depth: more than there are microbatches
-    /// Tried together first, as they interact most.
+    /// Tried together at first, because they interact most.
     std::array<double, 3> first_depths{2.0, 1.0, no_limit};
     std::array<double, 3> first_offload_shares{1.0, 0.5, 0.0};
     std::array<double, 3> first_stagings{1.0, 3.0, -1.0};
-    /// Then each on its own, as long as that helps.
+    /// Then each is tried separately, as long as that helps.
     std::array<double, 9> depths{1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, no_limit};
     std::array<double, 7> stagings{-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 6.0};
     std::array<double, 5> offload_shares{0.0, 0.25, 0.5, 0.75, 1.0};
@@ -57,13 +57,13 @@ struct dispatch_search_parameters {
     std::array<double, 5> weight_fits{0.0, 0.25, 0.5, 0.75, 1.0};
     std::array<double, 3> forward_waits{0.0, 0.5, 1.0};
     std::array<double, 5> memory_shares{1.0, 0.9, 0.8, 0.65, 0.5};
-    /// Made whatever the effort: a schedule is needed.
+    /// Number of trials made whatever the effort, because a schedule is needed.
     std::size_t least_trials = 8;
-    /// Of the walk, until it restarts: longer walks go farther from the parameters, and repeat less.
+    /// Failures of the walk until it restarts: longer walks go farther from the parameters, and repeat less.
     std::size_t most_failures = 400;
-    /// In one step of the walk.
+    /// Changes in one step of the walk.
     std::size_t most_changes = 3;
-    /// Drawn values are multiples of a quarter, from the first to the first and so many less one.
+    /// Drawn values are multiples of a quarter: n quarters give n values, from the first one on.
     std::size_t depth_quarters = 9;
     std::size_t share_quarters = 5;
     std::size_t most_staging = 8;
@@ -89,7 +89,7 @@ public:
         }
         const auto parameters = options_;
         const auto settled = value_;
-        // Exceptions lead into local optima: after many failures the walk restarts from the parameters alone.
+        // Exceptions lead into local optima, so after many failures the walk restarts from the parameters alone.
         while (!exhausted()) {
             options_ = parameters;
             value_ = settled;
@@ -112,7 +112,7 @@ private:
         ++trials_;
         return value;
     }
-    /// The parameters that interact most, together: depth and offloads.
+    /// Tries the parameters that interact most together: depth and offloads.
     constexpr void scan() {
         for (const double depth : with_.first_depths) {
             if (!offloads_) adopt({.depth = depth});

@@ -11,23 +11,24 @@
 
 namespace optpipe {
 
-/// Of several forwards that a rank can start at the same instant, which comes first.
+/// The forward that comes first if a rank can start several at the same instant.
 enum class forward_priority : std::uint8_t {
     latest_stage,   ///< depth first: microbatches leave the rank early
-    earliest_stage, ///< breadth first: the ranks behind are fed early
+    earliest_stage, ///< breadth first: later ranks get work early
 };
 
-/// Every forward once and nothing else, as evaluation and inference run them: a list schedule. Each rank takes what can
-/// start first, of several by priority; microbatches in FIFO order. Such a schedule is none of the problem's: `lower`
-/// takes it with `lowering_options::forward_only`. O(S² M) for S stages and M microbatches.
+/// Every forward once and nothing else, for evaluation and inference: a list schedule. Each rank takes the forward that
+/// can start first, ties decided by `priority`; microbatches are in FIFO order. It isn't a valid schedule of the
+/// problem, as it has no backwards; lower it with `lowering_options::forward_only`. O(S² M) for S stages and M
+/// microbatches.
 [[nodiscard]] schedule forward_schedule(const problem& p, forward_priority priority = forward_priority::latest_stage);
 
-/// The problem as forwards alone see it: nothing is stashed, so nothing is offloaded or recomputed. What measures and
-/// draws schedules of a problem takes forwards alone with this one.
+/// The problem for forwards alone: nothing is stashed, so nothing is offloaded or recomputed. Functions that measure or
+/// draw schedules of a problem accept forwards alone with this problem.
 [[nodiscard]] problem forward_problem(problem p);
 
-/// Everything that is wrong with a schedule of forwards alone: `validate`'s sentences, but for those on backwards and
-/// on memory, of which it holds none.
+/// All violations in a schedule of forwards alone, as reported by `validate`, except those about backwards and memory,
+/// which it doesn't have.
 [[nodiscard]] std::vector<violation> validate_forward_only(const problem& p, const schedule& s, tolerance t = {});
 
 } // namespace optpipe

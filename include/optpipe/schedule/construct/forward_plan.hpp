@@ -8,9 +8,9 @@
 
 namespace optpipe {
 
-/// The best list schedule of forwards alone, with its measures and `forward_bound`: where a rank has one stage the
-/// optimum, proven by the bound; where it has several, as close as `report.gap()` says. Measured and drawn by
-/// `forward_problem(p)`. Throws `input_error` for a problem that `validate` objects to, but for its backwards.
+/// The best list schedule of forwards alone, with its measures and `forward_bound`. It is optimal, proven by the bound,
+/// if each rank has one stage; otherwise `report.gap()` tells its distance from the bound. Measure and draw it with
+/// `forward_problem(p)`. Throws `input_error` for a problem with violations by `validate`, except in its backwards.
 [[nodiscard]] schedule_report plan_forwards(const problem& p);
 
 } // namespace optpipe

@@ -17,7 +17,7 @@
 namespace optpipe {
 namespace detail {
 
-/// One pass over a schedule without transfers: from left to right, each gap takes the first later operation of its rank
+/// One pass over a schedule without transfers. From left to right, each gap takes the first later operation of its rank
 /// that is ready, fits, and keeps the memory within the budget.
 template <pipeline_graph Graph> class gap_filler {
 public:
@@ -34,7 +34,7 @@ public:
             kinds_[p.rank_of(at)] += 3;
     }
 
-    /// Whether anything moved. Stopped: on the ranks so far.
+    /// Returns whether anything moved. If stopped, only the first ranks were processed.
     constexpr bool run(stop_check stop) {
         bool moved = false;
         for (const rank r : p_.graph.all_ranks())
@@ -56,7 +56,7 @@ private:
         memory_size held{};
         duration free{};
         for (std::size_t i = 0; i < own.size(); ++i) {
-            // Before the first operation there is no gap: a rank may start late.
+            // There is no gap before the first operation, because a rank may start late.
             if (i > 0 && own[i].start - free > time_slack_) {
                 const auto found = candidate(r, i, free, held);
                 if (found < own.size()) {
@@ -71,9 +71,9 @@ private:
         }
         return moved;
     }
-    /// The first of the operations from the i-th on that can run in the gap before it, of each kind of each stage no
-    /// other than the next. A pipeline is about as deep as three passes per stage: nothing is worth pulling over
-    /// several times that.
+    /// The first of the operations from the i-th on that can run in the gap before it; for each kind of each stage,
+    /// only the next operation is considered. A pipeline is about as deep as three passes per stage, so nothing is
+    /// worth pulling over several times that distance.
     constexpr std::size_t candidate(rank r, std::size_t i, duration from, memory_size held) const {
         const auto& own = own_[r];
         const auto gap = own[i].start - from;
@@ -116,7 +116,7 @@ private:
     operation_numbering<Graph> number_;
     std::vector<duration> end_;
     per_rank<std::vector<timed_operation>> own_;
-    /// F, I and W of each stage of the rank.
+    /// Number of kinds of operations on the rank: F, I and W of each stage.
     per_rank<std::size_t, Graph::rank_extent> kinds_;
     duration time_slack_;
     memory_size memory_slack_;
@@ -124,8 +124,8 @@ private:
 
 } // namespace detail
 
-/// Pulls operations ahead into the gaps of an order without transfers, pass by pass as long as that makes the step
-/// shorter, or until it is stopped. No rank comes to hold more than its budget by it.
+/// Pulls operations ahead into the gaps of an order without transfers, in passes, as long as that shortens the step, or
+/// until it is stopped. No rank exceeds its budget because of it.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> fill_gaps(const basic_problem<Graph>& p, basic_order<Graph> given,
                                                      const per_rank<memory_size, Graph::rank_extent>& budget,

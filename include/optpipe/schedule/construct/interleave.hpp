@@ -13,19 +13,19 @@
 
 namespace optpipe {
 
-/// The compute operations of each rank, in the order in which it runs them. Of dynamic extent: gcc 12 can't return an
-/// array of vectors in a constant expression.
+/// The compute operations of each rank, in the order in which it runs them. The extent is dynamic because gcc 12 can't
+/// return an array of vectors in a constant expression.
 using compute_lanes = per_rank<std::vector<operation>>;
 
 namespace detail {
 
-/// Which operations are done, and so which are ready: dependencies only, no times.
+/// Tracks which operations are done, and so which are ready: dependencies only, no times.
 template <pipeline_graph Graph> class dependency_tracker {
 public:
     constexpr explicit dependency_tracker(const Graph& g) : stages_{g.stages()}, number_{g}, done_(number_.size(), 0) {}
 
     constexpr bool ready(const operation& op) const { return !missing_input(op); }
-    /// What it waits for.
+    /// An input that isn't done yet; empty if the operation is ready.
     constexpr std::optional<operation> missing_input(const operation& op) const {
         if (const auto own = own_input_of(op, false); own && !done(*own)) return own;
         const auto other = input_from_other_stage(stages_, op);
@@ -45,9 +45,9 @@ private:
 
 } // namespace detail
 
-/// Merges the lanes of all ranks into one order that respects every dependency. If the lanes wait for each other in
-/// a cycle, `not_executable`, with the rank of one of them and how many of its operations were done; also if there
-/// isn't one lane per rank, or an operation is of no stage or microbatch of the graph.
+/// Merges the lanes of all ranks into one order that respects every dependency. Refused (`not_executable`) if the lanes
+/// wait for each other in a cycle, with the rank of one of them and the number of its operations that were done. Also
+/// refused if there isn't one lane per rank, or an operation has no stage or microbatch of the graph.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>> interleave(const Graph& g, const compute_lanes& lanes) {
     const auto refuse = [](const bounded_text<200>& sentence, rank r, std::size_t position) {

@@ -10,7 +10,7 @@
 
 namespace optpipe::detail {
 
-/// The compute lane of one rank while operations are appended to it, each as early as its input and the lane allow.
+/// The compute lane of one rank while operations are appended, each as early as its input and the lane allow.
 struct lane_builder {
     /// The end of the last operation.
     duration clock{};
@@ -18,7 +18,7 @@ struct lane_builder {
     duration idle{};
     memory_size held{};
     bool has_started = false;
-    /// Weight gradients whose input gradient is done, first in, first out; those before `next_weight` are done.
+    /// Weight gradients whose input gradient is done, in FIFO order; those before `next_weight` are done.
     std::vector<operation> weights{};
     std::size_t next_weight = 0;
 
@@ -28,7 +28,7 @@ struct lane_builder {
     /// Removes the first waiting weight gradient; the caller appends it.
     constexpr operation take_weight() { return weights[next_weight++]; }
 
-    /// `ready`: when its input is ready.
+    /// `ready` is the time when its input is ready.
     template <pipeline_graph Graph>
     constexpr void append(const basic_problem<Graph>& p, const operation& op, duration ready) {
         const auto start = std::max(clock, ready);
@@ -61,7 +61,7 @@ public:
         if (op.kind == operation_kind::forward) forward_[cell_(op)] = end;
         if (is_gradient(op.kind)) gradient_[cell_(op)] = end;
     }
-    /// Of a gradient, be it an I or a B; unlimited while unknown.
+    /// The end of a forward, or of a gradient (I or B alike); unlimited while unknown.
     [[nodiscard]] constexpr duration operator()(const operation& op) const {
         return (op.kind == operation_kind::forward ? forward_ : gradient_)[cell_(op)];
     }

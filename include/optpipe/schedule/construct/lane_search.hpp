@@ -19,25 +19,26 @@
 
 namespace optpipe {
 
-/// How long `lane_search` goes on. Chosen when it was written, not tuned.
+/// How long `lane_search` goes on. Not tuned.
 struct lane_search_parameters {
-    /// Since the last improvement, until it ends.
+    /// Number of failures since the last improvement after which it ends.
     std::size_t most_failures = 1000;
-    /// One swap in so many that is worse, but for the objective, is kept: it leads away from local optima.
+    /// Every n-th swap, on average, that leaves the objective unchanged is kept even if it is worse otherwise, to leave
+    /// local optima.
     std::size_t kept_of_harmless = 16;
 };
 
-/// Local search over the order of the compute operations on each rank: swaps neighbours of which the second waits
-/// for the first only, and keeps swaps that aren't worse. `Complete` makes an order of lanes, or refuses; the lanes
-/// may lack what it adds (weight gradients, say). No transfers.
+/// Local search over the order of the compute operations on each rank: swaps neighbours if the second waits only for
+/// the first, and keeps swaps that aren't worse. `Complete` makes an order of lanes, or refuses; it may add operations
+/// that the lanes lack, such as weight gradients. No transfers.
 template <pipeline_graph Graph, class Complete> class lane_search {
 public:
     constexpr lane_search(const basic_problem<Graph>& p, Complete complete, best_order<Graph>& best, std::uint64_t seed,
                           stop_check stop = {})
         : p_{p}, complete_{std::move(complete)}, best_{best}, random_{seed}, stop_{stop}, number_{p.graph} {}
 
-    /// Offers all that it finds to `best`. Stops when asked to, after `effort` operations placed, or after many
-    /// failures. The operations placed.
+    /// Offers all orders that it finds to `best`. Stops when asked to, after `effort` operations placed, or after many
+    /// failures. Returns the number of operations placed.
     constexpr std::size_t run(compute_lanes lanes, std::size_t effort) {
         constexpr lane_search_parameters with;
         spent_ = 0;

@@ -13,15 +13,15 @@
 
 namespace optpipe::detail {
 
-/// Places transfers without slots, for stages whose transfers take different times and links that aren't busy.
+/// Places transfers without slots, for stages whose transfers take different times, and links that aren't busy.
 ///
-/// Backwards in time, every reload gets the latest start at which engine and link let all of them be in time. Then
-/// forwards: an offload starts as soon as it can if it ends before the next of those starts on its engine (and, on half
-/// duplex, its link); where it wouldn't, that reload goes first. Of the stashes that could be offloaded, the one
-/// that is needed last is. Stashes that can't be reloaded in time stay. O(n · (log n + members)).
+/// It first goes backwards in time: every reload gets the latest start at which engine and link let all of them be in
+/// time. Then it goes forwards: an offload starts as soon as possible if it ends before the next of those starts on its
+/// engine (and, with half duplex, its link); otherwise that reload goes first. Among the stashes that could be
+/// offloaded, the one needed last is next. Stashes that can't be reloaded in time stay. O(n · (log n + members)).
 template <pipeline_graph Graph> class transfers_on_demand {
 public:
-    /// `members`: the ranks on the link.
+    /// `members` are the ranks on the link.
     constexpr transfers_on_demand(const basic_problem<Graph>& p, const std::vector<rank>& members,
                                   std::vector<transfer_pair>& transfer_pairs, duration slack)
         : p_{p}, members_{members}, transfer_pairs_{transfer_pairs}, slack_{slack}, memory_slack_{tolerance{}.at(
@@ -136,7 +136,7 @@ private:
         const auto& offloaded = own_[member].offloaded;
         return offloaded.empty() ? nullptr : &transfer_pairs_[offloaded.front()];
     }
-    /// Whether transfers of the two keep each other waiting in either direction.
+    /// Whether transfers of the two exclude each other even in opposite directions.
     constexpr bool interfere(std::size_t a, std::size_t b) const { return shares_link_ || (shares_engine_ && a == b); }
     constexpr duration next_reload_in_the_way(std::size_t member) const {
         auto first = duration::unlimited();
@@ -145,7 +145,7 @@ private:
                 if (const auto* t = next_to_return(i)) first = std::min(first, t->reload_start);
         return first;
     }
-    /// Whether an offload waits that couldn't end before this reload should start.
+    /// Whether an offload is waiting that couldn't end before this reload should start.
     constexpr bool holds_up_offload(const transfer_pair& reload) {
         for (std::size_t i = 0; i < members_.size(); ++i) {
             if (!interfere(reload.member, i)) continue;

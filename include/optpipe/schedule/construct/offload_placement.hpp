@@ -19,21 +19,21 @@
 
 namespace optpipe {
 
-/// One byte per stage and microbatch, by `cell_numbering`.
+/// One byte per stage and microbatch, numbered by `cell_numbering`.
 using cell_flags = std::vector<unsigned char>;
 
 /// How transfers are placed into the times of a schedule.
 struct offload_placement {
     bool in_slots = true;
-    /// A stash stays where its gradient comes sooner than so many round trips after its forward.
+    /// A stash stays on the device if its gradient comes sooner after its forward than this number of round trips.
     double round_trips = 1.0;
-    /// One of so many microbatches that may be offloaded is.
+    /// Every n-th microbatch that may be offloaded is.
     std::size_t every = 1;
 };
 
-/// Finds transfers that leave the times of given computations as they are. Only for stashes in `may_offload`, and only
-/// if they can be reloaded in time. Keeps the rules for engines, links and (on demand) host memory; looks at no limit
-/// of the device.
+/// Finds transfers that leave the times of given computations unchanged: only for stashes in `may_offload`, and only if
+/// they can be reloaded in time. Keeps the rules for engines, links and (on demand) host memory; ignores limits of the
+/// device.
 template <pipeline_graph Graph> class offload_placer {
 public:
     constexpr offload_placer(const basic_problem<Graph>& p, const cell_flags& may_offload,
@@ -47,7 +47,7 @@ public:
         }
     }
 
-    /// By start. Those of some links alone once `abandon` says so.
+    /// The transfers, sorted by start; only those of some links once `abandon` returns true.
     [[nodiscard]] constexpr std::vector<timed_operation> run(const offload_placement& how,
                                                              stop_check abandon = {}) const {
         std::vector<timed_operation> transfers;
@@ -83,10 +83,10 @@ private:
             }
         return transfer_pairs;
     }
-    /// Pairs that aren't in time are dropped and the rest placed anew, until all are in time.
+    /// Drops pairs that aren't in time, and places the others again, until all are in time.
     constexpr void place(const offload_placement& how, const std::vector<rank>& members,
                          std::vector<transfer_pair>& transfer_pairs) const {
-        constexpr int most_rounds = 8; // seldom reached; those that aren't in time then make computations wait
+        constexpr int most_rounds = 8; // seldom reached; pairs that aren't in time then make computations wait
         for (int round = 0; round < most_rounds; ++round) {
             place_all(how, members, transfer_pairs);
             if (std::erase_if(transfer_pairs, [&](const transfer_pair& t) { return !t.is_in_time(slack_); }) == 0)
@@ -106,7 +106,7 @@ private:
             detail::transfers_on_demand<Graph>{p_, members, transfer_pairs, slack_}.run();
     }
 
-    /// Of a time: what sums of durations lose.
+    /// Relative to a time: rounding of sums of durations.
     static constexpr double rounding = 1e-9;
 
     const basic_problem<Graph>& p_;

@@ -14,16 +14,16 @@
 
 namespace optpipe::detail {
 
-/// Changes the order of a rank, computations and transfers, so that it never holds more than its limit: offloads come
-/// earlier, reloads later, and where that isn't enough, more stashes are offloaded, first those that are needed last.
-/// The order of the computations stays; they wait for transfers that are now before them.
+/// Changes the order of a rank's computations and transfers so that it never exceeds its limit. Offloads come earlier,
+/// reloads later; if that isn't enough, more stashes are offloaded, first those that are needed last. The order of the
+/// computations stays; they wait for transfers that now come before them.
 template <pipeline_graph Graph> class memory_keeper {
 public:
-    /// `may_offload`: what may be offloaded besides what is.
+    /// `may_offload` lists stashes that may be offloaded in addition.
     constexpr memory_keeper(const basic_problem<Graph>& p, const cell_flags& may_offload)
         : p_{p}, may_offload_{may_offload}, slack_{tolerance{}.at(p.memory_scale())}, cells_(p.graph.cells()) {}
 
-    /// False if the limit can't be kept; the order is then the best found.
+    /// Returns false if the limit can't be kept; the order is then the best one found.
     constexpr bool run(rank r, std::vector<operation>& lane) {
         limit_ = p_.memory_limit[r] + slack_;
         host_limit_ = p_.host_memory_limit[r] + slack_;
@@ -98,7 +98,7 @@ private:
             if (!c.is_whole) emit(op);
             reload_what_fits();
             break;
-        case operation_kind::recompute: break; // it knows kept and offloaded stashes alone
+        case operation_kind::recompute: break; // only kept and offloaded stashes are supported
         }
     }
     constexpr void forget(std::vector<operation>& list, const operation& op) const {
@@ -124,7 +124,7 @@ private:
         at(op).offload_done = true;
         forget(held_, op);
     }
-    /// Drops its offload.
+    /// Drops the stash's offload.
     constexpr void stay(const operation& op) {
         at(op).offloads = false;
         forget(waiting_, op);
@@ -143,13 +143,13 @@ private:
             prefetched_.push_back(op);
         }
     }
-    /// The reload that the gradient `op` needs now.
+    /// Puts the reload that the gradient `op` needs now.
     constexpr void fetch(const operation& op) {
         forget(waiting_, op);
         kept_ = make_room(stash(op), op) && kept_;
         reload(op);
     }
-    /// A full backward where the weight stash exceeds the activation and doesn't fit beside the rest.
+    /// Puts a full backward if the weight stash exceeds the activation, and there is no room for the excess.
     constexpr void backward(const operation& op) {
         const auto more = memory_effect_of(p_.costs[op.stage], op.kind).acquired_at_start;
         if (more <= memory_size{} || make_room(more, op)) {

@@ -32,26 +32,27 @@ template <pipeline_graph Graph>
     return free;
 }
 
-/// How `offload_search` tries. Where no source is given they were chosen when it was written, not tuned.
+/// The effort of `offload_search`. Defaults without a source are not tuned.
 struct offload_search_parameters {
-    /// Rounds of placing transfers anew around the times that they led to; each is as long as the first.
+    /// Number of rounds that place transfers around the times of the previous round; each takes as long as the first.
     int most_rounds = 6;
-    /// Operations looked at in all: a second or two.
+    /// Number of operations examined in all: a second or two.
     std::size_t effort = 5'000'000;
-    /// Stashes that are back within so many round trips stay: 3 as published, and where that is too much memory fewer.
+    /// Stashes that are back within this number of round trips stay: 3 as published, and fewer if that takes too much
+    /// memory.
     std::array<double, 2> round_trips{3.0, 1.0};
-    /// A plan is slowed down by these parts of itself, each of which is the last one doubled, until all transfers that
-    /// are allowed are in time. Transfers that take two thirds of the step do best with a plan twice as long, those
-    /// that take all of it with one a tenth longer (54 plans of problems drawn at random).
+    /// A plan is slowed down by these parts of itself, each twice the previous one, until all allowed transfers are in
+    /// time. Transfers that take two thirds of the step do best with a plan twice as long, those that take all of it
+    /// with a plan one tenth longer (54 plans of problems drawn at random).
     double first_slowdown = 0.05;
     double most_slowdown = 2.0;
-    /// If nothing else fits, one stash in so many is left where it is.
+    /// If nothing else fits, every n-th stash is left in place.
     std::array<std::size_t, 2> every{2, 3};
 };
 
-/// Looks for the best transfers for a given order of computations: first such that delay nothing, then, where the
-/// memory is too small for these, with computations that wait; placed anew around the times that they then have, as
-/// long as that helps.
+/// Searches for the best transfers for a given order of computations. It first tries transfers that delay nothing,
+/// then, if the memory is too small for these, transfers with computations that wait. They are placed again around the
+/// resulting times, as long as that helps.
 template <pipeline_graph Graph> class offload_search {
 public:
     constexpr offload_search(const basic_problem<Graph>& p, const cell_flags& may_offload)
@@ -63,8 +64,8 @@ public:
     constexpr void run(const basic_order<Graph>& computations) {
         run(computations, [] { return false; });
     }
-    /// `stop()` is polled between attempts, and in them; at least one order is tried. `abandon` interrupts that one too:
-    /// then there may be no order to take.
+    /// `stop()` is polled between attempts, and in them; at least one order is tried. `abandon` also interrupts the
+    /// first attempt; then there may be no order to take.
     template <std::predicate Stop>
     constexpr void run(const basic_order<Graph>& computations, Stop stop, stop_check abandon = {}) {
         abandon_ = abandon;
@@ -80,15 +81,15 @@ public:
             postpone_warm_up(p_, timed);
         }
     }
-    /// The best order; where none fits the memory, the one that exceeds it least. Contract: after a run.
+    /// The best order; if none fits the memory, the one that exceeds it least. Contract: after a run.
     [[nodiscard]] constexpr basic_order<Graph> take() && { return best_ ? *std::move(best_) : *std::move(nearest_); }
     [[nodiscard]] constexpr duration value() const { return best_value_; }
     [[nodiscard]] constexpr memory_size lack() const { return least_lack_; }
-    /// Operations looked at in all attempts.
+    /// Number of operations examined in all attempts.
     [[nodiscard]] constexpr std::size_t spent() const { return spent_; }
 
 private:
-    /// A deterministic measure of time.
+    /// Effort is a deterministic measure of time.
     constexpr bool is_exhausted() const { return spent_ > with_.effort; }
     constexpr duration objective_after_postponing(basic_schedule<Graph>& timed) const {
         const auto makespan = objective_of(p_, timed);
@@ -102,9 +103,9 @@ private:
         return result;
     }
 
-    /// As published, stashes that are back within three round trips stay; all others that can be in time are
-    /// offloaded if that isn't enough. If computations must wait in any case, only the order of a plan counts, not its
-    /// times: a plan slowed down until the engines can do all transfers is better than one that drops some.
+    /// As published, stashes that are back within three round trips stay; if that isn't enough, all others that can be
+    /// in time are offloaded. If computations must wait in any case, only the order of a plan matters, not its times: a
+    /// plan slowed down until the engines can do all transfers is then better than one that drops some.
     template <class Stop>
     constexpr void place(basic_schedule<Graph>& computations, duration undelayed, const Stop& stop) {
         std::size_t in_time = 0;
@@ -121,7 +122,7 @@ private:
             for (const bool in_slots : {true, false})
                 if (attempt(placer, computations, {in_slots, round_trips, 1})) return;
         if (!limited_) return;
-        // No plan: only the memory decides what must be offloaded.
+        // Without a plan: only the memory decides which stashes must be offloaded.
         offer(computations, stop);
         for (auto part = with_.first_slowdown; part <= with_.most_slowdown && in_time < all_transfers(); part *= 2.0) {
             const auto slow = slowed_down(computations, 1.0 + part);
@@ -178,7 +179,7 @@ private:
         const auto peaks = measure(p_, planned).peak_memory;
         return *std::max_element(peaks.begin(), peaks.end());
     }
-    /// Of equal objectives the lower planned peak counts, where no limit says what is enough.
+    /// With equal objectives, the lower planned peak wins if there is no limit.
     constexpr void evaluate(basic_order<Graph> candidate, memory_size peak) {
         if (abandon_()) return;
         spent_ += candidate.operations.size();

@@ -9,8 +9,8 @@
 
 namespace optpipe::detail {
 
-/// The slots of the ranks on one link, all of the longest transfer's length. Each rank's repeat with one period: one
-/// for an offload, one for a reload. No two that the engines and the link forbid to overlap do.
+/// The slots of the ranks on one link, all as long as the longest transfer. The slots of each rank repeat with one
+/// period: one for an offload, one for a reload. Slots that the engines or the link forbid to overlap don't overlap.
 struct slot_pattern {
     duration length{};
     std::size_t members = 1;
@@ -24,7 +24,7 @@ struct slot_pattern {
     [[nodiscard]] constexpr duration offload_phase(std::size_t member) const {
         return static_cast<double>(half_duplex ? 2 * member : member) * length;
     }
-    /// On a link of full duplex a rank reloads while its neighbour offloads.
+    /// On a full-duplex link, a rank reloads while its neighbour offloads.
     [[nodiscard]] constexpr duration reload_phase(std::size_t member) const {
         if (half_duplex) return offload_phase(member) + length;
         if (!one_engine) return offload_phase(member);
@@ -39,9 +39,9 @@ constexpr double rounded_down(double value) {
 }
 
 /// Places transfers as PipeOffload does (Wan et al., 2025, section 5): every rank alternates between a slot for an
-/// offload and one for a reload. Offloads take the first slot after their forward, reloads the last before their
-/// gradient; slots may stay empty. Slots begin when the first stash may leave. What collides isn't in time.
-/// Contract: transfers that take time.
+/// offload and one for a reload. An offload takes the first slot after its forward, a reload the last slot before its
+/// gradient; slots may stay empty. Slots begin when the first stash may leave. Transfers that collide aren't in time.
+/// Contract: transfers take time.
 inline constexpr void place_in_slots(const slot_pattern& pattern, std::vector<transfer_pair>& transfer_pairs,
                                      duration slack) {
     const auto period = pattern.period();

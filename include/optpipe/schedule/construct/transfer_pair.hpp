@@ -7,13 +7,13 @@
 
 namespace optpipe {
 
-/// An offload and its reload, to be placed while the times of all computations are given.
+/// An offload and its reload, to be placed around computations with given times.
 struct transfer_pair {
     optpipe::stage stage{};
     optpipe::microbatch microbatch{};
     /// The index of its rank among those on the link.
     std::size_t member = 0;
-    /// The end of its forward, the start of its gradient.
+    /// The end of its forward, and the start of its gradient.
     duration leaves{};
     duration due{};
     duration offload{};

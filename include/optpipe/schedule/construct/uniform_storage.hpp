@@ -15,7 +15,7 @@
 
 namespace optpipe {
 
-/// One storage option for all microbatches of each stage, by its position among those of the stage.
+/// One storage option for all microbatches of each stage, by its position among the options of the stage.
 template <auto Stages> using storage_by_stage = per_stage<std::size_t, Stages>;
 
 /// The storage option of that name, if the stage has it.
@@ -27,7 +27,7 @@ template <pipeline_graph Graph>
     return std::nullopt;
 }
 
-/// The option of that name on every stage; empty where a stage lacks it.
+/// The option of that name on every stage; empty if a stage lacks it.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::optional<storage_by_stage<Graph::stage_extent>>
 find_common_option(const basic_problem<Graph>& p, std::string_view name) {
@@ -53,22 +53,22 @@ template <pipeline_graph Graph>
     return names;
 }
 
-/// How a classic problem, which knows no more than kept and offloaded stashes, stands for one storage option of a
-/// stage.
+/// How a classic problem, which supports only kept and offloaded stashes, represents one storage option of a stage.
 struct uniform_storage {
-    /// The options of a (stage, microbatch) that is, or isn't, offloaded in the classic problem.
+    /// The option of a (stage, microbatch) that isn't offloaded in the classic problem, and of one that is.
     std::size_t kept = 0;
     std::size_t offloaded = 0;
-    /// They differ in nothing but the transfer of all that the forward leaves: the classic problem has its times.
+    /// Whether they differ only by the transfer of everything that the forward leaves; the classic problem has its
+    /// times.
     bool may_offload = false;
-    /// The option has a transfer that the classic problem doesn't know: right after the forward, and back right
-    /// before it is needed.
+    /// Whether the option has a transfer that the classic problem lacks: right after the forward, and back right before
+    /// it is needed.
     bool always_transfers = false;
 
     friend constexpr bool operator==(const uniform_storage&, const uniform_storage&) = default;
 };
 
-/// Of option `base` of a stage.
+/// The representation of option `base` of a stage.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr uniform_storage uniform_storage_of(const basic_problem<Graph>& p, stage s, std::size_t base) {
     const auto stored = p.storage_of(s, base);
@@ -86,16 +86,17 @@ template <pipeline_graph Graph>
     return how;
 }
 
-/// A classic problem, without lists of storage options, for `options`: any order that is valid for it becomes one that
-/// is valid for `p` by `with_storage`, and whose operations end no later than in the classic problem where no transfer
-/// waits for memory. Builders that know no storage options plan for it.
+/// A classic problem, without lists of storage options, for `options`. `with_storage` turns any valid order of it into
+/// a valid order of `p`, whose operations end no later than in the classic problem unless a transfer waits for memory.
+/// Builders that don't support storage options plan for it.
 ///
 /// - `backward_extra` lengthens the gradient, and `held` is the activation: exact.
-/// - `recompute` lengthens the gradient too: it runs right before it. The limit of its rank is lowered by what it
-///   restores at most; it is negative where not even one microbatch fits that way.
-/// - A transfer of all that is held is the classic one if the stage has the same option without it, and the builder
-///   decides for each microbatch. Any other transfer leaves the activation without it, and lowers the limit by what it
-///   moves at most; a host limit is not looked at, and `simulate` may refuse the order for it.
+/// - `recompute` also lengthens the gradient: it runs right before it. The limit of its rank is lowered by the largest
+///   amount that it restores, and is negative if not even one microbatch fits that way.
+/// - A transfer of everything held becomes the classic one if the stage has the same option without it; the builder
+/// then
+///   decides for each microbatch. Any other transfer removes its size from the activation, and lowers the limit by the
+///   largest amount that it moves. Host limits are ignored, so `simulate` may refuse the order because of them.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_problem<Graph> uniform_problem(const basic_problem<Graph>& p,
                                                              const storage_by_stage<Graph::stage_extent>& options) {
@@ -117,8 +118,8 @@ template <pipeline_graph Graph>
     return classic;
 }
 
-/// The names of options that every stage has and for which `uniform_problem` differs: of two that are the same but for
-/// a transfer, on which the builder decides, the first.
+/// The names of options that every stage has and for which `uniform_problem` differs. Of two options that differ only
+/// by a transfer, on which the builder decides, it lists the first.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::vector<bounded_text<32>> distinct_option_names(const basic_problem<Graph>& p) {
     using choice = storage_by_stage<Graph::stage_extent>;
@@ -139,7 +140,7 @@ template <pipeline_graph Graph>
     return names;
 }
 
-/// An order of `uniform_problem(p, options)` as one of `p`.
+/// Converts an order of `uniform_problem(p, options)` to one of `p`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> with_storage(const basic_problem<Graph>& p,
                                                         const storage_by_stage<Graph::stage_extent>& options,
@@ -156,7 +157,7 @@ template <pipeline_graph Graph>
     for (auto op : classic.operations) {
         const auto& own = how[op.stage];
         const auto used = offloaded[cell(op)] ? own.offloaded : own.kept;
-        // Without a list, the transfers alone say what it is.
+        // Without a list, the transfers alone identify the option.
         if (!p.storage[op.stage].empty()) op.storage = static_cast<storage_index>(used);
         if (is_gradient(op.kind)) {
             if (own.always_transfers) result.operations.push_back(sibling(op, operation_kind::reload));

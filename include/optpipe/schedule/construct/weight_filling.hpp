@@ -18,16 +18,18 @@ namespace optpipe {
 
 /// How weight gradients are inserted between the forwards and input gradients of a rank.
 struct weight_filling {
-    /// A weight gradient goes into a gap that holds this share of it.
+    /// A weight gradient goes into a gap that holds this share of it, from 0 to 1.
     double share = 1.0;
-    /// Of the longest idle time of any rank so far, a rank doesn't fill a gap as long as it has idled less itself.
+    /// Whether a rank leaves a gap unfilled if the gap is no longer than the largest idle time of any rank minus its
+    /// own.
     bool spare_the_idle = false;
     friend constexpr bool operator==(const weight_filling&, const weight_filling&) = default;
 };
 
 namespace detail {
 
-/// Simulates lanes of F and I and inserts each W, in FIFO order, where its rank waits for an input or needs its memory.
+/// Simulates lanes of F and I, and inserts each W, in FIFO order, where its rank waits for an input or needs its
+/// memory.
 template <pipeline_graph Graph> class weight_filler {
 public:
     constexpr weight_filler(const basic_problem<Graph>& p, const per_rank<memory_size, Graph::rank_extent>& budget,
@@ -68,7 +70,7 @@ public:
 private:
     struct state : lane_builder {
         std::size_t next = 0;
-        /// From the first to the last weight gradient that the lane names.
+        /// The positions of the first and the last weight gradient that the lane contains.
         std::size_t named_from = dynamic;
         std::size_t named_to = 0;
     };
@@ -130,8 +132,8 @@ private:
 
 } // namespace detail
 
-/// The order that runs each rank's forwards and input gradients as given, with the weight gradients where the rank
-/// would otherwise wait for an input or would hold more than its budget. `over_memory` if that isn't possible.
+/// The order that runs each rank's forwards and input gradients as given, with weight gradients where the rank would
+/// otherwise wait for an input or exceed its budget. Refused (`over_memory`) if that isn't possible.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_order<Graph>>
 fill_with_weights(const basic_problem<Graph>& p, const compute_lanes& lanes,

@@ -26,7 +26,7 @@ template <pipeline_graph Graph>
 
 namespace detail {
 
-/// I and W, where that takes no more memory than B: `held` is on the device when the backward starts.
+/// Appends I and W if that takes no more memory than B, else B. `held` is on the device when the backward starts.
 template <class Operations, pipeline_graph Graph>
 constexpr void append_backward(Operations& operations, const basic_problem<Graph>& p, stage s, microbatch m,
                                memory_size held) {
@@ -35,17 +35,16 @@ constexpr void append_backward(Operations& operations, const basic_problem<Graph
     if (split) operations.push_back(backward_weight(s, m));
 }
 
-/// The order of a step in which every microbatch does the same as the one before it, a period later. When each
-/// operation of the first one starts is nominal: the order follows from it, and what is held; the times don't.
+/// The order of a step in which every microbatch does the same as the previous one, a period later. The start times of
+/// the first microbatch's operations are nominal: order and memory follow from them, but not the final times.
 template <pipeline_graph Graph> class periodic_order {
 public:
     constexpr explicit periodic_order(const basic_problem<Graph>& p)
         : p_{p}, slots_(2 * p.graph.stages()),
           by_phase_(slots_.size(), std::size_t{0}), slack_{tolerance{}.at(p.memory_scale())} {}
 
-    /// The period is the work of the busiest rank, if the memory allows it. What memory is left then is for
-    /// microbatches that start earlier, up to one more on every rank, as in 1F1B. Contract: one microbatch at a time
-    /// fits.
+    /// The period is the work of the busiest rank, if the memory allows it. Remaining memory is used for microbatches
+    /// that start earlier, up to one more on every rank, as in 1F1B. Contract: one microbatch at a time fits.
     constexpr basic_order<Graph> run() {
         constexpr int steps = 20; // halvings: to a millionth
         const auto path = nominal_end(1.0);
@@ -73,14 +72,14 @@ public:
     }
 
 private:
-    /// A nominal time: so many periods, and the rest.
+    /// A nominal time: a number of periods, and the rest.
     struct slot {
         std::size_t periods = 0;
         duration phase{};
     };
 
     constexpr slot& forward_slot(stage s) { return slots_[s.position()]; }
-    /// In the order of the dependencies.
+    /// Gradients come after the forwards, in the order of the dependencies.
     constexpr slot& gradient_slot(stage s) { return slots_[slots_.size() - 1 - s.position()]; }
 
     /// Calls `visit(stage, is_forward, start)` along the path of the first microbatch.
@@ -126,7 +125,7 @@ private:
         std::sort(by_phase_.begin(), by_phase_.end(), [&](std::size_t a, std::size_t b) {
             return slots_[a].phase != slots_[b].phase ? slots_[a].phase < slots_[b].phase : a < b;
         });
-        // By period; there may be far more periods than microbatches, most of them empty.
+        // Sorted by period; there may be far more periods than microbatches, most of them empty.
         struct entry {
             std::size_t period;
             std::size_t position;
@@ -164,8 +163,8 @@ private:
 
 } // namespace detail
 
-/// The serial order, one microbatch after the other; stashes that must be offloaded are, at once, and each stage uses
-/// the storage option that takes least beside the others. Valid whenever any schedule is.
+/// The serial order, one microbatch after the other. Stashes that must be offloaded are offloaded at once, and each
+/// stage uses the storage option that needs least memory together with the others. Valid whenever any schedule is.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> one_at_a_time(const basic_problem<Graph>& p,
                                                          const least_memory_by_rank<Graph>& least) {
@@ -201,9 +200,9 @@ template <pipeline_graph Graph>
     return one_at_a_time(p, least_memory(p));
 }
 
-/// A decent order, in the time of a sort: as many microbatches under way as the memory holds without offloading,
-/// at equal distances, or one at a time where even that must offload, or where there are lists of storage options.
-/// Valid whenever any schedule is.
+/// A decent order, in the time of a sort: it runs the number of microbatches that the memory holds without offloading,
+/// at equal distances. It runs one at a time if even that must offload, or if there are lists of storage options. Valid
+/// whenever any schedule is.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_order<Graph> order_within_memory(const basic_problem<Graph>& p,
                                                                const least_memory_by_rank<Graph>& least) {

@@ -21,13 +21,13 @@
 
 namespace optpipe {
 
-/// Operations that should all take the same time.
+/// A class of operations that should all take the same time.
 struct cost_key {
     optpipe::stage stage{};
     operation_kind kind = operation_kind::forward;
-    /// Where the duration depends on it: of transfers, recomputations, and backwards that recompute.
+    /// Set if the duration depends on it: for transfers, recomputations, and backwards that recompute.
     std::optional<storage_index> storage{};
-    /// Of a transfer: whether another one was under way on the same link.
+    /// For a transfer: whether another one was running on the same link.
     bool shared = false;
     friend auto operator<=>(const cost_key&, const cost_key&) = default;
 };
@@ -49,69 +49,70 @@ template <class Key> struct cost_estimate {
     optpipe::estimate estimate{};
 };
 
-/// What was measured of one step, on any of its ranks.
+/// Measurements of one step, on any of its ranks.
 struct measured_costs {
     std::vector<cost_sample<cost_key>> operations{};
     std::vector<cost_sample<rank_pair>> messages{};
     friend bool operator==(const measured_costs&, const measured_costs&) = default;
 };
 
-/// The most memory that a rank held.
+/// The peaks of a rank's memory.
 struct memory_peaks {
     memory_size device{};
     memory_size host{};
     friend bool operator==(const memory_peaks&, const memory_peaks&) = default;
 };
 
-/// "2F", "0OFFLOAD (full)", "1RELOAD, link shared".
+/// For example "2F", "0OFFLOAD (full)", "1RELOAD, link shared".
 [[nodiscard]] std::string to_string(const problem& p, const cost_key& key);
-/// "message 0 to 1".
+/// For example "message 0 to 1".
 [[nodiscard]] std::string to_string(const problem&, const rank_pair& pair);
 
-/// What the operations and messages of a problem took in measured steps.
+/// Durations of a problem's operations and messages in measured steps.
 ///
 /// Each step may be measured on some ranks only, and added in pieces: pieces with the same number are of one step.
-/// Steps in which something still warmed up are found and left out, unless their number is given. Keeps the durations
-/// of the latest steps, so that it follows what changes; numbers are computed on demand from all that is kept.
+/// Warm-up steps are detected and left out, unless their number is given. The profile keeps the durations of the latest
+/// steps, so that it follows changes; estimates are computed on demand from all of them.
 class cost_profile {
 public:
-    /// Steps that are kept by default: enough for narrow intervals, few enough to follow a drift.
+    /// The default number of steps kept: enough for narrow intervals, and few enough to follow a drift. Not tuned.
     static constexpr std::size_t usual_steps = 100;
 
     explicit cost_profile(std::size_t most_steps = usual_steps) : most_steps_{std::max<std::size_t>(1, most_steps)} {}
 
-    /// The next step, as it ran: in the units of the problem. Of messages it takes what the times of operations tell.
-    /// Throws `input_error` for operations that the problem doesn't have, that appear twice, or without valid times.
+    /// Adds the next step, as it ran, in the units of the problem. Durations of messages are derived from the times of
+    /// operations as far as possible. Throws `input_error` for operations that the problem doesn't have, that appear
+    /// twice, or without valid times.
     void add(const problem& p, const schedule& measured) { add(p, next_step(), measured); }
     void add(const problem& p, std::uint64_t step, const schedule& measured);
-    /// The same where the messages were measured themselves.
+    /// The same, with measured messages.
     void add(const problem& p, std::uint64_t step, const schedule& measured,
              std::vector<cost_sample<rank_pair>> messages);
     void add(std::uint64_t step, const measured_costs& piece);
-    /// The highest of all that are added.
+    /// Adds peaks; the highest of all count.
     void add_peaks(rank r, const memory_peaks& reached);
-    /// Steps of the other with numbers that are here too are taken as pieces of these, as of other ranks. Keeps this
-    /// one's number of warm-up steps, where it was given.
+    /// Adds the steps of `other`. Steps with numbers that exist here are taken as pieces of the same steps, on other
+    /// ranks. Keeps its own number of warm-up steps, if it was given.
     void merge(const cost_profile& other);
-    /// Steps of the other come after those that are here.
+    /// Adds the steps of `other` after the existing steps.
     void append(const cost_profile& other);
 
-    /// How many of the first steps to leave out; empty: those that are found.
+    /// Sets the number of first steps to leave out; empty: it is detected.
     void set_warm_up(std::optional<std::size_t> steps) { given_warm_up_ = steps; }
     [[nodiscard]] std::optional<std::size_t> given_warm_up() const { return given_warm_up_; }
-    /// How many of the first steps that are kept are left out: all but one at most.
+    /// The number of first steps that are left out; at least one step is always used.
     [[nodiscard]] std::size_t warm_up_steps() const;
     [[nodiscard]] std::size_t steps() const { return steps_.size(); }
     [[nodiscard]] bool empty() const { return steps_.empty(); }
 
-    /// By stage, kind and storage option.
+    /// Estimates by stage, kind and storage option.
     [[nodiscard]] std::vector<cost_estimate<cost_key>> operations(double confidence = usual_confidence) const;
-    /// By sender and receiver.
+    /// Estimates by sender and receiver.
     [[nodiscard]] std::vector<cost_estimate<rank_pair>> messages(double confidence = usual_confidence) const;
-    /// How many numbers these two have together.
+    /// The total number of these estimates.
     [[nodiscard]] std::size_t numbers() const;
     [[nodiscard]] const std::map<rank, memory_peaks>& peaks() const { return peaks_; }
-    /// All that is kept, by the number of the step.
+    /// All measurements kept, by the number of the step.
     [[nodiscard]] const std::map<std::uint64_t, measured_costs>& measured_steps() const { return steps_; }
 
     static constexpr double usual_confidence = 0.95;
@@ -137,8 +138,8 @@ private:
         }
         return found;
     }
-    /// How slow each step was: the median, over its operations, of their durations relative to those of all steps. So
-    /// it doesn't matter which ranks were measured.
+    /// The slowness of each step: the median, over its operations, of their durations relative to those in all steps.
+    /// So it doesn't depend on which ranks were measured.
     [[nodiscard]] std::vector<double> pace_of_steps() const;
 
     std::size_t most_steps_;
@@ -149,12 +150,12 @@ private:
 
 namespace detail {
 
-/// As what an operation of a measured step counts: its stage, kind and storage option.
+/// The class of an operation in a measured step: its stage, kind and storage option.
 [[nodiscard]] cost_key key_of(const problem& p, const operation& op);
 
 } // namespace detail
 
-/// Where a profile doesn't belong to a problem: stages, ranks or storage options that the problem doesn't have.
+/// Reasons why a profile doesn't belong to a problem: stages, ranks or storage options that the problem doesn't have.
 [[nodiscard]] std::vector<violation> profile_violations(const problem& p, const cost_profile& profile);
 
 } // namespace optpipe
@@ -192,9 +193,9 @@ OPTPIPE_INLINE cost_key key_of(const problem& p, const operation& op) {
     return {op.stage, op.kind, depends ? std::optional{op.storage} : std::nullopt, false};
 }
 
-/// Marks the transfers during which another one of the same channel was under way for a good part.
+/// Marks the transfers that overlap another transfer of the same channel for a good part.
 inline std::vector<bool> shared_transfers(const problem& p, const schedule& s) {
-    constexpr double least_overlap = 0.05; // of the duration; what is less comes from clocks
+    constexpr double least_overlap = 0.05; // share of the duration; smaller overlaps come from clocks
     std::vector<bool> shared(s.operations.size(), false);
     std::map<std::size_t, std::vector<std::size_t>> by_channel;
     for (std::size_t i = 0; i < s.operations.size(); ++i)
@@ -216,8 +217,8 @@ inline std::vector<bool> shared_transfers(const problem& p, const schedule& s) {
     return shared;
 }
 
-/// How long messages took, as far as the times of operations tell: from the end of the sender to the start of a
-/// receiver that had nothing else to wait for, on a rank that was idle when the sender ended.
+/// Durations of messages, as far as the times of operations show them: from the end of the sender to the start of a
+/// receiver that waited for nothing else, on a rank that was idle when the sender ended.
 inline std::vector<cost_sample<rank_pair>> messages_in(const problem& p, const schedule& s) {
     const operation_numbering<any_graph> number{p.graph};
     std::vector<duration> end_of(number.size(), duration::unlimited());

@@ -12,49 +12,49 @@
 
 namespace optpipe {
 
-/// When a number counts as drifted.
+/// When a cost counts as drifted.
 struct drift_options {
-    /// Probability that nothing is named where nothing has drifted: each of k numbers is compared with an interval of
-    /// confidence 1 − (1 − this)/k (Bonferroni).
+    /// Probability, from 0 to 1, that nothing is reported if nothing has drifted: each of k costs is compared with an
+    /// interval of confidence 1 − (1 − this)/k (Bonferroni).
     double confidence = 0.95;
-    /// The least change that is worth naming, relative to the operation, or for a message to the mean forward: below it
-    /// another plan hardly gains anything.
+    /// The least change to report, relative to the operation, or for a message to the mean forward. Below it, another
+    /// plan hardly gains anything. Not tuned.
     double least_change = 0.03;
 };
 
-/// An operation, or a message, that takes another time than it was planned with.
+/// An operation, or a message, whose duration differs from the planned one.
 struct drifted_cost {
-    /// "2F", "0OFFLOAD", "message 0 to 1".
+    /// For example "2F", "0OFFLOAD", "message 0 to 1".
     std::string name;
     duration planned{};
     estimate measured{};
 
-    /// Without its sign.
+    /// The absolute change.
     [[nodiscard]] duration change() const {
         return std::max(measured.median, planned) - std::min(measured.median, planned);
     }
-    /// Infinite where the plan had no time for it.
+    /// Infinite if the planned duration is 0.
     [[nodiscard]] double relative_change() const { return measured.median / planned - 1.0; }
 };
 
 namespace detail {
 
-/// Of operations with this key, as planned.
+/// The planned duration of operations with this key.
 [[nodiscard]] duration planned_time(const problem& p, const cost_key& key);
 [[nodiscard]] duration planned_time(const problem& p, const rank_pair& pair);
 
 } // namespace detail
 
-/// "2F: planned 10, measured 13 (12.9 to 13.2), +30 %".
+/// For example "2F: planned 10, measured 13 (12.9 to 13.2), +30 %".
 [[nodiscard]] std::string describe(const drifted_cost& d);
 
-/// The operations and messages whose measured times have left those of the problem that was planned with. Numbers with
-/// too few samples for the confidence are not named. Transfers that shared their link are compared only if none was
+/// The operations and messages whose measured durations differ from the costs of the planned problem. Costs with too
+/// few samples for the confidence aren't reported. Transfers that shared their link are compared only if none was
 /// alone.
 [[nodiscard]] std::vector<drifted_cost> drift(const problem& planned, const cost_profile& measured,
                                               const drift_options& options = {});
 
-/// The same against an earlier profile: what has drifted has an interval outside the earlier one.
+/// The same, compared with an earlier profile: a drifted cost has an interval outside the earlier one.
 [[nodiscard]] std::vector<drifted_cost> drift(const problem& p, const cost_profile& planned,
                                               const cost_profile& measured, const drift_options& options = {});
 
@@ -89,7 +89,7 @@ OPTPIPE_INLINE duration planned_time(const problem& p, const cost_key& key) {
 }
 OPTPIPE_INLINE duration planned_time(const problem& p, const rank_pair& pair) { return p.p2p(pair.from, pair.to); }
 
-/// What changes are relative to.
+/// The quantity that changes are relative to.
 inline duration scale_of(const problem&, const cost_key&, duration planned) { return planned; }
 inline duration scale_of(const problem& p, const rank_pair&, duration) {
     duration sum{};
@@ -98,7 +98,7 @@ inline duration scale_of(const problem& p, const rank_pair&, duration) {
     return sum / static_cast<double>(p.costs.size());
 }
 
-/// `planned(key)`: an interval of what the plan rests on; empty where it knows nothing.
+/// `planned(key)` is an interval of the planned cost; empty if it is unknown.
 template <class Key, class Planned>
 void add_drifted(std::vector<drifted_cost>& found, const problem& p, const std::vector<cost_estimate<Key>>& measured,
                  const Planned& planned, double confidence, const drift_options& options) {
@@ -112,7 +112,7 @@ void add_drifted(std::vector<drifted_cost>& found, const problem& p, const std::
     }
 }
 
-/// The confidence that each of so many comparisons needs.
+/// The confidence that each of several comparisons needs.
 inline double each_confidence(const drift_options& options, std::size_t comparisons) {
     return 1.0 - (1.0 - options.confidence) / static_cast<double>(std::max<std::size_t>(1, comparisons));
 }

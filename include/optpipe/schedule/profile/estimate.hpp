@@ -11,25 +11,25 @@
 
 namespace optpipe {
 
-/// What samples say about a duration.
+/// An estimate of a duration from samples.
 struct estimate {
-    /// Samples that it rests on, and those that were left out as outliers.
+    /// Number of samples used, and number of samples left out as outliers.
     std::size_t count = 0;
     std::size_t outliers = 0;
     duration median{};
-    /// 1.4826 times the median absolute deviation: the standard deviation, if the samples are normal.
+    /// 1.4826 times the median absolute deviation: the standard deviation, if the samples are normally distributed.
     duration spread{};
     /// The median of further samples lies between these with probability `confidence`.
     duration low{};
     duration high{};
-    /// That of the narrowest interval that reaches what was asked for; less where there are too few samples: fewer than
-    /// six for 0.95.
+    /// The confidence of the narrowest interval that reaches the requested one. It is lower with too few samples: fewer
+    /// than six for 0.95.
     double confidence = 0.0;
 };
 
 namespace detail {
 
-/// Of at least one value, in any order; of an even number the mean of the two in the middle.
+/// The median of at least one value, in any order; for an even number, the mean of the two in the middle.
 template <class Value> Value median_of(std::vector<Value> values) {
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
     std::nth_element(values.begin(), middle, values.end());
@@ -45,18 +45,18 @@ template <class Value> Value spread_of(std::vector<Value> values, Value center) 
     return normal_consistency * median_of(std::move(values));
 }
 
-/// How far from the median a sample is an outlier: a modified z-score of 3.5 (Iglewicz and Hoaglin, How to Detect and
-/// Handle Outliers, 1993). Where most samples are equal, 1 % of the median counts as their spread, or whatever differs
-/// would be one.
+/// The distance from the median beyond which a sample is an outlier: a modified z-score of 3.5 (Iglewicz and Hoaglin,
+/// How to Detect and Handle Outliers, 1993). The spread counts as at least 1 % of the median; otherwise, if most
+/// samples are equal, every other sample would be an outlier.
 template <class Value> Value outlier_distance(Value median, Value spread) {
     constexpr double most_spreads = 3.5;
     constexpr double least_spread = 0.01;
     return most_spreads * std::max(spread, least_spread * median);
 }
 
-/// How many of `n` sorted samples lie below a distribution-free confidence interval of the median, and as many above,
-/// and its confidence. Exact from the binomial distribution (Conover, Practical Nonparametric Statistics, 3.2); for
-/// many samples by Hoeffding's inequality (1963), which is a little wider.
+/// A distribution-free confidence interval of the median: the number of samples (of n sorted ones) below it, which is
+/// also the number above it, and its confidence. Exact from the binomial distribution (Conover, Practical Nonparametric
+/// Statistics, 3.2); for many samples by Hoeffding's inequality (1963), which is a little wider.
 struct median_interval {
     std::size_t left_out = 0;
     double confidence = 0.0;
@@ -65,14 +65,14 @@ struct median_interval {
 
 } // namespace detail
 
-/// Median, spread and confidence interval of at least one sample, with outliers left out.
+/// Median, spread and confidence interval of at least one sample, without outliers.
 [[nodiscard]] estimate estimate_of(std::vector<duration> samples, double confidence = 0.95);
 
-/// How many of the first values differ from the rest because something is still warming up.
+/// The number of first values that differ from the rest because of warm-up.
 ///
-/// Leaves out as many as minimize the standard error of the rest, at most half (MSER; White, An Effective Truncation
-/// Heuristic for Bias Reduction in Simulation Output, Simulation 69, 1997); but none at the end of those that is no
-/// outlier among the rest, which a few noisy values would otherwise cause. O(n²).
+/// Leaves out the number of values that minimizes the standard error of the rest, at most half (MSER; White, An
+/// Effective Truncation Heuristic for Bias Reduction in Simulation Output, Simulation 69, 1997). The last values left
+/// out must be outliers among the rest; otherwise a few noisy values could cause a long warm-up. O(n²).
 [[nodiscard]] std::size_t warm_up_length(std::span<const double> values);
 
 } // namespace optpipe
@@ -85,14 +85,14 @@ namespace optpipe {
 namespace detail {
 
 OPTPIPE_INLINE median_interval median_interval_of(std::size_t n, double confidence) {
-    constexpr std::size_t most_exact = 1000; // 2^-n is a normal number
+    constexpr std::size_t most_exact = 1000; // 2^-n is a normal number up to there
     if (n > most_exact) {
         const auto samples = static_cast<double>(n);
         const double distance = std::sqrt(0.5 * samples * std::log(2.0 / (1.0 - confidence)));
         const double below = std::floor(0.5 * samples - distance);
         if (below >= 1.0) return {static_cast<std::size_t>(below) - 1, confidence};
     }
-    // Probability that exactly, and that at most, `left_out` of n fall below the median.
+    // Probabilities that exactly `left_out`, and at most `left_out`, of n samples are below the median.
     double exactly = std::ldexp(1.0, -static_cast<int>(n));
     double at_most = exactly;
     median_interval widest{0, std::max(0.0, 1.0 - 2.0 * at_most)};

@@ -6,9 +6,9 @@
 
 namespace optpipe {
 
-/// The problem with the medians of what was measured; what wasn't stays as planned, memory too. A full backward that
-/// was measured alone is divided as planned. A recomputation that wasn't measured changes as the forward does, which it
-/// is a part of, and a transfer as the stage's largest one that was.
+/// The problem with the medians of the measurements. Costs that weren't measured stay as planned, and so does memory. A
+/// full backward that was only measured as a whole is divided in the planned proportion. A recomputation that wasn't
+/// measured changes like the forward, of which it is a part; a transfer changes like the stage's largest measured one.
 [[nodiscard]] problem with_measured_costs(problem p, const cost_profile& profile);
 
 } // namespace optpipe
@@ -27,15 +27,15 @@ namespace optpipe {
 namespace optpipe {
 namespace detail {
 
-/// The medians of a profile. Where a transfer was measured alone, those that shared their link don't count: whoever
-/// plans has transfers of a link take their times one after the other.
+/// The medians of a profile. If a transfer was measured alone, samples on a shared link don't count: planning lets the
+/// transfers of a link run one after the other.
 class measured_medians {
 public:
     explicit measured_medians(const cost_profile& profile) {
         for (const auto& [key, e] : profile.operations())
             of_[key] = e.median;
     }
-    /// Above 0; empty where nothing was measured, or it took no time on the clock.
+    /// The median, above 0; empty if nothing was measured, or it took no time on the clock.
     [[nodiscard]] std::optional<duration> operator()(stage s, operation_kind kind,
                                                      std::optional<storage_index> storage = {}) const {
         for (const bool shared : {false, true})
@@ -48,7 +48,7 @@ private:
     std::map<cost_key, duration> of_{};
 };
 
-/// Backwards without what some recompute within them, from full and split ones.
+/// Sets the costs of backwards that don't recompute, from full and split ones.
 inline void measure_backwards(stage_costs& costs, const measured_medians& measured, stage s) {
     const auto input = measured(s, operation_kind::backward_input);
     const auto weight = measured(s, operation_kind::backward_weight);
@@ -65,11 +65,12 @@ inline void measure_backwards(stage_costs& costs, const measured_medians& measur
     costs.backward_weight = weight.value_or(costs.backward_weight);
 }
 
-/// Where every backward that was measured recomputes, the time of the first is divided as it was planned; then the base
-/// is known.
+/// If every measured backward recomputes, divides the time of the first one in the planned proportion; the base is
+/// known then.
 inline void measure_recomputing_backward(stage_costs& costs, storage_option& option, const measured_medians& measured,
                                          stage s, storage_index at, double forward_factor, bool& base_is_known) {
-    // Of what was planned. Any number would do that is above 0: an option without any is measured with the base.
+    // Share of the planned duration. Any number above 0 would do: an option without recomputation is measured with the
+    // base.
     constexpr double least_share = 1e-3;
     const auto input = measured(s, operation_kind::backward_input, at);
     const auto full = measured(s, operation_kind::backward, at);
@@ -90,7 +91,8 @@ inline void measure_recomputing_backward(stage_costs& costs, storage_option& opt
     base_is_known = true;
 }
 
-/// One way of all that storage options transfer. What wasn't measured takes as much longer as the largest that was.
+/// Sets one direction of all transfers of a stage's storage options. Those that weren't measured change by the factor
+/// of the largest measured one.
 template <class Options>
 void measure_transfers(Options& options, const measured_medians& measured, stage s, operation_kind kind,
                        duration transfer_times::*way) {

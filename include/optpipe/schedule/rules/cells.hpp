@@ -8,7 +8,7 @@
 
 namespace optpipe {
 
-/// Numbers the cells of a step, which are its pairs of a stage and a microbatch: stage by stage, from 0.
+/// Numbers the cells of a step, stage by stage, from 0. A cell is a pair of a stage and a microbatch.
 class cell_numbering {
 public:
     template <pipeline_graph Graph>

@@ -9,7 +9,7 @@
 
 namespace optpipe {
 
-/// What happens to a stash between its forward and its gradient.
+/// Whether a stash is offloaded, and whether it is recomputed, between its forward and its gradient.
 struct stash_way {
     bool is_offloaded = false;
     bool is_recomputed = false;
@@ -21,23 +21,24 @@ struct stash_way {
         : is_offloaded{stored.offloads()}, is_recomputed{stored.recomputes()} {}
 };
 
-/// Whether what it waits for depends on what happened to the stash.
+/// Whether the inputs of the operation depend on how the stash is stored.
 [[nodiscard]] constexpr bool waits_for_stash(operation_kind kind) {
     return is_gradient(kind) || kind == operation_kind::recompute;
 }
 
-/// As a list of storage options says; `is_offloaded` counts where there is none.
+/// As given by a list of storage options; without a list, as given by `is_offloaded`.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr stash_way stash_way_of(const basic_problem<Graph>& p, const operation& op, bool is_offloaded) {
     return p.storage[op.stage].empty() ? stash_way{is_offloaded} : stash_way{p.storage[op.stage][op.storage]};
 }
 
-/// Rules 2, 3, 5 and 6 of a valid schedule (io/README.md): what an operation waits for outside its lane, which is one
-/// operation of its own stage and microbatch, one of another stage, or both. This is the only place that states it,
-/// except for `validate`, which is independent (tests compare the two), and the JavaScript of `html_timeline.hpp`.
+/// Rules 2, 3, 5 and 6 of a valid schedule (io/README.md): the inputs of an operation, besides the order of its lane.
+/// These are one operation of its own stage and microbatch, one of another stage, or both. Only this file states these
+/// rules, except for `validate`, which is independent (tests compare the two), and the JavaScript of
+/// `html_timeline.hpp`.
 ///
-/// Of the same stage and microbatch. The gradient waits for the last of what brings the stash back: its recomputation,
-/// its reload, or else its forward.
+/// The input of the same stage and microbatch. A gradient waits for the last operation that brings the stash back: its
+/// recomputation, its reload, or else its forward.
 [[nodiscard]] constexpr std::optional<operation> own_input_of(const operation& op, stash_way way) {
     const auto brought_back = way.is_offloaded ? operation_kind::reload : operation_kind::forward;
     auto kind = operation_kind::forward;
@@ -52,8 +53,8 @@ template <pipeline_graph Graph>
     }
     return operation{op.stage, kind, op.microbatch};
 }
-/// Of another stage, in a step of so many. Where it is a backward_input, a full backward of the same stage and
-/// microbatch may take its place.
+/// The input from another stage, in a step of `stages` stages. If it is a backward_input, a full backward of the same
+/// stage and microbatch may take its place.
 [[nodiscard]] constexpr std::optional<operation> input_from_other_stage(std::size_t stages, const operation& op) {
     if (op.kind == operation_kind::forward && op.stage.position() > 0)
         return forward(op.stage.previous(), op.microbatch);
@@ -61,14 +62,14 @@ template <pipeline_graph Graph>
     return std::nullopt;
 }
 
-/// Calls `visit(before)` for both.
+/// Calls `visit(before)` for both inputs.
 template <class Visit>
 constexpr void for_each_input(std::size_t stages, const operation& op, stash_way way, const Visit& visit) {
     if (const auto own = own_input_of(op, way)) visit(*own);
     if (const auto other = input_from_other_stage(stages, op)) visit(*other);
 }
 
-/// The same with times: `visit(before, delay)`, where the operation starts no earlier than `delay` after the end of
+/// Calls `visit(before, delay)` for both inputs: the operation starts no earlier than `delay` after the end of
 /// `before`.
 template <pipeline_graph Graph, class Visit>
 constexpr void for_each_dependency(const basic_problem<Graph>& p, const operation& op, stash_way way,
@@ -77,8 +78,8 @@ constexpr void for_each_dependency(const basic_problem<Graph>& p, const operatio
     if (const auto other = input_from_other_stage(p.graph.stages(), op)) visit(*other, p.hop(other->stage, op.stage));
 }
 
-/// The stage that waits for the output of an operation, if another one does: the next after a forward, the previous
-/// after a gradient. The reverse of `for_each_dependency` between stages.
+/// The other stage that waits for the output of an operation, if there is one: the next stage after a forward, the
+/// previous one after a gradient. The reverse of `for_each_dependency` between stages.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::optional<stage> consumer_of(const basic_problem<Graph>& p, const operation& op) {
     if (op.kind == operation_kind::forward && !p.is_last(op.stage)) return op.stage.next();
@@ -86,9 +87,9 @@ template <pipeline_graph Graph>
     return std::nullopt;
 }
 
-/// When all inputs of an operation are ready. `end_of(operation)` is the end of another one, unlimited if unknown; then
-/// so is the result. Always inline: callers know the kind, which leaves little of it; with a call instead, ZB auto and
-/// ZB-V on 64 ranks take a tenth longer.
+/// The time when all inputs of an operation are ready. `end_of(operation)` is the end of an operation, unlimited if
+/// unknown; then the result is unlimited, too. Always inline: callers know the kind, so little of it remains; with a
+/// call instead, ZB auto and ZB-V on 64 ranks take a tenth longer.
 template <pipeline_graph Graph, class EndOf>
 [[nodiscard, gnu::always_inline]] constexpr duration input_time(const basic_problem<Graph>& p, const operation& op,
                                                                 const EndOf& end_of, stash_way way = {}) {

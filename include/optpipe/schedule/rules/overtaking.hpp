@@ -4,17 +4,18 @@
 
 namespace optpipe {
 
-/// Whether microbatches may come in another order on a later stage, or backward, than on stage 0: how a model of a
-/// problem treats it.
+/// Whether microbatches may come in another order on a later stage, or backward, than on stage 0, in a model of a
+/// problem.
 enum class overtaking {
-    /// Every kind of operation runs in the order of the microbatches on every stage. With offloading this may exclude
-    /// all optima: solutions are schedules, but a bound is one on those schedules alone.
+    /// The operations of each kind and stage run in the order of microbatches. With offloading this may exclude all
+    /// optima: solutions are schedules, but a bound holds only for schedules of this form.
     forbidden,
-    /// Transfers belong to no microbatch: only the k-th forward, gradient and transfer of a stage count, and no more
-    /// stashes are taken than are available. A relaxation whose bound holds for all schedules, but whose solutions need
-    /// not be schedules. Exact without offloading, and in constraint programming with lists of storage options.
+    /// Transfers belong to no microbatch: only the k-th forward, gradient and transfer of a stage matter, and no more
+    /// stashes are taken than are available. This is a relaxation: its bound holds for all schedules, but its solutions
+    /// may not be schedules. It is exact without offloading, and in constraint programming with lists of storage
+    /// options.
     pooled,
-    /// Wherever it can help: exact.
+    /// Allowed wherever it can help: exact.
     allowed,
 };
 

@@ -8,41 +8,42 @@
 
 namespace optpipe {
 
-/// Rule 7 of a valid schedule (io/README.md): which copy engine and which channel of a host link a transfer occupies.
-/// `inward`: towards the device.
+/// Rule 7 of a valid schedule (io/README.md): the copy engine, and the channel of a host link, that a transfer
+/// occupies. `inward` means towards the device.
 [[nodiscard]] constexpr bool is_inward(operation_kind transfer) { return transfer == operation_kind::reload; }
 
-/// Of its rank's copy engines: 0, or 1 for inward transfers where there is one engine per direction.
+/// The copy engine of a transfer among those of its rank: 0, or 1 for inward transfers if there is one engine per
+/// direction.
 template <auto Ranks>
 [[nodiscard]] constexpr std::size_t copy_engine_of(const basic_transfer_rules<Ranks>& rules, bool inward) {
     return rules.engines == 2 && inward ? 1 : 0;
 }
-/// The same among the engines of all ranks: below `2 * ranks`.
+/// The copy engine of a transfer among those of all ranks: below `2 * ranks`.
 template <auto Ranks>
 [[nodiscard]] constexpr std::size_t copy_engine_of(const basic_transfer_rules<Ranks>& rules, rank r, bool inward) {
     return 2 * r.position() + copy_engine_of(rules, inward);
 }
 
-/// Of a link's channels: 0, or 1 for inward transfers on a full-duplex link.
+/// The channel of a transfer among those of its link: 0, or 1 for inward transfers on a full-duplex link.
 template <auto Ranks>
 [[nodiscard]] constexpr std::size_t host_channel_of(const basic_transfer_rules<Ranks>& rules, bool inward) {
     return rules.duplex == duplex_kind::full && inward ? 1 : 0;
 }
-/// The same among the channels of all links: below `2 * ranks`.
+/// The channel of a transfer among those of all links: below `2 * ranks`.
 template <auto Ranks>
 [[nodiscard]] constexpr std::size_t host_channel_of(const basic_transfer_rules<Ranks>& rules, rank r, bool inward) {
     return 2 * std::size_t{rules.link[r]} + host_channel_of(rules, inward);
 }
 
-/// Whether a rank's transfers out and in take turns.
+/// Whether a rank runs one transfer at a time, out or in.
 template <auto Ranks> [[nodiscard]] constexpr bool shares_engine(const basic_transfer_rules<Ranks>& rules) {
     return copy_engine_of(rules, false) == copy_engine_of(rules, true);
 }
-/// Whether transfers out and in of the ranks on a link take turns.
+/// Whether a link carries one transfer at a time, out or in.
 template <auto Ranks> [[nodiscard]] constexpr bool shares_channel(const basic_transfer_rules<Ranks>& rules) {
     return host_channel_of(rules, false) == host_channel_of(rules, true);
 }
-/// Whether a transfer of one rank and a transfer of another, or of the same, must not overlap.
+/// Whether two transfers, of the same rank or of different ranks, must not overlap.
 template <auto Ranks>
 [[nodiscard]] constexpr bool exclude_each_other(const basic_transfer_rules<Ranks>& rules, rank a, bool a_inward, rank b,
                                                 bool b_inward) {
@@ -50,7 +51,7 @@ template <auto Ranks>
            host_channel_of(rules, a, a_inward) == host_channel_of(rules, b, b_inward);
 }
 
-/// By the number of each link, the ranks on it.
+/// The ranks on each link, by the number of the link.
 template <auto Ranks>
 [[nodiscard]] constexpr std::vector<std::vector<rank>> ranks_by_link(const basic_transfer_rules<Ranks>& rules) {
     std::vector<std::vector<rank>> links(rules.link.size());

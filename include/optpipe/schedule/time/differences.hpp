@@ -12,15 +12,15 @@
 
 namespace optpipe {
 
-/// How long things of one kind took, planned and measured: sums over all of them.
+/// Planned and measured durations of a kind of events: sums over all of them.
 struct time_difference {
     std::size_t count = 0;
     duration planned{};
     duration measured{};
-    /// The most that one of them took longer than planned; below 0 where all were faster.
+    /// The largest excess over the planned duration; below 0 if all were faster.
     duration worst{};
 
-    /// How much longer one of them took on average.
+    /// The average excess over the planned duration.
     [[nodiscard]] constexpr duration mean() const {
         return count == 0 ? duration{} : (measured - planned) / static_cast<double>(count);
     }
@@ -32,19 +32,19 @@ struct time_difference {
     }
 };
 
-/// The same for the operations of one kind.
+/// The difference for operations of one kind.
 struct kind_difference : time_difference {
     operation_kind kind{};
-    /// The most that one of them started later than planned; below 0 where all were early.
+    /// The largest delay of a start; below 0 if all were early.
     duration latest{};
 };
 
-/// Differences per kind over the operations that both schedules have; kinds without any are left out. O(n) for n
-/// operations and a table of the graph's size.
+/// Differences by kind, over the operations that both schedules have; kinds without any are left out. O(n) for n
+/// operations, and a table of the graph's size.
 [[nodiscard]] std::vector<kind_difference> compare_kinds(const schedule& planned, const schedule& measured);
 
-/// Why a schedule can't be a measurement of another: all operations that only one of them has, that appear twice, or
-/// that have invalid times. Durations and order may differ.
+/// Reasons why a schedule can't be a measurement of another: operations that only one of them has, that appear twice,
+/// or that have invalid times. Durations and order may differ.
 [[nodiscard]] std::vector<violation> measurement_violations(const schedule& planned, const schedule& measured);
 
 } // namespace optpipe
@@ -80,7 +80,8 @@ OPTPIPE_INLINE std::vector<kind_difference> compare_kinds(const schedule& planne
 
 namespace detail {
 
-/// How often a schedule has each operation. Reports those that the graph doesn't have, or that appear twice.
+/// Which operations a schedule has. Reports those that the graph doesn't have, that appear twice, or have invalid
+/// times.
 inline std::vector<bool> operations_in(const schedule& s, const operation_numbering<any_graph>& number,
                                        std::vector<violation>& found) {
     std::vector<bool> seen(number.size(), false);

@@ -17,8 +17,8 @@
 
 namespace optpipe {
 
-/// The final times of an order: its earliest ones; for `span` with the warm-up postponed, and with offloading with
-/// warm-up and reloads postponed, so that nothing is held for longer than necessary. `stop` is asked between passes.
+/// The final times of an order: its earliest times. For `span`, the warm-up is postponed; with offloading, warm-up and
+/// reloads are postponed, so that memory isn't held longer than necessary. `stop` is asked between passes.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>>
 time_order(const basic_problem<Graph>& p, const basic_order<Graph>& given, stop_check stop = {}) {
@@ -34,16 +34,16 @@ time_order(const basic_problem<Graph>& p, const basic_order<Graph>& given, stop_
     return result;
 }
 
-#if defined(OPTPIPE_COMPILED) // in the library
+#if defined(OPTPIPE_COMPILED) // defined in the library
 [[nodiscard]] outcome<schedule> time_order(const problem& p, const order& given, stop_check stop = {});
 #endif
 
-/// A schedule that was made for other costs, as this problem times its order; a schedule that is valid here is kept as
-/// it is. Refused as `simulate` refuses orders.
+/// A schedule made for other costs, timed for this problem; a schedule that is valid here is returned unchanged.
+/// Refused as `simulate` refuses orders.
 [[nodiscard]] outcome<schedule> retime(const problem& p, const schedule& s);
 
-/// The schedule of a builder within the memory of the problem, or why there is none. `stop` is asked by builders that
-/// may take long.
+/// The schedule of a builder within the memory of the problem, or the reason why there is none. Builders that may take
+/// long ask `stop`.
 template <pipeline_graph Graph, class Builder>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> build_schedule(const basic_problem<Graph>& p,
                                                                       const Builder& build, stop_check stop = {}) {
@@ -59,8 +59,8 @@ template <pipeline_graph Graph, class Builder>
     return time_order(p, *built);
 }
 
-/// A schedule with its measures. `bound`: for the problem, 0 if unknown; one that exceeds the objective by
-/// rounding counts as equal to it. Contract: nothing else does.
+/// A schedule with its measures. `bound` is a bound of the problem, 0 if unknown. If it exceeds the objective by
+/// rounding, it counts as equal. Contract: it doesn't exceed the objective by more.
 [[nodiscard]] schedule_report make_report(const problem& p, std::string method, schedule timed, duration bound = {});
 
 } // namespace optpipe

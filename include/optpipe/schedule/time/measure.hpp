@@ -22,7 +22,7 @@ enum class memory_kind { device, host };
 
 namespace detail {
 
-/// The curve of the rank that has these operations.
+/// The curve of the rank that runs these operations.
 template <pipeline_graph Graph>
 constexpr std::vector<memory_point> curve_of(const basic_problem<Graph>& p, const std::vector<timed_operation>& own,
                                              memory_kind which, duration slack) {
@@ -38,7 +38,7 @@ constexpr std::vector<memory_point> curve_of(const basic_problem<Graph>& p, cons
         const auto effect = memory_effect_of(p, timed.op);
         const auto acquired = device ? effect.acquired_at_start : effect.host_acquired_at_start;
         const auto released = device ? effect.released_at_end : effect.host_released_at_end;
-        // Also where it is nothing: an instant begins there.
+        // Included even if the amount is 0, because an instant starts there.
         const bool acquires = device ? kind == forward || kind == recompute || kind == reload : kind == offload;
         const bool releases = device ? kind == backward || kind == backward_weight || kind == offload ||
                                            (kind == backward_input && acquired == memory_size{})
@@ -65,8 +65,8 @@ constexpr std::vector<memory_point> curve_of(const basic_problem<Graph>& p, cons
 
 } // namespace detail
 
-/// The memory of one rank over time. At one instant (within `slack`) what is freed comes before what is added: also
-/// where an operation takes less than that, whose own stash then counts for nothing.
+/// The memory of one rank over time. At one instant (within `slack`), memory is freed before more is taken; so the
+/// stash of an operation shorter than `slack` doesn't count.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr std::vector<memory_point>
 memory_curve(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, rank r,
@@ -91,26 +91,26 @@ template <auto Ranks> struct measures_by_rank {
     /// The longest time that any rank is engaged.
     duration span{};
     double bubble_rate = 0.0;
-    /// The largest share of its `busy` that a rank spends on recomputation, in operations of its own or inside the
+    /// The largest share of its `busy` time that a rank spends on recomputation, as separate operations or inside the
     /// backward.
     double recompute_rate = 0.0;
     per_rank<duration, Ranks> busy{};
     per_rank<memory_size, Ranks> peak_memory{};
     per_rank<memory_size, Ranks> peak_host_memory{};
     std::size_t offloads = 0;
-    /// Stages and microbatches that are recomputed, either way.
+    /// Number of stages and microbatches that are recomputed, in either way.
     std::size_t recomputes = 0;
 };
 template <std::size_t Ranks = dynamic> using basic_measures = measures_by_rank<named_extent<Ranks>()>;
 using measures = basic_measures<>;
 
-/// From when to when each rank is engaged: its first start and last end, but for transfers.
+/// The time span in which each rank is engaged: from its first start to its last end, without transfers.
 template <auto Ranks> struct basic_engagement {
-    /// Unlimited where it has no operations.
+    /// Unlimited if the rank has no operations.
     per_rank<duration, Ranks> first{};
     per_rank<duration, Ranks> last{};
 
-    /// How long; 0 where it has no operations.
+    /// The length of the span; 0 if the rank has no operations.
     [[nodiscard]] constexpr duration span(rank r) const {
         return first[r].is_unlimited() ? duration{} : last[r] - first[r];
     }
@@ -130,7 +130,7 @@ template <pipeline_graph Graph>
     return found;
 }
 
-/// The objective alone.
+/// Only the objective.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration objective_of(const basic_problem<Graph>& p, const basic_schedule<Graph>& s) {
     const auto engaged = engagement_of(p, s);
@@ -140,9 +140,9 @@ template <pipeline_graph Graph>
     return longest;
 }
 
-/// The slack for times: relative to the last end, but never to more than the serial time, so that one absurd time
-/// doesn't hide other violations; and below half of the shortest computation, so that none begins and ends at one
-/// instant, as far as times of floating point can tell.
+/// The slack for comparisons of times. It is relative to the last end, but at most to the serial time, so that one
+/// absurd time doesn't hide other violations. It is below half of the shortest computation, so that no computation
+/// starts and ends at one instant, within floating-point precision.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration time_slack(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                             tolerance t = {}) {
@@ -191,8 +191,8 @@ template <pipeline_graph Graph>
     return m;
 }
 
-/// The most forwards of a rank's stages that await their (last) backward at once, in the order alone: the peak in
-/// stashes of one stage and microbatch, the largest over the ranks. Transfers are not looked at.
+/// The largest number of forwards of a rank's stages that await their (last) backward at once, in the order alone; the
+/// maximum over the ranks. This is the peak in stashes of one stage and microbatch. Transfers are ignored.
 template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t peak_stash(const basic_order<Graph>& given) {
     per_rank<std::size_t, Graph::rank_extent> held(given.graph.ranks());
     std::size_t peak = 0;
@@ -204,7 +204,7 @@ template <pipeline_graph Graph> [[nodiscard]] constexpr std::size_t peak_stash(c
     return peak;
 }
 
-#if defined(OPTPIPE_COMPILED) // in the library
+#if defined(OPTPIPE_COMPILED) // defined in the library
 [[nodiscard]] measures measure(const problem& p, const schedule& s, tolerance t = {});
 #endif
 

@@ -14,15 +14,16 @@
 
 namespace optpipe {
 
-/// How durations vary from step to step. All numbers are relative to the planned durations; the defaults vary nothing.
+/// How durations vary from step to step. All numbers are relative to the planned durations; the defaults mean no
+/// variation.
 struct noise_model {
-    /// The standard deviation of each operation and message.
+    /// The standard deviation of each operation and message, at least 0.
     double spread = 0.0;
-    /// The share of that variance, from 0 to 1, that all operations of a rank have in common in a step: a device that
-    /// is hot or busy is slow in all it does.
+    /// The share of that variance, from 0 to 1, common to all operations of a rank in a step: a device that is hot or
+    /// busy is slow for all of them.
     double rank_correlation = 0.0;
-    /// How likely a host link, or the messages of one rank to another, is slow for a whole step, and how many times as
-    /// long everything on it then takes.
+    /// The probability that a host link, or the messages from one rank to another, is slow for a whole step, and the
+    /// factor on the durations of everything on it. Not tuned.
     double slow_link_chance = 0.0;
     double slow_link_factor = 2.0;
     /// The same for all operations of a rank.
@@ -31,16 +32,16 @@ struct noise_model {
     std::uint64_t seed = 1;
 };
 
-/// The random durations of one step under a noise model: of each operation and message the same whatever the order they
-/// run in, so that two schedules are compared under the same noise (common random numbers). A full backward varies as
-/// its two halves would. The same on all platforms up to the rounding of one multiplication. Borrows the model.
+/// The random durations of one step under a noise model. For each operation and message they are the same whatever the
+/// order, so that schedules are compared under the same noise (common random numbers). A full backward varies like its
+/// two halves would. The same on all platforms, up to the rounding of one multiplication. Borrows the model.
 class step_noise {
 public:
     step_noise(const noise_model& model, std::uint64_t step);
     step_noise(noise_model&&, std::uint64_t) = delete;
 
     [[nodiscard]] duration operator()(const problem& p, const operation& op) const;
-    /// Of the message from an operation to another stage.
+    /// The duration of the message from an operation to another stage.
     [[nodiscard]] duration message(const problem& p, const operation& from, stage to) const;
 
 private:
@@ -49,10 +50,10 @@ private:
 
     [[nodiscard]] random_numbers drawn_for(std::uint64_t what) const;
     static std::uint64_t key(purpose why, const operation& op);
-    /// Whether something with this probability happens.
+    /// Draws an event of this probability.
     [[nodiscard]] bool chance(purpose why, std::uint64_t which, double probability) const;
-    /// Standard normal, nearly: the sum of twelve uniform numbers less six. Whole numbers are added, so that it is the
-    /// same everywhere.
+    /// Approximately a standard normal number: the sum of twelve uniform numbers minus six. The sum is over integers,
+    /// so that it is the same on all platforms.
     [[nodiscard]] double normal(std::uint64_t what) const;
     [[nodiscard]] double relative(double deviation) const;
     [[nodiscard]] double factor(rank r, const operation& op) const;
@@ -63,18 +64,18 @@ private:
     double own_;
 };
 
-/// An order, prepared to be run many times with other durations.
+/// An order, prepared to be run many times with different durations.
 ///
-/// Runs as `simulate` does: every operation as early as its inputs, lane, copy engine, link and memory allow in this
-/// order. For `span` the warm-up is postponed as for a plan, though nobody knows beforehand by how much. Borrows the
-/// problem.
+/// Runs like `simulate`: every operation as early as its inputs, lane, copy engine, link and memory allow in this
+/// order. For `span`, the warm-up is postponed as for a plan, although the best delay isn't known beforehand. Borrows
+/// the problem.
 class noisy_order {
 public:
-    /// Contract: `simulate` takes the order.
+    /// Contract: `simulate` accepts the order.
     noisy_order(const problem& p, const order& given);
     noisy_order(problem&&, const order&) = delete;
 
-    /// One step with these durations.
+    /// Runs one step with these durations.
     [[nodiscard]] schedule run(const step_noise& noise) const;
     [[nodiscard]] duration step_time(const noise_model& model, std::uint64_t step) const;
 
@@ -90,19 +91,19 @@ private:
     std::vector<prepared> steps_{};
 };
 
-/// One step with random durations: step `step` of the model's.
+/// Runs step `step` with the random durations of the model.
 [[nodiscard]] schedule simulate(const problem& p, const order& given, const noise_model& model, std::uint64_t step);
 
-/// The times of the first `count` steps under a noise model.
+/// The durations of the first `count` steps under a noise model.
 [[nodiscard]] std::vector<duration> step_times(const problem& p, const order& given, const noise_model& model,
                                                std::size_t count);
 
 [[nodiscard]] duration mean_of(const std::vector<duration>& times);
 
-/// How many of `count` values are at most the percentile: at least one. Contract: `count` is above 0.
+/// The number of values, of `count`, that are at most the percentile: at least one. Contract: `count` is above 0.
 [[nodiscard]] std::size_t percentile_rank(std::size_t count, double percent);
 
-/// The least value that so many percent of the values don't exceed. Contract: there are values.
+/// The least value that at least `percent` of the values don't exceed. Contract: there are values.
 [[nodiscard]] duration percentile_of(std::vector<duration> values, double percent);
 
 } // namespace optpipe
@@ -173,7 +174,7 @@ OPTPIPE_INLINE double step_noise::normal(std::uint64_t what) const {
 }
 
 OPTPIPE_INLINE double step_noise::relative(double deviation) const {
-    constexpr double least = 0.1; // where the spread is large: nothing takes no time
+    constexpr double least = 0.1; // limits large spreads: every operation takes time
     return std::max(least, 1.0 + model_->spread * deviation);
 }
 

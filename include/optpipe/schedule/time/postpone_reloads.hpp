@@ -14,8 +14,8 @@
 namespace optpipe {
 
 /// Starts every reload as late as its recomputation or gradient, its engine and its link allow, and changes nothing
-/// else: a later reload takes device memory for a shorter time. The stash is on the host for longer, so reloads of ranks with a host limit
-/// stay. O(n log n).
+/// else: a later reload takes device memory for a shorter time. The stash then stays on the host for longer, so reloads
+/// of ranks with a host limit aren't moved. O(n log n).
 template <pipeline_graph Graph>
 constexpr void postpone_reloads(const basic_problem<Graph>& p, basic_schedule<Graph>& s) {
     const cell_numbering cell{p.graph};
@@ -24,7 +24,7 @@ constexpr void postpone_reloads(const basic_problem<Graph>& p, basic_schedule<Gr
         if (is_gradient(timed.op.kind) || timed.op.kind == operation_kind::recompute)
             due[cell(timed.op)] = std::min(due[cell(timed.op)], timed.start);
 
-    // The next transfer on each engine and link: out, in.
+    // The next transfer on each engine and link, by direction.
     std::vector<duration> engine(2 * p.graph.ranks(), duration::unlimited());
     auto link = engine;
     std::sort(s.operations.begin(), s.operations.end(), starts_before);

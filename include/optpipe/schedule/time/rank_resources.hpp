@@ -14,15 +14,15 @@
 
 namespace optpipe::detail {
 
-/// Memory of one rank while operations are placed in an order: acquisitions come with rising times, releases in one
-/// queue per lane, each with rising times.
+/// The memory of one rank while operations are placed in an order. Acquisitions come at increasing times; releases come
+/// in one queue per lane, each at increasing times.
 class memory_ledger {
 public:
     constexpr memory_ledger() = default;
     constexpr explicit memory_ledger(memory_size limit) : limit_{limit} {}
 
-    /// The earliest time not before `t`, nor before the last acquisition, at which `amount` fits; unlimited if it never
-    /// will by what has been promised so far.
+    /// The earliest time at which `amount` fits, not before `t`, nor before the last acquisition; unlimited if the
+    /// announced releases never give enough room.
     constexpr duration fit(memory_size amount, duration t) {
         t = std::max(t, last_);
         while (const release* next = earliest())
@@ -89,10 +89,10 @@ public:
 
     struct start_time {
         duration start{};
-        /// The memory that never has room for it; `start` is unlimited then, and no call may follow.
+        /// The memory that never has room for it; `start` is then unlimited, and no further call is allowed.
         std::optional<memory_kind> lacks{};
     };
-    /// When an operation whose inputs are there at `ready` can start.
+    /// The earliest start of an operation whose inputs are ready at `ready`.
     constexpr start_time earliest_start(operation_kind kind, rank r, const memory_effect& effect, duration ready) {
         auto start = std::max(ready, is_transfer(kind) ? std::max(engine(kind, r), link(kind, r)) : compute_free_[r]);
         if (effect.host_acquired_at_start > memory_size{}) {
@@ -105,7 +105,7 @@ public:
         }
         return {start, {}};
     }
-    /// The operation takes what it needs; `start` as `earliest_start` gave it.
+    /// Occupies the resources of an operation; `start` is the result of `earliest_start`.
     constexpr void occupy(operation_kind kind, rank r, const memory_effect& effect, duration start, duration end) {
         const bool moves = is_transfer(kind);
         if (moves)

@@ -12,7 +12,7 @@
 
 namespace optpipe {
 
-/// When the gradients of a stage are reduced over the pipelines that train the same model.
+/// The time of the reduction of a stage's gradients over the pipelines that train the same model.
 struct timed_reduction {
     optpipe::stage stage{};
     duration start{};
@@ -20,20 +20,20 @@ struct timed_reduction {
     friend constexpr bool operator==(const timed_reduction&, const timed_reduction&) = default;
 };
 
-/// A step of data parallelism beside the pipeline.
+/// A step with data parallelism.
 struct reduced_step {
-    /// Of all stages, in the order of their starts.
+    /// The reductions of all stages, in the order of their starts.
     std::vector<timed_reduction> reductions;
     /// The objective of the problem, with the reductions as part of the step.
     duration objective{};
-    /// By how much they lengthen it: the share of them that nothing hides.
+    /// The increase of the objective: the part of the reductions that isn't hidden.
     duration exposed{};
 };
 
-/// The reductions of a schedule as `lower` issues them with `lowering_options::reduce`: each as soon as the last weight
-/// gradient of its stage is done, beside the operations that are left, and one after the other on each rank. `times`:
-/// how long that of each stage takes, in the problem's unit. All pipelines run the same schedule, so their partners are
-/// there. O(n) for n operations, and O(S log S) for S stages.
+/// The reductions of a schedule as `lower` issues them with `lowering_options::reduce`: each after the last weight
+/// gradient of its stage, concurrently with the remaining operations, and one after the other on each rank. `times` are
+/// their durations by stage, in the problem's unit. All pipelines run the same schedule, so their partners are ready.
+/// O(n) for n operations, and O(S log S) for S stages.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr reduced_step simulate_reductions(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                                          const per_stage<duration>& times) {

@@ -18,9 +18,9 @@
 
 namespace optpipe {
 
-/// Places operations one after the other, each as early as the rules (io/README.md) and all that was placed before
-/// allow: inputs, its compute lane, copy engine and link, device and host memory. On every lane, link and memory the
-/// order of the calls is kept. O(1) amortized per operation.
+/// Places operations one after the other, each as early as the rules (io/README.md) and the operations placed before
+/// allow: inputs, compute lane, copy engine and link, device and host memory. Each lane, link and memory keeps the
+/// order of the calls. O(1) amortized per operation.
 template <pipeline_graph Graph> class placer {
 public:
     constexpr explicit placer(const basic_problem<Graph>& p, tolerance t = {})
@@ -30,8 +30,8 @@ public:
         result_.operations.reserve((p.has_storage_options() ? 6 : 5) * p.graph.cells());
     }
 
-    /// Why the operation can't come next; no reason if it can. After an obstacle of memory the placer must not be used
-    /// again.
+    /// The reason why the operation can't come next; `none` if it can. After a lack of memory, the placer must not be
+    /// used again.
     enum class obstacle { none, unknown, twice, other_storage, input_missing, memory, host_memory };
 
     constexpr obstacle place(const operation& op) {
@@ -51,8 +51,8 @@ public:
     }
 
     [[nodiscard]] constexpr bool done(const operation& op) const { return !ends_[number_(op)].is_unlimited(); }
-    /// What an operation waits for that hasn't been placed, or what has been placed and leaves no room for it. For one
-    /// that was `input_missing`.
+    /// An input of the operation that hasn't been placed, or a placed operation that excludes it. To be called after
+    /// `input_missing`.
     [[nodiscard]] constexpr operation reason_against(const operation& op) const {
         const stage s = op.stage;
         const microbatch m = op.microbatch;
@@ -64,7 +64,7 @@ public:
             if (!is_there(needed)) return needed;
         return op;
     }
-    /// What an operation waits for, an I meant for either backward of the stage behind.
+    /// The inputs of an operation. An I as an input stands for either backward of the next stage.
     [[nodiscard]] constexpr bounded_vector<operation, 2> inputs_of(const operation& op) const {
         bounded_vector<operation, 2> inputs;
         for_each_input(problem_->graph.stages(), op, way_of(op), [&](const operation& before) {
@@ -73,7 +73,7 @@ public:
         });
         return inputs;
     }
-    /// The operations that a stage and microbatch still lack, those first that come first.
+    /// The operations that a stage and microbatch still lack, in their order.
     [[nodiscard]] constexpr bounded_vector<operation, 6> missing_of(stage s, microbatch m) const {
         bounded_vector<operation, 6> missing;
         const auto lack = [&](operation op) {
@@ -101,7 +101,7 @@ private:
         return std::min(ends_[number_(backward_input(s, m))], ends_[number_(backward(s, m))]);
     }
 
-    /// The backward that a stage and microbatch has; where it has none, a full one.
+    /// The backward that a stage and microbatch has; a full one if it has none.
     constexpr operation gradient_of(stage s, microbatch m) const {
         return done(backward_input(s, m)) ? backward_input(s, m) : backward(s, m);
     }
@@ -109,7 +109,7 @@ private:
         return is_gradient(op.kind) ? !gradient_end(op.stage, op.microbatch).is_unlimited() : done(op);
     }
 
-    /// What the forward of its stage and microbatch said, once that has been placed.
+    /// The storage option of the stage and microbatch, as given by their forward, once that has been placed.
     constexpr storage_index storage_used(const operation& op) const {
         return storage_.empty() ? storage_index{} : storage_[cell_(op)];
     }
@@ -120,8 +120,8 @@ private:
         return is_gradient(kind) || kind == operation_kind::offload || kind == operation_kind::recompute;
     }
 
-    /// When its inputs are ready; unlimited while one of them hasn't been placed, and for an operation that isn't
-    /// possible any more: a second gradient, or an offload after the gradient.
+    /// The time when its inputs are ready. Unlimited while one of them hasn't been placed, and for an operation that
+    /// isn't possible any more: a second gradient, or an offload after the gradient.
     constexpr duration ready_time(const operation& op) const {
         if (comes_before_gradient(op.kind) && !gradient_end(op.stage, op.microbatch).is_unlimited())
             return duration::unlimited();
@@ -143,14 +143,14 @@ private:
     operation_numbering<Graph> number_;
     std::vector<duration> ends_;
     cell_numbering cell_;
-    /// Of each cell whose forward has been placed; empty without storage options.
+    /// The storage option of each cell whose forward has been placed; empty if the problem has no storage options.
     std::vector<storage_index> storage_;
     detail::rank_resources<Graph> resources_;
     basic_schedule<Graph> result_{};
 };
 
-/// The peak of each rank if operations wait only for earlier ones of the order: the least limits with which `simulate`
-/// can time the order.
+/// The peak of each rank if operations wait only for earlier ones of the order: the smallest limits with which
+/// `simulate` can time the order.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr per_rank<memory_size, Graph::rank_extent>
 memory_needed(const basic_problem<Graph>& p, const basic_order<Graph>& given, memory_kind which = memory_kind::device) {
@@ -184,7 +184,7 @@ constexpr refusal unknown_operation(const operation& op, std::size_t position) {
         position);
 }
 
-/// An operation of an order that can't come where it comes.
+/// The refusal for an operation that can't come at its place in the order.
 template <pipeline_graph Graph>
 constexpr refusal wrong_place(const basic_problem<Graph>& p, const placer<Graph>& so_far, const operation& op,
                               std::size_t position) {
@@ -211,7 +211,7 @@ constexpr refusal wrong_place(const basic_problem<Graph>& p, const placer<Graph>
         position, r);
 }
 
-/// An order that ends too early: names what could have come next.
+/// The refusal for an order that ends too early; names an operation that could have come next.
 template <pipeline_graph Graph>
 constexpr refusal incomplete(const basic_problem<Graph>& p, const placer<Graph>& placed, std::size_t position) {
     operation next{};
@@ -243,10 +243,10 @@ constexpr refusal incomplete(const basic_problem<Graph>& p, const placer<Graph>&
     return not_executable(text, position, r);
 }
 
-/// A refusal that names the rank that lacks most.
+/// The refusal that names the rank that lacks most.
 template <pipeline_graph Graph>
 constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_order<Graph>& given, memory_kind which) {
-    // What the whole order needs can only be said of operations that the problem has.
+    // The memory that the whole order needs is defined only if the problem has all its operations.
     const operation_numbering<Graph> number{p.graph};
     for (std::size_t i = 0; i < given.operations.size(); ++i)
         if (const auto& op = given.operations[i]; !number.contains(op) || !is_possible(p, op))
@@ -267,12 +267,12 @@ constexpr refusal memory_refusal(const basic_problem<Graph>& p, const basic_orde
 
 } // namespace detail
 
-/// Gives an order its earliest times: every operation as early as the rules (io/README.md) allow when each lane, link
-/// and memory keeps the order. Waits for memory where the order says what will free it.
+/// Gives an order its earliest times: every operation as early as the rules (io/README.md) allow while each lane, link
+/// and memory keeps the order. It waits for memory that an earlier operation of the order frees.
 ///
-/// Never later than any valid schedule that starts its operations in this order. An order that lacks operations, has
-/// one twice, or lets one come before what it needs is `not_executable`; one that needs more memory than there is says
-/// which rank lacks how much. O(number of operations).
+/// The result is never later than any valid schedule that starts its operations in this order. An order with missing or
+/// repeated operations, or with an operation before one of its inputs, is `not_executable`. The refusal of an order
+/// that needs too much memory names the rank, and the memory that it lacks. O(number of operations).
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr outcome<basic_schedule<Graph>> simulate(const basic_problem<Graph>& p,
                                                                 const basic_order<Graph>& given) {
@@ -308,8 +308,8 @@ template <pipeline_graph Graph>
 }
 
 /// Starts the forwards before each rank's first backward as late as everything after them allows, and changes nothing
-/// else; without backwards, what each rank does last stays where it is. A rank that starts later is engaged for a
-/// shorter time, and holds its stashes for less (PipeOffload does the same before it places transfers).
+/// else; without backwards, the last operation of each rank stays in place. A rank that starts later is engaged for a
+/// shorter time, and holds its stashes for less time (PipeOffload does the same before it places transfers).
 template <pipeline_graph Graph>
 constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Graph>& s) {
     const operation_numbering<Graph> number{p.graph};
@@ -355,7 +355,7 @@ constexpr void postpone_warm_up(const basic_problem<Graph>& p, basic_schedule<Gr
     }
 }
 
-#if defined(OPTPIPE_COMPILED) // in the library
+#if defined(OPTPIPE_COMPILED) // defined in the library
 [[nodiscard]] outcome<schedule> simulate(const problem& p, const order& given);
 #endif
 

@@ -40,7 +40,7 @@ enum class broken_rule {
     host_memory,
 };
 
-/// One broken rule, as numbers. What the fields mean depends on the rule; `describe` puts them into words.
+/// One broken rule, as numbers. The meaning of the fields depends on the rule; `describe` puts them into words.
 struct fault {
     broken_rule rule{};
     optpipe::rank rank{};
@@ -63,7 +63,7 @@ public:
           index_(number_.size(), nothing), slack_{time_slack(p, s, t)}, memory_slack_{t.at(p.memory_scale())} {}
 
     constexpr void check() {
-        // What follows reads the times of each operation: they must be there, once.
+        // The other checks read the times of each operation, so each must exist exactly once.
         if (!check_each()) return;
         for (const stage s : p_.graph.all_stages())
             for (const microbatch m : p_.graph.all_microbatches())
@@ -137,7 +137,7 @@ private:
         return list.empty() ? p_.costs[op.stage].can_offload() : list[op.storage].offloads();
     }
 
-    /// Rules 5 and 6: what a storage option asks for is there. That nothing else is, was looked at before.
+    /// Rules 5 and 6: the operations that a storage option requires exist. Other operations were excluded before.
     constexpr void check_storage(const timed_operation& f) {
         const auto& list = p_.storage[f.op.stage];
         if (list.empty()) return;
@@ -202,7 +202,7 @@ private:
             if (!is_transfer(timed.op.kind)) compute.push_back(&timed);
         exclusive(broken_rule::compute_overlap, std::move(compute));
     }
-    /// `lane_of` says which lane a transfer occupies.
+    /// `lane_of` gives the lane that a transfer occupies.
     template <class LaneOf>
     constexpr void exclusive_transfers(broken_rule rule, const lane& transfers, LaneOf lane_of) {
         std::vector<lane> lanes(2 * p_.graph.ranks());
@@ -220,7 +220,7 @@ private:
         exclusive_transfers(broken_rule::engine_overlap, transfers, [&](const operation& op) {
             return 2 * p_.rank_of(op.stage).position() + (rules.engines == 2 ? inward(op) : 0);
         });
-        // A lane that only one rank uses was judged as its copy engine, where that is as strict.
+        // A lane used by a single rank was checked as its copy engine already, if that is as strict.
         std::vector<std::size_t> sharers(p_.graph.ranks(), 0);
         for (const auto l : rules.link)
             ++sharers[l];
@@ -272,21 +272,21 @@ private:
 
 } // namespace detail
 
-/// Calls `sink(const fault&)` for everything that breaks a rule of io/README.md. Operations that the problem doesn't
-/// have, or that appear twice, hide other violations.
+/// Calls `sink(const fault&)` for every violation of a rule of io/README.md. Operations that the problem doesn't have,
+/// or that appear twice, hide other violations.
 template <pipeline_graph Graph, class Sink>
 constexpr void for_each_fault(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, Sink sink,
                               tolerance t = {}) {
     detail::schedule_checker<Graph, Sink>{p, s, t, sink}.check();
 }
 
-/// What is wrong, with the place.
+/// A fault as a violation, with its place.
 [[nodiscard]] inline violation violation_of(const fault& f) {
     const bool has_rank = f.rule != broken_rule::unknown_operation;
     return {has_rank ? "rank " + std::to_string(f.rank.value()) : "operations", describe(f)};
 }
 
-/// Everything that is wrong with a schedule; each names the rank, the operation and the times. Empty: it is valid.
+/// All violations of a schedule; each names the rank, the operation and the times. Empty if the schedule is valid.
 template <pipeline_graph Graph>
 [[nodiscard]] std::vector<violation> validate(const basic_problem<Graph>& p, const basic_schedule<Graph>& s,
                                               tolerance t = {}) {
@@ -304,7 +304,7 @@ template <pipeline_graph Graph>
     return sound;
 }
 
-#if defined(OPTPIPE_COMPILED) // in the library
+#if defined(OPTPIPE_COMPILED) // defined in the library
 [[nodiscard]] std::vector<violation> validate(const problem& p, const schedule& s, tolerance t = {});
 [[nodiscard]] bool is_valid(const problem& p, const schedule& s, tolerance t = {});
 #endif

@@ -23,38 +23,38 @@
 namespace optpipe::testing {
 
 struct conformance_options {
-    /// Of each copy and message. Only what goes wrong while a copy is under way is found by its length: all else is
-    /// found whatever the size.
+    /// Bytes of each copy and message. Only errors during a running copy need large copies; all others are found at any
+    /// size.
     std::size_t bytes = std::size_t{4} << 20U;
     std::size_t rounds = 5;
-    /// While a lane is held, so many things go through another one: enough for what doesn't wait to go wrong.
+    /// Number of commands that go through another lane while one is held: enough for a missing wait to show.
     std::size_t chances = 50;
-    /// Ends with an error in a lane, after which the executor is of no use.
+    /// Whether to end with an error in a lane, after which the executor is unusable.
     bool with_error = true;
-    /// That error is rank 0's `cancel`, not an exception of its work. One executor can show one of the two: the suite
-    /// takes two runs to see both.
+    /// Whether that error is a `cancel` of rank 0 instead of an exception of its work. One executor can show only one
+    /// of the two, so the suite needs two runs to see both.
     bool by_cancel = false;
-    /// Whether all ranks get the error of the one where it began. An executor whose ranks find out by themselves that
-    /// another is gone gives each its own, which names the rank that gets it and what it waited for.
+    /// Whether all ranks get the error of the rank where it started. In some executors each rank detects by itself that
+    /// another is gone; its own error then names itself and the operation that it waited for.
     bool same_error = true;
-    /// Work that is called when its turn comes may block: lanes are held by work until the checks let go, two of a
-    /// rank's at a time. Not on virtual time, nor with fewer threads than that. Work that is called at once, as that of
-    /// streams, never does.
+    /// Whether work that is called when its turn comes may block: work then holds lanes until the checks release them,
+    /// up to two lanes of a rank at a time. Set to false for virtual time, or for fewer threads than that. Work that is
+    /// called immediately, such as that of streams, never blocks.
     bool work_may_block = true;
-    /// So many moments (`detail::a_moment`) a check waits for what has to happen, before it gives the run up as stuck:
-    /// half a minute where nothing else runs, and longer where threads have to wait for their turn.
+    /// Number of moments (`detail::a_moment`) that a check waits before it gives up the run as stuck: half a minute on
+    /// an idle machine, and longer where threads have to wait for a processor.
     std::size_t patience = 200'000;
 };
 
 namespace detail {
 
-/// What waits sleeps for as long, so that others can go on.
+/// Sleep of waiting threads, so that others can run.
 inline constexpr std::chrono::microseconds a_moment{100};
 
-/// A check that got stuck has ended the run.
+/// Thrown when a check is stuck, which ends the run.
 struct gave_up {};
 
-/// What the checks of one rank share: the executor, and the sentences.
+/// State shared by the checks of one rank: the executor, and the violations found.
 template <class Executor> class conformance_context {
 public:
     using executor_type = Executor;
@@ -70,15 +70,15 @@ public:
     [[nodiscard]] rank next() const { return next_; }
     [[nodiscard]] rank previous() const { return previous_; }
     [[nodiscard]] std::vector<violation>& found() { return found_; }
-    /// Whether the executor is of use still.
+    /// Whether the executor is still usable.
     [[nodiscard]] bool is_alive() const { return alive_; }
 
-    /// Once, however many rounds find it.
+    /// Reports a violation once, however many rounds find it.
     void report(const std::string& place, std::string reason) {
         violation found{"rank " + std::to_string(on_.self().value()) + ", " + place, std::move(reason)};
         if (std::find(found_.begin(), found_.end(), found) == found_.end()) found_.push_back(std::move(found));
     }
-    /// Runs a check while the executor is of use.
+    /// Runs a check if the executor is still usable.
     template <class Check> void attempt(const std::string& place, const Check& check) {
         if (!alive_) return;
         try {
@@ -98,7 +98,7 @@ public:
         on_.cancel("the conformance checks", reason);
         throw gave_up{};
     }
-    /// False if it doesn't become true for as long as the patience lasts.
+    /// Waits for the condition. Returns false if it isn't true within the time limit (`patience`).
     template <class Condition> [[nodiscard]] bool await(const Condition& condition) {
         waits_.store(true);
         for (std::size_t asked = 0; !condition() && asked < at_once; ++asked)
@@ -108,7 +108,7 @@ public:
         waits_.store(false);
         return condition();
     }
-    /// Whether the checks themselves wait: no call of the executor's is what keeps them.
+    /// Whether the checks themselves wait, not a call of the executor.
     [[nodiscard]] const std::atomic<bool>& waits() const { return waits_; }
 
     [[nodiscard]] lane_type lane(lane_kind kind, std::size_t commands = 64) { return on_.open_lane(kind, commands); }
@@ -130,7 +130,7 @@ public:
     void exchange(lane_type& in, std::initializer_list<execution::message_end> messages) {
         on_.transport().exchange(in, {messages.begin(), messages.size()});
     }
-    /// The pieces have to live until the executor has finished.
+    /// The pieces must live until the executor has finished.
     void copy(lane_type& in, execution::copy_direction way, const execution::copy_piece& piece) {
         const bool leaves = way == execution::copy_direction::out;
         on_.copies().copy(in, way, label(leaves ? operation_kind::offload : operation_kind::reload), {&piece, 1});
@@ -147,13 +147,13 @@ public:
     }
 
 private:
-    /// As most things come at once.
+    /// Number of polls without sleeping: most conditions become true at once.
     static constexpr std::size_t at_once = 100;
 
     void finish_after_failure() {
         try {
             on_.finish();
-        } catch (const std::exception&) { // which is what was asked for
+        } catch (const std::exception&) { // the failure was intended
         }
     }
 
@@ -166,7 +166,7 @@ private:
     bool alive_ = true;
 };
 
-/// Work that says that it was called.
+/// Work that sets a flag when it is called.
 struct raises_flag {
     std::atomic<bool>* flag;
     void operator()(auto&) const { flag->store(true); }

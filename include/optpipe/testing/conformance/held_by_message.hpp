@@ -13,11 +13,11 @@
 
 namespace optpipe::testing::detail {
 
-/// Checks with lanes that are held by a message, for lanes of any kind: a rank receives what its neighbour sends only
-/// once it has heard that the rank has come to the wait, and then many messages more. One rank after the other is
-/// examined; the next one helps it.
+/// Checks in which a message holds a lane back, for lanes of any kind. A rank receives a message that its neighbour
+/// sends only after it knows that the rank has reached the wait, and after many other messages. The ranks are examined
+/// one after the other; the next rank helps.
 ///
-/// Also for transports that run all messages of a direction in the order in which they are issued.
+/// Also works for transports that run all messages of a direction in the order of issue.
 template <class Context> class held_by_message {
     using lane_type = typename Context::lane_type;
     using enum operation_kind;
@@ -46,7 +46,7 @@ private:
         if (in_.previous() == examined) in_.attempt(place, help);
     }
 
-    /// The rank's buffers: `count` on the device, as many on the host, and a few bytes for messages without content.
+    /// The rank's buffers: `count` on the device, `count` on the host, and a few bytes for messages without content.
     struct buffers {
         buffers(Context& in, std::size_t count)
             : in_{in}, device_{in.on().memory().device(count * in.how().bytes)},
@@ -68,7 +68,7 @@ private:
     };
 
     [[nodiscard]] std::size_t commands() const { return in_.how().chances + 8; }
-    /// Gradients, so that activations don't queue up behind them.
+    /// Pings are gradients, so that activations don't queue up behind them.
     void send_pings(lane_type& from, std::span<const std::byte> data) {
         for (std::size_t i = 0; i < in_.how().chances; ++i)
             in_.send(from, backward, in_.next(), i, data);
@@ -78,8 +78,8 @@ private:
             in_.receive(in, backward, in_.previous(), i, data);
     }
 
-    /// Copies what comes by message, behind it in its lane, and in another lane behind a marker. The marker is
-    /// recorded before as well, which the lane that is to wait must not take for the later one, nor the other way.
+    /// Copies data that arrives by message: behind the message in its lane, and on another lane behind a marker. The
+    /// marker is also recorded before; the waiting lane must not confuse the two records.
     void wait_for_message() {
         const buffers own{in_, 3};
         const execution::copy_piece behind{own.host(1), own.device(0)};
@@ -120,7 +120,7 @@ private:
         }
     }
 
-    /// A send is over when what it sent may be overwritten.
+    /// A send ends only when its data may be overwritten.
     void overwrite_what_was_sent() {
         const buffers own{in_, 2};
         const execution::copy_piece right{own.device(0), own.host(0)};
@@ -147,7 +147,7 @@ private:
             in_.report("transport", "what is behind a send in its lane comes before that is over");
     }
 
-    /// The gradient is received first, though it is sent long after the activation.
+    /// Receives the gradient first, although it is sent long after the activation.
     void receive_in_other_order() {
         const buffers own{in_, 2};
         const std::array out{execution::copy_piece{own.host(0), own.device(0)},

@@ -14,16 +14,16 @@
 
 namespace optpipe::testing::detail {
 
-/// Holds a lane: work that isn't over before the gate is opened, or the run is given up.
+/// Holds a lane: work that doesn't end before the gate is opened, or the run is given up.
 class work_gate {
 public:
-    /// `host_waits`: for something that it will give up itself. Otherwise a call may be what keeps it, or the scheduler
-    /// of a busy machine.
+    /// While `host_waits` is true, the host waits for something, and gives up by itself. Otherwise a call, or the
+    /// scheduler of a busy machine, may keep the host.
     work_gate(std::size_t patience, const std::atomic<bool>& host_waits)
         : patience_{2 * patience}, host_waits_{host_waits} {}
 
     void open() { open_.store(true); }
-    /// In the lane.
+    /// Called by the work in the lane.
     void pass() {
         entered_.store(true);
         for (std::size_t asked = 0; !open_.load();) {
@@ -33,7 +33,7 @@ public:
         }
     }
     [[nodiscard]] bool is_entered() const { return entered_.load(); }
-    /// Nobody came to open it: the thread that would have was stuck.
+    /// Whether it was never opened, because the thread that opens it was stuck.
     [[nodiscard]] bool is_abandoned() const { return abandoned_.load(); }
 
 private:
@@ -53,7 +53,7 @@ struct remembers_thread {
     void operator()(auto&) const { by->store(std::this_thread::get_id()); }
 };
 
-/// Opens a gate once the host is in `finish`, has had every chance to come out of it too early, or has done so.
+/// Opens a gate once the host has left `finish` too early, or has had enough time in `finish` to do so.
 struct opens_gate_late {
     work_gate* gate;
     const std::atomic<bool>* enters;
@@ -68,8 +68,8 @@ struct opens_gate_late {
     }
 };
 
-/// Checks with lanes that are held by work, for lanes that call work when its turn comes. What comes too early does so
-/// while nothing but the check can end what it should have waited for.
+/// Checks in which work holds a lane back, for lanes that call work when its turn comes. If something happens too
+/// early, it does so while only the check can end the work that it should have waited for.
 template <class Context> class held_by_work {
     using lane_type = typename Context::lane_type;
     using marker_type = typename Context::marker_type;
@@ -97,11 +97,11 @@ public:
 
 private:
     static constexpr std::size_t stale = 250;
-    /// Nothing here depends on them.
+    /// No check here depends on the size.
     static constexpr std::size_t bytes = 1024;
     static std::span<std::byte> first(const auto& slab) { return slab.memory().first(bytes); }
 
-    /// Not by the thread that launches it.
+    /// Whether another thread than the one that launches work calls it.
     [[nodiscard]] bool calls_work_in_turn() {
         auto on = in_.lane(lane_kind::compute);
         on.launch(Context::label(forward), remembers_thread{&called_by_});
@@ -185,7 +185,7 @@ private:
         if (is_early) in_.report("marker", "a lane doesn't wait for what another one has recorded");
     }
 
-    /// A wait is for the last record before it: for no later one, which the lane may find when it gets there.
+    /// A wait is for the last record before it, not for a later one that exists when the lane reaches the wait.
     void check_earlier_record() {
         auto& first = make_flag();
         auto& second = make_flag();
@@ -211,7 +211,7 @@ private:
         if (is_early) in_.report("marker", "a lane doesn't wait for a marker that is recorded again");
     }
 
-    /// One lane waits for two markers, and two for one.
+    /// One lane waits for two markers, and two lanes wait for one.
     void check_several() {
         auto& one = make_flag();
         auto& other = make_flag();
@@ -281,7 +281,7 @@ private:
             g.open();
         in_.give_up(place, reason);
     }
-    /// A call that waits for what is in a lane is stuck until the gate isn't closed any more.
+    /// A call that waits for commands in a lane is stuck until the gate opens or gives up.
     void check_that_calls_return() {
         for (const auto& g : gates_)
             if (g.is_abandoned()) give_up("lane", "a call that puts something into a lane waits for what is in a lane");
@@ -294,7 +294,7 @@ private:
         check_that_calls_return();
         if (!in_.await([&] { return gate.is_entered(); })) give_up("lane", "never calls what was launched");
     }
-    /// Lets whatever isn't held go on.
+    /// Gives all lanes that aren't held time to run.
     void let_others_go_on() {
         auto free = in_.lane(lane_kind::copy, in_.how().chances + 1);
         for (std::size_t i = 0; i < in_.how().chances; ++i) {
@@ -314,7 +314,7 @@ private:
     }
 
     Context& in_;
-    /// All that work in lanes refers to, until the lanes are gone.
+    /// Objects that work in lanes refers to; they outlive the lanes.
     std::deque<work_gate> gates_;
     std::deque<std::atomic<bool>> flags_;
     std::atomic<std::thread::id> called_by_{};
