@@ -3,7 +3,7 @@
 
     bench/beside_others.py --bench build/release/bin/bench_milp [--limit SECONDS] [--results FILE.jsonl] [--table] MODELS
 
-MODELS is a folder of .mps files; where there is none, `bench_milp --write` makes it, with models from seeds.
+MODELS is a folder of .mps or .mps.gz files; where there is none, `bench_milp --write` makes it, with models from seeds.
 Times and the limit (10 s) are the processor's, from the model in memory to the solution in memory, so that what else the
 machine does counts little. One model after the other, all solvers in turn, each in a process of its own. What is in the
 results file already isn't run again; --table makes the table from that file alone. A ratio is how often longer we take
@@ -23,6 +23,7 @@ OURS = "ours"
 NEEDS = {"HiGHS": "highspy", "SCIP": "pyscipopt"}
 SHIFT = 0.01
 LEVEL = 1e-6
+ENDINGS = (".mps", ".mps.gz")
 
 
 def highs(path, limit):
@@ -44,10 +45,11 @@ def highs(path, limit):
     h.solve()
     done.set()
     watcher.join()
-    info = h.getInfo()
-    return {"seconds": time.process_time() - start, "objective": info.objective_function_value,
-            "bound": info.mip_dual_bound, "nodes": info.mip_node_count,
-            "proven": h.getModelStatus() == highspy.HighsModelStatus.kOptimal}
+    info, status, is_ = h.getInfo(), h.getModelStatus(), highspy.HighsModelStatus
+    has_none = status in (is_.kInfeasible, is_.kUnbounded, is_.kUnboundedOrInfeasible)
+    return {"seconds": time.process_time() - start,
+            "objective": math.inf if has_none else info.objective_function_value,
+            "bound": info.mip_dual_bound, "nodes": max(info.mip_node_count, 0), "proven": has_none or status == is_.kOptimal}
 
 
 def scip(path, limit):
@@ -59,8 +61,10 @@ def scip(path, limit):
     m.setParam("timing/clocktype", 1)  # the processor's
     start = time.process_time()
     m.optimize()
-    return {"seconds": time.process_time() - start, "objective": m.getObjVal() if m.getNSols() else math.inf,
-            "bound": m.getDualbound(), "nodes": m.getNNodes(), "proven": m.getStatus() == "optimal"}
+    has_none = m.getStatus() in ("infeasible", "unbounded", "inforunbd")
+    return {"seconds": time.process_time() - start,
+            "objective": m.getObjVal() if m.getNSols() and not has_none else math.inf,
+            "bound": m.getDualbound(), "nodes": m.getNNodes(), "proven": has_none or m.getStatus() == "optimal"}
 
 
 def answer_of(solver, path, limit, bench):
@@ -80,7 +84,7 @@ def text_of(entry):
         return text
     objective, bound = entry.get("objective"), entry.get("bound")
     gap = abs(objective - bound) / max(abs(objective), 1e-9) if objective is not None and bound is not None else math.inf
-    return text + f", gap {100 * gap:.1f} %"
+    return text + (f", gap {100 * gap:.1f} %" if math.isfinite(gap) else ", no gap")
 
 
 def print_table(results):
@@ -90,7 +94,8 @@ def print_table(results):
     logarithms, beyond = [], []
     for name in names:
         entries = {s: results[name, s] for s in solvers if (name, s) in results}
-        proven = [e["objective"] for e in entries.values() if e.get("proven")]
+        ended = [e for e in entries.values() if e.get("proven")]
+        proven = [e["objective"] for e in ended] if all("objective" in e for e in ended) else []  # else none exists
         differ = any(abs(x - proven[0]) > LEVEL * max(1.0, abs(x)) for x in proven)
         ratio = ""
         if entries.get(OURS, {}).get("seconds") is not None and entries.get("HiGHS", {}).get("seconds") is not None:
@@ -143,9 +148,9 @@ def main():
     if not os.path.isdir(options.models):
         subprocess.run([options.bench, "--write", options.models], check=True, stdout=subprocess.DEVNULL)
     solvers = [OURS] + [s for s, package in NEEDS.items() if package not in missing]
-    for file in sorted(f for f in os.listdir(options.models) if f.endswith(".mps")):
+    for file in sorted(f for f in os.listdir(options.models) if f.endswith(ENDINGS)):
         for solver in solvers:
-            key = (file[:-4], solver)
+            key = (file.removesuffix(".gz").removesuffix(".mps"), solver)
             if key in results:
                 continue
             results[key] = answer_of(solver, os.path.join(options.models, file), options.limit, options.bench)

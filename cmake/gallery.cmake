@@ -104,6 +104,8 @@ its work.
 file(
     WRITE ${gallery}/README.md
     "# The published schedules\n\n"
+    "For those who want to see what a schedule looks like before they choose one. [The\n"
+    "methods](../../include/optpipe/schedule/builders/README.md) have parameters and limits.\n\n"
     "One model on four ranks, eight microbatches: per rank and microbatch a forward, an input gradient and a weight\n"
     "gradient of 2 time units each, one stash, 0.1 from rank to rank, 0.75 of a pass to copy a stash one way. With one\n"
     "stage per rank ([linear](linear.json)), or two of half the size ([loop](loop.json), [v](v.json)). No memory limit;\n"

@@ -192,6 +192,7 @@ endforeach()
 file(
     WRITE ${OUT}
     "# What reviewers ask\n\n"
+    "For those who judge the plans and want every table.\n"
     "Made by `cmake -P cmake/results.cmake`; each table stands below the command that gave it, with day and machine.\n"
     "Problems are files in `tests/data`. Times of plans and objectives are in the unit of their problem.\n${page}"
 )

@@ -17,13 +17,21 @@ each-alone without-each)
 
 answer("What do other solvers reach?"
 "CBC, GLPK, HiGHS, SCIP and CP-SAT, as far as they are installed, on the same models and on the problems themselves. Then our
-solver on models that aren't pipelines, those of the tests and sixty made from seeds. All 59 problems in an earlier run:
-[others](others.md)."
-others linear integer pipeline seeded second-thread)
+solver on models that it is given as such: 34 linear programs of netlib, 9 small mixed-integer programs of MIPLIB, 26 plain big-M
+models of pipelines ([where they are from](../../tests/data/milp/README.md)), each beside CBC and GLPK and then beside HiGHS and SCIP,
+and sixty made from seeds. All 59 problems in an earlier run: [others](others.md)."
+others linear integer pipeline beside-lp beside-mip beside-pipeline seeded second-thread)
 
 answer("What does a first program cost?"
-"The methods on README's problem, as the program shows them, and the compiler's time for README's first program."
+"The methods on one problem, as the program shows them, and the compiler's time for README's first program."
 compare first-program)
+
+answer("What do others publish for their models?"
+"Layers as others profiled them, in `bench/published`: Nemotron-H by AdaPtis' authors, DeepSeek-V4 in AMD's Primus. All times but
+the one that is marked are simulated. 1F1B runs in the layout of the source; `optpipe partition` divides the same layers anew, in the
+memory of that layout and, for DeepSeek-V4, in a third more. A unit of memory is the stash of one layer. DeepSeek-V4 recomputes every
+forward, and every backward is one operation. AdaPtis' memory isn't published."
+published)
 
 answer("Are the baselines fair where memory is tight?"
 "A published schedule that doesn't fit is also planned for more memory and then offloaded (`over-memory`), and with one storage

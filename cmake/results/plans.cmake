@@ -1,6 +1,7 @@
-# cmake -DTABLE=caches|memory -DSECONDS=<of a plan> -P plans.cmake
+# cmake -DTABLE=caches|memory|published -DSECONDS=<of a plan> -P plans.cmake
 # Plans some problems by the program, and gives a Markdown table: with an empty cache and with what the first run left in
-# it; or the peak memory of each rank, of the plan and of the best published schedule that fits.
+# it; the peak memory of each rank, of the plan and of the best published schedule that fits; or layers as others published
+# them (bench/published), divided among the ranks as they have it and by `optpipe partition`.
 cmake_minimum_required(VERSION 3.25)
 
 include(${CMAKE_CURRENT_LIST_DIR}/../bootstrap.cmake)
@@ -17,13 +18,16 @@ set(problems llama2-7b-4k-p4 gpt-10.5b-4k-p8 gpt-10.5b-8k-p8-tight llama3-70b-8k
 function(say)
     execute_process(COMMAND ${CMAKE_COMMAND} -E echo "${ARGN}")
 endfunction()
-# plan(<result> <problem> <option>...): the program's answer as JSON.
-function(plan result problem)
+# ask(<result> <command> <file> <option>...): the program's answer as JSON.
+function(ask result command file)
     execute_process(
-        COMMAND ${program} plan ${source}/tests/data/problems/${problem}.json --quiet --json ${ARGN}
-        OUTPUT_VARIABLE answer
-        COMMAND_ERROR_IS_FATAL ANY
+        COMMAND ${program} ${command} ${file} --quiet --json ${ARGN} OUTPUT_VARIABLE answer COMMAND_ERROR_IS_FATAL ANY
     )
+    set(${result} "${answer}" PARENT_SCOPE)
+endfunction()
+# plan(<result> <problem> <option>...)
+function(plan result problem)
+    ask(answer plan ${source}/tests/data/problems/${problem}.json ${ARGN})
     set(${result} "${answer}" PARENT_SCOPE)
 endfunction()
 # cells(<result> <json> <field>...)
@@ -49,6 +53,19 @@ function(peaks result json)
     endforeach()
     list(JOIN all ", " all)
     set(${result} "${all}" PARENT_SCOPE)
+endfunction()
+function(highest_peak result json)
+    string(JSON ranks LENGTH "${json}" peak_memory)
+    math(EXPR last "${ranks} - 1")
+    set(highest 0)
+    foreach(r RANGE ${last})
+        string(JSON peak GET "${json}" peak_memory ${r})
+        if(peak GREATER highest)
+            set(highest ${peak})
+        endif()
+    endforeach()
+    optpipe_rounded(highest ${highest} 2)
+    set(${result} ${highest} PARENT_SCOPE)
 endfunction()
 # The method of the best published schedule that fits, or nothing. `adaptive` is ours.
 function(best_published result json)
@@ -103,6 +120,25 @@ elseif(TABLE STREQUAL "memory")
             say("| | ${method} |${objective} ${limit} | ${memory} |")
         endif()
     endforeach()
+elseif(TABLE STREQUAL "published")
+    say("| problem | published | in that layout, here | its peak memory | memory limit | optpipe partition | its bound \
+| bound of all partitions |")
+    say("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    foreach(row nemotron-h-p4:28 deepseek-v4-p8:36 deepseek-v4-p8:48)
+        string(REGEX MATCH "^(.+):(.+)$" both ${row})
+        set(name ${CMAKE_MATCH_1})
+        set(limit ${CMAKE_MATCH_2})
+        file(READ ${source}/bench/published/${name}.layers.json layers)
+        string(JSON published GET "${layers}" x-published)
+        string(JSON layers SET "${layers}" memory_limit ${limit})
+        file(WRITE ${folder}/${name}.layers.json "${layers}")
+        ask(theirs plan ${source}/bench/published/${name}.layout.json --method 1f1b)
+        ask(ours partition ${folder}/${name}.layers.json --time-limit ${SECONDS} --threads 2)
+        cells(objective "${theirs}" objective)
+        highest_peak(peak "${theirs}")
+        cells(reached "${ours}" objective bound bound_of_partitions)
+        say("| ${name} | ${published} | 1F1B${objective} ${peak} | ${limit} |${reached}")
+    endforeach()
 else()
-    message(FATAL_ERROR "-DTABLE is caches or memory, not ${TABLE}")
+    message(FATAL_ERROR "-DTABLE is caches, memory or published, not ${TABLE}")
 endif()

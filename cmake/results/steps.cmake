@@ -3,6 +3,7 @@ step(sizes 1 0 bench_formulation --sizes)
 step(bounds 1 0 bench_bounds)
 step(methods 1 0 bench_plans)
 step(caches 2 10 cmake -DTABLE=caches -DSECONDS={s} -P cmake/results/plans.cmake)
+step(published 3 60 cmake -DTABLE=published -DSECONDS={s} -P cmake/results/plans.cmake)
 step(compare 1 0 build/release/bin/optpipe compare examples/data/llama2-7b-4k-p4.json)
 step(first-program 2 0 bench/first_program.py --build build/release)
 step(memory 1 10 cmake -DTABLE=memory -DSECONDS={s} -P cmake/results/plans.cmake)
@@ -24,6 +25,12 @@ step(pipeline 5 5 bench_milp --time-limit {s} tests/data/milp/pipeline)
 step(second-thread 10 10 bench_milp --scaling --threads 2 --time-limit {s})
 step(seeded 10 10 bench/beside_others.py --bench build/release/bin/bench_milp --limit {s} --results build/results/seeded.jsonl
      build/results/seeded)
+step(beside-lp 1 20 bench/beside_others.py --bench build/release/bin/bench_milp --limit {s} --results build/results/lp.jsonl
+     tests/data/milp/lp)
+step(beside-mip 2 20 bench/beside_others.py --bench build/release/bin/bench_milp --limit {s} --results build/results/mip.jsonl
+     tests/data/milp/mip)
+step(beside-pipeline 5 5 bench/beside_others.py --bench build/release/bin/bench_milp --limit {s}
+     --results build/results/pipeline.jsonl tests/data/milp/pipeline)
 step(online 8 0 bench_online --out bench/results)
 step(execution 1 0 bench_execution --benchmark_counters_tabular=true)
 step(builders 5 0 bench_builders --benchmark_counters_tabular=true)

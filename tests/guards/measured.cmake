@@ -26,7 +26,7 @@ function(in_millionths result given)
     set(decimals ${decimals} PARENT_SCOPE)
 endfunction()
 
-set(named "^\\| ([a-z0-9.]+(-[a-z0-9.]+)+) \\|")
+set(named "^\\| ([a-z0-9.]+(-[a-z0-9.]+)+)(, [^|]*)? \\|") # what follows a comma is for people
 set(known "")
 file(GLOB pages ${PAGES}/*.md)
 foreach(page IN LISTS pages)

@@ -1,10 +1,15 @@
-# cmake -DREADME=<file> -DWORK_DIR=<folder> -P readme.cmake -- <compiler> <flag>...
-# Compiles every C++ example of README, in the surroundings that tests/guards/readme.cpp gives it: the n-th as
-# example_<n>.inc, the lines with #include of all of them as includes.inc.
+# cmake -DPAGES=<file>,... -DWORK_DIR=<folder> -P readme.cmake -- <compiler> <flag>...
+# Compiles every C++ example of README and other pages, in the surroundings that tests/guards/readme.cpp gives it: the n-th
+# as example_<n>.inc, the lines with #include of all of them as includes.inc.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/arguments.cmake)
 
-file(READ ${README} text)
+string(REPLACE "," ";" PAGES "${PAGES}")
+set(text "")
+foreach(page IN LISTS PAGES)
+    file(READ ${page} page)
+    string(APPEND text "${page}")
+endforeach()
 string(REPLACE ";" "@semicolon@" text "${text}")
 string(REPLACE "[" "@open@" text "${text}") # in lists, brackets join elements
 string(REPLACE "]" "@close@" text "${text}")

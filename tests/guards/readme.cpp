@@ -1,4 +1,4 @@
-// The surroundings of README's examples, as far as a reader has to imagine them (readme.cmake).
+// The surroundings of the examples of README and other pages, as far as a reader has to imagine them (readme.cmake).
 #include "includes.inc"
 
 #include <optpipe/testing/executor_model.hpp>
@@ -13,18 +13,18 @@ namespace whole_program {
 #include "example_1.inc"
 }
 
-namespace policies {
-using namespace optpipe;
-#include "example_2.inc"
-} // namespace policies
-
 void own_loop() {
     using namespace optpipe;
     constexpr std::size_t ranks = 4;
     constexpr std::size_t microbatches = 8;
     const bounded_vector<duration, dynamic> hops{};
-#include "example_3.inc"
+#include "example_2.inc"
 }
+
+namespace policies {
+using namespace optpipe;
+#include "example_3.inc"
+} // namespace policies
 
 using my_stages = optpipe::testing::tracing_model;
 

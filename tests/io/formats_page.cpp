@@ -1,11 +1,13 @@
 #include "optpipe/io/file.hpp"
 #include "optpipe/io/json.hpp"
+#include "optpipe/pipeline/layer_costs.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cstddef>
 #include <set>
 #include <string>
+#include <vector>
 
 using namespace optpipe;
 
@@ -21,6 +23,22 @@ std::string read_document(const std::string& text) {
     if (format == "optpipe.layers") static_cast<void>(parse_layers(text, "page"));
     if (format == "optpipe.schedule") static_cast<void>(parse_schedule(text, "page"));
     return format;
+}
+
+/// Whether the layout of published layers is the one with so many layers on each rank: all stages take as long.
+void check_layout(const std::string& name, const std::vector<std::size_t>& counts) {
+    CAPTURE(name);
+    const auto layers = read_layers(source + "/bench/published/" + name + ".layers.json");
+    const auto layout = read_problem(source + "/bench/published/" + name + ".layout.json");
+    const auto made = with_layers(layers.pipelines.front(), layers.layers, counts);
+    REQUIRE(made.graph.stages() == layout.graph.stages());
+    CHECK(made.memory_limit[rank{0}] == layout.memory_limit[rank{0}]);
+    CHECK(made.split_backward == layout.split_backward);
+    for (const auto s : layout.graph.all_stages()) {
+        CHECK(made.costs[s].forward.value() == doctest::Approx(layout.costs[s].forward.value()));
+        CHECK(made.costs[s].backward().value() == doctest::Approx(layout.costs[s].backward().value()));
+        CHECK(made.costs[s].activation.value() == doctest::Approx(layout.costs[s].activation.value()));
+    }
 }
 
 } // namespace
@@ -46,4 +64,9 @@ TEST_CASE("the layers among the examples can be read") {
     const auto p = read_layers(source + "/examples/data/llama3-8b-p8.layers.json");
     CHECK(p.layers.size() == 32);
     CHECK(p.pipelines.size() == 3);
+}
+
+TEST_CASE("layouts of published layers hold those layers") {
+    check_layout("nemotron-h-p4", {7, 7, 7, 8});
+    check_layout("deepseek-v4-p8", {4, 5, 6, 6, 6, 6, 6, 5});
 }

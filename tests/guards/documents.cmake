@@ -1,0 +1,46 @@
+# cmake -DREADME=<file> -DCONTENTS=<file> -DCHANGELOG=<file> -DVERSION=<x.y.z> -P documents.cmake -- <page>...
+# README stays short, and begins with results: a table within its first words. Every page is linked from the contents. The
+# newest release of the changelog is the version of the code.
+cmake_minimum_required(VERSION 3.25)
+include(${CMAKE_CURRENT_LIST_DIR}/arguments.cmake)
+
+set(most_words 1500)
+set(words_before_results 400)
+
+# words_of(<result> <file>): as `wc -w` counts them, without the characters that lists of CMake treat in their own way.
+function(words_of result file)
+    file(READ ${file} text)
+    string(REGEX REPLACE "[][;]" "_" text "${text}")
+    string(REGEX MATCHALL "[^ \t\n]+" words "${text}")
+    set(${result} "${words}" PARENT_SCOPE)
+endfunction()
+
+set(wrong "")
+words_of(words ${README})
+list(LENGTH words count)
+if(count GREATER most_words)
+    string(APPEND wrong "${README}: ${count} words, more than ${most_words}\n")
+endif()
+list(SUBLIST words 0 ${words_before_results} beginning)
+list(FIND beginning "---" table)
+if(table EQUAL -1)
+    string(APPEND wrong "${README}: no table within the first ${words_before_results} words\n")
+endif()
+
+file(READ ${CONTENTS} contents)
+cmake_path(GET CONTENTS PARENT_PATH root)
+foreach(page IN LISTS arguments)
+    cmake_path(RELATIVE_PATH page BASE_DIRECTORY ${root} OUTPUT_VARIABLE name)
+    string(FIND "${contents}" "](${name})" at)
+    if(at EQUAL -1)
+        string(APPEND wrong "${CONTENTS}: ${name} isn't linked\n")
+    endif()
+endforeach()
+file(STRINGS ${CHANGELOG} release REGEX "^## \\[[0-9]" LIMIT_COUNT 1)
+if(NOT "${release}" MATCHES "^## \\[${VERSION}\\] - [0-9-]+$")
+    string(APPEND wrong "${CHANGELOG}: begins with ${release}, the version is ${VERSION}\n")
+endif()
+if(wrong)
+    message(FATAL_ERROR "${wrong}")
+endif()
+message(STATUS "${count} words")
