@@ -3,11 +3,24 @@
 #include "optpipe/core/standard.hpp"
 
 /// Functions that optpipe::compiled has in its library are OPTPIPE_INLINE, and defined where OPTPIPE_DEFINES(unit) is
-/// 1: everywhere, or (OPTPIPE_COMPILED) in the one source of the library that sets OPTPIPE_COMPILING_<unit>. Their
-/// headers include what only definitions need under that condition.
+/// 1: everywhere, or (OPTPIPE_COMPILED) in the one source of the library that sets OPTPIPE_COMPILING to its unit's
+/// OPTPIPE_UNIT_<unit>. Their headers include what only definitions need under that condition.
 #if defined(OPTPIPE_COMPILED)
 #define OPTPIPE_INLINE
-#define OPTPIPE_DEFINES(unit) (OPTPIPE_COMPILING_##unit)
+#define OPTPIPE_DEFINES(unit) (OPTPIPE_COMPILING == OPTPIPE_UNIT_##unit)
+#define OPTPIPE_UNIT_core 1
+#define OPTPIPE_UNIT_pipeline 2
+#define OPTPIPE_UNIT_schedule 3
+#define OPTPIPE_UNIT_programs 4
+#define OPTPIPE_UNIT_milp 5
+#define OPTPIPE_UNIT_formulation 6
+#define OPTPIPE_UNIT_planner 7
+#define OPTPIPE_UNIT_execution 8
+#define OPTPIPE_UNIT_io 9
+#define OPTPIPE_UNIT_online 10
+#if !defined(OPTPIPE_COMPILING)
+#define OPTPIPE_COMPILING 0
+#endif
 #else
 #define OPTPIPE_INLINE inline
 #define OPTPIPE_DEFINES(unit) 1

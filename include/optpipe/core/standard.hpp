@@ -7,8 +7,8 @@
 #include "optpipe/core/C++20"
 #endif
 
-// What is unlimited is infinite, and an input that isn't a number is refused: a compiler that assumes that there is no such
-// thing drops both.
+// What is unlimited is infinite, and an input that isn't a number is refused: a compiler that assumes that there is no
+// such thing drops both.
 #if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
 #error "OptPipe needs infinity: add -fno-finite-math-only behind -ffast-math or -Ofast (icpx: -fp-model=precise)"
 #include "optpipe/core/infinity"
@@ -17,4 +17,22 @@
 #ifndef __cpp_exceptions
 #error "OptPipe needs exceptions: compile without -fno-exceptions (MSVC: with /EHsc)"
 #include "optpipe/core/exceptions"
+#endif
+
+// <windows.h> defines both unless told otherwise, and what is written as std::min is then none of the standard
+// library's.
+#if defined(min) || defined(max)
+#error "OptPipe needs std::min and std::max: define NOMINMAX before <windows.h>, or #undef min and max"
+#include "optpipe/core/std_min"
+#endif
+
+// libstdc++'s debug mode has containers that aren't for constant expressions. Clang refuses every constexpr function
+// that names one, g++ only those that aren't templates: they are OPTPIPE_CONSTEXPR.
+#if defined(_GLIBCXX_DEBUG) && defined(__clang__)
+#error "OptPipe needs constexpr containers: with Clang compile with -D_GLIBCXX_ASSERTIONS in place of -D_GLIBCXX_DEBUG"
+#include "optpipe/core/constexpr_containers"
+#elif defined(_GLIBCXX_DEBUG)
+#define OPTPIPE_CONSTEXPR inline
+#else
+#define OPTPIPE_CONSTEXPR constexpr
 #endif

@@ -18,8 +18,8 @@ namespace optpipe::detail {
 /// queue per lane, each with rising times.
 class memory_ledger {
 public:
-    constexpr memory_ledger() = default;
-    constexpr explicit memory_ledger(memory_size limit) : limit_{limit} {}
+    OPTPIPE_CONSTEXPR memory_ledger() = default;
+    OPTPIPE_CONSTEXPR explicit memory_ledger(memory_size limit) : limit_{limit} {}
 
     /// The earliest time not before `t`, nor before the last acquisition, at which `amount` fits; unlimited if it never
     /// will by what has been promised so far.
@@ -38,7 +38,7 @@ public:
         level_ += amount;
         last_ = t;
     }
-    constexpr void promise(std::size_t which, memory_size amount, duration t) {
+    OPTPIPE_CONSTEXPR void promise(std::size_t which, memory_size amount, duration t) {
         lanes_[which].queue.push_back({t, amount});
     }
 
