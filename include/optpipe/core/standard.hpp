@@ -19,11 +19,10 @@
 #include "optpipe/core/exceptions"
 #endif
 
-// <windows.h> defines both unless told otherwise, and what is written as std::min is then none of the standard
-// library's.
+// <windows.h> defines both unless told otherwise; calls of the standard library's functions no longer compile then.
 #if defined(min) || defined(max)
-#error "OptPipe needs std::min and std::max: define NOMINMAX before <windows.h>, or #undef min and max"
-#include "optpipe/core/std_min"
+#error "OptPipe needs the names min and max: define NOMINMAX before <windows.h>, or #undef both"
+#include "optpipe/core/min_and_max"
 #endif
 
 // libstdc++'s debug mode has containers that aren't for constant expressions. Clang refuses every constexpr function
