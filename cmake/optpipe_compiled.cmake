@@ -1,7 +1,7 @@
 include_guard()
 
 # optpipe::compiled: what optpipe::optpipe is, with all that isn't a template of the user's types in a static library. Code
-# that links it compiles declarations only. Each source sets OPTPIPE_COMPILING_<unit> for what it defines
+# that links it compiles declarations only. Each source sets OPTPIPE_COMPILING to the unit that it defines
 # (core/compiled.hpp). It is built by default at top level; elsewhere, once something links it.
 file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/compiled/*.cpp)
 if(NOT OPTPIPE_HAS_MILP)

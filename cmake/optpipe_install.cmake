@@ -1,6 +1,14 @@
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
+# An absolute folder, as seen from the prefix: what CMake exports and what pkg-config reads is below the prefix, which can
+# be moved.
+foreach(folder CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
+    if(IS_ABSOLUTE ${${folder}})
+        file(RELATIVE_PATH ${folder} ${CMAKE_INSTALL_PREFIX} ${${folder}})
+    endif()
+endforeach()
+
 get_property(layers DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTY OPTPIPE_LAYERS)
 set(package_dir ${CMAKE_INSTALL_DATADIR}/cmake/optpipe)
 set(packages_of_layers "")

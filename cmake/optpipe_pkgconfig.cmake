@@ -16,7 +16,8 @@ endif()
 
 # pkg_config_file(<name> <folder of the file> <definitions> <libraries>): says where things are from where it is itself.
 function(pkg_config_file name folder definitions libraries)
-    file(RELATIVE_PATH up /${folder} /)
+    cmake_path(ABSOLUTE_PATH folder BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} OUTPUT_VARIABLE here)
+    file(RELATIVE_PATH up ${here} ${CMAKE_INSTALL_PREFIX})
     file(
         CONFIGURE
         OUTPUT ${PROJECT_BINARY_DIR}/${name}.pc

@@ -1,2 +1,2 @@
-#define OPTPIPE_COMPILING_core 1
+#define OPTPIPE_COMPILING OPTPIPE_UNIT_core
 #include <optpipe/core/contract.hpp>

@@ -1,4 +1,4 @@
-#define OPTPIPE_COMPILING_execution 1
+#define OPTPIPE_COMPILING OPTPIPE_UNIT_execution
 #include <optpipe/execution/bound_program.hpp>
 #include <optpipe/execution/control_star.hpp>
 #include <optpipe/execution/gradient_state.hpp>

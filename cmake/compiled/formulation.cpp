@@ -1,4 +1,4 @@
-#define OPTPIPE_COMPILING_formulation 1
+#define OPTPIPE_COMPILING OPTPIPE_UNIT_formulation
 #include <optpipe/formulation/formulate.hpp>
 #include <optpipe/formulation/named_plan.hpp>
 #include <optpipe/formulation/operation_table.hpp>

@@ -1,4 +1,4 @@
-#define OPTPIPE_COMPILING_io 1
+#define OPTPIPE_COMPILING OPTPIPE_UNIT_io
 #include <optpipe/io/chrome_trace.hpp>
 #include <optpipe/io/file.hpp>
 #include <optpipe/io/html.hpp>

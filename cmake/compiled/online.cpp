@@ -1,4 +1,4 @@
-#define OPTPIPE_COMPILING_online 1
+#define OPTPIPE_COMPILING OPTPIPE_UNIT_online
 #include <optpipe/online/controller.hpp>
 #include <optpipe/online/online_state.hpp>
 #include <optpipe/online/plan_text.hpp>

@@ -1,4 +1,4 @@
-#define OPTPIPE_COMPILING_pipeline 1
+#define OPTPIPE_COMPILING OPTPIPE_UNIT_pipeline
 #include <optpipe/pipeline/layer_costs.hpp>
 #include <optpipe/pipeline/least_memory.hpp>
 #include <optpipe/pipeline/partition_problem.hpp>

@@ -1,4 +1,4 @@
-#define OPTPIPE_COMPILING_planner 1
+#define OPTPIPE_COMPILING OPTPIPE_UNIT_planner
 #include <optpipe/planner/background_planner.hpp>
 #include <optpipe/planner/cache/canonical.hpp>
 #include <optpipe/planner/cache/plan_cache.hpp>

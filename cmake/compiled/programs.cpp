@@ -1,3 +1,3 @@
-#define OPTPIPE_COMPILING_programs 1
+#define OPTPIPE_COMPILING OPTPIPE_UNIT_programs
 #include <optpipe/program/check.hpp>
 #include <optpipe/program/lower.hpp>

@@ -1,4 +1,4 @@
-#define OPTPIPE_COMPILING_schedule 1
+#define OPTPIPE_COMPILING OPTPIPE_UNIT_schedule
 #include <optpipe/schedule/bounds/forward_only.hpp>
 #include <optpipe/schedule/bounds/propagation.hpp>
 #include <optpipe/schedule/bounds/storage_mix.hpp>

@@ -1,4 +1,4 @@
-#define OPTPIPE_COMPILING_milp 1
+#define OPTPIPE_COMPILING OPTPIPE_UNIT_milp
 #include <optpipe/milp/check.hpp>
 #include <optpipe/milp/io/read_mps.hpp>
 #include <optpipe/milp/io/write_lp.hpp>

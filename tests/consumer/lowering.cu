@@ -3,9 +3,8 @@
 #include <optpipe/execution/cuda/graph.hpp>
 #include <optpipe/execution/cuda/green_contexts.hpp>
 #include <optpipe/pipeline/make_problem.hpp>
-#include <optpipe/program/lower.hpp>
-#include <optpipe/schedule/builders/one_forward_one_backward.hpp>
-#include <optpipe/schedule/time/evaluate.hpp>
+#include <optpipe/program.hpp>
+#include <optpipe/schedule.hpp>
 
 // What somebody's CUDA source does with OptPipe: stages of kernels of its own, a schedule that is lowered, and, where
 // there is a GPU, a step of it on two virtual ranks.

@@ -1,5 +1,6 @@
 # cmake -DCOMPILER=... -P standard.cmake -- <include directory>
-# Below C++20, without infinity or without exceptions one #error, whichever header comes first: each header includes one
+# Below C++20, without infinity or exceptions, with min and max as macros, or with Clang and containers that aren't for
+# constant expressions: one #error, whichever header comes first: each header includes one
 # of ours before anything else, down to core/standard.hpp, and what that says is the first error and ends the compilation.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/arguments.cmake)
@@ -37,6 +38,10 @@ refused(optpipe/core.hpp ${standard} -std=c++17)
 refused(optpipe/optpipe.hpp ${standard} -std=c++17)
 refused(optpipe/core.hpp infinity -std=c++20 -ffast-math)
 refused(optpipe/core.hpp exceptions -std=c++20 -fno-exceptions)
+refused(optpipe/core.hpp "the names min and max" -std=c++20 "-Dmax(a, b)=(a)")
+if(COMPILER MATCHES "clang")
+    refused(optpipe/core.hpp "constexpr containers" -std=c++20 -D_GLIBCXX_DEBUG)
+endif()
 compile(optpipe/core.hpp -std=c++20 -ffast-math -fno-finite-math-only)
 if(NOT status EQUAL 0)
     message(FATAL_ERROR "-fno-finite-math-only behind -ffast-math is refused: ${errors}")

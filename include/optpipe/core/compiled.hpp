@@ -4,10 +4,24 @@
 
 /// Marks the functions that `optpipe::compiled` holds in its library as OPTPIPE_INLINE. They are defined where
 /// OPTPIPE_DEFINES(unit) is 1: everywhere, or, with OPTPIPE_COMPILED, only in the library's source that sets
-/// OPTPIPE_COMPILING_<unit>. A header puts the includes that only its definitions need under the same condition.
+/// OPTPIPE_COMPILING to OPTPIPE_UNIT_<unit>. A header puts the includes that only its definitions need under the same
+/// condition.
 #if defined(OPTPIPE_COMPILED)
 #define OPTPIPE_INLINE
-#define OPTPIPE_DEFINES(unit) (OPTPIPE_COMPILING_##unit)
+#define OPTPIPE_DEFINES(unit) (OPTPIPE_COMPILING == OPTPIPE_UNIT_##unit)
+#define OPTPIPE_UNIT_core 1
+#define OPTPIPE_UNIT_pipeline 2
+#define OPTPIPE_UNIT_schedule 3
+#define OPTPIPE_UNIT_programs 4
+#define OPTPIPE_UNIT_milp 5
+#define OPTPIPE_UNIT_formulation 6
+#define OPTPIPE_UNIT_planner 7
+#define OPTPIPE_UNIT_execution 8
+#define OPTPIPE_UNIT_io 9
+#define OPTPIPE_UNIT_online 10
+#if !defined(OPTPIPE_COMPILING)
+#define OPTPIPE_COMPILING 0
+#endif
 #else
 #define OPTPIPE_INLINE inline
 #define OPTPIPE_DEFINES(unit) 1

@@ -77,7 +77,7 @@ public:
     constexpr auto end() { return items_.end(); }
     constexpr auto begin() const { return items_.begin(); }
     constexpr auto end() const { return items_.end(); }
-    friend constexpr bool operator==(const basic_table&, const basic_table&) = default;
+    friend bool operator==(const basic_table&, const basic_table&) = default;
 
 private:
     std::array<T, Count> items_{};
@@ -96,7 +96,7 @@ public:
     constexpr auto end() { return items_.end(); }
     constexpr auto begin() const { return items_.begin(); }
     constexpr auto end() const { return items_.end(); }
-    friend constexpr bool operator==(const basic_table&, const basic_table&) = default;
+    friend bool operator==(const basic_table&, const basic_table&) = default;
 
 private:
     std::vector<T> items_;

@@ -18,3 +18,20 @@
 #error "OptPipe needs exceptions: compile without -fno-exceptions (MSVC: with /EHsc)"
 #include "optpipe/core/exceptions"
 #endif
+
+// <windows.h> defines both unless told otherwise; calls of the standard library's functions no longer compile then.
+#if defined(min) || defined(max)
+#error "OptPipe needs the names min and max: define NOMINMAX before <windows.h>, or #undef both"
+#include "optpipe/core/min_and_max"
+#endif
+
+// libstdc++'s debug mode has containers that aren't for constant expressions. Clang refuses every constexpr function
+// that names one, g++ only those that aren't templates: they are OPTPIPE_CONSTEXPR.
+#if defined(_GLIBCXX_DEBUG) && defined(__clang__)
+#error "OptPipe needs constexpr containers: with Clang compile with -D_GLIBCXX_ASSERTIONS in place of -D_GLIBCXX_DEBUG"
+#include "optpipe/core/constexpr_containers"
+#elif defined(_GLIBCXX_DEBUG)
+#define OPTPIPE_CONSTEXPR inline
+#else
+#define OPTPIPE_CONSTEXPR constexpr
+#endif

@@ -105,7 +105,7 @@ public:
         return world_rank{position};
     }
     /// The group of a process along a dimension.
-    [[nodiscard]] constexpr mesh_group group_of(world_rank r, mesh_dimension along) const {
+    [[nodiscard]] OPTPIPE_CONSTEXPR mesh_group group_of(world_rank r, mesh_dimension along) const {
         auto at = place_of(r);
         mesh_group group{.number = number_of(at, along), .self = at.along(along), .peers = {}};
         for (std::size_t i = 0; i < extents_.along(along); ++i) {

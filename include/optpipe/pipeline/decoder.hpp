@@ -197,7 +197,7 @@ struct decoder {
     /// | `full` | all but the layer's input | the forward |
     ///
     /// Each recomputes inside the backward or ahead of it, with transfers and without (`usual_storage`).
-    [[nodiscard]] constexpr storage_list<false> storage(stage s, std::size_t stages) const {
+    [[nodiscard]] OPTPIPE_CONSTEXPR storage_list<false> storage(stage s, std::size_t stages) const {
         const auto here = layers_of(s, stages);
         usual_storage usual{costs(s, stages), host_link_rate};
         const auto add = [&](std::string_view name, auto&& saved, auto&& work, auto&& sent) {

@@ -45,7 +45,7 @@ public:
         return index_range<microbatch>{microbatches()};
     }
 
-    friend constexpr bool operator==(const basic_graph&, const basic_graph&) = default;
+    friend bool operator==(const basic_graph&, const basic_graph&) = default;
 
 private:
     [[no_unique_address]] basic_extent<Ranks> ranks_{};

@@ -74,7 +74,7 @@ namespace detail {
     return both(std::optional{a.value_or(transfer_times{})}, std::optional{b.value_or(transfer_times{})});
 }
 /// The options that both lists have by name, and that recompute at the same place.
-[[nodiscard]] constexpr storage_list<false> both(const storage_list<false>& a, const storage_list<false>& b) {
+[[nodiscard]] OPTPIPE_CONSTEXPR storage_list<false> both(const storage_list<false>& a, const storage_list<false>& b) {
     storage_list<false> options;
     for (const auto& x : a)
         for (const auto& y : b)

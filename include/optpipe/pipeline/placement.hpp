@@ -86,7 +86,7 @@ template <auto Stages> struct basic_map {
     [[nodiscard]] static constexpr std::size_t stage_extent(std::size_t) { return Stages; }
     [[nodiscard]] constexpr std::size_t stages(std::size_t) const { return ranks.size(); }
     [[nodiscard]] constexpr rank rank_of(stage s, std::size_t) const { return ranks[s]; }
-    friend constexpr bool operator==(const basic_map&, const basic_map&) = default;
+    friend bool operator==(const basic_map&, const basic_map&) = default;
 };
 template <std::size_t Stages = dynamic> using map = basic_map<named_extent<Stages>()>;
 

@@ -28,13 +28,13 @@ namespace optpipe {
 class usual_storage {
 public:
     /// `host_link_rate` is in GB/s, of the stage's rank. 0: there is no link.
-    constexpr usual_storage(const stage_costs& kept, double host_link_rate)
+    OPTPIPE_CONSTEXPR usual_storage(const stage_costs& kept, double host_link_rate)
         : activation_{kept.activation}, host_link_rate_{host_link_rate} {
         add(keep_stash(kept));
     }
 
     /// Adds the options that don't keep `saved`, whose recomputation takes `again`.
-    constexpr void add(std::string_view name, memory_size saved, duration again) {
+    OPTPIPE_CONSTEXPR void add(std::string_view name, memory_size saved, duration again) {
         const auto held = activation_ - saved;
         add({name, held, {}, again, {}, {}});
         add({{name, "-ahead"}, held, again, {}, {}, {}});
@@ -42,7 +42,7 @@ public:
     [[nodiscard]] constexpr const storage_list<false>& options() const { return options_; }
 
 private:
-    constexpr void add(const storage_option& option) {
+    OPTPIPE_CONSTEXPR void add(const storage_option& option) {
         options_.push_back(option);
         if (host_link_rate_ <= 0.0) return;
         const bool is_kept = option.name == "keep";

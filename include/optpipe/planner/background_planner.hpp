@@ -199,8 +199,8 @@ OPTPIPE_INLINE void background_planner::search(const job& now, std::uint64_t num
         how.stops_without_plan = true; // whoever stops it has another problem, or none
         how.threads = options_.threads;
         how.processor = processor_;
-        constexpr auto forever = std::numeric_limits<double>::infinity();
-        if (!how.time_limit) how.time_limit = std::chrono::duration<double>{forever};
+        constexpr auto unlimited = std::numeric_limits<double>::infinity();
+        if (!how.time_limit) how.time_limit = std::chrono::duration<double>{unlimited};
         std::shared_ptr<const schedule> seen;
         how.progress = [&](const search_progress& step) {
             const bool is_new = step.incumbent && std::exchange(seen, step.incumbent) != step.incumbent;

@@ -269,7 +269,10 @@ private:
         order_.decay(with_.activity_decay);
         if (pool_.shares(what.distinct_levels)) pool_.add({what.clause, what.distinct_levels, limit_});
         backtrack(what.level);
-        if (what.clause.size() == 1) return trail_.assign(what.clause.front(), reason{}) || (feasible_ = false);
+        if (what.clause.size() == 1) {
+            feasible_ = feasible_ && trail_.assign(what.clause.front(), reason{});
+            return feasible_;
+        }
         const auto c = clauses_.add(what.clause, true, what.distinct_levels);
         return trail_.assign(what.clause.front(), reason{reason::kind::clause, c, 0});
     }

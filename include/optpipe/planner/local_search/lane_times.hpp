@@ -370,7 +370,10 @@ private:
             state old;
             if constexpr (Offloads) old = after_[at(i)];
             place<Offloads>(i, f, s, position);
-            if (++visits_[at(i)] > most_visits) return !(cycling_ = true);
+            if (++visits_[at(i)] > most_visits) {
+                cycling_ = true;
+                return false;
+            }
             const bool changed = end(i) != old_end;
             if (changed || start(i) != old_start) {
                 first_change_ = std::min({first_change_, old_start, start(i)});

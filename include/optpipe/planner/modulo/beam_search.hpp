@@ -66,7 +66,7 @@ private:
     static constexpr beam_parameters with_{};
     struct node {
         std::size_t parent = none;
-        std::vector<pattern_slot> slots{};
+        std::vector<pattern_slot> pattern_slots{};
         /// Summed over the microbatches of the period, with what is recomputed, and a small penalty for each that is
         /// offloaded.
         double lifespan = 0.0;
@@ -75,7 +75,7 @@ private:
     [[nodiscard]] const std::vector<pattern_slot>& slots_of(std::size_t at, std::size_t stages_up) const {
         for (; stages_up > 0; --stages_up)
             at = nodes_[at].parent;
-        return nodes_[at].slots;
+        return nodes_[at].pattern_slots;
     }
     [[nodiscard]] rank_occupation occupation(stage s, std::size_t parent) const {
         auto own = fitter_.empty_rank();
@@ -104,7 +104,7 @@ private:
     [[nodiscard]] stage_fitter::neighbour_bounds around(stage s, std::size_t parent) const {
         const stage next = s.next();
         stage_fitter::neighbour_bounds around;
-        for (const auto& at : nodes_[parent].slots) {
+        for (const auto& at : nodes_[parent].pattern_slots) {
             around.latest_forward.push_back((at.forward - p_.hop(s, next) - p_.costs[s].forward).value());
             around.earliest_gradient.push_back(at.gradient.value() + fitter_.gradient_length(next, at) +
                                                p_.hop(next, s).value());
@@ -122,8 +122,9 @@ private:
             const auto number =
                 last ? (i % 2 == 0 ? i % stage_fitter::systematic_attempts : stage_fitter::first_random_attempt + i)
                      : i;
-            if (!fitter_.attempt(s, last ? start_of(s, i) : fixed, own, number, options_.eager, child.slots)) continue;
-            for (const auto& at : child.slots) {
+            if (!fitter_.attempt(s, last ? start_of(s, i) : fixed, own, number, options_.eager, child.pattern_slots))
+                continue;
+            for (const auto& at : child.pattern_slots) {
                 const auto& stored = fitter_.storage_of(s, at);
                 child.lifespan += (at.gradient - at.forward + stored.extra_work()).value() +
                                   (stored.offloads() ? with_.offload_penalty * period_.value() : 0.0);
@@ -148,8 +149,8 @@ private:
         return kept;
     }
     [[nodiscard]] bool same_slots(std::size_t a, std::size_t b) const {
-        const auto& x = nodes_[a].slots;
-        const auto& y = nodes_[b].slots;
+        const auto& x = nodes_[a].pattern_slots;
+        const auto& y = nodes_[b].pattern_slots;
         const auto same = [&](duration u, duration v) { return std::abs((u - v).value()) <= fitter_.slack(); };
         for (std::size_t j = 0; j < x.size(); ++j)
             if (!same(x[j].forward, y[j].forward) || !same(x[j].gradient, y[j].gradient) ||
@@ -161,7 +162,7 @@ private:
         periodic_pattern pattern{period_, options_.periodicity,
                                  per_stage<std::vector<pattern_slot>>(p_.graph.stages())};
         for (const stage s : p_.graph.all_stages()) {
-            pattern.stages[s] = nodes_[at].slots;
+            pattern.stages[s] = nodes_[at].pattern_slots;
             at = nodes_[at].parent;
         }
         return pattern;

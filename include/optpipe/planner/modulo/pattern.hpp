@@ -112,8 +112,8 @@ inline void append_memory_intervals(std::vector<memory_interval>& all, const sta
     schedule result{p.graph, {}};
     result.operations.reserve(6 * p.graph.cells());
     auto first = duration::unlimited();
-    for (const auto& slots : pattern.stages)
-        for (const auto& at : slots)
+    for (const auto& pattern_slots : pattern.stages)
+        for (const auto& at : pattern_slots)
             first = std::min(first, at.forward);
     for (const stage s : p.graph.all_stages())
         for (const microbatch m : p.graph.all_microbatches()) {

@@ -29,11 +29,11 @@ public:
         memory_size held{};
     };
 
-    slot_storage(const problem& p, stage s, std::size_t slots) {
+    slot_storage(const problem& p, stage s, std::size_t count) {
         for (std::size_t i = 0; i < p.storage_options(s); ++i)
             options_.push_back(p.storage_of(s, i));
         add_levels();
-        add_choices(slots);
+        add_choices(count);
     }
 
     [[nodiscard]] const storage_option& operator[](storage_index i) const { return options_[i]; }
@@ -96,8 +96,8 @@ private:
             held_.push_back(options_[each].held);
         }
     }
-    void add_choices(std::size_t slots) {
-        std::vector<std::size_t> levels(slots, 0);
+    void add_choices(std::size_t count) {
+        std::vector<std::size_t> levels(count, 0);
         for (;;) {
             choice c{levels, {}, {}};
             for (const auto level : levels) {

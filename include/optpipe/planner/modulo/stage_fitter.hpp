@@ -65,10 +65,10 @@ public:
         return {all, {all, all}, {all, all}, {}, {}, {}};
     }
     /// Reserves the slots of a stage as far as they concern rank `r`.
-    void occupy(rank_occupation& own, rank r, stage s, const std::vector<pattern_slot>& slots) const {
+    void occupy(rank_occupation& own, rank r, stage s, const std::vector<pattern_slot>& pattern_slots) const {
         const rank of = p_.rank_of(s);
         const auto& c = p_.costs[s];
-        for (const auto& at : slots) {
+        for (const auto& at : pattern_slots) {
             const auto& stored = storage_of(s, at);
             if (of == r) {
                 own.compute.take(at.forward.value(), c.forward.value());
@@ -90,9 +90,9 @@ public:
     }
 
     /// One attempt, random except for the first few, with as little recomputation as memory allows. False if it fails;
-    /// `slots` is then unspecified.
+    /// `pattern_slots` is then unspecified.
     bool attempt(stage s, const neighbour_bounds& around, rank_occupation own, std::size_t number, bool eager,
-                 std::vector<pattern_slot>& slots) {
+                 std::vector<pattern_slot>& pattern_slots) {
         const auto& c = p_.costs[s];
         const auto& storage = storage_[s.position()];
         const auto reserved = own.compute.mark();
@@ -102,14 +102,14 @@ public:
             if (extra > packing_.spare(p_.rank_of(s)) + slack_ && extra > slack_) return false;
             ++work_;
             own.compute.undo(reserved);
-            slots.assign(periodicity_, pattern_slot{});
+            pattern_slots.assign(periodicity_, pattern_slot{});
             const auto families = families_of(storage, choice, number);
             for (std::size_t j = 0; j < periodicity_; ++j) {
-                slots[j].full = full;
-                slots[j].storage = families[j]->first();
+                pattern_slots[j].full = full;
+                pattern_slots[j].storage = families[j]->first();
             }
-            if (place_compute(s, around, own.compute, number, slots) && packing_.fits(s, own.compute) &&
-                place_stashes(s, own, families, eager, slots))
+            if (place_compute(s, around, own.compute, number, pattern_slots) && packing_.fits(s, own.compute) &&
+                place_stashes(s, own, families, eager, pattern_slots))
                 return true;
         }
         return false;
@@ -148,11 +148,11 @@ private:
     /// Forwards and gradients one after the other in some order, each as near to its neighbours as the rank is free;
     /// then the weight gradients, soonest first.
     bool place_compute(stage s, const neighbour_bounds& around, modulo_timeline& lane, std::size_t number,
-                       std::vector<pattern_slot>& slots) {
+                       std::vector<pattern_slot>& pattern_slots) {
         const auto& c = p_.costs[s];
         bool ok = true;
         for (const auto item : items_in_order(number)) {
-            auto& at = slots[item / 2];
+            auto& at = pattern_slots[item / 2];
             if (item % 2 == 0) {
                 const auto latest = around.latest_forward[item / 2];
                 ok = place_until(lane, latest, c.forward.value(), number, at.forward);
@@ -166,7 +166,7 @@ private:
             }
             if (!ok) return false;
         }
-        return place_weights(s, lane, number, slots);
+        return place_weights(s, lane, number, pattern_slots);
     }
     /// 2j: the forward of microbatch j, 2j + 1: its gradient. Always F of j before its gradient.
     std::vector<std::size_t> items_in_order(std::size_t number) {
@@ -247,18 +247,20 @@ private:
         at.weight = duration{end};
         return true;
     }
-    bool place_weights(stage s, modulo_timeline& lane, std::size_t number, std::vector<pattern_slot>& slots) {
+    bool place_weights(stage s, modulo_timeline& lane, std::size_t number, std::vector<pattern_slot>& pattern_slots) {
         std::vector<std::size_t> waiting;
         for (std::size_t j = 0; j < periodicity_; ++j) {
-            const bool appended = slots[j].weight > duration{} && slots[j].weight.value() != modulo_timeline::never;
-            if (!slots[j].full && !(appended && slots[j].weight >= slots[j].gradient)) waiting.push_back(j);
+            const bool appended =
+                pattern_slots[j].weight > duration{} && pattern_slots[j].weight.value() != modulo_timeline::never;
+            if (!pattern_slots[j].full && !(appended && pattern_slots[j].weight >= pattern_slots[j].gradient))
+                waiting.push_back(j);
         }
         std::sort(waiting.begin(), waiting.end(),
-                  [&](std::size_t a, std::size_t b) { return slots[a].gradient < slots[b].gradient; });
+                  [&](std::size_t a, std::size_t b) { return pattern_slots[a].gradient < pattern_slots[b].gradient; });
         for (const auto j : waiting) {
             const auto length = p_.costs[s].backward_weight.value();
-            const auto from = slots[j].gradient.value() + gradient_length(s, slots[j]);
-            if (!place_from(lane, from, length, number, slots[j].weight)) return false;
+            const auto from = pattern_slots[j].gradient.value() + gradient_length(s, pattern_slots[j]);
+            if (!place_from(lane, from, length, number, pattern_slots[j].weight)) return false;
         }
         return true;
     }
@@ -268,11 +270,11 @@ private:
     bool holds(const std::vector<memory_interval>& all, memory_size limit, double length) {
         return limit.is_unlimited() || peak_of_intervals(all, length, slack_) <= limit.value() + memory_slack_;
     }
-    bool fits_device(stage s, rank_occupation& own, const std::vector<pattern_slot>& slots) {
+    bool fits_device(stage s, rank_occupation& own, const std::vector<pattern_slot>& pattern_slots) {
         const rank r = p_.rank_of(s);
         const auto device = own.device.size();
         const auto host = own.host.size();
-        for (const auto& at : slots) {
+        for (const auto& at : pattern_slots) {
             append_memory_intervals(own.device, p_.costs[s], storage_of(s, at), at, memory_kind::device);
             append_memory_intervals(own.host, p_.costs[s], storage_of(s, at), at, memory_kind::host);
         }
@@ -285,7 +287,7 @@ private:
         return fits;
     }
     bool place_stashes(stage s, rank_occupation& own, const slot_families& families, bool eager,
-                       std::vector<pattern_slot>& slots) {
+                       std::vector<pattern_slot>& pattern_slots) {
         std::uint32_t must = 0;
         std::uint32_t may = 0;
         std::size_t variants = 0;
@@ -295,33 +297,33 @@ private:
             variants = std::max(variants, families[j]->offloaded.size());
         }
         const bool may_keep = must == 0;
-        if (may_keep && (may == 0 || !eager) && fits_device(s, own, slots)) return true;
+        if (may_keep && (may == 0 || !eager) && fits_device(s, own, pattern_slots)) return true;
         if (may == 0) return false;
         for (const auto set : offloaded_sets(eager)) {
             if ((set & must) != must || (set & may) != set) continue;
             for (std::size_t variant = 0; variant < variants; ++variant)
                 for (unsigned way = 0; way < transfer_orders; ++way)
-                    if (offload(s, own, families, set, variant, way, slots)) return true;
+                    if (offload(s, own, families, set, variant, way, pattern_slots)) return true;
         }
-        return may_keep && eager && fits_device(s, own, slots);
+        return may_keep && eager && fits_device(s, own, pattern_slots);
     }
     /// The stashes of a set of slots, each with one of its options that offload. Leaves everything as it was if it
     /// fails.
     bool offload(stage s, rank_occupation& own, const slot_families& families, std::uint32_t set, std::size_t variant,
-                 unsigned way, std::vector<pattern_slot>& slots) {
+                 unsigned way, std::vector<pattern_slot>& pattern_slots) {
         const std::array marks{own.engine[0].mark(), own.engine[1].mark(), own.link[0].mark(), own.link[1].mark()};
         for (std::size_t j = 0; j < periodicity_; ++j)
             if ((set >> j & 1U) != 0) {
                 const auto& options = families[j]->offloaded;
-                slots[j].storage = options[std::min(variant, options.size() - 1)];
+                pattern_slots[j].storage = options[std::min(variant, options.size() - 1)];
             }
-        if (place_transfers(s, own, set, way, slots) && fits_device(s, own, slots)) return true;
+        if (place_transfers(s, own, set, way, pattern_slots) && fits_device(s, own, pattern_slots)) return true;
         for (std::size_t i = 0; i < 2; ++i) {
             own.engine[i].undo(marks[i]);
             own.link[i].undo(marks[2 + i]);
         }
         for (std::size_t j = 0; j < periodicity_; ++j)
-            slots[j].storage = families[j]->first();
+            pattern_slots[j].storage = families[j]->first();
         return false;
     }
     [[nodiscard]] std::vector<std::uint32_t> offloaded_sets(bool eager) const {
@@ -342,29 +344,29 @@ private:
     /// Offloads as early, reloads as late as engine and link allow: first one kind, then the other, or pair by
     /// pair, or in random order.
     bool place_transfers(stage s, rank_occupation& own, std::uint32_t set, unsigned way,
-                         std::vector<pattern_slot>& slots) {
+                         std::vector<pattern_slot>& pattern_slots) {
         std::vector<std::size_t> offloaded;
         for (std::size_t j = 0; j < periodicity_; ++j)
             if ((set >> j & 1U) != 0) {
                 offloaded.push_back(j);
-                slots[j].offload = duration{-modulo_timeline::never};
-                slots[j].reload = duration{modulo_timeline::never};
+                pattern_slots[j].offload = duration{-modulo_timeline::never};
+                pattern_slots[j].reload = duration{modulo_timeline::never};
             }
         if (way == 3) std::reverse(offloaded.begin(), offloaded.end());
         work_ += offloaded.size();
         const auto all = [&](bool inward) {
             return std::all_of(offloaded.begin(), offloaded.end(),
-                               [&](std::size_t j) { return put_transfer(s, own, inward, slots[j]); });
+                               [&](std::size_t j) { return put_transfer(s, own, inward, pattern_slots[j]); });
         };
-        if (way > 3) return put_at_random(s, own, offloaded, slots);
+        if (way > 3) return put_at_random(s, own, offloaded, pattern_slots);
         if (way == 0 || way == 3) return all(false) && all(true);
         if (way == 1) return all(true) && all(false);
         return std::all_of(offloaded.begin(), offloaded.end(), [&](std::size_t j) {
-            return put_transfer(s, own, false, slots[j]) && put_transfer(s, own, true, slots[j]);
+            return put_transfer(s, own, false, pattern_slots[j]) && put_transfer(s, own, true, pattern_slots[j]);
         });
     }
     bool put_at_random(stage s, rank_occupation& own, const std::vector<std::size_t>& offloaded,
-                       std::vector<pattern_slot>& slots) {
+                       std::vector<pattern_slot>& pattern_slots) {
         std::vector<std::size_t> items;
         for (const auto j : offloaded) {
             items.push_back(2 * j);
@@ -373,7 +375,7 @@ private:
         for (std::size_t i = items.size(); i > 1; --i)
             std::swap(items[i - 1], items[random_.below(i)]);
         return std::all_of(items.begin(), items.end(),
-                           [&](std::size_t i) { return put_transfer(s, own, i % 2 == 1, slots[i / 2]); });
+                           [&](std::size_t i) { return put_transfer(s, own, i % 2 == 1, pattern_slots[i / 2]); });
     }
     bool put_transfer(stage s, rank_occupation& own, bool inward, pattern_slot& at) {
         const auto& c = p_.costs[s];

@@ -18,8 +18,8 @@ namespace optpipe {
 namespace detail {
 
 /// The largest sum of sizes[from…], each used any number of times, that is at most `room`.
-constexpr memory_size fill(const std::vector<memory_size>& sizes, std::size_t from, memory_size room,
-                           memory_size slack) {
+OPTPIPE_CONSTEXPR memory_size fill(const std::vector<memory_size>& sizes, std::size_t from, memory_size room,
+                                   memory_size slack) {
     const auto size = sizes[from];
     const double most = times_in(size, room + slack);
     if (from + 1 == sizes.size()) return most * size;
@@ -35,8 +35,8 @@ constexpr memory_size fill(const std::vector<memory_size>& sizes, std::size_t fr
 
 /// The largest sum of the given sizes, each used any number of times, that is at most `limit`. Memory in use is such a
 /// sum, so memory above it is never used. Returns `limit` itself if there would be too many sums to examine.
-[[nodiscard]] constexpr memory_size reachable_level(std::vector<memory_size> sizes, memory_size limit,
-                                                    memory_size slack) {
+[[nodiscard]] OPTPIPE_CONSTEXPR memory_size reachable_level(std::vector<memory_size> sizes, memory_size limit,
+                                                            memory_size slack) {
     std::erase_if(sizes, [](memory_size a) { return a <= memory_size{}; });
     // Sizes below the tolerance may still add up.
     if (std::any_of(sizes.begin(), sizes.end(), [&](memory_size a) { return a <= slack; })) return limit;
@@ -65,8 +65,8 @@ struct stash_capacity {
 /// of stashes and waiting weight gradients. In addition to their sizes, it uses that the last of n waiting weight
 /// gradients was produced by a gradient while its stash was held together with n − 1 others. Empty if there would be
 /// very many.
-constexpr std::vector<stash_capacity> capacities(memory_size activation, memory_size kept, memory_size limit,
-                                                 memory_size slack) {
+OPTPIPE_CONSTEXPR std::vector<stash_capacity> capacities(memory_size activation, memory_size kept, memory_size limit,
+                                                         memory_size slack) {
     struct corner {
         double stashes;
         double waiting;

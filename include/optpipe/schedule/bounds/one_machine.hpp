@@ -17,7 +17,7 @@ struct machine_job {
 
 /// The preemptive one-machine bound (Jackson 1955, Carlier 1982): the least possible maximum of end + tail if jobs may
 /// be interrupted. At every moment the job with the longest tail runs. O(n log n).
-[[nodiscard]] constexpr duration one_machine_bound(std::vector<machine_job> jobs) {
+[[nodiscard]] OPTPIPE_CONSTEXPR duration one_machine_bound(std::vector<machine_job> jobs) {
     std::sort(jobs.begin(), jobs.end(), [](const machine_job& a, const machine_job& b) { return a.head < b.head; });
     const auto shorter_tail = [](const machine_job& a, const machine_job& b) { return a.tail < b.tail; };
     std::vector<machine_job> waiting;

@@ -72,7 +72,9 @@ rank_needs needs_of(const basic_problem<Graph>& p, const basic_problem<Graph>& r
         if (p.rank_of(s) == r)
             for (std::size_t i = 0; i < p.storage_options(s); ++i) {
                 const auto o = p.storage_of(s, i);
-                for (const auto size : {o.held, o.left_on_device(), o.restored(p.costs[s]), p.costs[s].weight_stash})
+                const memory_size levels[] = {o.held, o.left_on_device(), o.restored(p.costs[s]),
+                                              p.costs[s].weight_stash};
+                for (const auto size : levels)
                     sizes.push_back(size.value());
             }
     const memory_grid grid = limited ? memory_grid{sizes, p.memory_limit[r].value(), slack.value()} : memory_grid{};

@@ -55,8 +55,9 @@ struct structural_bounds {
 
 /// A bound, and its name in tables.
 struct named_bound {
+    using member = duration structural_bounds::*; // without a name for it g++ warns of what nvcc makes of `value`
     const char* name;
-    duration structural_bounds::*value;
+    member value;
 };
 /// Every member of `structural_bounds`, in their order.
 inline constexpr std::array structural_bound_names{named_bound{"critical path", &structural_bounds::critical_path},

@@ -13,8 +13,9 @@ namespace optpipe {
 
 /// A number of a builder that can be set by name, as in `--method gis:g=3`.
 template <class Builder> struct builder_parameter {
+    using member = std::size_t Builder::*; // without a name for it g++ warns of what nvcc makes of `number`
     std::string_view name;
-    std::size_t Builder::*number;
+    member number;
 };
 
 /// A builder with parameters. Semantics: `parameters()` lists them, each name once.

@@ -56,7 +56,7 @@ private:
               after_{g.ranks() - before_}, real_{g.microbatches()}, count_{std::max(real_, 2 * g.ranks())},
               ranks_{g.ranks()} {}
 
-        constexpr std::vector<operation> make() && {
+        OPTPIPE_CONSTEXPR std::vector<operation> make() && {
             detail::repeat(2 * after_, [&] { put_forward(0); });
             detail::repeat(before_, [&] { put_forward(0), put_forward(1); });
             detail::repeat(after_, [&] { put_input(1), put_weight(), put_forward(1); });
@@ -72,19 +72,21 @@ private:
         }
 
     private:
-        constexpr void put(const operation& op) {
+        OPTPIPE_CONSTEXPR void put(const operation& op) {
             if (op.microbatch.position() < real_) lane_.push_back(op);
         }
-        constexpr void put_forward(std::size_t chunk) { put(forward(stages_[chunk], microbatch{forwards_[chunk]++})); }
-        constexpr void put_backward(std::size_t chunk) {
+        OPTPIPE_CONSTEXPR void put_forward(std::size_t chunk) {
+            put(forward(stages_[chunk], microbatch{forwards_[chunk]++}));
+        }
+        OPTPIPE_CONSTEXPR void put_backward(std::size_t chunk) {
             put(backward(stages_[chunk], microbatch{gradients_[chunk]++}));
         }
-        constexpr void put_input(std::size_t chunk) {
+        OPTPIPE_CONSTEXPR void put_input(std::size_t chunk) {
             const microbatch m{gradients_[chunk]++};
             put(backward_input(stages_[chunk], m));
             weights_.push_back(backward_weight(stages_[chunk], m));
         }
-        constexpr void put_weight() { put(weights_[weights_done_++]); }
+        OPTPIPE_CONSTEXPR void put_weight() { put(weights_[weights_done_++]); }
 
         stage stages_[2];
         /// The number of ranks up to this one, and the number of ranks after it.

@@ -172,13 +172,15 @@ private:
         const auto ranks = p_.graph.ranks();
         for (std::size_t r = 0; r < ranks; ++r) {
             std::uint64_t taken = 0;
-            for (const stage s : {stage{r}, stage{2 * ranks - 1 - r}})
-                for (const auto cell : {block.cells[s].forward, block.cells[s].backward_input})
+            for (const stage s : {stage{r}, stage{2 * ranks - 1 - r}}) {
+                const std::size_t cells[] = {block.cells[s].forward, block.cells[s].backward_input};
+                for (const auto cell : cells)
                     for (std::size_t m = 0; m < block.group; ++m) {
                         const auto bit = std::uint64_t{1} << (cell + block.shift(m)) % block.period;
                         if ((taken & bit) != 0) return true;
                         taken |= bit;
                     }
+            }
         }
         return false;
     }

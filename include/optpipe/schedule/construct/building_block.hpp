@@ -42,10 +42,12 @@ template <pipeline_graph Graph>
         return ++place == 1;
     };
     for (const stage s : g.all_stages())
-        for (std::size_t m = 0; m < block.group; ++m)
-            for (const auto cell :
-                 {block.cells[s].forward, block.cells[s].backward_input, block.cells[s].backward_weight})
+        for (std::size_t m = 0; m < block.group; ++m) {
+            const std::size_t cells[] = {block.cells[s].forward, block.cells[s].backward_input,
+                                         block.cells[s].backward_weight};
+            for (const auto cell : cells)
                 if (!take(g.rank_of(s), cell + block.shift(m))) return false;
+        }
     return true;
 }
 
@@ -126,7 +128,7 @@ using operation_grid = per_rank<std::vector<grid_operation>>;
 
 namespace detail {
 
-constexpr void sort_by_cell(operation_grid& grid) {
+OPTPIPE_CONSTEXPR void sort_by_cell(operation_grid& grid) {
     for (auto& own : grid)
         std::sort(own.begin(), own.end(),
                   [](const grid_operation& a, const grid_operation& b) { return a.cell < b.cell; });
@@ -157,7 +159,7 @@ template <pipeline_graph Graph>
 }
 
 /// The order of each rank, without the cells.
-[[nodiscard]] constexpr compute_lanes lanes_of(const operation_grid& grid) {
+[[nodiscard]] OPTPIPE_CONSTEXPR compute_lanes lanes_of(const operation_grid& grid) {
     compute_lanes lanes(grid.size());
     for (const rank r : grid.indices())
         for (const auto& one : grid[r])
@@ -166,7 +168,7 @@ template <pipeline_graph Graph>
 }
 
 /// Replaces I and W by B, for problems whose backwards can't be split; B takes the place of I.
-constexpr void fuse_backwards(compute_lanes& lanes) {
+OPTPIPE_CONSTEXPR void fuse_backwards(compute_lanes& lanes) {
     for (auto& lane : lanes) {
         std::erase_if(lane, [](const operation& op) { return op.kind == operation_kind::backward_weight; });
         for (auto& op : lane)

@@ -24,9 +24,9 @@ struct lane_builder {
 
     [[nodiscard]] constexpr std::size_t waiting_weights() const { return weights.size() - next_weight; }
     [[nodiscard]] constexpr bool has_weight() const { return waiting_weights() > 0; }
-    [[nodiscard]] constexpr const operation& first_weight() const { return weights[next_weight]; }
+    [[nodiscard]] OPTPIPE_CONSTEXPR const operation& first_weight() const { return weights[next_weight]; }
     /// Removes the first waiting weight gradient; the caller appends it.
-    constexpr operation take_weight() { return weights[next_weight++]; }
+    OPTPIPE_CONSTEXPR operation take_weight() { return weights[next_weight++]; }
 
     /// `ready` is the time when its input is ready.
     template <pipeline_graph Graph>
@@ -57,12 +57,12 @@ public:
     constexpr explicit known_ends(const Graph& g)
         : cell_{g}, forward_(cell_.size(), duration::unlimited()), gradient_(forward_) {}
 
-    constexpr void set(const operation& op, duration end) {
+    OPTPIPE_CONSTEXPR void set(const operation& op, duration end) {
         if (op.kind == operation_kind::forward) forward_[cell_(op)] = end;
         if (is_gradient(op.kind)) gradient_[cell_(op)] = end;
     }
     /// The end of a forward, or of a gradient (I or B alike); unlimited while unknown.
-    [[nodiscard]] constexpr duration operator()(const operation& op) const {
+    [[nodiscard]] OPTPIPE_CONSTEXPR duration operator()(const operation& op) const {
         return (op.kind == operation_kind::forward ? forward_ : gradient_)[cell_(op)];
     }
 

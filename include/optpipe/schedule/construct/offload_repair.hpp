@@ -75,7 +75,7 @@ private:
         switch (op.kind) {
         case operation_kind::forward:
             kept_ = make_room(stash(op), op) && kept_;
-            emit(op);
+            append(op);
             held_.push_back(op);
             break;
         case operation_kind::offload:
@@ -95,7 +95,7 @@ private:
             reload_what_fits();
             break;
         case operation_kind::backward_weight:
-            if (!c.is_whole) emit(op);
+            if (!c.is_whole) append(op);
             reload_what_fits();
             break;
         case operation_kind::recompute: break; // only kept and offloaded stashes are supported
@@ -108,7 +108,7 @@ private:
         const auto is_due_later = [&](const operation& other) { return at(other).due > at(op).due; };
         waiting_.insert(std::find_if(waiting_.begin(), waiting_.end(), is_due_later), op);
     }
-    constexpr void emit(const operation& op) {
+    constexpr void append(const operation& op) {
         const auto effect = memory_effect_of(p_.costs[op.stage], op.kind);
         level_ += effect.acquired_at_start - effect.released_at_end;
         host_ += effect.host_acquired_at_start - effect.host_released_at_end;
@@ -120,7 +120,7 @@ private:
             return;
         }
         last_offload_ = done_.size();
-        emit(offload_of(op.stage, op.microbatch));
+        append(offload_of(op.stage, op.microbatch));
         at(op).offload_done = true;
         forget(held_, op);
     }
@@ -130,7 +130,7 @@ private:
         forget(waiting_, op);
     }
     constexpr void reload(const operation& op) {
-        emit(reload_of(op.stage, op.microbatch));
+        append(reload_of(op.stage, op.microbatch));
         at(op).reload_done = true;
         at(op).reload_at = done_.size() - 1;
     }
@@ -153,10 +153,10 @@ private:
     constexpr void backward(const operation& op) {
         const auto more = memory_effect_of(p_.costs[op.stage], op.kind).acquired_at_start;
         if (more <= memory_size{} || make_room(more, op)) {
-            emit(op);
+            append(op);
             return;
         }
-        emit(optpipe::backward(op.stage, op.microbatch));
+        append(optpipe::backward(op.stage, op.microbatch));
         at(op).is_whole = true;
     }
     constexpr bool make_room(memory_size amount, const operation& for_what) {

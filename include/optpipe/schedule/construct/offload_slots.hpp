@@ -18,8 +18,8 @@ struct slot_pattern {
     bool half_duplex = false;
 
     [[nodiscard]] constexpr duration period() const {
-        const auto slots = half_duplex ? 2 * members : one_engine ? std::max<std::size_t>(2, members) : members;
-        return static_cast<double>(slots) * length;
+        const auto count = half_duplex ? 2 * members : one_engine ? std::max<std::size_t>(2, members) : members;
+        return static_cast<double>(count) * length;
     }
     [[nodiscard]] constexpr duration offload_phase(std::size_t member) const {
         return static_cast<double>(half_duplex ? 2 * member : member) * length;
@@ -42,8 +42,8 @@ constexpr double rounded_down(double value) {
 /// offload and one for a reload. An offload takes the first slot after its forward, a reload the last slot before its
 /// gradient; slots may stay empty. Slots begin when the first stash may leave. Transfers that collide aren't in time.
 /// Contract: transfers take time.
-inline constexpr void place_in_slots(const slot_pattern& pattern, std::vector<transfer_pair>& transfer_pairs,
-                                     duration slack) {
+OPTPIPE_CONSTEXPR void place_in_slots(const slot_pattern& pattern, std::vector<transfer_pair>& transfer_pairs,
+                                      duration slack) {
     const auto period = pattern.period();
     std::sort(transfer_pairs.begin(), transfer_pairs.end(),
               [](const transfer_pair& a, const transfer_pair& b) { return a.leaves < b.leaves; });

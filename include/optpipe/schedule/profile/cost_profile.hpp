@@ -30,6 +30,7 @@ struct cost_key {
     /// For a transfer: whether another one was running on the same link.
     bool shared = false;
     friend auto operator<=>(const cost_key&, const cost_key&) = default;
+    friend bool operator==(const cost_key&, const cost_key&) = default; // which <=> declares, but not for nvcc
 };
 
 /// The messages of one rank to another.
@@ -37,6 +38,7 @@ struct rank_pair {
     rank from{};
     rank to{};
     friend auto operator<=>(const rank_pair&, const rank_pair&) = default;
+    friend bool operator==(const rank_pair&, const rank_pair&) = default; // which <=> declares, but not for nvcc
 };
 
 template <class Key> struct cost_sample {

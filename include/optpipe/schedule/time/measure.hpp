@@ -77,7 +77,7 @@ memory_curve(const basic_problem<Graph>& p, const basic_schedule<Graph>& s, rank
     return detail::curve_of(p, own, which, slack);
 }
 
-[[nodiscard]] constexpr memory_size peak_of(const std::vector<memory_point>& curve) {
+[[nodiscard]] OPTPIPE_CONSTEXPR memory_size peak_of(const std::vector<memory_point>& curve) {
     memory_size peak{};
     for (const auto& point : curve)
         peak = std::max(peak, point.level);

@@ -18,8 +18,8 @@ namespace optpipe::detail {
 /// in one queue per lane, each at increasing times.
 class memory_ledger {
 public:
-    constexpr memory_ledger() = default;
-    constexpr explicit memory_ledger(memory_size limit) : limit_{limit} {}
+    OPTPIPE_CONSTEXPR memory_ledger() = default;
+    OPTPIPE_CONSTEXPR explicit memory_ledger(memory_size limit) : limit_{limit} {}
 
     /// The earliest time at which `amount` fits, not before `t`, nor before the last acquisition; unlimited if the
     /// announced releases never give enough room.
@@ -38,7 +38,7 @@ public:
         level_ += amount;
         last_ = t;
     }
-    constexpr void promise(std::size_t which, memory_size amount, duration t) {
+    OPTPIPE_CONSTEXPR void promise(std::size_t which, memory_size amount, duration t) {
         lanes_[which].queue.push_back({t, amount});
     }
 

@@ -1,0 +1,21 @@
+# cmake -P macro_words.cmake -- <include directory>
+# The headers use no word that is a macro where Qt's headers were included before.
+cmake_minimum_required(VERSION 3.25)
+include(${CMAKE_CURRENT_LIST_DIR}/arguments.cmake)
+set(include_dir ${arguments})
+
+set(word "(^|[^a-zA-Z0-9_])(slots|signals|emit|foreach|forever)([^a-zA-Z0-9_]|$)")
+set(found "")
+file(GLOB_RECURSE headers RELATIVE ${include_dir} ${include_dir}/*.hpp)
+foreach(header IN LISTS headers)
+    file(STRINGS ${include_dir}/${header} lines REGEX "${word}")
+    foreach(line IN LISTS lines)
+        string(REGEX REPLACE "//.*" "" code "${line}")
+        if(code MATCHES "${word}")
+            string(APPEND found "${header}: ${line}\n")
+        endif()
+    endforeach()
+endforeach()
+if(found)
+    message(FATAL_ERROR "macros of Qt:\n${found}")
+endif()
