@@ -58,16 +58,12 @@ namespace detail {
 ///
 /// - Every operation runs as long as its option's share takes.
 /// - From the end of F to the start of I, at least `wait` passes. Meanwhile the stash takes memory: all of it while it
-/// is
-///   copied or recomputed, or if it stays; the part left on the device while it is offloaded.
+///   is copied or recomputed, or if it stays; the part left on the device while it is offloaded.
 /// - At an instant t between two parts, the stashes on the device fit the memory together, too. Operations may be
-/// partly
-///   done. Let F, I, W, C, O, R be the times run before t, and f, i, w, c, o, r the durations. Then at least F/f − I/i
-///   stashes wait for a gradient, F/f − W/w are there, C/c − I/i have been recomputed, and at most O/o − R/r are
-///   offloaded. Counted from the end, the same holds
-///   with opposite signs, because in total each is run for all microbatches. So only few forwards can run before the
-///   first
-///   gradient, and few weight gradients after the last.
+///   partly done. Let F, I, W, C, O, R be the times run before t, and f, i, w, c, o, r the durations. Then at least F/f
+///   − I/i stashes wait for a gradient, F/f − W/w are there, C/c − I/i have been recomputed, and at most O/o − R/r are
+///   offloaded. Counted from the end, the same holds with opposite signs, because in total each is run for all
+///   microbatches. So only few forwards can run before the first gradient, and few weight gradients after the last.
 ///
 /// States are columns, priced by a knapsack over the memory. Any multipliers λ ≥ 0 of the rows give the bound (least
 /// cost of all microbatches) − Σ_parts length · (most valuable state) − Σ_instants (most valuable stashes), scaled such
