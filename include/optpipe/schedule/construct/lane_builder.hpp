@@ -42,7 +42,6 @@ struct lane_builder {
     }
 };
 
-/// The longest idle time of all.
 template <class Timelines> [[nodiscard]] constexpr duration longest_idle(const Timelines& all) {
     duration longest{};
     for (const lane_builder& one : all)
