@@ -14,7 +14,8 @@ int main() {
     m.add_row(3.0 * x + 2.0 * y <= 7.0);
     m.set_objective(2.0 * x + y, sense::maximize);
 
-    // The result says separately why the solver stopped (`why`), and what is known (`objective`, `bound`, `incumbent`).
+    // The result says separately why the solver stopped (`why`), and how good the result is (`objective`, `bound`,
+    // `incumbent`).
     const auto r = solve(m, {.threads = 1});
     if (!std::holds_alternative<optimal>(r.why) || !r.incumbent) return 1;
     std::cout << "objective " << r.objective << ", x " << (*r.incumbent)[0] << ", y " << (*r.incumbent)[1] << '\n';

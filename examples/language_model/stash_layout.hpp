@@ -56,7 +56,6 @@ struct stash_piece {
     piece where;
 };
 
-/// The places of a stash.
 struct stash_places {
     /// The place of the stage's input, if a recomputation starts from it.
     std::vector<stretch> input{};

@@ -95,7 +95,6 @@ public:
     }
 
 private:
-    /// The memory of a task.
     struct task_memory {
         std::vector<reals> lasting, rest;
 

@@ -17,7 +17,6 @@ inline constexpr int no_solution = 3;
 /// Ended by the first SIGINT or SIGTERM; the results found until then are written and printed.
 inline constexpr int stopped_by_signal = 4;
 
-/// Options of a search.
 struct search_options {
     std::optional<double> time_limit;
     unsigned threads = 0;

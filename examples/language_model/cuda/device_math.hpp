@@ -17,9 +17,8 @@ namespace language_model {
 ///
 /// A device has
 ///  - `array<T>`: owned device memory, with `data()` and `size()`. `store(vector)` returns one, `load<T>(span)` returns
-///  a
-///    vector. Both, and `overwrite<T>(span, span on the host)`, start after all earlier work of the device, and return
-///    when they have ended. `load_in_order<T>(span)` waits only for work in the same stream;
+///    a vector. Both, and `overwrite<T>(span, span on the host)`, start after all earlier work of the device, and
+///    return when they have ended. `load_in_order<T>(span)` waits only for work in the same stream;
 ///  - `for_each(count, body)`: body(i); `for_each_row(rows, body)`: body(row, team), see kernels.hpp;
 ///  - `add_column_sums(rows, columns, term, out)`: out[j] += Σ term(i, j) over all rows i;
 ///  - `multiply(product)`; `copy(from, to, count)`; `clear(to, count)`.

@@ -22,8 +22,8 @@ enum class refusal_reason {
 /// Why there is no schedule: an outcome, not an error.
 struct refusal {
     refusal_reason reason = refusal_reason::does_not_apply;
-    /// What is missing, as a sentence without a full stop. It may carry numbers, in constant expressions too:
-    /// `{"takes at most ", most, " microbatches"}`.
+    /// Names the missing condition, as a sentence without a full stop. It may contain numbers, also in constant
+    /// expressions: `{"takes at most ", most, " microbatches"}`.
     bounded_text<200> sentence{};
     /// The rank that lacks memory, or whose order can't be executed.
     optpipe::rank rank{};

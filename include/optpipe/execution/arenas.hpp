@@ -32,8 +32,8 @@ struct arena_sizes {
 /// The owner of the memory of a program's buffers.
 enum class buffer_owner : std::uint8_t {
     library, ///< arenas of the executor's memory
-    engine, ///< tensors of the engine, which it allocates and frees as the program runs. The library allocates no
-            ///< memory for them and has no addresses; sizes in the program are upper limits for the engine
+    engine,  ///< tensors of the engine, which it allocates and frees as the program runs. The library allocates no
+             ///< memory for them and has no addresses; sizes in the program are upper limits for the engine
 };
 /// The owners of a rank's buffers. Tasks have empty spans for buffers that the engine owns: it finds its tensors by
 /// stage, microbatch and storage option, which are in every task and in the labels of copies and messages.

@@ -104,7 +104,6 @@ public:
         }
         return world_rank{position};
     }
-    /// The group of a process along a dimension.
     [[nodiscard]] OPTPIPE_CONSTEXPR mesh_group group_of(world_rank r, mesh_dimension along) const {
         auto at = place_of(r);
         mesh_group group{.number = number_of(at, along), .self = at.along(along), .peers = {}};

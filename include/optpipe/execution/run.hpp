@@ -41,7 +41,7 @@ public:
         program_ = load(bind(p));
     } catch (...) {
         on.cancel("loading its program", caught_reason());
-        on.finish(); // throws what all ranks throw
+        on.finish(); // throws the common error of all ranks
         throw;
     }
     runner(const runner&) = delete;
@@ -87,7 +87,7 @@ public:
             issue();
         } catch (...) {
             executor_->cancel("issuing", caught_reason());
-            executor_->finish(); // throws what all ranks throw
+            executor_->finish(); // throws the common error of all ranks
             throw;
         }
         executor_->finish();

@@ -39,7 +39,6 @@ inline constexpr std::size_t families = static_cast<std::size_t>(family::triangl
     return names[static_cast<std::size_t>(f)];
 }
 
-/// Model sizes by family.
 using family_sizes = std::array<milp::model_size, families>;
 
 } // namespace optpipe::formulation

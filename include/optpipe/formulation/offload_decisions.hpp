@@ -10,10 +10,10 @@ namespace optpipe::formulation {
 /// E_R, or the last for the recomputation if there may be one. A stash that isn't offloaded has two transfers of length
 /// 0 in this window.
 ///
-/// Without overtaking, the transfers of a stage may keep the order of microbatches, too. Let a and b both be offloaded,
-/// a before b in order, but b first. Then they can swap the offloads: a can be offloaded when b was, because its F
-/// ended even earlier, and b when a was. If b is reloaded first as well, they swap the reloads: both are back before I
-/// of a, which comes before I of b. The zero-length transfers fit in between: see `place_unused_transfers`.
+/// Without overtaking, the transfers of a stage keep the order of microbatches, too. The reason: let a and b both be
+/// offloaded, a before b in order, but b first. Then they can swap the offloads: a can be offloaded when b was, because
+/// its F ended even earlier, and b when a was. If b is reloaded first as well, they swap the reloads: both are back
+/// before I of a, which comes before I of b. The zero-length transfers fit in between: see `place_unused_transfers`.
 inline void add_offload_decisions(model_builder& d) {
     const auto& t = d.operations();
     const auto follow = [&](operation_id a, operation_id b) {

@@ -94,7 +94,6 @@ public:
     [[nodiscard]] operation_id id_of(const operation& op) const;
     [[nodiscard]] std::string name_of(operation_id a) const { return to_string(operation_of(a)); }
 
-    /// The computations of a rank.
     [[nodiscard]] std::vector<operation_id> computations_on(rank r) const {
         return on(r, {role::forward, role::gradient, role::weight, role::recompute});
     }

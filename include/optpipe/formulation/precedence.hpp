@@ -52,7 +52,6 @@ public:
     [[nodiscard]] bool precedes(operation_id a, operation_id b) const { return bit(after_, a, b); }
     [[nodiscard]] double slack() const { return slack_; }
 
-    /// Limits the end of an operation.
     void limit_end(operation_id a, double latest) { latest_[a] = std::min(latest_[a], latest); }
     /// Adds a dependency with its delay.
     void depend(operation_id a, operation_id b, double lag) {

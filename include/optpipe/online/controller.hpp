@@ -38,9 +38,9 @@ struct online_plan {
 /// It plans from the first step on, at first with the given costs. Unless these were measured, no plan is offered
 /// before they have been compared with measured ones. After `warm_up` and `window` measured steps it plans with the
 /// measured costs. From then on, each measured step, together with those before it, is compared with the costs of the
-/// plan (`drift`). If they differ so much that a switch may be worth it, a new window is measured, and a search starts
-/// from the plan in use with the new costs. Transfers that are too rare in the plan for that are compared over more
-/// steps; the ranks probe those that the plan doesn't use (`probe_rounds`).
+/// plan (`drift`). If the difference may be worth a switch, a new window is measured, and a search starts from the plan
+/// in use with the new costs. Transfers that are too rare in the plan for that are compared over more steps; the ranks
+/// probe those that the plan doesn't use (`probe_rounds`).
 class online_controller {
 public:
     /// `first` is the schedule that training starts with.

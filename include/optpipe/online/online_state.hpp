@@ -89,7 +89,7 @@ private:
     per_rank<rank_program> programs_;
     per_rank<rank_program> next_programs_{};
     std::uint64_t steps_ = 0;
-    /// By step: the times reported so far.
+    /// By step: the times reported until now.
     std::map<std::uint64_t, std::vector<rank_times>> measured_{};
     std::unique_ptr<online_controller> controller_{};
 };

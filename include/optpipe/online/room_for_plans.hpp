@@ -8,8 +8,8 @@
 
 namespace optpipe {
 
-/// Sizes of a rank's arenas that hold any plan of the problem that keeps to the rank's memory limits. Without a limit,
-/// they hold everything that is ever stored on the rank.
+/// Arena sizes with which a rank can run every plan of the problem within its memory limits. Without a limit, the
+/// arenas hold everything that is ever stored on the rank.
 ///
 /// The problem has no limit for messages. A microbatch has at most one message at a time before or after a stage,
 /// because its activation is used before its gradient is made; an operation has one more while it runs. That makes

@@ -215,8 +215,8 @@ private:
 /// backward is symmetric. So with the set O offloaded, the need is the maximum over the rank's stages i of Σ_{j<i, j∉O}
 /// a_j + a_i, and Σ_O a_j must fit the host. `needed` is the minimum over all O. At most `most_states` different sums
 /// are kept per stage, the best ones. The lower bound may use a different O for every i. With lists of storage options,
-/// Σ adds up the memory that each option leaves on the device, and a_i is the larger of what the forward leaves and
-/// what is restored.
+/// Σ adds up the memory that each option leaves on the device, and a_i is the larger of the memory that the forward
+/// leaves and the restored memory.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr least_memory_result least_memory(const basic_problem<Graph>& p, rank r,
                                                          std::size_t most_states = 1024) {

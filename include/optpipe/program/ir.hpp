@@ -108,9 +108,9 @@ struct program_buffer {
     std::uint32_t last_use = 0;
 };
 
-/// The purposes for which an instruction has buffers. A stash consists of what F holds and what RECOMPUTE restores. A
-/// part of each is kept for W; the rest is freed when I ends. If only a part of the memory that F holds is offloaded,
-/// memory kept for W is offloaded first.
+/// The purposes for which an instruction has buffers. A stash consists of the memory that F holds and the memory that
+/// RECOMPUTE restores. A part of each is kept for W; the rest is freed when I ends. If only a part of the memory that F
+/// holds is offloaded, memory kept for W is offloaded first.
 enum class buffer_role : std::uint8_t {
     input,          ///< F: the activation from the stage before; I and B: the gradient from the stage after
     output,         ///< F: the activation for the stage after; I and B: the gradient for the stage before

@@ -79,7 +79,7 @@ public:
         ++reductions_;
     }
 
-    /// Number of weight gradients, recomputations, updates and reductions so far. To be read when the executor has
+    /// Number of weight gradients, recomputations, updates and reductions done. To be read when the executor has
     /// finished.
     [[nodiscard]] std::size_t weights() const { return weights_; }
     [[nodiscard]] std::size_t recomputations() const { return recomputations_; }

@@ -45,7 +45,7 @@ public:
         return world_.failed.what();
     }
 
-    // For a member.
+    // Used by `member`.
 
     [[nodiscard]] threads::world& world() { return world_; }
     [[nodiscard]] post_office& office() { return office_; }

@@ -22,7 +22,7 @@ namespace optpipe::mpi {
 struct notice {
     enum class kind_type : char {
         report = 'r',  ///< to rank 0: something failed here
-        verdict = 'v', ///< from rank 0: that is what ended the run
+        verdict = 'v', ///< from rank 0: the failure that ended the run
         heard = 'h',   ///< to rank 0: the verdict was received
         done = 'd',    ///< to rank 0: this rank has no messages under way any more
         over = 'o',    ///< from rank 0: no rank has any; `reason` lists the ranks that haven't answered

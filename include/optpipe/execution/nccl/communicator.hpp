@@ -144,7 +144,6 @@ public:
         else
             static_cast<void>(ncclCommAbort(gone));
     }
-    /// The device of the communicator.
     [[nodiscard]] int device() const { return ask(ncclCommCuDevice, "ncclCommCuDevice", communicator_, name_); }
     [[nodiscard]] bool healthy() const { return healthy_ && communicator_; }
     [[nodiscard]] ncclComm_t native() const { return communicator_; }

@@ -23,7 +23,6 @@ namespace optpipe::threads {
 
 class lane;
 
-/// A command of a lane.
 struct lane_command {
     enum class what_kind : std::uint8_t { launch, record, wait, copy, exchange, stop };
     what_kind what = what_kind::stop;

@@ -66,9 +66,9 @@ struct lowering_options {
     /// Whether the schedule has forwards alone (`forward_schedule`), for evaluation and inference. Excludes `update`
     /// and `reduce`.
     bool forward_only = false;
-    /// For storage options with a RECOMPUTE that restores a part of the memory that the weight gradient needs: how much
-    /// the forward holds for it, so that each part is written where it stays. The default, for options without an
-    /// entry, is as much as is held; impossible values are clamped.
+    /// For storage options with a RECOMPUTE that restores a part of the memory that the weight gradient needs. Each
+    /// entry tells how much of that memory the forward holds, so that each part is written where it stays. Without an
+    /// entry it is as much as is held; impossible values are clamped.
     std::vector<held_for_weight> kept{};
 
     /// `bytes` rounded up to a multiple of the alignment.

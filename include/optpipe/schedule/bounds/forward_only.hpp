@@ -11,8 +11,8 @@ namespace optpipe {
 /// from the end of one of them to the end of the step. For the span, it is the time of a rank's forwards, or of one
 /// microbatch from the first of the rank's stages to the last.
 ///
-/// It is the optimum if each rank has one stage: equal microbatches then flow through machines in a row, which takes
-/// the sum of one microbatch's times plus the slowest stage once for each further microbatch. O(S).
+/// It is the optimum if each rank has one stage: equal microbatches that flow through machines in a row take the sum of
+/// one microbatch's times, plus the time of the slowest stage for each further microbatch. O(S).
 [[nodiscard]] duration forward_bound(const problem& p);
 
 } // namespace optpipe

@@ -58,15 +58,12 @@ namespace detail {
 ///
 /// - Every operation runs as long as its option's share takes.
 /// - From the end of F to the start of I, at least `wait` passes. Meanwhile the stash takes memory: all of it while it
-/// is
-///   copied or recomputed, or if it stays; the part left on the device while it is offloaded.
+///   is copied or recomputed, or if it stays; the part left on the device while it is offloaded.
 /// - At an instant t between two parts, the stashes on the device fit the memory together, too. Operations may be
-/// partly
-///   done. With F, I, W, C, R, O the times run before t, at least F/f − I/i stashes wait for a gradient, F/f − W/w are
-///   there, C/c − I/i have been recomputed, and at most O/o − R/r are offloaded. Counted from the end, the same holds
-///   with opposite signs, because in total each is run for all microbatches. So only few forwards can run before the
-///   first
-///   gradient, and few weight gradients after the last.
+///   partly done. Let F, I, W, C, O, R be the times run before t, and f, i, w, c, o, r the durations. Then at least F/f
+///   − I/i stashes wait for a gradient, F/f − W/w are there, C/c − I/i have been recomputed, and at most O/o − R/r are
+///   offloaded. Counted from the end, the same holds with opposite signs, because in total each is run for all
+///   microbatches. So only few forwards can run before the first gradient, and few weight gradients after the last.
 ///
 /// States are columns, priced by a knapsack over the memory. Any multipliers λ ≥ 0 of the rows give the bound (least
 /// cost of all microbatches) − Σ_parts length · (most valuable state) − Σ_instants (most valuable stashes), scaled such
@@ -150,7 +147,7 @@ private:
             at_.shares.push_back(count_ * master.value_of(column));
         return best;
     }
-    /// The right-hand sides with a row for each limit of a share.
+    /// The right-hand sides, with one more row for each limit on a share.
     std::vector<double> node_sides() {
         auto sides = sides_;
         limit_rows_.assign(needs_.options.size(), {no_row, no_row});
@@ -307,8 +304,8 @@ private:
         }
         add_serial_columns(master);
     }
-    /// Adds columns that run everything in the middle of the window, one after the other: without other columns, that
-    /// is feasible.
+    /// Adds columns that run everything in the middle of the window, one after the other. They make the program
+    /// feasible, whatever other columns are missing.
     void add_serial_columns(column_program& master) const {
         const auto& middle = intervals_.back();
         for (std::size_t i = 0; i < needs_.options.size(); ++i) {

@@ -54,9 +54,9 @@ template <pipeline_graph Graph> constexpr least_storage least_storage_of(const b
 ///
 /// - `smallest_rest`: from the start of F to the end of I, at least held − transfer_size is on the device.
 /// - `fastest_transfer`: at least `held` is on the device, except from the end of the offload to the start of the
-/// reload.
+///   reload.
 /// - In both, at least weight_stash is held while I runs, and from its end to the end of W. B holds no more than
-/// before.
+///   before.
 /// - The host may hold more than before; then its limit is dropped.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_problem<Graph> without_storage(const basic_problem<Graph>& p, storage_relaxation kind) {

@@ -53,7 +53,7 @@ template <offload_policy Policy = offload::solver_decides> struct adaptive_build
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p) const {
         return (*this)(p, [] { return false; });
     }
-    /// `stop()` is polled; once it is true, the best order so far is returned.
+    /// `stop()` is polled; once it is true, the best order found until then is returned.
     template <pipeline_graph Graph, std::predicate Stop>
     [[nodiscard]] constexpr outcome<basic_order<Graph>> operator()(const basic_problem<Graph>& p, Stop stop) const {
         const auto allowed = restrict_offloading(p, policy);

@@ -28,8 +28,8 @@ concept has_build = requires(const B& build, const basic_problem<Graph>& p) {
 ///
 /// A builder that takes long on large problems also takes a `stop_check`, and asks it every few milliseconds. Once it
 /// returns true, the builder refuses (`was_stopped`); if only its time is over (`is_requested` isn't true), it may
-/// return its best order so far. `simulate` determines whether an order fits the memory; a builder that knows it
-/// doesn't may refuse with `over_memory`. `name` is the method's name for `--method`.
+/// return the best order found until then. `simulate` determines whether an order fits the memory; a builder that knows
+/// it doesn't may refuse with `over_memory`. `name` is the method's name for `--method`.
 template <class B, class Graph = any_graph>
 concept schedule_builder = std::copyable<B> && has_name<B> && has_build<B, Graph>;
 

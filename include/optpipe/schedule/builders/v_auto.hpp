@@ -31,17 +31,18 @@ namespace detail {
 
 /// How `v_search` divides its effort: a `…_part` of n means effort / n. Not tuned.
 struct v_search_parameters {
-    /// Part for trying blocks with one setting, and number of blocks tried whatever the size of the problem.
+    /// Part of the effort for trying blocks with one setting, and number of blocks tried whatever the size of the
+    /// problem.
     std::size_t screening_part = 4;
     std::size_t least_screened = 8;
     /// Number of the best blocks that are tried with every setting, and largest number of additional forwards at first.
     std::size_t tried_further = 8;
     std::size_t more_forwards = 4;
-    /// Part for pulling operations into gaps, and for the search from the results. One pull takes as long as
-    /// `fillings_per_squeeze` fillings with weight gradients.
+    /// Part of the effort for pulling operations into gaps, and for the search from the results. One pull takes as long
+    /// as `fillings_per_squeeze` fillings with weight gradients.
     std::size_t squeezing_part = 4;
     std::size_t fillings_per_squeeze = 10;
-    /// Part for the search from each of the best orders: of the remaining effort, so that some is left for the last
+    /// Part of the remaining effort for the search from each of the best orders; so some effort is left for the last
     /// one.
     std::size_t improving_part = 3;
     /// Number of orders, and of orders after pulling, from which that search starts.

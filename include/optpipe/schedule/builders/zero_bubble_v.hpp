@@ -62,7 +62,7 @@ public:
 
 private:
     struct state : lane_builder {
-        /// Numbers for the first and the second stage of the rank.
+        /// Numbers of forwards and gradients done by the first and the second stage of the rank.
         std::size_t forwards[2] = {0, 0};
         std::size_t gradients[2] = {0, 0};
         [[nodiscard]] constexpr std::size_t begun_forwards() const { return forwards[0] + forwards[1]; }

@@ -167,7 +167,7 @@ private:
         touched_.clear();
     }
 
-    // Events at ends.
+    // Ends of operations.
 
     constexpr void apply(const event& e) {
         now_ = std::max(now_, e.time);
@@ -213,7 +213,7 @@ private:
         }
     }
 
-    // Starts.
+    // Starts of operations.
 
     constexpr void start(const operation& op, rank where) {
         started_.push_back(op);
@@ -340,7 +340,7 @@ private:
         return !state.weights_last.empty() && fits_before(state.weights_last) && take(state.weights_last, op);
     }
 
-    // Checks of memory.
+    // Memory checks.
 
     /// Whether the forward may start now, and whether its stash is to be offloaded.
     constexpr bool admit(rank r, stage s, std::size_t m, bool& leaves) {

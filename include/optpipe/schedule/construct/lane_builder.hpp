@@ -42,7 +42,6 @@ struct lane_builder {
     }
 };
 
-/// The longest idle time of all.
 template <class Timelines> [[nodiscard]] constexpr duration longest_idle(const Timelines& all) {
     duration longest{};
     for (const lane_builder& one : all)
@@ -50,7 +49,7 @@ template <class Timelines> [[nodiscard]] constexpr duration longest_idle(const T
     return longest;
 }
 
-/// The ends of the forwards and gradients placed so far, by cell.
+/// The ends of the forwards and gradients placed until now, by cell.
 class known_ends {
 public:
     template <pipeline_graph Graph>

@@ -94,9 +94,8 @@ template <pipeline_graph Graph>
 /// - `recompute` also lengthens the gradient: it runs right before it. The limit of its rank is lowered by the largest
 ///   amount that it restores, and is negative if not even one microbatch fits that way.
 /// - A transfer of everything held becomes the classic one if the stage has the same option without it; the builder
-/// then
-///   decides for each microbatch. Any other transfer removes its size from the activation, and lowers the limit by the
-///   largest amount that it moves. Host limits are ignored, so `simulate` may refuse the order because of them.
+///   then decides for each microbatch. Any other transfer removes its size from the activation, and lowers the limit by
+///   the largest amount that it moves. Host limits are ignored, so `simulate` may refuse the order because of them.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr basic_problem<Graph> uniform_problem(const basic_problem<Graph>& p,
                                                              const storage_by_stage<Graph::stage_extent>& options) {

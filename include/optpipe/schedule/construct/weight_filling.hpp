@@ -20,8 +20,8 @@ namespace optpipe {
 struct weight_filling {
     /// A weight gradient goes into a gap that holds this share of it, from 0 to 1.
     double share = 1.0;
-    /// Whether a rank leaves a gap unfilled if the gap is no longer than the largest idle time of any rank minus its
-    /// own.
+    /// Whether a rank leaves a gap shorter than the weight gradient unfilled if the gap is at most the largest idle
+    /// time of any rank minus its own.
     bool spare_the_idle = false;
     friend constexpr bool operator==(const weight_filling&, const weight_filling&) = default;
 };

@@ -32,9 +32,9 @@ template <pipeline_graph Graph>
     return p.storage[op.stage].empty() ? stash_way{is_offloaded} : stash_way{p.storage[op.stage][op.storage]};
 }
 
-/// Rules 2, 3, 5 and 6 of a valid schedule (io/README.md): the inputs of an operation, besides the order of its lane.
-/// These are one operation of its own stage and microbatch, one of another stage, or both. Only this file states these
-/// rules, except for `validate`, which is independent (tests compare the two), and the JavaScript of
+/// Rules 2, 3, 5 and 6 of a valid schedule (io/README.md): the inputs of an operation, in addition to the order of its
+/// lane. These are one operation of its own stage and microbatch, one of another stage, or both. Only this file states
+/// these rules, except for `validate`, which is independent (tests compare the two), and the JavaScript of
 /// `html_timeline.hpp`.
 ///
 /// The input of the same stage and microbatch. A gradient waits for the last operation that brings the stash back: its

@@ -17,8 +17,8 @@ namespace optpipe::testing::detail {
 /// Holds a lane: work that doesn't end before the gate is opened, or the run is given up.
 class work_gate {
 public:
-    /// While `host_waits` is true, the host waits for something, and gives up by itself. Otherwise a call, or the
-    /// scheduler of a busy machine, may keep the host.
+    /// `host_waits` tells whether the host is waiting, which it gives up by itself; that time doesn't count. At other
+    /// times, a call or the scheduler of a busy machine may be holding up the host.
     work_gate(std::size_t patience, const std::atomic<bool>& host_waits)
         : patience_{2 * patience}, host_waits_{host_waits} {}
 
