@@ -39,33 +39,33 @@ namespace optpipe {
 
 /// A partition of a model's layers among the stages of a pipeline, and its plan.
 struct partition_plan {
-    /// Which of the pipelines it is for.
+    /// Index of the pipeline that it is for.
     std::size_t chosen = 0;
-    /// How many layers each of its stages holds, in the order of the model.
+    /// Number of layers of each of its stages, in the order of the model.
     std::vector<std::size_t> layers{};
-    /// The pipeline with these layers (`with_layers`), which the plan is for.
+    /// The pipeline with these layers (`with_layers`), for which `planned` is the plan.
     problem pipeline{};
     plan_result planned{};
-    /// No schedule of any partition is shorter: work can't be divided more evenly than among all ranks, nor a layer at
-    /// all. `planned.bound` holds for this partition alone.
+    /// No schedule of any partition is shorter: the work can't be divided more evenly than equally among all ranks, and
+    /// a layer can't be divided. `planned.bound` holds for this partition only.
     duration bound{};
-    /// Partitions that were planned.
+    /// Number of partitions that were planned.
     std::size_t tried = 0;
-    /// How long all of it took; `planned.seconds` is that of its plan alone.
+    /// Seconds of the whole search; `planned.seconds` counts only those of the plan.
     double seconds = 0.0;
 };
 
-/// Divides the layers of a model among the stages of one of the pipelines so that the step becomes short: evenly
-/// first, by number and by work, then moving one layer at a time from one stage to another, those ahead that lower the
-/// bound.
+/// Divides the layers of a model among the stages of one of the pipelines so that the step becomes short. Starts with
+/// partitions that are even, by number of layers and by work, then moves one layer at a time from one stage to another,
+/// in the order of the resulting bounds.
 ///
-/// The time limit is that of all plans together. `options.start` isn't used, and `progress` is called only once the
-/// partition is chosen, for the rest of the time limit. Where one microbatch at a time fits in no partition that was
-/// tried, the refusal names the rank that lacks the most memory in the one that lacks least. Throws `input_error` for
-/// what `validate` objects to.
+/// The time limit holds for all plans together. `options.start` isn't used. `progress` is called only after the
+/// partition has been chosen, for the rest of the time limit. If one microbatch at a time fits in no tried partition,
+/// the refusal is the one of the partition with the least shortage, and names the rank with the largest shortage in it.
+/// Throws `input_error` if `validate` rejects the problem.
 [[nodiscard]] outcome<partition_plan> plan_partition(const partition_problem& p, const plan_options& options = {});
 
-/// As above, with the stages where `p` has them.
+/// The same for one pipeline: the stages of `p`.
 [[nodiscard]] outcome<partition_plan> plan_partition(const problem& p, std::span<const layer_costs> layers,
                                                      const plan_options& options = {});
 
@@ -73,36 +73,38 @@ struct partition_plan {
 
 namespace detail {
 
-/// How partitions are looked for. Where nothing else is said they were chosen when it was written, not tuned.
+/// How partitions are searched. Not tuned, unless a comment says otherwise.
 struct partition_parameters {
-    /// Of a time limit: for short plans of many partitions. The rest goes into the best ones.
+    /// Share of the time limit for short plans of many partitions, in (0, 1); the rest is for the best partitions.
     double search_share = 0.5;
-    /// Of those plans: of each pipeline in turn. The others are of the pipeline that is best by then.
+    /// Share of that time in which all pipelines are planned in rotation; the rest is for the pipeline that is best
+    /// then.
     double round_robin_share = 0.5;
-    /// The first plans of the pipelines together take one part of that in so many; the others as long as the first one
-    /// of their pipeline took to come this near to what it reached in the end, as on large problems the first schedules
-    /// say little, and no less than one part in `most_plans_in_time`.
+    /// The first plans of all pipelines together take 1 / `first_part` of that time. Each later plan takes as long as
+    /// the first one of its pipeline needed to come within `nearness` (relative) of its final objective, because the
+    /// first schedules of large problems say little; and at least 1 / `most_plans_in_time` of that time.
     double first_part = 4.0;
     double nearness = 0.01;
     double most_plans_in_time = 40.0;
-    /// Partitions that are planned for longer, half of them each time for twice as long (successive halving): few, as
-    /// every plan begins anew. Of 12 pipelines drawn at random 2 led to steps 1.2 % shorter than 4, in 5 s.
+    /// Number of partitions that are planned for longer; each round keeps half of them and doubles their time
+    /// (successive halving). It is small because every plan starts anew: on 12 random pipelines, 2 led to 1.2 % shorter
+    /// steps than 4, in 5 s.
     std::size_t finalists = 2;
-    /// Without a time limit a plan takes a second or a few: so many are made for each pipeline.
+    /// Number of plans for each pipeline without a time limit; a plan then takes a few seconds at most.
     std::size_t most_plans = 8;
-    /// Of a partition: neighbours whose bounds are looked at, the most even ones: of 16 stages and more there are
-    /// hundreds.
+    /// Number of neighbours of a partition whose bounds are computed, the most even first: with 16 stages or more there
+    /// are hundreds.
     std::size_t most_neighbours = 64;
-    /// Partitions whose work is looked at for the beginnings of a pipeline, and of which it is found out whether they
-    /// fit: of hundreds of stages it would take minutes else.
+    /// Number of partitions whose work is compared to find the initial ones of a pipeline, and number of partitions
+    /// that are tested to fit: with hundreds of stages this would otherwise take minutes.
     std::size_t most_looked_at = 1'000'000;
     std::size_t most_fitted = 10'000;
 };
 
-/// How many layers each stage holds.
+/// Number of layers of each stage.
 using layer_counts = std::vector<std::size_t>;
 
-/// Calls `look(neighbour)` for every partition that has one layer in another stage, until `stop()`.
+/// Calls `look(neighbour)` for every partition that differs by one layer moved to another stage, until `stop()`.
 template <class Look, class Stop> void for_each_neighbour(layer_counts of, const Stop& stop, const Look& look) {
     for (std::size_t from = 0; from < of.size(); ++from)
         for (std::size_t to = 0; to < of.size() && of[from] > 1; ++to) {
@@ -116,7 +118,7 @@ template <class Look, class Stop> void for_each_neighbour(layer_counts of, const
         }
 }
 
-/// The partitions of a model's layers among the stages of one pipeline, before anything is planned.
+/// The partitions of a model's layers among the stages of one pipeline. Nothing here plans.
 class partition_space {
 public:
     partition_space(const problem& p, std::span<const layer_costs> layers) : pipeline_{p}, layers_{layers} {
@@ -125,14 +127,15 @@ public:
             work_.push_back(work_.back() + each.costs.work());
     }
 
-    /// What the ranks lack for one microbatch at a time, and the one that lacks most.
+    /// The memory that all ranks together lack for one microbatch at a time, and the refusal of the rank that lacks
+    /// most.
     struct shortage {
         memory_size all{};
         refusal why{};
     };
 
     [[nodiscard]] problem with(const layer_counts& each) const { return with_layers(pipeline_, layers_, each); }
-    /// In units of the least difference that counts: sums of the same layers in another order are equal.
+    /// A time in units of the tolerance, so that sums of the same layers in different orders are equal.
     [[nodiscard]] std::int64_t rounded(duration load) const {
         const auto units = load / tolerance{}.at(work_.back());
         constexpr auto most = std::numeric_limits<std::int64_t>::max();
@@ -145,8 +148,8 @@ public:
             each.push_back(split.layers_of(s, pipeline_.graph.stages()));
         return each;
     }
-    /// How uneven it is: the loads of the ranks, the largest first, then those of the stages. Of two partitions the
-    /// lesser one is more even.
+    /// The unevenness of a partition: the loads of the ranks, the largest first, then those of the stages. The lesser
+    /// of two partitions is more even.
     [[nodiscard]] std::vector<std::int64_t> unevenness_of(const layer_counts& each) const {
         std::vector<duration> ranks(pipeline_.graph.ranks());
         std::vector<duration> stages;
@@ -191,12 +194,12 @@ public:
         }
         return result;
     }
-    /// No schedule of the partition is shorter; unlimited where one microbatch at a time doesn't fit.
+    /// No schedule of the partition is shorter; unlimited if one microbatch at a time doesn't fit.
     [[nodiscard]] duration bound_of(const layer_counts& each, const std::function<bool()>& stop) const {
         const auto p = with(each);
         return shortage_of(p).all > memory_size{} ? duration::unlimited() : bounds_of(p, stop).best();
     }
-    /// The neighbours that are left, those whose work is most even, and of these `most` at most.
+    /// At most `most` neighbours that aren't in `without`, those with the most even work.
     template <class Stop>
     [[nodiscard]] std::vector<layer_counts> most_even_neighbours(const layer_counts& of,
                                                                  const std::set<layer_counts>& without,
@@ -212,9 +215,10 @@ public:
             neighbours.push_back(each);
         return neighbours;
     }
-    /// As many layers on each stage; work as even as it can be; and from there the least bound: those that fit. If none
-    /// does, what lacks least, which need not fit either. Of a partition so many neighbours have their bounds looked
-    /// at; the work of `most` partitions is looked at in all, and whether they fit of `most_fitted`; until `stop()`.
+    /// The initial partitions, if they fit: equally many layers on each stage; then the most even work; then, from
+    /// there, the least bound. If none fits, the one with the least shortage, which need not fit either. Computes the
+    /// bounds of `neighbours` neighbours per partition, the work of `most` partitions in total, and whether
+    /// `most_fitted` partitions fit; until `stop()`.
     [[nodiscard]] std::vector<layer_counts> beginnings(std::size_t neighbours, std::size_t most,
                                                        std::size_t most_fitted,
                                                        const std::function<bool()>& stop) const {
@@ -247,7 +251,7 @@ public:
     }
 
 private:
-    /// Goes on to the neighbour with the least value as long as that makes it less. `for_each(of, look)` calls
+    /// Moves to the neighbour with the least value as long as the value decreases. `for_each(of, look)` calls
     /// `look(neighbour)`.
     template <class ForEach, class Value>
     [[nodiscard]] static layer_counts descend(layer_counts each, const ForEach& for_each, const Value& value_of) {
@@ -262,7 +266,7 @@ private:
             if (each == before) return each;
         }
     }
-    /// What lacks least: of all partitions where there are few, else of those on the way down from some.
+    /// The partition with the least shortage: of all if there are few, else of those on the descents from `from`.
     template <class Lacks, class Stop>
     [[nodiscard]] layer_counts least_shortage(const std::vector<layer_counts>& from, std::size_t most,
                                               const Lacks& lacks, const Stop& stop) const {
@@ -288,7 +292,7 @@ private:
         }
         return found;
     }
-    /// The next one in lexicographic order; false if it is the last.
+    /// Advances to the next partition in lexicographic order; false if it was the last.
     [[nodiscard]] static bool next_partition(layer_counts& each) {
         for (std::size_t s = each.size(); s-- > 1;) {
             if (each[s] == 1) continue;
@@ -303,7 +307,7 @@ private:
 
     const problem& pipeline_;
     std::span<const layer_costs> layers_;
-    /// Of the first so many layers.
+    /// The work of the first n layers, for every n.
     std::vector<duration> work_;
 };
 
@@ -343,19 +347,20 @@ private:
         layer_counts layers{};
         duration bound{};
     };
-    /// One of the pipelines, and what is known of it.
+    /// One of the pipelines, and the results for it.
     struct choice {
         partition_space space;
         std::set<layer_counts> tried;
-        /// Of the best of its candidates, those that weren't tried, the least bound last, of equal ones the most even.
+        /// Neighbours of its best candidate that weren't tried: the least bound last, and among equal bounds the most
+        /// even.
         std::vector<neighbour> neighbours;
-        /// The best of its candidates, if it has one.
+        /// The best candidate of the pipeline, if it has one.
         std::optional<std::size_t> best;
-        /// Of short plans, once the first is made.
+        /// Time limit of its short plans, known after the first.
         std::optional<seconds> short_limit;
     };
 
-    /// The refusal of the one that lacks least if there is no plan of any.
+    /// Makes the first plans. If none exists, returns the refusal of the partition with the least shortage.
     std::optional<refusal> begin() {
         std::optional<refusal> refused;
         std::optional<memory_size> least;
@@ -382,7 +387,7 @@ private:
         how.progress = {};
         return how;
     }
-    /// The refusal, if there is no plan.
+    /// Plans a partition; returns the refusal if there is no plan.
     std::optional<refusal> try_partition(std::size_t pipeline, const layer_counts& layers) {
         auto& of = pipelines_[pipeline];
         of.tried.insert(layers);
@@ -397,7 +402,7 @@ private:
         if (!options_.time_limit || of.short_limit) return of.short_limit;
         return first_part();
     }
-    /// What each pipeline has for its first plan.
+    /// The time limit of the first plan of each pipeline.
     [[nodiscard]] seconds first_part() const {
         if (!options_.time_limit) return {};
         return *options_.time_limit * with_.search_share / with_.first_part / static_cast<double>(pipelines_.size());
@@ -419,19 +424,20 @@ private:
     [[nodiscard]] std::function<bool()> is_late() const {
         return [this] { return !may_go_on(); };
     }
-    /// Whether so much of the time limit is over, if there is one.
+    /// A function that tells whether `part` of the time limit has passed (never without a limit) or a stop was
+    /// requested.
     [[nodiscard]] std::function<bool()> is_after(seconds part) const {
         return [this, part] {
             return options_.stop.stop_requested() || (options_.time_limit && clock::now() - begin_ >= part);
         };
     }
-    /// Whether the best is as near to the bound for all partitions as was asked for.
+    /// Whether the best plan is within the requested gap of the bound on all partitions.
     [[nodiscard]] bool is_near_enough() const {
         const auto best = std::min_element(planned_.begin(), planned_.end())->planned.objective;
         return (1.0 - options_.gap) * best <= bound();
     }
-    /// Its bound is that of its partition, or of all; and where a stop request cut the search for partitions short, it
-    /// ended the plan too.
+    /// Sets the bound to the better one of the partition's and the one on all partitions. If a stop request cut the
+    /// search for partitions short, it also counts as the reason of the plan.
     void finish(plan_result& best) const {
         best.bound = std::min(std::max(best.bound, bound()), best.objective);
         best.gap = relative_gap(best.objective, best.bound);
@@ -441,7 +447,7 @@ private:
             best.why = plan_end::stop_request;
     }
 
-    /// Finds the neighbours of the best candidate, and their bounds.
+    /// Finds the neighbours of the best candidate of a pipeline, and their bounds.
     void look_around(choice& of) const {
         of.neighbours.clear();
         if (!of.best) return;
@@ -456,8 +462,8 @@ private:
         });
         std::reverse(of.neighbours.begin(), of.neighbours.end());
     }
-    /// Plans the neighbour with the least bound of a pipeline: of each in turn at first, then of that with the best
-    /// candidate. Passes over those whose bounds leave them no chance to be the best; false if there are no others.
+    /// Plans the neighbour with the least bound: at first of each pipeline in rotation, then of the pipeline with the
+    /// best candidate. Skips pipelines whose bounds leave no chance to be the best; false if no pipeline is left.
     bool try_most_promising() {
         const auto best = std::min_element(planned_.begin(), planned_.end());
         const auto may_be_best = [&](const choice& of) {
@@ -483,7 +489,8 @@ private:
     }
     [[nodiscard]] static bool is_less(duration a, duration b) { return a + tolerance{}.at(b) < b; }
 
-    /// The most promising for longer, half of them each time: what is short already, and whose bound leaves room.
+    /// Plans the most promising candidates for longer, half of them each round: the sum of objective and bound ranks
+    /// them.
     void plan_longer() {
         for (auto kept = with_.finalists; kept > 0 && !options_.stop.stop_requested(); kept /= 2) {
             std::sort(planned_.begin(), planned_.end(), [kept](const candidate& a, const candidate& b) {
@@ -503,7 +510,7 @@ private:
         if (is_last) how.progress = options_.progress;
         auto planned = plan(pipelines_[each.pipeline].space.with(each.layers), how);
         if (!planned) return;
-        // Where nothing better was found it is still that of its first method.
+        // If the longer search found nothing better, the plan keeps the name of its first method.
         auto longer = *std::move(planned);
         const auto keep_name = [&](std::string& method) {
             if (method == start_method) method = each.planned.method;
@@ -513,7 +520,7 @@ private:
             keep_name(by.name);
         each.planned = std::move(longer);
     }
-    /// For all: they differ in placement, which it doesn't depend on.
+    /// One bound for all pipelines: they differ in their placements, on which it doesn't depend.
     [[nodiscard]] duration bound() const { return pipelines_.front().space.bound(); }
 
     static constexpr partition_parameters with_{};
@@ -522,7 +529,7 @@ private:
     clock::time_point begin_ = clock::now();
     std::vector<choice> pipelines_;
     std::vector<candidate> planned_;
-    /// Which pipeline is next.
+    /// The next pipeline of the rotation.
     std::size_t next_pipeline_ = 0;
 };
 
