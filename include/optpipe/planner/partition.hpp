@@ -65,7 +65,7 @@ struct partition_plan {
 /// Throws `input_error` if `validate` rejects the problem.
 [[nodiscard]] outcome<partition_plan> plan_partition(const partition_problem& p, const plan_options& options = {});
 
-/// The same for one pipeline: the stages of `p`.
+/// The same for one pipeline, `p`, whose stages stay on their ranks.
 [[nodiscard]] outcome<partition_plan> plan_partition(const problem& p, std::span<const layer_costs> layers,
                                                      const plan_options& options = {});
 
