@@ -11,11 +11,11 @@
 
 namespace optpipe {
 
-/// How often and how long each strategy ran. Thread-safe.
+/// The number and total time of each strategy's runs. Thread-safe.
 class run_log {
 public:
     void add(std::string_view name, double seconds);
-    /// With the improvements of each, from the history of a search.
+    /// The entries with the improvements of each strategy, from the history of a search.
     [[nodiscard]] std::vector<contribution> with(const std::vector<search_step>& history) const;
 
 private:
