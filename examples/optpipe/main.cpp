@@ -245,7 +245,7 @@ void add_partition(CLI::App& app, program::partition_options& o, std::function<i
 
 void add_solve(CLI::App& app, program::solve_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand("solve", "Solve a mixed-integer linear model");
-    command->add_option("MODEL", o.model, "Model file (MPS, free or fixed, may be compressed with gzip)")->required();
+    command->add_option("MODEL", o.model, "Model file (MPS, free or fixed, or LP; may be compressed with gzip)")->required();
     command->add_option("--time-limit", o.time_limit, "Stop after this many seconds and keep the best solution")
         ->check(not_negative);
     command->add_option("--threads", o.threads, "Threads (default: one for each of the machine's)")
