@@ -4,7 +4,6 @@
 #include "optpipe/milp/io/stated_bounds.hpp"
 #include "optpipe/milp/model.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -27,9 +26,12 @@ struct lp_column {
     bool is_binary = false;
     stated_bounds bounds{};
 
-    /// A binary has its bounds beside those that are stated.
-    [[nodiscard]] double lower() const { return is_binary ? std::max(bounds.lower, 0.0) : bounds.lower; }
-    [[nodiscard]] double upper() const { return is_binary ? std::min(bounds.upper, 1.0) : bounds.upper; }
+    /// Other bounds of a binary mean something else in each program.
+    [[nodiscard]] bool has_bounds_of_binary() const {
+        const auto fits = [](double bound) { return bound >= 0.0 && bound <= 1.0; };
+        return (!bounds.has_lower || fits(bounds.lower)) && (!bounds.has_upper || fits(bounds.upper));
+    }
+    [[nodiscard]] double upper() const { return is_binary && !bounds.has_upper ? 1.0 : bounds.upper; }
 };
 
 struct lp_row {
@@ -64,7 +66,7 @@ public:
         model m;
         m.set_direction(direction);
         for (const auto& c : columns)
-            m.add_variable(c.lower(), c.upper(), c.is_integer ? domain::integer : domain::continuous,
+            m.add_variable(c.bounds.lower, c.upper(), c.is_integer ? domain::integer : domain::continuous,
                            std::string{c.name});
         for (const auto& t : objective.terms)
             m.set_cost(t.column, m.cost(t.column) + t.coefficient);

@@ -10,7 +10,7 @@ namespace optpipe::milp {
 
 /// The model in a text of CPLEX's LP format: an objective with constants, rows (`a <= x + y <= b` as well; those of
 /// lazy constraints and user cuts too), bounds, general and binary variables. A row may be the other way around
-/// (`2 >= x`), and its body may have a constant. Each row and each bound begins on a line of its own, and so does the
+/// (`2 >= x`). Each row and each bound begins on a line of its own, and so does the
 /// keyword of a section. A column that has a negative upper bound alone has the lower bound 0, as in other readers. A
 /// UTF-8 byte order mark is skipped. Throws `input_error` with the line that is wrong, and where the text has what
 /// isn't linear.
@@ -126,9 +126,8 @@ private:
         return sign;
     }
 
-    /// Terms for as long as signs join them. `may_end`: whether the sum may end with its line, so that a number there
-    /// need not be the coefficient of the name that follows.
-    lp_sum read_sum(bool may_end = false) {
+    /// Terms for as long as signs join them.
+    lp_sum read_sum() {
         lp_sum sum;
         bool is_first = true;
         for (; is_first || is_sign(); is_first = false) {
@@ -138,23 +137,18 @@ private:
                 advance();
                 sum.constant = sign * infinity;
             } else {
-                read_term(sum, sign, is_first, may_end);
+                read_term(sum, sign, is_first);
             }
         }
         return sum;
     }
 
-    void read_term(lp_sum& sum, double sign, bool is_first, bool may_end) {
+    void read_term(lp_sum& sum, double sign, bool is_first) {
         const bool has_number = is(kind::number);
         const double factor = has_number ? sign * number_of(advance(), is_first) : sign;
         const bool is_product = has_number && is(kind::times);
         if (is_product) advance();
-        const bool has_name = is(kind::name) && !is_lp_infinity(token_.text);
-        const bool is_on_next_line = has_number && !is_product && has_name && token_.begins_line;
-        const bool is_label = is_on_next_line && following_.kind == kind::colon;
-        if (is_on_next_line && may_end && !is_label)
-            refuse("begins with " + shown_token() + " behind a number, which may be its coefficient or end a row");
-        if (has_name && !is_label) {
+        if (is(kind::name) && !is_lp_infinity(token_.text)) {
             if (std::abs(factor) == infinity) refuse("the coefficient of " + shown_token() + " is too large");
             sum.terms.push_back({data_.column(advance().text), factor});
         } else if (has_number && !is_product) {
@@ -196,16 +190,16 @@ private:
         auto left = read_sum();
         const auto relation = read_relation("a row");
         if (!left.terms.empty()) {
-            limit(row, left, relation, read_signed_number("the right-hand side"));
+            limit(row, left, relation, read_signed_number("the right-hand side"), first);
             row.terms = std::move(left.terms);
         } else {
-            auto body = read_sum(true);
-            limit(row, body, mirrored(relation), left.constant);
+            auto body = read_sum();
+            limit(row, body, mirrored(relation), left.constant, first);
             if (is_relation()) {
                 if (relation == kind::equal || token_.kind != relation)
                     refuse("the two relations of a row must be alike, <= or >=");
                 advance();
-                limit(row, body, relation, read_signed_number("the right-hand side"));
+                limit(row, body, relation, read_signed_number("the right-hand side"), first);
             }
             row.terms = std::move(body.terms);
         }
@@ -220,10 +214,12 @@ private:
         return relation == kind::at_most ? kind::at_least : relation == kind::at_least ? kind::at_most : relation;
     }
 
-    void limit(lp_row& row, const lp_sum& body, kind relation, double side) const {
-        if (std::abs(body.constant) == infinity) refuse("the body of a row has an infinite constant");
-        if (relation != kind::at_least) row.upper = side - body.constant;
-        if (relation != kind::at_most) row.lower = side - body.constant;
+    /// Some programs take a constant in the body to the other side, some ignore it.
+    static void limit(lp_row& row, const lp_sum& body, kind relation, double side, const text_place& at) {
+        if (body.terms.empty() || body.constant != 0.0)
+            at.refuse("the body of a row must be a sum of variables, without a constant");
+        if (relation != kind::at_least) row.upper = side;
+        if (relation != kind::at_most) row.lower = side;
     }
 
     /// `x free`, `x relation number`, `number relation x`, or `number relation x relation number`.
@@ -258,6 +254,11 @@ private:
             at.refuse("variable " + in_quotes(column.name) + " has another upper bound already");
         if (column.bounds.are_misplaced())
             at.refuse("variable " + in_quotes(column.name) + " has an infinite bound on the wrong side");
+        check_binary(column, at);
+    }
+    static void check_binary(const lp_column& column, const text_place& at) {
+        if (column.is_binary && !column.has_bounds_of_binary())
+            at.refuse("variable " + in_quotes(column.name) + " is binary and has bounds other than 0 and 1");
     }
 
     lp_column& read_listed() {
@@ -266,9 +267,11 @@ private:
     }
     void read_integer() { read_listed().is_integer = true; }
     void read_binary() {
+        const auto first = place();
         auto& column = read_listed();
         column.is_integer = true;
         column.is_binary = true;
+        check_binary(column, first);
     }
 
     lp_tokens tokens_;
