@@ -24,7 +24,8 @@ struct attempt {
 };
 
 struct method_options {
-    /// For a builder with parameters, as "g=3"; "storage=full" for all, where stages have storage options.
+    /// For a builder with parameters, as "g=3"; "storage=full" for all, where stages have storage options
+    /// (`optpipe::method_settings`).
     std::optional<std::string> settings{};
     /// Whether one method alone was asked for, and runs even where there is nothing for it to choose.
     bool is_only = false;
