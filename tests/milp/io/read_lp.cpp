@@ -257,6 +257,23 @@ TEST_CASE("what isn't linear, and what is wrong, is refused with its line") {
     }
 }
 
+TEST_CASE("what HiGHS and SCIP write of one model is read as one model") {
+    const std::string highs = "\\ File written by HiGHS .lp file handler\nmax\n obj: +1 c0 -2.5 c1 +1 c5  +7\nst\n"
+                              " rnglo: +1 c0 +1 c1 +1 c2 >= +3\n rngup: +1 c0 +1 c1 +1 c2 <= +8\n"
+                              " g: +1 c0 +1 c5 >= -1\n h: +1 c0 +1 c4 +3 c6 +1 c7 +1 c8 +1 c9 = +4\nbounds\n"
+                              " -inf <= c1 <= 5\n c2 free\n 2 <= c3 <= 9\n c5 <= 1\n c6 <= 7\n c7 = 3\n c8 = 1\n"
+                              " -inf <= c9 <= -4\nbin\n c5\ngen\n c4\n c6\n c8\nsemi\nend\n";
+    const std::string scip =
+        "\\ SCIP STATISTICS\n\\   Problem name     : _MPS_\nMaximize\n Obj: +1 c5 +1 c0 -2.5 c1 +7\n"
+        "Subject to\n rnglo: +1 c0 +1 c1 +1 c2 >= +3\n rngup: +1 c0 +1 c1 +1 c2 <= +8\n"
+        " g: +1 c0 +1 c5 >= -1\n h: +1 c0 +1 c4 +3 c6 +1 c7 +1 c8 +1 c9 = +4\nBounds\n"
+        " 0 <= c5 <= 1\n 1 <= c8 <= 1\n 0 <= c6 <= 7\n -inf <= c1 <= 5\n c2 free\n"
+        " 3 <= c7 <= 3\n 2 <= c3 <= 9\n -inf <= c9 <= -4\nBinaries\n c5 c8\nGenerals\n c4 c6\n"
+        "End\n";
+    CHECK(same(read(highs), read(scip)));
+    CHECK((read(highs).variables() == 10 && read(highs).offset() == 7.0));
+}
+
 TEST_CASE("what was written is read as the same model") {
     constexpr std::uint64_t seeds = 500;
     MESSAGE("seeds 1 to " << seeds);
