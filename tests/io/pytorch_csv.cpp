@@ -132,6 +132,8 @@ TEST_CASE("the letters of the papers: B with a W beside it is the gradient of th
                              "of the input, but this B has no W");
     CHECK(violations_of("0F0,0F1,0B0,0W0,0I1,0W1\n").front().text().ends_with("but there are I as well"));
     CHECK(violations_of("0F0,0F1,0B0,0I1,0W1\n").empty());
+    CHECK(violations_of("0F0,0BW0\n").front().text() == "row 1, cell 2: 0BW0 is no action of PyTorch's, as 2F0 is; "
+                                                        "PyTorch spells BW as B, and the B beside it as I");
 }
 
 TEST_CASE("idle slots, other line ends, no last line end") {

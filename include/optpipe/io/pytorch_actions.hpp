@@ -211,7 +211,11 @@ namespace detail {
         if (more) line.remove_prefix(comma + 1);
         row.push_back(parse_pytorch_action(cell));
         if (row.back() || cell.empty()) continue;
-        found.push_back({place_of_cell(number, row.size()), printable(cell) + " is no action of PyTorch's, as 2F0 is"});
+        // In the files of zero-bubble.
+        const bool is_whole = cell.find("BW") != std::string_view::npos;
+        found.push_back({place_of_cell(number, row.size()),
+                         printable(cell) + " is no action of PyTorch's, as 2F0 is" +
+                             (is_whole ? "; PyTorch spells BW as B, and the B beside it as I" : "")});
         break;
     }
     return row;
