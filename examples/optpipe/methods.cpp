@@ -6,6 +6,7 @@
 #include <optpipe/io/text.hpp>
 #include <optpipe/schedule.hpp>
 #include <optpipe/schedule/builders/builder_parameters.hpp>
+#include <optpipe/schedule/builders/method_name.hpp>
 #include <optpipe/schedule/builders/uniform_storage.hpp>
 
 #include <algorithm>
@@ -40,30 +41,6 @@ struct stoppable_adaptive {
     }
 };
 
-/// The settings of a method, such as "g=3,storage=full", split into the parameters and the storage option.
-struct method_settings {
-    std::optional<std::string> parameters{};
-    std::optional<std::string> storage{};
-};
-method_settings parsed(const std::optional<std::string>& text) {
-    constexpr std::string_view storage = "storage=";
-    method_settings result;
-    if (!text) return result;
-    std::string_view rest{*text};
-    for (;;) {
-        const auto comma = rest.find(',');
-        const auto one = rest.substr(0, comma);
-        if (one.starts_with(storage))
-            result.storage = one.substr(storage.size());
-        else if (result.parameters)
-            *result.parameters += "," + std::string{one};
-        else
-            result.parameters = one;
-        if (comma == std::string_view::npos) return result;
-        rest.remove_prefix(comma + 1);
-    }
-}
-
 /// Throws if a stage doesn't have the option.
 optpipe::storage_by_stage<optpipe::dynamic> options_named(const optpipe::problem& p, std::string_view method,
                                                           const std::string& name) {
@@ -80,18 +57,19 @@ optpipe::storage_by_stage<optpipe::dynamic> options_named(const optpipe::problem
 template <class Builder>
 attempt run(const optpipe::problem& p, const Builder& builder, const std::optional<std::string>& storage) {
     const std::string name{Builder::name};
-    const std::string with = name + ":storage=";
     if (storage) {
         const auto options = options_named(p, name, *storage);
-        return {with + *storage, optpipe::build_uniform_schedule(p, builder, options), 0.0};
+        return {optpipe::method_with_storage(name, *storage), optpipe::build_uniform_schedule(p, builder, options),
+                0.0};
     }
     if (!p.has_storage_options()) return {name, optpipe::build_schedule(p, builder), 0.0};
     auto best = optpipe::build_best_uniform_schedule(p, builder);
-    return {best.result ? with + std::string{best.option.view()} : name, std::move(best.result), 0.0};
+    return {best.result ? optpipe::method_with_storage(name, best.option.view()) : name, std::move(best.result), 0.0};
 }
 
 template <class Builder> attempt run(const optpipe::problem& p, Builder builder, const method_options& options) {
-    const auto settings = parsed(options.settings);
+    const auto settings =
+        options.settings ? optpipe::parse_method_settings(*options.settings) : optpipe::method_settings{};
     if (settings.parameters) optpipe::set_parameters(builder, *settings.parameters);
     if constexpr (requires { builder.seed; }) builder.seed = options.seed;
     const auto start = clock::now();

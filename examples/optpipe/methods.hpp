@@ -24,7 +24,8 @@ struct attempt {
 };
 
 struct method_options {
-    /// Parameters of a builder, such as "g=3"; "storage=full" for all builders, if stages have storage options.
+    /// For a builder with parameters, as "g=3"; "storage=full" for all, where stages have storage options
+    /// (`optpipe::method_settings`).
     std::optional<std::string> settings{};
     /// Whether only one method was requested; it then runs even if it has nothing to choose.
     bool is_only = false;

@@ -8,6 +8,7 @@
 #include "optpipe/planner/portfolio/run_log.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/schedule/builders/all.hpp"
+#include "optpipe/schedule/builders/method_name.hpp"
 #include "optpipe/schedule/builders/uniform_storage.hpp"
 #include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
@@ -127,7 +128,7 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
                     return build_uniform_schedule(q, builder, options, stop);
                 };
             };
-            jobs.push_back({name + ":storage=" + std::string{option.view()}, run_with(quick),
+            jobs.push_back({method_with_storage(name, option.view()), run_with(quick),
                             is_stoppable<decltype(build)>, is_constructive, !is_constructive,
                             std::string{option.view()}});
             if constexpr (is_constructive) jobs.back().build_further = run_with(build);
