@@ -69,9 +69,8 @@ inline std::vector<layer_costs> read_layer_list(const fields& top, violation_lis
         each.push_back(layer);
         layers.insert(layers.end(), count, layer);
     }
-    if (found.empty())
-        for (const auto& v : validate_layers(each))
-            found.add(v.place, v.reason);
+    if (!each.empty()) add_validated(found, validate_layers(each));
+    if (found.empty()) add_validated(found, validate_sums(layers));
     return layers;
 }
 
@@ -172,8 +171,7 @@ inline partition_problem read_layers_tree(const json& root, const std::string& d
     problem p{to_any_graph(graph<dynamic, dynamic>{*ranks, *microbatches}), per_stage<stage_costs>(*ranks)};
     read_ranks(top, *ranks, p, found);
     read_rest(top, default_name, p);
-    for (const auto& v : validate_without_costs(p))
-        found.add(v.place, v.reason);
+    add_validated(found, validate_without_costs(p));
     if (!found.empty()) return result;
     result.pipelines = read_placements(top, p, result.layers.size(), found);
     for (const auto& each : result.pipelines)

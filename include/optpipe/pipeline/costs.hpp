@@ -20,8 +20,9 @@ struct stage_costs {
     duration backward_weight{};
     /// Device memory stashed by the forward, until the input gradient is done.
     memory_size activation{};
-    /// The part of it that the weight gradient still needs. 0 where nothing is said; in a file that is half of it.
-    memory_size weight_stash{};
+    /// What the weight gradient still needs, held from I to W: usually a part of it, half where braces leave it out, as
+    /// in a file. Has to be given where `activation` is assigned later.
+    memory_size weight_stash = 0.5 * activation;
     /// Empty: this stage can't be offloaded.
     std::optional<transfer_times> transfer{};
 

@@ -177,11 +177,8 @@ template <pipeline_graph Graph> struct basic_problem {
     /// The most time that a storage option takes, its transfers included.
     [[nodiscard]] constexpr duration longest_storage(stage s) const {
         duration longest{};
-        for (std::size_t i = 0; i < storage_options(s); ++i) {
-            const auto o = storage_of(s, i);
-            longest = std::max(longest,
-                               o.extra_work() + (o.transfer ? o.transfer->offload + o.transfer->reload : duration{}));
-        }
+        for (std::size_t i = 0; i < storage_options(s); ++i)
+            longest = std::max(longest, storage_of(s, i).extra_time());
         return longest;
     }
     /// The largest amount of device memory that matters: a stash, or a limit, but no more than what its rank can hold

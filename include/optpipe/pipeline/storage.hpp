@@ -17,14 +17,17 @@ using storage_index = std::uint8_t;
 /// Storage options that a stage may have at most.
 inline constexpr std::size_t most_storage_options = 32;
 
+/// Bytes of the name of a storage option, at most.
+inline constexpr std::size_t longest_storage_name = 32;
+
 /// How a stash may be stored between its forward and its backward (io/README.md): kept, offloaded, recomputed, or parts
 /// of it each. `recompute` and `backward_extra` exclude each other.
 struct storage_option {
     /// Unique within its stage.
-    bounded_text<32> name{};
-    /// Device memory that the forward leaves: at most the stage's activation. 0 where nothing is said: `keep_stash`
-    /// makes an option that leaves all of it, as a file's does by default.
-    memory_size held{};
+    bounded_text<longest_storage_name> name{};
+    /// Device memory that the forward leaves: at most the stage's activation, and less only where something is
+    /// recomputed. Has to be given: `keep_stash` makes an option that leaves all of it, as a file's does by default.
+    memory_size held = memory_size::unlimited();
     /// Duration of an operation of its own, before the backward, that restores the whole activation. 0: there is none.
     duration recompute{};
     /// What I, or B, takes longer: recomputed piece by piece inside the backward, which holds no more than `held`, or,
@@ -37,8 +40,14 @@ struct storage_option {
 
     [[nodiscard]] constexpr bool offloads() const { return transfer.has_value(); }
     [[nodiscard]] constexpr bool recomputes() const { return recompute > duration{}; }
+    /// Ahead of the backward, or inside it.
+    [[nodiscard]] constexpr bool restores() const { return recomputes() || backward_extra > duration{}; }
     /// Work that a (stage, microbatch) takes more than with its stash kept.
     [[nodiscard]] constexpr duration extra_work() const { return recompute + backward_extra; }
+    /// The same with its transfers.
+    [[nodiscard]] constexpr duration extra_time() const {
+        return extra_work() + (transfer ? transfer->offload + transfer->reload : duration{});
+    }
     /// What is on the device when the backward starts.
     [[nodiscard]] constexpr memory_size restored(const stage_costs& costs) const {
         return recomputes() ? costs.activation : held;
