@@ -64,7 +64,7 @@ struct backward_task {
     stash_part kept{};
     stash_part freed{};
     /// Room for more that the weight gradient needs, where weight_stash is above what there is. None in a full
-    /// backward: a model that writes it gives `backward` too (`has_backward`).
+    /// backward: a model that writes it gives `backward` too (`has_backward`), or its problem has no full backwards.
     stash_part added{};
     /// None where nothing was recomputed ahead. Then an option with `backward_extra` recomputes here.
     stash_part restored_kept{};
@@ -107,7 +107,8 @@ template <class M, class L> concept has_backward_weight = requires(M& model, L& 
 template <class M, class L>
 concept stage_model = lane<L> && has_forward<M, L> && has_backward_input<M, L> && has_backward_weight<M, L>;
 
-/// A model that does both halves of a backward better at once; else B is `backward_input`, then `backward_weight`.
+/// A model that does both halves of a backward better at once; else B is `backward_input`, then `backward_weight`, and
+/// where a weight stash is larger than the activation its problem says `full_backward = false`.
 template <class M, class L> concept has_backward = requires(M& model, L& on, const backward_task& task) {
     { model.backward(on, task) } -> std::same_as<void>;
 };

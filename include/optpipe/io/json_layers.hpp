@@ -161,7 +161,8 @@ inline partition_problem read_layers_tree(const json& root, const std::string& d
     const fields top{root, "", found};
     if (format_version(top, "optpipe.layers/", 1, found) == 0) return result;
     top.refuse_unknown({"format", "name", "time_unit", "memory_unit", "ranks", "microbatches", "placements", "layers",
-                        "split_backward", "p2p", "memory_limit", "host_memory_limit", "transfer", "objective"},
+                        "split_backward", "full_backward", "p2p", "memory_limit", "host_memory_limit", "transfer",
+                        "objective"},
                        {{"stages", "belongs to optpipe.problem; here there are layers"}});
     const auto ranks = top.count("ranks", most_ranks);
     const auto microbatches = top.count("microbatches", most_stage_microbatches);

@@ -275,6 +275,7 @@ inline void read_ranks(const fields& top, std::size_t ranks, problem& p, violati
 
 inline void read_rest(const fields& top, const std::string& default_name, problem& p) {
     p.split_backward = top.bool_or("split_backward", true);
+    p.full_backward = top.bool_or("full_backward", true);
     p.objective = top.choice<objective_kind>(
         "objective", {{{"makespan", objective_kind::makespan}, {"span", objective_kind::span}}});
     p.name = top.string_or("name", default_name);
@@ -289,7 +290,8 @@ inline problem read_problem_tree(const json& root, const std::string& default_na
     const auto version = format_version(top, "optpipe.problem/", 2, found);
     if (version == 0) return {};
     top.refuse_unknown({"format", "name", "time_unit", "memory_unit", "ranks", "microbatches", "stages",
-                        "split_backward", "p2p", "memory_limit", "host_memory_limit", "transfer", "objective"});
+                        "split_backward", "full_backward", "p2p", "memory_limit", "host_memory_limit", "transfer",
+                        "objective"});
     problem_parts parts;
     parts.has_storage_options = version == 2;
     parts.ranks = top.count("ranks", most_ranks);

@@ -107,6 +107,9 @@ template <pipeline_graph Graph> struct basic_problem {
     hop_times<ranks_extent> p2p{};
     /// false: only full backwards may be used.
     bool split_backward = true;
+    /// false: only I and W may be used, as where whatever runs the schedule has no B but I and then W. A B of an order
+    /// is timed as these two.
+    bool full_backward = true;
     per_rank<memory_size, ranks_extent> memory_limit{};
     per_rank<memory_size, ranks_extent> host_memory_limit{};
     transfer_rules<ranks_extent> transfer{};
@@ -142,6 +145,11 @@ template <pipeline_graph Graph> struct basic_problem {
         OPTPIPE_EXPECT(option < storage_options(s), "no such storage option");
         if (!storage[s].empty()) return storage[s][option];
         return option == 0 ? keep_stash(costs[s]) : offload_stash(costs[s]);
+    }
+    /// What a stage takes of the device at most for a backward that finds `restored` and, where it is split, has its W
+    /// at once: B never holds more than it finds.
+    [[nodiscard]] constexpr memory_size held_in_backward(stage s, memory_size restored) const {
+        return full_backward ? restored : std::max(restored, costs[s].weight_stash);
     }
     /// The duration of the operation that hands the gradient on to the stage before.
     [[nodiscard]] constexpr duration gradient_time(stage s) const {
@@ -220,6 +228,7 @@ template <pipeline_graph Graph> [[nodiscard]] problem to_problem(const basic_pro
         for (const auto& option : p.storage[s])
             result.storage[s].push_back(option);
     result.split_backward = p.split_backward;
+    result.full_backward = p.full_backward;
     for (const rank r : p.graph.all_ranks()) {
         result.memory_limit[r] = p.memory_limit[r];
         result.host_memory_limit[r] = p.host_memory_limit[r];

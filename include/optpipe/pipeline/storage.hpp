@@ -40,8 +40,6 @@ struct storage_option {
 
     [[nodiscard]] constexpr bool offloads() const { return transfer.has_value(); }
     [[nodiscard]] constexpr bool recomputes() const { return recompute > duration{}; }
-    /// Ahead of the backward, or inside it.
-    [[nodiscard]] constexpr bool restores() const { return recomputes() || backward_extra > duration{}; }
     /// Work that a (stage, microbatch) takes more than with its stash kept.
     [[nodiscard]] constexpr duration extra_work() const { return recompute + backward_extra; }
     /// The same with its transfers.

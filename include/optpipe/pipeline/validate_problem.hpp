@@ -83,7 +83,9 @@ void validate_storage(const basic_problem<Graph>& p, stage s, std::vector<violat
         numbers.not_negative(field("transfer_size"), option.transfer_size.value());
         if (!option.held.is_unlimited()) at_most("held", option.held, costs.activation, "the stage's activation");
         at_most("transfer_size", option.transfer_size, option.held, "held");
-        if (!option.restores() && option.held + tolerance{}.at(costs.activation) < costs.activation)
+        const bool restores_nothing = option.recompute == duration{} && option.backward_extra == duration{};
+        const auto whole = costs.activation - tolerance{}.at(costs.activation);
+        if (restores_nothing && option.held >= memory_size{} && option.held < whole)
             found.push_back({field("held"), format_number(option.held) + " is less than the stage's activation, " +
                                                 format_number(costs.activation) +
                                                 ", and nothing restores the rest: recompute or backward_extra"});
@@ -182,6 +184,8 @@ template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate_va
     if (p.graph.stages() == 0) found.push_back({"stages", "must hold at least one stage"});
     if (p.transfer.engines != 1 && p.transfer.engines != 2)
         found.push_back({"transfer.engines", "must be 1 or 2, is " + std::to_string(p.transfer.engines)});
+    if (!p.split_backward && !p.full_backward)
+        found.push_back({"full_backward", "is false, and so is split_backward: there is no backward"});
 
     bool in_range = true;
     per_rank<bool> used(p.graph.ranks(), false);

@@ -588,8 +588,8 @@ private:
         bool has_open = false;
         for (auto kept = with_.finalists; kept > 0 && !options_.stop.stop_requested(); kept /= 2) {
             const auto open =
-                std::partition(planned_.begin(), planned_.end(),
-                               [best = best_objective()](const candidate& each) { return is_open(each, best); });
+                std::stable_partition(planned_.begin(), planned_.end(),
+                                      [best = best_objective()](const candidate& each) { return is_open(each, best); });
             std::sort(planned_.begin(), open, [kept](const candidate& a, const candidate& b) {
                 if (kept == 1) return a < b;
                 return a.planned.objective + a.planned.bound < b.planned.objective + b.planned.bound;
