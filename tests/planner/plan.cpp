@@ -231,6 +231,7 @@ TEST_CASE("invalid options are refused with the name of the field") {
     CHECK(refused({.time_limit = std::chrono::duration<double>{nan}}, "time_limit"));
     CHECK(refused({.gap = -0.5}, "gap"));
     CHECK(refused({.gap = nan}, "gap"));
+    CHECK(refused({.gap = 2.0}, "gap"));
     CHECK(refused({.without = {"gpipe", "nobody"}}, "there is no \"nobody\"; there are gpipe, "));
     p.costs[stage{0}].forward = duration{-1.0};
     CHECK(refused({}, "stages[0].forward"));

@@ -102,7 +102,7 @@ inline void check_options(const plan_options& options, const std::vector<any_sea
     std::vector<violation> found;
     if (options.time_limit && !(options.time_limit->count() >= 0.0))
         found.push_back({"time_limit", "must not be negative"});
-    if (!(options.gap >= 0.0)) found.push_back({"gap", "must not be negative"});
+    if (!(options.gap >= 0.0 && options.gap <= 1.0)) found.push_back({"gap", "must be between 0 and 1"});
     if (options.robust) check_robust_options(*options.robust, found);
     std::vector<std::string> names;
     for_each_builder([&](const auto& build) { names.emplace_back(build.name); });
