@@ -31,7 +31,7 @@ struct method_options {
     /// For the builders that search.
     std::optional<double> time_limit{};
     std::uint64_t seed = 1;
-    /// Once it is requested, no further method runs, and those that search end.
+    /// Once it is requested, no further method runs, and the one that runs ends: without a schedule it isn't listed.
     std::stop_token stop{};
 };
 
