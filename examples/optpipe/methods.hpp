@@ -32,7 +32,7 @@ struct method_options {
     /// Time limit for the builders that search.
     std::optional<double> time_limit{};
     std::uint64_t seed = 1;
-    /// Once it is requested, no further method starts, and those that search end.
+    /// Once it is requested, no further method runs, and the one that runs ends: without a schedule it isn't listed.
     std::stop_token stop{};
 };
 

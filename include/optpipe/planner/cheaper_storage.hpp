@@ -11,9 +11,12 @@ namespace optpipe::detail {
 /// How the incumbent gets cheaper storage options in the end (`with_cheaper_storage`).
 struct cheaper_storage_parameters {
     /// Operations to place: half a second at most, whatever the size.
-    std::size_t effort = 20'000'000;
-    /// What one takes, in seconds: of store-gpt-18.1b-4k-p16-v2.
-    double seconds_per_operation = 27e-9;
+    std::size_t effort = 5'000'000;
+    /// What one takes, in seconds: of 32 ranks and 128 microbatches, with the copies of orders.
+    double seconds_per_operation = 100e-9;
+    /// How long it may take beyond the time limit, if the search ends late: on problems with some hundred stashes
+    /// nothing is left to do after that.
+    std::chrono::duration<double> moment{0.02};
     /// Of the time limit, what is set aside for it at most. More leaves less to the search. Chosen, not tuned.
     double part = 0.05;
     /// Operations of a microbatch on a stage, and trials per option that is cheaper, with those of ranges: estimates.

@@ -30,7 +30,7 @@ struct plan_options {
     /// Counts the processor time of all its threads, and may keep it below a share; null: neither.
     std::shared_ptr<processor_share> processor{};
     std::uint64_t seed = 1;
-    /// (objective − bound) / objective that is good enough.
+    /// (objective − bound) / objective that is good enough, from 0 to 1.
     double gap = 0.0;
     std::stop_token stop{};
     /// Whether a stop request ends the search at once, without a plan: whoever stops it doesn't read one, as all came
