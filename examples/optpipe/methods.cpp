@@ -61,12 +61,8 @@ attempt run(const optpipe::problem& p, const Builder& builder, const std::option
     const std::string name{Builder::name};
     if (storage) {
         const auto options = options_named(p, name, *storage);
-<<<<<<< ours
-        return {optpipe::method_with_storage(name, *storage), optpipe::build_uniform_schedule(p, builder, options),
-                0.0};
-=======
-        return {with + *storage, optpipe::build_uniform_schedule(p, builder, options, stop), 0.0};
->>>>>>> theirs
+        return {optpipe::method_with_storage(name, *storage),
+                optpipe::build_uniform_schedule(p, builder, options, stop), 0.0};
     }
     if (!p.has_storage_options()) return {name, optpipe::build_schedule(p, builder, stop), 0.0};
     auto best = optpipe::build_best_uniform_schedule(p, builder, stop);
