@@ -12,6 +12,7 @@
 #include <optpipe/io/megatron.hpp>
 #include <optpipe/io/pytorch_actions.hpp>
 #include <optpipe/io/pytorch_csv.hpp>
+#include <optpipe/io/pytorch_messages.hpp>
 #include <optpipe/io/schedule_document.hpp>
 #include <optpipe/io/svg.hpp>
 #include <optpipe/io/text.hpp>

@@ -177,7 +177,8 @@ int import_csv(const import_csv_options& options);
 struct export_megatron_options {
     std::string problem;
     std::string schedule;
-    std::vector<std::size_t> layers;
+    /// "8", or "7+1" with layers of multi-token prediction.
+    std::vector<std::string> layers;
     std::vector<std::string> offload_modules;
     /// Standard output if empty.
     std::string out;

@@ -68,7 +68,7 @@ int compare(const compare_options& options) {
     out << "no schedule of this problem is better than " << optpipe::format_number(bound)
         << optpipe::detail::with_space(optpipe::printable(p.time_unit, 20)) << '\n';
     if (interrupted.is_requested()) {
-        out << "stopped: the methods that aren't listed didn't run\n";
+        out << "stopped: the methods that aren't listed didn't run, or not to their end\n";
         return files.status(stopped_by_signal);
     }
     const bool any = std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.result.has_value(); });

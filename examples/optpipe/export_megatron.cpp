@@ -3,23 +3,57 @@
 #include "schedule_file.hpp"
 #include <optpipe/core/error.hpp>
 #include <optpipe/core/outcome.hpp>
+#include <optpipe/io/escape.hpp>
 #include <optpipe/io/megatron.hpp>
 
+#include <charconv>
+#include <cstddef>
 #include <iostream>
 #include <string>
+#include <string_view>
+#include <system_error>
 
 namespace program {
+namespace {
+
+std::size_t count_of(std::string_view text, const std::string& whole) {
+    constexpr std::size_t most_layers = 100000;
+    std::size_t count = 0;
+    const auto* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, count);
+    if (error != std::errc{} || stop != end || count > most_layers)
+        throw optpipe::error{"--layers: must be numbers up to 100000, as 8, or 7+1 with layers of multi-token "
+                             "prediction; is " +
+                             optpipe::printable(whole, 60)};
+    return count;
+}
+
+/// "8", or "7+1"; one for all stages, or one for each.
+optpipe::megatron_options options_from(const export_megatron_options& given, std::size_t stages) {
+    optpipe::megatron_options how{{}, given.offload_modules, {}};
+    for (const auto& text : given.layers) {
+        const std::string_view both{text};
+        const auto plus = both.find('+');
+        how.layers.push_back(count_of(both.substr(0, plus), text));
+        how.prediction_layers.push_back(plus == both.npos ? 0 : count_of(both.substr(plus + 1), text));
+    }
+    if (how.layers.size() == 1) {
+        how.layers.resize(stages, how.layers.front());
+        how.prediction_layers.resize(stages, how.prediction_layers.front());
+    }
+    if (!how.layers.empty() && how.layers.size() != stages)
+        throw optpipe::error{"--layers: needs one number, or one for each of the " + std::to_string(stages) +
+                             " stages, has " + std::to_string(how.layers.size())};
+    return how;
+}
+
+} // namespace
 
 int export_megatron(const export_megatron_options& options) {
     outputs files{{{"PROBLEM", options.problem}, {"SCHEDULE", options.schedule}}, {{"--out", options.out}}};
     const auto p = read_problem(options.problem);
     const auto [document, schedule] = read_schedule_for(p, options.schedule);
-    optpipe::megatron_options how{options.layers, options.offload_modules};
-    if (how.layers.size() == 1) how.layers.resize(p.graph.stages(), how.layers.front());
-    if (!how.layers.empty() && how.layers.size() != p.graph.stages())
-        throw optpipe::error{"--layers: needs one number, or one for each of the " + std::to_string(p.graph.stages()) +
-                             " stages, has " + std::to_string(how.layers.size())};
-    const auto settings = optpipe::to_megatron(p, schedule, how);
+    const auto settings = optpipe::to_megatron(p, schedule, options_from(options, p.graph.stages()));
     if (!settings) {
         std::cerr << "optpipe: " << name_of(options.schedule) << ": " << optpipe::describe(settings.why()) << '\n';
         return bad_input;

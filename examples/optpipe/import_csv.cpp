@@ -2,8 +2,11 @@
 #include "files.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/core/outcome.hpp>
+#include <optpipe/io/pytorch_actions.hpp>
 #include <optpipe/io/pytorch_csv.hpp>
+#include <optpipe/io/pytorch_messages.hpp>
 #include <optpipe/io/write_json.hpp>
+#include <optpipe/pipeline/problem.hpp>
 #include <optpipe/schedule/bounds/structural_bounds.hpp>
 #include <optpipe/schedule/time/evaluate.hpp>
 
@@ -19,6 +22,15 @@ int refuse(const std::string& source, const optpipe::refusal& why) {
     return no_schedule;
 }
 
+/// What runs as long as messages are small.
+void note_deadlock(const std::string& source, const optpipe::problem& p, const optpipe::pytorch_schedule& file) {
+    if (!optpipe::is_compute_comms(file)) return;
+    const auto stuck = optpipe::stuck_actions(p.graph, file, optpipe::pytorch_sends::rendezvous);
+    if (!stuck.empty())
+        std::cerr << "optpipe: note: " << source << ": may deadlock: where every send waits for its receive, "
+                  << stuck.front() << '\n';
+}
+
 } // namespace
 
 int import_csv(const import_csv_options& options) {
@@ -26,9 +38,10 @@ int import_csv(const import_csv_options& options) {
     auto p = read_problem(options.problem);
     constexpr std::size_t most_bytes = std::size_t{1} << 28U;
     const auto source = name_of(options.csv);
-    const auto order =
-        optpipe::order_of(p, optpipe::parse_pytorch_csv(read_input(options.csv, most_bytes), source), source);
+    const auto file = optpipe::parse_pytorch_csv(read_input(options.csv, most_bytes), source);
+    const auto order = optpipe::order_of(p, file, source);
     if (!order) return refuse(source, order.why());
+    note_deadlock(source, p, file);
     auto bound = optpipe::bounds_of(p).best();
     auto timed = optpipe::time_order(p, *order);
     if (!timed && timed.why().reason == optpipe::refusal_reason::over_memory) {

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <functional>
 #include <iostream>
@@ -277,11 +278,12 @@ void add_export_megatron(CLI::App& app, program::export_megatron_options& o, std
     command->add_option("PROBLEM", o.problem, "Problem file (optpipe.problem/1 or /2)")->required();
     command->add_option("SCHEDULE", o.schedule, "Schedule file (optpipe.schedule/1 or /2)")->required();
     command
-        ->add_option("--layers", o.layers,
-                     "Transformer layers of each stage, separated by commas, or one number for all: for the layout")
+        ->add_option(
+            "--layers", o.layers,
+            "Transformer layers of each stage, separated by commas, or one number for all: for the layout; 7+1 "
+            "with a layer of multi-token prediction")
         ->allow_extra_args(false)
-        ->delimiter(',')
-        ->check(CLI::Range(0, 100000));
+        ->delimiter(',');
     command->add_option("--offload-modules", o.offload_modules, "Modules to offload, separated by commas, as core_attn")
         ->allow_extra_args(false)
         ->delimiter(',');
@@ -306,7 +308,8 @@ void add_partition(CLI::App& app, program::partition_options& o, std::function<i
 
 void add_solve(CLI::App& app, program::solve_options& o, std::function<int()>& chosen) {
     auto* command = app.add_subcommand("solve", "Solve a mixed-integer linear model");
-    command->add_option("MODEL", o.model, "Model file (MPS, free or fixed, may be compressed with gzip)")->required();
+    command->add_option("MODEL", o.model, "Model file (MPS, free or fixed, or LP; may be compressed with gzip)")
+        ->required();
     command->add_option("--time-limit", o.time_limit, "Stop after this many seconds and keep the best solution")
         ->check(not_negative);
     command->add_option("--threads", o.threads, "Threads (default: one for each of the machine's)")
@@ -349,6 +352,20 @@ void add_import_solution(CLI::App& app, program::import_solution_options& o, std
     command->callback([&] { chosen = [&] { return program::import_solution(o); }; });
 }
 #endif
+
+[[nodiscard]] bool is_number(const CLI::Option& option) {
+    const auto type = option.get_type_name();
+    const auto name = type.substr(0, type.find(':')); // what follows are the values that it takes
+    return name == "FLOAT" || name == "UINT" || name == "INT";
+}
+
+/// CLI11 takes an empty text for 0.
+void refuse_empty_numbers(CLI::App& app) {
+    for (auto* command : app.get_subcommands({}))
+        for (auto* option : command->get_options())
+            if (is_number(*option))
+                option->check([](const std::string& text) { return text.empty() ? "must be a number, is empty" : ""; });
+}
 
 std::vector<std::string> names_of_commands(const CLI::App& app) {
     std::vector<std::string> names;
@@ -407,6 +424,7 @@ int run(const std::function<int()>& command) {
 } // namespace
 
 int main(int count, char** arguments) {
+    std::signal(SIGXFSZ, SIG_IGN); // what is beyond the limit of a file's size isn't written, which is then reported
     CLI::App app{"Plans pipeline-parallel training within a memory limit, with a proof.\n"
                  "A file named - is standard input, or standard output.",
                  "optpipe"};
@@ -447,6 +465,7 @@ int main(int count, char** arguments) {
     add_export_mps(app, export_mps, chosen);
     add_import_solution(app, import_solution, chosen);
 #endif
+    refuse_empty_numbers(app);
     try {
         app.parse(count, arguments);
     } catch (const CLI::ParseError& e) {

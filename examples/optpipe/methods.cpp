@@ -2,10 +2,12 @@
 
 #include "commands.hpp"
 #include <optpipe/core/error.hpp>
+#include <optpipe/core/stop_check.hpp>
 #include <optpipe/io/escape.hpp>
 #include <optpipe/io/text.hpp>
 #include <optpipe/schedule.hpp>
 #include <optpipe/schedule/builders/builder_parameters.hpp>
+#include <optpipe/schedule/builders/method_name.hpp>
 #include <optpipe/schedule/builders/uniform_storage.hpp>
 
 #include <algorithm>
@@ -40,30 +42,6 @@ struct stoppable_adaptive {
     }
 };
 
-/// The settings of a method, such as "g=3,storage=full", split into the parameters and the storage option.
-struct method_settings {
-    std::optional<std::string> parameters{};
-    std::optional<std::string> storage{};
-};
-method_settings parsed(const std::optional<std::string>& text) {
-    constexpr std::string_view storage = "storage=";
-    method_settings result;
-    if (!text) return result;
-    std::string_view rest{*text};
-    for (;;) {
-        const auto comma = rest.find(',');
-        const auto one = rest.substr(0, comma);
-        if (one.starts_with(storage))
-            result.storage = one.substr(storage.size());
-        else if (result.parameters)
-            *result.parameters += "," + std::string{one};
-        else
-            result.parameters = one;
-        if (comma == std::string_view::npos) return result;
-        rest.remove_prefix(comma + 1);
-    }
-}
-
 /// Throws if a stage doesn't have the option.
 optpipe::storage_by_stage<optpipe::dynamic> options_named(const optpipe::problem& p, std::string_view method,
                                                           const std::string& name) {
@@ -78,20 +56,22 @@ optpipe::storage_by_stage<optpipe::dynamic> options_named(const optpipe::problem
 
 /// For a problem with lists of storage options: runs the builder with the requested option, or with the best one.
 template <class Builder>
-attempt run(const optpipe::problem& p, const Builder& builder, const std::optional<std::string>& storage) {
+attempt run(const optpipe::problem& p, const Builder& builder, const std::optional<std::string>& storage,
+            optpipe::stop_check stop) {
     const std::string name{Builder::name};
-    const std::string with = name + ":storage=";
     if (storage) {
         const auto options = options_named(p, name, *storage);
-        return {with + *storage, optpipe::build_uniform_schedule(p, builder, options), 0.0};
+        return {optpipe::method_with_storage(name, *storage),
+                optpipe::build_uniform_schedule(p, builder, options, stop), 0.0};
     }
-    if (!p.has_storage_options()) return {name, optpipe::build_schedule(p, builder), 0.0};
-    auto best = optpipe::build_best_uniform_schedule(p, builder);
-    return {best.result ? with + std::string{best.option.view()} : name, std::move(best.result), 0.0};
+    if (!p.has_storage_options()) return {name, optpipe::build_schedule(p, builder, stop), 0.0};
+    auto best = optpipe::build_best_uniform_schedule(p, builder, stop);
+    return {best.result ? optpipe::method_with_storage(name, best.option.view()) : name, std::move(best.result), 0.0};
 }
 
 template <class Builder> attempt run(const optpipe::problem& p, Builder builder, const method_options& options) {
-    const auto settings = parsed(options.settings);
+    const auto settings =
+        options.settings ? optpipe::parse_method_settings(*options.settings) : optpipe::method_settings{};
     if (settings.parameters) optpipe::set_parameters(builder, *settings.parameters);
     if constexpr (requires { builder.seed; }) builder.seed = options.seed;
     const auto start = clock::now();
@@ -104,9 +84,10 @@ template <class Builder> attempt run(const optpipe::problem& p, Builder builder,
         builder.effort = options.time_limit ? optpipe::dynamic : builder.effort / tries;
         auto limit = options.time_limit;
         if (limit) *limit /= static_cast<double>(tries);
-        done = run(p, stoppable_adaptive{builder, limit, options.stop}, settings.storage);
+        // It returns the best so far when it is stopped.
+        done = run(p, stoppable_adaptive{builder, limit, options.stop}, settings.storage, {});
     } else {
-        done = run(p, builder, settings.storage);
+        done = run(p, builder, settings.storage, optpipe::stop_check{options.stop});
     }
     done.seconds = elapsed();
     return done;
@@ -127,13 +108,17 @@ attempt run_as_it_is(const optpipe::problem& p, Builder builder, const method_op
 std::vector<attempt> run_methods(const optpipe::problem& p, const wanted_method& wanted,
                                  const method_options& options) {
     std::vector<attempt> attempts;
-    optpipe::for_each_builder([&](const auto& builder) {
-        if (wanted(builder.name) && !options.stop.stop_requested()) attempts.push_back(run(p, builder, options));
-    });
+    const auto add = [&](std::string_view name, const auto& make) {
+        if (!wanted(name) || options.stop.stop_requested()) return;
+        auto made = make();
+        // What was stopped says nothing of the method.
+        if (made.result || !options.stop.stop_requested()) attempts.push_back(std::move(made));
+    };
+    optpipe::for_each_builder(
+        [&](const auto& builder) { add(builder.name, [&] { return run(p, builder, options); }); });
     optpipe::for_each_storage_builder([&](const auto& builder) {
-        const bool is_asked_for = p.has_storage_options() || options.is_only;
-        if (wanted(builder.name) && is_asked_for && !options.stop.stop_requested())
-            attempts.push_back(run_as_it_is(p, builder, options));
+        if (p.has_storage_options() || options.is_only)
+            add(builder.name, [&] { return run_as_it_is(p, builder, options); });
     });
     return attempts;
 }

@@ -24,14 +24,15 @@ struct attempt {
 };
 
 struct method_options {
-    /// Parameters of a builder, such as "g=3"; "storage=full" for all builders, if stages have storage options.
+    /// For a builder with parameters, as "g=3"; "storage=full" for all, where stages have storage options
+    /// (`optpipe::method_settings`).
     std::optional<std::string> settings{};
     /// Whether only one method was requested; it then runs even if it has nothing to choose.
     bool is_only = false;
     /// Time limit for the builders that search.
     std::optional<double> time_limit{};
     std::uint64_t seed = 1;
-    /// Once it is requested, no further method starts, and those that search end.
+    /// Once it is requested, no further method runs, and the one that runs ends: without a schedule it isn't listed.
     std::stop_token stop{};
 };
 

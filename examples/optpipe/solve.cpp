@@ -3,7 +3,7 @@
 #include "interruption.hpp"
 #include <optpipe/core/format.hpp>
 #include <optpipe/io/escape.hpp>
-#include <optpipe/milp/io/read_mps.hpp>
+#include <optpipe/milp/io/read_model.hpp>
 #include <optpipe/milp/io/read_text.hpp>
 #include <optpipe/milp/search/cores.hpp>
 #include <optpipe/milp/solve.hpp>
@@ -73,10 +73,10 @@ void print_summary(std::ostream& out, const milp::result& r, double gap) {
 
 milp::model read_model(const std::string& path) {
     constexpr std::size_t most_bytes = std::size_t{1} << 30U;
-    if (path != "-") return milp::read_mps(path);
+    if (path != "-") return milp::read_model(path);
     auto text = read_input(path, most_bytes);
     if (milp::detail::is_gzip(text)) text = milp::detail::inflated(name_of(path), text, most_bytes);
-    return milp::parse_mps(text, name_of(path));
+    return milp::parse_model(text, name_of(path));
 }
 
 bool was_stopped(const milp::result& r) {

@@ -2,6 +2,8 @@
 
 #include "optpipe/milp/check.hpp"
 #include "optpipe/milp/expression.hpp"
+#include "optpipe/milp/io/read_lp.hpp"
+#include "optpipe/milp/io/read_model.hpp"
 #include "optpipe/milp/io/read_mps.hpp"
 #include "optpipe/milp/io/write_lp.hpp"
 #include "optpipe/milp/io/write_mps.hpp"

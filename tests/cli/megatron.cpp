@@ -25,6 +25,26 @@ TEST_CASE("a plan as settings of Megatron's") {
     const auto refused = run({"export-megatron", problem, place / "plan.json", "--layers", "8,8"});
     CHECK(refused.status == 2);
     CHECK_MESSAGE(refused.says({"--layers", "4 stages", "has 2"}), refused);
+    const auto predicting = run({"export-megatron", problem, place / "plan.json", "--layers", "8,8,8,7+1"});
+    CHECK_MESSAGE(contains(predicting.out, "\n--mtp-num-layers 1\n--pipeline-model-parallel-layout "
+                                           "\"Et*8|t*8|t*8|t*7mL\"\n"),
+                  predicting);
+    for (const std::string bad : {"-1", "8+", "8,8,8,+1", "x", "100001", ""}) {
+        const auto wrong = run({"export-megatron", problem, place / "plan.json", "--layers", bad});
+        CHECK_MESSAGE((wrong.status == 2 && wrong.says({"--layers"})), bad << "\n" << wrong);
+    }
+}
+
+TEST_CASE("several stages on one rank are refused in Megatron's words") {
+    const workplace place;
+    const auto problem = place.write("one-rank.json", R"({"format": "optpipe.problem/1", "ranks": 1, "microbatches": 4,
+      "split_backward": false, "stages": [
+        {"rank": 0, "forward": 1, "backward_input": 1, "backward_weight": 1, "activation": 1},
+        {"rank": 0, "forward": 1, "backward_input": 1, "backward_weight": 1, "activation": 1}]})");
+    REQUIRE(run({"plan", problem, "--method", "interleaved", "--quiet", "--out", place / "plan.json"}).status == 0);
+    const auto refused = run({"export-megatron", problem, place / "plan.json"});
+    CHECK(refused.status == 2);
+    CHECK_MESSAGE(refused.says({"plan.json", "pipeline-model-parallel size should be greater than 1"}), refused);
 }
 
 TEST_CASE("a v placement is refused") {

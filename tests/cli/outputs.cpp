@@ -7,6 +7,7 @@ TEST_CASE("not built: the program is missing") {}
 #include "cli/program.hpp"
 
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
 
 #include <string>
 #include <vector>
@@ -155,6 +156,38 @@ TEST_CASE("a stream can't be two things, and messages name it") {
     CHECK_MESSAGE((endless.status == 2 && endless.says({"standard input", "larger than 64 MiB"})), endless);
     const auto full = run({"plan", folder.problem, "--out", "-"}, "/dev/full");
     CHECK_MESSAGE((full.status == 2 && contains(full.err, "standard output")), full);
+}
+
+namespace {
+
+/// How large files may become, for the programs that are started meanwhile.
+class file_size_limit {
+public:
+    explicit file_size_limit(rlim_t bytes) {
+        REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
+        const rlimit now{bytes, before_.rlim_max};
+        REQUIRE(::setrlimit(RLIMIT_FSIZE, &now) == 0);
+    }
+    file_size_limit(const file_size_limit&) = delete;
+    file_size_limit& operator=(const file_size_limit&) = delete;
+    ~file_size_limit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+
+private:
+    rlimit before_{};
+};
+
+} // namespace
+
+TEST_CASE("a file beyond the limit of its size is reported, and nothing is left of it") {
+    const prepared folder;
+    const auto before = folder.place.files();
+    finished result;
+    {
+        const file_size_limit small{1000};
+        result = run({"plan", folder.problem, "--method", "gpipe", "--quiet", "--html", folder.place / "page.html"});
+    }
+    CHECK_MESSAGE((result.status == 2 && result.says({"page.html", "File too large"})), result);
+    CHECK(folder.place.files() == before);
 }
 
 #endif

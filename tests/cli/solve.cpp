@@ -95,6 +95,21 @@ TEST_CASE("what is solved within the gap that was asked for is optimal") {
     CHECK((written["status"] == "optimal" && written["gap_tolerance"] == 1e-6));
 }
 
+TEST_CASE("an LP file is solved like an MPS file, whatever it is called") {
+    const workplace place;
+    const std::string text = "\\ the same knapsack\nMaximize\n value: 7 tent + 4 rope + 3 lamp\n"
+                             "Subject To\n weight: 5 tent + 3 rope + 2 lamp <= 7\nBinary\n tent rope lamp\nEnd\n";
+    for (const auto* name : {"knapsack.lp", "knapsack"}) {
+        const auto result = run({"solve", place.write(name, text), "--out", place / "out.json"});
+        REQUIRE_MESSAGE((result.status == 0 && result.out.starts_with("optimal objective=10 bound=10")), result);
+        CHECK(std::abs(json::parse(place.read("out.json"))["solution"]["lamp"].get<double>() - 1.0) < 1e-6);
+    }
+    const auto piped = run({"solve", "-"}, "", place / "knapsack");
+    CHECK_MESSAGE((piped.status == 0 && piped.out.starts_with("optimal objective=10")), piped);
+    const auto refused = run({"solve", place.write("bad.lp", without(text, "<= 7", "7"))});
+    CHECK_MESSAGE((refused.status == 2 && refused.says({"bad.lp: line 5: a row has '7'"})), refused);
+}
+
 TEST_CASE("bad models and options are refused with one line, and nothing is written") {
     const workplace place;
     const auto bad = place.write("bad.mps", without(knapsack, "WEIGHT 3", "HEIGHT 3"));

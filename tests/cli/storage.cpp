@@ -67,6 +67,22 @@ TEST_CASE("a storage option that there isn't is refused, with those that there a
     CHECK(run({"plan", data("whole-backward.json"), "--method", "gpipe:storage=full", "--quiet"}).status == 2);
 }
 
+TEST_CASE("an option's name may have commas and backslashes, written with a backslash before them") {
+    const workplace place;
+    auto text = content_of(data("stored.json"));
+    for (const std::string what = "mlp-ahead"; contains(text, what);)
+        text.replace(text.find(what), what.size(), R"(mlp,a\\head)");
+    const auto problem = place.write("p.json", text);
+    const std::string method = R"(1f1b:storage=mlp\,a\\head)";
+    const auto built = run({"plan", problem, "--method", method, "--json"});
+    REQUIRE_MESSAGE((built.status == 0 && built.err.empty()), built);
+    CHECK(json::parse(built.out)["method"] == method);
+    const auto unescaped = run({"plan", problem, "--method", "1f1b:storage=mlp,ahead"});
+    CHECK_MESSAGE((unescaped.status == 2 && unescaped.says({"method 1f1b", "ahead"})), unescaped);
+    const auto compared = run({"compare", problem});
+    CHECK_MESSAGE(compared.status == 0, compared);
+}
+
 TEST_CASE("compare lists each method with its best storage option") {
     const workplace place;
     const auto result = run({"compare", data("stored.json"), "--json", place / "table.json"});

@@ -115,6 +115,11 @@ TEST_CASE("bad input is refused with field and reason") {
         {file(one + ", { \"count\": 0, " + layer + " }"), "layers[1].count: must be at least 1"},
         {file("{ \"count\": 5000, " + layer + " }"), "layers[0].count: must be at most 4096, is 5000"},
         {file("{ \"count\": 4000, " + layer + " }, { \"count\": 97, " + layer + " }"), "layers: are more than 4096"},
+        // Each is right by itself, and so is one of them alone.
+        {file("{ \"count\": 3, \"forward\": 5e59, \"backward_input\": 1, \"backward_weight\": 1, \"activation\": 1 }"),
+         "m.json: layers: together must be at most 1e+60"},
+        {file("{ \"count\": 3, \"static_memory\": 5e59, " + layer + " }"),
+         "m.json: layers: together must be at most 1e+60"},
         {file("{ \"static_memory\": -1, " + layer + " }, " + one), "layers[0].static_memory: must not be negative"},
         {file(one + R"(, { "forward": 0, "backward_input": 1, "backward_weight": 1, "activation": 1 })"),
          "layers[1].forward: must be above 0"},

@@ -140,6 +140,24 @@ TEST_CASE("what may be left out has the defaults of the format") {
     CHECK(p.objective == objective_kind::makespan);
 }
 
+TEST_CASE("a problem may be without full backwards") {
+    const auto with = [](const char* fields) {
+        auto changed = json::parse(example);
+        changed.update(json::parse(fields));
+        return changed.dump();
+    };
+    CHECK(parse_problem(example, "x").full_backward);
+    const auto split = with(R"({"split_backward": true, "full_backward": false})");
+    const auto p = parse_problem(split, "x");
+    CHECK_FALSE(p.full_backward);
+    CHECK_FALSE(parse_problem(problem_to_json(p), "x").full_backward);
+    CHECK_FALSE(sample::contains(problem_to_json(parse_problem(example, "x")), "full_backward"));
+    const auto neither = violations_of(with(R"({"full_backward": false})"));
+    CHECK_MESSAGE(says(neither, "full_backward", "is false, and so is split_backward"), text_of(neither));
+    const auto no_flag = violations_of(with(R"({"full_backward": "fused"})"));
+    CHECK_MESSAGE(says(no_flag, "full_backward", "must be true or false"), text_of(no_flag));
+}
+
 TEST_CASE("a problem is written as people write it") {
     CHECK(problem_to_json(sample::two_ranks()) == R"({ "format": "optpipe.problem/1",
   "name": "sample",

@@ -3,12 +3,20 @@
 #include "optpipe/core/error.hpp"
 #include "optpipe/io/file.hpp"
 #include "optpipe/io/text_profile.hpp"
+#include "optpipe/io/write_json.hpp"
+#include "optpipe/pipeline/validate_problem.hpp"
 #include "optpipe/schedule/builders/all.hpp"
+#include "optpipe/schedule/profile/measured_costs.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/simulate.hpp"
+#include "oracle/random_cases.hpp"
+#include "oracle/random_problem.hpp"
+#include "oracle/random_schedule.hpp"
 #include "planner/cache/folder.hpp"
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
 #include <sstream>
 #include <string>
 
@@ -73,6 +81,42 @@ TEST_CASE("a profile is read back as it was written") {
     check_read_back();
     profile = cost_profile{};
     check_read_back();
+}
+
+TEST_CASE("whatever was measured, its profile is read back as one of the problem") {
+    constexpr std::uint64_t seed = 71;
+    std::size_t mixed = 0; // where some microbatches recompute inside the backward, and others don't
+    for (std::uint64_t i = 0; i < oracle::random_cases(200); ++i) {
+        CAPTURE(seed);
+        CAPTURE(i);
+        oracle::random_numbers random{seed * 1'000'003 + i};
+        const auto p = oracle::make_random_problem(random, {.storage_percent = 90}).problem;
+        cost_profile profile;
+        for (std::uint64_t steps = random.between(1, 3); steps > 0; --steps)
+            profile.add(p, *simulate(p, oracle::random_order(random, p)));
+        const auto text = profile_to_json(p, profile);
+        const auto again = parse_profile(text, "it");
+        const auto wrong = profile_violations(p, again);
+        CHECK_MESSAGE(wrong.empty(), wrong.front().text());
+        CHECK(profile_to_json(p, again) == text);
+        const auto costs = with_measured_costs(p, again);
+        CHECK(problem_to_json(costs) == problem_to_json(with_measured_costs(p, profile)));
+        for (const stage s : p.graph.all_stages()) {
+            std::size_t with = 0;
+            for (const auto& option : p.storage[s])
+                with += option.backward_extra > duration{} ? 1 : 0;
+            mixed += with > 0 && with < p.storage[s].size() ? 1 : 0;
+        }
+    }
+    CHECK(mixed >= oracle::random_cases(40));
+    // Operations that no option of the stage has.
+    auto p = example();
+    cost_profile profile;
+    profile.add(0, {{{{stage{0}, operation_kind::recompute, storage_index{0}}, duration{1.0}}}, {}});
+    CHECK(profile_violations(p, profile).size() == 1);
+    profile = cost_profile{};
+    profile.add(0, {{{{stage{0}, operation_kind::backward, storage_index{0}}, duration{1.0}}}, {}});
+    CHECK(profile_violations(p, profile).size() == 1);
 }
 
 TEST_CASE("a profile is read from its file, and errors name that") {

@@ -90,6 +90,36 @@ TEST_CASE("layers become a layout") {
                                            {"--microbatch-group-size-per-virtual-pipeline-stage", "2"}});
 }
 
+TEST_CASE("layers of multi-token prediction are in the layout, where Megatron takes them") {
+    const auto p = loop_placed(2, 2, 4);
+    const auto s = timed(p, megatron_order(p.graph, 2));
+    const auto with = [&](std::vector<std::size_t> layers, std::vector<std::size_t> predicting) {
+        const auto settings = to_megatron(p, s, {std::move(layers), {}, std::move(predicting)});
+        return settings ? settings->arguments : arguments{{"refused", describe(settings.why())}};
+    };
+    const auto last = with({2, 2, 2, 1}, {0, 0, 0, 1});
+    CHECK(last[1] == std::pair<std::string, std::string>{"--num-layers", "7"});
+    CHECK(last[2] == std::pair<std::string, std::string>{"--mtp-num-layers", "1"});
+    CHECK(last[3].second == "\"Et*2|t*2|t*2|tmL\"");
+    CHECK(with({2, 2, 2, 0}, {0, 0, 2, 0})[3].second == "\"Et*2|t*2|t*2m*2|L\"");
+    CHECK(with({2, 2, 2, 2}, {0, 0, 0, 0})[2].second == "\"Et*2|t*2|t*2|t*2L\"");
+    CHECK(with({2, 2, 2, 1}, {0, 0, 1, 0})[0].second ==
+          "Megatron has layers of multi-token prediction behind all others");
+    CHECK(with({2, 2, 0, 0}, {0, 0, 1, 1})[0].second ==
+          "Megatron has all layers of multi-token prediction in one stage");
+    CHECK(with({2, 2, 0, 0}, {0, 1, 0, 0})[0].second ==
+          "Megatron has layers of multi-token prediction in the last stage of a rank");
+}
+
+TEST_CASE("several stages on one rank are refused, as Megatron does") {
+    const auto p = loop_placed(1, 3, 4);
+    const auto settings = to_megatron(p, timed(p, megatron_order(p.graph, 1)));
+    REQUIRE_FALSE(settings.has_value());
+    CHECK(sample::contains(describe(settings.why()), "pipeline-model-parallel size should be greater than 1"));
+    const auto single = loop_placed(1, 1, 4);
+    CHECK(to_megatron(single, timed(single, megatron_order(single.graph, 1))).has_value());
+}
+
 TEST_CASE("what Megatron lacks is said") {
     const auto p = sample::two_ranks();
     const auto s = sample::by_hand(p);

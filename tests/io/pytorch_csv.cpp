@@ -3,6 +3,7 @@
 #include "io/pytorch_rendezvous.hpp"
 #include "io/sample.hpp"
 #include "optpipe/io/file.hpp"
+#include "optpipe/io/pytorch_messages.hpp"
 #include "optpipe/schedule/time/simulate.hpp"
 #include "optpipe/schedule/time/validate.hpp"
 
@@ -109,6 +110,30 @@ TEST_CASE("a cell that is no action is refused with its place") {
     REQUIRE(found.size() == 1);
     CHECK(found[0].text() == "row 2, cell 3: 1OFFLOAD0 is no action of PyTorch's, as 2F0 is");
     CHECK(violations_of("").size() == 1);
+}
+
+TEST_CASE("quoted cells, and a byte order mark") {
+    const auto plain = parse_pytorch_csv("0F0,,0B0\n(1F0;1B1)OVERLAP_F_B\n", "file.csv");
+    CHECK(parse_pytorch_csv("\xef\xbb\xbf\"0F0\",\"\", \"0B0\" \r\n\"(1F0;1B1)OVERLAP_F_B\"\r\n", "file.csv") == plain);
+    CHECK(violations_of("\"0F0,0F1\"\n").size() == 1);
+    CHECK(violations_of("\"0F0\n").size() == 1);
+    CHECK(violations_of("\xff\xfe\x30").front().text() == "is encoded in UTF-16; save it as UTF-8");
+}
+
+TEST_CASE("the letters of the papers: B with a W beside it is the gradient of the input") {
+    const auto of_today = golden_text("zbv");
+    auto of_papers = of_today;
+    std::replace(of_papers.begin(), of_papers.end(), 'I', 'B');
+    REQUIRE(of_papers != of_today);
+    CHECK(to_csv(parse_pytorch_csv(of_papers, "file.csv")) == of_today);
+    const auto mixed = violations_of("0F0,0F1,0B0,0W0,0B1\n");
+    REQUIRE(mixed.size() == 1);
+    CHECK(mixed[0].text() == "row 1, cell 5: 0B1: some B of the file have a W beside them, so B would be the gradient "
+                             "of the input, but this B has no W");
+    CHECK(violations_of("0F0,0F1,0B0,0W0,0I1,0W1\n").front().text().ends_with("but there are I as well"));
+    CHECK(violations_of("0F0,0F1,0B0,0I1,0W1\n").empty());
+    CHECK(violations_of("0F0,0BW0\n").front().text() == "row 1, cell 2: 0BW0 is no action of PyTorch's, as 2F0 is; "
+                                                        "PyTorch spells BW as B, and the B beside it as I");
 }
 
 TEST_CASE("idle slots, other line ends, no last line end") {
@@ -268,6 +293,73 @@ TEST_CASE("a file that doesn't fit the problem is refused with its place") {
     const auto cyclic = order_of(p, parse_pytorch_csv("0F0,0B0\n1B0,1F0\n\n\n", "file.csv"), "file.csv");
     REQUIRE_FALSE(cyclic.has_value());
     CHECK(cyclic.why().reason == refusal_reason::not_executable);
+}
+
+TEST_CASE("messages of compute_comms that lack something are refused with their place") {
+    const auto p = sample::two_ranks();
+    const std::string top =
+        "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0WAIT_SEND_F0,0RECV_B1,0B1,0WAIT_SEND_F1,0REDUCE_GRAD\n";
+    const std::string bottom = "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1WAIT_SEND_B0,1WAIT_SEND_B1\n";
+    const auto reasons = [&](const std::string& what, const std::string& instead) {
+        auto text = top + bottom;
+        const auto at = text.find(what);
+        REQUIRE(at != std::string::npos);
+        text.replace(at, what.size(), instead);
+        return message_violations(p.graph, parse_pytorch_csv(text, "file.csv"));
+    };
+    CHECK(reasons("0F0", "0F0").empty());
+    const struct {
+        std::string what;
+        std::string instead;
+        std::string reason;
+    } cases[] = {
+        {"1RECV_F0,", "", "row 1: 0SEND_F0 has no 1RECV_F0"},
+        {"1RECV_F0,1F0", "1F0,1RECV_F0", "row 2: 1F0 has no 1RECV_F0 before it"},
+        {"0RECV_B1,0B1", "0B1,0RECV_B1", "row 1: 0B1 has no 0RECV_B1 before it"},
+        {"1SEND_B0,", "", "row 1: 0RECV_B0 has no 1SEND_B0"},
+        {"0F0,0SEND_F0", "0SEND_F0,0F0", "row 1: 0SEND_F0 comes before what it sends"},
+        {"0SEND_F0", "0SEND_F0,0SEND_F0", "row 1: 0SEND_F0 is there twice"},
+        {"0SEND_F0", "0SEND_F0,1SEND_F0", "row 1: 1SEND_F0 is of a stage on rank 1"},
+        {"0SEND_F0", "0SEND_F0,0SEND_F7",
+         "row 1: 0SEND_F7 is of a stage or a microbatch that the problem doesn't have"},
+        {"0SEND_F0", "0SEND_F0,0SEND_B0", "row 1: 0SEND_B0 has no other end: there is no such stage"},
+        {",0WAIT_SEND_F1", "", "row 1: 0SEND_F1 has no 0WAIT_SEND_F1 behind it"},
+        {"0F0", "0F0,0WAIT_SEND_F0", "row 1: 0WAIT_SEND_F0 has no 0SEND_F0 before it"},
+        {"0F0,", "0F0,,", "row 1, cell 2: is empty, which compute_comms doesn't allow"},
+    };
+    for (const auto& c : cases) {
+        const auto found = reasons(c.what, c.instead);
+        CHECK_MESSAGE(std::any_of(found.begin(), found.end(), [&](const auto& v) { return v.text() == c.reason; }),
+                      c.reason << "\n"
+                               << (found.empty() ? "nothing" : found.front().text()));
+    }
+}
+
+TEST_CASE("compute_comms that can't run is refused; what only buffered sends carry is told apart") {
+    const auto p = sample::two_ranks();
+    const std::string bottom = "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n";
+    const auto late = parse_pytorch_csv("0F0,0RECV_B0,0B0,0SEND_F0,0F1,0SEND_F1,0RECV_B1,0B1\n" + bottom, "late");
+    CHECK(message_violations(p.graph, late).empty());
+    CHECK(stuck_actions(p.graph, late, pytorch_sends::buffered).front() == "row 1 stops at 0B0");
+    const auto refused = order_of(p, late, "late");
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(describe(refused.why()) == "the rows wait for each other: row 1 stops at 0B0");
+
+    // The receive of the gradient comes before what the other rank needs to make it.
+    const auto early = parse_pytorch_csv("0F0,0SEND_F0,0RECV_B0,0F1,0SEND_F1,0B0,0RECV_B1,0B1\n"
+                                         "1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n",
+                                         "early");
+    CHECK(order_of(p, early, "early").has_value());
+    CHECK(stuck_actions(p.graph, early, pytorch_sends::buffered).empty());
+    CHECK_FALSE(stuck_actions(p.graph, early, pytorch_sends::rendezvous).empty());
+    CHECK_FALSE(rendezvous::run_of{early}.stuck().empty());
+    for (const std::string name : golden)
+        if (name.ends_with(".comms")) {
+            INFO(name);
+            const auto of_pytorch = problem_for(name);
+            CHECK(message_violations(of_pytorch.graph, golden_file(name)).empty());
+            CHECK(stuck_actions(of_pytorch.graph, golden_file(name), pytorch_sends::rendezvous).empty());
+        }
 }
 
 TEST_CASE("on a problem with storage options everything is kept, where that is possible") {

@@ -155,7 +155,7 @@ TEST_CASE("storage options that contradict are refused, with the field and the r
     refuses("/stages/0/storage/3/name", "full", at + "3].name", "is that of storage[2], too");
     refuses("/stages/0/storage/3/name", "", at + "3].name", "must not be empty");
     refuses("/stages/0/storage/3/name", 3, at + "3].name", "must be a string, is 3");
-    refuses("/stages/0/storage/3/name", std::string(33, 'x'), at + "3].name", "must have at most 32 characters");
+    refuses("/stages/0/storage/3/name", std::string(33, 'x'), at + "3].name", "must have at most 32 bytes");
     refuses("/stages/0/storage/3", 3, at + "3]", "must be an object, is 3");
     refuses("/stages/0/storage/3/recomputed", 3, at + "3].recomputed", "did you mean recompute?");
     refuses("/stages/0/storage", json::array(), "stages[0].storage", "must hold at least one option");
@@ -173,6 +173,19 @@ TEST_CASE("storage options that contradict are refused, with the field and the r
             {{"name", "x" + std::to_string(changed["stages"][0]["storage"].size())}});
     REQUIRE(violations_of(changed.dump()).size() == 1);
     CHECK(sample::contains(violations_of(changed.dump())[0].text(), "holds 33 options, at most 32"));
+}
+
+TEST_CASE("a value of a wrong type is one fault, wherever it is") {
+    const auto all = json::parse(example).flatten();
+    for (const auto& [field, value] : all.items()) {
+        CAPTURE(field);
+        if (field.ends_with("/note")) continue;
+        auto changed = json::parse(example);
+        changed[json::json_pointer{field}] = json::object();
+        const auto found = violations_of(changed.dump());
+        REQUIRE(found.size() == 1);
+        CHECK(sample::contains(found[0].reason, "an object"));
+    }
 }
 
 TEST_CASE("a schedule names the storage option of each forward whose stage has a list") {

@@ -226,8 +226,8 @@ TEST_CASE("storage options that contradict") {
     CHECK(texts(with_storage_options()) == lines({}));
     CHECK(texts_with([](option& a, option&) { a.held = memory_size{1.5}; }) ==
           lines({"stages[1].storage[1].held: 1.5 is above the stage's activation, 1"}));
-    CHECK(texts_with([](option&, option& b) { b.held = memory_size{0.25}; }) ==
-          lines({"stages[1].storage[2].transfer_size: 0.5 is above held, 0.25"}));
+    CHECK(texts_with([](option&, option& b) { b.transfer_size = memory_size{1.5}; }) ==
+          lines({"stages[1].storage[2].transfer_size: 1.5 is above held, 1"}));
     CHECK(
         texts_with([](option& a, option&) { a.backward_extra = duration{1}; }) ==
         lines({"stages[1].storage[1].backward_extra: excludes recompute: either ahead of the backward or inside it"}));
@@ -241,6 +241,50 @@ TEST_CASE("storage options that contradict") {
     p.costs[stage{1}].transfer = transfer_times{duration{1}, duration{1}};
     CHECK(texts(p) ==
           lines({"stages[1].storage: excludes offload and reload of the stage, which are short for two options"}));
+}
+
+TEST_CASE("an option that holds less restores the rest") {
+    const auto free = "stages[1].storage[1].held: 0.5 is less than the stage's activation, 1, and nothing restores the "
+                      "rest: recompute or backward_extra";
+    CHECK(texts_with([](option& a, option&) { a.recompute = {}; }) == lines({free}));
+    CHECK(texts_with([](option& a, option&) {
+              a.recompute = {};
+              a.backward_extra = duration{1};
+          }) == lines({}));
+    // An offload doesn't: it brings back what it took.
+    CHECK(
+        texts_with([](option&, option& b) { b.held = memory_size{0.5}; }) ==
+        lines({"stages[1].storage[2].held: 0.5 is less than the stage's activation, 1, and nothing restores the rest: "
+               "recompute or backward_extra"}));
+    // Sums of the same numbers in another order.
+    CHECK(texts_with([](option&, option& b) { b.held = memory_size{1.0 - 1e-12}; }) == lines({}));
+}
+
+TEST_CASE("what a file has by default, an option of a program has, or it has to be said") {
+    CHECK(texts_with([](option& a, option&) { a = option{.name = "ahead", .recompute = duration{1}}; }) ==
+          lines({"stages[1].storage[1].held: is missing: all of it is the stage's activation"}));
+    const optpipe::stage_costs short_one{duration{1}, duration{1}, duration{1}, memory_size{3}};
+    CHECK(short_one.weight_stash == memory_size{1.5});
+    const optpipe::stage_costs named{.forward = duration{1}, .activation = memory_size{3}, .transfer = {}};
+    CHECK(named.weight_stash == memory_size{1.5});
+}
+
+TEST_CASE("names of storage options that don't fit are refused, and never cut within a character") {
+    const std::string long_name(50, 'x');
+    CHECK(texts_with([&](option& a, option&) { a.name = long_name; }) ==
+          lines({"stages[1].storage[1].name: must have at most 32 bytes"}));
+    CHECK(texts_with([&](option& a, option& b) { a.name = b.name = long_name; }) ==
+          lines({"stages[1].storage[1].name: must have at most 32 bytes",
+                 "stages[1].storage[2].name: must have at most 32 bytes"}));
+    CHECK(texts_with([](option& a, option&) { a.name = std::string(32, 'x'); }) == lines({}));
+}
+
+TEST_CASE("a problem has backwards of one kind at least") {
+    auto p = valid_problem();
+    p.full_backward = false;
+    CHECK(texts(p) == lines({}));
+    p.split_backward = false;
+    CHECK(texts(p) == lines({"full_backward: is false, and so is split_backward: there is no backward"}));
 }
 
 TEST_CASE("numbers of storage options are finite and not negative") {
@@ -263,6 +307,7 @@ TEST_CASE("a limit below what the most frugal storage options need") {
     p.memory_limit[rank{1}] = memory_size{0.9};
     CHECK(texts(p) == lines({"memory_limit[1]: 0.9 is below 1, what a single microbatch needs on rank 1"}));
     p.storage[stage{1}][1].recompute = duration{};
+    p.storage[stage{1}][1].backward_extra = duration{1};
     CHECK(texts(p) == lines({}));
     p.memory_limit[rank{1}] = memory_size{0.4};
     CHECK(texts(p) == lines({"memory_limit[1]: 0.4 is below 0.5, what a single microbatch needs on rank 1"}));

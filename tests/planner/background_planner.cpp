@@ -183,6 +183,30 @@ TEST_CASE("what a search finds after it was replaced isn't reported") {
     CHECK_FALSE(reported[1].finished);
 }
 
+TEST_CASE("what `adapt` makes is published only if it is a valid schedule") {
+    if (!contracts_throw()) return;
+    const auto p = unit_problem(3, 5);
+    const auto published = [&](const schedule& made) {
+        auto options = with({});
+        options.adapt = [made](const problem&, const auto&) { return std::make_shared<const schedule>(made); };
+        background_planner planner{options};
+        planner.submit(p, start_for(p));
+        REQUIRE(planner.wait_for(long_enough));
+        return planner.poll();
+    };
+    const auto valid = *build_schedule(p, gpipe);
+    REQUIRE(published(valid).schedule);
+    CHECK(published(valid).failure.empty());
+    auto incomplete = valid;
+    incomplete.operations.pop_back();
+    for (const auto& broken : {schedule{}, schedule{p.graph, {}}, incomplete}) {
+        const auto last = published(broken);
+        CHECK(last.schedule == nullptr);
+        CHECK(last.version == 0);
+        CHECK(last.failure.find("`adapt` made an invalid schedule") != std::string::npos);
+    }
+}
+
 TEST_CASE("no more searches run at once than there are threads") {
     const endless search;
     {

@@ -1,11 +1,17 @@
 #include "optpipe/planner/cheaper_storage.hpp"
 
+#include "optpipe/io/json_problem.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/planner/plan.hpp"
+#include "optpipe/schedule/time/measure.hpp"
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <stop_token>
+#include <string_view>
 
 using namespace optpipe;
 using namespace std::chrono_literals;
@@ -23,7 +29,38 @@ problem some_problem(std::size_t microbatches, bool with_options) {
     return p;
 }
 
+bool has_contribution(const plan_result& planned, std::string_view name) {
+    return std::any_of(planned.contributions.begin(), planned.contributions.end(),
+                       [&](const contribution& each) { return each.name == name; });
+}
+
 } // namespace
+
+TEST_CASE("a plan with a time limit has no transfers where one without them is as short") {
+    // Of two builders, one offloads 26 stashes; the sums of their steps differ in the last digit.
+    const auto p = read_problem(OPTPIPE_SOURCE_DIR "/tests/data/equal-with-fewer-transfers.json");
+    for (const std::size_t threads : {1, 2}) {
+        const auto planned = plan(p, {.time_limit = 300s, .threads = threads}, {});
+        REQUIRE(planned);
+        CHECK(planned->objective.value() == doctest::Approx(94.32));
+        CHECK(measure(p, planned->schedule).offloads == 0);
+    }
+}
+
+TEST_CASE("after a stop request, storage options stay as they are") {
+    const auto p = read_problem(OPTPIPE_SOURCE_DIR "/tests/data/problems/offload-p4-m8-mem050-k050.json");
+    for (const bool stops : {false, true}) {
+        std::stop_source source;
+        plan_options options{.stop = source.get_token()};
+        options.progress = [&](const search_progress& step) {
+            if (stops && step.incumbent) source.request_stop();
+        };
+        const auto planned = plan(p, options, {});
+        REQUIRE(planned);
+        CHECK((planned->why == plan_end::stop_request) == stops);
+        CHECK(has_contribution(*planned, "cheaper-storage") != stops);
+    }
+}
 
 TEST_CASE("of a time limit a twentieth at most is set aside for cheaper storage options, and no more than they take") {
     CHECK(detail::time_for_cheaper_storage(some_problem(10'000, false), 10s).count() == 0.0);

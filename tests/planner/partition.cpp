@@ -233,7 +233,7 @@ TEST_CASE("bad input has one message") {
                          doctest::Contains("pipelines[0].memory_limit: has 2 entries, there are 3 ranks"), input_error);
     std::vector<layer_costs> apart(3, layer(1.0));
     apart[0].storage.push_back({.name = "keep", .held = memory_size{1.0}});
-    apart[1].storage.push_back({.name = "full", .recompute = duration{1.0}});
+    apart[1].storage.push_back({.name = "full", .held = memory_size{0.0}, .recompute = duration{1.0}});
     CHECK_THROWS_WITH_AS(static_cast<void>(plan_partition(p, apart)),
                          doctest::Contains("layers: have no storage option in common"), input_error);
 }

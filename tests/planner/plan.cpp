@@ -4,6 +4,7 @@
 #include "optpipe/planner/strategies/adaptive_strategy.hpp"
 #include "optpipe/schedule/builders/all.hpp"
 #include "optpipe/schedule/time/validate.hpp"
+#include "optpipe/schedule/time/value.hpp"
 #include "optpipe/testing/random_problem.hpp"
 #include "oracle/random_cases.hpp"
 #include "oracle/reference_checker.hpp"
@@ -17,6 +18,7 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 using namespace optpipe;
@@ -35,6 +37,13 @@ struct quick_adaptive : adaptive_strategy {
     static strategy_traits traits(const problem&) { return {.first_effort = 2000}; }
 };
 
+/// Takes the place of the constructive planner.
+struct recorder {
+    static constexpr std::string_view name = adaptive_strategy::name;
+    std::vector<std::size_t>* efforts = nullptr;
+    void operator()(search_state&, const strategy_options& options) const { efforts->push_back(options.effort); }
+};
+
 std::vector<any_search_strategy> quick_parts() { return {quick_adaptive{}, fake::shuffler{}}; }
 
 void check_laws(const problem& p, const plan_result& r) {
@@ -44,7 +53,7 @@ void check_laws(const problem& p, const plan_result& r) {
     CHECK(r.bound <= r.objective);
     CHECK(r.gap >= 0.0);
     for (const auto& b : r.builders)
-        if (b.objective) CHECK(r.objective <= *b.objective);
+        if (b.objective) CHECK((r.objective <= *b.objective || is_same_sum(r.objective, *b.objective)));
     REQUIRE_FALSE(r.history.empty());
     for (std::size_t i = 1; i < r.history.size(); ++i) {
         CHECK(r.history[i].objective <= r.history[i - 1].objective);
@@ -160,6 +169,14 @@ TEST_CASE("where only builders that search fit, there is a schedule before they 
                        [](const search_step& step) { return step.strategy == "adaptive"; }));
 }
 
+TEST_CASE("with a time limit the constructive planner has all its effort first, and then its turn is over") {
+    const auto p = unit_problem(4, 8);
+    std::vector<std::size_t> efforts;
+    plan_options options{.time_limit = std::chrono::hours{1}, .threads = 1, .without = {"zb-h1", "zb-h2", "zb-auto"}};
+    REQUIRE(plan(p, options, {recorder{&efforts}}));
+    CHECK(efforts == std::vector{adaptive_strategy::most_effort});
+}
+
 TEST_CASE("why it ended") {
     const auto p = unit_problem(4, 8);
     plan_options options;
@@ -231,6 +248,7 @@ TEST_CASE("invalid options are refused with the name of the field") {
     CHECK(refused({.time_limit = std::chrono::duration<double>{nan}}, "time_limit"));
     CHECK(refused({.gap = -0.5}, "gap"));
     CHECK(refused({.gap = nan}, "gap"));
+    CHECK(refused({.gap = 2.0}, "gap"));
     CHECK(refused({.without = {"gpipe", "nobody"}}, "there is no \"nobody\"; there are gpipe, "));
     p.costs[stage{0}].forward = duration{-1.0};
     CHECK(refused({}, "stages[0].forward"));

@@ -15,8 +15,8 @@ template <class T>
 concept text_part = std::convertible_to<const T&, std::string_view> ||
     (std::integral<T> && !std::same_as<T, bool> && !std::same_as<T, char>);
 
-/// A text of at most `Capacity` characters that lives in place: it owns its characters, and can be a constant. A longer
-/// text is cut off, and ends with dots.
+/// A text of at most `Capacity` bytes that lives in place: it owns what it says, and a constant can hold it. A longer
+/// one is cut between two characters of UTF-8, and ends with dots.
 template <std::size_t Capacity> class bounded_text {
     static constexpr std::string_view dots = "...";
     static_assert(Capacity > dots.size());
@@ -32,6 +32,7 @@ public:
 
     constexpr void append(std::string_view more) {
         for (const char c : more) {
+            if (is_cut_) return;
             if (size_ == Capacity) return cut();
             characters_[size_++] = c;
         }
@@ -54,6 +55,7 @@ public:
     constexpr operator std::string_view() const { return view(); } // NOLINT(google-explicit-constructor)
     [[nodiscard]] constexpr std::size_t size() const { return size_; }
     [[nodiscard]] constexpr bool empty() const { return size_ == 0; }
+    [[nodiscard]] constexpr bool is_cut() const { return is_cut_; }
 
     template <std::convertible_to<std::string_view> Text>
     friend constexpr bool operator==(const bounded_text& a, const Text& b) {
@@ -66,12 +68,17 @@ public:
 
 private:
     constexpr void cut() {
-        for (std::size_t i = 0; i < dots.size(); ++i)
-            characters_[Capacity - dots.size() + i] = dots[i];
+        is_cut_ = true;
+        size_ = Capacity - dots.size();
+        while (size_ > 0 && (static_cast<unsigned char>(characters_[size_]) & 0xC0U) == 0x80U)
+            --size_;
+        for (const char dot : dots)
+            characters_[size_++] = dot;
     }
 
     std::array<char, Capacity> characters_{};
     std::size_t size_ = 0;
+    bool is_cut_ = false;
 };
 
 } // namespace optpipe

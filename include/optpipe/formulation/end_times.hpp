@@ -28,8 +28,10 @@ inline void add_end_times(model_builder& d) {
             d.set_offloaded(
                 c, d.add_binary(family::offload_decisions, meaning::of(kind::offloaded, c), offloaded_name(t, c)));
     for (cell c = 0; c < t.cells(); ++c)
-        if (t.may_be_full(t.stage_of(c)))
+        if (t.may_be_full(t.stage_of(c))) {
             d.set_full(c, d.add_binary(family::full_backward, meaning::of(kind::is_full, c), full_name(t, c)));
+            if (!p.full_backward) d.add_row(family::full_backward, sum{}.add(1.0, d.full(c)), -milp::infinity, 0.0);
+        }
     for (cell c = 0; c < t.cells(); ++c)
         add_choices(d, c);
     if (!d.is_span()) return;

@@ -33,6 +33,18 @@ private:
     std::vector<violation> found_;
 };
 
+/// Adds what validation found, but for objects with a field that couldn't be read: there it judged a stand-in.
+inline void add_validated(violation_list& found, const std::vector<violation>& wrong) {
+    std::vector<std::string> unread;
+    for (const auto& v : found.found()) {
+        const auto dot = v.place.rfind('.');
+        unread.push_back(dot == std::string::npos ? v.place : v.place.substr(0, dot + 1));
+    }
+    for (const auto& v : wrong)
+        if (std::none_of(unread.begin(), unread.end(), [&](const auto& place) { return v.place.starts_with(place); }))
+            found.add(v.place, v.reason);
+}
+
 inline std::string shown(const json& value) {
     switch (value.type()) {
     case json::value_t::null: return "null";

@@ -69,9 +69,8 @@ inline std::vector<layer_costs> read_layer_list(const fields& top, violation_lis
         each.push_back(layer);
         layers.insert(layers.end(), count, layer);
     }
-    if (found.empty())
-        for (const auto& v : validate_layers(each))
-            found.add(v.place, v.reason);
+    if (!each.empty()) add_validated(found, validate_layers(each));
+    if (found.empty()) add_validated(found, validate_sums(layers));
     return layers;
 }
 
@@ -162,7 +161,8 @@ inline partition_problem read_layers_tree(const json& root, const std::string& d
     const fields top{root, "", found};
     if (format_version(top, "optpipe.layers/", 1, found) == 0) return result;
     top.refuse_unknown({"format", "name", "time_unit", "memory_unit", "ranks", "microbatches", "placements", "layers",
-                        "split_backward", "p2p", "memory_limit", "host_memory_limit", "transfer", "objective"},
+                        "split_backward", "full_backward", "p2p", "memory_limit", "host_memory_limit", "transfer",
+                        "objective"},
                        {{"stages", "belongs to optpipe.problem; here there are layers"}});
     const auto ranks = top.count("ranks", most_ranks);
     const auto microbatches = top.count("microbatches", most_stage_microbatches);
@@ -172,8 +172,7 @@ inline partition_problem read_layers_tree(const json& root, const std::string& d
     problem p{to_any_graph(graph<dynamic, dynamic>{*ranks, *microbatches}), per_stage<stage_costs>(*ranks)};
     read_ranks(top, *ranks, p, found);
     read_rest(top, default_name, p);
-    for (const auto& v : validate_without_costs(p))
-        found.add(v.place, v.reason);
+    add_validated(found, validate_without_costs(p));
     if (!found.empty()) return result;
     result.pipelines = read_placements(top, p, result.layers.size(), found);
     for (const auto& each : result.pipelines)

@@ -74,11 +74,7 @@ inline storage_option read_storage_option(const fields& at, const stage_costs& c
     storage_option option;
     const auto* name = at.required("name");
     if (name && !name->is_string()) refuse_type(found, at.place("name"), "a string", *name);
-    const auto text = name && name->is_string() ? name->get<std::string>() : std::string{"?"};
-    constexpr std::size_t longest = 32;
-    if (text.size() > longest)
-        found.add(at.place("name"), "must have at most " + std::to_string(longest) + " characters");
-    option.name = text;
+    if (name && name->is_string()) option.name = name->get<std::string>();
     option.held = memory_size{at.number_or("held", costs.activation.value())};
     option.recompute = duration{at.number_or("recompute", 0.0)};
     option.backward_extra = duration{at.number_or("backward_extra", 0.0)};
@@ -279,6 +275,7 @@ inline void read_ranks(const fields& top, std::size_t ranks, problem& p, violati
 
 inline void read_rest(const fields& top, const std::string& default_name, problem& p) {
     p.split_backward = top.bool_or("split_backward", true);
+    p.full_backward = top.bool_or("full_backward", true);
     p.objective = top.choice<objective_kind>(
         "objective", {{{"makespan", objective_kind::makespan}, {"span", objective_kind::span}}});
     p.name = top.string_or("name", default_name);
@@ -293,7 +290,8 @@ inline problem read_problem_tree(const json& root, const std::string& default_na
     const auto version = format_version(top, "optpipe.problem/", 2, found);
     if (version == 0) return {};
     top.refuse_unknown({"format", "name", "time_unit", "memory_unit", "ranks", "microbatches", "stages",
-                        "split_backward", "p2p", "memory_limit", "host_memory_limit", "transfer", "objective"});
+                        "split_backward", "full_backward", "p2p", "memory_limit", "host_memory_limit", "transfer",
+                        "objective"});
     problem_parts parts;
     parts.has_storage_options = version == 2;
     parts.ranks = top.count("ranks", most_ranks);
@@ -314,8 +312,7 @@ inline problem read_problem_tree(const json& root, const std::string& default_na
     if (parts.ranks) read_ranks(top, *parts.ranks, p, found);
     read_rest(top, default_name, p);
     if (!graph) return p;
-    for (const auto& v : validate(p))
-        found.add(v.place, v.reason);
+    add_validated(found, found.empty() ? validate(p) : validate_values(p));
     return p;
 }
 

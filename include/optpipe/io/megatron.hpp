@@ -17,6 +17,8 @@ struct megatron_options {
     std::vector<std::size_t> layers{};
     /// Modules whose inputs are offloaded, as `core_attn`.
     std::vector<std::string> offload_modules{};
+    /// Layers of multi-token prediction of each stage, beside `layers`; empty: none. Contract: else one per stage.
+    std::vector<std::size_t> prediction_layers{};
 };
 
 /// What Megatron-Core can run of a schedule.
@@ -35,7 +37,8 @@ struct megatron_settings {
 [[nodiscard]] outcome<order> megatron_order(const any_graph& g, std::size_t group);
 
 /// Settings of Megatron-Core for a schedule, as far as it has some, and what they don't express. Refused where stages
-/// aren't in loop placement, which is all that Megatron has, or too few microbatches to interleave.
+/// aren't in loop placement, which is all that Megatron has, several stages are on a single rank, there are too few
+/// microbatches to interleave, or layers of multi-token prediction are where Megatron doesn't take them.
 [[nodiscard]] outcome<megatron_settings> to_megatron(const problem& p, const schedule& s,
                                                      const megatron_options& options = {});
 
@@ -57,6 +60,7 @@ struct megatron_settings {
 #include "optpipe/schedule/time/simulate.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 namespace optpipe {
@@ -97,6 +101,7 @@ public:
         : p_{p}, plan_{s}, options_{options}, chunks_{p.graph.stages() / p.graph.ranks()} {}
 
     [[nodiscard]] outcome<megatron_settings> run() {
+        if (const auto refused = refused_layers()) return *refused;
         const auto found = best_group();
         if (!found) return found.why();
         const auto& [group, runs] = *found;
@@ -185,16 +190,39 @@ private:
             {"Megatron interleaves groups of at least ", ranks, " microbatches, and there are ", microbatches}};
     }
 
-    void add_layout() {
-        std::vector<std::string> stages;
-        std::size_t all = 0;
-        for (const auto layers : options_.layers) {
-            all += layers;
-            stages.push_back(layers > 1 ? "t*" + std::to_string(layers) : std::string(layers, 't'));
+    [[nodiscard]] std::size_t prediction_layers(std::size_t s) const {
+        return options_.prediction_layers.empty() ? 0 : options_.prediction_layers[s];
+    }
+
+    /// What Megatron says of layers of multi-token prediction elsewhere.
+    [[nodiscard]] std::optional<refusal> refused_layers() const {
+        const auto stages = options_.layers.size();
+        std::optional<std::size_t> found;
+        for (std::size_t s = 0; s < stages; ++s) {
+            if (found && options_.layers[s] > 0)
+                return does_not_apply("Megatron has layers of multi-token prediction behind all others");
+            if (prediction_layers(s) == 0) continue;
+            if (found) return does_not_apply("Megatron has all layers of multi-token prediction in one stage");
+            found = s;
         }
+        if (found && *found + p_.graph.ranks() < stages)
+            return does_not_apply("Megatron has layers of multi-token prediction in the last stage of a rank");
+        return std::nullopt;
+    }
+
+    void add_layout() {
+        const auto repeated = [](char layer, std::size_t count) {
+            return count > 1 ? std::string{layer} + '*' + std::to_string(count) : std::string(count, layer);
+        };
+        std::vector<std::string> stages;
+        for (std::size_t s = 0; s < options_.layers.size(); ++s)
+            stages.push_back(repeated('t', options_.layers[s]) + repeated('m', prediction_layers(s)));
         stages.front().insert(0, "E");
         stages.back() += "L";
-        add("num-layers", all);
+        add("num-layers", std::accumulate(options_.layers.begin(), options_.layers.end(), std::size_t{0}));
+        const auto& more = options_.prediction_layers;
+        const auto predicting = std::accumulate(more.begin(), more.end(), std::size_t{0});
+        if (predicting > 0) add("mtp-num-layers", predicting);
         add("pipeline-model-parallel-layout", "\"" + joined(stages, "|") + "\"");
     }
 
@@ -265,9 +293,15 @@ OPTPIPE_INLINE outcome<megatron_settings> to_megatron(const problem& p, const sc
                                                       const megatron_options& options) {
     OPTPIPE_EXPECT(options.layers.empty() || options.layers.size() == p.graph.stages(),
                    "Megatron: layers must be given for each stage");
+    OPTPIPE_EXPECT(options.prediction_layers.empty() || options.prediction_layers.size() == options.layers.size(),
+                   "Megatron: layers of multi-token prediction must be given for each stage, beside the others");
     if (!is_loop_placed(p.graph))
         return refusal{refusal_reason::does_not_apply,
                        "Megatron has stage s on rank s mod R, as many on each rank; this placement is another"};
+    if (p.graph.ranks() == 1 && p.graph.stages() > 1)
+        return refusal{refusal_reason::does_not_apply,
+                       "Megatron interleaves stages on more than one rank only (pipeline-model-parallel size should be "
+                       "greater than 1)"};
     return detail::megatron_export{p, s, options}.run();
 }
 

@@ -103,8 +103,9 @@ template <class Visit> void for_each_action(const pytorch_schedule::row& row, Vi
 /// `0F0` and `0FOO` as a forward without a microbatch: both are refused here.
 [[nodiscard]] std::optional<pytorch_action> parse_pytorch_action(std::string_view text);
 
-/// Reads a schedule file of PyTorch, of either format. Throws `input_error` with the first cell of each row that is no
-/// action.
+/// Reads a schedule file of PyTorch, of either format; cells may be in quotes, and a UTF-8 byte order mark is skipped.
+/// Where every backward B has a W, B is what PyTorch calls I, as in the papers. Throws `input_error` with the first
+/// cell of each row that is no action, and where only some B have a W.
 [[nodiscard]] pytorch_schedule parse_pytorch_csv(std::string_view text, const std::string& source_name);
 
 /// As PyTorch's `_dump_csv` writes it, line ends included.
@@ -113,10 +114,12 @@ template <class Visit> void for_each_action(const pytorch_schedule::row& row, Vi
 } // namespace optpipe
 
 #if OPTPIPE_DEFINES(io)
+#include "optpipe/core/byte_order_mark.hpp"
 #include "optpipe/io/escape.hpp"
 
 #include <charconv>
 #include <cstddef>
+#include <set>
 
 namespace optpipe {
 
@@ -184,7 +187,93 @@ OPTPIPE_INLINE std::optional<pytorch_action> parse_pytorch_action(std::string_vi
     }
 }
 
+namespace detail {
+
+/// Without the quotes around it, which some programs write.
+[[nodiscard]] inline std::string_view unquoted(std::string_view cell) {
+    cell = stripped(cell);
+    const bool is_quoted = cell.size() > 1 && cell.front() == '"' && cell.back() == '"';
+    return is_quoted ? stripped(cell.substr(1, cell.size() - 2)) : cell;
+}
+
+[[nodiscard]] inline std::string place_of_cell(std::size_t row, std::size_t cell) {
+    return "row " + std::to_string(row) + ", cell " + std::to_string(cell);
+}
+
+/// One line, and the first of its cells that is no action.
+[[nodiscard]] inline pytorch_schedule::row parse_row(std::string_view line, std::size_t number,
+                                                     std::vector<violation>& found) {
+    pytorch_schedule::row row;
+    for (bool more = !line.empty(); more;) {
+        const auto comma = line.find(',');
+        const auto cell = unquoted(line.substr(0, comma));
+        more = comma != std::string_view::npos;
+        if (more) line.remove_prefix(comma + 1);
+        row.push_back(parse_pytorch_action(cell));
+        if (row.back() || cell.empty()) continue;
+        // In the files of zero-bubble.
+        const bool is_whole = cell.find("BW") != std::string_view::npos;
+        found.push_back({place_of_cell(number, row.size()),
+                         printable(cell) + " is no action of PyTorch's, as 2F0 is" +
+                             (is_whole ? "; PyTorch spells BW as B, and the B beside it as I" : "")});
+        break;
+    }
+    return row;
+}
+
+/// The papers and zero-bubble's own files call the gradient of the input B, which is the whole backward in PyTorch.
+/// A stage and microbatch with both B and W can only mean that.
+class old_letters {
+public:
+    explicit old_letters(const pytorch_schedule& file) {
+        for (const auto& row : file.rows)
+            for_each_action(row, [&](const pytorch_action& each) {
+                if (each.kind == pytorch_action_kind::backward_weight) weights_.insert(key_of(each));
+                if (each.kind == pytorch_action_kind::backward) backwards_.insert(key_of(each));
+                has_inputs_ = has_inputs_ || each.kind == pytorch_action_kind::backward_input;
+            });
+    }
+
+    [[nodiscard]] bool are_used() const {
+        return std::any_of(backwards_.begin(), backwards_.end(), [&](const auto& each) { return has_weight(each); });
+    }
+
+    /// Replaces them, or says what is B in one place and can't be in another.
+    void replace(pytorch_schedule& file, std::vector<violation>& found) const {
+        for (std::size_t r = 0; r < file.rows.size(); ++r)
+            for (std::size_t c = 0; c < file.rows[r].size(); ++c)
+                if (auto& cell = file.rows[r][c]) replace(*cell, {place_of_cell(r + 1, c + 1), {}}, found);
+    }
+
+private:
+    using key = std::pair<stage, microbatch>;
+    [[nodiscard]] static key key_of(const pytorch_action& action) { return {action.stage, *action.microbatch}; }
+    [[nodiscard]] bool has_weight(const key& of) const { return weights_.contains(of); }
+
+    void replace(pytorch_action& action, violation place, std::vector<violation>& found) const {
+        for (auto& each : action.overlapped)
+            replace(each, place, found);
+        if (action.kind != pytorch_action_kind::backward) return;
+        if (!has_inputs_ && has_weight(key_of(action))) {
+            action.kind = pytorch_action_kind::backward_input;
+            return;
+        }
+        place.reason = to_string(action) +
+                       ": some B of the file have a W beside them, so B would be the gradient of the input, but " +
+                       (has_inputs_ ? "there are I as well" : "this B has no W");
+        if (found.empty()) found.push_back(std::move(place));
+    }
+
+    std::set<key> weights_{};
+    std::set<key> backwards_{};
+    bool has_inputs_ = false;
+};
+
+} // namespace detail
+
 OPTPIPE_INLINE pytorch_schedule parse_pytorch_csv(std::string_view text, const std::string& source_name) {
+    if (is_utf16(text)) throw input_error{source_name, {{"", std::string{utf16_reason}}}};
+    text = without_byte_order_mark(text);
     pytorch_schedule file;
     std::vector<violation> found;
     while (!text.empty()) {
@@ -192,20 +281,11 @@ OPTPIPE_INLINE pytorch_schedule parse_pytorch_csv(std::string_view text, const s
         auto line = text.substr(0, end);
         text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
         if (line.ends_with('\r')) line.remove_suffix(1);
-        auto& row = file.rows.emplace_back();
-        for (bool more = !line.empty(); more;) {
-            const auto comma = line.find(',');
-            const auto cell = line.substr(0, comma);
-            more = comma != std::string_view::npos;
-            if (more) line.remove_prefix(comma + 1);
-            row.push_back(parse_pytorch_action(cell));
-            if (row.back() || detail::stripped(cell).empty()) continue;
-            found.push_back({"row " + std::to_string(file.rows.size()) + ", cell " + std::to_string(row.size()),
-                             printable(cell) + " is no action of PyTorch's, as 2F0 is"});
-            break;
-        }
+        file.rows.push_back(detail::parse_row(line, file.rows.size() + 1, found));
     }
     if (file.rows.empty()) found.push_back({"", "is empty"});
+    const detail::old_letters letters{file};
+    if (letters.are_used()) letters.replace(file, found);
     if (!found.empty()) throw input_error{source_name, std::move(found)};
     return file;
 }

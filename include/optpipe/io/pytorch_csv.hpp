@@ -39,9 +39,10 @@ struct pytorch_options {
 [[nodiscard]] outcome<pytorch_schedule> to_pytorch(const problem& p, const schedule& s,
                                                    const pytorch_options& options = {});
 
-/// The order of a schedule file on a problem, for `simulate`; what isn't computed is ignored, and the two actions of an
-/// overlap follow each other. Everything is kept on the device. Throws `input_error` where the file doesn't fit the
-/// problem: other ranks, stages elsewhere, other microbatches. Refused if its rows wait for each other.
+/// The order of what a schedule file computes on a problem, for `simulate`; the two actions of an overlap follow each
+/// other. Everything is kept on the device. Throws `input_error` where the file doesn't fit the problem (other ranks,
+/// stages elsewhere, other microbatches), and for what is wrong with the messages of `compute_comms`
+/// (`message_violations`). Refused if its rows wait for each other, even where no send waits for its receive.
 [[nodiscard]] outcome<order> order_of(const problem& p, const pytorch_schedule& file, const std::string& source_name);
 
 } // namespace optpipe
@@ -49,6 +50,7 @@ struct pytorch_options {
 #if OPTPIPE_DEFINES(io)
 #include "optpipe/core/container.hpp"
 #include "optpipe/core/error.hpp"
+#include "optpipe/io/pytorch_messages.hpp"
 #include "optpipe/io/pytorch_unshard.hpp"
 #include "optpipe/program/ir.hpp"
 #include "optpipe/program/lower.hpp"
@@ -59,6 +61,7 @@ struct pytorch_options {
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -199,42 +202,6 @@ private:
         return at;
     }
 
-    /// The other end of a message.
-    [[nodiscard]] static pytorch_action partner(const pytorch_action& action) {
-        switch (action.kind) {
-        case pytorch_action_kind::send_forward:
-            return {action.stage.next(), pytorch_action_kind::receive_forward, action.microbatch, {}};
-        case pytorch_action_kind::receive_forward:
-            return {action.stage.previous(), pytorch_action_kind::send_forward, action.microbatch, {}};
-        case pytorch_action_kind::send_backward:
-            return {action.stage.previous(), pytorch_action_kind::receive_backward, action.microbatch, {}};
-        case pytorch_action_kind::receive_backward:
-            return {action.stage.next(), pytorch_action_kind::send_backward, action.microbatch, {}};
-        case pytorch_action_kind::forward:
-        case pytorch_action_kind::backward_input:
-        case pytorch_action_kind::backward_weight:
-        case pytorch_action_kind::backward:
-        case pytorch_action_kind::overlap:
-        case pytorch_action_kind::wait_send_forward:
-        case pytorch_action_kind::wait_send_backward:
-        case pytorch_action_kind::unshard:
-        case pytorch_action_kind::reshard:
-        case pytorch_action_kind::reduce_gradients:
-        case pytorch_action_kind::wait_reduce_gradients: break;
-        }
-        OPTPIPE_EXPECT(false, "partner: not a message");
-        return action;
-    }
-
-    /// What a computation receives, if that comes as a message.
-    [[nodiscard]] static pytorch_action received_by(const pytorch_action& computed) {
-        const bool forwards = computed.kind == pytorch_action_kind::forward;
-        return {computed.stage,
-                forwards ? pytorch_action_kind::receive_forward : pytorch_action_kind::receive_backward,
-                computed.microbatch,
-                {}};
-    }
-
     /// Adds the waits for sends, and for each stage the reduction of its gradients after the last of its backwards.
     ///
     /// A send is waited for once its rank has what the receiver sent after it had posted its receive: then the wait is
@@ -245,9 +212,7 @@ private:
         std::map<stage, std::size_t> backwards;
         for (const auto& action : rows_[r]) {
             row.emplace_back(action);
-            const bool sends =
-                action.kind == pytorch_action_kind::send_forward || action.kind == pytorch_action_kind::send_backward;
-            if (sends) pending[p_->rank_of(partner(action).stage)].push_back(action);
+            if (is_send(action.kind)) pending[p_->rank_of(message_partner(action).stage)].push_back(action);
             if (!is_compute(action.kind)) continue;
             if (action.kind != pytorch_action_kind::backward_weight) settle(row, pending, action, at);
             const bool last =
@@ -262,22 +227,16 @@ private:
         return row;
     }
 
-    [[nodiscard]] static pytorch_action wait_for(pytorch_action sent) {
-        sent.kind = sent.kind == pytorch_action_kind::send_forward ? pytorch_action_kind::wait_send_forward
-                                                                   : pytorch_action_kind::wait_send_backward;
-        return sent;
-    }
-
     /// Once `computed` has run, its input has come; its sender had posted all that it was to receive before.
     void settle(pytorch_schedule::row& row, std::map<rank, std::vector<pytorch_action>>& pending,
                 const pytorch_action& computed, const position_map& at) const {
         const auto input = received_by(computed);
         if (!at.contains(to_string(input))) return;
-        const auto sent = partner(input);
+        const auto sent = message_partner(input);
         const auto proof = at.find(to_string(sent))->second;
         auto& own = pending[p_->rank_of(sent.stage)];
         const auto settled = [&](const pytorch_action& each) {
-            return at.find(to_string(partner(each)))->second < proof;
+            return at.find(to_string(message_partner(each)))->second < proof;
         };
         for (const auto& each : own)
             if (settled(each)) row.push_back(wait_for(each));
@@ -345,8 +304,13 @@ OPTPIPE_INLINE outcome<order> order_of(const problem& p, const pytorch_schedule&
             op.storage = static_cast<storage_index>(kept - options.begin());
             lanes[rank{r}].push_back(op);
         });
+    if (found.empty() && is_compute_comms(file)) found = message_violations(p.graph, file);
     if (!found.empty()) throw input_error{source_name, std::move(found)};
-    return interleave(p.graph, lanes);
+    auto computed = interleave(p.graph, lanes);
+    if (!computed || !is_compute_comms(file)) return computed;
+    const auto stuck = stuck_actions(p.graph, file, pytorch_sends::buffered);
+    if (stuck.empty()) return computed;
+    return refusal{refusal_reason::not_executable, {"the rows wait for each other: ", std::string_view{stuck.front()}}};
 }
 
 } // namespace optpipe

@@ -197,8 +197,9 @@ inline std::string json_pipeline(const problem& p, std::string_view format, cons
                     {"ranks", std::to_string(p.graph.ranks())},
                     {"microbatches", std::to_string(p.graph.microbatches())}};
     all.insert(all.end(), parts.begin(), parts.end());
-    all.insert(all.end(), {{"split_backward", p.split_backward ? "true" : "false"},
-                           {"p2p", json_hops(p)},
+    all.emplace_back("split_backward", p.split_backward ? "true" : "false");
+    if (!p.full_backward) all.emplace_back("full_backward", "false");
+    all.insert(all.end(), {{"p2p", json_hops(p)},
                            {"memory_limit", json_sizes(p.memory_limit)},
                            {"host_memory_limit", json_sizes(p.host_memory_limit)},
                            {"transfer", transfer},

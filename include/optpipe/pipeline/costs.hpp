@@ -20,9 +20,9 @@ struct stage_costs {
     duration backward_weight{};
     /// Device memory stashed by the forward until the input gradient is done.
     memory_size activation{};
-    /// Device memory that the weight gradient still needs after the input gradient, usually a part of `activation`. The
-    /// default is 0 here, and half of `activation` in a file.
-    memory_size weight_stash{};
+    /// What the weight gradient still needs, held from I to W: usually a part of it, half where braces leave it out, as
+    /// in a file. Has to be given where `activation` is assigned later.
+    memory_size weight_stash = 0.5 * activation;
     /// Empty if this stage can't be offloaded.
     std::optional<transfer_times> transfer{};
 

@@ -79,10 +79,11 @@ private:
         const auto& costs = p_.costs[stages_[i]];
         const auto& from = layers_.back();
         const auto host_limit = p_.host_memory_limit[rank_] + slack_;
-        raise_lower_bound(costs.activation, host_limit);
+        const auto own = p_.held_in_backward(stages_[i], costs.activation);
+        raise_lower_bound(own, host_limit);
         std::vector<state> next;
         for (std::size_t k = 0; k < from.size(); ++k) {
-            const auto peak = std::max(from[k].peak, before_ - from[k].on_host + costs.activation);
+            const auto peak = std::max(from[k].peak, before_ - from[k].on_host + own);
             next.push_back({from[k].on_host, peak, k, false});
             const auto on_host = from[k].on_host + costs.activation;
             // Offloading the stash of a rank's last stage never lowers the peak.
@@ -94,14 +95,14 @@ private:
         keep_best(next);
         layers_.push_back(std::move(next));
     }
-    constexpr void raise_lower_bound(memory_size activation, memory_size host_limit) {
+    constexpr void raise_lower_bound(memory_size own, memory_size host_limit) {
         const auto& from = layers_.back();
         auto most_on_host = std::min(could_leave_, host_limit);
         if (!cut_)
             most_on_host = std::max_element(from.begin(), from.end(), [](const state& a, const state& b) {
                                return a.on_host < b.on_host;
                            })->on_host;
-        lower_bound_ = std::max(lower_bound_, before_ - most_on_host + activation);
+        lower_bound_ = std::max(lower_bound_, before_ - most_on_host + own);
     }
     constexpr void keep_best(std::vector<state>& next) {
         std::sort(next.begin(), next.end(), [](const state& a, const state& b) {
@@ -171,7 +172,7 @@ private:
         for (std::size_t o = 0; o < p_.storage_options(s); ++o) {
             const auto option = p_.storage_of(s, o);
             if (option.transfer_size > host_limit_) continue;
-            const auto own = std::max(option.held, option.restored(p_.costs[s]));
+            const auto own = std::max(option.held, p_.held_in_backward(s, option.restored(p_.costs[s])));
             least_own = std::min(least_own, own);
             least_left = std::min(least_left, option.left_on_device());
             for (std::size_t k = 0; k < layers_.back().size(); ++k) {
@@ -211,12 +212,12 @@ private:
 
 /// The least device memory with which `r` can run the microbatches one after the other.
 ///
-/// While F of a stage runs, the device holds the stashes of the rank's earlier stages, except the offloaded ones; the
-/// backward is symmetric. So with the set O offloaded, the need is the maximum over the rank's stages i of Σ_{j<i, j∉O}
-/// a_j + a_i, and Σ_O a_j must fit the host. `needed` is the minimum over all O. At most `most_states` different sums
-/// are kept per stage, the best ones. The lower bound may use a different O for every i. With lists of storage options,
-/// Σ adds up the memory that each option leaves on the device, and a_i is the larger of the memory that the forward
-/// leaves and the restored memory.
+/// While F of a stage runs, the stashes of the rank's earlier stages are on the device unless they were offloaded; on
+/// the way back it is the same. So with offloaded set O the need is max over the rank's stages i of
+/// Σ_{j<i, j∉O} a_j + a_i, and Σ_O a_j must fit the host. `needed` is the best over all O (up to `most_states`
+/// different sums per stage; beyond that the best of them are kept); the lower bound takes another O for every i. With
+/// lists of storage options, Σ is over what each option leaves on the device, and a_i is the more of what the forward
+/// leaves and what is restored. Without full backwards the last a_i is no less than the weight stash.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr least_memory_result least_memory(const basic_problem<Graph>& p, rank r,
                                                          std::size_t most_states = 1024) {

@@ -40,6 +40,8 @@ namespace detail {
 
 /// Violations in the layers, each checked like a stage with its costs.
 [[nodiscard]] std::vector<violation> validate_layers(std::span<const layer_costs> layers);
+/// What is wrong with all layers together, each of which is right by itself.
+[[nodiscard]] std::vector<violation> validate_sums(std::span<const layer_costs> layers);
 /// Violations in a pipeline, except in its costs.
 [[nodiscard]] std::vector<violation> validate_without_costs(problem p);
 
@@ -53,6 +55,7 @@ namespace detail {
 #if OPTPIPE_DEFINES(pipeline)
 #include "optpipe/pipeline/validate_problem.hpp"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -78,17 +81,33 @@ OPTPIPE_INLINE std::vector<violation> detail::validate_layers(std::span<const la
     constexpr std::string_view stages = "stages";
     for (auto& v : found)
         if (v.place.starts_with(stages)) v.place = "layers" + v.place.substr(stages.size());
-    if (!layers.empty()) {
-        layer_costs together = layers.front();
-        together.storage = listed_storage(together);
-        for (const auto& layer : layers.subspan(1))
-            together = {both(together.costs, layer.costs), {}, both(together.storage, listed_storage(layer))};
-        if (together.storage.empty()) found.push_back({"layers", "have no storage option in common"});
-        number_checks{found}.positive("the sum of layers", together.costs.work().value());
-    }
     number_checks numbers{found};
     for (std::size_t i = 0; i < layers.size(); ++i)
         numbers.not_negative(place("layers", i, "static_memory"), layers[i].static_memory.value());
+    return found;
+}
+
+OPTPIPE_INLINE std::vector<violation> detail::validate_sums(std::span<const layer_costs> layers) {
+    std::vector<violation> found;
+    if (layers.empty()) return found;
+    auto common = listed_storage(layers.front());
+    duration time{};
+    memory_size memory{};
+    for (const auto& layer : layers) {
+        const auto options = listed_storage(layer);
+        if (&layer != &layers.front()) common = both(common, options);
+        duration longest{};
+        for (const auto& option : options)
+            longest = std::max(longest, option.extra_time());
+        time += layer.costs.work() + longest;
+        memory += layer.costs.activation + layer.costs.weight_stash + layer.static_memory;
+    }
+    if (common.empty()) found.push_back({"layers", "have no storage option in common"});
+    number_checks numbers{found};
+    numbers.positive("layers", time.value());
+    numbers.not_negative("layers", memory.value());
+    for (auto& v : found)
+        if (v.reason.starts_with("must be")) v.reason.insert(0, "together ");
     return found;
 }
 
@@ -102,6 +121,7 @@ OPTPIPE_INLINE std::vector<violation> detail::validate_without_costs(problem p) 
 
 OPTPIPE_INLINE std::vector<violation> validate(const partition_problem& p) {
     auto found = detail::validate_layers(p.layers);
+    if (found.empty()) found = detail::validate_sums(p.layers);
     if (p.pipelines.empty()) found.push_back({"pipelines", "must hold at least one"});
     for (std::size_t i = 0; i < p.pipelines.size(); ++i) {
         const auto& each = p.pipelines[i];

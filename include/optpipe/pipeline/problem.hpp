@@ -107,6 +107,9 @@ template <pipeline_graph Graph> struct basic_problem {
     hop_times<ranks_extent> p2p{};
     /// If false, only full backwards may be used.
     bool split_backward = true;
+    /// false: only I and W may be used, as where whatever runs the schedule has no B but I and then W. A B of an order
+    /// is timed as these two.
+    bool full_backward = true;
     per_rank<memory_size, ranks_extent> memory_limit{};
     per_rank<memory_size, ranks_extent> host_memory_limit{};
     transfer_rules<ranks_extent> transfer{};
@@ -143,6 +146,11 @@ template <pipeline_graph Graph> struct basic_problem {
         if (!storage[s].empty()) return storage[s][option];
         return option == 0 ? keep_stash(costs[s]) : offload_stash(costs[s]);
     }
+    /// What a stage takes of the device at most for a backward that finds `restored` and, where it is split, has its W
+    /// at once: B never holds more than it finds.
+    [[nodiscard]] constexpr memory_size held_in_backward(stage s, memory_size restored) const {
+        return full_backward ? restored : std::max(restored, costs[s].weight_stash);
+    }
     /// Duration of the operation that passes the gradient on to the stage before.
     [[nodiscard]] constexpr duration gradient_time(stage s) const {
         return split_backward ? costs[s].backward_input : costs[s].backward();
@@ -177,11 +185,8 @@ template <pipeline_graph Graph> struct basic_problem {
     /// The most time that one of the stage's storage options takes, transfers included.
     [[nodiscard]] constexpr duration longest_storage(stage s) const {
         duration longest{};
-        for (std::size_t i = 0; i < storage_options(s); ++i) {
-            const auto o = storage_of(s, i);
-            longest = std::max(longest,
-                               o.extra_work() + (o.transfer ? o.transfer->offload + o.transfer->reload : duration{}));
-        }
+        for (std::size_t i = 0; i < storage_options(s); ++i)
+            longest = std::max(longest, storage_of(s, i).extra_time());
         return longest;
     }
     /// The largest amount of device memory that matters, to which comparisons of memory are relative: a stash, or a
@@ -223,6 +228,7 @@ template <pipeline_graph Graph> [[nodiscard]] problem to_problem(const basic_pro
         for (const auto& option : p.storage[s])
             result.storage[s].push_back(option);
     result.split_backward = p.split_backward;
+    result.full_backward = p.full_backward;
     for (const rank r : p.graph.all_ranks()) {
         result.memory_limit[r] = p.memory_limit[r];
         result.host_memory_limit[r] = p.host_memory_limit[r];

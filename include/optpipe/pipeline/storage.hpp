@@ -17,14 +17,17 @@ using storage_index = std::uint8_t;
 /// The largest number of storage options per stage.
 inline constexpr std::size_t most_storage_options = 32;
 
+/// Bytes of the name of a storage option, at most.
+inline constexpr std::size_t longest_storage_name = 32;
+
 /// One way to store a stash between its forward and its backward (io/README.md): kept, offloaded, recomputed, or a mix
 /// of these. `recompute` and `backward_extra` exclude each other.
 struct storage_option {
     /// Unique within its stage.
-    bounded_text<32> name{};
-    /// Device memory that the forward leaves, at most the stage's activation. The default here is 0; `keep_stash`, like
-    /// the default in a file, is the whole activation.
-    memory_size held{};
+    bounded_text<longest_storage_name> name{};
+    /// Device memory that the forward leaves: at most the stage's activation, and less only where something is
+    /// recomputed. Has to be given: `keep_stash` makes an option that leaves all of it, as a file's does by default.
+    memory_size held = memory_size::unlimited();
     /// Duration of a separate operation, before the backward, that restores the whole activation. 0: there is none.
     duration recompute{};
     /// Extra duration of I or B if the stash is recomputed piece by piece inside the backward. That never holds more
@@ -39,6 +42,10 @@ struct storage_option {
     [[nodiscard]] constexpr bool recomputes() const { return recompute > duration{}; }
     /// Work of a (stage, microbatch) beyond that with its stash kept.
     [[nodiscard]] constexpr duration extra_work() const { return recompute + backward_extra; }
+    /// The same with its transfers.
+    [[nodiscard]] constexpr duration extra_time() const {
+        return extra_work() + (transfer ? transfer->offload + transfer->reload : duration{});
+    }
     /// Memory on the device when the backward starts.
     [[nodiscard]] constexpr memory_size restored(const stage_costs& costs) const {
         return recomputes() ? costs.activation : held;

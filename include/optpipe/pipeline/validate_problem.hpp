@@ -69,15 +69,26 @@ void validate_storage(const basic_problem<Graph>& p, stage s, std::vector<violat
                 found.push_back({field(name), format_number(value) + " is above " + of + ", " + format_number(most)});
         };
         if (option.name.empty()) found.push_back({field("name"), "must not be empty"});
+        if (option.name.is_cut())
+            found.push_back({field("name"), "must have at most " + std::to_string(longest_storage_name) + " bytes"});
         for (std::size_t j = 0; j < i; ++j)
-            if (list[j].name == option.name)
+            if (list[j].name == option.name && !option.name.is_cut())
                 found.push_back({field("name"), "is that of storage[" + std::to_string(j) + "], too"});
-        numbers.not_negative(field("held"), option.held.value());
+        if (option.held.is_unlimited())
+            found.push_back({field("held"), "is missing: all of it is the stage's activation"});
+        else
+            numbers.not_negative(field("held"), option.held.value());
         numbers.not_negative(field("recompute"), option.recompute.value());
         numbers.not_negative(field("backward_extra"), option.backward_extra.value());
         numbers.not_negative(field("transfer_size"), option.transfer_size.value());
-        at_most("held", option.held, costs.activation, "the stage's activation");
+        if (!option.held.is_unlimited()) at_most("held", option.held, costs.activation, "the stage's activation");
         at_most("transfer_size", option.transfer_size, option.held, "held");
+        const bool restores_nothing = option.recompute == duration{} && option.backward_extra == duration{};
+        const auto whole = costs.activation - tolerance{}.at(costs.activation);
+        if (restores_nothing && option.held >= memory_size{} && option.held < whole)
+            found.push_back({field("held"), format_number(option.held) + " is less than the stage's activation, " +
+                                                format_number(costs.activation) +
+                                                ", and nothing restores the rest: recompute or backward_extra"});
         if (option.recompute > duration{} && option.backward_extra > duration{})
             found.push_back({field("backward_extra"), "excludes recompute: either ahead of the backward or inside it"});
         if (option.transfer) {
@@ -123,7 +134,10 @@ template <pipeline_graph Graph> void validate_limits(const basic_problem<Graph>&
         if (!p.host_memory_limit[r].is_unlimited())
             numbers.not_negative(place("host_memory_limit", r.position()), p.host_memory_limit[r].value());
     }
-    if (!found.empty()) return;
+}
+
+/// Limits below what a single microbatch needs. Contract: all values are valid.
+template <pipeline_graph Graph> void validate_fit(const basic_problem<Graph>& p, std::vector<violation>& found) {
     // A small host is no contradiction: whether a schedule exists is for the planner to answer.
     auto with_large_host = p;
     for (auto& limit : with_large_host.host_memory_limit)
@@ -161,18 +175,17 @@ template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate_si
     return found;
 }
 
-} // namespace detail
-
-/// All contradictions of the format (io/README.md) in the problem, each with field and reason; empty if it can be
-/// planned.
-template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate(const basic_problem<Graph>& p) {
-    auto found = detail::validate_sizes(p);
+/// Everything but whether a single microbatch fits.
+template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate_values(const basic_problem<Graph>& p) {
+    auto found = validate_sizes(p);
     if (!found.empty()) return found;
     if (p.graph.ranks() == 0) found.push_back({"ranks", "must be at least 1"});
     if (p.graph.microbatches() == 0) found.push_back({"microbatches", "must be at least 1"});
     if (p.graph.stages() == 0) found.push_back({"stages", "must hold at least one stage"});
     if (p.transfer.engines != 1 && p.transfer.engines != 2)
         found.push_back({"transfer.engines", "must be 1 or 2, is " + std::to_string(p.transfer.engines)});
+    if (!p.split_backward && !p.full_backward)
+        found.push_back({"full_backward", "is false, and so is split_backward: there is no backward"});
 
     bool in_range = true;
     per_rank<bool> used(p.graph.ranks(), false);
@@ -180,9 +193,8 @@ template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate(co
         const rank r = p.rank_of(s);
         if (r.position() >= p.graph.ranks()) {
             in_range = false;
-            found.push_back(
-                {detail::place("stages", s.position(), "rank"),
-                 "is " + std::to_string(r.value()) + ", there are " + std::to_string(p.graph.ranks()) + " ranks"});
+            found.push_back({place("stages", s.position(), "rank"), "is " + std::to_string(r.value()) + ", there are " +
+                                                                        std::to_string(p.graph.ranks()) + " ranks"});
         } else {
             used[r] = true;
         }
@@ -190,8 +202,18 @@ template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate(co
     if (in_range && p.graph.stages() > 0)
         for (const rank r : p.graph.all_ranks())
             if (!used[r]) found.push_back({"stages", "rank " + std::to_string(r.value()) + " holds no stage"});
-    detail::validate_costs(p, found);
-    detail::validate_limits(p, found);
+    validate_costs(p, found);
+    validate_limits(p, found);
+    return found;
+}
+
+} // namespace detail
+
+/// Everything that contradicts the format (io/README.md) in the problem, each with the field and the reason. Empty: it
+/// can be planned.
+template <pipeline_graph Graph> [[nodiscard]] std::vector<violation> validate(const basic_problem<Graph>& p) {
+    auto found = detail::validate_values(p);
+    if (found.empty()) detail::validate_fit(p, found);
     return found;
 }
 

@@ -11,6 +11,7 @@
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/planner/portfolio/search_strategy.hpp"
 #include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/value.hpp"
 
 #include <chrono>
 #include <condition_variable>
@@ -36,8 +37,9 @@ struct background_options {
     std::size_t threads = 1;
     /// The share of the processor time of these threads, in (0, 1], on average over time (`processor_share`).
     double share = 1.0;
-    /// Replaces each better schedule before it is reported, by another valid schedule of the problem; null skips the
-    /// schedule. Called by the planner's threads, one call at a time. Unset: schedules are reported as found.
+    /// What to make of each better schedule before it is reported: a valid schedule of the problem, or null to pass it
+    /// over. By the planner's threads, one call at a time; unset: nothing. Contract: it is valid; another one is never
+    /// published.
     std::function<std::shared_ptr<const schedule>(const problem&, const std::shared_ptr<const schedule>&)> adapt{};
     std::vector<any_search_strategy> strategies = standard_strategies();
 };
@@ -101,9 +103,9 @@ private:
     }
     struct candidate {
         std::shared_ptr<const schedule> plan{};
-        duration objective = duration::unlimited();
+        schedule_value value{};
     };
-    [[nodiscard]] candidate adapted(const problem& p, candidate found) const;
+    [[nodiscard]] candidate adapted(const problem& p, const std::shared_ptr<const schedule>& found) const;
     void improve(std::uint64_t number, const search_step& step, const candidate& found);
     void finish(std::uint64_t number, const problem& p, const plan_result& made);
     void replace(background_plan& best, const candidate& better, const std::string& method);
@@ -117,6 +119,7 @@ private:
     std::optional<job> next_{};
     std::stop_source current_{};
     background_plan best_{};
+    schedule_value best_value_{};
     std::uint64_t submissions_ = 0;
     std::uint64_t versions_ = 0;
     std::jthread planner_;
@@ -127,7 +130,7 @@ private:
 #if OPTPIPE_DEFINES(planner)
 #include "optpipe/core/caught_reason.hpp"
 #include "optpipe/core/contract.hpp"
-#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -150,6 +153,7 @@ OPTPIPE_INLINE std::uint64_t background_planner::submit(problem p, std::optional
         const std::scoped_lock lock{mutex_};
         number = ++submissions_;
         best_ = {};
+        best_value_ = {};
         best_.submission = number;
         next_.emplace(job{std::move(p), std::move(start)});
         return std::exchange(current_, std::stop_source{});
@@ -204,7 +208,7 @@ OPTPIPE_INLINE void background_planner::search(const job& now, std::uint64_t num
         std::shared_ptr<const schedule> seen;
         how.progress = [&](const search_progress& step) {
             const bool is_new = step.incumbent && std::exchange(seen, step.incumbent) != step.incumbent;
-            improve(number, step, is_new ? adapted(now.problem, {step.incumbent, step.objective}) : candidate{});
+            improve(number, step, is_new ? adapted(now.problem, step.incumbent) : candidate{});
             if (options_.how.progress) options_.how.progress(step);
         };
         if (const auto made = plan(now.problem, how, options_.strategies))
@@ -221,25 +225,26 @@ OPTPIPE_INLINE void background_planner::search(const job& now, std::uint64_t num
     });
 }
 
-OPTPIPE_INLINE background_planner::candidate background_planner::adapted(const problem& p, candidate found) const {
-    if (!options_.adapt) return found;
-    const auto plan = options_.adapt(p, found.plan);
+OPTPIPE_INLINE background_planner::candidate
+background_planner::adapted(const problem& p, const std::shared_ptr<const schedule>& found) const {
+    const auto plan = options_.adapt ? options_.adapt(p, found) : found;
     if (!plan) return {};
-    return {plan, plan == found.plan ? found.objective : objective_of(p, *plan)};
+    OPTPIPE_EXPECT(plan == found || is_valid(p, *plan), "background_planner: `adapt` made an invalid schedule");
+    return {plan, value_of(p, *plan)};
 }
 
 OPTPIPE_INLINE void background_planner::improve(std::uint64_t number, const search_step& step, const candidate& found) {
     publish(number, [&](background_plan& best) {
         best.bound = step.bound;
-        if (found.plan && found.objective < best.objective) replace(best, found, step.strategy);
+        if (found.plan && is_better(found.value, best_value_)) replace(best, found, step.strategy);
     });
 }
 
 OPTPIPE_INLINE void background_planner::finish(std::uint64_t number, const problem& p, const plan_result& made) {
-    // The last step has reported it already, unless the search ends with another choice (`plan_options::robust`).
-    const auto found = adapted(p, {std::make_shared<const schedule>(made.schedule), made.objective});
+    // The last step has it already, unless the search ends with another choice (`plan_options::robust`).
+    const auto found = adapted(p, std::make_shared<const schedule>(made.schedule));
     publish(number, [&](background_plan& best) {
-        if (found.plan && (found.objective < best.objective || made.robust)) replace(best, found, made.method);
+        if (found.plan && (is_better(found.value, best_value_) || made.robust)) replace(best, found, made.method);
         best.bound = made.bound;
         best.finished = true;
     });
@@ -249,8 +254,9 @@ OPTPIPE_INLINE void background_planner::replace(background_plan& best, const can
                                                 const std::string& method) {
     best.version = ++versions_;
     best.schedule = better.plan;
-    best.objective = better.objective;
+    best.objective = better.value.objective;
     best.method = method;
+    best_value_ = better.value;
 }
 
 OPTPIPE_INLINE void background_planner::stop_current() {

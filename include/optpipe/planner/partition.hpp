@@ -46,8 +46,9 @@ struct partition_plan {
     /// The pipeline with these layers (`with_layers`), for which `planned` is the plan.
     problem pipeline{};
     plan_result planned{};
-    /// No schedule of any partition is shorter: the work can't be divided more evenly than equally among all ranks, and
-    /// a layer can't be divided. `planned.bound` holds for this partition only.
+    /// No schedule of any partition is shorter: work can't be divided more evenly than among all ranks, nor a layer at
+    /// all; and where all partitions were looked at, each has its bound. `planned.bound` holds for this partition
+    /// alone.
     duration bound{};
     /// Number of partitions that were planned.
     std::size_t tried = 0;
@@ -55,14 +56,14 @@ struct partition_plan {
     double seconds = 0.0;
 };
 
-/// Divides the layers of a model among the stages of one of the pipelines so that the step becomes short. Starts with
-/// partitions that are even, by number of layers and by work, then moves one layer at a time from one stage to another,
-/// in the order of the resulting bounds.
+/// Divides the layers of a model among the stages of one of the pipelines so that the step becomes short: evenly
+/// first, by number and by work, then moving one layer at a time from one stage to another, those ahead that lower the
+/// bound. Where there are few partitions all of them are tried that may be shorter, and the best one is proven.
 ///
-/// The time limit holds for all plans together. `options.start` isn't used. `progress` is called only after the
-/// partition has been chosen, for the rest of the time limit. If one microbatch at a time fits in no tried partition,
-/// the refusal is the one of the partition with the least shortage, and names the rank with the largest shortage in it.
-/// Throws `input_error` if `validate` rejects the problem.
+/// The time limit is that of all plans together; the search ends before it if nothing is left to try or to prove.
+/// `options.start` isn't used, and `progress` is called only for the partition that is planned last in a round. Where
+/// one microbatch at a time fits in no partition that was tried, the refusal names the rank that lacks the most memory
+/// in the one that lacks least. Throws `input_error` for what `validate` objects to.
 [[nodiscard]] outcome<partition_plan> plan_partition(const partition_problem& p, const plan_options& options = {});
 
 /// The same for one pipeline, `p`, whose stages stay on their ranks.
@@ -90,10 +91,15 @@ struct partition_parameters {
     /// (successive halving). It is small because every plan starts anew: on 12 random pipelines, 2 led to 1.2 % shorter
     /// steps than 4, in 5 s.
     std::size_t finalists = 2;
-    /// Number of plans for each pipeline without a time limit; a plan then takes a few seconds at most.
-    std::size_t most_plans = 8;
-    /// Number of neighbours of a partition whose bounds are computed, the most even first: with 16 stages or more there
-    /// are hundreds.
+    /// Without a time limit a plan takes a second or a few: so many are made for each pipeline. A plan that is proven,
+    /// and the bounds of a partition's neighbours, take a part of that.
+    double most_plans = 8.0;
+    double short_work = 0.125;
+    /// All partitions of the pipelines are listed where there are no more: their bounds take a second or two for 16
+    /// stages with 64 microbatches.
+    std::size_t most_listed = 256;
+    /// Of a partition: neighbours whose bounds are looked at, the most even ones: of 16 stages and more there are
+    /// hundreds.
     std::size_t most_neighbours = 64;
     /// Number of partitions whose work is compared to find the initial ones of a pipeline, and number of partitions
     /// that are tested to fit: with hundreds of stages this would otherwise take minutes.
@@ -215,10 +221,27 @@ public:
             neighbours.push_back(each);
         return neighbours;
     }
-    /// The initial partitions, if they fit: equally many layers on each stage; then the most even work; then, from
-    /// there, the least bound. If none fits, the one with the least shortage, which need not fit either. Computes the
-    /// bounds of `neighbours` neighbours per partition, the work of `most` partitions in total, and whether
-    /// `most_fitted` partitions fit; until `stop()`.
+    /// How many partitions there are, or a number above `most` if there are more.
+    [[nodiscard]] std::size_t count(std::size_t most) const {
+        const auto gaps = layers_.size() - 1; // between layers; all stages but the first begin at one
+        const auto begun = pipeline_.graph.stages() - 1;
+        std::size_t found = 1;
+        for (std::size_t k = 1; k <= std::min(begun, gaps - begun) && found <= most; ++k)
+            found = found * (gaps - k + 1) / k;
+        return found;
+    }
+    /// Calls `look` for every partition, until `stop()`.
+    template <class Stop, class Look> void for_each(const Stop& stop, const Look& look) const {
+        layer_counts each(pipeline_.graph.stages(), 1);
+        each.back() = layers_.size() - each.size() + 1;
+        do {
+            if (stop()) return;
+            look(std::as_const(each));
+        } while (next_partition(each));
+    }
+    /// As many layers on each stage; work as even as it can be; and from there the least bound: those that fit. If none
+    /// does, what lacks least, which need not fit either. Of a partition so many neighbours have their bounds looked
+    /// at; the work of `most` partitions is looked at in all, and whether they fit of `most_fitted`; until `stop()`.
     [[nodiscard]] std::vector<layer_counts> beginnings(std::size_t neighbours, std::size_t most,
                                                        std::size_t most_fitted,
                                                        const std::function<bool()>& stop) const {
@@ -284,12 +307,7 @@ private:
         const auto near = [&](const layer_counts& of, const auto& look_at) { for_each_neighbour(of, enough, look_at); };
         for (const auto& each : from)
             if (!enough()) static_cast<void>(descend(each, near, look));
-        layer_counts each(pipeline_.graph.stages(), 1);
-        each.back() = layers_.size() - each.size() + 1;
-        while (!enough()) {
-            look(each);
-            if (!next_partition(each)) break;
-        }
+        for_each(enough, look);
         return found;
     }
     /// Advances to the next partition in lexicographic order; false if it was the last.
@@ -315,20 +333,28 @@ class partition_search {
 public:
     partition_search(const partition_problem& p, const plan_options& options) : options_{options} {
         for (const auto& each : p.pipelines)
-            pipelines_.push_back({partition_space{each, p.layers}, {}, {}, {}, {}});
+            pipelines_.push_back({partition_space{each, p.layers}, {}, {}, {}, {}, {}});
+        std::size_t all = 0;
+        for (const auto& each : pipelines_)
+            all += std::min(each.space.count(with_.most_listed), with_.most_listed + 1);
+        are_few_ = all <= with_.most_listed;
     }
 
     outcome<partition_plan> run() {
+        if (options_.time_limit) search_until_ = *options_.time_limit * with_.search_share;
         if (const auto why = begin()) return *why;
-        while (may_go_on() && !is_near_enough() && try_most_promising()) {
+        bool may_have_more = search();
+        while (options_.time_limit && left().count() > 0.0 && !options_.stop.stop_requested() && !is_near_enough()) {
+            if (!plan_longer() && !may_have_more) break;
+            search_until_ = elapsed() + with_.search_share * left();
+            may_have_more = search();
         }
-        if (options_.time_limit && !is_near_enough()) plan_longer();
         auto& best = *std::min_element(planned_.begin(), planned_.end());
-        finish(best.planned);
+        const auto proven = proven_bound();
+        finish(best.planned, proven);
         const auto& space = pipelines_[best.pipeline].space;
-        const seconds took = clock::now() - begin_;
-        return partition_plan{best.pipeline,   best.layers, space.with(best.layers), std::move(best.planned), bound(),
-                              planned_.size(), took.count()};
+        return partition_plan{best.pipeline, best.layers,     space.with(best.layers), std::move(best.planned),
+                              proven,        planned_.size(), elapsed().count()};
     }
 
 private:
@@ -339,6 +365,8 @@ private:
         std::size_t pipeline = 0;
         layer_counts layers{};
         plan_result planned{};
+        /// Whether all of its neighbours have been looked at.
+        bool is_exhausted = false;
         friend bool operator<(const candidate& a, const candidate& b) {
             return a.planned.objective < b.planned.objective;
         }
@@ -350,14 +378,17 @@ private:
     /// One of the pipelines, and the results for it.
     struct choice {
         partition_space space;
-        std::set<layer_counts> tried;
-        /// Neighbours of its best candidate that weren't tried: the least bound last, and among equal bounds the most
-        /// even.
+        /// Partitions that were tried, or whose bounds are known.
+        std::set<layer_counts> seen;
+        /// Those that weren't tried. Those found last are behind the others; of these the least bound is last, of equal
+        /// ones the most even.
         std::vector<neighbour> neighbours;
         /// The best candidate of the pipeline, if it has one.
         std::optional<std::size_t> best;
         /// Time limit of its short plans, known after the first.
         std::optional<seconds> short_limit;
+        /// Whether all of its partitions have been seen.
+        bool is_listed = false;
     };
 
     /// Makes the first plans. If none exists, returns the refusal of the partition with the least shortage.
@@ -376,10 +407,19 @@ private:
                 }
             }
         for (auto& each : pipelines_)
-            look_around(each);
+            if (each.best) look_around(*each.best);
         return planned_.empty() ? refused : std::nullopt;
     }
+    /// Tries partitions until it is late, or none is left that may be the best: then false.
+    bool search() {
+        while (may_go_on() && !is_near_enough())
+            if (!try_most_promising()) return false;
+        return true;
+    }
 
+    [[nodiscard]] seconds elapsed() const { return clock::now() - begin_; }
+    /// Contract: there is a time limit.
+    [[nodiscard]] seconds left() const { return *options_.time_limit - elapsed(); }
     [[nodiscard]] plan_options options_for(std::optional<seconds> limit) const {
         auto how = options_;
         how.time_limit = limit;
@@ -390,17 +430,18 @@ private:
     /// Plans a partition; returns the refusal if there is no plan.
     std::optional<refusal> try_partition(std::size_t pipeline, const layer_counts& layers) {
         auto& of = pipelines_[pipeline];
-        of.tried.insert(layers);
+        of.seen.insert(layers);
         auto planned = plan(of.space.with(layers), options_for(short_limit(of)));
         if (!planned) return planned.why();
         if (options_.time_limit && !of.short_limit) of.short_limit = time_enough(*planned);
+        effort_ += planned->why == plan_end::optimal ? with_.short_work : 1.0;
         planned_.push_back({pipeline, layers, *std::move(planned)});
         if (!of.best || planned_.back() < planned_[*of.best]) of.best = planned_.size() - 1;
         return std::nullopt;
     }
     [[nodiscard]] std::optional<seconds> short_limit(const choice& of) const {
-        if (!options_.time_limit || of.short_limit) return of.short_limit;
-        return first_part();
+        if (!options_.time_limit) return of.short_limit;
+        return of.short_limit ? std::min(*of.short_limit, std::max(left(), seconds{})) : first_part();
     }
     /// The time limit of the first plan of each pipeline.
     [[nodiscard]] seconds first_part() const {
@@ -417,8 +458,8 @@ private:
     }
     [[nodiscard]] bool may_go_on() const {
         if (options_.stop.stop_requested()) return false;
-        if (!options_.time_limit) return planned_.size() < with_.most_plans * pipelines_.size();
-        return clock::now() - begin_ < *options_.time_limit * with_.search_share;
+        if (!options_.time_limit) return effort_ < with_.most_plans * static_cast<double>(pipelines_.size());
+        return elapsed() < search_until_;
     }
 
     [[nodiscard]] std::function<bool()> is_late() const {
@@ -427,19 +468,32 @@ private:
     /// A function that tells whether `part` of the time limit has passed (never without a limit) or a stop was
     /// requested.
     [[nodiscard]] std::function<bool()> is_after(seconds part) const {
-        return [this, part] {
-            return options_.stop.stop_requested() || (options_.time_limit && clock::now() - begin_ >= part);
-        };
+        return [this, part] { return options_.stop.stop_requested() || (options_.time_limit && elapsed() >= part); };
     }
-    /// Whether the best plan is within the requested gap of the bound on all partitions.
-    [[nodiscard]] bool is_near_enough() const {
-        const auto best = std::min_element(planned_.begin(), planned_.end())->planned.objective;
-        return (1.0 - options_.gap) * best <= bound();
+    [[nodiscard]] duration best_objective() const {
+        return std::min_element(planned_.begin(), planned_.end())->planned.objective;
     }
-    /// Sets the bound to the better one of the partition's and the one on all partitions. If a stop request cut the
-    /// search for partitions short, it also counts as the reason of the plan.
-    void finish(plan_result& best) const {
-        best.bound = std::min(std::max(best.bound, bound()), best.objective);
+    /// Whether the best is as near to the bound for all partitions as was asked for.
+    [[nodiscard]] bool is_near_enough() const { return (1.0 - options_.gap) * best_objective() <= proven_bound(); }
+    /// No schedule of any partition is shorter: by their work, and where all are seen by the bound of each. Those that
+    /// were passed over have bounds no less than the best objective.
+    [[nodiscard]] duration proven_bound() const {
+        // By work it doesn't depend on the placement, in which pipelines differ.
+        const auto by_work = pipelines_.front().space.bound();
+        auto least = best_objective();
+        for (const auto& each : pipelines_) {
+            if (!each.is_listed) return std::min(by_work, least);
+            for (const auto& other : each.neighbours)
+                least = std::min(least, other.bound);
+        }
+        for (const auto& each : planned_)
+            least = std::min(least, each.planned.bound);
+        return std::max(std::min(by_work, best_objective()), least);
+    }
+    /// Its bound is that of its partition, or of all; and where a stop request cut the search for partitions short, it
+    /// ended the plan too.
+    void finish(plan_result& best, duration bound) const {
+        best.bound = std::min(std::max(best.bound, bound), best.objective);
         best.gap = relative_gap(best.objective, best.bound);
         if (best.bound >= best.objective)
             best.why = plan_end::optimal;
@@ -447,64 +501,114 @@ private:
             best.why = plan_end::stop_request;
     }
 
-    /// Finds the neighbours of the best candidate of a pipeline, and their bounds.
-    void look_around(choice& of) const {
-        of.neighbours.clear();
-        if (!of.best) return;
-        for (auto& each :
-             of.space.most_even_neighbours(planned_[*of.best].layers, of.tried, with_.most_neighbours, is_late())) {
-            if (!may_go_on()) return;
-            const auto bound = of.space.bound_of(each, is_late());
-            if (!bound.is_unlimited()) of.neighbours.push_back({std::move(each), bound});
+    /// Adds partitions with their bounds to the neighbours of a pipeline. Whether there was time for all of them.
+    bool add(choice& to, std::vector<layer_counts> some) const {
+        std::vector<neighbour> found;
+        bool is_whole = true;
+        for (auto& each : some) {
+            is_whole = is_whole && may_go_on();
+            if (!is_whole) break;
+            const auto bound = to.space.bound_of(each, is_late());
+            to.seen.insert(each);
+            if (!bound.is_unlimited()) found.push_back({std::move(each), bound});
         }
-        std::stable_sort(of.neighbours.begin(), of.neighbours.end(), [&](const neighbour& a, const neighbour& b) {
-            return of.space.rounded(a.bound) < of.space.rounded(b.bound);
+        std::stable_sort(found.begin(), found.end(), [&](const neighbour& a, const neighbour& b) {
+            return to.space.rounded(a.bound) < to.space.rounded(b.bound);
         });
-        std::reverse(of.neighbours.begin(), of.neighbours.end());
+        to.neighbours.insert(to.neighbours.end(), found.rbegin(), found.rend());
+        return is_whole;
     }
-    /// Plans the neighbour with the least bound: at first of each pipeline in rotation, then of the pipeline with the
-    /// best candidate. Skips pipelines whose bounds leave no chance to be the best; false if no pipeline is left.
+    /// Finds the neighbours of a candidate that weren't seen, and their bounds.
+    void look_around(std::size_t at) {
+        auto& of = pipelines_[planned_[at].pipeline];
+        auto some = of.space.most_even_neighbours(planned_[at].layers, of.seen, with_.most_neighbours, is_late());
+        const bool are_all = some.size() < with_.most_neighbours && may_go_on();
+        planned_[at].is_exhausted = add(of, std::move(some)) && are_all;
+        effort_ += with_.short_work;
+    }
+    /// All partitions of a pipeline that weren't seen, and their bounds.
+    void list_all(choice& of) const {
+        std::set<std::pair<std::vector<std::int64_t>, layer_counts>> some;
+        of.space.for_each(is_late(), [&](const layer_counts& each) {
+            if (!of.seen.contains(each)) some.emplace(of.space.unevenness_of(each), each);
+        });
+        std::vector<layer_counts> rest;
+        for (const auto& [unevenness, each] : some)
+            rest.push_back(each);
+        of.is_listed = add(of, std::move(rest)) && may_go_on();
+    }
+    /// Looks for partitions farther away, once no neighbour is promising: all of them where they are few, else the
+    /// neighbours of the best candidate that has others. False if there is none.
+    bool look_farther() {
+        if (are_few_) {
+            const auto next =
+                std::find_if(pipelines_.begin(), pipelines_.end(), [](const choice& each) { return !each.is_listed; });
+            if (next == pipelines_.end()) return false;
+            list_all(*next);
+            return true;
+        }
+        std::optional<std::size_t> next;
+        for (std::size_t i = 0; i < planned_.size(); ++i)
+            if (!planned_[i].is_exhausted && (!next || planned_[i] < planned_[*next])) next = i;
+        if (next) look_around(*next);
+        return next.has_value();
+    }
+    /// Drops the neighbours whose bounds leave them no chance to be the best. Whether one is left.
+    bool has_promising(choice& of) const {
+        const auto best = best_objective();
+        while (!of.neighbours.empty() && !is_less(of.neighbours.back().bound, best))
+            of.neighbours.pop_back();
+        return !of.neighbours.empty();
+    }
+    /// Plans the most promising neighbour of a pipeline: of each in turn at first, then of that with the best
+    /// candidate. False if no partition is left that may be the best.
     bool try_most_promising() {
-        const auto best = std::min_element(planned_.begin(), planned_.end());
-        const auto may_be_best = [&](const choice& of) {
-            return !of.neighbours.empty() && is_less(of.neighbours.back().bound, best->planned.objective);
-        };
-        auto next = has_time_for_all() ? next_pipeline_++ % pipelines_.size() : best->pipeline;
-        for (std::size_t i = 0; i < pipelines_.size() && !may_be_best(pipelines_[next]); ++i)
+        auto next = has_time_for_all() ? next_pipeline_++ % pipelines_.size()
+                                       : std::min_element(planned_.begin(), planned_.end())->pipeline;
+        for (std::size_t i = 0; i < pipelines_.size() && !has_promising(pipelines_[next]); ++i)
             next = (next + 1) % pipelines_.size();
         auto& of = pipelines_[next];
-        if (!may_be_best(of)) return false;
+        if (!has_promising(of)) return look_farther();
         const auto layers = std::move(of.neighbours.back().layers);
         const auto before = of.best;
         of.neighbours.pop_back();
         try_partition(next, layers);
-        if (of.best != before) look_around(of);
+        if (of.best != before) look_around(*of.best);
         return true;
     }
     [[nodiscard]] bool has_time_for_all() const {
-        if (options_.time_limit)
-            return clock::now() - begin_ < *options_.time_limit * with_.search_share * with_.round_robin_share;
-        const auto most = static_cast<double>(with_.most_plans * pipelines_.size());
-        return static_cast<double>(planned_.size()) < most * with_.round_robin_share;
+        if (options_.time_limit) return elapsed() < *options_.time_limit * with_.search_share * with_.round_robin_share;
+        return effort_ < with_.most_plans * static_cast<double>(pipelines_.size()) * with_.round_robin_share;
     }
     [[nodiscard]] static bool is_less(duration a, duration b) { return a + tolerance{}.at(b) < b; }
+    /// Whether more time for its plan may lead to less than the best.
+    [[nodiscard]] static bool is_open(const candidate& each, duration best) {
+        return each.planned.why == plan_end::time_limit && is_less(each.planned.bound, best);
+    }
 
-    /// Plans the most promising candidates for longer, half of them each round: the sum of objective and bound ranks
-    /// them.
-    void plan_longer() {
+    /// The most promising for longer, half of them each time: what is short already, and whose bound leaves room. False
+    /// if there was none, or no time.
+    bool plan_longer() {
+        bool has_open = false;
         for (auto kept = with_.finalists; kept > 0 && !options_.stop.stop_requested(); kept /= 2) {
-            std::sort(planned_.begin(), planned_.end(), [kept](const candidate& a, const candidate& b) {
+            const auto open =
+                std::stable_partition(planned_.begin(), planned_.end(),
+                                      [best = best_objective()](const candidate& each) { return is_open(each, best); });
+            std::sort(planned_.begin(), open, [kept](const candidate& a, const candidate& b) {
                 if (kept == 1) return a < b;
                 return a.planned.objective + a.planned.bound < b.planned.objective + b.planned.bound;
             });
-            const auto count = std::min(kept, planned_.size());
-            const seconds left = *options_.time_limit - (clock::now() - begin_);
+            const auto count = std::min(kept, static_cast<std::size_t>(open - planned_.begin()));
+            const auto now = left();
+            if (count == 0 || now.count() <= 0.0) break;
+            has_open = true;
             for (std::size_t i = 0; i < count; ++i)
-                plan_longer(planned_[i], left / static_cast<double>(count > 1 ? 2 * count : 1), count == 1);
+                plan_longer(planned_[i], now / static_cast<double>(count > 1 ? 2 * count : 1), count == 1);
         }
+        find_best();
+        return has_open && !options_.stop.stop_requested();
     }
     void plan_longer(candidate& each, seconds limit, bool is_last) {
-        if (each.planned.why == plan_end::optimal || limit.count() <= 0.0) return;
         auto how = options_for(limit);
         how.start = each.planned.schedule;
         if (is_last) how.progress = options_.progress;
@@ -520,8 +624,13 @@ private:
             keep_name(by.name);
         each.planned = std::move(longer);
     }
-    /// One bound for all pipelines: they differ in their placements, on which it doesn't depend.
-    [[nodiscard]] duration bound() const { return pipelines_.front().space.bound(); }
+    /// The best candidate of each pipeline, once candidates have changed.
+    void find_best() {
+        for (auto& each : pipelines_)
+            each.best.reset();
+        for (std::size_t i = 0; i < planned_.size(); ++i)
+            if (auto& best = pipelines_[planned_[i].pipeline].best; !best || planned_[i] < planned_[*best]) best = i;
+    }
 
     static constexpr partition_parameters with_{};
 
@@ -529,7 +638,13 @@ private:
     clock::time_point begin_ = clock::now();
     std::vector<choice> pipelines_;
     std::vector<candidate> planned_;
-    /// The next pipeline of the rotation.
+    /// Whether all partitions can be listed.
+    bool are_few_ = false;
+    /// When the search for other partitions ends, where there is a time limit.
+    seconds search_until_{};
+    /// Of the plans so far, where there is none.
+    double effort_ = 0.0;
+    /// Which pipeline is next.
     std::size_t next_pipeline_ = 0;
 };
 

@@ -102,7 +102,7 @@ inline void check_options(const plan_options& options, const std::vector<any_sea
     std::vector<violation> found;
     if (options.time_limit && !(options.time_limit->count() >= 0.0))
         found.push_back({"time_limit", "must not be negative"});
-    if (!(options.gap >= 0.0)) found.push_back({"gap", "must not be negative"});
+    if (!(options.gap >= 0.0 && options.gap <= 1.0)) found.push_back({"gap", "must be between 0 and 1"});
     if (options.robust) check_robust_options(*options.robust, found);
     std::vector<std::string> names;
     for_each_builder([&](const auto& build) { names.emplace_back(build.name); });
@@ -180,7 +180,8 @@ public:
         if (state_.abandoned()) return was_stopped();
         find_any_schedule();
         if (!state_.incumbent()) return refused_ ? *refused_ : was_stopped();
-        auto found = result(incumbent_with_cheaper_storage());
+        reduce_storage();
+        auto found = result(*state_.incumbent());
         if (uses_cache() && !is_cached_) store_in_cache(found);
         return found;
     }
@@ -217,24 +218,41 @@ private:
         run_adaptive_once();
         if (is_first) search_from(std::move(built.best));
         if (state_.done()) return;
+        const auto left = strategies_left();
         if (!options_.time_limit)
-            run_deterministic_portfolio(state_, strategies_,
+            run_deterministic_portfolio(state_, left,
                                         {.seed = options_.seed, .threads = threads_, .batches = short_batches}, log_);
         else if (options_.deterministic)
-            run_deterministic_portfolio(state_, strategies_, {.seed = options_.seed, .threads = threads_}, log_);
+            run_deterministic_portfolio(state_, left, {.seed = options_.seed, .threads = threads_}, log_);
         else
-            run_concurrent_portfolio(state_, strategies_, {.seed = options_.seed, .threads = threads_}, log_);
+            run_concurrent_portfolio(state_, left, {.seed = options_.seed, .threads = threads_}, log_);
     }
 
-    /// Makes a first incumbent for the strategies. If no quick builder fits, it runs before the builders that search,
-    /// which may take seconds.
+    /// With a time limit with all its effort, as when it is run alone: it takes less than a second, which it would have
+    /// in slices only later. Without one the batches come to that.
     void run_adaptive_once() {
         const auto* strategy = strategy_named(adaptive_strategy::name);
         if (!strategy || has_run_adaptive_ || state_.done()) return;
         const auto traits = strategy->traits(state_.problem());
         if (!traits.applicable || !state_.has_time_for(traits.least_passes)) return;
         has_run_adaptive_ = true;
-        run_strategy(*strategy, {options_.seed, traits.first_effort, 1});
+        const auto effort = options_.time_limit ? adaptive_strategy::most_effort : traits.first_effort;
+        auto limits = state_.limits();
+        limits.deadline = builder_deadline(limits, builder_parameters{}.slice_of_constructive);
+        search_state view{state_, std::move(limits), strategy->name()};
+        const stopwatch watch;
+        state_.try_strategy(strategy->name(), [&] { (*strategy)(view, {options_.seed, effort, 1}); });
+        log_.add(strategy->name(), watch.seconds());
+        has_finished_adaptive_ = options_.time_limit && !view.done();
+    }
+    /// Without what would only find the same again.
+    [[nodiscard]] std::vector<any_search_strategy> strategies_left() const {
+        auto left = strategies_;
+        if (has_finished_adaptive_)
+            std::erase_if(left, [&](const any_search_strategy& strategy) {
+                return strategy.name() == adaptive_strategy::name && strategy.traits(state_.problem()).applicable;
+            });
+        return left;
     }
     void search_from(std::vector<search_start> starts) {
         if (!strategy_named(local_search_strategy::name) || state_.done()) return;
@@ -312,11 +330,6 @@ private:
                                         [&](const any_search_strategy& strategy) { return strategy.name() == name; });
         return found == strategies_.end() ? nullptr : &*found;
     }
-    void run_strategy(const any_search_strategy& strategy, const strategy_options& given) {
-        const stopwatch watch;
-        state_.try_strategy(strategy.name(), [&] { strategy(state_, given); });
-        log_.add(strategy.name(), watch.seconds());
-    }
 
     /// If there is no schedule yet, builds one without search, whatever the time limit; otherwise records the refusal.
     void find_any_schedule() {
@@ -334,21 +347,23 @@ private:
         if (!state_.incumbent() && !state_.abandoned()) refused_ = built ? simulate(p, *built).why() : built.why();
     }
 
-    /// The incumbent, with less recomputation and fewer transfers if possible; that may also shorten the step.
-    schedule incumbent_with_cheaper_storage() {
+    /// Where operations may start later, the incumbent can do with less recomputation and fewer transfers. However late
+    /// the search ended, there is a moment for it; but none after a stop request.
+    void reduce_storage() {
+        const auto best = state_.incumbent();
+        if (options_.stop.stop_requested() || storage_time_of(state_.problem(), *best) <= duration{}) return;
         const stopwatch watch;
-        const auto& p = state_.problem();
-        auto best = *state_.incumbent();
+        const auto until = std::max(end_, deadline_after(std::chrono::steady_clock::now(), moment_for_storage()));
         state_.try_strategy(cheaper_storage, [&] {
-            auto cheaper = with_cheaper_storage(p, best, cheaper_storage_parameters{}.effort,
-                                                stop_check{state_.limits().abandon, end_});
-            if (cheaper.operations == best.operations) return;
-            state_.offer_timed(cheaper, cheaper_storage);
-            // The state doesn't check an offered schedule with the same objective.
-            if (is_valid(p, cheaper)) best = std::move(cheaper);
+            state_.offer_timed(with_cheaper_storage(state_.problem(), *best, cheaper_storage_parameters{}.effort,
+                                                    stop_check{options_.stop, until}),
+                               cheaper_storage);
         });
         log_.add(cheaper_storage, watch.seconds());
-        return best;
+    }
+    [[nodiscard]] std::chrono::duration<double> moment_for_storage() const {
+        constexpr cheaper_storage_parameters with;
+        return options_.time_limit ? std::min(with.part * *options_.time_limit, with.moment) : with.moment;
     }
     plan_result result(schedule best) {
         plan_result r;
@@ -401,6 +416,7 @@ private:
     /// The refusal, unless a strategy finds a schedule.
     std::optional<refusal> refused_{};
     bool has_run_adaptive_ = false;
+    bool has_finished_adaptive_ = false;
     std::string cached_method_{};
 };
 

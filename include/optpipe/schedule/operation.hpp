@@ -160,6 +160,12 @@ template <pipeline_graph Graph>
     return !is_transfer(op.kind) || list[op.storage].offloads();
 }
 
+/// Whether it is a B where the problem has none but I and then W.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr bool is_two_operations(const basic_problem<Graph>& p, const operation& op) {
+    return op.kind == operation_kind::backward && !p.full_backward;
+}
+
 /// The duration of an operation. Contract: the stage has a storage option with such an operation.
 template <pipeline_graph Graph>
 [[nodiscard]] constexpr duration duration_of(const basic_problem<Graph>& p, const operation& op) {

@@ -88,6 +88,7 @@ inline std::string code_of_transfer(const problem& p) {
     text += detail::code_of_storage(p);
     text += detail::code_of_hops(p);
     if (!p.split_backward) text += "p.split_backward = false;\n";
+    if (!p.full_backward) text += "p.full_backward = false;\n";
     text += detail::code_of_limits("memory_limit", p.memory_limit);
     text += detail::code_of_limits("host_memory_limit", p.host_memory_limit);
     text += detail::code_of_transfer(p);

@@ -24,6 +24,8 @@ struct problem_ranges {
     std::size_t offloading_percent = 50;
     std::size_t span_percent = 40;
     std::size_t split_percent = 70;
+    /// Of problems whose backwards may be split: those that have no full ones.
+    std::size_t split_only_percent = 0;
     /// Percentage of problems whose stages have lists of storage options.
     std::size_t storage_percent = 0;
     /// Times are 1 to `steps` grid steps.
@@ -49,6 +51,8 @@ public:
         auto costs = all_costs(g);
         optpipe::problem p{std::move(g), std::move(costs)};
         p.split_backward = random_->chance(ranges_.split_percent);
+        if (p.split_backward && ranges_.split_only_percent > 0)
+            p.full_backward = !random_->chance(ranges_.split_only_percent);
         const bool span = random_->chance(ranges_.span_percent);
         p.objective = span ? optpipe::objective_kind::span : optpipe::objective_kind::makespan;
         set_hops(p);

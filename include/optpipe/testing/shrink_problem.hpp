@@ -61,6 +61,7 @@ private:
         p.storage = std::move(storage);
         const auto old = [&](rank r) { return kept.empty() ? r : kept[r.position()]; };
         p.split_backward = p_.split_backward;
+        p.full_backward = p_.full_backward;
         p.objective = p_.objective;
         p.transfer.engines = p_.transfer.engines;
         p.transfer.duplex = p_.transfer.duplex;
@@ -122,6 +123,7 @@ private:
         if (has_hops) changed([](problem& p) { p.p2p = {}; });
         if (p_.objective != objective_kind::makespan) changed([](problem& p) { p.objective = {}; });
         if (!p_.split_backward) changed([](problem& p) { p.split_backward = true; });
+        if (!p_.full_backward) changed([](problem& p) { p.full_backward = true; });
         const transfer_rules<> plain{p_.graph.ranks()};
         if (p_.transfer.engines != 1 || p_.transfer.duplex != duplex_kind::full || p_.transfer.link != plain.link)
             changed([&](problem& p) { p.transfer = plain; });

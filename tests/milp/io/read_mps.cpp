@@ -110,7 +110,7 @@ TEST_CASE("every kind of bound means what it always meant") {
     CHECK(bounds(" FR BND X\n") == bounds_of_x{-infinity, infinity, false});
     CHECK(bounds(" MI BND X\n") == bounds_of_x{-infinity, infinity, false});
     CHECK(bounds(" MI BND X\n UP BND X 4\n") == bounds_of_x{-infinity, 4.0, false});
-    CHECK(bounds(" UP BND X 4\n PL BND X\n") == bounds_of_x{0.0, infinity, false});
+    CHECK(bounds(" LO BND X 4\n PL BND X\n") == bounds_of_x{4.0, infinity, false});
     CHECK(bounds(" BV BND X\n") == bounds_of_x{0.0, 1.0, true});
     CHECK(bounds(" LI BND X 2\n") == bounds_of_x{2.0, infinity, true});
     CHECK(bounds(" UI BND X 7\n") == bounds_of_x{0.0, 7.0, true});
@@ -183,6 +183,76 @@ TEST_CASE("names with blanks are read by column, and only then") {
     CHECK(refusal(fixed, mps_format::free) == "t.mps: line 3: a row has a type and a name");
 }
 
+TEST_CASE("the fixed format loses nothing: text outside of the fields is refused with its line") {
+    const std::string head = "NAME\nROWS\n N  MY COST\n G  d\nCOLUMNS\n    x         MY COST           1.\n";
+    const std::string tail =
+        "RHS\n    rhs       d                 3.\nBOUNDS\n UP bnd       x                 9.\nENDATA\n";
+    const auto with_line = [&](const std::string& line) { return refusal(head + line + "\n" + tail); };
+    CHECK(with_line("    x         d                 1.") == "read");
+    // Of thirteen digits and of names of nine characters nothing is cut off.
+    CHECK(with_line("    x         d         1234567890123") ==
+          "t.mps: line 7: has text in column 37, which is outside of the fields of the fixed format");
+    CHECK(with_line("    MACHINE 1 d                 1.") ==
+          "t.mps: line 7: has text in column 13, which is outside of the fields of the fixed format");
+    CHECK(with_line("    x         d        2        1.") ==
+          "t.mps: line 7: has text in column 24, which is outside of the fields of the fixed format");
+    CHECK(with_line("    x         d                 1.   MY COST            2.  3").starts_with("t.mps: line 7: "));
+    CHECK(with_line(" UP x         d                 1.") ==
+          "t.mps: line 7: 'UP' is in columns 2 and 3, which only rows and bounds use");
+    CHECK(with_line("    x\t       d                 1.").starts_with("t.mps: line 7: has a tab"));
+    CHECK(with_line("    x         d                   ") == "t.mps: line 7: has the name 'd' without a number");
+    CHECK(with_line("    x         d                 1.                      2.") ==
+          "t.mps: line 7: has the number '2.' without a name");
+    // What neither reader takes is refused in the words of the one that came further.
+    CHECK(with_line("    x         d                one") == "t.mps: line 7: 'one' is not a number");
+}
+
+TEST_CASE("a free file with a word too many isn't read as a fixed one that has less") {
+    const std::string text = "NAME\nROWS\n N  c\n G  d\nCOLUMNS\n    x         c                -1\n"
+                             "    x         d                 1\nRHS\n    rhs       d                 2\nBOUNDS\n"
+                             " UP bnd       x        5        8\nENDATA\n";
+    CHECK(refusal(text) == "t.mps: line 11: a bound has a kind, a set, a column and a number; this has 5 words");
+    auto column = text;
+    column.replace(column.find(" UP bnd       x        5"), 24, " UP bnd       x         ");
+    CHECK(refusal(column) == "read");
+    column.replace(column.find("    x         c         "), 24, "    x         c        1");
+    CHECK(refusal(column).starts_with("t.mps: line 6: "));
+}
+
+TEST_CASE("of several sets the first one counts") {
+    CHECK(bounds(" UP BND X 3\n UP OTHER X 9\n LO OTHER X 1\n") == bounds_of_x{0.0, 3.0, false});
+    CHECK(bounds(" UP BND X 3\n BV OTHER X\n") == bounds_of_x{0.0, 3.0, false});
+    const auto m =
+        read("NAME\nROWS\n N C\n L R\nCOLUMNS\n X C 1 R 1\nRHS\n A R 10\n B R 20 C 5\nRANGES\n A R 4\n B R 9\n"
+             "ENDATA\n");
+    CHECK((m.row_lower(row{0}) == 6.0 && m.row_upper(row{0}) == 10.0 && m.offset() == 0.0));
+}
+
+TEST_CASE("a bound that is stated again is no other") {
+    CHECK(bounds(" UP BND X 3\n UP BND X 3.0\n LO BND X 0\n") == bounds_of_x{0.0, 3.0, false});
+    CHECK(bounds(" BV BND X\n UP BND X 1\n") == bounds_of_x{0.0, 1.0, true});
+}
+
+TEST_CASE("lazy constraints and user cuts are rows") {
+    const auto m =
+        read("NAME\nROWS\n N C\n L R\nLAZYCONS\n L LAZY\nUSERCUTS\n G CUT\nCOLUMNS\n X C 1 R 1\n X LAZY 2 CUT 3\n"
+             "RHS\n B R 10 LAZY 20\nENDATA\n");
+    REQUIRE(m.rows() == 3);
+    CHECK((m.name(row{1}) == "LAZY" && m.row_upper(row{1}) == 20.0 && m.row_lower(row{2}) == 0.0));
+}
+
+TEST_CASE("comments behind a dollar sign, and a byte order mark") {
+    const auto m = read(with("LIM2         1.0", "LIM2 1.0 $ LIM1 7"));
+    CHECK(m.nonzeros() == 5);
+    CHECK(bounds(" UP BND X 3 $ the most\n LO BND X 1 $\n") == bounds_of_x{1.0, 3.0, false});
+    CHECK(refusal(with("LIM2         1.0", "$LIM2        1.0")).starts_with("t.mps: line 10: "));
+    const auto fixed = "NAME\nROWS\n N  MY COST\n G  d\nCOLUMNS\n    x         MY COST           1.     $ comment\n"
+                       "    x         d                 2.\nENDATA\n";
+    CHECK(parse_mps(fixed, "t.mps", mps_format::fixed).cost(variable{0}) == 1.0);
+    CHECK(read("\xef\xbb\xbf" + small).name() == "SMALL");
+    CHECK(read("\xef\xbb\xbf" + small.substr(small.find("NAME"))).rows() == 3);
+}
+
 TEST_CASE("line ends, tabs, signs and Fortran's exponents") {
     std::string windows;
     for (const char c : small)
@@ -218,14 +288,29 @@ TEST_CASE("what is wrong is refused with the line and the reason") {
         {with("    X         LIM2         1.0", "    X"), "line 10: has 1 fields"},
         {with("    Y         MYEQN", "    X         MYEQN"), "line 13: column 'X' is there already"},
         {with("'INTORG'", "'ORG'"), "line 11: a marker must be 'INTORG' or 'INTEND', is ''ORG''"},
-        {with("RHS       MYEQN        7.0", "RHS2      MYEQN        7.0"),
-         "line 18: there is a second set of right-hand sides, 'RHS2'"},
+        {with("RHS       MYEQN        7.0", "          MYEQN        7.0"),
+         "line 18: either all right-hand sides are in a set that has a name, or none"},
+        {with("RHS       MYEQN        7.0", "RHS2      MYEQN        7,0"), "line 18: '7,0' is not a number"},
+        {with("RHS\n", "RHS       MYEQN 3\n"), "line 16: the header 'RHS' is followed by other words"},
+        {with("ROWS\n", "OBJSENSE\n MAX\n MIN\nROWS\n"), "line 5: the file says both MIN and MAX"},
         {with("RHS       MYEQN        7.0", "RHS       LIM1         7.0"),
          "line 18: row 'LIM1' has a right-hand side already"},
         {with(" UP BND       X            4.0", " SC BND       X            4.0"),
          "line 20: semicontinuous variables can't be solved"},
         {with(" UP BND       X            4.0", " UX BND       X            4.0"),
          "line 20: there is no kind of bound 'UX'"},
+        {with(" UP BND       X            4.0", " UX X"), "line 20: there is no kind of bound 'UX'"},
+        {with(" UP BND       X            4.0", " UP X"), "line 20: the bound has no number"},
+        {with(" UP BND       X            4.0", " FR BND  X  four"), "line 20: 'four' is not a number"},
+        {with(" UP BND       X            4.0", " UP BND  X  4  5"),
+         "line 20: a bound has a kind, a set, a column and a number; this has 5 words"},
+        {with(" UP BND       X            4.0", " UP BND X 4\n UP BND X 5"),
+         "line 21: column 'X' has another upper bound already"},
+        {with(" UP BND       X            4.0", " MI BND X\n LO BND X 5"),
+         "line 21: column 'X' has another lower bound already"},
+        {with(" L  LIM1", " L  $LIM1"), "line 5: a row has a type and a name"},
+        {with("    X         COST", "    $X        COST"), "line 9: the name '$X' is a comment elsewhere"},
+        {"\xff\xfeN", "line 1: is encoded in UTF-16; save it as UTF-8"},
         {with(" UP BND       X            4.0", " UP BND       W            4.0"), "line 20: there is no column 'W'"},
         {with(" UP BND       X            4.0", " UP BND       X"), "line 20: there is no column 'BND'"},
         {with(" UP BND       X            4.0", " LO BND       X            inf"),

@@ -129,7 +129,7 @@ TEST_CASE("the LP format names all parts of a model") {
     m.add_row(1.0, {}, infinity, "none");
     m.set_objective(x - 3 * n + 1.5, sense::maximize);
     const auto text = model_to_lp(m);
-    for (const auto* line : {"Maximize", " COST: + 1 x - 3 n + 1.5", "Subject To", " most: + 1 x - 2.5 y <= 4",
+    for (const auto* line : {"Maximize", " COST: + 1 x - 3 n + 0 u + 1.5", "Subject To", " most: + 1 x - 2.5 y <= 4",
                              " range: 1 <= + 1 x + 1 n <= 3", " equal: + 1 b + 1 f = 1", " loose: + 1 x >= -inf",
                              " none: 0 x >= 1", "Bounds", " x free", " -2 <= y <= 5.5", " 0 <= n <= 9", " f = 3",
                              " -inf <= u <= 1", "General", " n", "Binary", " b", "End"}) {

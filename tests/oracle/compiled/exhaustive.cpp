@@ -216,7 +216,7 @@ private:
         case forward: return ready_forward(n, s, m);
         case input: return p_.split_backward ? ready_gradient(n, s, m) : never;
         case full:
-            if (!has(n, forward, s, m)) return never;
+            if (!has(n, forward, s, m) || !p_.full_backward) return never;
             return !p_.split_backward || more_weight_than_stash(n, s, m) ? ready_gradient(n, s, m) : never;
         case weight: return has(n, input, s, m) && next_weight(n, s, m) ? end(n, input, s, m) : never;
         case offload:

@@ -138,7 +138,7 @@ private:
                 const auto weights = count(kind::backward_weight, s, m);
                 const auto full = count(kind::backward, s, m);
                 const bool split = inputs == 1 && weights == 1 && full == 0 && p_.split_backward;
-                const bool whole = inputs == 0 && weights == 0 && full == 1;
+                const bool whole = inputs == 0 && weights == 0 && full == 1 && p_.full_backward;
                 if (count(kind::forward, s, m) != 1) broken("rule 1, one F:", cell);
                 if (!split && !whole) broken("rule 1, B or I and W:", cell);
                 const auto away = count(kind::offload, s, m);

@@ -3,10 +3,15 @@
 #include "optpipe/schedule/builders/gpipe.hpp"
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/validate.hpp"
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -21,7 +26,63 @@ problem unit_problem(std::size_t ranks, std::size_t microbatches) {
     return problem{to_any_graph(graph<dynamic, dynamic>{ranks, microbatches}), per_stage<stage_costs>(ranks, unit)};
 }
 
+/// Two ranks, of which the second is busy: the first has time to wait for its memory, or to offload for it.
+problem busy_behind() {
+    auto p = unit_problem(2, 3);
+    auto& slow = p.costs[stage{1}];
+    slow.forward = slow.backward_input = slow.backward_weight = duration{5.0};
+    p.costs[stage{0}].transfer = transfer_times{duration{1.0}, duration{1.0}};
+    p.memory_limit[rank{0}] = memory_size{2.0};
+    return p;
+}
+order spelled(const problem& p, std::initializer_list<std::string_view> operations) {
+    order result{p.graph, {}};
+    for (const auto text : operations)
+        result.operations.push_back(*parse_operation(text));
+    return result;
+}
+order waiting(const problem& p) {
+    return spelled(p, {"0F0", "1F0", "0F1", "1B0", "0B0", "0F2", "1F1", "1B1", "0B1", "1F2", "1B2", "0B2"});
+}
+order offloading(const problem& p) {
+    return spelled(p, {"0F0", "1F0", "0F1", "0OFFLOAD1", "0F2", "1B0", "0B0", "0RELOAD1", "1F1", "1B1", "0B1", "1F2",
+                       "1B2", "0B2"});
+}
+
 } // namespace
+
+TEST_CASE("of equal objectives, the schedule with fewer transfers stays, in whatever order they are offered") {
+    const auto p = busy_behind();
+    for (const bool waits_first : {true, false}) {
+        CAPTURE(waits_first);
+        search_state state{p};
+        const auto first = state.offer(waits_first ? waiting(p) : offloading(p), "first");
+        const auto second = state.offer(waits_first ? offloading(p) : waiting(p), "second");
+        REQUIRE(first == second);
+        CHECK(measure(p, *state.incumbent()).offloads == 0);
+        CHECK(state.objective() == first);
+        CHECK(state.history().size() == (waits_first ? 1 : 2));
+    }
+}
+
+TEST_CASE("what is offered is rid of transfers that it doesn't need") {
+    auto p = busy_behind();
+    p.memory_limit[rank{0}] = memory_size{3.0};
+    std::size_t steps = 0;
+    search_state watched{p, {}, [&](const search_progress& step) {
+                             ++steps;
+                             CHECK(measure(p, *step.incumbent).offloads == 0);
+                         }};
+    const auto value = watched.offer(offloading(p), "offloading");
+    CHECK(steps == 1);
+    CHECK(watched.objective() <= value);
+    CHECK(is_valid(p, *watched.incumbent()));
+    // Where they are needed, they stay.
+    p.memory_limit[rank{0}] = memory_size{2.0};
+    search_state tight{p};
+    tight.offer(offloading(p), "offloading");
+    CHECK(measure(p, *tight.incumbent()).offloads == 1);
+}
 
 TEST_CASE("the better schedule stays, in whatever order they are offered") {
     const auto p = unit_problem(4, 8);

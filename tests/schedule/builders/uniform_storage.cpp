@@ -12,8 +12,11 @@
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <stop_token>
 #include <string>
+#include <string_view>
 
 namespace {
 
@@ -70,6 +73,39 @@ TEST_CASE("the best of all options") {
     p.storage[stage{0}][1].name = "f";
     p.storage[stage{0}][2].name = "fa";
     CHECK(describe(build_best_uniform_schedule(p, gpipe).result.why()) == "no storage option is common to all stages");
+}
+
+namespace {
+
+/// GPipe that asks for a stop in one of its runs.
+struct stopping {
+    static constexpr std::string_view name = "stopping";
+    std::stop_source* source = nullptr;
+    std::size_t* runs = nullptr;
+    std::size_t last = 0;
+
+    outcome<order> operator()(const problem& p, stop_check stop = {}) const {
+        if (++*runs == last) source->request_stop();
+        if (stop.is_requested()) return was_stopped();
+        return gpipe(p);
+    }
+};
+
+} // namespace
+
+TEST_CASE("a stop request ends the search for the best storage option with the best so far") {
+    const auto p = to_problem(stored(graph<4, 8>{}, 16_gb));
+    for (const std::size_t last : {1, 2}) {
+        CAPTURE(last);
+        std::stop_source source;
+        std::size_t runs = 0;
+        const auto token = source.get_token();
+        const auto best = build_best_uniform_schedule(p, stopping{&source, &runs, last}, stop_check{token});
+        CHECK(runs == last);
+        CHECK(best.result.has_value() == (last > 1));
+        if (!best.result) CHECK(best.result.why().sentence == was_stopped().sentence);
+        if (best.result) CHECK(best.option.view() == "keep");
+    }
 }
 
 TEST_CASE("the constructive planner is as good as with any one option, within its effort") {

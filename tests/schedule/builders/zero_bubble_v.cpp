@@ -76,6 +76,22 @@ TEST_CASE("no worse than as measured with the authors' scheduler, in no more mem
     CHECK(compared == 96);
 }
 
+TEST_CASE("a limit that is never reached is none") {
+    for (const double weight : {1.0, 0.5}) {
+        auto p = oracle::v_problem(4, 16, {1.0, 1.2, weight, 0.1}, 1.0, 0.5);
+        for (auto& each : p.memory_limit)
+            each = memory_size::unlimited();
+        const auto free = zero_bubble_v(p);
+        for (auto& each : p.memory_limit)
+            each = memory_size{1000.0};
+        const auto limited = zero_bubble_v(p);
+        REQUIRE(free);
+        REQUIRE(limited);
+        CHECK(limited->operations == free->operations);
+        CHECK(largest_peak(measure(p, *time_order(p, *limited))) <= 8.0);
+    }
+}
+
 TEST_CASE("bubble rate against memory, as the authors published it") {
     const auto stride = oracle::stride(8);
     std::size_t compared = 0;

@@ -3,6 +3,7 @@
 #include "optpipe/schedule/builders/one_forward_one_backward.hpp"
 #include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/time/measure.hpp"
+#include "optpipe/schedule/time/value.hpp"
 #include "oracle/random_cases.hpp"
 #include "oracle/random_problem.hpp"
 #include "oracle/random_schedule.hpp"
@@ -111,6 +112,46 @@ TEST_CASE("without storage options, too") {
     const auto after = with_cheaper_storage(p, before, ample);
     CHECK(is_valid(p, after));
     CHECK(measure(p, after).offloads == 0);
+}
+
+TEST_CASE("in place: what fits beside the other stashes stays, and no operation starts later") {
+    for (const double limit : {3.0, 1.25, 1.0}) {
+        CAPTURE(limit);
+        auto p = two_ranks(3.0);
+        const auto before = with_option(p, "offload");
+        for (auto& each : p.memory_limit)
+            each = memory_size{std::max(limit, 1.0)};
+        if (!is_valid(p, before)) continue;
+        const auto after = with_cheaper_storage_in_place(p, before);
+        CHECK(is_valid(p, after));
+        CHECK(objective_of(p, after) <= objective_of(p, before));
+        CHECK(measure(p, after).offloads == (limit == 3.0 ? 0 : measure(p, before).offloads));
+    }
+}
+
+TEST_CASE("in place, random schedules: valid, no later, and never more of anything") {
+    std::uint64_t reduced = 0;
+    for (std::uint64_t seed = 1; seed <= oracle::random_cases(1000); ++seed) {
+        CAPTURE(seed);
+        random_numbers random{seed};
+        const auto drawn =
+            random.chance(50) ? oracle::make_random_problem(random, with_lists) : oracle::make_random_problem(random);
+        const auto& p = drawn.problem;
+        const auto before = oracle::random_schedule(random, drawn);
+        const auto after = with_cheaper_storage_in_place(p, before);
+        const auto judged = oracle::judge(p, after);
+        CHECK_MESSAGE(judged.valid(), (judged.valid() ? "" : judged.broken.front()));
+        CHECK_FALSE(is_better(value_of(p, before), value_of(p, after)));
+        const auto most = storage_work_of(p, before);
+        const auto left = storage_work_of(p, after);
+        CHECK(left.extra.value() <= doctest::Approx(most.extra.value()));
+        CHECK(left.transfers.value() <= doctest::Approx(most.transfers.value()));
+        CHECK(storage_time_of(p, after).value() == doctest::Approx((left.extra + left.transfers).value()));
+        const auto again = with_cheaper_storage_in_place(p, after);
+        CHECK(objective_of(p, again) <= objective_of(p, after));
+        reduced += left.extra < most.extra || left.transfers < most.transfers ? 1 : 0;
+    }
+    CHECK(reduced >= oracle::random_cases(150));
 }
 
 TEST_CASE("without effort it stays as it is") {

@@ -1,11 +1,13 @@
 #pragma once
 
-#include "optpipe/milp/io/mps_fields.hpp"
+#include "optpipe/milp/io/stated_bounds.hpp"
 #include "optpipe/milp/model.hpp"
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -67,13 +69,12 @@ struct mps_row {
 struct mps_column {
     std::string_view name;
     bool is_integer = false;
-    bool is_bounded = false; ///< the file says something of its bounds
-    bool has_lower = false;  ///< and of the lower one
-    double lower = 0.0;
-    double upper = infinity;
+    stated_bounds bounds{};
 
+    /// As old as MPS: a negative upper bound alone means that there is no lower bound of 0.
+    [[nodiscard]] double lower() const { return bounds.upper < 0.0 && !bounds.has_lower ? -infinity : bounds.lower; }
     /// What a file says nothing of lies between 0 and infinity; an integer, as ever since markers, between 0 and 1.
-    [[nodiscard]] double final_upper() const { return is_integer && !is_bounded ? 1.0 : upper; }
+    [[nodiscard]] double upper() const { return is_integer && !bounds.is_stated() ? 1.0 : bounds.upper; }
 };
 
 struct mps_entry {
@@ -96,7 +97,7 @@ struct mps_data {
         m.set_name(std::string{name});
         m.set_direction(direction);
         for (const auto& c : columns)
-            m.add_variable(c.lower, c.final_upper(), c.is_integer ? domain::integer : domain::continuous,
+            m.add_variable(c.lower(), c.upper(), c.is_integer ? domain::integer : domain::continuous,
                            std::string{c.name});
         const auto starts = row_starts();
         const auto terms = terms_by_row(starts);

@@ -1,9 +1,8 @@
 #pragma once
 
-#include "optpipe/core/error.hpp"
-#include "optpipe/milp/expression.hpp"
-#include "optpipe/milp/io/read_text.hpp"
+#include "optpipe/milp/io/text_place.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -16,28 +15,6 @@
 namespace optpipe::milp {
 
 namespace detail {
-
-/// Where a line is, for messages.
-struct text_place {
-    const std::string* source;
-    std::size_t line;
-
-    [[noreturn]] void refuse(std::string reason) const {
-        throw input_error{*source, {{"line " + std::to_string(line), std::move(reason)}}};
-    }
-};
-
-inline std::string in_quotes(std::string_view name) { return "'" + shown(name) + "'"; }
-
-[[nodiscard]] inline bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
-
-[[nodiscard]] inline std::string_view trimmed(std::string_view text) {
-    while (!text.empty() && is_blank(text.front()))
-        text.remove_prefix(1);
-    while (!text.empty() && is_blank(text.back()))
-        text.remove_suffix(1);
-    return text;
-}
 
 [[nodiscard]] inline std::vector<std::string_view> words_of(std::string_view text) {
     std::vector<std::string_view> words;
@@ -61,21 +38,46 @@ struct mps_fields {
     } pairs[2];
 };
 
-[[nodiscard]] inline mps_fields fixed_fields(std::string_view line) {
+/// What `$` begins at the place of a name is a comment.
+inline constexpr char comment_mark = '$';
+
+/// Fields by their columns. Refuses text outside of them, which would be lost.
+[[nodiscard]] inline mps_fields fixed_fields(std::string_view line, const text_place& place) {
     constexpr struct {
         std::size_t first;
         std::size_t length;
     } columns[] = {{1, 2}, {4, 8}, {14, 8}, {24, 12}, {39, 8}, {49, 12}};
+    for (const std::size_t name : {columns[2].first, columns[4].first})
+        if (name < line.size() && line[name] == comment_mark) line = line.substr(0, name);
+    while (!line.empty() && is_blank(line.back()))
+        line.remove_suffix(1);
+    if (line.find('\t') != std::string_view::npos) place.refuse("has a tab, and the fixed format counts columns");
     std::array<std::string_view, std::size(columns)> field{};
-    for (std::size_t i = 0; i < field.size(); ++i)
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < field.size() && next < line.size(); ++i) {
+        const auto between = line.substr(next, columns[i].first - next);
+        if (const auto found = between.find_first_not_of(' '); found != std::string_view::npos)
+            place.refuse("has text in column " + std::to_string(next + found + 1) +
+                         ", which is outside of the fields of the fixed format");
+        next = columns[i].first + columns[i].length;
         if (columns[i].first < line.size()) field[i] = trimmed(line.substr(columns[i].first, columns[i].length));
+    }
+    if (next < line.size()) place.refuse("is longer than the fields of the fixed format");
     return {field[0], field[1], {{field[2], field[3]}, {field[4], field[5]}}};
+}
+
+/// The words of a line up to a comment.
+[[nodiscard]] inline std::vector<std::string_view> free_words(std::string_view line) {
+    auto words = words_of(line);
+    const auto is_comment = [](std::string_view word) { return word.front() == comment_mark; };
+    if (!words.empty()) words.erase(std::find_if(words.begin() + 1, words.end(), is_comment), words.end());
+    return words;
 }
 
 /// A name and pairs, or pairs alone: with an even number of words the name is left out.
 [[nodiscard]] inline mps_fields free_fields(std::string_view line, const text_place& place) {
     constexpr std::size_t most_words = 5;
-    const auto words = words_of(line);
+    const auto words = free_words(line);
     if (words.size() < 2 || words.size() > most_words)
         place.refuse("has " + std::to_string(words.size()) + " fields, must have 2 to 5");
     mps_fields fields;
@@ -91,7 +93,6 @@ struct mps_fields {
 
 /// A double as MPS files spell it: also "+1", "1D3" and, where `or_infinite`, "Inf" and what is at least 1e20.
 [[nodiscard]] inline double mps_number(std::string_view text, const text_place& place, bool or_infinite = false) {
-    constexpr double counts_as_infinite = 1e20;
     std::string digits{text.starts_with('+') ? text.substr(1) : text};
     for (auto& c : digits)
         if (c == 'D' || c == 'd') c = 'e';
@@ -101,9 +102,7 @@ struct mps_fields {
     const auto [stop, error] = std::from_chars(digits.data(), end, value);
     if (error == std::errc::result_out_of_range) place.refuse(in_quotes(text) + " is out of the range of numbers");
     if (error != std::errc{} || stop != end || std::isnan(value)) place.refuse(in_quotes(text) + " is not a number");
-    if (std::abs(value) < counts_as_infinite) return value;
-    if (!or_infinite) place.refuse(in_quotes(text) + " is too large");
-    return std::copysign(infinity, value);
+    return checked_number(value, text, place, or_infinite);
 }
 
 } // namespace detail

@@ -9,9 +9,11 @@
 
 namespace optpipe::milp {
 
-/// The model in a text of the MPS format: sections NAME, OBJSENSE, OBJNAME, ROWS, COLUMNS with integer markers, RHS
-/// (that of the objective is what is subtracted from it), RANGES and BOUNDS; further N rows are free rows. Throws
-/// `input_error` with the line that is wrong, and where the text has what this library has no model for.
+/// The model in a text of the MPS format: sections NAME, OBJSENSE, OBJNAME, ROWS, LAZYCONS and USERCUTS (which are read
+/// as rows), COLUMNS with integer markers, RHS (that of the objective is what is subtracted from it), RANGES and
+/// BOUNDS; further N rows are free rows. Of several sets of right-hand sides, ranges or bounds the first one counts.
+/// `$` in the place of a name begins a comment, and a UTF-8 byte order mark is skipped. Throws `input_error` with the
+/// line that is wrong, and where the text has what this library has no model for.
 [[nodiscard]] model parse_mps(std::string_view text, const std::string& source,
                               mps_format format = mps_format::automatic);
 
@@ -25,14 +27,15 @@ namespace optpipe::milp {
 #include "optpipe/milp/io/mps_data.hpp"
 #include "optpipe/milp/io/mps_fields.hpp"
 #include "optpipe/milp/io/read_text.hpp"
+#include "optpipe/milp/io/text_place.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 namespace optpipe::milp {
 namespace detail {
@@ -42,7 +45,11 @@ public:
     mps_reader(std::string_view text, const std::string& source, bool is_fixed)
         : text_{text}, place_{&source, 0}, is_fixed_{is_fixed} {}
 
-    mps_data read() && {
+    /// The line that is read, or that was refused.
+    [[nodiscard]] std::size_t line() const { return place_.line; }
+
+    /// Once only.
+    mps_data read() {
         while (section_ != section::end) {
             if (text_.empty()) {
                 ++place_.line;
@@ -88,6 +95,8 @@ private:
             section next;
         } sections[] = {{"NAME", section::none},
                         {"ROWS", section::rows},
+                        {"LAZYCONS", section::rows},
+                        {"USERCUTS", section::rows},
                         {"COLUMNS", section::columns},
                         {"RHS", section::rhs},
                         {"RANGES", section::ranges},
@@ -102,11 +111,15 @@ private:
             place_.refuse("the section " + in_quotes(keyword) +
                           " is none of those of a linear problem (it must start with a blank if it is data)");
         section_ = found->next;
-        if (section_ != section::none && section_ <= section::objective_name) {
-            if (words.size() > 1) objective_line(words[1]);
-        } else if (keyword == "NAME" && words.size() > 1) {
-            data_.name = words[1];
+        if (section_ == section::none) {
+            if (words.size() > 1) data_.name = words[1];
+            return;
         }
+        const bool has_word = section_ <= section::objective_name && words.size() > 1;
+        if (words.size() > (has_word ? 2U : 1U))
+            place_.refuse("the header " + in_quotes(keyword) +
+                          " is followed by other words (the line must start with a blank if it is data)");
+        if (has_word) objective_line(words[1]);
     }
 
     void data_line(std::string_view line) {
@@ -124,7 +137,11 @@ private:
     }
 
     [[nodiscard]] mps_fields fields_of(std::string_view line) const {
-        return is_fixed_ ? fixed_fields(line) : free_fields(line, place_);
+        if (!is_fixed_) return free_fields(line, place_);
+        const auto f = fixed_fields(line, place_);
+        if (!f.code.empty())
+            place_.refuse(in_quotes(f.code) + " is in columns 2 and 3, which only rows and bounds use");
+        return f;
     }
 
     void objective_line(std::string_view word) {
@@ -136,20 +153,27 @@ private:
         std::string upper{word};
         for (auto& c : upper)
             c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-        if (upper == "MAX" || upper == "MAXIMIZE" || upper == "MAXIMISE")
-            data_.direction = sense::maximize;
-        else if (upper == "MIN" || upper == "MINIMIZE" || upper == "MINIMISE")
-            data_.direction = sense::minimize;
-        else
+        const bool is_maximum = upper == "MAX" || upper == "MAXIMIZE" || upper == "MAXIMISE";
+        if (!is_maximum && upper != "MIN" && upper != "MINIMIZE" && upper != "MINIMISE")
             place_.refuse("OBJSENSE must be MIN or MAX, is " + in_quotes(word));
+        const auto direction = is_maximum ? sense::maximize : sense::minimize;
+        if (std::exchange(has_direction_, true) && data_.direction != direction)
+            place_.refuse("the file says both MIN and MAX");
+        data_.direction = direction;
+    }
+
+    void refuse_comment_mark(std::string_view name) const {
+        if (name.starts_with(comment_mark)) place_.refuse("the name " + in_quotes(name) + " is a comment elsewhere");
     }
 
     void row_line(std::string_view line) {
         mps_fields f;
         if (is_fixed_) {
-            f = fixed_fields(line);
+            f = fixed_fields(line, place_);
+            for (const auto& pair : f.pairs)
+                if (!pair.name.empty() || !pair.number.empty()) place_.refuse("a row has a type and a name");
         } else {
-            const auto words = words_of(line);
+            const auto words = free_words(line);
             if (words.size() != 2) place_.refuse("a row has a type and a name");
             f.code = words[0];
             f.name = words[1];
@@ -158,6 +182,7 @@ private:
         added.name = f.name;
         added.type = row_type(f.code);
         if (f.name.empty()) place_.refuse("a row has no name");
+        refuse_comment_mark(f.name);
         const auto number = row_names_.add(f.name);
         if (!number) place_.refuse("there are two rows " + in_quotes(f.name));
         const bool is_objective = added.type == mps_row_type::free && !data_.objective;
@@ -176,10 +201,12 @@ private:
     void column_line(std::string_view line) {
         // Even in the fixed format nobody agrees on the columns of markers.
         if (line.find("'MARKER'") != std::string_view::npos)
-            if (const auto words = words_of(line); words.size() == 3 && words[1] == "'MARKER'") return marker(words[2]);
+            if (const auto words = free_words(line); words.size() == 3 && words[1] == "'MARKER'")
+                return marker(words[2]);
         const auto f = fields_of(line);
         if (f.name.empty()) place_.refuse("a column has a name, and then rows with a number each");
         if (data_.columns.empty() || data_.columns.back().name != f.name) {
+            refuse_comment_mark(f.name);
             if (!column_names_.add(f.name))
                 place_.refuse("column " + in_quotes(f.name) + " is there already, further up");
             mps_column added;
@@ -204,23 +231,27 @@ private:
     }
 
     void rhs_line(const mps_fields& f) {
-        same_set(rhs_set_, f.name, "right-hand sides");
+        const bool counts = is_first_set(rhs_set_, f.name, "right-hand sides");
         for_each_pair(f, [&](std::uint32_t row, std::string_view number) {
             auto& r = data_.rows[row];
+            const double value = mps_number(number, place_, data_.objective != row);
+            if (!counts) return;
             if (r.rhs) place_.refuse("row " + in_quotes(r.name) + " has a right-hand side already");
-            r.rhs = mps_number(number, place_, data_.objective != row);
+            r.rhs = value;
             check_sides(r);
         });
     }
 
     void range_line(const mps_fields& f) {
-        same_set(range_set_, f.name, "ranges");
+        const bool counts = is_first_set(range_set_, f.name, "ranges");
         for_each_pair(f, [&](std::uint32_t row, std::string_view number) {
             auto& r = data_.rows[row];
-            if (r.range) place_.refuse("row " + in_quotes(r.name) + " has a range already");
+            const double value = mps_number(number, place_, true);
             if (r.type == mps_row_type::free)
                 place_.refuse("row " + in_quotes(r.name) + " is free, a range means nothing");
-            r.range = mps_number(number, place_, true);
+            if (!counts) return;
+            if (r.range) place_.refuse("row " + in_quotes(r.name) + " has a range already");
+            r.range = value;
             check_sides(r);
         });
     }
@@ -231,17 +262,22 @@ private:
     template <class Visit> void for_each_pair(const mps_fields& f, Visit visit) const {
         if (f.pairs[0].name.empty()) place_.refuse("names no row");
         for (const auto& [name, number] : f.pairs) {
-            if (name.empty()) continue;
+            if (name.empty() && number.empty()) continue;
+            if (name.empty()) place_.refuse("has the number " + in_quotes(number) + " without a name");
+            if (number.empty()) place_.refuse("has the name " + in_quotes(name) + " without a number");
             const auto row = row_names_.find(name);
             if (!row) place_.refuse("there is no row " + in_quotes(name));
             visit(*row, number);
         }
     }
 
-    /// Files may hold several sets of which one is meant. Nothing here could say which.
-    void same_set(std::optional<std::string_view>& first, std::string_view name, const char* what) const {
+    /// A file may hold several sets, of which the first one counts. Where some lines name one and others don't, nothing
+    /// says which is meant.
+    bool is_first_set(std::optional<std::string_view>& first, std::string_view name, const char* what) const {
         if (!first) first = name;
-        if (*first != name) place_.refuse("there is a second set of " + std::string{what} + ", " + in_quotes(name));
+        if (first->empty() != name.empty())
+            place_.refuse("either all " + std::string{what} + " are in a set that has a name, or none");
+        return *first == name;
     }
 
     struct bound {
@@ -255,14 +291,24 @@ private:
         return kind != "FR" && kind != "MI" && kind != "PL" && kind != "BV";
     }
 
+    void check_kind(std::string_view kind) const {
+        constexpr std::string_view kinds[] = {"UP", "LO", "FX", "FR", "MI", "PL", "BV", "UI", "LI"};
+        if (kind == "SC" || kind == "SI" || kind == "SN") place_.refuse("semicontinuous variables can't be solved");
+        if (std::find(std::begin(kinds), std::end(kinds), kind) == std::end(kinds))
+            place_.refuse("there is no kind of bound " + in_quotes(kind));
+    }
+
     [[nodiscard]] bound bound_of(std::string_view line) const {
         if (is_fixed_) {
-            const auto f = fixed_fields(line);
+            const auto f = fixed_fields(line, place_);
+            if (!f.pairs[1].name.empty() || !f.pairs[1].number.empty()) place_.refuse("a bound has one column");
             return {f.code, f.name, f.pairs[0].name, f.pairs[0].number};
         }
-        const auto w = words_of(line);
+        const auto w = free_words(line);
         const std::size_t most = 4;
-        if (w.size() < 2 || w.size() > most) place_.refuse("a bound has a kind, a set, a column and a number");
+        if (w.size() < 2 || w.size() > most)
+            place_.refuse("a bound has a kind, a set, a column and a number; this has " + std::to_string(w.size()) +
+                          " words");
         if (w.size() == most) return {w[0], w[1], w[2], w[3]};
         if (w.size() == 2) return {w[0], {}, w[1], {}};
         // The set may be left out, and so may the number where it means nothing.
@@ -272,41 +318,37 @@ private:
 
     void bound_line(std::string_view line) {
         const auto b = bound_of(line);
-        if (b.kind == "SC" || b.kind == "SI") place_.refuse("semicontinuous variables can't be solved");
+        check_kind(b.kind);
         const auto number = column_names_.find(b.column);
         if (!number) place_.refuse("there is no column " + in_quotes(b.column));
-        same_set(bound_set_, b.set, "bounds");
+        if (b.number.empty() && needs_number(b.kind)) place_.refuse("the bound has no number");
+        const double value = b.number.empty() ? 0.0 : mps_number(b.number, place_, true);
+        if (!is_first_set(bound_set_, b.set, "bounds")) return;
         auto& c = data_.columns[*number];
-        c.is_bounded = true;
-        set_bound(c, b);
-        if (c.lower == infinity || c.upper == -infinity)
+        set_bound(c, b.kind, value);
+        if (b.kind == "BV" || b.kind == "UI" || b.kind == "LI") c.is_integer = true;
+        if (c.bounds.are_misplaced())
             place_.refuse("column " + in_quotes(c.name) + " has an infinite bound on the wrong side");
     }
 
-    void set_bound(mps_column& c, const bound& b) const {
-        const double value = needs_number(b.kind) ? mps_number(b.number, place_, true) : 0.0;
-        if (b.kind == "UP" || b.kind == "UI") {
-            c.upper = value;
-            // As old as MPS: a negative upper bound alone means that there is no lower bound of 0.
-            if (value < 0.0 && !c.has_lower) c.lower = -infinity;
-        } else if (b.kind == "PL") {
-            c.upper = infinity;
-        } else if (b.kind == "LO" || b.kind == "LI") {
-            set_lower(c, value);
-        } else if (b.kind == "MI") {
-            set_lower(c, -infinity);
-        } else if (b.kind == "FX" || b.kind == "FR" || b.kind == "BV") {
-            set_lower(c, b.kind == "FR" ? -infinity : value);
-            c.upper = b.kind == "FR" ? infinity : b.kind == "BV" ? 1.0 : value;
-        } else {
-            place_.refuse("there is no kind of bound " + in_quotes(b.kind));
-        }
-        if (b.kind == "BV" || b.kind == "UI" || b.kind == "LI") c.is_integer = true;
+    static std::optional<double> stated_lower(std::string_view kind, double value) {
+        if (kind == "LO" || kind == "LI" || kind == "FX") return value;
+        if (kind == "MI" || kind == "FR") return -infinity;
+        return kind == "BV" ? std::optional{0.0} : std::nullopt;
+    }
+    static std::optional<double> stated_upper(std::string_view kind, double value) {
+        if (kind == "UP" || kind == "UI" || kind == "FX") return value;
+        if (kind == "PL" || kind == "FR") return infinity;
+        return kind == "BV" ? std::optional{1.0} : std::nullopt;
     }
 
-    static void set_lower(mps_column& c, double value) {
-        c.lower = value;
-        c.has_lower = true;
+    void set_bound(mps_column& c, std::string_view kind, double value) const {
+        const auto lower = stated_lower(kind, value);
+        const auto upper = stated_upper(kind, value);
+        if (lower && !c.bounds.set_lower(*lower))
+            place_.refuse("column " + in_quotes(c.name) + " has another lower bound already");
+        if (upper && !c.bounds.set_upper(*upper))
+            place_.refuse("column " + in_quotes(c.name) + " has another upper bound already");
     }
 
     std::string_view text_;
@@ -317,29 +359,35 @@ private:
     mps_names row_names_;
     mps_names column_names_;
     std::string_view objective_name_;
+    bool has_direction_ = false;
     bool are_integer_ = false;
     std::optional<std::string_view> rhs_set_;
     std::optional<std::string_view> range_set_;
     std::optional<std::string_view> bound_set_;
 };
 
+/// What neither reader understands is refused by the one that came further, as the file has its format.
 inline mps_data read_mps_data(std::string_view text, const std::string& source, mps_format format) {
-    if (format != mps_format::automatic) return mps_reader{text, source, format == mps_format::fixed}.read();
+    mps_reader as_fixed{text, source, true};
+    if (format == mps_format::fixed) return as_fixed.read();
+    mps_reader as_free{text, source, false};
+    if (format == mps_format::free) return as_free.read();
     try {
-        return mps_reader{text, source, false}.read();
-    } catch (const input_error& as_free) {
+        return as_free.read();
+    } catch (const input_error&) {
         try {
-            return mps_reader{text, source, true}.read();
+            return as_fixed.read();
         } catch (const input_error&) {
-            throw as_free;
+            if (as_fixed.line() > as_free.line()) throw;
         }
+        throw;
     }
 }
 
 } // namespace detail
 
 OPTPIPE_INLINE model parse_mps(std::string_view text, const std::string& source, mps_format format) {
-    return detail::read_mps_data(text, source, format).to_model();
+    return detail::read_mps_data(detail::model_text(text, source), source, format).to_model();
 }
 
 OPTPIPE_INLINE model read_mps(const std::string& path, mps_format format) {

@@ -7,13 +7,14 @@
 
 namespace optpipe::milp {
 
-/// In the LP format that most solvers read, for people and for second opinions. A variable that occurs nowhere is lost
-/// unless it has bounds.
+/// In the LP format that most solvers read, for people and for second opinions. `parse_lp` gives the same model, but
+/// for the model's name, names that the format can't spell, and the order of columns.
 [[nodiscard]] std::string model_to_lp(const model& m);
 
 } // namespace optpipe::milp
 
 #if OPTPIPE_DEFINES(milp)
+#include "optpipe/milp/io/lp_tokens.hpp"
 #include "optpipe/milp/io/written_names.hpp"
 
 #include <algorithm>
@@ -30,15 +31,14 @@ namespace detail {
 /// Neither a number nor an operator, nor what could be the exponent of a number, nor a word of the format.
 inline bool is_lp_name(std::string_view name) {
     constexpr std::string_view marks = "!\"#$%&(),.;?@_`'{}~";
-    constexpr std::string_view reserved[] = {"free", "inf", "infinity", "st", "bounds", "binary", "general", "end"};
     const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
     const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
     const auto is_allowed = [&](char c) { return is_digit(c) || is_letter(c) || marks.find(c) != marks.npos; };
     if (name.empty() || is_digit(name.front()) || name.front() == '.') return false;
     const bool is_exponent = (name.front() == 'e' || name.front() == 'E') && (name.size() == 1 || is_digit(name[1]));
     if (is_exponent) return false;
-    return std::all_of(name.begin(), name.end(), is_allowed) &&
-           std::find(std::begin(reserved), std::end(reserved), name) == std::end(reserved);
+    const bool is_reserved = is_same_word(name, "free") || is_lp_infinity(name) || lp_keyword_of(name);
+    return std::all_of(name.begin(), name.end(), is_allowed) && !is_reserved;
 }
 
 class lp_writer {
@@ -75,9 +75,13 @@ private:
     void write_objective() {
         text_ = m_->direction() == sense::maximize ? "Maximize\n " : "Minimize\n ";
         text_ += names_.new_row("COST") + ':';
+        std::vector<char> is_in_row(m_->variables(), 0);
+        for (const row r : m_->all_rows())
+            for (const auto& t : m_->terms(r))
+                is_in_row[t.column.position()] = 1;
         std::vector<term> terms;
         for (const variable x : m_->all_variables())
-            if (m_->cost(x) != 0.0) terms.push_back({x, m_->cost(x)});
+            if (m_->cost(x) != 0.0 || !is_in_row[x.position()]) terms.push_back({x, m_->cost(x)});
         write_terms(terms);
         if (m_->offset() != 0.0) text_ += (m_->offset() < 0.0 ? " - " : " + ") + number_text(std::abs(m_->offset()));
         text_ += '\n';

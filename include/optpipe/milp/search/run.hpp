@@ -20,6 +20,8 @@ namespace optpipe::milp::search {
 /// includes this header, and all others only see the declaration in solve.hpp.
 OPTPIPE_INLINE result run(const model& m, const solve_options& options, given_hooks hooks) {
     OPTPIPE_EXPECT(options.tolerance.relative > 0.0, "milp: the tolerance is above 0");
+    OPTPIPE_EXPECT(options.relative_gap >= 0.0 && options.relative_gap <= 1.0, "milp: a relative gap is from 0 to 1");
+    OPTPIPE_EXPECT(options.absolute_gap >= 0.0, "milp: an absolute gap isn't negative");
     auto possible = options;
     possible.threads = std::min(options.threads, available_cores());
     return driver{m, possible, std::move(hooks)}.solve();

@@ -147,7 +147,7 @@ private:
         std::string text = std::to_string(ranks_.size()) + " on";
         for (const stage s : p_.graph.all_stages())
             text += " " + std::to_string(number_of_[p_.rank_of(s)]);
-        text += p_.split_backward ? ", split" : ", whole";
+        text += !p_.split_backward ? ", whole" : p_.full_backward ? ", split" : ", split only";
         text += p_.objective == objective_kind::span ? ", span" : ", makespan";
         if (p_.has_storage_options()) {
             text += ", storage";

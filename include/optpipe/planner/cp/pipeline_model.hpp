@@ -129,8 +129,10 @@ private:
             return;
         }
         if (problem_->split_backward && limited && c.weight_stash > c.activation)
-            for (size k = 0; k < count(); ++k)
+            for (size k = 0; k < count(); ++k) {
                 own.full.push_back(model_.add_variable());
+                if (!problem_->full_backward) model_.add_clause({!own.full[k]});
+            }
         if (limited && c.can_offload()) add_transfer_pairs(s);
     }
     /// Whether the memory of the stage's rank can't hold all stashes at once.

@@ -228,7 +228,7 @@ private:
             own_->full.push_back(model_->add_variable());
             std::vector<literal> c;
             for (const auto o : used())
-                if (grows(o)) c.push_back(own_->storage.gradients[k][o].chosen);
+                if (grows(o) && problem_->full_backward) c.push_back(own_->storage.gradients[k][o].chosen);
             c.push_back(!own_->full.back());
             model_->add_clause(std::move(c));
         }

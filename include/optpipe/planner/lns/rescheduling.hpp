@@ -105,6 +105,7 @@ public:
     /// to continue, or if it is stopped. `stop` is polled for every operation.
     [[nodiscard]] duration run(const rescheduling& how, random_numbers& random, stop_check stop = {}) {
         wait_ = how.wait;
+        visits_ = 0;
         reset(how.noise, random);
         auto left = jobs_.size();
         for (auto& j : jobs_)
@@ -118,7 +119,10 @@ public:
             if (stop() || !place_next()) return duration::unlimited();
         return length();
     }
-    /// The order of the last run. Contract: that run succeeded.
+    /// How many operations the last run looked at to choose the next one, on average: where many wait for memory or a
+    /// copy engine, these take most of its time.
+    [[nodiscard]] std::size_t visits_per_operation() const { return visits_ / jobs_.size(); }
+    /// The order that the last run made. Contract: it made one.
     [[nodiscard]] order made() const {
         std::vector<const job*> sorted;
         for (const auto& j : jobs_)
@@ -315,12 +319,14 @@ private:
     bool place_next() {
         auto first = duration::unlimited();
         std::vector<job*>* lane = nullptr;
-        for (auto& ready : ready_)
+        for (auto& ready : ready_) {
+            visits_ += ready.size();
             for (const auto* j : ready)
                 if (const auto at = earliest(*j); at < first) {
                     first = at;
                     lane = &ready;
                 }
+        }
         if (!lane) return false;
         auto* chosen = best_until(*lane, first);
         device_[chosen->on].advance(first);
@@ -353,6 +359,7 @@ private:
     const problem& p_;
     bool beginning_;
     double wait_ = 0.0;
+    std::size_t visits_ = 0;
     std::vector<job> jobs_{};
     /// Ready operations of each rank, then of its two copy engines.
     std::vector<std::vector<job*>> ready_;

@@ -36,12 +36,16 @@ struct rescheduling_parameters {
     /// microbatch.
     double most_wait = 1.2;
     std::array<double, 4> noises{0.0, 0.3, 1.0, 3.0};
+    /// The most operations that are usually looked at to choose the next one, on average; where it is a multiple, the
+    /// schedule counts for as many more. 1 to 18 on problem files; 30 to 55 with 16 ranks of four stages, 64 microbatches
+    /// and transfers, where a plan of fixed effort otherwise takes twice as long.
+    std::size_t usual_visits = 20;
 };
 
 struct rescheduling_options {
     std::uint64_t seed = 1;
-    /// Limit of the number of schedules that are made. If this limit ends the search and no other strategy offers
-    /// anything, problem, start and seed determine the result.
+    /// How many schedules are made at most, some of which count for several (`usual_visits`). If this ends the search and no other strategy offers anything, the result
+    /// is determined by problem, start and seed.
     std::size_t trials = std::numeric_limits<std::size_t>::max();
     rescheduling_parameters with{};
 };
@@ -121,9 +125,9 @@ private:
         if (auto found = make(t); found && objective_of(p_, *found) <= value_) offer(*std::move(found));
     }
     [[nodiscard]] std::optional<schedule> make(const trial& t) {
-        ++trials_;
         auto& end = *ends_[t.beginning ? 1 : 0];
         const auto length = end.run(t.how, random_, stop_check{state_.limits().stop, state_.limits().deadline});
+        trials_ += 1 + end.visits_per_operation() / options_.with.usual_visits;
         if (length.is_unlimited()) return std::nullopt;
         if (p_.objective == objective_kind::makespan && length > end_ + state_.slack()) return std::nullopt;
         auto timed = time_order(p_, end.made(), stop_check{state_.limits().abandon});

@@ -20,8 +20,8 @@ public:
     static constexpr id none = -1;
     static constexpr id kinds = static_cast<id>(all_operation_kinds.size());
 
-    /// Properties common to all operations of one kind on one stage with one storage option. Rank, kind, hop, channel
-    /// and engine are the same for all options.
+    /// What all operations of one kind on one stage with one storage option have in common. Rank, kind, hop, channel
+    /// and engine are the same with all options.
     struct kind_facts {
         double duration = 0.0;
         double acquired = 0.0;
@@ -88,7 +88,9 @@ public:
     [[nodiscard]] bool has_storage_options() const { return has_lists_; }
     [[nodiscard]] bool has_list(id s) const { return has_list_[at(s)] != 0; }
     [[nodiscard]] id options(id s) const { return options_[at(s)]; }
-    [[nodiscard]] bool offloads(id s, id option) const { return offloads_with_[at(first_option_[at(s)] + option)] != 0; }
+    [[nodiscard]] bool offloads(id s, id option) const {
+        return offloads_with_[at(first_option_[at(s)] + option)] != 0;
+    }
     [[nodiscard]] bool recomputes(id s, id option) const {
         return recomputes_with_[at(first_option_[at(s)] + option)] != 0;
     }
@@ -201,20 +203,19 @@ private:
         can_recompute_.push_back(recomputes);
         has_list_.push_back(has_list);
         has_lists_ = has_lists_ || has_list;
-        optional_full_.push_back(split_ && full_may_pay);
+        optional_full_.push_back(split_ && full_may_pay && p.full_backward);
     }
     void add_inputs(const problem& p, const operation& op, kind_facts& f) const {
         for (const bool is_offloaded : {false, true})
-            for_each_dependency(p, op, stash_way_of(p, op, is_offloaded),
-                                [&](const operation& before, duration delay) {
-                                    if (before.stage == op.stage) {
-                                        const auto from = static_cast<id>(before.kind) - static_cast<id>(f.kind);
-                                        (is_offloaded ? f.own_input_if_offloaded : f.own_input) = from * microbatches_;
-                                    } else {
-                                        f.has_input = true;
-                                        f.hop = delay.value();
-                                    }
-                                });
+            for_each_dependency(p, op, stash_way_of(p, op, is_offloaded), [&](const operation& before, duration delay) {
+                if (before.stage == op.stage) {
+                    const auto from = static_cast<id>(before.kind) - static_cast<id>(f.kind);
+                    (is_offloaded ? f.own_input_if_offloaded : f.own_input) = from * microbatches_;
+                } else {
+                    f.has_input = true;
+                    f.hop = delay.value();
+                }
+            });
     }
     kind_facts facts_of(const problem& p, const operation& op) const {
         kind_facts f;

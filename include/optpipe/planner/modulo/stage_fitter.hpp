@@ -96,7 +96,7 @@ public:
         const auto& c = p_.costs[s];
         const auto& storage = storage_[s.position()];
         const auto reserved = own.compute.mark();
-        const bool full = !p_.split_backward || (storage.may_grow(c) && number % 4 == 3);
+        const bool full = !p_.split_backward || (p_.full_backward && storage.may_grow(c) && number % 4 == 3);
         for (const auto& choice : storage.choices()) {
             const auto extra = (own.extra_work + choice.extra_work).value();
             if (extra > packing_.spare(p_.rank_of(s)) + slack_ && extra > slack_) return false;

@@ -8,9 +8,11 @@
 #include "optpipe/planner/portfolio/run_log.hpp"
 #include "optpipe/planner/portfolio/search_state.hpp"
 #include "optpipe/schedule/builders/all.hpp"
+#include "optpipe/schedule/builders/method_name.hpp"
 #include "optpipe/schedule/builders/uniform_storage.hpp"
 #include "optpipe/schedule/construct/uniform_storage.hpp"
 #include "optpipe/schedule/time/evaluate.hpp"
+#include "optpipe/schedule/time/value.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -38,11 +40,17 @@ namespace detail {
 
 /// When builders are left out, and when they are stopped.
 struct builder_parameters {
-    /// Of the time that is left, what those that can be stopped may take together: a quarter, so that most is left for
-    /// searches, however many storage options each is run with. At 64 ranks x 512 microbatches in v placement they take
-    /// 0.2 s (zb-v) to 1.9 s (v-auto, which returns the best so far).
-    double slice = 0.25;
-    /// Of that, what the constructive planner may take with all storage options, before the others: its few trials tell
+    /// Of the time that is left, what those that can be stopped and don't search may take together. Half: of 59 problems
+    /// with up to 4096 stages times microbatches, they take up to 0.3 s on 56, and so have ended within 3 s on a machine
+    /// three times slower; the longest takes 1 s (po-f, 16 ranks with four stages each).
+    double slice = 0.5;
+    /// The same of the constructive planner, which runs with all its effort: 0.3 to 0.6 s on these problems.
+    double slice_of_constructive = 0.75;
+    /// The same of those that search, and of all that can be stopped where there are lists of storage options: a
+    /// quarter, so that most is left for other searches, however many options each is run with. At 64 ranks x 512
+    /// microbatches v-auto takes 1.9 s; when its time is up, it returns the best so far.
+    double slice_of_searches = 0.25;
+    /// Of that last one, what the constructive planner may take with all storage options, before the others: its few trials tell
     /// which options are promising where memory is so little that no other builder has a schedule. Sixty models drawn
     /// at random and a second: 19 better, 16 worse, 0.4 % shorter in the mean; thirty and 3 s: 10 better, 4 worse,
     /// 0.1 %. The part is chosen, not tuned.
@@ -54,6 +62,9 @@ struct builder_parameters {
     /// Those that can't be stopped run in the last moment too: in all but the largest problems they take less. In
     /// seconds, chosen, not tuned.
     std::chrono::duration<double> moment{0.1};
+    /// A pass of a builder before the first was measured, in seconds for each stage and microbatch: at a million of them
+    /// none but the schedule that is needed is made without time. Half of what 250 x 4000 takes.
+    double pass_seconds_per_cell = 5e-7;
     /// Without a deadline and with lists of storage options: with how many of them those that search run, the ones with
     /// which the others did best. Each run takes up to 0.8 s (v-auto, 8 ranks in v placement, 32 microbatches).
     std::size_t most_options_searched = 3;
@@ -86,6 +97,8 @@ struct builder_job {
     std::function<outcome<schedule>(const problem&, stop_check)> build;
     /// Whether it asks to stop; the others write a schedule down, in about a pass through the problem.
     bool stoppable = false;
+    /// Whether it searches for as long as its effort says.
+    bool searches = false;
     /// Whether it searches, but with a few trials only.
     bool quick = false;
     bool published = true;
@@ -97,6 +110,9 @@ struct builder_job {
 };
 
 template <class Build> inline constexpr bool is_stoppable = has_stoppable_build<std::decay_t<Build>>;
+template <class Build> inline constexpr bool is_search = requires(const Build& build) {
+    build.effort;
+};
 
 inline std::vector<builder_job> published_builders(const std::vector<std::string>& without) {
     std::vector<builder_job> jobs;
@@ -106,7 +122,7 @@ inline std::vector<builder_job> published_builders(const std::vector<std::string
             if (!is_left_out(without, name))
                 jobs.push_back({name,
                                 [build](const problem& q, stop_check stop) { return build_schedule(q, build, stop); },
-                                is_stoppable<decltype(build)>});
+                                is_stoppable<decltype(build)>, is_search<decltype(build)>});
     });
     return jobs;
 }
@@ -127,9 +143,9 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
                     return build_uniform_schedule(q, builder, options, stop);
                 };
             };
-            jobs.push_back({name + ":storage=" + std::string{option.view()}, run_with(quick),
-                            is_stoppable<decltype(build)>, is_constructive, !is_constructive,
-                            std::string{option.view()}});
+            jobs.push_back({method_with_storage(name, option.view()), run_with(quick),
+                            is_stoppable<decltype(build)>, is_search<decltype(build)>, is_constructive,
+                            !is_constructive, std::string{option.view()}});
             if constexpr (is_constructive) jobs.back().build_further = run_with(build);
         }
     });
@@ -141,19 +157,50 @@ inline std::vector<builder_job> uniform_storage_builders(const problem& p, const
     return jobs;
 }
 
-/// Runs builders on several threads and keeps the best schedule: of equal ones that of the first builder, whichever
-/// finishes first. With lists of storage options local search begins with several, as the best of one option for all
+/// Runs builders on several threads and keeps the best schedule: of equal ones (`is_better`) that of the first builder,
+/// whichever finishes first. With lists of storage options local search begins with several, as the best of one option for all
 /// often isn't the best to start from.
 class builder_runner {
 public:
     builder_runner(search_state& state, std::vector<builder_job> jobs, run_log& log)
-        : state_{state}, jobs_{std::move(jobs)}, log_{log}, results_(jobs_.size()) {}
+        : state_{state}, jobs_{std::move(jobs)}, log_{log}, results_(jobs_.size()),
+          pass_{with_.pass_seconds_per_cell * static_cast<double>(state.problem().graph.cells())} {}
 
-    built_schedules run(std::size_t threads, const std::function<void()>& if_none_fits) {
+    built_schedules run(std::size_t threads, const std::function<void()>& run_constructive) {
         run_those(jobs_that([](const builder_job& j) { return !j.stoppable; }), state_.limits().deadline, threads);
-        if (!state_.incumbent()) if_none_fits();
-        const auto until = builder_deadline(state_.limits(), with_.slice);
-        const auto until_quick = builder_deadline(state_.limits(), with_.slice * with_.slice_of_quick);
+        if (!state_.incumbent()) run_constructive();
+        if (state_.problem().has_storage_options())
+            run_with_options(threads);
+        else
+            run_stoppable(threads, run_constructive);
+        return {std::move(results_), starts()};
+    }
+
+private:
+    struct found {
+        std::size_t job = 0;
+        schedule_value value{};
+        schedule made{};
+
+        /// The better one; of equal ones that of the first builder.
+        [[nodiscard]] bool comes_before(const found& other) const {
+            if (is_better(value, other.value) || is_better(other.value, value)) return is_better(value, other.value);
+            return job < other.job;
+        }
+    };
+
+    /// Those that search last, beside the constructive planner. Without a deadline that is left to the caller: what it
+    /// finds depends on whether the search has ended by then.
+    void run_stoppable(std::size_t threads, const std::function<void()>& run_constructive) {
+        run_those(jobs_that([](const builder_job& j) { return j.stoppable && !j.searches; }),
+                  builder_deadline(state_.limits(), with_.slice), threads);
+        run_those(jobs_that([](const builder_job& j) { return j.searches; }),
+                  builder_deadline(state_.limits(), with_.slice_of_searches), threads,
+                  has_deadline() ? run_constructive : std::function<void()>{});
+    }
+    void run_with_options(std::size_t threads) {
+        const auto until = builder_deadline(state_.limits(), with_.slice_of_searches);
+        const auto until_quick = builder_deadline(state_.limits(), with_.slice_of_searches * with_.slice_of_quick);
         const auto most_quick = with_.most_cells / state_.problem().graph.cells();
         run_those(promising(jobs_that([](const builder_job& j) { return j.quick; }),
                             std::max(with_.most_options_searched, most_quick)),
@@ -162,38 +209,32 @@ public:
                             with_.most_options_searched),
                   until, threads);
         build_further(threads);
-        return {std::move(results_), starts()};
     }
-
-private:
-    struct found {
-        std::size_t job = 0;
-        duration objective{};
-        schedule made{};
-    };
-
-    /// Offers only the best once all are done, so that it is credited.
+    [[nodiscard]] bool has_deadline() const {
+        return state_.limits().deadline != std::chrono::steady_clock::time_point::max();
+    }
+    /// Offers only the best once all are done, so that it is credited. `beside`: something else to do meanwhile, first.
     void run_those(const std::vector<std::size_t>& which, std::chrono::steady_clock::time_point until,
-                   std::size_t threads) {
-        const auto one = [&](std::size_t i) { build(which[i], until); };
-        milp::search::workers{which.size(), one}.run(threads);
+                   std::size_t threads, const std::function<void()>& beside = {}) {
+        const std::size_t others = beside ? 1 : 0;
+        const auto one = [&](std::size_t i) { i < others ? beside() : build(which[i - others], until); };
+        milp::search::workers{which.size() + others, one}.run(threads);
         if (best_.empty() || state_.abandoned()) return;
         // To check a schedule takes longer than a stop may.
         if (state_.limits().stop.stop_requested() && !state_.objective().is_unlimited()) return;
         const auto& best = best_.front();
         const auto& name = jobs_[best.job].name;
-        if (best.objective < state_.objective())
+        if (state_.is_improvement(best.value))
             state_.try_strategy(name, [&] { state_.offer_timed(best.made, name); });
     }
     /// The constructive planner, with the options that are the most promising after all others.
     void build_further(std::size_t threads) {
-        const bool has_deadline = state_.limits().deadline != std::chrono::steady_clock::time_point::max();
-        if (!has_deadline || one_stage_per_rank(state_.problem().graph) || !may_recompute()) return;
+        if (!has_deadline() || one_stage_per_rank(state_.problem().graph) || !may_recompute()) return;
         auto which = promising(jobs_that([](const builder_job& j) { return j.quick; }), with_.options_built_further);
         which.resize(std::min(which.size(), with_.options_built_further));
         for (const auto k : which)
             jobs_[k].build = jobs_[k].build_further;
-        run_those(which, builder_deadline(state_.limits(), with_.slice), threads);
+        run_those(which, builder_deadline(state_.limits(), with_.slice_of_searches), threads);
     }
     [[nodiscard]] bool may_recompute() const {
         const auto& lists = state_.problem().storage;
@@ -219,8 +260,7 @@ private:
         std::stable_sort(which.begin(), which.end(), [&](std::size_t a, std::size_t b) {
             return best.at(jobs_[a].option) < best.at(jobs_[b].option);
         });
-        if (state_.limits().deadline == std::chrono::steady_clock::time_point::max())
-            keep_first_options(which, most_options);
+        if (!has_deadline()) keep_first_options(which, most_options);
         return which;
     }
     void keep_first_options(std::vector<std::size_t>& which, std::size_t most) {
@@ -245,7 +285,7 @@ private:
     [[nodiscard]] std::vector<search_start> starts() {
         std::vector<search_start> result;
         for (auto& each : best_)
-            result.push_back({std::move(each.made), each.objective});
+            result.push_back({std::move(each.made), each.value.objective});
         return result;
     }
     void build(std::size_t k, std::chrono::steady_clock::time_point until) {
@@ -262,27 +302,26 @@ private:
         const auto seconds = watch.seconds();
         result.seconds += seconds;
         if (made || made.why().reason != refusal_reason::does_not_apply) log_.add(result.method, seconds);
-        const auto objective = made ? objective_of(state_.problem(), *made) : duration::unlimited();
+        const auto value = made ? value_of(state_.problem(), *made) : schedule_value{};
         if (made)
-            result.objective = std::min(objective, result.objective.value_or(objective));
+            result.objective = std::min(value.objective, result.objective.value_or(value.objective));
         else if (!result.objective)
             result.why = made.why();
         const std::scoped_lock lock{mutex_};
         if (!jobs_[k].stoppable) pass_ = std::max(pass_, seconds);
-        if (made) keep({k, objective, *std::move(made)});
+        if (made) keep({k, value, *std::move(made)});
     }
-    /// Among the best; of those with equal objectives, the first.
+    /// Among the best; of those with equal objectives, the best or first.
     void keep(found made) {
         const auto most = state_.problem().has_storage_options() ? with_.starts : 1;
         const auto equal = std::find_if(best_.begin(), best_.end(), [&](const found& other) {
-            return other.objective - made.objective <= state_.slack() &&
-                   made.objective - other.objective <= state_.slack();
+            return other.value.objective - made.value.objective <= state_.slack() &&
+                   made.value.objective - other.value.objective <= state_.slack();
         });
-        if (equal != best_.end() && std::pair{equal->objective, equal->job} < std::pair{made.objective, made.job})
-            return;
+        if (equal != best_.end() && equal->comes_before(made)) return;
         if (equal != best_.end()) best_.erase(equal);
-        const auto behind = std::find_if(best_.begin(), best_.end(),
-                                         [&](const found& other) { return made.objective < other.objective; });
+        const auto behind =
+            std::find_if(best_.begin(), best_.end(), [&](const found& other) { return made.comes_before(other); });
         best_.insert(behind, std::move(made));
         if (best_.size() > most) best_.pop_back();
     }
@@ -305,16 +344,17 @@ private:
     std::vector<builder_result> results_;
     std::mutex mutex_{};
     std::vector<found> best_{}; ///< by objective, which differ
-    /// The longest time of those that can't be stopped, in seconds.
-    double pass_ = 0.0;
     builder_parameters with_{};
+    /// The longest time of those that can't be stopped, in seconds.
+    double pass_;
 };
 
 } // namespace detail
 
-/// Runs the published builders concurrently and offers the best schedule: first those that write one down, then, after
-/// `if_none_fits` where there is no schedule yet, those that search, which are stopped after a part of the time that is
-/// left. Builders that would exceed the deadline are skipped.
+/// Runs the published builders concurrently and offers the best schedule: first those that write one down, then those
+/// that take longer, and last those that search; they are stopped after a part of the time that is left. Calls
+/// `run_constructive` beside these, or before all that take longer where there is no schedule yet. Builders that would
+/// exceed the deadline are skipped.
 ///
 /// With lists of storage options, each builder with each option that all stages have; of those that differ in nothing
 /// but a transfer on which the builder decides, with the first. Of those that search, the constructive planner is
@@ -323,10 +363,10 @@ private:
 /// Runs on the threads of the caller's arena.
 inline built_schedules run_published_builders(search_state& state, const std::vector<std::string>& without,
                                               std::size_t threads, run_log& log,
-                                              const std::function<void()>& if_none_fits) {
+                                              const std::function<void()>& run_constructive) {
     auto jobs = state.problem().has_storage_options() ? detail::uniform_storage_builders(state.problem(), without)
                                                       : detail::published_builders(without);
-    return detail::builder_runner{state, std::move(jobs), log}.run(threads, if_none_fits);
+    return detail::builder_runner{state, std::move(jobs), log}.run(threads, run_constructive);
 }
 
 } // namespace optpipe

@@ -40,10 +40,10 @@ template <pipeline_graph Graph> struct uniform_schedule {
 };
 
 /// The best schedule over the storage options that every stage has. If there is none, the refusal that lacks least
-/// memory.
+/// memory. A stop request ends it with the best so far.
 template <pipeline_graph Graph, class Builder>
-[[nodiscard]] constexpr uniform_schedule<Graph> build_best_uniform_schedule(const basic_problem<Graph>& p,
-                                                                            const Builder& build) {
+[[nodiscard]] constexpr uniform_schedule<Graph>
+build_best_uniform_schedule(const basic_problem<Graph>& p, const Builder& build, stop_check stop = {}) {
     uniform_schedule<Graph> best;
     best.result = does_not_apply("no storage option is common to all stages");
     const auto lack = [](const refusal& why) {
@@ -55,7 +55,11 @@ template <pipeline_graph Graph, class Builder>
         return lack(made.why()) < lack(best.result.why());
     };
     for (const auto& name : common_option_names(p)) {
-        auto made = build_uniform_schedule(p, build, *find_common_option(p, name.view()));
+        auto made = build_uniform_schedule(p, build, *find_common_option(p, name.view()), stop);
+        if (stop.is_requested() && !made) {
+            if (!best.result) best.result = was_stopped();
+            break;
+        }
         if (best.option.empty() || is_better(made)) best = {name, std::move(made)};
     }
     return best;

@@ -88,7 +88,7 @@ private:
         auto& own = own_[s];
         const auto& c = p_.costs[s];
         const microbatch m{own.gradients};
-        const bool split = make_room(s, c.weight_stash - c.activation);
+        const bool split = make_room(s, c.weight_stash - c.activation) || !p_.full_backward;
         put(split ? backward_input(s, m) : backward(s, m), gradient_arrival(s));
         ++own.gradients;
     }
@@ -173,7 +173,9 @@ private:
         const auto& own = own_[s];
         const auto& c = p_.costs[s];
         if (own.forwards == count_ || (!p_.is_first(s) && own_[s.previous()].forwards == own.forwards)) return false;
-        return own.held - static_cast<double>(own.waiting_weights()) * c.weight_stash + c.activation <= limit(s);
+        return own.held - static_cast<double>(own.waiting_weights()) * c.weight_stash +
+                   p_.held_in_backward(s, c.activation) <=
+               limit(s);
     }
     constexpr std::vector<unsigned char> wanted_forwards() const {
         std::vector<unsigned char> wanted(p_.graph.stages(), 1);

@@ -1,7 +1,9 @@
 #pragma once
 
+#include "optpipe/core/container.hpp"
 #include "optpipe/core/stop_check.hpp"
 #include "optpipe/core/tolerance.hpp"
+#include "optpipe/pipeline/problem.hpp"
 #include "optpipe/schedule/builders/builder.hpp"
 #include "optpipe/schedule/builders/v_block.hpp"
 #include "optpipe/schedule/construct/dispatch_search.hpp"
@@ -230,11 +232,11 @@ private:
 
 } // namespace detail
 
-/// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6): v placement, without a bubble in 1F1B's memory
-/// if T_F = T_I = T_W. A heuristic for any costs: it runs the forwards that fit before the first gradient, then
-/// alternates one gradient and one forward, with weight gradients in the gaps or where the memory needs them. The
-/// result is the best of its runs. If the memory has no limit, it uses at most the published 2R stashes of the largest
-/// stage.
+/// ZB-V (Zero Bubble Pipeline Parallelism, Qi et al., 2024, section 6): v placement, no bubble with 1F1B's memory where
+/// T_F = T_I = T_W. The heuristic for any costs: as many forwards as fit before the first gradient, then alternately
+/// one gradient and one forward, weight gradients in the gaps or where the memory needs them. The best of its runs.
+/// Where the memory has no limit, or one beyond all that a rank ever stores, it takes no more than the published 2R
+/// stashes of the largest stage.
 struct zero_bubble_v_builder {
     static constexpr std::string_view name = "zb-v";
 
@@ -244,8 +246,8 @@ struct zero_bubble_v_builder {
         if (const auto why = detail::why_no_v_schedule(p); !why.empty()) return does_not_apply(why);
         const auto published = 2.0 * static_cast<double>(p.graph.ranks());
         auto best = best_run(without_excess(p, published), stop);
+        if (best.found() && !stop.is_requested()) return std::move(best).take();
         if (stop()) return was_stopped();
-        if (best.found()) return std::move(best).take();
         // The memory is too small for the heuristic. Returns its result with more memory, so that `simulate` reports
         // the need.
         for (auto stashes = published;; stashes *= 2.0) {
@@ -264,8 +266,12 @@ private:
     }
     template <pipeline_graph Graph>
     static constexpr basic_problem<Graph> without_excess(basic_problem<Graph> p, double stashes) {
-        for (auto& limit : p.memory_limit)
-            if (limit.is_unlimited()) limit = stashes * largest_stash(p);
+        per_rank<memory_size, Graph::rank_extent> all(p.graph.ranks());
+        for (const stage s : p.graph.all_stages())
+            all[p.rank_of(s)] += static_cast<double>(p.graph.microbatches()) *
+                                 std::max(p.costs[s].activation, p.costs[s].weight_stash);
+        for (const rank r : p.graph.all_ranks())
+            if (p.memory_limit[r] > all[r]) p.memory_limit[r] = stashes * largest_stash(p);
         return p;
     }
     template <pipeline_graph Graph>

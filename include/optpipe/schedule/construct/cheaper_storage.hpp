@@ -1,7 +1,10 @@
 #pragma once
 
+#include "optpipe/core/container.hpp"
 #include "optpipe/core/stop_check.hpp"
+#include "optpipe/core/tolerance.hpp"
 #include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/construct/memory_levels.hpp"
 #include "optpipe/schedule/operation.hpp"
 #include "optpipe/schedule/rules/cells.hpp"
 #include "optpipe/schedule/schedule.hpp"
@@ -18,36 +21,220 @@
 namespace optpipe {
 namespace detail {
 
-/// Switches the stashes of a schedule to cheaper storage options while the objective stays the same.
-class storage_reduction {
+/// An order, and the storage option that each stage and microbatch uses in it.
+class storage_choice {
 public:
-    storage_reduction(const problem& p, const schedule& given, std::size_t effort, stop_check stop)
-        : p_{p}, given_{given}, stop_{stop}, effort_{effort},
-          objective_{objective_of(p, given)}, order_{order_of(given)}, cell_{p.graph}, used_(cell_.size(), 0) {
+    storage_choice(const problem& p, order given)
+        : p_{&p}, order_{std::move(given)}, cell_{p.graph}, used_(cell_.size(), 0) {
         for (const auto& op : order_.operations)
             if (!p.storage[op.stage].empty())
                 used_[cell_(op)] = op.storage;
             else if (op.kind == operation_kind::offload)
                 used_[cell_(op)] = 1;
+        for (const stage s : p.graph.all_stages())
+            for (std::size_t option = 0; option < p.storage_options(s); ++option)
+                cheaper_[s.position()].push_back(cheaper_options(s, option));
     }
 
-    schedule run() && {
-        std::vector<std::vector<std::size_t>> cheaper(cell_.size());
-        std::size_t most = 0;
-        for (std::size_t cell = 0; cell < cell_.size(); ++cell) {
-            cheaper[cell] = cheaper_options(cell_.stage_of(cell), used_[cell]);
-            most = std::max(most, cheaper[cell].size());
+    [[nodiscard]] const optpipe::order& order() const { return order_; }
+    /// By cell.
+    [[nodiscard]] const std::vector<std::size_t>& used() const { return used_; }
+    /// Those that take no more work and no more transfers than the one in use, and less of one; the least first.
+    [[nodiscard]] std::span<const std::size_t> cheaper(std::size_t cell) const {
+        return cheaper_[cell_.stage_of(cell).position()][used_[cell]];
+    }
+
+    /// The order with these options: without transfers and recomputations that aren't needed any more, and with a
+    /// recomputation that is needed right before its gradient.
+    [[nodiscard]] optpipe::order with(const std::vector<std::size_t>& used) const {
+        optpipe::order result{order_.graph, {}};
+        result.operations.reserve(order_.operations.size());
+        for (auto op : order_.operations) {
+            const auto before = used_[cell_(op)];
+            const auto now = used[cell_(op)];
+            if (before != now) {
+                const auto option = p_->storage_of(op.stage, now);
+                if (is_transfer(op.kind) && !option.offloads()) continue;
+                if (op.kind == operation_kind::recompute && !option.recomputes()) continue;
+                if (!p_->storage[op.stage].empty()) op.storage = static_cast<storage_index>(now);
+                if (is_gradient(op.kind) && option.recomputes() && !p_->storage_of(op.stage, before).recomputes())
+                    result.operations.push_back(sibling(op, operation_kind::recompute));
+            }
+            result.operations.push_back(op);
         }
-        const auto at_first = used_;
+        return result;
+    }
+    void set(optpipe::order changed, std::vector<std::size_t> used) {
+        order_ = std::move(changed);
+        used_ = std::move(used);
+    }
+
+private:
+    [[nodiscard]] std::vector<std::size_t> cheaper_options(stage s, std::size_t used) const {
+        const auto cost_of = [&](std::size_t option) {
+            const auto o = p_->storage_of(s, option);
+            return std::pair{o.extra_work(), o.transfer ? o.transfer->offload + o.transfer->reload : duration{}};
+        };
+        const auto most = cost_of(used);
+        std::vector<std::size_t> result;
+        for (std::size_t option = 0; option < p_->storage_options(s); ++option)
+            if (const auto cost = cost_of(option);
+                cost.first <= most.first && cost.second <= most.second && cost != most)
+                result.push_back(option);
+        std::stable_sort(result.begin(), result.end(),
+                         [&](std::size_t a, std::size_t b) { return cost_of(a) < cost_of(b); });
+        return result;
+    }
+
+    const problem* p_;
+    optpipe::order order_;
+    cell_numbering cell_;
+    std::vector<std::size_t> used_;
+    /// By stage and the option in use.
+    std::vector<std::vector<std::vector<std::size_t>>> cheaper_ =
+        std::vector<std::vector<std::vector<std::size_t>>>(p_->graph.stages());
+};
+
+/// Finds cheaper storage options for the stashes of one rank with which no operation starts at another time: what falls
+/// away leaves a gap, and what then stays on the device fits beside the other stashes.
+class storage_in_place {
+public:
+    storage_in_place(const problem& p, rank r, std::vector<timed_operation> own)
+        : p_{p}, limit_{p.memory_limit[r] + tolerance{}.at(p.memory_scale())}, levels_{place(std::move(own))} {}
+
+    /// `used`: the option of each cell, as in `choice`, which is changed for the cells of this rank.
+    void run(const storage_choice& choice, std::vector<std::size_t>& used) {
+        const cell_numbering cell{p_.graph};
+        for (std::size_t first = 0; first < own_.size();) {
+            const auto here = cell(own_[first].op);
+            auto last = first;
+            while (last < own_.size() && cell(own_[last].op) == here)
+                ++last;
+            const std::span<const placed> all{own_.data() + first, last - first};
+            for (const auto option : choice.cheaper(here)) {
+                if (!take(all, used[here], option)) continue;
+                used[here] = option;
+                break;
+            }
+            first = last;
+        }
+    }
+
+private:
+    /// An operation, and which changes of the memory its start and its end are.
+    struct placed {
+        operation op{};
+        std::size_t start = 0;
+        std::size_t end = 0;
+    };
+    struct change {
+        duration time{};
+        memory_size amount{};
+        std::size_t* number = nullptr;
+    };
+    /// More memory from one change on.
+    struct step {
+        std::size_t from = 0;
+        memory_size more{};
+    };
+    using steps = bounded_vector<step, 2 * all_operation_kinds.size()>;
+
+    /// Numbers all changes in the order of time, what is freed first, and returns the levels after each.
+    std::vector<memory_size> place(std::vector<timed_operation> own) {
+        std::sort(own.begin(), own.end(), [](const timed_operation& a, const timed_operation& b) {
+            return std::pair{a.op.stage, a.op.microbatch} < std::pair{b.op.stage, b.op.microbatch};
+        });
+        own_.reserve(own.size());
+        std::vector<change> changes;
+        changes.reserve(2 * own.size());
+        for (const auto& [op, start, end] : own) {
+            own_.push_back({op});
+            const auto effect = memory_effect_of(p_, op);
+            changes.push_back({start, effect.acquired_at_start, &own_.back().start});
+            changes.push_back({end, -effect.released_at_end, &own_.back().end});
+        }
+        std::sort(changes.begin(), changes.end(), [](const change& a, const change& b) {
+            return a.time != b.time ? a.time < b.time : a.amount < b.amount;
+        });
+        std::vector<memory_size> levels;
+        levels.reserve(changes.size());
+        memory_size level{};
+        for (const auto& each : changes) {
+            *each.number = levels.size();
+            level += each.amount;
+            levels.push_back(level);
+        }
+        return levels;
+    }
+    bool take(std::span<const placed> cell, std::size_t from, std::size_t to) {
+        const stage s = cell.front().op.stage;
+        const auto before = p_.storage_of(s, from);
+        const auto after = p_.storage_of(s, to);
+        if (!fits_into(after, before)) return false;
+        const auto more = steps_between(cell, before, after);
+        for (std::size_t i = 0; i + 1 < more.size(); ++i)
+            if (more[i].more > memory_size{} && more[i].from < more[i + 1].from &&
+                levels_.highest(more[i].from, more[i + 1].from) + more[i].more > limit_)
+                return false;
+        for (std::size_t i = 0; i + 1 < more.size(); ++i)
+            levels_.raise(more[i].from, more[i + 1].from, more[i].more);
+        return true;
+    }
+    /// Whether its operations are among those of the other, and no longer.
+    static bool fits_into(const storage_option& option, const storage_option& other) {
+        if (option.recompute > other.recompute || option.backward_extra > other.backward_extra) return false;
+        if (!option.transfer) return true;
+        return other.transfer && option.transfer_size <= other.transfer_size &&
+               option.transfer->offload <= other.transfer->offload && option.transfer->reload <= other.transfer->reload;
+    }
+    /// What the cell takes more of the memory after each of its changes.
+    [[nodiscard]] steps steps_between(std::span<const placed> cell, const storage_option& before,
+                                      const storage_option& after) const {
+        const auto& costs = p_.costs[cell.front().op.stage];
+        steps result;
+        for (const auto& [op, start, end] : cell) {
+            const bool falls_away = is_transfer(op.kind)                     ? !after.offloads()
+                                    : op.kind == operation_kind::recompute && !after.recomputes();
+            const auto old = memory_effect_of(costs, stash_sizes{costs, before}, op.kind);
+            const auto now =
+                falls_away ? memory_effect{} : memory_effect_of(costs, stash_sizes{costs, after}, op.kind);
+            result.push_back({start, now.acquired_at_start - old.acquired_at_start});
+            result.push_back({end, old.released_at_end - now.released_at_end});
+        }
+        std::sort(result.begin(), result.end(), [](const step& a, const step& b) { return a.from < b.from; });
+        memory_size sum{};
+        for (auto& each : result)
+            each.more = sum += each.more;
+        return result;
+    }
+
+    const problem& p_;
+    memory_size limit_;
+    std::vector<placed> own_{}; ///< by cell
+    memory_levels levels_;
+};
+
+/// Takes cheaper storage options for as many stashes of a schedule as its objective allows.
+class storage_reduction {
+public:
+    storage_reduction(const problem& p, const schedule& given, std::size_t effort, stop_check stop)
+        : p_{p}, given_{given}, stop_{stop}, effort_{effort}, objective_{objective_of(p, given)}, choice_{
+                                                                                                     p, order_of(given)} {}
+
+    schedule run() && {
+        const auto at_first = choice_.used();
+        std::size_t most = 0;
+        for (std::size_t cell = 0; cell < at_first.size(); ++cell)
+            most = std::max(most, choice_.cheaper(cell).size());
         for (std::size_t nth = 0; nth < most; ++nth) {
             std::vector<change> all;
-            for (std::size_t cell = 0; cell < cell_.size(); ++cell)
-                if (used_[cell] == at_first[cell] && nth < cheaper[cell].size())
-                    all.push_back({cell, cheaper[cell][nth]});
+            for (std::size_t cell = 0; cell < at_first.size(); ++cell)
+                if (choice_.used()[cell] == at_first[cell] && nth < choice_.cheaper(cell).size())
+                    all.push_back({cell, choice_.cheaper(cell)[nth]});
             take(all);
         }
-        if (used_ == at_first) return given_;
-        auto timed = time_order(p_, order_);
+        if (choice_.used() == at_first) return given_;
+        auto timed = time_order(p_, choice_.order());
         return timed && objective_of(p_, *timed) <= objective_ ? *std::move(timed) : given_;
     }
 
@@ -57,63 +244,28 @@ private:
         std::size_t option;
     };
 
-    /// The options that take no more work and no more transfer time, and less of one of them; the cheapest first.
-    [[nodiscard]] std::vector<std::size_t> cheaper_options(stage s, std::size_t used) const {
-        const auto cost_of = [&](std::size_t option) {
-            const auto o = p_.storage_of(s, option);
-            return std::pair{o.extra_work(), o.transfer ? o.transfer->offload + o.transfer->reload : duration{}};
-        };
-        const auto most = cost_of(used);
-        std::vector<std::size_t> result;
-        for (std::size_t option = 0; option < p_.storage_options(s); ++option)
-            if (const auto cost = cost_of(option);
-                cost.first <= most.first && cost.second <= most.second && cost != most)
-                result.push_back(option);
-        std::stable_sort(result.begin(), result.end(),
-                         [&](std::size_t a, std::size_t b) { return cost_of(a) < cost_of(b); });
-        return result;
-    }
     /// Applies all changes or, if that fails, each half separately: few trials if nearly all changes of a range are
     /// possible.
     void take(std::span<const change> some) {
-        if (some.empty() || effort_ < order_.operations.size() || stop_()) return;
-        effort_ -= order_.operations.size();
+        const auto operations = choice_.order().operations.size();
+        if (some.empty() || effort_ < operations || stop_()) return;
+        effort_ -= operations;
         if (take_together(some) || some.size() == 1) return;
         const auto half = some.size() / 2;
         take(some.first(half));
         take(some.subspan(half));
     }
     bool take_together(std::span<const change> some) {
-        auto used = used_;
+        auto used = choice_.used();
         for (const auto& [cell, option] : some)
             used[cell] = option;
-        auto candidate = with_options(used);
+        auto candidate = choice_.with(used);
         const auto timed =
             p_.objective == objective_kind::span ? time_order(p_, candidate, stop_) : simulate(p_, candidate);
         if (!timed || objective_of(p_, *timed) > objective_) return false;
         objective_ = objective_of(p_, *timed);
-        order_ = std::move(candidate);
-        used_ = std::move(used);
+        choice_.set(std::move(candidate), std::move(used));
         return true;
-    }
-    /// The order without transfers and recomputations that aren't needed any more; a newly needed one comes right
-    /// before its gradient.
-    [[nodiscard]] order with_options(const std::vector<std::size_t>& used) const {
-        order result{order_.graph, {}};
-        for (auto op : order_.operations) {
-            const auto before = used_[cell_(op)];
-            const auto now = used[cell_(op)];
-            if (before != now) {
-                const auto option = p_.storage_of(op.stage, now);
-                if (is_transfer(op.kind) && !option.offloads()) continue;
-                if (op.kind == operation_kind::recompute && !option.recomputes()) continue;
-                if (!p_.storage[op.stage].empty()) op.storage = static_cast<storage_index>(now);
-                if (is_gradient(op.kind) && option.recomputes() && !p_.storage_of(op.stage, before).recomputes())
-                    result.operations.push_back(sibling(op, operation_kind::recompute));
-            }
-            result.operations.push_back(op);
-        }
-        return result;
     }
 
     const problem& p_;
@@ -122,23 +274,37 @@ private:
     /// Number of operations that may still be placed.
     std::size_t effort_;
     duration objective_;
-    order order_;
-    cell_numbering cell_;
-    /// The storage option of each cell in `order_`.
-    std::vector<std::size_t> used_;
+    storage_choice choice_;
 };
 
 } // namespace detail
 
-/// A valid schedule with less recomputation and fewer transfers, if those don't shorten the step. Each stage and
-/// microbatch may use any storage option that takes no more of either, and gets one of the cheapest that don't increase
-/// the objective. This cleans up after searches that look only at the objective.
+/// A valid schedule with less recomputation and fewer transfers where those aren't needed at all: the other operations
+/// could start when they do, and what stays on the device instead has room. The objective is no higher, as these start
+/// no later. O(n log n); `stop` is asked between ranks, and what is asked to stop returns the schedule as it is.
+[[nodiscard]] inline schedule with_cheaper_storage_in_place(const problem& p, const schedule& s, stop_check stop = {}) {
+    const detail::storage_choice choice{p, order_of(s)};
+    auto used = choice.used();
+    auto lanes = detail::split_by_rank(p.graph, s.operations);
+    for (const rank r : p.graph.all_ranks()) {
+        if (stop()) return s;
+        detail::storage_in_place{p, r, std::move(lanes[r])}.run(choice, used);
+    }
+    if (used == choice.used()) return s;
+    auto timed = time_order(p, choice.with(used), stop);
+    return timed && objective_of(p, *timed) <= objective_of(p, s) ? *std::move(timed) : s;
+}
+
+/// The same where other operations may start later, as long as the objective is no higher: for each stage and
+/// microbatch, of the storage options that take no more recomputation and no more transfers, one of the cheapest. What
+/// searches leave behind that look at nothing but the objective.
 ///
 /// `effort` is the approximate number of operations to place; each trial simulates the whole schedule. When the effort
 /// is spent, or `stop` asks for it, the cheapest schedule found is returned.
 [[nodiscard]] inline schedule with_cheaper_storage(const problem& p, const schedule& s, std::size_t effort,
                                                    stop_check stop = {}) {
-    return detail::storage_reduction{p, s, effort, stop}.run();
+    if (effort < s.operations.size() || stop()) return s;
+    return detail::storage_reduction{p, with_cheaper_storage_in_place(p, s, stop), effort, stop}.run();
 }
 
 } // namespace optpipe

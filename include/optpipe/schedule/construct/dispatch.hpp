@@ -31,7 +31,7 @@ public:
         : p_{&p}, facts_{&facts}, options_{options}, hints_{&exceptions}, count_{p.graph.microbatches()},
           ranks_(p.graph.ranks()), stages_(p.graph.stages()), forward_front_(count_, 0),
           gradient_front_(count_, p.graph.stages()), link_busy_(2 * p.graph.ranks(), 0),
-          careful_(p.graph.stages() != p.graph.ranks()) {
+          careful_(p.graph.stages() != p.graph.ranks() || !p.full_backward) {
         for (const rank r : p.graph.all_ranks()) {
             const auto least = facts.least[r];
             ranks_[r].limit = p.memory_limit[r].is_unlimited()
@@ -231,7 +231,8 @@ private:
         duration next_arrival = duration::unlimited();
         operation op;
         bool memory_blocks = false;
-        bool found = take(ranks_[r].weights_at_once, op) || choose_gradient(r, op, next_arrival);
+        bool found = take(ranks_[r].weights_at_once, op) || choose_gradient(r, op, next_arrival, memory_blocks) ||
+                     (memory_blocks && choose_weight(r, op, next_arrival, memory_blocks));
         if (!found && choose_forward(r, op, next_arrival, memory_blocks)) {
             found = true;
             auto& s = stages_[op.stage];
@@ -253,7 +254,7 @@ private:
         });
     }
 
-    constexpr bool choose_gradient(rank r, operation& best, duration& next_arrival) {
+    constexpr bool choose_gradient(rank r, operation& best, duration& next_arrival, bool& memory_blocks) {
         bool found = false;
         for (const stage s : facts_->stages[r]) {
             const auto m = stages_[s].next_gradient;
@@ -266,6 +267,10 @@ private:
             const auto where = at(s, m).where;
             if (where != stash::on_device && where != stash::leaving) continue;
             if (found && best.microbatch.position() < m) continue;
+            if (!fits(r, growth(s))) {
+                memory_blocks = true;
+                continue;
+            }
             best = {s, gradient_kind(r, s), microbatch{m}};
             found = true;
         }
@@ -277,9 +282,13 @@ private:
     }
     constexpr operation_kind gradient_kind(rank r, stage s) const {
         const auto& c = costs(s);
-        const bool split =
-            p_->split_backward && (c.weight_stash <= c.activation || fits(r, c.weight_stash - c.activation));
+        const bool split = p_->split_backward && (!p_->full_backward || c.weight_stash <= c.activation ||
+                                                  fits(r, c.weight_stash - c.activation));
         return split ? operation_kind::backward_input : operation_kind::backward;
+    }
+    /// What a backward needs beyond the stash, whatever becomes of it.
+    constexpr memory_size growth(stage s) const {
+        return p_->held_in_backward(s, costs(s).activation) - costs(s).activation;
     }
     /// Lets the stash stay, because the gradient starts before the offload.
     constexpr void keep(rank r, const operation& gradient) {
@@ -446,10 +455,8 @@ private:
             const auto where = at(s, m).where;
             if (where == stash::gone) continue;
             const bool absent = where == stash::none ? facts_->must_leave[s] != 0 : !stays(where);
-            if (absent)
-                peak = std::max(peak, level + costs(s).activation);
-            else
-                level -= costs(s).activation;
+            peak = std::max(peak, level + growth(s) + (absent ? costs(s).activation : memory_size{}));
+            if (!absent) level -= costs(s).activation;
         }
         return peak;
     }

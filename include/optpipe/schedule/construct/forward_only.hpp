@@ -89,7 +89,8 @@ OPTPIPE_INLINE std::vector<violation> validate_forward_only(const problem& p, co
             found.push_back({"operations", to_string(timed.op) + " isn't a forward"});
     const auto is_of_backwards = [](broken_rule rule) {
         constexpr broken_rule all[] = {broken_rule::wrong_backward, broken_rule::split_forbidden,
-                                       broken_rule::storage_not_followed, broken_rule::device_memory};
+                                       broken_rule::full_forbidden, broken_rule::storage_not_followed,
+                                       broken_rule::device_memory};
         return std::find(std::begin(all), std::end(all), rule) != std::end(all);
     };
     for_each_fault(

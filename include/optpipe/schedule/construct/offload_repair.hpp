@@ -150,10 +150,13 @@ private:
         reload(op);
     }
     /// Puts a full backward if the weight stash exceeds the activation, and there is no room for the excess.
-    constexpr void backward(const operation& op) {
+    constexpr void backward(operation op) {
+        const bool is_two = is_two_operations(p_, op);
+        if (is_two) op.kind = operation_kind::backward_input;
         const auto more = memory_effect_of(p_.costs[op.stage], op.kind).acquired_at_start;
-        if (more <= memory_size{} || make_room(more, op)) {
+        if (more <= memory_size{} || make_room(more, op) || !p_.full_backward) {
             append(op);
+            if (is_two) emit(sibling(op, operation_kind::backward_weight));
             return;
         }
         append(optpipe::backward(op.stage, op.microbatch));

@@ -26,11 +26,11 @@ template <pipeline_graph Graph>
 
 namespace detail {
 
-/// Appends I and W if that takes no more memory than B, else B. `held` is on the device when the backward starts.
+/// I and W, where that takes no more memory than B, or there is no B: `held` is on the device when the backward starts.
 template <class Operations, pipeline_graph Graph>
 constexpr void append_backward(Operations& operations, const basic_problem<Graph>& p, stage s, microbatch m,
                                memory_size held) {
-    const bool split = p.split_backward && p.costs[s].weight_stash <= held;
+    const bool split = p.split_backward && (!p.full_backward || p.costs[s].weight_stash <= held);
     operations.push_back(split ? backward_input(s, m) : backward(s, m));
     if (split) operations.push_back(backward_weight(s, m));
 }
@@ -108,15 +108,18 @@ private:
             at.phase = start - static_cast<double>(at.periods) * period;
         });
         per_rank<memory_size, Graph::rank_extent> held(p_.graph.ranks());
+        auto grown = held; // by a backward, one at a time
         for (const stage s : p_.graph.all_stages()) {
             const auto& from = forward_slot(s);
             const auto& to = gradient_slot(s);
             const auto most = to.periods - from.periods + (to.phase >= from.phase ? 1 : 0);
             held[p_.rank_of(s)] +=
                 static_cast<double>(std::min(most, p_.graph.microbatches())) * p_.costs[s].activation;
+            auto& growth = grown[p_.rank_of(s)];
+            growth = std::max(growth, p_.held_in_backward(s, p_.costs[s].activation) - p_.costs[s].activation);
         }
         for (const rank r : p_.graph.all_ranks())
-            if (held[r] > p_.memory_limit[r] + slack_) return false;
+            if (held[r] + grown[r] > p_.memory_limit[r] + slack_) return false;
         return true;
     }
     constexpr basic_order<Graph> order() {

@@ -154,6 +154,8 @@ namespace detail {
 
 /// The class of an operation in a measured step: its stage, kind and storage option.
 [[nodiscard]] cost_key key_of(const problem& p, const operation& op);
+/// Whether some operation of the problem counts as that. Contract: the stage is one of the problem.
+[[nodiscard]] bool is_key_of_some(const problem& p, const cost_key& key);
 
 } // namespace detail
 
@@ -193,6 +195,15 @@ OPTPIPE_INLINE cost_key key_of(const problem& p, const operation& op) {
     const bool recomputes = !list.empty() && is_gradient(op.kind) && list[op.storage].backward_extra > duration{};
     const bool depends = is_transfer(op.kind) || op.kind == operation_kind::recompute || recomputes;
     return {op.stage, op.kind, depends ? std::optional{op.storage} : std::nullopt, false};
+}
+
+OPTPIPE_INLINE bool is_key_of_some(const problem& p, const cost_key& key) {
+    const auto options = std::max<std::size_t>(1, p.storage[key.stage].size());
+    for (std::size_t o = 0; o < options; ++o) {
+        const operation op{key.stage, key.kind, {}, static_cast<storage_index>(o)};
+        if (is_possible(p, op) && key_of(p, op).storage == key.storage) return true;
+    }
+    return false;
 }
 
 /// Marks the transfers that overlap another transfer of the same channel for a good part.
@@ -368,11 +379,10 @@ OPTPIPE_INLINE std::vector<violation> profile_violations(const problem& p, const
     const auto ranks = "there are " + std::to_string(p.graph.ranks()) + " ranks";
     for (const auto& [key, e] : profile.operations()) {
         const bool is_known = key.stage.position() < p.graph.stages();
-        const operation op{key.stage, key.kind, {}, key.storage.value_or(storage_index{})};
         const auto name = std::to_string(key.stage.value()).append(spelling(key.kind));
         if (!is_known)
             found.push_back({"operations", name + ": there are " + std::to_string(p.graph.stages()) + " stages"});
-        else if (!is_possible(p, op) || detail::key_of(p, op).storage != key.storage)
+        else if (!detail::is_key_of_some(p, key))
             found.push_back({"operations", name + ": its stage has no such operation or storage option"});
     }
     for (const auto& [pair, e] : profile.messages())

@@ -36,6 +36,10 @@ public:
 
     constexpr obstacle place(const operation& op) {
         const auto& p = *problem_;
+        if (is_two_operations(p, op)) {
+            const auto met = place(sibling(op, operation_kind::backward_input));
+            return met == obstacle::none ? place(sibling(op, operation_kind::backward_weight)) : met;
+        }
         if (!number_.contains(op) || !is_possible(p, op)) return obstacle::unknown;
         if (done(op)) return obstacle::twice;
         if (op.storage != storage_used(op) && done(forward(op.stage, op.microbatch))) return obstacle::other_storage;
@@ -156,13 +160,18 @@ template <pipeline_graph Graph>
 memory_needed(const basic_problem<Graph>& p, const basic_order<Graph>& given, memory_kind which = memory_kind::device) {
     per_rank<memory_size, Graph::rank_extent> level(p.graph.ranks());
     auto peak = level;
-    for (const auto& op : given.operations) {
+    const bool device = which == memory_kind::device;
+    const auto run = [&](const operation& op) {
         const rank r = p.rank_of(op.stage);
         const auto effect = memory_effect_of(p, op);
-        const bool device = which == memory_kind::device;
         level[r] += device ? effect.acquired_at_start : effect.host_acquired_at_start;
         peak[r] = std::max(peak[r], level[r]);
         level[r] -= device ? effect.released_at_end : effect.host_released_at_end;
+    };
+    for (const auto& op : given.operations) {
+        const bool is_two = is_two_operations(p, op);
+        run(is_two ? sibling(op, operation_kind::backward_input) : op);
+        if (is_two) run(sibling(op, operation_kind::backward_weight));
     }
     return peak;
 }
@@ -234,7 +243,9 @@ constexpr refusal incomplete(const basic_problem<Graph>& p, const placer<Graph>&
     const microbatch m = next.microbatch;
     decltype(refusal::sentence) text{missing, missing == 1 ? " operation is missing: " : " operations are missing, as ",
                                      spelling(next)};
-    if (next.kind == operation_kind::backward && p.split_backward)
+    if (is_two_operations(p, next))
+        text = {text, " as ", spelling(backward_input(s, m)), " and ", spelling(backward_weight(s, m))};
+    else if (next.kind == operation_kind::backward && p.split_backward)
         text = {text, " (or ", spelling(backward_input(s, m)), " and ", spelling(backward_weight(s, m)), ")"};
     text = {text, " on rank ", r.value()};
     const auto inputs = placed.inputs_of(next);

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "optpipe/core/standard.hpp"
+
+#include <string_view>
+
+namespace optpipe {
+
+/// The text behind a UTF-8 byte order mark, with which editors on Windows begin files; all of it if there is none.
+[[nodiscard]] constexpr std::string_view without_byte_order_mark(std::string_view text) {
+    constexpr std::string_view mark = "\xef\xbb\xbf";
+    return text.starts_with(mark) ? text.substr(mark.size()) : text;
+}
+
+/// Whether the text begins with a byte order mark of UTF-16, as what PowerShell redirects to a file does.
+[[nodiscard]] constexpr bool is_utf16(std::string_view text) {
+    return text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff");
+}
+
+inline constexpr std::string_view utf16_reason = "is encoded in UTF-16; save it as UTF-8";
+
+} // namespace optpipe

@@ -1,0 +1,66 @@
+#pragma once
+
+#include "optpipe/core/compiled.hpp"
+#include "optpipe/milp/model.hpp"
+
+#include <string>
+#include <string_view>
+
+namespace optpipe::milp {
+
+/// The model in a text of the LP or the MPS format: what `source` ends in (.lp or .mps, or either and .gz) says which,
+/// or else how the text begins. Throws what `parse_lp` and `parse_mps` do.
+[[nodiscard]] model parse_model(std::string_view text, const std::string& source);
+
+/// Of a file, which may be compressed with gzip. Throws `file_error` as well.
+[[nodiscard]] model read_model(const std::string& path);
+
+} // namespace optpipe::milp
+
+#if OPTPIPE_DEFINES(milp)
+#include "optpipe/milp/io/lp_tokens.hpp"
+#include "optpipe/milp/io/read_lp.hpp"
+#include "optpipe/milp/io/read_mps.hpp"
+#include "optpipe/milp/io/read_text.hpp"
+#include "optpipe/milp/io/text_place.hpp"
+
+namespace optpipe::milp {
+namespace detail {
+
+/// Whether a path has this ending, perhaps before that of gzip, in any case of letters.
+[[nodiscard]] inline bool has_ending(std::string_view path, std::string_view ending) {
+    const auto ends_in = [&](std::string_view wanted) {
+        return path.size() >= wanted.size() && is_same_word(path.substr(path.size() - wanted.size()), wanted);
+    };
+    if (ends_in(".gz")) path.remove_suffix(3);
+    return ends_in(ending);
+}
+
+/// An LP file begins with its objective, behind comments that no MPS file has.
+[[nodiscard]] inline bool begins_as_lp(std::string_view text) {
+    text = without_byte_order_mark(text);
+    while (!text.empty() && (is_blank(text.front()) || text.front() == '\n'))
+        text.remove_prefix(1);
+    if (text.starts_with('\\')) return true;
+    const auto keyword = lp_keyword_of(text);
+    return keyword && (keyword->section == lp_section::minimize || keyword->section == lp_section::maximize);
+}
+
+inline model parse_model_of(std::string_view text, const std::string& path, const std::string& source) {
+    const bool is_lp = has_ending(path, ".lp") || (!has_ending(path, ".mps") && begins_as_lp(text));
+    return is_lp ? parse_lp(text, source) : parse_mps(text, source);
+}
+
+} // namespace detail
+
+OPTPIPE_INLINE model parse_model(std::string_view text, const std::string& source) {
+    return detail::parse_model_of(text, source, source);
+}
+
+OPTPIPE_INLINE model read_model(const std::string& path) {
+    constexpr std::size_t most_shown = 400;
+    return detail::parse_model_of(read_text(path), path, detail::shown(path, most_shown));
+}
+
+} // namespace optpipe::milp
+#endif

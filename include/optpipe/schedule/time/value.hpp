@@ -1,0 +1,46 @@
+#pragma once
+
+#include "optpipe/core/quantity.hpp"
+#include "optpipe/pipeline/problem.hpp"
+#include "optpipe/schedule/operation.hpp"
+#include "optpipe/schedule/schedule.hpp"
+#include "optpipe/schedule/time/measure.hpp"
+
+namespace optpipe {
+
+/// What schedules are compared by: the objective, and where objectives are equal, the time of transfers and
+/// recomputation. A step that is as short by plan runs longer with more of them: they compete for links, memory and
+/// processors with what the problem doesn't know.
+struct schedule_value {
+    duration objective = duration::unlimited();
+    duration storage = duration::unlimited();
+};
+
+/// The time of all transfers, and of all recomputation, in operations of its own or inside the backward. Operations that
+/// the problem doesn't have count for nothing.
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr duration storage_time_of(const basic_problem<Graph>& p, const basic_schedule<Graph>& s) {
+    duration all{};
+    for (const auto& [op, start, end] : s.operations) {
+        if (!is_possible(p, op)) continue;
+        if (is_transfer(op.kind) || op.kind == operation_kind::recompute) all += duration_of(p, op);
+        if (is_gradient(op.kind) && !p.storage[op.stage].empty()) all += p.storage[op.stage][op.storage].backward_extra;
+    }
+    return all;
+}
+template <pipeline_graph Graph>
+[[nodiscard]] constexpr schedule_value value_of(const basic_problem<Graph>& p, const basic_schedule<Graph>& s) {
+    return {objective_of(p, s), storage_time_of(p, s)};
+}
+
+/// Whether two sums of durations differ by no more than rounding makes of another order of the terms. Not negative.
+[[nodiscard]] constexpr bool is_same_sum(duration a, duration b) {
+    constexpr double nearly_one = 1.0 - 1e-9; // above the rounding of a million terms
+    return a >= nearly_one * b && b >= nearly_one * a;
+}
+[[nodiscard]] constexpr bool is_better(const schedule_value& a, const schedule_value& b) {
+    if (is_same_sum(a.objective, b.objective) && !is_same_sum(a.storage, b.storage)) return a.storage < b.storage;
+    return a.objective < b.objective;
+}
+
+} // namespace optpipe
