@@ -37,9 +37,9 @@ struct background_options {
     std::size_t threads = 1;
     /// The share of the processor time of these threads, in (0, 1], on average over time (`processor_share`).
     double share = 1.0;
-    /// What to make of each better schedule before it is reported: a valid schedule of the problem, or null to pass it
-    /// over. By the planner's threads, one call at a time; unset: nothing. Contract: it is valid; another one is never
-    /// published.
+    /// Replaces each better schedule before it is reported, by another valid schedule of the problem; null skips the
+    /// schedule. Called by the planner's threads, one call at a time. Unset: schedules are reported as found. Contract:
+    /// the result is valid; an invalid one is never published.
     std::function<std::shared_ptr<const schedule>(const problem&, const std::shared_ptr<const schedule>&)> adapt{};
     std::vector<any_search_strategy> strategies = standard_strategies();
 };
@@ -241,7 +241,7 @@ OPTPIPE_INLINE void background_planner::improve(std::uint64_t number, const sear
 }
 
 OPTPIPE_INLINE void background_planner::finish(std::uint64_t number, const problem& p, const plan_result& made) {
-    // The last step has it already, unless the search ends with another choice (`plan_options::robust`).
+    // The last step has reported it already, unless the search ends with another choice (`plan_options::robust`).
     const auto found = adapted(p, std::make_shared<const schedule>(made.schedule));
     publish(number, [&](background_plan& best) {
         if (found.plan && (is_better(found.value, best_value_) || made.robust)) replace(best, found, made.method);

@@ -46,9 +46,9 @@ struct partition_plan {
     /// The pipeline with these layers (`with_layers`), for which `planned` is the plan.
     problem pipeline{};
     plan_result planned{};
-    /// No schedule of any partition is shorter: work can't be divided more evenly than among all ranks, nor a layer at
-    /// all; and where all partitions were looked at, each has its bound. `planned.bound` holds for this partition
-    /// alone.
+    /// No schedule of any partition is shorter: the work can't be divided more evenly than equally among all ranks, and
+    /// a layer can't be divided. If all partitions were considered, the least of their bounds also counts.
+    /// `planned.bound` holds for this partition only.
     duration bound{};
     /// Number of partitions that were planned.
     std::size_t tried = 0;
@@ -56,14 +56,15 @@ struct partition_plan {
     double seconds = 0.0;
 };
 
-/// Divides the layers of a model among the stages of one of the pipelines so that the step becomes short: evenly
-/// first, by number and by work, then moving one layer at a time from one stage to another, those ahead that lower the
-/// bound. Where there are few partitions all of them are tried that may be shorter, and the best one is proven.
+/// Divides the layers of a model among the stages of one of the pipelines so that the step becomes short. Starts with
+/// partitions that are even, by number of layers and by work, then moves one layer at a time from one stage to another,
+/// in the order of the resulting bounds. If there are few partitions, all that may be shorter are tried, and the best
+/// one is proven.
 ///
-/// The time limit is that of all plans together; the search ends before it if nothing is left to try or to prove.
-/// `options.start` isn't used, and `progress` is called only for the partition that is planned last in a round. Where
-/// one microbatch at a time fits in no partition that was tried, the refusal names the rank that lacks the most memory
-/// in the one that lacks least. Throws `input_error` for what `validate` objects to.
+/// The time limit holds for all plans together; the search ends earlier if nothing is left to try or to prove.
+/// `options.start` isn't used. `progress` is called only for the partition that is planned last in a round. If one
+/// microbatch at a time fits in no tried partition, the refusal is the one of the partition with the least shortage,
+/// and names the rank with the largest shortage in it. Throws `input_error` if `validate` rejects the problem.
 [[nodiscard]] outcome<partition_plan> plan_partition(const partition_problem& p, const plan_options& options = {});
 
 /// The same for one pipeline, `p`, whose stages stay on their ranks.
@@ -91,15 +92,15 @@ struct partition_parameters {
     /// (successive halving). It is small because every plan starts anew: on 12 random pipelines, 2 led to 1.2 % shorter
     /// steps than 4, in 5 s.
     std::size_t finalists = 2;
-    /// Without a time limit a plan takes a second or a few: so many are made for each pipeline. A plan that is proven,
-    /// and the bounds of a partition's neighbours, take a part of that.
+    /// Work for each pipeline without a time limit, in plans of up to a few seconds. A plan that is proven, and the
+    /// bounds of a partition's neighbours, count as `short_work`.
     double most_plans = 8.0;
     double short_work = 0.125;
-    /// All partitions of the pipelines are listed where there are no more: their bounds take a second or two for 16
-    /// stages with 64 microbatches.
+    /// Limit up to which all partitions of the pipelines are listed: their bounds take a second or two for 16 stages
+    /// with 64 microbatches.
     std::size_t most_listed = 256;
-    /// Of a partition: neighbours whose bounds are looked at, the most even ones: of 16 stages and more there are
-    /// hundreds.
+    /// Number of neighbours of a partition whose bounds are computed, the most even first: with 16 stages or more there
+    /// are hundreds.
     std::size_t most_neighbours = 64;
     /// Number of partitions whose work is compared to find the initial ones of a pipeline, and number of partitions
     /// that are tested to fit: with hundreds of stages this would otherwise take minutes.
@@ -221,7 +222,7 @@ public:
             neighbours.push_back(each);
         return neighbours;
     }
-    /// How many partitions there are, or a number above `most` if there are more.
+    /// The number of partitions, or a number above `most` if there are more.
     [[nodiscard]] std::size_t count(std::size_t most) const {
         const auto gaps = layers_.size() - 1; // between layers; all stages but the first begin at one
         const auto begun = pipeline_.graph.stages() - 1;
@@ -239,9 +240,10 @@ public:
             look(std::as_const(each));
         } while (next_partition(each));
     }
-    /// As many layers on each stage; work as even as it can be; and from there the least bound: those that fit. If none
-    /// does, what lacks least, which need not fit either. Of a partition so many neighbours have their bounds looked
-    /// at; the work of `most` partitions is looked at in all, and whether they fit of `most_fitted`; until `stop()`.
+    /// The initial partitions, if they fit: equally many layers on each stage; then the most even work; then, from
+    /// there, the least bound. If none fits, the one with the least shortage, which need not fit either. Computes the
+    /// bounds of `neighbours` neighbours per partition, the work of `most` partitions in total, and whether
+    /// `most_fitted` partitions fit; until `stop()`.
     [[nodiscard]] std::vector<layer_counts> beginnings(std::size_t neighbours, std::size_t most,
                                                        std::size_t most_fitted,
                                                        const std::function<bool()>& stop) const {
@@ -365,7 +367,7 @@ private:
         std::size_t pipeline = 0;
         layer_counts layers{};
         plan_result planned{};
-        /// Whether all of its neighbours have been looked at.
+        /// Whether all of its neighbours have been considered.
         bool is_exhausted = false;
         friend bool operator<(const candidate& a, const candidate& b) {
             return a.planned.objective < b.planned.objective;
@@ -380,8 +382,8 @@ private:
         partition_space space;
         /// Partitions that were tried, or whose bounds are known.
         std::set<layer_counts> seen;
-        /// Those that weren't tried. Those found last are behind the others; of these the least bound is last, of equal
-        /// ones the most even.
+        /// Partitions that weren't tried. The latest additions are behind the others; among them the least bound is
+        /// last, and of equal bounds the most even.
         std::vector<neighbour> neighbours;
         /// The best candidate of the pipeline, if it has one.
         std::optional<std::size_t> best;
@@ -410,7 +412,7 @@ private:
             if (each.best) look_around(*each.best);
         return planned_.empty() ? refused : std::nullopt;
     }
-    /// Tries partitions until it is late, or none is left that may be the best: then false.
+    /// Tries partitions until it is late, or until no partition is left that may be the best; false in the latter case.
     bool search() {
         while (may_go_on() && !is_near_enough())
             if (!try_most_promising()) return false;
@@ -473,12 +475,12 @@ private:
     [[nodiscard]] duration best_objective() const {
         return std::min_element(planned_.begin(), planned_.end())->planned.objective;
     }
-    /// Whether the best is as near to the bound for all partitions as was asked for.
+    /// Whether the best plan is within the requested gap of the bound on all partitions.
     [[nodiscard]] bool is_near_enough() const { return (1.0 - options_.gap) * best_objective() <= proven_bound(); }
-    /// No schedule of any partition is shorter: by their work, and where all are seen by the bound of each. Those that
-    /// were passed over have bounds no less than the best objective.
+    /// No schedule of any partition is shorter, by their work and, if all are seen, by the bound of each. Partitions
+    /// that were skipped have bounds of at least the best objective.
     [[nodiscard]] duration proven_bound() const {
-        // By work it doesn't depend on the placement, in which pipelines differ.
+        // The bound by work doesn't depend on the placements, in which the pipelines differ.
         const auto by_work = pipelines_.front().space.bound();
         auto least = best_objective();
         for (const auto& each : pipelines_) {
@@ -490,8 +492,8 @@ private:
             least = std::min(least, each.planned.bound);
         return std::max(std::min(by_work, best_objective()), least);
     }
-    /// Its bound is that of its partition, or of all; and where a stop request cut the search for partitions short, it
-    /// ended the plan too.
+    /// Sets the bound to the better one of the partition's and the one on all partitions. If a stop request cut the
+    /// search for partitions short, it also counts as the reason of the plan.
     void finish(plan_result& best, duration bound) const {
         best.bound = std::min(std::max(best.bound, bound), best.objective);
         best.gap = relative_gap(best.objective, best.bound);
@@ -501,7 +503,8 @@ private:
             best.why = plan_end::stop_request;
     }
 
-    /// Adds partitions with their bounds to the neighbours of a pipeline. Whether there was time for all of them.
+    /// Adds partitions with their bounds to the neighbours of a pipeline. Returns whether there was time for all of
+    /// them.
     bool add(choice& to, std::vector<layer_counts> some) const {
         std::vector<neighbour> found;
         bool is_whole = true;
@@ -518,7 +521,7 @@ private:
         to.neighbours.insert(to.neighbours.end(), found.rbegin(), found.rend());
         return is_whole;
     }
-    /// Finds the neighbours of a candidate that weren't seen, and their bounds.
+    /// Adds the unseen neighbours of a candidate, and their bounds.
     void look_around(std::size_t at) {
         auto& of = pipelines_[planned_[at].pipeline];
         auto some = of.space.most_even_neighbours(planned_[at].layers, of.seen, with_.most_neighbours, is_late());
@@ -526,7 +529,7 @@ private:
         planned_[at].is_exhausted = add(of, std::move(some)) && are_all;
         effort_ += with_.short_work;
     }
-    /// All partitions of a pipeline that weren't seen, and their bounds.
+    /// Adds all unseen partitions of a pipeline, and their bounds.
     void list_all(choice& of) const {
         std::set<std::pair<std::vector<std::int64_t>, layer_counts>> some;
         of.space.for_each(is_late(), [&](const layer_counts& each) {
@@ -537,8 +540,8 @@ private:
             rest.push_back(each);
         of.is_listed = add(of, std::move(rest)) && may_go_on();
     }
-    /// Looks for partitions farther away, once no neighbour is promising: all of them where they are few, else the
-    /// neighbours of the best candidate that has others. False if there is none.
+    /// Adds partitions farther away once no neighbour is promising: all partitions if there are few, else the
+    /// neighbours of the best candidate that has others. False if there are none.
     bool look_farther() {
         if (are_few_) {
             const auto next =
@@ -553,14 +556,14 @@ private:
         if (next) look_around(*next);
         return next.has_value();
     }
-    /// Drops the neighbours whose bounds leave them no chance to be the best. Whether one is left.
+    /// Drops the neighbours whose bounds leave no chance to be the best. Returns whether one is left.
     bool has_promising(choice& of) const {
         const auto best = best_objective();
         while (!of.neighbours.empty() && !is_less(of.neighbours.back().bound, best))
             of.neighbours.pop_back();
         return !of.neighbours.empty();
     }
-    /// Plans the most promising neighbour of a pipeline: of each in turn at first, then of that with the best
+    /// Plans the most promising neighbour: at first of each pipeline in rotation, then of the pipeline with the best
     /// candidate. False if no partition is left that may be the best.
     bool try_most_promising() {
         auto next = has_time_for_all() ? next_pipeline_++ % pipelines_.size()
@@ -586,8 +589,8 @@ private:
         return each.planned.why == plan_end::time_limit && is_less(each.planned.bound, best);
     }
 
-    /// The most promising for longer, half of them each time: what is short already, and whose bound leaves room. False
-    /// if there was none, or no time.
+    /// Plans the most promising candidates for longer, half of them each round: the sum of objective and bound ranks
+    /// them, in the last round the objective. False if there was no candidate or no time.
     bool plan_longer() {
         bool has_open = false;
         for (auto kept = with_.finalists; kept > 0 && !options_.stop.stop_requested(); kept /= 2) {
@@ -624,7 +627,7 @@ private:
             keep_name(by.name);
         each.planned = std::move(longer);
     }
-    /// The best candidate of each pipeline, once candidates have changed.
+    /// Finds the best candidate of each pipeline after candidates have changed.
     void find_best() {
         for (auto& each : pipelines_)
             each.best.reset();
@@ -640,11 +643,11 @@ private:
     std::vector<candidate> planned_;
     /// Whether all partitions can be listed.
     bool are_few_ = false;
-    /// When the search for other partitions ends, where there is a time limit.
+    /// End of the search for other partitions, with a time limit.
     seconds search_until_{};
-    /// Of the plans so far, where there is none.
+    /// Work of the plans until now, without a time limit.
     double effort_ = 0.0;
-    /// Which pipeline is next.
+    /// The next pipeline of the rotation.
     std::size_t next_pipeline_ = 0;
 };
 

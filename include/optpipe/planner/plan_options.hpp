@@ -30,7 +30,7 @@ struct plan_options {
     /// Counts the processor time of all threads of the search, and may limit it to a share; null for neither.
     std::shared_ptr<processor_share> processor{};
     std::uint64_t seed = 1;
-    /// (objective − bound) / objective that is good enough, from 0 to 1.
+    /// The (objective − bound) / objective at which the search stops, from 0 to 1.
     double gap = 0.0;
     std::stop_token stop{};
     /// Whether a stop request ends the search at once and without a plan, for callers that read the plans from

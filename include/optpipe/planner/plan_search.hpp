@@ -228,8 +228,8 @@ private:
             run_concurrent_portfolio(state_, left, {.seed = options_.seed, .threads = threads_}, log_);
     }
 
-    /// With a time limit with all its effort, as when it is run alone: it takes less than a second, which it would have
-    /// in slices only later. Without one the batches come to that.
+    /// Runs the adaptive strategy once. With a time limit it has all its effort, as if it ran alone: it takes less than
+    /// a second, which its slices would only reach later. Without a time limit the batches reach that effort.
     void run_adaptive_once() {
         const auto* strategy = strategy_named(adaptive_strategy::name);
         if (!strategy || has_run_adaptive_ || state_.done()) return;
@@ -245,7 +245,7 @@ private:
         log_.add(strategy->name(), watch.seconds());
         has_finished_adaptive_ = options_.time_limit && !view.done();
     }
-    /// Without what would only find the same again.
+    /// The strategies, without those that would only find the same again.
     [[nodiscard]] std::vector<any_search_strategy> strategies_left() const {
         auto left = strategies_;
         if (has_finished_adaptive_)
@@ -347,8 +347,8 @@ private:
         if (!state_.incumbent() && !state_.abandoned()) refused_ = built ? simulate(p, *built).why() : built.why();
     }
 
-    /// Where operations may start later, the incumbent can do with less recomputation and fewer transfers. However late
-    /// the search ended, there is a moment for it; but none after a stop request.
+    /// Reduces recomputation and transfers of the incumbent where operations may start later. There is a moment for it
+    /// even if the search ended late, but none after a stop request.
     void reduce_storage() {
         const auto best = state_.incumbent();
         if (options_.stop.stop_requested() || storage_time_of(state_.problem(), *best) <= duration{}) return;

@@ -119,10 +119,10 @@ public:
             if (stop() || !place_next()) return duration::unlimited();
         return length();
     }
-    /// How many operations the last run looked at to choose the next one, on average: where many wait for memory or a
-    /// copy engine, these take most of its time.
+    /// Average number of operations that the last run considered to choose the next one. If many wait for memory or a
+    /// copy engine, considering them takes most of its time.
     [[nodiscard]] std::size_t visits_per_operation() const { return visits_ / jobs_.size(); }
-    /// The order that the last run made. Contract: it made one.
+    /// The order of the last run. Contract: that run succeeded.
     [[nodiscard]] order made() const {
         std::vector<const job*> sorted;
         for (const auto& j : jobs_)

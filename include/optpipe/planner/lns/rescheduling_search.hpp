@@ -36,16 +36,16 @@ struct rescheduling_parameters {
     /// microbatch.
     double most_wait = 1.2;
     std::array<double, 4> noises{0.0, 0.3, 1.0, 3.0};
-    /// The most operations that are usually looked at to choose the next one, on average; where it is a multiple, the
-    /// schedule counts for as many more. 1 to 18 on problem files; 30 to 55 with 16 ranks of four stages, 64 microbatches
+    /// Usual average number of operations that are considered to choose the next one. A schedule with a multiple of it
+    /// counts as that many schedules. 1 to 18 on problem files; 30 to 55 with 16 ranks of four stages, 64 microbatches
     /// and transfers, where a plan of fixed effort otherwise takes twice as long.
     std::size_t usual_visits = 20;
 };
 
 struct rescheduling_options {
     std::uint64_t seed = 1;
-    /// How many schedules are made at most, some of which count for several (`usual_visits`). If this ends the search and no other strategy offers anything, the result
-    /// is determined by problem, start and seed.
+    /// Limit of the number of schedules that are made; some count as several (`usual_visits`). If this limit ends the
+    /// search and no other strategy offers anything, problem, start and seed determine the result.
     std::size_t trials = std::numeric_limits<std::size_t>::max();
     rescheduling_parameters with{};
 };

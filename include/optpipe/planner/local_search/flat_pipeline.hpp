@@ -20,8 +20,8 @@ public:
     static constexpr id none = -1;
     static constexpr id kinds = static_cast<id>(all_operation_kinds.size());
 
-    /// What all operations of one kind on one stage with one storage option have in common. Rank, kind, hop, channel
-    /// and engine are the same with all options.
+    /// Properties common to all operations of one kind on one stage with one storage option. Rank, kind, hop, channel
+    /// and engine are the same for all options.
     struct kind_facts {
         double duration = 0.0;
         double acquired = 0.0;

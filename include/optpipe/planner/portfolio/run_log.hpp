@@ -58,7 +58,7 @@ OPTPIPE_INLINE std::vector<contribution> run_log::with(const std::vector<search_
     duration bound{};
     for (const auto& step : history) {
         auto& entry = entry_of(result, step.strategy);
-        // What changes neither has less recomputation and fewer transfers.
+        // A step that changes neither has less recomputation and fewer transfers.
         if (step.objective < objective || !(step.bound > bound)) {
             ++entry.schedules;
             entry.objective = step.objective;
