@@ -169,7 +169,7 @@ struct beside_the_step {
     [[nodiscard]] double sum() const { return before + wait + after; }
 };
 
-/// A control channel that records the begin and end of a step.
+/// A control channel that records when a step begins and ends.
 template <execution::control_channel Channel> class timed_channel {
 public:
     explicit timed_channel(Channel& of) : of_{of} {}
