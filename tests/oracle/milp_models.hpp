@@ -19,7 +19,7 @@ namespace oracle {
 
 struct known_model {
     std::string name;   ///< "lp/afiro"
-    std::string status; ///< optimal, infeasible, unbounded; known: the best objective so far, not proven
+    std::string status; ///< optimal, infeasible, unbounded; known: the best objective found yet, not proven
     double objective = 0.0;
 
     [[nodiscard]] std::string path() const { return OPTPIPE_SOURCE_DIR "/tests/data/milp/" + name + ".mps.gz"; }
