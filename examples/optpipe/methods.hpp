@@ -35,6 +35,14 @@ struct method_options {
     std::stop_token stop{};
 };
 
+/// A method as its user writes it: alone, with parameters, as "gis:g=3", or with a storage option, as
+/// "1f1b:storage=full".
+struct named_method {
+    std::string name;
+    std::optional<std::string> settings{};
+};
+named_method method_of(const std::string& text);
+
 using wanted_method = std::function<bool(std::string_view name)>;
 
 /// Runs those that `wanted(name)` asks for. Where stages have storage options, each with the best one for all of them,
