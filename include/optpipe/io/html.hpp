@@ -49,6 +49,7 @@ struct html_options {
 #include "optpipe/io/html_panels.hpp"
 #include "optpipe/io/html_style.hpp"
 #include "optpipe/io/html_timeline.hpp"
+#include "optpipe/io/palette.hpp"
 #include "optpipe/io/timeline.hpp"
 #include "optpipe/io/write_json.hpp"
 #include "optpipe/schedule/operation.hpp"
@@ -84,6 +85,7 @@ public:
                                        {"limit", json_sizes(p_->memory_limit)},
                                        {"bound", json_number(report_->bound)},
                                        {"options", option_names()},
+                                       {"optionColours", list_of(option_colours, quoted)},
                                        {"lists", which_have_lists()},
                                        {"effects", effects()},
                                        {"schedules", list(schedules)},
@@ -102,6 +104,7 @@ private:
     static constexpr int digits = 9;
 
     static std::string number(double value) { return format_number(value, digits); }
+    static std::string quoted(const colour& c) { return json_quoted(c.text()); }
     static std::string list(const std::vector<std::string>& texts) { return "[" + joined(texts, ",") + "]"; }
     template <class Range, class Text> static std::string list_of(const Range& range, const Text& text) {
         std::vector<std::string> texts;
@@ -225,7 +228,7 @@ OPTPIPE_INLINE std::string schedule_to_html(const problem& p, const schedule_rep
     body.insert(body.find(heading) + heading.size(), title);
     return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" +
-           title + "</title>\n<style>" + std::string{detail::html_style} + "</style>\n</head>\n<body>\n" + body +
+           title + "</title>\n<style>" + detail::palette_style() + std::string{detail::html_style} + "</style>\n</head>\n<body>\n" + body +
            "<script type=\"application/json\" id=\"data\">" + detail::page_data{p, report, options}.json() +
            "</script>\n<script>" + std::string{detail::html_timeline} + std::string{detail::html_panels} +
            "</script>\n</body>\n</html>\n";

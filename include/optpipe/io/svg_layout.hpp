@@ -31,6 +31,18 @@ struct svg_layout {
     std::size_t ranks = 0;
     std::size_t first_rank = 0;
     duration begin{};
+    /// Of the plot, if nobody asks for another one.
+    double wanted_width = 0.0;
+    double time = 0.0;
+
+    /// `width`: of the whole page, or 0.
+    void widen(double new_left, double new_right, double width) {
+        left = new_left;
+        right = new_right;
+        plot_width = width > 0.0 ? std::max(100.0, width - left - right) : wanted_width;
+        constexpr double shortest = 1e-300; // the inverse of what is below may be infinite
+        if (time > shortest) pixels_per_time = plot_width / time;
+    }
 
     [[nodiscard]] double x(duration t) const { return left + (t - begin).value() * pixels_per_time; }
     [[nodiscard]] double width_of(duration d) const { return d.value() * pixels_per_time; }
@@ -88,10 +100,9 @@ inline svg_layout layout_of(const problem& p, const timeline& t, const svg_optio
     for (const auto& lists : t.ranks)
         operations = std::max(operations, lists.compute.size());
     constexpr double pixels_per_operation = 24.0;
-    const double wanted = std::clamp(pixels_per_operation * static_cast<double>(operations), 720.0, 1800.0);
-    layout.plot_width = options.width > 0.0 ? std::max(100.0, options.width - layout.left - layout.right) : wanted;
-    constexpr double shortest = 1e-300; // the inverse of what is below may be infinite
-    if (t.end - t.begin > duration{shortest}) layout.pixels_per_time = layout.plot_width / (t.end - t.begin).value();
+    layout.wanted_width = std::clamp(pixels_per_operation * static_cast<double>(operations), 720.0, 1800.0);
+    layout.time = (t.end - t.begin).value();
+    layout.widen(layout.left, layout.right, options.width);
     return layout;
 }
 
