@@ -42,6 +42,50 @@ struct lp_keyword {
     std::size_t length; ///< in the text
 };
 
+struct lp_spelling {
+    std::string_view text;
+    lp_section section;
+};
+inline constexpr lp_spelling lp_spellings[] = {
+    {"minimize", lp_section::minimize},
+    {"minimise", lp_section::minimize},
+    {"minimum", lp_section::minimize},
+    {"min", lp_section::minimize},
+    {"maximize", lp_section::maximize},
+    {"maximise", lp_section::maximize},
+    {"maximum", lp_section::maximize},
+    {"max", lp_section::maximize},
+    {"subject to", lp_section::rows},
+    {"such that", lp_section::rows},
+    {"st", lp_section::rows},
+    {"st.", lp_section::rows},
+    {"s.t.", lp_section::rows},
+    {"lazy constraints", lp_section::rows},
+    {"user cuts", lp_section::rows},
+    {"bounds", lp_section::bounds},
+    {"bound", lp_section::bounds},
+    {"generals", lp_section::general},
+    {"general", lp_section::general},
+    {"gen", lp_section::general},
+    {"integers", lp_section::general},
+    {"integer", lp_section::general},
+    {"int", lp_section::general},
+    {"binaries", lp_section::binary},
+    {"binary", lp_section::binary},
+    {"bin", lp_section::binary},
+    {"semi-continuous", lp_section::semicontinuous},
+    {"semis", lp_section::semicontinuous},
+    {"semi", lp_section::semicontinuous},
+    {"sos", lp_section::special_ordered_sets},
+    {"sos1", lp_section::special_ordered_sets},
+    {"sos2", lp_section::special_ordered_sets},
+    {"general constraints", lp_section::general_constraints},
+    {"general constraint", lp_section::general_constraints},
+    {"gencons", lp_section::general_constraints},
+    {"pwlobj", lp_section::piecewise_objective},
+    {"end", lp_section::end},
+};
+
 /// How many characters of `text` spell `keyword`, whose blanks stand for any number of them; 0 if it begins otherwise.
 [[nodiscard]] inline std::size_t length_of_keyword(std::string_view text, std::string_view keyword) {
     std::size_t at = 0;
@@ -59,50 +103,8 @@ struct lp_keyword {
 
 /// The keyword that a line begins with: the longest, as "general constraints" isn't "general".
 [[nodiscard]] inline std::optional<lp_keyword> lp_keyword_of(std::string_view text) {
-    constexpr struct {
-        std::string_view text;
-        lp_section section;
-    } keywords[] = {
-        {"minimize", lp_section::minimize},
-        {"minimise", lp_section::minimize},
-        {"minimum", lp_section::minimize},
-        {"min", lp_section::minimize},
-        {"maximize", lp_section::maximize},
-        {"maximise", lp_section::maximize},
-        {"maximum", lp_section::maximize},
-        {"max", lp_section::maximize},
-        {"subject to", lp_section::rows},
-        {"such that", lp_section::rows},
-        {"st", lp_section::rows},
-        {"st.", lp_section::rows},
-        {"s.t.", lp_section::rows},
-        {"lazy constraints", lp_section::rows},
-        {"user cuts", lp_section::rows},
-        {"bounds", lp_section::bounds},
-        {"bound", lp_section::bounds},
-        {"generals", lp_section::general},
-        {"general", lp_section::general},
-        {"gen", lp_section::general},
-        {"integers", lp_section::general},
-        {"integer", lp_section::general},
-        {"int", lp_section::general},
-        {"binaries", lp_section::binary},
-        {"binary", lp_section::binary},
-        {"bin", lp_section::binary},
-        {"semi-continuous", lp_section::semicontinuous},
-        {"semis", lp_section::semicontinuous},
-        {"semi", lp_section::semicontinuous},
-        {"sos", lp_section::special_ordered_sets},
-        {"sos1", lp_section::special_ordered_sets},
-        {"sos2", lp_section::special_ordered_sets},
-        {"general constraints", lp_section::general_constraints},
-        {"general constraint", lp_section::general_constraints},
-        {"gencons", lp_section::general_constraints},
-        {"pwlobj", lp_section::piecewise_objective},
-        {"end", lp_section::end},
-    };
     std::optional<lp_keyword> found;
-    for (const auto& each : keywords) {
+    for (const auto& each : lp_spellings) {
         const auto length = length_of_keyword(text, each.text);
         if (length > 0 && (!found || length > found->length)) found = lp_keyword{each.section, length};
     }

@@ -150,12 +150,21 @@ private:
         if (is_product) advance();
         if (is(kind::name) && !is_lp_infinity(token_.text)) {
             if (std::abs(factor) == infinity) refuse("the coefficient of " + shown_token() + " is too large");
-            sum.terms.push_back({data_.column(advance().text), factor});
+            sum.terms.push_back({take_variable(), factor});
         } else if (has_number && !is_product) {
             sum.constant += factor;
         } else {
             refuse_token("has " + shown_token() + " where a number or a name must be");
         }
+    }
+
+    /// A name that is a keyword where it begins a line would be read in one place and not in another.
+    variable take_variable() {
+        const auto name = token_.text;
+        if (const auto keyword = lp_keyword_of(name); keyword && keyword->length == name.size())
+            refuse("the keyword " + shown_token() + " can't be the name of a variable (it must begin a line)");
+        advance();
+        return data_.column(name);
     }
 
     [[nodiscard]] double number_of(const lp_token& token, bool or_infinite) const {
@@ -232,7 +241,7 @@ private:
             relation = read_relation("a bound");
         }
         if (!is(kind::name)) refuse_token("a bound has " + shown_token() + " where a variable must be");
-        auto& column = data_.columns[data_.column(advance().text).position()];
+        auto& column = data_.columns[take_variable().position()];
         if (left) set_bound(column, mirrored(relation), *left, first);
         if (!left && is(kind::name) && is_same_word(token_.text, "free")) {
             advance();
@@ -263,7 +272,7 @@ private:
 
     lp_column& read_listed() {
         if (!is(kind::name)) refuse_token("a list of variables has " + shown_token());
-        return data_.columns[data_.column(advance().text).position()];
+        return data_.columns[take_variable().position()];
     }
     void read_integer() { read_listed().is_integer = true; }
     void read_binary() {
